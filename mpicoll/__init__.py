@@ -1,0 +1,60 @@
+"""Collective communication on mpi4py: native calls and published algorithms side by side.
+
+`world()` returns the `Collectives` of all ranks; `torchcoll.world()` returns the same
+interface over torch.distributed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mpicoll.collectives import Collectives
+from mpicoll.contract import ReduceOp, user_op
+from mpicoll.errors import (
+    ArgumentError,
+    CollectiveError,
+    Deadlock,
+    Disagreement,
+    LaunchError,
+    ScheduleError,
+    Unavailable,
+    UnknownName,
+    Unsupported,
+    WrongContents,
+)
+from mpicoll.plan import Plan
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ArgumentError",
+    "CollectiveError",
+    "Collectives",
+    "Deadlock",
+    "Disagreement",
+    "LaunchError",
+    "Plan",
+    "ReduceOp",
+    "ScheduleError",
+    "Unavailable",
+    "UnknownName",
+    "Unsupported",
+    "WrongContents",
+    "user_op",
+    "world",
+]
+
+
+def world(comm: MPI.Intracomm | None = None) -> Collectives:
+    """Return the collectives of `comm`, MPI's COMM_WORLD by default; collective over it.
+
+    The communicator is duplicated, so its own messages are never disturbed.
+    """
+    from mpi4py import MPI
+
+    from mpicoll.transport import MpiTransport
+
+    return Collectives(MpiTransport(comm if comm is not None else MPI.COMM_WORLD))

@@ -1,0 +1,220 @@
+"""The registry: every algorithm under its collective and name, with its parameters.
+
+An algorithm is a generator function ``name(rank, size[, root][, nodes], **parameters)``
+registered by `algorithm`; it is found again by `find("broadcast", "knomial(radix=8)")`.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from mpicoll.contract import COLLECTIVES, Collective, collective
+from mpicoll.errors import ArgumentError, UnknownName, Unsupported
+from mpicoll.schedule import Round, Schedule, rounds
+
+Nodes = tuple[tuple[int, ...], ...]
+Blocks = int | str | Callable[..., int]
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """Which numbers of ranks an algorithm serves."""
+
+    text: str
+    holds: Callable[[int], bool]
+
+
+any_size = Constraint("any number of ranks", lambda size: True)
+even = Constraint("an even number of ranks", lambda size: size % 2 == 0 or size == 1)
+power_of_two = Constraint("a power of two of ranks", lambda size: size & (size - 1) == 0)
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A registered generator together with chosen parameters."""
+
+    collective: Collective
+    name: str
+    generator: Callable[..., Schedule]
+    cut: Blocks = "size"
+    needs: Constraint = any_size
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        inner = ",".join(f"{key}={value}" for key, value in self.parameters.items())
+        return f"{self.name}({inner})" if inner else self.name
+
+    @property
+    def summary(self) -> str:
+        """The first line of the docstring."""
+        return (inspect.getdoc(self.generator) or "").split("\n", 1)[0]
+
+    def blocks(self, size: int) -> int:
+        """Return into how many blocks the vector is cut for `size` ranks."""
+        if self.collective.unit != "vector":
+            return size
+        if self.cut == "size":
+            return size
+        if isinstance(self.cut, int):
+            return self.cut
+        if callable(self.cut):
+            return self.cut(size, **self.parameters)
+        return int(self.parameters[self.cut])
+
+    def serve(self, size: int) -> None:
+        """Raise Unsupported where this algorithm cannot serve `size` ranks."""
+        if not self.needs.holds(size):
+            raise Unsupported(
+                f"{self.collective.name} algorithm {self} needs {self.needs.text}, not {size}"
+            )
+
+    def rounds(
+        self, rank: int, size: int, root: int = 0, nodes: Nodes | None = None
+    ) -> list[Round]:
+        """Return the schedule of one rank.
+
+        Args:
+            nodes: the ranks of each node, for node-aware algorithms; one node by default.
+
+        Raises:
+            Unsupported: the algorithm cannot serve this size.
+        """
+        self.serve(size)
+        context: dict[str, Any] = {"root": root, "nodes": nodes or (tuple(range(size)),)}
+        wanted = {key: context[key] for key in context if key in _signature(self.generator)}
+        return rounds(self.generator(rank, size, **wanted, **self.parameters))
+
+
+_CONTEXT = ("rank", "size", "root", "nodes")
+_REGISTRY: dict[str, dict[str, Algorithm]] = {name: {} for name in COLLECTIVES}
+_ALIASES: dict[tuple[str, str], str] = {}
+
+
+def _signature(generator: Callable[..., Schedule]) -> dict[str, inspect.Parameter]:
+    return dict(inspect.signature(generator).parameters)
+
+
+def algorithm(
+    of: str,
+    *,
+    name: str | None = None,
+    blocks: Blocks = "size",
+    needs: Constraint = any_size,
+    aliases: tuple[str, ...] = (),
+) -> Callable[[Callable[..., Schedule]], Callable[..., Schedule]]:
+    """Register a generator as an algorithm of collective `of`.
+
+    Args:
+        name: the generator's own name by default.
+        blocks: into how many blocks a vector is cut: a number, the name of a parameter
+            that says it, or a function of the number of ranks and the parameters; one per
+            rank by default.
+            Collectives whose blocks are rows or pairs ignore it.
+        needs: the numbers of ranks it serves.
+        aliases: further names; an alias may fix parameters, as in ``"tree(radix=2)"``,
+            written ``"alias=target"``.
+    """
+
+    def register(generator: Callable[..., Schedule]) -> Callable[..., Schedule]:
+        own = name or generator.__name__
+        defaults = {
+            key: parameter.default
+            for key, parameter in _signature(generator).items()
+            if key not in _CONTEXT
+        }
+        _REGISTRY[of][own] = Algorithm(collective(of), own, generator, blocks, needs, defaults)
+        for alias in aliases:
+            spelling, _, target = alias.partition("=")
+            _ALIASES[of, spelling] = target or own
+        return generator
+
+    return register
+
+
+@functools.cache
+def _load() -> None:
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
+
+
+def algorithms(of: str) -> Iterator[Algorithm]:
+    """Yield every algorithm of a collective, with default parameters."""
+    _load()
+    return iter(_REGISTRY[collective(of).name].values())
+
+
+def aliases(of: str) -> dict[str, str]:
+    """Return the further names of a collective's algorithms and what they stand for."""
+    _load()
+    return {alias: to for (what, alias), to in _ALIASES.items() if what == collective(of).name}
+
+
+def find(of: str, text: str) -> Algorithm:
+    """Return the algorithm that `text` names, with the parameters it gives.
+
+    >>> str(find("broadcast", "knomial(radix=8)"))
+    'knomial(radix=8)'
+
+    Raises:
+        UnknownName: the collective has no such algorithm.
+        ArgumentError: a parameter is unknown, or its value is out of range.
+    """
+    _load()
+    what = collective(of)
+    name, given = parse(text)
+    if (target := _ALIASES.get((what.name, name))) is not None:
+        name, fixed = parse(target)
+        given = {**fixed, **given}
+    known = _REGISTRY[what.name]
+    if name not in known:
+        raise UnknownName(f"{what.name} algorithm", text, [*known, *aliases(what.name)])
+    found = known[name]
+    for key, value in given.items():
+        if key not in found.parameters:
+            choices = ", ".join(found.parameters) or "none"
+            raise ArgumentError(f"{what.name} algorithm {name} has no {key!r}: it takes {choices}")
+        default = found.parameters[key]
+        if type(value) is not type(default):
+            raise ArgumentError(f"{key} of {name} is a {type(default).__name__}, not {value!r}")
+        if isinstance(default, int):
+            least = 2 if key == "radix" else 1
+            if value < least:
+                raise ArgumentError(f"{key} of {name} is at least {least}, not {value}")
+    chosen = {**found.parameters, **given}
+    return Algorithm(what, name, found.generator, found.cut, found.needs, chosen)
+
+
+def parse(text: str) -> tuple[str, dict[str, Any]]:
+    """Split ``name(key=value,...)``; words and calls stand for themselves.
+
+    >>> parse("chain(segments=32)")
+    ('chain', {'segments': 32})
+    >>> parse("reduce+broadcast(over=tree)")
+    ('reduce+broadcast', {'over': 'tree'})
+
+    Raises:
+        ArgumentError: the text has no such form.
+    """
+    name, bracket, rest = text.strip().partition("(")
+    if not bracket:
+        return name, {}
+    try:
+        call = ast.parse(f"f({rest}", mode="eval").body
+        if not isinstance(call, ast.Call) or call.args:
+            raise ValueError
+        return name, {str(pair.arg): _value(pair.value) for pair in call.keywords}
+    except (SyntaxError, ValueError):
+        raise ArgumentError(f"algorithm {text!r} is not of the form name(key=value)") from None
+
+
+def _value(node: ast.expr) -> Any:
+    if isinstance(node, ast.Name | ast.Call):
+        return ast.unparse(node).replace(" ", "")
+    return ast.literal_eval(node)

@@ -1,0 +1,147 @@
+"""Barrier: no rank leaves before all have entered; messages are bare signals."""
+
+from __future__ import annotations
+
+from mpicoll.algorithms import Nodes, algorithm, shapes
+from mpicoll.schedule import Schedule, folded, on, recv, reverse, send, then
+
+
+def _out(rank: int, size: int) -> Schedule:
+    return shapes.tree(rank, size, 2, lambda start, stop: ())
+
+
+def _in(rank: int, size: int) -> Schedule:
+    return reverse(_out(rank, size), rank, folds=False)
+
+
+@algorithm("barrier", aliases=("linear",))
+def naive(rank: int, size: int) -> Schedule:
+    """Signal rank 0, which signals everyone back when all have come.
+
+    Two loops around rank 0.
+
+    Rounds 2(p-1).
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("barrier", "naive").rounds(0, 4):
+    ...     print(*round)
+    recv(1)
+    recv(2)
+    recv(3)
+    send(3)
+    send(2)
+    send(1)
+    """
+
+    def out() -> Schedule:
+        return shapes.flat(rank, size, 0, lambda peer: ())
+
+    return then(reverse(out(), rank, folds=False), out())
+
+
+@algorithm("barrier", aliases=("binomial",))
+def tree(rank: int, size: int) -> Schedule:
+    """Signal up the binomial tree to rank 0 and down again.
+
+    As few signals as in the loop, in as many rounds as the tree is high.
+
+    Rounds 2 ceil(log2 p).
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("barrier", "tree").rounds(0, 4):
+    ...     print(*round)
+    recv(1)
+    recv(2)
+    send(2)
+    send(1)
+    """
+    return then(_in(rank, size), _out(rank, size))
+
+
+@algorithm("barrier")
+def ring(rank: int, size: int) -> Schedule:
+    """Pass a token twice around the ring (the double ring of Open MPI).
+
+    The first lap collects, the second one releases.
+
+    Rounds 2p.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("barrier", "ring").rounds(0, 4):
+    ...     print(*round)
+    send(1)
+    recv(3)
+    send(1)
+    recv(3)
+    """
+    if size == 1:
+        return
+    right, left = send((rank + 1) % size), recv((rank - 1) % size)
+    for _lap in range(2):
+        yield from (right, left) if rank == 0 else (left, right)
+
+
+@algorithm("barrier", aliases=("bruck",))
+def dissemination(rank: int, size: int, radix: int = 2) -> Schedule:
+    """Signal the ranks at distance 1, k, k^2, ... to the right (Hensgen et al. 1988).
+
+    After each phase a rank has heard of `radix` times as many ranks to its left.
+
+    Rounds ceil(log_k p) with k-1 ports.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("barrier", "dissemination").rounds(0, 4):
+    ...     print(*round)
+    send(1) recv(3)
+    send(2) recv(2)
+    """
+    distance = 1
+    while distance < size:
+        hops = range(distance, min(radix * distance, size), distance)
+        yield (
+            *(send((rank + hop) % size) for hop in hops),
+            *(recv((rank - hop) % size) for hop in hops),
+        )
+        distance *= radix
+
+
+@algorithm("barrier")
+def recursive_doubling(rank: int, size: int) -> Schedule:
+    """Exchange signals with peers at distance 1, 2, 4, ... (as in MPICH and Open MPI).
+
+    Surplus ranks signal a neighbour before, and are signalled after.
+
+    Rounds log2 p (+2 where p is no power of two).
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("barrier", "recursive_doubling").rounds(0, 4):
+    ...     print(*round)
+    send(1) reduce_right(1)
+    send(2) reduce_right(2)
+    """
+    return folded(rank, size, shapes.doubling)
+
+
+@algorithm("barrier")
+def two_level(rank: int, size: int, nodes: Nodes, across: str = "dissemination") -> Schedule:
+    """Signal up to one rank of each node, between these by `across`, and down again.
+
+    Few signals cross the network.
+
+    Rounds 2 ceil(log2 c) for c ranks on a node, plus those of `across` on the nodes.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("barrier", "two_level").rounds(0, 4):
+    ...     print(*round)
+    recv(1)
+    recv(2)
+    send(2)
+    send(1)
+    """
+    node, heads = shapes.node_of(rank, nodes), shapes.leaders(nodes)
+    me, count = node.index(rank), len(node)
+    return then(
+        on(node, _in(me, count)),
+        shapes.inside(heads, rank, "barrier", across, heads[0]),
+        on(node, _out(me, count)),
+    )

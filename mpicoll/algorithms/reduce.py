@@ -1,0 +1,208 @@
+"""Reduce: the root ends with the fold of all ranks' vectors."""
+
+from __future__ import annotations
+
+from mpicoll.algorithms import Nodes, algorithm, broadcast, gather, reduce_scatter
+from mpicoll.algorithms.shapes import (
+    core_after_swap,
+    far_first,
+    inside,
+    leaders,
+    mirrored,
+    node_of,
+    staggered,
+    swapped,
+    windows,
+)
+from mpicoll.schedule import Round, Schedule, on, reduce, reverse, send, side_of, then
+
+
+@algorithm("reduce", blocks=1)
+def naive(rank: int, size: int, root: int) -> Schedule:
+    """Fold every rank's vector at the root, one after the other, the nearest first.
+
+    What a first loop of receives does; keeps rank order for every root.
+
+    Rounds p-1; bytes sent m, received and reduced (p-1) m by the root.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("reduce", "naive").rounds(0, 4):
+    ...     print(*round)
+    reduce_right(1, 0)
+    reduce_right(2, 0)
+    reduce_right(3, 0)
+    """
+    return reverse(broadcast.naive(rank, size, root), rank, folds=True)
+
+
+@algorithm("reduce", blocks=1, aliases=("tree",))
+def binomial(rank: int, size: int, root: int) -> Schedule:
+    """Halve the number of partial results in every round (Thakur et al. 2005).
+
+    The binomial broadcast backwards. No schedule has fewer rounds.
+
+    Rounds ceil(log2 p); bytes sent m, reduced m ceil(log2 p) by the root.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("reduce", "binomial").rounds(0, 4):
+    ...     print(*round)
+    reduce_right(1, 0)
+    reduce_right(2, 0)
+    """
+    return reverse(broadcast.binomial(rank, size, root), rank, folds=True)
+
+
+@algorithm("reduce", blocks=1)
+def knomial(rank: int, size: int, root: int, radix: int = 4) -> Schedule:
+    """Fold the vectors of radix-1 children at a time up the k-nomial tree (Wilkins et al. 2023).
+
+    The k-nomial broadcast backwards: fewer rounds for more ports.
+
+    Rounds ceil(log_k p) with k-1 ports; bytes sent m, reduced (k-1) m ceil(log_k p).
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("reduce", "knomial").rounds(0, 4):
+    ...     print(*round)
+    reduce_right(1, 0) reduce_right(2, 0) reduce_right(3, 0)
+    """
+    return reverse(broadcast.knomial(rank, size, root, radix), rank, folds=True)
+
+
+@algorithm("reduce", blocks="segments", aliases=("pipeline",))
+def chain(rank: int, size: int, root: int, segments: int = 8) -> Schedule:
+    """Pass partial results along the chain of ranks to the root in segments.
+
+    The chain broadcast backwards: one segment is folded while the one before leaves.
+
+    Rounds p-2+n for n segments; bytes sent and reduced m.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("reduce", "chain(segments=3)").rounds(1, 4):
+    ...     print(*round)
+    reduce_right(2, 2)
+    send(0, 2) reduce_right(2, 1)
+    send(0, 1) reduce_right(2, 0)
+    send(0, 0)
+    """
+    return reverse(broadcast.chain(rank, size, root, segments), rank, folds=True)
+
+
+@algorithm("reduce", blocks="segments")
+def in_order_binary(rank: int, size: int, root: int, segments: int = 1) -> Schedule:
+    """Fold up the binary search tree of the ranks, with the root on top (Open MPI's idea).
+
+    The left subtree holds lower ranks and the right one higher ranks, so rank order is
+    kept for every root, without a hop from the last rank to the root.
+
+    Rounds about log2 p+n for n segments; bytes sent m, reduced 2m.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("reduce", "in_order_binary").rounds(0, 4):
+    ...     print(*round)
+    reduce_right(2, 0)
+    """
+    parent, children = _in_order(rank, root, 0, size)
+    folds: list[Round] = [
+        tuple(reduce(child, segment, side=side_of(child, rank)) for child in children)
+        for segment in range(segments)
+    ]
+    sends: list[Round] = [
+        (send(parent, segment),) for segment in range(segments) if parent is not None
+    ]
+    return staggered(folds, sends)
+
+
+def _in_order(
+    rank: int, head: int, start: int, stop: int, parent: int | None = None
+) -> tuple[int | None, list[int]]:
+    """Return a rank's parent and children in the tree over start..stop-1 below `head`."""
+    below = [(first, last) for first, last in ((start, head), (head + 1, stop)) if first < last]
+    heads = [(first + last) // 2 for first, last in below]
+    if rank == head:
+        return parent, heads
+    at = 0 if rank < below[0][1] else 1
+    return _in_order(rank, heads[at], *below[at], head)
+
+
+@algorithm("reduce", blocks=windows)
+def rabenseifner(rank: int, size: int, root: int) -> Schedule:
+    """Reduce-scatter by the butterfly, then gather to the root (Rabenseifner 2004).
+
+    Surplus ranks first share the work of a neighbour, half each. Near ranks fold first,
+    so rank order is kept.
+
+    Rounds 2 log2 p (+2 where p is no power of two); bytes sent and reduced (p-1)/p m (+m/2).
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("reduce", "rabenseifner").rounds(0, 4):
+    ...     print(*round)
+    reduce_right(1, 0, 1) send(1, 2, 3)
+    reduce_right(2, 0) send(2, 1)
+    recv(2, 1)
+    recv(1, 2, 3)
+    """
+    core = core_after_swap(size, root)
+    yield from swapped(rank, core, size)
+    if rank in core:
+        me, top, parts = core.index(rank), core.index(root), len(core)
+        halving = reverse(far_first(me, parts, mirrored(parts)), me, folds=True)
+        yield from on(core, then(halving, _collected(me, top, parts)))
+
+
+def _collected(me: int, top: int, parts: int) -> Schedule:
+    """Gather to `top`: of each exchange of the allgather, only the half towards it."""
+    distance = parts
+    for outgoing, incoming in far_first(me, parts, mirrored(parts)):  # type: ignore[misc]
+        if me // distance == top // distance:
+            yield incoming if me // (distance // 2) == top // (distance // 2) else outgoing
+        distance //= 2
+
+
+@algorithm("reduce")
+def ring(rank: int, size: int, root: int) -> Schedule:
+    """Reduce-scatter around the ring, then gather by the binomial tree.
+
+    Every rank folds its share; the root only collects.
+
+    Rounds p-1+ceil(log2 p); bytes sent up to 3m/2, reduced (p-1)/p m.
+    Commutative operators only.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("reduce", "ring").rounds(0, 4):
+    ...     print(*round)
+    reduce_right(1, 2) send(3, 1)
+    reduce_right(1, 3) send(3, 2)
+    reduce_right(1, 0) send(3, 3)
+    recv(1, 1)
+    recv(2, 2, 3)
+    """
+    return then(reduce_scatter.ring(rank, size), gather.binomial(rank, size, root))
+
+
+@algorithm("reduce", blocks=1)
+def two_level(
+    rank: int,
+    size: int,
+    root: int,
+    nodes: Nodes,
+    local: str = "binomial",
+    across: str = "binomial",
+) -> Schedule:
+    """Reduce inside every node, then across one rank of each node.
+
+    The vector crosses the network once for each node. Both algorithms may be any
+    reduce that sends whole vectors.
+
+    Rounds, bytes sent and reduced: those of `local` plus those of `across` on the nodes.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("reduce", "two_level").rounds(0, 4):
+    ...     print(*round)
+    reduce_right(1, 0)
+    reduce_right(2, 0)
+    """
+    heads, node = leaders(nodes, root), node_of(rank, nodes)
+    return then(
+        inside(node, rank, "reduce", local, leaders((node,), root)[0]),
+        inside(heads, rank, "reduce", across, root),
+    )

@@ -1,0 +1,185 @@
+"""Reduce-scatter: every rank ends with the fold of all ranks' rows for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mpicoll.algorithms import algorithm, allgather, even, scatter
+from mpicoll.algorithms.shapes import Part, far_first, flat, in_rank_order, near_first
+from mpicoll.schedule import Schedule, core_member, on, recv, reduce, reverse, send, side_of, then
+
+
+def _lent(rank: int, size: int, core: Callable[[int, int, Part], Schedule]) -> Schedule:
+    """Serve any size with a reversed allgather among a power of two of ranks.
+
+    As `folded`, but a lending rank gets back only its own row.
+    """
+    power = 1 << (size.bit_length() - 1)
+    surplus = size - power
+    lent = rank < 2 * surplus
+    if lent and rank % 2 == 0:
+        yield send(rank + 1, *range(size))
+        yield recv(rank + 1, rank)
+        return
+    if lent:
+        yield reduce(rank - 1, *range(size))
+    me = rank >> 1 if lent else rank - surplus
+    members = [core_member(index, size) for index in range(power)]
+    rows = [(2 * i, 2 * i + 1) if i < surplus else (i + surplus,) for i in range(power)]
+    yield from on(members, reverse(core(me, power, lambda i: rows[i]), me, folds=True))
+    if lent:
+        yield send(rank - 1, rank - 1)
+
+
+@algorithm("reduce_scatter")
+def naive(rank: int, size: int) -> Schedule:
+    """Reduce all rows to rank 0, one rank after the other, then scatter them.
+
+    Two loops around rank 0, which does all of the work.
+
+    Rounds 2(p-1); bytes sent m, reduced (p-1) m by rank 0.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("reduce_scatter", "naive").rounds(0, 4):
+    ...     print(*round)
+    reduce_right(1, 0, 1, 2, 3)
+    reduce_right(2, 0, 1, 2, 3)
+    reduce_right(3, 0, 1, 2, 3)
+    send(3, 3)
+    send(2, 2)
+    send(1, 1)
+    """
+    return then(
+        reverse(flat(rank, size, 0, lambda peer: range(size)), rank, folds=True),
+        scatter.naive(rank, size, 0),
+    )
+
+
+@algorithm("reduce_scatter")
+def direct(rank: int, size: int) -> Schedule:
+    """Send every rank its row at once and fold what arrives in rank order.
+
+    All p-1 messages of a rank are in flight together: one latency, many ports.
+
+    Rounds 1 with p-1 ports; bytes sent and reduced (p-1)/p m.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("reduce_scatter", "direct").rounds(0, 4):
+    ...     print(*round)
+    send(1, 1) send(2, 2) send(3, 3) reduce_right(1, 0) reduce_right(2, 0) reduce_right(3, 0)
+    """
+    peers = in_rank_order(rank, size)
+    yield (
+        *(send(peer, peer) for peer in peers),
+        *(reduce(peer, rank, side=side_of(peer, rank)) for peer in peers),
+    )
+
+
+@algorithm("reduce_scatter", aliases=("pipeline",))
+def ring(rank: int, size: int) -> Schedule:
+    """Pass every row once around the ring, gathering contributions (Thakur et al. 2005).
+
+    The ring allgather backwards: a row starts next to its owner and arrives there
+    complete. Every message goes to a neighbour.
+
+    Rounds p-1; bytes sent and reduced (p-1)/p m. Commutative operators only.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("reduce_scatter", "ring").rounds(0, 4):
+    ...     print(*round)
+    reduce_right(1, 2) send(3, 1)
+    reduce_right(1, 3) send(3, 2)
+    reduce_right(1, 0) send(3, 3)
+    """
+    return reverse(allgather.ring(rank, size), rank, folds=True)
+
+
+@algorithm("reduce_scatter", aliases=("linear",))
+def pairwise(rank: int, size: int) -> Schedule:
+    """Send each rank its row directly, the i-th to the left in round i (Thakur et al. 2005).
+
+    The one-peer-per-round allgather backwards: nothing is forwarded.
+
+    Rounds p-1; bytes sent and reduced (p-1)/p m. Commutative operators only.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("reduce_scatter", "pairwise").rounds(0, 4):
+    ...     print(*round)
+    reduce_right(3, 0) send(1, 1)
+    reduce_right(2, 0) send(2, 2)
+    reduce_right(1, 0) send(3, 3)
+    """
+    return reverse(allgather.naive(rank, size), rank, folds=True)
+
+
+@algorithm("reduce_scatter")
+def recursive_halving(rank: int, size: int) -> Schedule:
+    """Exchange half of what remains with peers at distance p/2, p/4, ... (Thakur et al. 2005).
+
+    The recursive doubling allgather backwards: the run of rows a rank works on halves
+    until only its own is left. Surplus ranks lend their rows to a neighbour.
+
+    Rounds log2 p (+2 where p is no power of two); bytes sent and reduced
+    (p-1)/p m (+ about m). Commutative operators only.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("reduce_scatter", "recursive_halving").rounds(0, 4):
+    ...     print(*round)
+    reduce_right(2, 0, 1) send(2, 2, 3)
+    reduce_right(1, 0) send(1, 1)
+    """
+    return _lent(rank, size, near_first)
+
+
+@algorithm("reduce_scatter")
+def butterfly(rank: int, size: int) -> Schedule:
+    """Exchange half of what remains with peers at distance 1, 2, 4, ... (Träff 2005).
+
+    Near ranks fold first, so rank order is kept. Each rank works on every 2nd, 4th, ...
+    row, which spares the final permutation of the paper's contiguous halves.
+
+    Rounds log2 p (+2 where p is no power of two); bytes sent and reduced
+    (p-1)/p m (+ about m).
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("reduce_scatter", "butterfly").rounds(0, 4):
+    ...     print(*round)
+    reduce_right(1, 0, 2) send(1, 1, 3)
+    reduce_right(2, 0) send(2, 2)
+    """
+    return _lent(rank, size, far_first)
+
+
+@algorithm("reduce_scatter")
+def bruck(rank: int, size: int, radix: int = 2) -> Schedule:
+    """Fold shrinking runs of rows to the right at distance ..., k^2, k, 1 (Bruck et al. 1997).
+
+    The Bruck allgather backwards: fewest rounds and least volume for any number of ranks.
+
+    Rounds ceil(log_k p) with k-1 ports; bytes sent and reduced (p-1)/p m.
+    Commutative operators only.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("reduce_scatter", "bruck").rounds(0, 4):
+    ...     print(*round)
+    reduce_right(2, 0, 1) send(2, 2, 3)
+    reduce_right(3, 0) send(1, 1)
+    """
+    return reverse(allgather.bruck(rank, size, radix), rank, folds=True)
+
+
+@algorithm("reduce_scatter", needs=even)
+def neighbor_exchange(rank: int, size: int) -> Schedule:
+    """Fold pairs of rows with the left and right neighbour in turn (Chen et al. 2005).
+
+    The neighbor exchange allgather backwards. Even numbers of ranks only.
+
+    Rounds p/2; bytes sent and reduced (p-1)/p m. Commutative operators only.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("reduce_scatter", "neighbor_exchange").rounds(0, 4):
+    ...     print(*round)
+    reduce_right(3, 0, 1) send(3, 2, 3)
+    reduce_right(1, 0) send(1, 1)
+    """
+    return reverse(allgather.neighbor_exchange(rank, size), rank, folds=True)

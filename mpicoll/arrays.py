@@ -1,0 +1,90 @@
+"""NumPy and CuPy memory: the few operations that plans and checks need."""
+
+from __future__ import annotations
+
+import operator
+import sys
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from mpicoll.backend import Array, Thunk
+from mpicoll.contract import DTYPES, ReduceOp
+from mpicoll.errors import ArgumentError, UnknownName
+
+_UFUNCS = {
+    "sum": "add",
+    "avg": "add",
+    "prod": "multiply",
+    "min": "minimum",
+    "max": "maximum",
+    "band": "bitwise_and",
+    "bor": "bitwise_or",
+    "bxor": "bitwise_xor",
+    "land": "logical_and",
+    "lor": "logical_or",
+}
+_CARRIED = tuple(name for name in DTYPES if name != "bfloat16")
+
+
+def is_cupy(x: object) -> bool:
+    """Whether `x` is a CuPy array, without importing CuPy."""
+    cupy = sys.modules.get("cupy")
+    return cupy is not None and isinstance(x, cupy.ndarray)
+
+
+def module_of(x: Array) -> ModuleType:
+    """Return numpy, or cupy for an array on a GPU."""
+    return sys.modules["cupy"] if is_cupy(x) else np
+
+
+class NumpyArrays:
+    """`mpicoll.backend.Arrays` for NumPy and CuPy arrays."""
+
+    def owns(self, x: object) -> bool:
+        return isinstance(x, np.ndarray) or is_cupy(x)
+
+    def dtype(self, x: Array) -> str:
+        if x.dtype.name not in _CARRIED or not x.dtype.isnative:
+            raise UnknownName("dtype", str(x.dtype), _CARRIED)
+        return str(x.dtype.name)
+
+    def flat(self, x: Array) -> Array:
+        if not x.flags.c_contiguous:
+            raise ArgumentError(
+                f"the array of shape {x.shape} is not C-contiguous: give numpy.ascontiguousarray(x)"
+            )
+        return x.reshape(-1)
+
+    def span(self, x: Array) -> tuple[int, int]:
+        start = int(x.data.ptr if is_cupy(x) else x.__array_interface__["data"][0])
+        return start, start + x.nbytes
+
+    def empty(self, shape: tuple[int, ...], dtype: str, like: Array | None = None) -> Array:
+        if dtype not in _CARRIED:
+            raise UnknownName("dtype", dtype, _CARRIED)
+        return module_of(like).empty(shape, dtype)
+
+    def copier(self, target: Array, source: Array) -> Thunk:
+        return partial(operator.setitem, target, ..., source)
+
+    def folder(self, op: ReduceOp, left: Array, right: Array, out: Array) -> Thunk:
+        if op.function is None:
+            return partial(getattr(module_of(out), _UFUNCS[op.name]), left, right, out)
+        function = op.function
+        return lambda: operator.setitem(out, ..., function(left, right))
+
+    def divider(self, x: Array, divisor: int) -> Thunk:
+        return partial(module_of(x).true_divide, x, divisor, x)
+
+    def to_host(self, x: Array) -> Any:
+        return x.get() if is_cupy(x) else x
+
+    def from_host(self, x: Array, values: Any) -> None:
+        x[...] = module_of(x).asarray(values)
+
+    def synchronize(self, x: Array) -> None:
+        if is_cupy(x):
+            sys.modules["cupy"].cuda.get_current_stream().synchronize()

@@ -1,0 +1,174 @@
+"""What a backend supplies: arrays, messages and its library's own collectives.
+
+`mpicoll.transport` and `torchcoll.transport` implement `Transport`; `mpicoll.arrays`
+and `torchcoll.arrays` implement `Arrays`. Nothing else of a backend is visible above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from mpicoll.contract import Collective, ReduceOp
+
+Array = Any
+Thunk = Callable[[], Any]
+Nodes = tuple[tuple[int, ...], ...]
+
+
+class Arrays(Protocol):
+    """The few operations on memory that the front and the plans need."""
+
+    def owns(self, x: object) -> bool:
+        """Whether `x` is an array of this backend."""
+
+    def dtype(self, x: Array) -> str:
+        """Return the dtype's name, as in `contract.DTYPES`.
+
+        Raises:
+            UnknownName: no backend carries this dtype.
+        """
+
+    def flat(self, x: Array) -> Array:
+        """Return a one-dimensional view.
+
+        Raises:
+            ArgumentError: `x` is not C-contiguous.
+        """
+
+    def span(self, x: Array) -> tuple[int, int]:
+        """Return the first address of `x` and the one past its end."""
+
+    def empty(self, shape: tuple[int, ...], dtype: str, like: Array | None = None) -> Array:
+        """Allocate, on the device of `like`.
+
+        Raises:
+            UnknownName: this backend has no such dtype.
+        """
+
+    def copier(self, target: Array, source: Array) -> Thunk:
+        """Bind a copy between flat arrays of one length."""
+
+    def folder(self, op: ReduceOp, left: Array, right: Array, out: Array) -> Thunk:
+        """Bind ``out = left op right`` on flat arrays; `out` may be either operand."""
+
+    def divider(self, x: Array, divisor: int) -> Thunk:
+        """Bind a division in place."""
+
+    def to_host(self, x: Array) -> Any:
+        """Return the values as a NumPy array (bfloat16 as float32)."""
+
+    def from_host(self, x: Array, values: Any) -> None:
+        """Write NumPy values into `x`, converting to its dtype."""
+
+    def synchronize(self, x: Array) -> None:
+        """Wait until the device has finished the work that produces `x`."""
+
+
+class Message(NamedTuple):
+    """A flat array for one peer; None is an empty signal."""
+
+    peer: int
+    data: Array | None
+
+
+class Messages(NamedTuple):
+    """The bound messages of one round: run all `start`, then all `wait`."""
+
+    start: tuple[Thunk, ...]
+    wait: tuple[Thunk, ...]
+    test: Callable[[], bool]
+    free: Thunk
+
+
+@dataclass(frozen=True)
+class Call:
+    """A checked call of a native collective.
+
+    Attributes:
+        x: the input array, None where this rank gives none; `out` likewise.
+        counts: rows per rank, or per pair of ranks; None for equal ones.
+        in_place: `x` and `out` share memory, each block at its own place.
+        rank: of the caller in its group.
+    """
+
+    collective: Collective
+    x: Array | None
+    out: Array | None
+    op: ReduceOp
+    root: int
+    counts: Sequence[Any] | None
+    in_place: bool
+    rank: int
+
+
+class Native(NamedTuple):
+    """A bound native collective: `run` blocks, `start` returns what to wait for."""
+
+    run: Thunk
+    start: Callable[[], Request]
+    free: Thunk
+
+
+class Request(Protocol):
+    """An operation under way."""
+
+    def wait(self) -> None:
+        """Block until it is complete."""
+
+    def test(self) -> bool:
+        """Advance without blocking; whether it is complete."""
+
+
+class Transport(Protocol):
+    """One group of ranks as a library sees it.
+
+    Attributes:
+        rank, size: this process and the group.
+        nodes: the ranks of each node, in order.
+        backend: ``mpi4py`` or ``torch``; `library` names what is below it, with versions.
+        name: how messages travel, for the record.
+    """
+
+    rank: int
+    size: int
+    nodes: Nodes
+    backend: str
+    library: str
+    name: str
+
+    @property
+    def arrays(self) -> Arrays:
+        """How this backend's memory is handled."""
+
+    def messages(self, sends: Sequence[Message], receives: Sequence[Message], tag: int) -> Messages:
+        """Bind one round's messages; those of a pair of ranks under one tag keep their order."""
+
+    def lacks(self, what: Collective, *, uneven: bool = False) -> str | None:
+        """Return why the library has no native form of a collective, or None."""
+
+    def native(self, call: Call, *, persistent: bool = False) -> Native:
+        """Bind the library's own collective.
+
+        Raises:
+            Unavailable: the library has no such call for these arguments.
+        """
+
+    def exchange(self, item: Any) -> list[Any]:
+        """Return every rank's (small, picklable) item, in rank order."""
+
+    def agree(self, digest: bytes) -> bool:
+        """Whether all ranks gave the same 8 bytes."""
+
+    def isend(self, x: Array, peer: int, tag: int) -> Request:
+        """Start sending a flat array."""
+
+    def irecv(self, x: Array, peer: int, tag: int) -> Request:
+        """Start receiving into a flat array."""
+
+    def split(self, color: int | None, key: int) -> Transport | None:
+        """Return the group of the ranks with this color; None for color None."""
+
+    def close(self) -> None:
+        """Release what this group holds of the library."""

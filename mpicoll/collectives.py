@@ -1,0 +1,452 @@
+"""The front: one object, every collective, whatever the backend."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Self
+
+from mpicoll import request as asked
+from mpicoll.algorithms import Algorithm, algorithms, aliases, find
+from mpicoll.backend import Array, Call, Nodes, Thunk, Transport
+from mpicoll.backend import Request as Pending
+from mpicoll.compositions import COMPOSITIONS, compose
+from mpicoll.contract import COLLECTIVES, ReduceOp, collective
+from mpicoll.errors import ArgumentError, CollectiveError, Unavailable, UnknownName, Unsupported
+from mpicoll.lowering import lower
+from mpicoll.plan import (
+    NO_MESSAGES,
+    BoundRound,
+    Plan,
+    bind,
+    buffers_for,
+    native_plan,
+    scheduled,
+)  # fmt: skip
+from mpicoll.request import Request
+from mpicoll.simulator import is_ordered
+
+Op = str | ReduceOp | Callable[[Any, Any], Any]
+
+_LARGE = 65536
+_DEFAULTS = {
+    "barrier": ("dissemination",) * 2,
+    "broadcast": ("binomial", "scatter_ring"),
+    "reduce": ("binomial", "rabenseifner"),
+    "allreduce": ("recursive_doubling", "rabenseifner"),
+    "gather": ("binomial", "naive"),
+    "allgather": ("bruck", "ring"),
+    "scatter": ("binomial", "naive"),
+    "reduce_scatter": ("recursive_halving", "ring"),
+    "alltoall": ("naive", "pairwise"),
+    "scan": ("recursive_doubling", "chain"),
+    "exscan": ("recursive_doubling", "chain"),
+}
+_CACHED_PLANS = 32
+
+
+class Collectives:
+    """Collective communication among the ranks of one group.
+
+    Every method is collective: all ranks call it with matching arguments, and bad
+    input raises the same clear error on every rank before any data is sent.
+    Arrays are NumPy or CuPy under mpi4py, tensors under torch.distributed, C-contiguous.
+
+    Common arguments:
+        x: this rank's input. ``vector`` collectives take any shape. For scatter,
+            reduce_scatter and alltoall the first axis is one row per rank; with
+            ``counts`` the rows of one rank lie together on the first axis.
+        out: where the result goes; a new array by default. In place: ``out=x``, or for
+            gather and allgather ``x=out[rank]``, for scatter and reduce_scatter
+            ``out=x[rank]``.
+        op: sum, prod, min, max, avg, band, bor, bxor, land, lor, or an associative
+            ``function(left, right)``; bare functions count as not commutative
+            (`mpicoll.user_op` says otherwise).
+        counts: rows per rank, the same on every rank; for alltoall a matrix,
+            ``counts[source][target]``.
+        algorithm: ``native``, ``native_persistent``, ``native:reduce+broadcast`` and the
+            like, a schedule such as ``knomial(radix=4)``, or ``auto``: the library's own
+            call where it serves the case, else a schedule by size.
+
+    Raises:
+        ArgumentError: bad input; `Disagreement` where ranks ask for different things.
+        Unsupported: the algorithm cannot serve this size or operator.
+        Unavailable: the library has no such native call.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+        self.rank, self.size = transport.rank, transport.size
+        self._plans: OrderedDict[Any, tuple[Request, Plan]] = OrderedDict()
+        self._tag = 0
+
+    # -- what this group is ---------------------------------------------------------
+
+    @property
+    def backend(self) -> str:
+        """``mpi4py`` or ``torch``."""
+        return self.transport.backend
+
+    @property
+    def library(self) -> str:
+        """The library below and its version."""
+        return self.transport.library
+
+    @property
+    def nodes(self) -> Nodes:
+        """The ranks of each node, in order."""
+        return self.transport.nodes
+
+    def algorithms(self, name: str) -> list[str]:
+        """Return every algorithm name of a collective that this backend takes."""
+        what = collective(name).name
+        natives = ["native", *(f"native:{text}" for text in COMPOSITIONS.get(what, ()))]
+        if self.backend == "mpi4py":
+            natives.insert(1, "native_persistent")
+        return [*natives, *map(str, algorithms(what))]
+
+    # -- the collectives ------------------------------------------------------------
+
+    def barrier(self, *, algorithm: str = "auto") -> None:
+        """Return when every rank has called."""
+        self._run("barrier", None, None, algorithm=algorithm)
+
+    def broadcast(
+        self, x: Array | None, root: int = 0, *, out: Array | None = None, algorithm: str = "auto"
+    ) -> Array:
+        """Return the root's `x` on every rank; elsewhere `x` may be None or tells the shape."""
+        return self._run("broadcast", x, out, root=root, algorithm=algorithm)
+
+    def reduce(
+        self, x: Array, op: Op = "sum", root: int = 0, *, out: Array | None = None,
+        algorithm: str = "auto",
+    ) -> Array | None:  # fmt: skip
+        """Return the fold of all ranks' `x` on the root, None elsewhere."""
+        return self._run("reduce", x, out, op=op, root=root, algorithm=algorithm)
+
+    def allreduce(
+        self, x: Array, op: Op = "sum", *, out: Array | None = None, algorithm: str = "auto"
+    ) -> Array:
+        """Return the fold of all ranks' `x`."""
+        return self._run("allreduce", x, out, op=op, algorithm=algorithm)
+
+    def gather(
+        self, x: Array, root: int = 0, *, counts: Sequence[int] | None = None,
+        out: Array | None = None, algorithm: str = "auto",
+    ) -> Array | None:  # fmt: skip
+        """Return every rank's `x` as rows ``(size, *x.shape)`` on the root, None elsewhere."""
+        return self._run("gather", x, out, root=root, counts=counts, algorithm=algorithm)
+
+    def allgather(
+        self, x: Array, *, counts: Sequence[int] | None = None, out: Array | None = None,
+        algorithm: str = "auto",
+    ) -> Array:  # fmt: skip
+        """Return every rank's `x` as rows ``(size, *x.shape)``."""
+        return self._run("allgather", x, out, counts=counts, algorithm=algorithm)
+
+    def scatter(
+        self, x: Array | None, root: int = 0, *, counts: Sequence[int] | None = None,
+        out: Array | None = None, algorithm: str = "auto",
+    ) -> Array:  # fmt: skip
+        """Return row ``rank`` of the root's `x`; elsewhere `x` is ignored and may be None."""
+        return self._run("scatter", x, out, root=root, counts=counts, algorithm=algorithm)
+
+    def reduce_scatter(
+        self, x: Array, op: Op = "sum", *, counts: Sequence[int] | None = None,
+        out: Array | None = None, algorithm: str = "auto",
+    ) -> Array:  # fmt: skip
+        """Return row ``rank`` of the fold of all ranks' `x`, of shape ``(size, ...)``."""
+        return self._run("reduce_scatter", x, out, op=op, counts=counts, algorithm=algorithm)
+
+    def alltoall(
+        self, x: Array, *, counts: Sequence[Sequence[int]] | None = None,
+        out: Array | None = None, algorithm: str = "auto",
+    ) -> Array:  # fmt: skip
+        """Send row i of `x` to rank i; return row i from rank i."""
+        return self._run("alltoall", x, out, counts=counts, algorithm=algorithm)
+
+    def scan(
+        self, x: Array, op: Op = "sum", *, out: Array | None = None, algorithm: str = "auto"
+    ) -> Array:
+        """Return the fold of the `x` of ranks 0 to this one."""
+        return self._run("scan", x, out, op=op, algorithm=algorithm)
+
+    def exscan(
+        self, x: Array, op: Op = "sum", *, out: Array | None = None, algorithm: str = "auto"
+    ) -> Array:
+        """Return the fold of the `x` of the ranks before this one; undefined on rank 0."""
+        return self._run("exscan", x, out, op=op, algorithm=algorithm)
+
+    # -- plans ----------------------------------------------------------------------
+
+    def plan(
+        self, name: str, x: Array | None = None, *, op: Op = "sum", root: int = 0,
+        counts: Any = None, out: Array | None = None, algorithm: str = "auto",
+    ) -> Plan:  # fmt: skip
+        """Bind a collective to its arrays, to run many times; collective, like MPI-4's ``_init``.
+
+        ``plan.algorithm`` and ``plan.transport`` say what really runs, ``plan.out`` is the
+        array that holds the result after each run.
+        """
+        checked = self._check(name, x, out, op=op, root=root, counts=counts, algorithm=algorithm)
+        return self._build(self._settle(checked))
+
+    def _check(self, name: str, x: Any, out: Any, **given: Any) -> Request | CollectiveError:
+        options = {"op": "sum", "root": 0, "counts": None, "algorithm": "auto", **given}
+        try:
+            request = asked.check(
+                self.transport.arrays, self.rank, self.size, name, x, out=out, **options
+            )
+            self._check_algorithm(request)
+        except CollectiveError as error:
+            return error
+        return request
+
+    def _settle(self, checked: Request | CollectiveError) -> Request:
+        error = isinstance(checked, CollectiveError)
+        said = str(checked) if error else checked.signature  # type: ignore[union-attr]
+        return asked.settle(checked, self.transport.exchange(said))
+
+    def _run(self, name: str, x: Any, out: Any, **given: Any) -> Any:
+        """Run a collective once: agree, then take a cached plan over arrays of its own."""
+        checked = self._check(name, x, out, **given)
+        failed = isinstance(checked, CollectiveError)
+        complete = not failed and (
+            checked.dtype is not None or checked.collective.unit == "none"  # type: ignore[union-attr]
+        )
+        digest = checked.digest if complete else b"unsettled"[:8]  # type: ignore[union-attr]
+        if not self.transport.agree(digest) or not complete:
+            with self._build(self._settle(checked)) as plan:
+                plan.run()
+                return plan.out
+        assert isinstance(checked, Request)
+        own, plan = self._cached(checked)
+        return self._through(own, plan, checked)
+
+    def _cached(self, request: Request) -> tuple[Request, Plan]:
+        if request.key in self._plans:
+            self._plans.move_to_end(request.key)
+            return self._plans[request.key]
+        if len(self._plans) == _CACHED_PLANS:
+            self._plans.popitem(last=False)[1][1].free()
+        own = replace(request, x=self._like(request), out=None, in_place=False)
+        self._plans[request.key] = own, self._build(own)
+        return self._plans[request.key]
+
+    def _like(self, request: Request) -> Array | None:
+        return None if request.x is None else self.empty(request, tuple(request.x.shape))
+
+    def empty(self, request: Request, shape: tuple[int, ...]) -> Array:
+        """Allocate an array of the request's dtype, on the device of its arrays."""
+        assert request.dtype is not None
+        like = request.x if request.x is not None else request.out
+        return self.transport.arrays.empty(shape, request.dtype, like)
+
+    def _through(self, own: Request, plan: Plan, request: Request) -> Array | None:
+        """Run a cached plan for a caller's arrays."""
+        arrays = self.transport.arrays
+        if request.x is not None:
+            arrays.copier(arrays.flat(own.x), arrays.flat(request.x))()
+        plan.run()
+        if plan.out is None:
+            return None
+        out = request.out
+        if out is None:
+            out = self.empty(request, request.shape("output"))
+        if request.collective.after(request.place()):
+            arrays.copier(arrays.flat(out), arrays.flat(plan.out))()
+        return out
+
+    # -- choosing and building ------------------------------------------------------
+
+    def _check_algorithm(self, request: Request) -> None:
+        text, what = request.algorithm, request.collective
+        if not isinstance(text, str):
+            raise ArgumentError(f"algorithm is a name, not {text!r}")
+        if text == "native_persistent" and self.backend != "mpi4py":
+            raise Unavailable(f"{self.backend} has no persistent collectives; use 'native'")
+        if text in ("auto", "native", "native_persistent"):
+            return
+        if text.startswith("native:"):
+            if text[7:] not in COMPOSITIONS.get(what.name, ()):
+                known = [f"native:{each}" for each in COMPOSITIONS.get(what.name, ())]
+                raise UnknownName(f"{what.name} composition", text, known)
+            return
+        try:
+            chosen = find(what.name, text)
+        except UnknownName:
+            names = [*self.algorithms(what.name), "auto", *aliases(what.name)]
+            raise UnknownName(f"{what.name} algorithm", text, names) from None
+        self._check_order(chosen, request)
+
+    def _check_order(self, chosen: Algorithm, request: Request) -> None:
+        chosen.serve(self.size)
+        if request.op.commutative or not request.collective.reduces:
+            return
+        if not self._is_ordered(chosen, request.root):
+            safe = [
+                each.name
+                for each in algorithms(request.collective.name)
+                if each.needs.holds(self.size) and self._is_ordered(each, request.root)
+            ]
+            raise Unsupported(
+                f"{request.collective.name} algorithm {chosen} does not keep rank order on "
+                f"{self.size} ranks with root {request.root}, which op {request.op.name!r} needs: "
+                f"{', '.join(safe)} would"
+            )
+
+    def _is_ordered(self, chosen: Algorithm, root: int) -> bool:
+        return is_ordered(chosen, self.size, root, self.nodes)
+
+    def _build(self, request: Request) -> Plan:
+        request = self._with_out(request)
+        text = request.algorithm
+        if text == "auto":
+            return self._automatic(request)
+        if text in ("native", "native_persistent"):
+            return self._native(request, persistent=text == "native_persistent")
+        if text.startswith("native:"):
+            return compose(self, request, text)
+        return self._schedule(request, find(request.collective.name, text))
+
+    def _with_out(self, request: Request) -> Request:
+        needs = request.collective.gets_output(self.rank, request.root)
+        if not needs or request.out is not None:
+            return request
+        out = self.empty(request, request.shape("output"))
+        return replace(request, out=out)
+
+    def _automatic(self, request: Request) -> Plan:
+        try:
+            return self._native(request, persistent=False)
+        except Unavailable:
+            name = request.collective.name
+            preferred = _DEFAULTS[name][request.bytes_per_row >= _LARGE]
+            for chosen in (find(name, preferred), *algorithms(name)):
+                try:
+                    self._check_order(chosen, request)
+                except Unsupported:
+                    continue
+                return self._schedule(request, chosen)
+            raise
+
+    def _finish(self, request: Request) -> list[Thunk]:
+        """Return what follows the messages: a mean is a sum, divided at the end."""
+        if request.op.name != "avg" or request.op.function or request.out is None:
+            return []
+        if not request.collective.reduces:
+            return []
+        arrays = self.transport.arrays
+        return [arrays.divider(arrays.flat(request.out), self.size)]
+
+    def subplan(self, request: Request, name: str, x: Array | None, out: Array | None) -> Plan:
+        """Bind the native collective `name` on a request's operator and root."""
+        part = asked.check(
+            self.transport.arrays, self.rank, self.size, name, x,
+            out=out, op=request.op, root=request.root, counts=None, algorithm="native",
+        )  # fmt: skip
+        return self._native(part, persistent=False)
+
+    def _native(self, request: Request, *, persistent: bool) -> Plan:
+        call = Call(
+            request.collective, request.x, request.out, request.op,
+            request.root, request.counts, request.in_place, self.rank,
+        )  # fmt: skip
+        bound = self.transport.native(call, persistent=persistent)
+        name = "native_persistent" if persistent else "native"
+        return native_plan(name, "native", request.out, bound, self._finish(request))
+
+    def _schedule(self, request: Request, chosen: Algorithm) -> Plan:
+        arrays, what = self.transport.arrays, request.collective
+        blocks = chosen.blocks(self.size)
+        place = request.place(blocks)
+        rounds = chosen.rounds(self.rank, self.size, request.root, self.nodes)
+        staged = request.in_place and what.unit == "pairs"
+        program = lower(
+            rounds, request.sizes(blocks), what.before(place), list(what.after(place)),
+            in_place=request.in_place and not staged,
+        )  # fmt: skip
+        first: list[BoundRound] = []
+        x = request.x
+        if staged:
+            x = self._like(request)
+            entry = arrays.copier(arrays.flat(x), arrays.flat(request.x))
+            first = [BoundRound((entry,), NO_MESSAGES, ())]
+        buffers = buffers_for(program, arrays, request.dtype or "uint8", x, request.out)
+        self._tag += 1
+        bound = first + bind(program, buffers, request.op, self.transport, self._tag)
+        return scheduled(
+            str(chosen), self.transport.name, request.out, bound, self._finish(request)
+        )
+
+    # -- point to point -------------------------------------------------------------
+
+    def send(self, x: Array, peer: int, tag: int = 0) -> None:
+        """Send `x` to `peer`."""
+        self.isend(x, peer, tag).wait()
+
+    def recv(self, out: Array, peer: int, tag: int = 0) -> Array:
+        """Receive into `out` from `peer` and return it."""
+        self.irecv(out, peer, tag).wait()
+        return out
+
+    def isend(self, x: Array, peer: int, tag: int = 0) -> Pending:
+        """Start sending `x`; leave it alone until the request is complete."""
+        return self.transport.isend(*self._message("x", x, peer, tag))
+
+    def irecv(self, out: Array, peer: int, tag: int = 0) -> Pending:
+        """Start receiving into `out`."""
+        return self.transport.irecv(*self._message("out", out, peer, tag))
+
+    def sendrecv(
+        self, x: Array, to: int, out: Array, source: int | None = None, tag: int = 0
+    ) -> Array:
+        """Send `x` to rank `to` while receiving `out` from `source` (`to` by default)."""
+        receiving = self.irecv(out, to if source is None else source, tag)
+        sending = self.isend(x, to, tag)
+        receiving.wait()
+        sending.wait()
+        return out
+
+    def _message(self, label: str, array: Any, peer: Any, tag: Any) -> tuple[Array, int, int]:
+        if not self.transport.arrays.owns(array):
+            raise ArgumentError(f"{label} is a {type(array).__name__}, not an array")
+        self.transport.arrays.dtype(array)
+        if not isinstance(tag, int) or not 0 <= tag < 32768:
+            raise ArgumentError(f"tag is a number from 0 to 32767, not {tag!r}")
+        return self.transport.arrays.flat(array), asked.check_rank(peer, self.size, "peer"), tag
+
+    # -- groups ---------------------------------------------------------------------
+
+    def split(self, color: int | None, key: int | None = None) -> Collectives | None:
+        """Return the group of the ranks with the same `color`, ordered by `key`, then rank.
+
+        ``color=None`` takes part in none and gets None.
+        """
+        part = self.transport.split(color, self.rank if key is None else key)
+        return None if part is None else Collectives(part)
+
+    def exchange(self, item: Any) -> list[Any]:
+        """Return every rank's small, picklable item, in rank order."""
+        return self.transport.exchange(item)
+
+    def free(self) -> None:
+        """Release the cached plans and the group itself."""
+        while self._plans:
+            self._plans.popitem()[1][1].free()
+        self.transport.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.free()
+
+    def __repr__(self) -> str:
+        return f"<Collectives rank {self.rank} of {self.size} over {self.library}>"
+
+
+def names() -> list[str]:
+    """Return the names of all collectives."""
+    return list(COLLECTIVES)

@@ -1,0 +1,66 @@
+"""Every error this project raises on purpose.
+
+::
+
+    CollectiveError
+    ├── ArgumentError (ValueError)      what the caller gave cannot be meant
+    │   ├── UnknownName                 no such collective, algorithm, op or dtype
+    │   └── Disagreement                the ranks called with different arguments
+    ├── Unavailable                     this backend or library has no such call
+    ├── Unsupported                     the algorithm cannot serve this size, op or root
+    ├── LaunchError (RuntimeError)      the processes do not form the group that was asked for
+    └── ScheduleError (RuntimeError)    a schedule is wrong; only the simulator raises it
+        ├── Deadlock                    ranks wait for each other, or for nobody
+        └── WrongContents               a rank holds something else than the contract demands
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class CollectiveError(Exception):
+    """Any error raised on purpose by mpicoll or torchcoll."""
+
+
+class ArgumentError(CollectiveError, ValueError):
+    """An argument that cannot be meant; the message says what would do."""
+
+
+class UnknownName(ArgumentError):
+    """A collective, algorithm, op or dtype that does not exist."""
+
+    def __init__(self, kind: str, given: object, known: Iterable[str]) -> None:
+        names = sorted(known)
+        close = get_close_matches(str(given), names, n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        super().__init__(f"unknown {kind} {given!r}: {hint}known are {', '.join(names)}")
+
+
+class Disagreement(ArgumentError):
+    """The ranks of one collective call gave arguments that do not fit together."""
+
+
+class Unavailable(CollectiveError):
+    """The backend has no such call; the message names the reason."""
+
+
+class Unsupported(CollectiveError):
+    """The algorithm cannot serve this size, root or operator."""
+
+
+class LaunchError(CollectiveError, RuntimeError):
+    """The processes were started in a way that cannot form the group."""
+
+
+class ScheduleError(CollectiveError, RuntimeError):
+    """A schedule breaks its contract."""
+
+
+class Deadlock(ScheduleError):
+    """Ranks wait for messages that never come."""
+
+
+class WrongContents(ScheduleError):
+    """A rank ends with something else than the contract demands."""

@@ -1,0 +1,227 @@
+"""A collective bound to its arrays: schedules compiled once, natives, and chains of them.
+
+Interpreting a schedule at each call costs more than a small message, so a plan is a
+flat tuple of calls without arguments, bound to memory and to the library's requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Self
+
+from mpicoll.backend import Array, Arrays, Message, Messages, Native, Request, Thunk, Transport
+from mpicoll.contract import ReduceOp
+from mpicoll.lowering import Combine, Move, Piece, Program, Transfer
+
+
+class BoundRound(NamedTuple):
+    """One round, bound to memory and messages."""
+
+    before: tuple[Thunk, ...]
+    messages: Messages
+    after: tuple[Thunk, ...]
+
+
+NO_MESSAGES = Messages((), (), lambda: True, lambda: None)
+
+
+def bind(
+    program: Program,
+    buffers: dict[str, Array],
+    op: ReduceOp,
+    transport: Transport,
+    tag: int,
+) -> list[BoundRound]:
+    """Bind a program's steps to flat buffers ``input``, ``output``, ``scratch``, ``staging``."""
+    arrays = transport.arrays
+
+    def view(piece: Piece) -> Array:
+        return buffers[piece.buffer][piece.start : piece.start + piece.length]
+
+    def local(action: Move | Combine) -> Thunk:
+        if isinstance(action, Move):
+            return arrays.copier(view(action.target), view(action.source))
+        return arrays.folder(op, view(action.left), view(action.right), view(action.target))
+
+    def messages(transfers: list[Transfer]) -> list[Message]:
+        return [Message(each.peer, each.piece and view(each.piece)) for each in transfers]
+
+    return [
+        BoundRound(
+            tuple(map(local, step.before)),
+            transport.messages(messages(step.sends), messages(step.receives), tag)
+            if step.sends or step.receives
+            else NO_MESSAGES,
+            tuple(map(local, step.after)),
+        )
+        for step in program.steps
+    ]
+
+
+class Plan:
+    """A collective bound to its arrays, to run many times.
+
+    Every rank runs its plans in the same order. ``run()`` blocks; ``start()`` returns a
+    request whose ``wait()`` completes it and whose ``test()`` advances it. `free` (or
+    leaving a ``with`` block, or dropping the plan) releases the library's requests.
+
+    Attributes:
+        algorithm: what really runs, with its parameters.
+        transport: how its messages travel.
+        out: the array that holds the result after a run, None where this rank gets none.
+        run: run the collective once.
+        start: begin to run it.
+    """
+
+    def __init__(
+        self, algorithm: str, transport: str, out: Array | None, run: Thunk,
+        start: Callable[[], Request], free: Thunk,
+    ) -> None:  # fmt: skip
+        self.algorithm, self.transport, self.out = algorithm, transport, out
+        self.run, self.start, self._free = run, start, free
+
+    def free(self) -> None:
+        """Release what the plan holds of the library; it cannot run afterwards."""
+        self.run = self.start = _freed
+        self._free()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.free()
+
+    def __repr__(self) -> str:
+        return f"<Plan {self.algorithm} over {self.transport}>"
+
+
+def _freed() -> Any:
+    raise RuntimeError("this plan has been freed: make a new one")
+
+
+def scheduled(
+    algorithm: str, transport: str, out: Array | None, bound: list[BoundRound], finish: list[Thunk]
+) -> Plan:
+    """Make a plan of bound rounds and what follows them."""
+    flat = tuple(
+        thunk
+        for each in bound
+        for thunk in (*each.before, *each.messages.start, *each.messages.wait, *each.after)
+    ) + tuple(finish)
+
+    # A caller may keep only `plan.run`: the default argument keeps the requests alive with it.
+    def run(_alive: object = bound) -> None:
+        for thunk in flat:
+            thunk()
+
+    def free() -> None:
+        for each in bound:
+            each.messages.free()
+
+    return Plan(algorithm, transport, out, run, lambda: _Progress(bound, finish), free)
+
+
+class _Progress:
+    """A schedule under way: the first round is posted at once, later ones as it advances."""
+
+    def __init__(self, bound: list[BoundRound], finish: list[Thunk]) -> None:
+        self.remaining = iter(bound)
+        self.finish = finish
+        self.current: BoundRound | None = None
+        self._next()
+
+    def _next(self) -> None:
+        self.current = next(self.remaining, None)
+        posted = self.finish
+        if self.current is not None:
+            posted = [*self.current.before, *self.current.messages.start]
+        for thunk in posted:
+            thunk()
+
+    def _land(self, current: BoundRound) -> None:
+        for thunk in current.after:
+            thunk()
+        self._next()
+
+    def test(self) -> bool:
+        while self.current is not None and self.current.messages.test():
+            self._land(self.current)
+        return self.current is None
+
+    def wait(self) -> None:
+        while self.current is not None:
+            for thunk in self.current.messages.wait:
+                thunk()
+            self._land(self.current)
+
+
+def native_plan(
+    algorithm: str, transport: str, out: Array | None, call: Native, finish: list[Thunk]
+) -> Plan:
+    """Make a plan of the library's own collective and what follows it."""
+    plan = Plan(algorithm, transport, out, *call)
+    return chained(algorithm, transport, out, [plan], finish) if finish else plan
+
+
+def chained(
+    algorithm: str, transport: str, out: Array | None, plans: Sequence[Plan],
+    after: Sequence[Thunk], before: Sequence[Thunk] = (),
+) -> Plan:  # fmt: skip
+    """Make a plan that runs plans one after the other, between two lists of local work."""
+
+    def run() -> None:
+        for thunk in before:
+            thunk()
+        for plan in plans:
+            plan.run()
+        for thunk in after:
+            thunk()
+
+    def free() -> None:
+        for plan in plans:
+            plan.free()
+
+    return Plan(algorithm, transport, out, run, lambda: _Chain(plans, after, before), free)
+
+
+class _Chain:
+    """Plans under way, one after the other."""
+
+    def __init__(
+        self, plans: Sequence[Plan], after: Sequence[Thunk], before: Sequence[Thunk]
+    ) -> None:
+        self.remaining = iter(plans)
+        self.after = after
+        self.current: Request | None = None
+        for thunk in before:
+            thunk()
+        self._next()
+
+    def _next(self) -> None:
+        plan = next(self.remaining, None)
+        self.current = plan.start() if plan else None
+        if plan is None:
+            for thunk in self.after:
+                thunk()
+
+    def test(self) -> bool:
+        while self.current is not None and self.current.test():
+            self._next()
+        return self.current is None
+
+    def wait(self) -> None:
+        while self.current is not None:
+            self.current.wait()
+            self._next()
+
+
+def buffers_for(
+    program: Program, arrays: Arrays, dtype: str, x: Array | None, out: Array | None
+) -> dict[str, Array]:
+    """Return the flat buffers of a program: the caller's two, and scratch of its own."""
+    like = x if x is not None else out
+    given = {"input": x, "output": out}
+    flat = {name: arrays.flat(array) for name, array in given.items() if array is not None}
+    return flat | {
+        name: arrays.empty((count,), dtype, like) for name, count in program.scratch.items()
+    }

@@ -1,0 +1,215 @@
+"""The notation: what one rank sends, receives and folds, round by round.
+
+An algorithm is a generator of *rounds*. The messages of one round are in flight
+together: sends see the state before the round, receives land at its end, folds
+happen in listed order, local copies and folds after them. A round ends when its
+own messages end; there is no barrier between rounds.
+
+Blocks are names, not offsets: an integer, a pair ``(source, destination)`` for
+alltoall, or a `Temp`. The k-th block of a send lands in the k-th block of the
+matching receive; a message without blocks is a bare signal.
+
+>>> def ring(rank, size):
+...     right, left = (rank + 1) % size, (rank - 1) % size
+...     for step in range(size - 1):
+...         yield send(right, (rank - step) % size), recv(left, (rank - step - 1) % size)
+>>> for round in rounds(ring(0, 3)):
+...     print(*round)
+send(1, 0) recv(2, 2)
+send(1, 2) recv(2, 1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, zip_longest
+from typing import Literal, NamedTuple
+
+Block = Hashable
+Side = Literal["left", "right"]
+
+
+class Temp(NamedTuple):
+    """A scratch block, as large as `block`."""
+
+    name: str
+    block: Block
+
+    def __str__(self) -> str:
+        return f"{self.name}[{self.block}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send `blocks` to `peer`."""
+
+    peer: int
+    blocks: tuple[Block, ...]
+
+    def __str__(self) -> str:
+        return f"send({', '.join(map(str, (self.peer, *self.blocks)))})"
+
+
+@dataclass(frozen=True, slots=True)
+class Receive:
+    """Receive `blocks` from `peer`; with a `side`, fold them in, the peer's value on that side."""
+
+    peer: int
+    blocks: tuple[Block, ...]
+    side: Side | None = None
+
+    def __str__(self) -> str:
+        name = f"reduce_{self.side}" if self.side else "recv"
+        return f"{name}({', '.join(map(str, (self.peer, *self.blocks)))})"
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Copy block `source` into block `target` after the round's messages."""
+
+    target: Block
+    source: Block
+
+    def __str__(self) -> str:
+        return f"copy({self.target}, {self.source})"
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Fold block `source` into block `target`, the source's value on `side`."""
+
+    target: Block
+    source: Block
+    side: Side
+
+    def __str__(self) -> str:
+        return f"fold_{self.side}({self.target}, {self.source})"
+
+
+Op = Send | Receive | Copy | Fold
+Round = tuple[Op, ...]
+Schedule = Iterator[Op | Round]
+
+
+def send(peer: int, *blocks: Block) -> Send:
+    """Send blocks (or, without any, a signal) to a peer."""
+    return Send(peer, blocks)
+
+
+def recv(peer: int, *blocks: Block) -> Receive:
+    """Receive blocks (or a signal) from a peer, replacing what was there."""
+    return Receive(peer, blocks)
+
+
+def reduce(peer: int, *blocks: Block, side: Side = "left") -> Receive:
+    """Receive blocks and fold them into one's own, the peer's value on `side`."""
+    return Receive(peer, blocks, side)
+
+
+def copy(target: Block, source: Block) -> Copy:
+    """Copy a block locally."""
+    return Copy(target, source)
+
+
+def fold(target: Block, source: Block, side: Side = "left") -> Fold:
+    """Fold a local block into another one, the source's value on `side`."""
+    return Fold(target, source, side)
+
+
+def side_of(peer: int, rank: int) -> Side:
+    """Return the side on which a peer's value keeps rank order."""
+    return "left" if peer < rank else "right"
+
+
+def rounds(schedule: Iterable[Op | Round]) -> list[Round]:
+    """Collect a schedule, a lone operation being a round of one; empty rounds vanish."""
+    collected = (step if isinstance(step, tuple) else (step,) for step in schedule)
+    return [step for step in collected if step]
+
+
+def then(*schedules: Iterable[Op | Round]) -> Schedule:
+    """Run schedules one after the other."""
+    return chain.from_iterable(schedules)
+
+
+def together(*schedules: Iterable[Op | Round]) -> Schedule:
+    """Merge schedules round by round: their i-th rounds become one."""
+    for parts in zip_longest(*map(rounds, schedules), fillvalue=()):
+        yield tuple(chain.from_iterable(parts))
+
+
+def reverse(schedule: Iterable[Op | Round], rank: int, *, folds: bool) -> Schedule:
+    """Run a distribution backwards in time, as a collection.
+
+    Sends become receives and receives sends, last round first: scatter becomes
+    gather, and with `folds` broadcast becomes reduce and allgather becomes
+    reduce_scatter (Chan, Heimlich, Purkayastha and van de Geijn 2007, section 4).
+
+    Raises:
+        TypeError: the schedule folds or copies, which has no reverse.
+    """
+    for step in reversed(rounds(schedule)):
+        yield tuple(_backwards(op, rank, folds) for op in step)
+
+
+def _backwards(op: Op, rank: int, folds: bool) -> Op:
+    if isinstance(op, Send):
+        return Receive(op.peer, op.blocks, side_of(op.peer, rank) if folds else None)
+    if isinstance(op, Receive) and op.side is None:
+        return Send(op.peer, op.blocks)
+    raise TypeError(f"{op} has no reverse: only sends and plain receives have")
+
+
+def on(
+    group: Sequence[int],
+    schedule: Iterable[Op | Round],
+    block: Callable[[Block], Block] = lambda name: name,
+) -> Schedule:
+    """Run a schedule written for ranks 0..n-1 on the ranks of `group`, renaming blocks by `block`."""
+    for step in rounds(schedule):
+        yield tuple(_relabelled(op, group, block) for op in step)
+
+
+def _relabelled(op: Op, group: Sequence[int], block: Callable[[Block], Block]) -> Op:
+    def name(old: Block) -> Block:
+        return Temp(old.name, block(old.block)) if isinstance(old, Temp) else block(old)
+
+    if isinstance(op, Send | Receive):
+        if not 0 <= op.peer < len(group):
+            raise ValueError(f"{op} leaves the group of {len(group)} ranks")
+        return replace(op, peer=group[op.peer], blocks=tuple(map(name, op.blocks)))
+    return replace(op, target=name(op.target), source=name(op.source))
+
+
+def around(root: int, size: int, schedule: Iterable[Op | Round]) -> Schedule:
+    """Run a schedule written for root 0 with rank i playing the part of rank i - root."""
+    return on([(index + root) % size for index in range(size)], schedule)
+
+
+def folded(rank: int, size: int, core: Callable[[int, int], Schedule], *blocks: Block) -> Schedule:
+    """Serve any size with a `core(rank, size)` that needs a power of two.
+
+    Of the first 2(p - 2^f) ranks, each even one lends its blocks to its right
+    neighbour and gets the result at the end; neighbours pair up, so rank order is
+    kept. Adds 2 rounds and 2m bytes (Thakur, Rabenseifner and Gropp 2005, section 4.5).
+    """
+    power = 1 << (size.bit_length() - 1)
+    surplus = size - power
+    lent = rank < 2 * surplus
+    if lent and rank % 2 == 0:
+        yield send(rank + 1, *blocks)
+        yield recv(rank + 1, *blocks)
+        return
+    if lent:
+        yield reduce(rank - 1, *blocks)
+    core_rank = rank >> 1 if lent else rank - surplus
+    yield from on([core_member(index, size) for index in range(power)], core(core_rank, power))
+    if lent:
+        yield send(rank - 1, *blocks)
+
+
+def core_member(index: int, size: int) -> int:
+    """Return the real rank of the index-th member of `folded`'s power-of-two core."""
+    surplus = size - (1 << (size.bit_length() - 1))
+    return 2 * index + 1 if index < surplus else index + surplus

@@ -1,0 +1,91 @@
+"""GPU buffers under an MPI that cannot read them: pinned host memory in between."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+from mpi4py import MPI
+
+from mpicoll.backend import Array, Call, Native, Thunk
+
+OVERRIDE = "MPICOLL_GPU_AWARE"
+
+
+@dataclass(frozen=True)
+class GpuAwareness:
+    """Whether the MPI library reads GPU memory itself, and how that is known."""
+
+    aware: bool
+    reason: str
+
+    @classmethod
+    def detect(cls) -> Self:
+        """Ask the environment, then the MPI library (``MPIX_Query_cuda_support`` and kin)."""
+        forced = os.environ.get(OVERRIDE)
+        if forced is not None:
+            return cls(forced.lower() in ("1", "yes", "true", "on"), f"{OVERRIDE}={forced}")
+        library = ctypes.CDLL(MPI.__file__)
+        for name in ("MPIX_Query_cuda_support", "MPIX_Query_hip_support"):
+            query = getattr(library, name, None)
+            if query is not None and query():
+                return cls(True, f"{name}() says yes")
+        return cls(False, f"no GPU support reported by the MPI library ({OVERRIDE}=1 overrides)")
+
+
+def staged(data: Array, before: list[Thunk] | None, after: list[Thunk] | None) -> Any:
+    """Return pinned host memory for a GPU array, copied from it `before` or to it `after`."""
+    host = _pinned(data)
+    if before is not None:
+        before.append(partial(data.get, out=host))
+    if after is not None:
+        after.append(partial(_upload, data, host))
+    return host
+
+
+def _pinned(data: Array) -> Any:
+    cupy = sys.modules["cupy"]
+    memory = cupy.cuda.alloc_pinned_memory(max(1, data.nbytes))
+    return np.frombuffer(memory, data.dtype, data.size).reshape(data.shape)
+
+
+def _upload(data: Array, host: Any) -> None:
+    data.set(host)
+    sys.modules["cupy"].cuda.get_current_stream().synchronize()
+
+
+def on_host(call: Call, bind: Callable[[Call], Native]) -> Native:
+    """Bind a native collective to host mirrors of its GPU arrays."""
+    before: list[Thunk] = []
+    after: list[Thunk] = []
+    x = None if call.x is None else staged(call.x, before, None)
+    out = None if call.out is None else staged(call.out, before, after)
+    native = bind(replace(call, x=x, out=out, in_place=False))
+
+    def run() -> None:
+        for thunk in before:
+            thunk()
+        native.run()
+        for thunk in after:
+            thunk()
+
+    return native._replace(run=run, start=lambda: _Blocking(run))
+
+
+class _Blocking:
+    """A staged call runs to its end when it starts."""
+
+    def __init__(self, run: Thunk) -> None:
+        run()
+
+    def wait(self) -> None:
+        pass
+
+    def test(self) -> bool:
+        return True

@@ -1,0 +1,346 @@
+"""All of mpi4py: persistent point-to-point requests, and MPI's own collectives.
+
+Its counterpart, line by line, is `torchcoll.transport`.
+"""
+
+from __future__ import annotations
+
+import operator
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from mpicoll.arrays import NumpyArrays, is_cupy
+from mpicoll.backend import Array, Call, Message, Messages, Native, Request, Thunk
+from mpicoll.contract import Collective, ReduceOp
+from mpicoll.errors import Unavailable
+from mpicoll.staging import GpuAwareness, on_host, staged
+
+_TYPES = {
+    "bool": MPI.C_BOOL,
+    "int8": MPI.INT8_T, "int16": MPI.INT16_T, "int32": MPI.INT32_T, "int64": MPI.INT64_T,
+    "uint8": MPI.UINT8_T, "uint16": MPI.UINT16_T, "uint32": MPI.UINT32_T, "uint64": MPI.UINT64_T,
+    "float32": MPI.FLOAT, "float64": MPI.DOUBLE,
+    "complex64": MPI.C_FLOAT_COMPLEX, "complex128": MPI.C_DOUBLE_COMPLEX,
+}  # fmt: skip
+_OPS = {
+    "sum": MPI.SUM, "avg": MPI.SUM, "prod": MPI.PROD, "min": MPI.MIN, "max": MPI.MAX,
+    "band": MPI.BAND, "bor": MPI.BOR, "bxor": MPI.BXOR, "land": MPI.LAND, "lor": MPI.LOR,
+}  # fmt: skip
+_OPS_ON_BOOL = {**_OPS, "band": MPI.LAND, "bor": MPI.LOR, "bxor": MPI.LXOR}
+_FEW = 3
+
+
+class MpiTransport:
+    """`mpicoll.backend.Transport` over a communicator."""
+
+    backend = "mpi4py"
+
+    def __init__(self, comm: MPI.Comm) -> None:
+        self.natives = comm.Dup()
+        self.private = comm.Dup()
+        self.users = comm.Dup()
+        self.rank, self.size = comm.rank, comm.size
+        self.arrays = NumpyArrays()
+        self.library = MPI.Get_library_version().split("\n")[0].strip("\0, ")
+        self.gpu = GpuAwareness.detect()
+        self.name = "point-to-point"
+        self.nodes = _nodes(comm)
+        self._mine = np.empty(2, np.int64)
+        self._most = np.empty(2, np.int64)
+
+    # -- messages -------------------------------------------------------------------
+
+    def messages(self, sends: Sequence[Message], receives: Sequence[Message], tag: int) -> Messages:
+        """Compile one round into persistent requests."""
+        before: list[Thunk] = []
+        after: list[Thunk] = []
+        held = _Held()
+        for peer, data in receives:
+            memory = self._reachable(data, after=after)
+            held.requests.append(self.private.Recv_init(_bytes(memory), peer, tag))
+        for peer, data in sends:
+            memory = self._reachable(data, before=before)
+            held.requests.append(self.private.Send_init(_bytes(memory), peer, tag))
+        requests = held.requests
+        if len(requests) <= _FEW:
+            start = tuple(request.Start for request in requests)
+            wait = tuple(request.Wait for request in requests)
+        else:
+            start = (partial(MPI.Prequest.Startall, requests),)
+            wait = (partial(MPI.Request.Waitall, requests),)
+
+        def test() -> bool:
+            done = MPI.Request.Testall(requests)
+            if done:
+                for thunk in after:
+                    thunk()
+            return done
+
+        return Messages((*before, *start), (*wait, *after), test, held.free)
+
+    def _reachable(
+        self, data: Array | None, before: list[Thunk] | None = None,
+        after: list[Thunk] | None = None,
+    ) -> Array | None:  # fmt: skip
+        """Return memory that this MPI can read: the array's own, or pinned host memory."""
+        if not is_cupy(data):
+            return data
+        if self.gpu.aware:
+            if before is not None:
+                before.append(partial(self.arrays.synchronize, data))
+            return data
+        return staged(data, before, after)
+
+    # -- natives --------------------------------------------------------------------
+
+    def lacks(self, what: Collective, *, uneven: bool = False) -> str | None:
+        """MPI has every collective in every form."""
+        return None
+
+    def native(self, call: Call, *, persistent: bool = False) -> Native:
+        """Bind MPI's own collective (MPI-4.1, chapter 6)."""
+        if (is_cupy(call.x) or is_cupy(call.out)) and not self.gpu.aware:
+            return on_host(call, lambda mirror: self.native(mirror, persistent=persistent))
+        if call.in_place and (call.collective.name == "reduce_scatter" or _alltoallv(call)):
+            return self._apart(call, persistent)
+        name, arguments, copies = _arguments(call)
+        held = _Held()
+        if call.collective.reduces:
+            position = 3 if name == "Reduce_scatter" else 2
+            arguments.insert(position, self._op(call, held))
+        if call.collective.rooted:
+            arguments.append(call.root)
+        if persistent:
+            return self._persistent(name, arguments, held, copies)
+        run = partial(getattr(self.natives, name), *arguments)
+        begin = partial(getattr(self.natives, "I" + name.lower()), *arguments)
+        if not copies:
+            return Native(held.keeping(run), lambda: _Started(begin(), held, []), held.free)
+        return Native(
+            lambda: (run(), *(copy() for copy in copies), held),
+            lambda: _Started(begin(), held, copies),
+            held.free,
+        )
+
+    def _persistent(
+        self, name: str, arguments: list[Any], held: _Held, copies: list[Thunk]
+    ) -> Native:
+        try:
+            request = getattr(self.natives, f"{name}_init")(*arguments)
+        except (AttributeError, NotImplementedError, MPI.Exception) as error:
+            raise Unavailable(f"{self.library} has no {name}_init: {error}") from None
+        held.requests.append(request)
+
+        def start() -> Request:
+            request.Start()
+            return _Started(request, held, copies)
+
+        def run(_alive: object = held) -> None:
+            request.Start()
+            request.Wait()
+            for copy in copies:
+                copy()
+
+        return Native(run, start, held.free)
+
+    def _apart(self, call: Call, persistent: bool) -> Native:
+        """Run out of place and copy, where MPI's in-place form lays the result out differently."""
+        assert call.out is not None
+        other = np.empty_like(call.out)
+        apart = replace(call, out=other, in_place=False)
+        bound = self.native(apart, persistent=persistent)
+        back = self.arrays.copier(call.out, other)
+        return Native(
+            lambda: (bound.run(), back()),
+            lambda: _Started(bound.start(), bound, [back]),
+            bound.free,
+        )
+
+    def _op(self, call: Call, held: _Held) -> MPI.Op:
+        assert call.x is not None
+        dtype = self.arrays.dtype(call.x)
+        if call.op.function is None and dtype in _TYPES:
+            return (_OPS_ON_BOOL if dtype == "bool" else _OPS)[call.op.name]
+        held.ops.append(MPI.Op.Create(_fold_bytes(call.op, dtype), call.op.commutative))
+        return held.ops[-1]
+
+    # -- control --------------------------------------------------------------------
+
+    def exchange(self, item: Any) -> list[Any]:
+        return self.users.allgather(item)
+
+    def agree(self, digest: bytes) -> bool:
+        """Compare through one MAX of the number and of its complement."""
+        number = int.from_bytes(digest, "little", signed=True)
+        self._mine[:] = number, ~number
+        self.natives.Allreduce(self._mine, self._most, MPI.MAX)
+        return bool(self._most[0] == number and self._most[1] == ~number)
+
+    def isend(self, x: Array, peer: int, tag: int) -> Request:
+        before: list[Thunk] = []
+        memory = self._reachable(x, before=before)
+        for thunk in before:
+            thunk()
+        return _Started(self.users.Isend(_bytes(memory), peer, tag), memory, [])
+
+    def irecv(self, x: Array, peer: int, tag: int) -> Request:
+        after: list[Thunk] = []
+        memory = self._reachable(x, after=after)
+        return _Started(self.users.Irecv(_bytes(memory), peer, tag), memory, after)
+
+    def split(self, color: int | None, key: int) -> MpiTransport | None:
+        part = self.users.Split(MPI.UNDEFINED if color is None else color, key)
+        if part == MPI.COMM_NULL:
+            return None
+        transport = MpiTransport(part)
+        part.Free()
+        return transport
+
+    def close(self) -> None:
+        for comm in (self.natives, self.private, self.users):
+            if comm != MPI.COMM_NULL:
+                comm.Free()
+
+
+class _Held:
+    """Requests and operators of a plan, freed with it: MPICH reports each one that is leaked."""
+
+    def __init__(self) -> None:
+        self.requests: list[MPI.Prequest] = []
+        self.ops: list[MPI.Op] = []
+        self._finalizer = weakref.finalize(self, _free, self.requests, self.ops)
+
+    def free(self) -> None:
+        self._finalizer()
+
+    def keeping(self, run: Thunk) -> Thunk:
+        """Return `run`, tied to the life of these operators where there are any."""
+        return run if not self.ops else lambda: (run(), self)
+
+
+def _free(requests: list[MPI.Prequest], ops: list[MPI.Op]) -> None:
+    if not MPI.Is_finalized():
+        for request in requests:
+            request.Free()
+        for op in ops:
+            op.Free()
+    requests.clear()
+    ops.clear()
+
+
+class _Started:
+    """An MPI request under way, what must outlive it, and what follows it."""
+
+    def __init__(self, request: Any, alive: object, after: list[Thunk]) -> None:
+        self.request, self.alive, self.after = request, alive, after
+
+    def _finish(self) -> None:
+        after, self.after = self.after, []
+        for thunk in after:
+            thunk()
+
+    def wait(self) -> None:
+        wait: Callable[[], Any] = getattr(self.request, "Wait", None) or self.request.wait
+        wait()
+        self._finish()
+
+    def test(self) -> bool:
+        test: Callable[[], bool] = getattr(self.request, "Test", None) or self.request.test
+        done = test()
+        if done:
+            self._finish()
+        return done
+
+
+def _bytes(data: Array | None) -> Any:
+    if data is None:
+        return [None, 0, MPI.BYTE]
+    return [data, data.nbytes, MPI.BYTE]
+
+
+def _typed(x: Array) -> Any:
+    """Return mpi4py's buffer triple; float16, which MPI lacks, travels as pairs of bytes."""
+    kind = _TYPES.get(x.dtype.name)
+    return [x, kind if kind is not None else _half()]
+
+
+_HALF: list[MPI.Datatype] = []
+
+
+def _half() -> MPI.Datatype:
+    if not _HALF:
+        _HALF.append(MPI.BYTE.Create_contiguous(2).Commit())
+        weakref.finalize(_HALF[0], _HALF.clear)
+    return _HALF[0]
+
+
+def _uneven(x: Array, rows: Sequence[int]) -> Any:
+    """Return a buffer with counts and displacements, for arrays of `rows` rows per rank."""
+    width = int(np.prod(x.shape[1:], dtype=np.int64))
+    counts = [count * width for count in rows]
+    return [x, counts, list(accumulate(counts, initial=0))[:-1], _typed(x)[1]]
+
+
+def _arguments(call: Call) -> tuple[str, list[Any], list[Thunk]]:
+    """Return MPI's name of a collective, its buffers, and copies that must follow."""
+    name, x, out = call.collective.name, call.x, call.out
+    own = MPI.IN_PLACE if call.in_place else None if x is None else _typed(x)
+    if name == "barrier":
+        return "Barrier", [], []
+    if name == "broadcast":
+        if x is None or call.in_place:
+            return "Bcast", [_typed(out)], []
+        return "Bcast", [_typed(x)], [partial(operator.setitem, out, ..., x)]
+    if name in ("gather", "allgather"):
+        if call.counts is None:
+            return name.capitalize(), [own, None if out is None else _typed(out)], []
+        whole = None if out is None else _uneven(out, call.counts)
+        return f"{name.capitalize()}v", [own, whole], []
+    if name == "scatter":
+        target = MPI.IN_PLACE if call.in_place else _typed(out)
+        if call.counts is None:
+            return "Scatter", [None if x is None else _typed(x), target], []
+        return "Scatterv", [None if x is None else _uneven(x, call.counts), target], []
+    if name == "reduce_scatter":
+        if call.counts is None:
+            return "Reduce_scatter_block", [own, _typed(out)], []
+        counts = _uneven(out, call.counts)[1]
+        return "Reduce_scatter", [own, _typed(out), counts], []
+    if _alltoallv(call):
+        assert call.counts is not None
+        rows = [row[call.rank] for row in call.counts]
+        return "Alltoallv", [_uneven(x, call.counts[call.rank]), _uneven(out, rows)], []
+    return name.capitalize(), [own, None if out is None else _typed(out)], []
+
+
+def _alltoallv(call: Call) -> bool:
+    return call.collective.name == "alltoall" and call.counts is not None
+
+
+def _fold_bytes(op: ReduceOp, dtype: str) -> Callable[[Any, Any, MPI.Datatype], None]:
+    """Return an MPI user function: ``inout = in op inout`` on raw memory."""
+    arrays = NumpyArrays()
+
+    def fold(left: Any, right: Any, datatype: MPI.Datatype) -> None:
+        target = np.frombuffer(right, dtype)
+        arrays.folder(op, np.frombuffer(left, dtype), target, target)()
+
+    return fold
+
+
+def _nodes(comm: MPI.Comm) -> tuple[tuple[int, ...], ...]:
+    """Return which ranks share memory."""
+    local = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    leader = local.bcast(comm.rank)
+    local.Free()
+    members: dict[int, list[int]] = {}
+    for rank, of in enumerate(comm.allgather(leader)):
+        members.setdefault(of, []).append(rank)
+    return tuple(map(tuple, members.values()))

@@ -1,0 +1,394 @@
+"""Every algorithm proved for every size, and the figures that the simulator derives."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from itertools import product
+from math import ceil, log2
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mpicoll.algorithms import algorithms, find
+from mpicoll.contract import COLLECTIVES, collective
+from mpicoll.errors import ArgumentError, Deadlock, Unsupported, WrongContents
+from mpicoll.schedule import Temp, copy, fold, recv, reduce, send
+from mpicoll.simulator import contiguous, is_ordered, prove, simulate
+from mpicoll.simulator.__main__ import main
+
+CATALOGUE = [each for name in COLLECTIVES for each in algorithms(name)]
+ROOTED = [each for each in CATALOGUE if each.collective.rooted]
+VARIANTS = [
+    *(("barrier", f"dissemination(radix={k})") for k in (3, 4, 5)),
+    *(("broadcast", f"knomial(radix={k})") for k in (2, 3, 5, 8)),
+    *(("broadcast", f"chain(segments={n})") for n in (1, 2, 13)),
+    *(("reduce", f"knomial(radix={k})") for k in (2, 3, 5, 8)),
+    *(("reduce", f"chain(segments={n})") for n in (1, 2, 13)),
+    *(("reduce", f"in_order_binary(segments={n})") for n in (2, 5)),
+    *(("allreduce", f"reduce+broadcast(over={t})") for t in ("pipeline", "naive", "two_level")),
+    *(("allreduce", f"reduce+broadcast(over={t})") for t in ("knomial(radix=3)",)),
+    *(("allreduce", f"two_level(across={t})") for t in ("naive", "one_shot", "ring_unchunked")),
+    *(("allgather", f"bruck(radix={k})") for k in (3, 4, 5)),
+    *(("reduce_scatter", f"bruck(radix={k})") for k in (3, 4, 5)),
+    *(("alltoall", f"bruck(radix={k})") for k in (3, 4, 5)),
+    *(("scan", f"chain(segments={n})") for n in (1, 3)),
+    *(("exscan", f"chain(segments={n})") for n in (1, 3)),
+]
+UNORDERED = {
+    ("reduce", "ring"),
+    ("allreduce", "ring"),
+    ("allreduce", "ring_unchunked"),
+    *(
+        ("reduce_scatter", name)
+        for name in ("ring", "pairwise", "recursive_halving", "bruck", "neighbor_exchange")
+    ),
+}
+ORDERED_FOR_EVERY_ROOT = {"naive", "in_order_binary", "rabenseifner"}
+
+
+def label(value: object) -> str:
+    return f"{value.collective.name}-{value}" if hasattr(value, "collective") else str(value)
+
+
+def serves(each, size: int) -> bool:
+    """Whether an algorithm serves a size; if not, it must say so."""
+    if each.needs.holds(size):
+        return True
+    with pytest.raises(Unsupported):
+        prove(each, size)
+    return False
+
+
+# -- proof ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", range(1, 34))
+@pytest.mark.parametrize("each", CATALOGUE, ids=label)
+def test_every_algorithm_is_right_for_every_size(each, size: int) -> None:
+    if serves(each, size):
+        trace = prove(each, size)
+        reached = (trace.ports + 1) ** trace.rounds
+        assert reached >= size - (each.collective.name == "exscan"), "beats the latency bound"
+
+
+@pytest.mark.parametrize(("of", "text"), VARIANTS)
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 8, 9, 16, 17, 27])
+def test_every_parameter_is_right(of: str, text: str, size: int) -> None:
+    prove(find(of, text), size)
+
+
+@pytest.mark.parametrize("size", range(2, 10))
+@pytest.mark.parametrize("each", ROOTED, ids=label)
+def test_every_root_is_right(each, size: int) -> None:
+    if serves(each, size):
+        proved = [prove(each, size, root) for root in range(size)]
+        if each.collective.reduces and each.name in ORDERED_FOR_EVERY_ROOT:
+            assert all(trace.ordered for trace in proved)
+
+
+@pytest.mark.parametrize("each", CATALOGUE, ids=label)
+def test_one_rank_sends_nothing(each) -> None:
+    assert each.rounds(0, 1) == []
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        ((0, 1, 2, 3, 4, 5, 6),),
+        ((0,), (1,), (2,), (3,), (4,), (5,), (6,)),
+        ((0, 1, 2), (3, 4), (5, 6)),
+        ((0, 2, 4, 6), (1, 3, 5)),
+        ((6, 1), (5, 0, 2), (3, 4)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("root", [0, 3, 6])
+@pytest.mark.parametrize("of", ["barrier", "broadcast", "reduce", "allreduce"])
+def test_two_level_is_right_on_every_layout(of: str, root: int, nodes) -> None:
+    prove(find(of, "two_level"), 7, root if collective(of).rooted else 0, nodes)
+
+
+@pytest.mark.parametrize(("nodes", "ordered"), [(2, True), (3, True), (7, True)])
+def test_two_level_keeps_order_where_nodes_are_neighbours(nodes: int, ordered: bool) -> None:
+    assert prove(find("allreduce", "two_level"), 7, 0, contiguous(7, nodes)).ordered is ordered
+
+
+def test_two_level_loses_order_where_ranks_are_dealt_round() -> None:
+    assert not is_ordered(find("allreduce", "two_level"), 4, 0, ((0, 2), (1, 3)))
+
+
+@given(data=st.data())
+@settings(max_examples=200, deadline=None)
+def test_uneven_and_empty_blocks_are_right(data: st.DataObject) -> None:
+    each = data.draw(st.sampled_from(CATALOGUE))
+    size = data.draw(st.integers(1, 12).filter(each.needs.holds))
+    root = data.draw(st.integers(0, size - 1)) if each.collective.rooted else 0
+    cut = range(each.blocks(size))
+    names = list(product(cut, cut)) if each.collective.unit == "pairs" else list(cut)
+    counts = st.lists(st.sampled_from([0, 0, 1, 2, 7]), min_size=len(names), max_size=len(names))
+    prove(each, size, root, sizes=dict(zip(names, data.draw(counts), strict=True)))
+
+
+@pytest.mark.parametrize("each", CATALOGUE, ids=label)
+def test_nothing_but_empty_blocks_sends_nothing(each) -> None:
+    cut = range(each.blocks(4))
+    empty = dict.fromkeys([*cut, *product(cut, cut)], 0)
+    trace = prove(each, 4, sizes=empty)
+    assert trace.sent == 0
+    assert trace.messages == 0 or each.collective.name == "barrier"
+
+
+def test_uneven_volume_is_counted_in_elements() -> None:
+    trace = prove(find("gather", "naive"), 3, sizes={0: 4, 1: 3, 2: 1})
+    assert trace.sent == 3 / 8
+
+
+# -- derived figures --------------------------------------------------------------------
+
+FIGURES = [
+    ("barrier", "naive", lambda p: (2 * (p - 1), 0, 0)),
+    ("barrier", "tree", lambda p: (2 * ceil(log2(p)), 0, 0)),
+    ("barrier", "ring", lambda p: (2 * p, 0, 0)),
+    ("barrier", "dissemination", lambda p: (ceil(log2(p)), 0, 0)),
+    ("broadcast", "naive", lambda p: (p - 1, p - 1, 0)),
+    ("broadcast", "binomial", lambda p: (ceil(log2(p)), ceil(log2(p)), 0)),
+    ("broadcast", "chain", lambda p: (p - 2 + 8, 1, 0)),
+    ("reduce", "binomial", lambda p: (ceil(log2(p)), 1, ceil(log2(p)))),
+    ("reduce", "chain", lambda p: (p - 2 + 8, 1, 1)),
+    ("allreduce", "naive", lambda p: (2 * (p - 1), p - 1, p - 1)),
+    ("allreduce", "ring", lambda p: (2 * (p - 1), 2 * (p - 1) / p, (p - 1) / p)),
+    ("allreduce", "ring_unchunked", lambda p: (p - 1, p - 1, p - 1)),
+    ("allreduce", "one_shot", lambda p: (1, p - 1, p - 1)),
+    ("allreduce", "two_shot", lambda p: (2, 2 * (p - 1) / p, (p - 1) / p)),
+    ("scatter", "naive", lambda p: (p - 1, (p - 1) / p, 0)),
+    ("scatter", "binomial", lambda p: (ceil(log2(p)), (p - 1) / p, 0)),
+    ("scatter", "chain", lambda p: (p - 1, (p - 1) / p, 0)),
+    ("gather", "naive", lambda p: (p - 1, 1 / p, 0)),
+    ("gather", "chain", lambda p: (p - 1, (p - 1) / p, 0)),
+    ("allgather", "naive", lambda p: (p - 1, (p - 1) / p, 0)),
+    ("allgather", "direct", lambda p: (1, (p - 1) / p, 0)),
+    ("allgather", "ring", lambda p: (p - 1, (p - 1) / p, 0)),
+    ("allgather", "bruck", lambda p: (ceil(log2(p)), (p - 1) / p, 0)),
+    ("reduce_scatter", "direct", lambda p: (1, (p - 1) / p, (p - 1) / p)),
+    ("reduce_scatter", "ring", lambda p: (p - 1, (p - 1) / p, (p - 1) / p)),
+    ("reduce_scatter", "pairwise", lambda p: (p - 1, (p - 1) / p, (p - 1) / p)),
+    ("reduce_scatter", "bruck", lambda p: (ceil(log2(p)), (p - 1) / p, (p - 1) / p)),
+    ("alltoall", "naive", lambda p: (1, (p - 1) / p, 0)),
+    ("alltoall", "pairwise", lambda p: (p - 1, (p - 1) / p, 0)),
+    ("alltoall", "ring", lambda p: (p - 1, (p - 1) / 2, 0)),
+    ("scan", "linear", lambda p: (p - 1, 1, 1)),
+    ("scan", "chain", lambda p: (p - 2 + 8, 1, 1)),
+    ("scan", "hillis_steele", lambda p: (ceil(log2(p)), ceil(log2(p)), ceil(log2(p)))),
+    ("exscan", "linear", lambda p: (p - 1, 1, 1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [4, 7, 8, 12, 33])
+@pytest.mark.parametrize(("of", "name", "formula"), FIGURES)
+def test_figures_are_the_closed_forms(of: str, name: str, formula, size: int) -> None:
+    trace = prove(find(of, name), size)
+    assert (trace.rounds, trace.sent, trace.reduced) == pytest.approx(formula(size))
+
+
+@pytest.mark.parametrize(
+    ("of", "name", "size", "figures"),
+    [
+        ("allreduce", "ring", 8, (14, 1.75, 0.875)),
+        ("allreduce", "recursive_doubling", 8, (3, 3, 3)),
+        ("allreduce", "rabenseifner", 8, (6, 1.75, 0.875)),
+        ("allreduce", "recursive_doubling", 100, (8, 7, 7)),
+        ("allreduce", "rabenseifner", 100, (15, 3.46875, 1.484375)),
+        ("allreduce", "rabenseifner", 64, (12, 1.96875, 0.984375)),
+        ("reduce", "rabenseifner", 8, (6, 1.375, 0.875)),
+        ("allgather", "recursive_doubling", 8, (3, 0.875, 0)),
+        ("allgather", "neighbor_exchange", 8, (4, 0.875, 0)),
+        ("reduce_scatter", "recursive_halving", 8, (3, 0.875, 0.875)),
+        ("reduce_scatter", "butterfly", 8, (3, 0.875, 0.875)),
+        ("alltoall", "bruck", 8, (3, 1.5, 0)),
+        ("broadcast", "scatter_recursive_doubling", 8, (6, 1.75, 0)),
+        ("exscan", "hillis_steele", 9, (4, 4, 3)),
+    ],
+)
+def test_figures_of_the_catalogue(of: str, name: str, size: int, figures) -> None:
+    trace = prove(find(of, name), size)
+    assert (trace.rounds, trace.sent, trace.reduced) == figures
+
+
+@pytest.mark.parametrize("each", [a for a in CATALOGUE if a.collective.reduces], ids=label)
+def test_rank_order_is_kept_by_those_that_the_catalogue_names(each) -> None:
+    sizes = [size for size in range(2, 20) if each.needs.holds(size)]
+    ordered = all(is_ordered(each, size, 0, None) for size in sizes)
+    assert ordered is ((each.collective.name, each.name) not in UNORDERED)
+
+
+@pytest.mark.parametrize(
+    ("of", "name", "ports"),
+    [
+        ("allreduce", "ring", 1),
+        ("allreduce", "one_shot", 7),
+        ("broadcast", "knomial(radix=4)", 3),
+        ("alltoall", "bruck(radix=4)", 3),
+        ("reduce", "in_order_binary", 2),
+    ],
+)
+def test_ports(of: str, name: str, ports: int) -> None:
+    assert prove(find(of, name), 8).ports == ports
+
+
+def test_messages_are_logged_with_their_round() -> None:
+    trace = prove(find("broadcast", "binomial"), 4)
+    assert trace.messages == 3
+    assert sorted(trace.log) == [(1, 0, 2, (0,)), (2, 0, 1, (0,)), (2, 2, 3, (0,))]
+
+
+# -- wrong schedules --------------------------------------------------------------------
+
+
+def run(of: str, *schedules, blocks: int = 1, sizes=None):
+    return simulate(
+        [list(schedule) for schedule in schedules], collective(of), len(schedules), 0, blocks, sizes
+    )
+
+
+def test_everyone_receiving_first_is_a_deadlock() -> None:
+    with pytest.raises(Deadlock, match=r"rank 0 in round 0 waits for rank 1, which is in round 0"):
+        run("allreduce", [(recv(1, 0),), (send(1, 0),)], [(recv(0, 0),), (send(0, 0),)])
+
+
+def test_sending_first_would_need_a_buffer() -> None:
+    with pytest.raises(Deadlock):
+        run("barrier", [(send(1),), (recv(1),)], [(send(0),), (recv(0),)])
+
+
+def test_a_message_that_nobody_receives_is_a_deadlock() -> None:
+    with pytest.raises(Deadlock, match="waits for rank 1, which has finished"):
+        run("broadcast", [(send(1, 0),), (send(1, 0),)], [(recv(0, 0),)])
+
+
+SWAP = (send(1, 0), reduce(1, 0, side="right")), (send(0, 0), reduce(0, 0))
+
+
+@pytest.mark.parametrize(
+    ("of", "schedules", "reason"),
+    [
+        ("allreduce", ([SWAP[0]], [(send(0, 0), recv(0, 0))]), "rank 1 ends with"),
+        ("allreduce", ([SWAP[0]] * 2, [SWAP[1]] * 2), "twice"),
+        ("allreduce", ([(send(1, 0, 0), SWAP[0][1])], [SWAP[1]]), "sends blocks 0, 0 where"),
+        ("allreduce", ([(send(1, 5), SWAP[0][1])], [SWAP[1]]), "uses 5, not held"),
+        ("allreduce", ([(send(0, 0),)], []), "no peer"),
+        ("allreduce", ([(send(2, 0),)], []), "no peer"),
+        ("allreduce", ([(recv(-1, 0),)], []), "no peer"),
+        ("allreduce", ([(fold(Temp("a", 0), 0),)], []), "not held"),
+        ("allreduce", ([(copy(0, Temp("a", 0)),)], []), "not held"),
+        ("allreduce", ([(fold(0, 0),)], []), "twice"),
+        ("broadcast", ([(send(1, 0), send(1, 0))], [(recv(0, 0), recv(0, 0))]), "receives 0 twice"),
+        ("broadcast", ([], []), "rank 1 ends with nothing"),
+        ("barrier", ([(send(1),)], [(recv(0),)]), r"rank 0 leaves without word from ranks \[1\]"),
+    ],
+)
+def test_wrong_schedules_are_refused(of: str, schedules, reason: str) -> None:
+    with pytest.raises(WrongContents, match=reason):
+        run(of, *schedules)
+
+
+def test_blocks_of_different_sizes_do_not_match() -> None:
+    with pytest.raises(WrongContents, match="sends blocks 0 where"):
+        run(
+            "broadcast", [(send(1, 0),)], [(recv(0, 1),)], blocks=2, sizes={0: 1, 1: 2}
+        )  # fmt: skip
+
+
+def test_losing_rank_order_is_found_and_no_error() -> None:
+    wrong_side = (send(0, 0), reduce(0, 0, side="right"))
+    assert run("allreduce", [SWAP[0]], [SWAP[1]]).ordered
+    assert not run("allreduce", [SWAP[0]], [wrong_side]).ordered
+
+
+def test_unsynchronised_rounds_overlap() -> None:
+    """A rank that waits for nobody runs ahead: the chain costs p-2+n rounds, not n(p-1)."""
+    assert prove(find("broadcast", "chain(segments=20)"), 5).rounds == 23
+
+
+def test_local_rounds_cost_nothing() -> None:
+    local = (copy(Temp("a", 0), 0),)
+    assert run("allreduce", [local, SWAP[0]], [SWAP[1]]).rounds == 1
+
+
+@pytest.mark.parametrize(("size", "count"), [(3, 0), (3, 4)])
+def test_nodes_are_between_one_and_all_ranks(size: int, count: int) -> None:
+    with pytest.raises(ArgumentError):
+        contiguous(size, count)
+
+
+def test_proving_needs_no_library() -> None:
+    code = (
+        "import sys, mpicoll.simulator;"
+        "print({'mpi4py', 'torch', 'cupy', 'rich', 'click'} & {*sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+# -- command line -----------------------------------------------------------------------
+
+KEYS = ["collective", "algorithm", "size", "rounds", "sent", "reduced", "ports", "ordered"]
+
+
+def command(line: str):
+    return CliRunner().invoke(main, line.split())
+
+
+def test_json_lines_have_exactly_these_keys() -> None:
+    result = command("--size 7 --format jsonl")
+    records = [json.loads(line) for line in result.output.splitlines()]
+    assert result.exit_code == 0
+    assert [list(record) for record in records] == [KEYS] * len(CATALOGUE)
+
+
+def test_json_lines_carry_the_figures() -> None:
+    values = ["allreduce", "ring", 8, 14, 1.75, 0.875, 1, False]
+    assert json.loads(
+        command("--size 8 --collective all_reduce --algorithm ring --format jsonl").output
+    ) == dict(zip(KEYS, values, strict=True))
+
+
+def test_the_table_names_every_algorithm_and_every_refusal() -> None:
+    output = command("--size 7").output
+    assert [str(each) for each in CATALOGUE if str(each) not in output] == []
+    assert "refused: allgather algorithm neighbor_exchange needs an even number" in output
+
+
+def test_steps_show_messages_and_contents() -> None:
+    result = command("--size 4 --collective broadcast --algorithm binomial --root 1 --steps")
+    lines = result.output.splitlines()
+    assert lines[:3] == ["round 1", "  1 -> 3: 0", "  rank 0"]
+    assert "  rank 3 holds 0=1" in lines
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("--size 4 --collective nothing", "unknown collective"),
+        ("--size 4 --collective allreduce --algorithm rign", "did you mean 'ring'"),
+        ("--size 4 --algorithm ring", "needs --collective"),
+        ("--size 4 --steps", "needs --collective and --algorithm"),
+        ("--size 4 --root 4", "root 4"),
+        ("--size 4 --nodes 5", "5 nodes"),
+        ("--size 0", "0 is not in the range"),
+    ],
+)
+def test_wrong_options_say_what_would_do(words: str, reason: str) -> None:
+    result = command(words)
+    assert result.exit_code != 0
+    assert reason in result.output
+
+
+def test_history_begins_with_what_each_rank_holds_at_first() -> None:
+    history = prove(find("reduce", "binomial"), 2, history=True).history
+    first = (0, 0), (1, 0)
+    assert history[0] == [(0, {0: first[:1]}), (1, {0: first})]
+    assert history[1] == [(0, {0: first[1:]}), (1, {0: first[1:]})]
