@@ -72,7 +72,7 @@ class NumpyArrays:
 
     def folder(self, op: ReduceOp, left: Array, right: Array, out: Array) -> Thunk:
         if op.function is None:
-            return partial(getattr(module_of(out), _UFUNCS[op.name]), left, right, out)
+            return partial(getattr(module_of(out), _UFUNCS[op.name]), left, right, out=out)
         function = op.function
         return lambda: operator.setitem(out, ..., function(left, right))
 

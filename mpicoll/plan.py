@@ -111,6 +111,9 @@ def scheduled(
 
     # A caller may keep only `plan.run`: the default argument keeps the requests alive with it.
     def run(_alive: object = bound) -> None:
+        if _under_way:
+            _Progress(bound, finish).wait()
+            return
         for thunk in flat:
             thunk()
 
@@ -121,20 +124,26 @@ def scheduled(
     return Plan(algorithm, transport, out, run, lambda: _Progress(bound, finish), free)
 
 
+_under_way: list[_Progress] = []
+"""Started schedules: whoever waits for one advances all, so ranks may wait in any order."""
+
+
 class _Progress:
     """A schedule under way: the first round is posted at once, later ones as it advances."""
 
     def __init__(self, bound: list[BoundRound], finish: list[Thunk]) -> None:
         self.remaining = iter(bound)
         self.finish = finish
-        self.current: BoundRound | None = None
+        _under_way.append(self)
         self._next()
 
     def _next(self) -> None:
         self.current = next(self.remaining, None)
-        posted = self.finish
-        if self.current is not None:
-            posted = [*self.current.before, *self.current.messages.start]
+        if self.current is None:
+            _under_way.remove(self)
+            posted: Sequence[Thunk] = self.finish
+        else:
+            posted = (*self.current.before, *self.current.messages.start)
         for thunk in posted:
             thunk()
 
@@ -150,9 +159,13 @@ class _Progress:
 
     def wait(self) -> None:
         while self.current is not None:
-            for thunk in self.current.messages.wait:
-                thunk()
-            self._land(self.current)
+            if len(_under_way) > 1:
+                for each in list(_under_way):
+                    each.test()
+            else:
+                for thunk in self.current.messages.wait:
+                    thunk()
+                self._land(self.current)
 
 
 def native_plan(

@@ -71,6 +71,7 @@ class Request:
             "counts": self.counts or "equal",
             "dtype": self.dtype,
             "shape": self.row,
+            "in place": None if self.collective.rooted or self.counts else self.in_place,
         }
 
     @property

@@ -267,6 +267,9 @@ def _bytes(data: Array | None) -> Any:
 
 def _typed(x: Array) -> Any:
     """Return mpi4py's buffer triple; float16, which MPI lacks, travels as pairs of bytes."""
+    if not x.size:
+        # MPI refuses aliased buffers even where they are empty, as a slice of the other may be.
+        x = np.empty(1, x.dtype)[:0].reshape(x.shape)
     kind = _TYPES.get(x.dtype.name)
     return [x, kind if kind is not None else _half()]
 
@@ -285,7 +288,8 @@ def _uneven(x: Array, rows: Sequence[int]) -> Any:
     """Return a buffer with counts and displacements, for arrays of `rows` rows per rank."""
     width = int(np.prod(x.shape[1:], dtype=np.int64))
     counts = [count * width for count in rows]
-    return [x, counts, list(accumulate(counts, initial=0))[:-1], _typed(x)[1]]
+    memory, kind = _typed(x)
+    return [memory, counts, list(accumulate(counts, initial=0))[:-1], kind]
 
 
 def _arguments(call: Call) -> tuple[str, list[Any], list[Thunk]]:

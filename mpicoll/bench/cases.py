@@ -1,0 +1,261 @@
+"""What to run: the groups of cases that are measured side by side."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+
+from mpicoll.algorithms import find
+from mpicoll.collectives import Collectives, names
+from mpicoll.contract import DTYPES, OPS, Collective, check_op, collective, kind_of, reduce_op
+from mpicoll.errors import ArgumentError, CollectiveError, UnknownName
+from mpicoll.request import itemsize
+
+DEFAULT_SIZES = (64, 4096, 65536, 1048576)
+DEFAULT_ALGORITHMS = {
+    "barrier": ("dissemination", "tree"),
+    "broadcast": ("binomial", "scatter_ring"),
+    "reduce": ("binomial", "rabenseifner"),
+    "allreduce": ("recursive_doubling", "ring", "rabenseifner"),
+    "gather": ("naive", "binomial"),
+    "allgather": ("bruck", "ring"),
+    "scatter": ("naive", "binomial"),
+    "reduce_scatter": ("recursive_halving", "ring"),
+    "alltoall": ("naive", "pairwise"),
+    "scan": ("recursive_doubling", "linear"),
+    "exscan": ("recursive_doubling", "linear"),
+}
+BASELINES = ("native",)
+_UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
+
+
+@dataclass(frozen=True)
+class Group:
+    """One collective on one size: everything that is measured in the same blocks.
+
+    Attributes:
+        width: elements of a vector, or of one row of a row-wise collective.
+        bytes_total: S as nccl-tests counts it; `bytes_per_rank`: one vector or row.
+    """
+
+    what: Collective
+    dtype: str
+    op: str
+    root: int
+    in_place: bool
+    width: int
+    bytes_total: int
+    bytes_per_rank: int
+
+    def __str__(self) -> str:
+        parts = [self.what.name]
+        if self.what.unit != "none":
+            parts += [f"{self.bytes_total} B", self.dtype]
+        parts += [self.op] if self.what.reduces else []
+        parts += [f"root {self.root}"] if self.what.rooted else []
+        return " ".join(parts) + (" in place" if self.in_place else "")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One algorithm of one backend in a group."""
+
+    group: Group
+    backend: str
+    algorithm: str
+
+    def __str__(self) -> str:
+        return f"{self.group.what.name} {self.algorithm} ({self.backend}, {self.group})"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the command line asks for; empty means the default choice."""
+
+    collectives: tuple[str, ...] = ()
+    algorithms: tuple[str, ...] = ()
+    sizes: tuple[int, ...] = DEFAULT_SIZES
+    dtypes: tuple[str, ...] = ("float32",)
+    ops: tuple[str, ...] = ("sum",)
+    roots: tuple[str, ...] = ("0",)
+    in_place: bool = False
+    skipped: list[str] = field(default_factory=list)
+
+
+def parse_size(text: str) -> int:
+    """Return a number of bytes; K, M and G are powers of 1024.
+
+    >>> parse_size("1M"), parse_size("4"), parse_size("2KiB")
+    (1048576, 4, 2048)
+
+    Raises:
+        ArgumentError: the text is no size.
+    """
+    matched = re.fullmatch(r"(\d+)\s*([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    if not matched:
+        raise ArgumentError(f"{text!r} is not a size: give bytes, as 4, 64K, 1M or 2G")
+    return int(matched[1]) * _UNITS[matched[2].upper()]
+
+
+def steps(least: int, most: int, factor: float | None, add: int | None) -> tuple[int, ...]:
+    """Return the sizes from `least` to `most`, multiplied or increased at each step.
+
+    >>> steps(4, 64, 4, None), steps(100, 300, None, 100)
+    ((4, 16, 64), (100, 200, 300))
+    """
+    if least > most:
+        raise ArgumentError(f"the smallest size {least} is above the largest, {most}")
+    if (add is not None and add < 1) or (factor is not None and factor <= 1):
+        raise ArgumentError("the step between sizes must make them grow")
+    if least == 0 and add is None:
+        raise ArgumentError("0 bytes cannot be multiplied: give a step with -i")
+    sizes, size = [], least
+    while size <= most:
+        sizes.append(size)
+        size = size + add if add is not None else max(size + 1, int(size * (factor or 2)))
+    return tuple(sizes)
+
+
+def split_names(text: str) -> tuple[str, ...]:
+    """Split at commas outside brackets.
+
+    >>> split_names("ring, two_level(local=chain,across=ring),native")
+    ('ring', 'two_level(local=chain,across=ring)', 'native')
+    """
+    parts = re.findall(r"(?:[^,(]|\([^)]*\))+", text)
+    return tuple(part.strip() for part in parts if part.strip())
+
+
+def chosen(given: Sequence[str], every: Sequence[str]) -> tuple[str, ...]:
+    """Return the names asked for, ``all`` standing for every one; each name once."""
+    wide = [each for name in given for each in (every if name.lower() == "all" else (name,))]
+    return tuple(dict.fromkeys(wide))
+
+
+def groups(wanted: Wanted, size: int) -> Iterator[Group]:
+    """Yield every group for `size` ranks; what cannot be meant goes to ``wanted.skipped``."""
+    seen = set()
+    for what in collectives(wanted):
+        for dtype, op, root, given in product(
+            dtypes(wanted) if what.unit != "none" else ("uint8",),
+            ops(wanted) if what.reduces else ("sum",),
+            roots(wanted, size) if what.rooted else (0,),
+            wanted.sizes if what.unit != "none" else (0,),
+        ):
+            if what.reduces and (reason := _misfit(op, dtype, what)):
+                if reason not in wanted.skipped:
+                    wanted.skipped.append(reason)
+                continue
+            group = _group(what, dtype, op, root, wanted.in_place, given, size)
+            if group not in seen:
+                seen.add(group)
+                yield group
+
+
+def collectives(wanted: Wanted) -> list[Collective]:
+    """Return the collectives asked for, all by default."""
+    given = chosen(wanted.collectives or ("all",), names())
+    return list(dict.fromkeys(collective(name) for name in given))
+
+
+def dtypes(wanted: Wanted) -> tuple[str, ...]:
+    """Return the dtypes asked for, in every spelling of nccl-tests."""
+    found = chosen([_NCCL_TYPES.get(name, name) for name in wanted.dtypes], DTYPES)
+    for name in found:
+        kind_of(name)
+    return found
+
+
+def ops(wanted: Wanted) -> tuple[str, ...]:
+    """Return the names of the operators asked for."""
+    return tuple(reduce_op(name).name for name in chosen(wanted.ops, tuple(OPS)))
+
+
+def roots(wanted: Wanted, size: int) -> tuple[int, ...]:
+    """Return the roots asked for."""
+    given = chosen(wanted.roots, tuple(map(str, range(size))))
+    for root in given:
+        if not root.isdigit() or int(root) >= size:
+            raise ArgumentError(f"root {root} is not a rank: this job has ranks 0 to {size - 1}")
+    return tuple(map(int, given))
+
+
+_NCCL_TYPES = {"half": "float16", "float": "float32", "double": "float64", "char": "int8"}
+
+
+def _misfit(op: str, dtype: str, what: Collective) -> str | None:
+    try:
+        check_op(reduce_op(op), dtype, what)
+    except ArgumentError as error:
+        return f"{what.name}: {error}"
+    return None
+
+
+def _group(
+    what: Collective, dtype: str, op: str, root: int, in_place: bool, given: int, size: int
+) -> Group:
+    """Round a size down to whole elements on every rank, but not to none."""
+    if what.unit == "none":
+        return Group(what, dtype, op, root, False, 0, 0, 0)
+    rows = 1 if what.unit == "vector" else size
+    width = max(given // (rows * itemsize(dtype)), 1 if given else 0)
+    per_rank = width * itemsize(dtype)
+    # A broadcast has one buffer in MPI and in nccl-tests' in-place column.
+    alike = in_place or what.name == "broadcast"
+    return Group(what, dtype, op, root, alike, width, per_rank * rows, per_rank)
+
+
+def cases(group: Group, worlds: dict[str, Collectives], wanted: Wanted) -> list[Case]:
+    """Return the candidates of a group; each backend's native call is always among them."""
+    return [
+        Case(group, backend, name)
+        for backend, world in worlds.items()
+        for name in algorithms(group.what, world, wanted.algorithms)
+    ]
+
+
+def algorithms(what: Collective, world: Collectives, asked: Sequence[str]) -> tuple[str, ...]:
+    """Return the algorithms of a collective that were asked for, those of a default otherwise."""
+    known = world.algorithms(what.name)
+    if not asked:
+        usual = ("native_persistent", *DEFAULT_ALGORITHMS.get(what.name, ()))
+        asked = [name for name in usual if is_known(what, name, known)]
+    found = [_plain(what, name) for name in chosen(asked, known) if is_known(what, name, known)]
+    return tuple(dict.fromkeys([*BASELINES, *found]))
+
+
+def _plain(what: Collective, name: str) -> str:
+    """Return one spelling for `knomial` and `knomial(radix=4)`."""
+    try:
+        return str(find(what.name, name))
+    except CollectiveError:
+        return name
+
+
+def is_known(what: Collective, name: str, known: Sequence[str]) -> bool:
+    """Whether a collective has an algorithm of this name.
+
+    Raises:
+        ArgumentError: it has, but not with these parameters.
+    """
+    if name in known or name == "auto":
+        return True
+    try:
+        find(what.name, name)
+    except UnknownName:
+        return False
+    return True
+
+
+def check_algorithms(wanted: Wanted, worlds: dict[str, Collectives]) -> None:
+    """Raise UnknownName for a name that no collective and no backend has."""
+    known = {
+        what: list(dict.fromkeys(n for w in worlds.values() for n in w.algorithms(what.name)))
+        for what in collectives(wanted)
+    }
+    for name in wanted.algorithms:
+        if name.lower() != "all" and not any(is_known(w, name, k) for w, k in known.items()):
+            every = [each for some in known.values() for each in some]
+            raise UnknownName("algorithm", name, dict.fromkeys([*every, "auto", "all"]))

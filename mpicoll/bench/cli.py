@@ -1,0 +1,444 @@
+"""The command: flags, the run, and its exit status.
+
+0: every result was right; 1: some were wrong, or the run failed; 2: bad usage or a launch
+that does not form one group; 3: a case hung.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn
+
+import click
+
+from mpicoll.bench import cases as choice
+from mpicoll.bench import environment, render
+from mpicoll.bench.cases import Group, Wanted, parse_size, split_names, steps
+from mpicoll.bench.measure import Bench, Settings
+from mpicoll.bench.record import Record, records
+from mpicoll.bench.watchdog import Watchdog
+from mpicoll.collectives import Collectives
+from mpicoll.contract import collective
+from mpicoll.errors import ArgumentError, CollectiveError, UnknownName
+
+Worlds = dict[str, Callable[[], Collectives]]
+
+_BEGIN = time.monotonic()
+_START_UP = 6.0
+_LEAST_PER_CASE = 0.05
+_FORMATS = ("table", *render.LAYOUTS)
+_TIMINGS = {"together": "together", "loop": "loop", "0": "loop", "1": "together"}
+_ALIASES = {"mpi": "mpi4py", "mpicoll": "mpi4py", "gloo": "torch", "torchcoll": "torch"}
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command line, checked."""
+
+    wanted: Wanted
+    settings: Settings
+    backends: tuple[str, ...]
+    layout: str
+    output: Path | None
+    timeout: float
+    lists: bool
+    dry: bool
+
+
+def start(worlds: Worlds) -> NoReturn:
+    """Run the command line over these backends and leave with its exit status."""
+    sys.excepthook = _fail
+    # Every process parses, and only one of them speaks: the launcher tells which.
+    try:
+        options = _command(worlds).main(standalone_mode=False)
+        status = options if isinstance(options, int) else run(options, worlds)
+    except click.ClickException as error:
+        status = _complain(error.format_message(), 2)
+    except ArgumentError as error:
+        status = _complain(str(error), 2)
+    except (KeyboardInterrupt, click.Abort):
+        _leave(130)
+    sys.exit(status)
+
+
+def _complain(text: str, status: int) -> int:
+    if environment.is_first():
+        print(f"Error: {text}", file=sys.stderr, flush=True)
+    return status
+
+
+def _fail(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Report an unforeseen error, and end the job."""
+    rank = environment.launched()
+    print(f"rank {rank[2] if rank else 0} failed on {os.uname().nodename}:", file=sys.stderr)
+    traceback.print_exception(kind, error, trace)
+    _leave(1)
+
+
+def _leave(status: int) -> NoReturn:
+    """End at once: others may wait for this rank, and the launcher must end them."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+# -- the command line -------------------------------------------------------------------
+
+
+def _command(worlds: Worlds) -> click.Command:
+    command = click.Command("bench", callback=lambda **given: parse(given, worlds), help=_HELP)
+    command.params += _PARAMETERS
+    if not environment.is_first():
+        command.get_help = lambda ctx: ""  # type: ignore[method-assign]
+    command.context_settings = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    return command
+
+
+_HELP = """Measure collectives: every backend, algorithm and size, side by side, and checked.
+
+Without arguments: all collectives, both backends, a few algorithms and sizes, in under a
+minute. COLLECTIVES are names in any spelling of the field: allreduce, all_reduce, bcast.
+
+Sizes are total bytes as nccl-tests counts them; K, M and G are powers of 1024.
+"""
+
+
+def _option(*names: str, **keywords: Any) -> click.Option:
+    return click.Option(names, show_default=keywords.pop("shown", False), **keywords)
+
+
+_PARAMETERS: list[click.Parameter] = [
+    click.Argument(["collectives"], nargs=-1, metavar="[COLLECTIVES]..."),
+    _option("--collectives", "--collective", "listed", metavar="A,B", help="Which collectives."),
+    _option("--backends", "--backend", metavar="A,B", help="mpi4py, torch, or both (default)."),
+    _option(
+        "--algorithms", "--algorithm", metavar="A,B|all",
+        help="Names as --list prints them, or all. Native calls always run as the baseline.",
+    ),
+    _option("-b", "--minbytes", metavar="SIZE", help="Smallest size."),
+    _option("-e", "--maxbytes", metavar="SIZE", help="Largest size."),
+    _option("-f", "--stepfactor", type=float, help="Multiply sizes by this (default 2)."),
+    _option("-i", "--stepbytes", metavar="SIZE", help="Add this between sizes instead."),
+    _option("--sizes", metavar="4,1K,1M", help="An explicit list of sizes."),
+    _option(
+        "-n", "--iters", type=click.IntRange(1),
+        help="Samples of each case (adaptive when absent).",
+    ),
+    _option(
+        "-w", "--warmup-iters", type=click.IntRange(0), default=2, shown=True,
+        help="Calls before the first sample.",
+    ),
+    _option(
+        "-c", "--check", type=click.IntRange(0), default=1, shown=True,
+        help="Check this many times before timing, and once after; 0 checks nothing.",
+    ),
+    _option("-o", "--op", default="sum", shown=True, metavar="A,B|all", help="Operators."),
+    _option(
+        "-d", "--datatype", default="float32", shown=True, metavar="A,B|all", help="dtypes."
+    ),
+    _option("-r", "--root", default="0", shown=True, metavar="0,1|all", help="Roots."),
+    _option(
+        "-z", "--timing", "--blocking", type=click.Choice(list(_TIMINGS)), default="together",
+        shown=True, help="Start samples at a common deadline, or when each rank gets there.",
+    ),
+    _option(
+        "-T", "--timeout", type=click.FloatRange(0), default=60.0, shown=True,
+        help="Seconds after which a case counts as hung; 0 waits for ever.",
+    ),
+    _option(
+        "-J", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+        help="Write JSON lines there, each as soon as it is measured.",
+    ),
+    _option("--format", "layout", type=click.Choice(_FORMATS), default="table", shown=True),
+    _option(
+        "--time", "budget", type=click.FloatRange(0, min_open=True), default=45.0, shown=True,
+        help="Seconds for the whole run, start-up included.",
+    ),
+    _option("--precision", type=click.FloatRange(0, 100, min_open=True), default=5.0, shown=True,
+            help="Stop at a median known to this many per cent."),
+    _option("--in-place", is_flag=True, help="Input and output share memory."),
+    _option("--seed", type=int, default=0, shown=True, help="Of the order of the blocks."),
+    _option("--list", "lists", is_flag=True, help="Print every algorithm, and what refuses."),
+    _option("--dry-run", "dry", is_flag=True, help="Print the cases and how long they take."),
+]  # fmt: skip
+
+
+def parse(given: dict[str, Any], worlds: Worlds) -> Options:
+    """Check the command line on its own; every process comes to the same result.
+
+    Raises:
+        ArgumentError: a value cannot be meant.
+    """
+    wanted = Wanted(
+        collectives=tuple(
+            each if each == "all" else collective(each).name
+            for each in (*given["collectives"], *split_names(given["listed"] or ""))
+        ),
+        algorithms=split_names(given["algorithms"] or ""),
+        sizes=_sizes(given),
+        dtypes=split_names(given["datatype"]),
+        ops=split_names(given["op"]),
+        roots=split_names(given["root"]),
+        in_place=given["in_place"],
+    )
+    choice.dtypes(wanted), choice.ops(wanted)
+    settings = Settings(
+        budget=given["budget"], samples=given["iters"], warmup=given["warmup_iters"],
+        checks=given["check"], timing=_TIMINGS[given["timing"]], seed=given["seed"],
+        precision=given["precision"] / 100,
+    )  # fmt: skip
+    return Options(
+        wanted, settings, _backends(given["backends"], worlds), given["layout"],
+        given["output"], given["timeout"], given["lists"], given["dry"],
+    )  # fmt: skip
+
+
+def _sizes(given: dict[str, Any]) -> tuple[int, ...]:
+    asked = [given[key] is not None for key in ("minbytes", "maxbytes", "stepfactor", "stepbytes")]
+    if given["sizes"] is not None:
+        if any(asked):
+            raise ArgumentError("--sizes lists every size: leave out -b, -e, -f and -i")
+        return tuple(dict.fromkeys(map(parse_size, split_names(given["sizes"]))))
+    if not any(asked):
+        return choice.DEFAULT_SIZES
+    if given["stepfactor"] is not None and given["stepbytes"] is not None:
+        raise ArgumentError("-f multiplies and -i adds: give one of them")
+    least = parse_size(given["minbytes"] or "64")
+    most = parse_size(given["maxbytes"]) if given["maxbytes"] else max(least, 1 << 20)
+    add = parse_size(given["stepbytes"]) if given["stepbytes"] else None
+    return steps(least, most, given["stepfactor"], add)
+
+
+def _backends(text: str | None, worlds: Worlds) -> tuple[str, ...]:
+    names = split_names(text.lower()) if text else tuple(worlds)
+    names = choice.chosen([_ALIASES.get(name, name) for name in names], tuple(worlds))
+    for name in names:
+        if name not in worlds:
+            raise UnknownName("backend", name, worlds)
+    return names
+
+
+# -- the run ------------------------------------------------------------------------------
+
+
+def run(options: Options, makers: Worlds) -> int:
+    """Build the worlds, then list, estimate or measure; return the exit status."""
+    watchdog = Watchdog(options.timeout)
+    worlds, remarks = _launch(options, makers, watchdog)
+    if not worlds:
+        return 2
+    everyone = next(iter(worlds.values()))
+    watchdog.rank = everyone.rank
+    machines = everyone.exchange(environment.here())
+    crowded = environment.crowded(everyone.nodes, machines)
+    choice.check_algorithms(options.wanted, worlds)
+    groups = list(choice.groups(options.wanted, everyone.size))
+    remarks += [*crowded, *environment.busy(everyone.nodes, machines)]
+    remarks += [*(f"skipped {each}" for each in options.wanted.skipped)]
+    session = _Session(options, worlds, groups, watchdog, [*remarks], bool(crowded))
+    if options.lists:
+        return session.list_algorithms()
+    if options.dry:
+        return session.estimate()
+    return session.measure(_description(options, worlds, machines, crowded))
+
+
+def _launch(
+    options: Options, makers: Worlds, watchdog: Watchdog
+) -> tuple[dict[str, Collectives], list[str]]:
+    """Form each backend's group; one that is not here is left out, and that is said."""
+    worlds: dict[str, Collectives] = {}
+    remarks: list[str] = []
+    for name in options.backends:
+        watchdog.step(f"starting {name}")
+        try:
+            world = makers[name]()
+        except (ImportError, CollectiveError) as error:
+            remarks.append(f"{name} is left out: {error}")
+            continue
+        if complaint := environment.mismatch(world.size, world.library):
+            return {}, [str(_complain(complaint, 2))]
+        worlds[name] = world
+    if not worlds:
+        _complain("; ".join(remarks), 2)
+        return {}, remarks
+    common = next(iter(worlds.values())).exchange(list(worlds))
+    watchdog.step("")
+    return {
+        name: world for name, world in worlds.items() if all(name in e for e in common)
+    }, remarks
+
+
+def _description(
+    options: Options, worlds: dict[str, Collectives], machines: list[dict[str, Any]],
+    crowded: list[str],
+) -> Record:  # fmt: skip
+    """Return what all records of a run share."""
+    return {
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "command": sys.argv[1:],
+        "seed": options.settings.seed,
+        "versions": environment.versions(),
+        "libraries": {name: world.library for name, world in worlds.items()},
+        "hosts": [each["host"] for each in machines],
+        "cores": [each["cores"] for each in machines],
+        "quota": machines[0]["quota"],
+        "load": machines[0]["load"],
+        "oversubscribed": bool(crowded),
+    }
+
+
+class _Session:
+    """One run of the command on every rank; only rank 0 prints."""
+
+    def __init__(
+        self, options: Options, worlds: dict[str, Collectives], groups: list[Group],
+        watchdog: Watchdog, remarks: list[str], crowded: bool,
+    ) -> None:  # fmt: skip
+        self.options, self.worlds, self.groups = options, worlds, groups
+        self.watchdog, self.remarks, self.crowded = watchdog, remarks, crowded
+        self.control = next(iter(worlds.values()))
+        self.is_first = self.control.rank == 0
+
+    def say(self, text: str = "") -> None:
+        """Print on rank 0."""
+        if self.is_first:
+            print(text, flush=True)
+
+    def tell(self, text: str) -> None:
+        """Print progress and warnings on rank 0's standard error."""
+        if self.is_first:
+            print(text, file=sys.stderr, flush=True)
+
+    # -- without measuring ------------------------------------------------------------
+
+    def list_algorithms(self) -> int:
+        """Print every algorithm by collective and backend, and why one is refused."""
+        bench = Bench(self.worlds, self.options.settings, self.watchdog)
+        wanted = Wanted(
+            collectives=self.options.wanted.collectives, algorithms=("all",), sizes=(64,),
+            dtypes=self.options.wanted.dtypes[:1], ops=self.options.wanted.ops[:1],
+        )  # fmt: skip
+        for group in choice.groups(wanted, self.control.size):
+            self.say(f"{group.what.name} on {self.control.size} ranks")
+            found = bench.probe(choice.cases(group, self.worlds, wanted))
+            for name, same in groupby(found, lambda each: each.case.backend):
+                self._list_backend(name, list(same))
+        for remark in self.remarks:
+            self.say(f"# {remark}")
+        return 0
+
+    def _list_backend(self, name: str, found: Sequence[Any]) -> None:
+        good = [each.case.algorithm for each in found if not each.message]
+        self.say(f"  {name}: {', '.join(good)}")
+        for each in found:
+            if each.message:
+                self.say(f"    not {each.case.algorithm}: {each.message}")
+
+    def estimate(self) -> int:
+        """Print every case, and how long all of them take."""
+        count = 0
+        for group in self.groups:
+            found = choice.cases(group, self.worlds, self.options.wanted)
+            count += len(found)
+            for name, same in groupby(found, lambda case: case.backend):
+                self.say(f"{group}, {name}: {', '.join(case.algorithm for case in same)}")
+        least = _START_UP + count * _LEAST_PER_CASE
+        most = max(least, self.options.settings.budget)
+        self.say(
+            f"# {count} cases in {len(self.groups)} groups; estimated time: {least:.0f} s if all "
+            f"medians are soon known, at most about {most:.0f} s (--time)"
+        )
+        for remark in self.remarks:
+            self.say(f"# {remark}")
+        return 0
+
+    # -- measuring ----------------------------------------------------------------------
+
+    def measure(self, description: Record) -> int:
+        """Measure every group, write each record at once, and print the tables at the end."""
+        bench = Bench(self.worlds, self.options.settings, self.watchdog, self.crowded)
+        for remark in self.remarks:
+            self.tell(f"warning: {remark}")
+        # Ranks started at different times, and all must stop at the same block.
+        spent = self.control.exchange(time.monotonic() - _BEGIN)[0]
+        budget = self.options.settings.budget - spent
+        until = bench.meeting.time + int(budget * 1e9)
+        found: list[Record] = []
+        with _writer(self.options.output if self.is_first else None) as write:
+            for position, group in enumerate(self.groups):
+                self._progress(position, group, (until - bench.meeting.time) / 1e9)
+                share = (until - bench.meeting.time) / 1e9 / (len(self.groups) - position)
+                cases = choice.cases(group, self.worlds, self.options.wanted)
+                fresh = records(bench, bench.measure(cases, max(share, 0.0)), description)
+                found += fresh
+                self._publish(fresh, write)
+        self._finish(found)
+        return int(any(row["correct"] is False for row in found))
+
+    def _progress(self, position: int, group: Group, left: float) -> None:
+        done, total = position, len(self.groups)
+        if self.options.settings.samples is not None:
+            spent = time.monotonic() - _BEGIN
+            left = spent / done * (total - done) if done else 0.0
+        text = f"[{done + 1:>3}/{total}] about {max(left, 0):3.0f} s left: {group}"
+        if self.is_first and sys.stderr.isatty():
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+        elif position == 0 or self.groups[position - 1].what != group.what:
+            self.tell(text)
+
+    def _publish(self, fresh: list[Record], write: Callable[[list[Record]], None]) -> None:
+        if not self.is_first:
+            return
+        write(fresh)
+        if self.options.layout == "jsonl":
+            render.jsonl(fresh, sys.stdout)
+        for record in fresh:
+            if record["correct"] is False:
+                self.tell(record["message"])
+
+    def _finish(self, found: list[Record]) -> None:
+        if not self.is_first:
+            return
+        if sys.stderr.isatty():
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        layout = self.options.layout
+        if layout == "table":
+            render.print_tables(found, sys.stdout)
+        elif layout != "jsonl":
+            render.LAYOUTS[layout](found, sys.stdout)
+        # What a program reads must not be followed by what only people read.
+        stream = sys.stderr if layout in ("csv", "jsonl") else sys.stdout
+        for line in render.footer(found, self.remarks):
+            print(line, file=stream)
+        stream.flush()
+
+
+class _writer:
+    """Appends records to a file, each line on disk before the next case begins."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.file = path.open("w") if path else None
+
+    def __enter__(self) -> Callable[[list[Record]], None]:
+        return self.write
+
+    def __exit__(self, *exception: object) -> None:
+        if self.file:
+            self.file.close()
+
+    def write(self, fresh: list[Record]) -> None:
+        for record in fresh if self.file else ():
+            assert self.file is not None
+            self.file.write(json.dumps(record) + "\n")
+        if self.file:
+            self.file.flush()

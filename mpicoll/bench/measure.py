@@ -1,0 +1,360 @@
+"""Measure a group of cases: bind, check, warm up, calibrate, sample in interleaved blocks.
+
+A sample is the time of `calls` back-to-back runs divided by `calls`, the maximum over
+ranks. All ranks begin it at one deadline; a rank that comes late spoils the sample, which
+is then counted and taken again. Every block visits every candidate once, in an order of
+its own, so that what drifts hits all alike and ratios are taken within a block.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import repeat
+from math import ceil
+from random import Random
+from typing import Any, NamedTuple
+
+from mpicoll import checking
+from mpicoll.backend import Array, Arrays, Thunk
+from mpicoll.bench import clock
+from mpicoll.bench.cases import BASELINES, Case, Group
+from mpicoll.bench.rendezvous import Rendezvous, Report
+from mpicoll.bench.statistics import is_enough, median_interval
+from mpicoll.bench.watchdog import Watchdog
+from mpicoll.checking import Wrong
+from mpicoll.collectives import Collectives
+from mpicoll.contract import reduce_op
+from mpicoll.errors import CollectiveError
+from mpicoll.plan import Plan
+
+_MOST_CALLS = 1000
+
+
+class Pace(NamedTuple):
+    """How long a sample lasts at least, how late it may begin (ns), also as a share of it."""
+
+    sample: int
+    late: int
+    share: float
+
+
+_PACE = Pace(100_000, 3_000, 0.05)
+# Ranks that wait for a core are late by a turn of the scheduler; only longer samples bear it.
+_CROWDED = Pace(250_000, 25_000, 0.1)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to measure.
+
+    Attributes:
+        samples: how many to take of each case; None is adaptive.
+        precision: the half-width of the median's interval, as a share, that is enough.
+        timing: ``together`` starts at a common deadline, ``loop`` when a rank gets there.
+        least, most: bounds on the samples of an adaptive case.
+    """
+
+    budget: float = 45.0
+    samples: int | None = None
+    warmup: int = 2
+    checks: int = 1
+    timing: str = "together"
+    seed: int = 0
+    precision: float = 0.05
+    confidence: float = 0.95
+    least: int = 6
+    most: int = 200
+
+
+@dataclass
+class Candidate:
+    """A case, its plan, and what was found.
+
+    Attributes:
+        message: why it was refused; empty where it ran.
+        samples: microseconds of the slowest rank, by block.
+        late: the same for samples with a late start; they count only where too few do not.
+    """
+
+    case: Case
+    plan: Plan | None = None
+    message: str = ""
+    executed: str = ""
+    transport: str = ""
+    calls: int = 1
+    estimate: float = 0.0
+    samples: dict[int, float] = field(default_factory=dict)
+    late: dict[int, float] = field(default_factory=dict)
+    slowest: Counter[int] = field(default_factory=Counter)
+    lateness: int = 0
+    checked: int = 0
+    wrong: list[Wrong] = field(default_factory=list)
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether others are compared with this one."""
+        return self.case.algorithm in BASELINES
+
+
+class Bench:
+    """Several backends over the same ranks; the first carries the control messages.
+
+    Attributes:
+        meeting: where ranks meet between samples; its `time` is the same on all of them.
+    """
+
+    def __init__(
+        self,
+        worlds: dict[str, Collectives],
+        settings: Settings,
+        watchdog: Watchdog,
+        crowded: bool = False,
+    ) -> None:
+        self.worlds, self.settings, self.watchdog = worlds, settings, watchdog
+        self.control = next(iter(worlds.values()))
+        self.rank, self.size = self.control.rank, self.control.size
+        self.random = Random(settings.seed)
+        self.pace = _CROWDED if crowded else _PACE
+        self.meeting = Rendezvous(self.control, crowded)
+
+    # -- one sample -------------------------------------------------------------------
+
+    def sample(self, candidate: Candidate, calls: int, finish: Thunk) -> list[Report]:
+        """Time `calls` runs on every rank."""
+        assert candidate.plan is not None
+        run = candidate.plan.run
+        late = self.meeting.wait() if self.settings.timing == "together" else 0
+        start = clock.now()
+        for _ in repeat(None, calls):
+            run()
+        finish()
+        elapsed = clock.now() - start
+        foreign = self.worlds[candidate.case.backend] is not self.control
+        return self.meeting.meet(late, elapsed, nap=foreign)
+
+    # -- one group --------------------------------------------------------------------
+
+    def measure(self, cases: Sequence[Case], seconds: float) -> list[Candidate]:
+        """Measure cases of one group side by side, for about `seconds`."""
+        until = self.meeting.time + int(seconds * 1e9)
+        candidates = [Candidate(case) for case in cases]
+        benches = self._workbenches(candidates)
+        self._bind(candidates, benches)
+        running = [each for each in candidates if not each.message]
+        gc.collect()
+        gc.disable()
+        for candidate in running:
+            self._check(candidate, benches[candidate.case.backend], self.settings.checks)
+            self._calibrate(candidate, benches[candidate.case.backend])
+        self._blocks(running, benches, until)
+        for candidate in running:
+            self._check(candidate, benches[candidate.case.backend], min(1, self.settings.checks))
+            assert candidate.plan is not None
+            candidate.plan.free()
+        gc.enable()
+        self.watchdog.step("")
+        return candidates
+
+    def probe(self, cases: Sequence[Case]) -> list[Candidate]:
+        """Bind cases without running them: `message` says what is refused, and why."""
+        candidates = [Candidate(case) for case in cases]
+        self._bind(candidates, self._workbenches(candidates))
+        for candidate in candidates:
+            if candidate.plan is not None and not candidate.message:
+                candidate.plan.free()
+        return candidates
+
+    def _workbenches(self, candidates: list[Candidate]) -> dict[str, Workbench]:
+        """Allocate each backend's arrays; a backend without the dtype has its cases refused."""
+        benches = {}
+        for candidate in candidates:
+            backend = candidate.case.backend
+            try:
+                if backend not in benches:
+                    benches[backend] = Workbench(self.worlds[backend], candidate.case.group)
+            except CollectiveError as error:
+                candidate.message = str(error)
+        return benches
+
+    def _bind(self, candidates: list[Candidate], benches: dict[str, Workbench]) -> None:
+        """Make the plans; what one rank refuses is refused on all."""
+        for candidate in candidates:
+            if candidate.message:
+                continue
+            self.watchdog.step(f"binding {candidate.case}")
+            try:
+                candidate.plan = benches[candidate.case.backend].plan(candidate.case)
+                candidate.executed = candidate.plan.algorithm
+                candidate.transport = candidate.plan.transport
+            except CollectiveError as error:
+                candidate.message = str(error)
+        everyone = self.control.exchange([each.message for each in candidates])
+        for candidate, *messages in zip(candidates, *everyone, strict=True):
+            candidate.message = next(filter(None, messages), "")
+            if candidate.message and candidate.plan is not None:
+                candidate.plan.free()
+
+    def _check(self, candidate: Candidate, bench: Workbench, times: int) -> None:
+        """Run on poisoned outputs and gather what is wrong on any rank."""
+        if bench.check is None:
+            return
+        assert candidate.plan is not None
+        for _ in range(times):
+            self.watchdog.step(f"checking {candidate.case}")
+            bench.check.prepare()
+            candidate.plan.run()
+            found = self.control.exchange(bench.check.verify())
+            candidate.checked += 1
+            if not candidate.wrong:
+                candidate.wrong = [each for each in found if each]
+        bench.check.rest()
+
+    def _calibrate(self, candidate: Candidate, bench: Workbench) -> None:
+        """Warm up, then choose how many calls make a sample long enough to be timed."""
+        assert candidate.plan is not None
+        self.watchdog.step(f"warming up {candidate.case}")
+        for _ in range(self.settings.warmup):
+            candidate.plan.run()
+        self.meeting.meet()
+        for calls in (1, 3):
+            reports = self.sample(candidate, calls, bench.finish)
+            candidate.estimate = max(each.elapsed for each in reports) / calls
+            if candidate.estimate > self.pace.sample * 3:
+                break
+        wanted = ceil(self.pace.sample / max(candidate.estimate, 1))
+        candidate.calls = min(_MOST_CALLS, max(1, wanted))
+
+    def _blocks(self, running: list[Candidate], benches: dict[str, Workbench], until: int) -> None:
+        began, block = self.meeting.time, 0
+        share = max(until - began, 1)
+        while active := self._active(running):
+            if self._is_over(block, began, share):
+                break
+            for candidate in self.random.sample(active, len(active)):
+                self._visit(candidate, benches[candidate.case.backend], block)
+            block += 1
+        for candidate in running:
+            self._top_up(candidate)
+
+    def _is_over(self, block: int, began: int, share: int) -> bool:
+        """Whether time is up: the least number of blocks may take twice the share."""
+        if self.settings.samples is not None or not block:
+            return False
+        used = self.meeting.time - began
+        return used > share * (1 if block >= self.settings.least else 2)
+
+    def _active(self, running: list[Candidate]) -> list[Candidate]:
+        """Return who needs more samples; a baseline stays as long as anyone of its backend."""
+        natives = {each.case.backend: each for each in running if each.is_baseline}
+        open_ = [
+            each for each in running if not self._is_done(each, natives.get(each.case.backend))
+        ]
+        waiting = {each.case.backend for each in open_}
+        return [
+            each
+            for each in running
+            if each in open_ or (each.is_baseline and each.case.backend in waiting)
+        ]
+
+    def _is_done(self, candidate: Candidate, native: Candidate | None) -> bool:
+        """Whether its median is known, and there are blocks enough for its ratio."""
+        settings, count = self.settings, len(candidate.samples)
+        visits = count + len(candidate.late)
+        if settings.samples is not None:
+            return count >= settings.samples or visits >= 2 * settings.samples
+        if visits >= settings.most:
+            return True
+        paired = len(candidate.samples.keys() & native.samples.keys()) if native else count
+        if min(count, paired) < settings.least or not is_enough(count, settings.confidence):
+            return False
+        interval = median_interval(list(candidate.samples.values()), settings.confidence)
+        return interval.half_width < settings.precision
+
+    def _visit(self, candidate: Candidate, bench: Workbench, block: int) -> None:
+        self.watchdog.step(f"timing {candidate.case}")
+        reports = self.sample(candidate, candidate.calls, bench.finish)
+        late = max(each.late for each in reports)
+        elapsed = [each.elapsed for each in reports]
+        allowed = max(self.pace.late, self.pace.share * candidate.estimate * candidate.calls)
+        self.meeting.adapt(late > allowed)
+        kept = candidate.late if late > allowed else candidate.samples
+        kept[block] = max(elapsed) / candidate.calls / 1000
+        candidate.slowest[elapsed.index(max(elapsed))] += 1
+        candidate.lateness = max(candidate.lateness, late)
+
+    def _top_up(self, candidate: Candidate) -> None:
+        """Take the late samples too where the others cannot carry an interval."""
+        if len(candidate.samples) < self.settings.least:
+            candidate.samples |= candidate.late
+
+
+class Workbench:
+    """One backend's arrays for a group: every candidate is checked and timed on the same."""
+
+    def __init__(self, world: Collectives, group: Group) -> None:
+        self.world, self.group = world, group
+        self.x, self.out = buffers(world, group)
+        self.check = None if group.what.unit == "none" else self._checker()
+        self.finish: Thunk = _nothing
+        target = self.out if self.out is not None else self.x
+        if target is not None:
+            self.finish = lambda: world.transport.arrays.synchronize(target)
+
+    def _checker(self) -> checking.Check:
+        group, world = self.group, self.world
+        case = checking.Case.of(
+            group.what, world.rank, world.size, group.root, group.width, group.dtype,
+            reduce_op(group.op),
+        )  # fmt: skip
+        check = checking.Check(case, world.transport.arrays, self.x, self.out)
+        check.prepare()
+        check.rest()
+        return check
+
+    def plan(self, case: Case) -> Plan:
+        """Bind an algorithm to these arrays."""
+        group = self.group
+        options: dict[str, Any] = {"op": group.op} if group.what.reduces else {}
+        if group.what.rooted:
+            options["root"] = group.root
+        return self.world.plan(
+            group.what.name, self.x, out=self.out, algorithm=case.algorithm, **options
+        )
+
+
+def buffers(world: Collectives, group: Group) -> tuple[Array | None, Array | None]:
+    """Return this rank's input and output; in place they share memory."""
+    arrays, what, rank = world.transport.arrays, group.what, world.rank
+    given = what.holds_input(rank, group.root)
+    taken = what.gets_output(rank, group.root)
+    shapes = _shapes(group, world.size)
+    make = _maker(arrays, group.dtype)
+    if not (group.in_place and given and taken):
+        return (make(shapes[0]) if given else None), (make(shapes[1]) if taken else None)
+    if shapes[0] == shapes[1]:
+        both = make(shapes[0])
+        return both, both
+    if len(shapes[0]) > len(shapes[1]):
+        x = make(shapes[0])
+        return x, x[rank]
+    out = make(shapes[1])
+    return out[rank], out
+
+
+def _maker(arrays: Arrays, dtype: str) -> Any:
+    return lambda shape: arrays.empty(shape, dtype)
+
+
+def _shapes(group: Group, size: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    row, rows = (group.width,), (size, group.width)
+    many = {"scatter": (1, 0), "reduce_scatter": (1, 0), "alltoall": (1, 1)}
+    many |= {"gather": (0, 1), "allgather": (0, 1)}
+    first, second = many.get(group.what.name, (0, 0))
+    return (rows if first else row), (rows if second else row)
+
+
+def _nothing() -> None:
+    return None

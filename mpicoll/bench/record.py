@@ -1,0 +1,145 @@
+"""The JSON record of a case: what a run says about itself, in a documented form.
+
+Schema 1: times are in microseconds; `bytes_total` is S as nccl-tests counts it,
+`bytes_per_rank` one vector or one row. A case that was refused has `message` and null in
+place of what was not measured. Keys are only ever added within a schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from mpicoll.bench.measure import Bench, Candidate
+from mpicoll.bench.statistics import speedup, summary
+
+SCHEMA = 1
+Record = dict[str, Any]
+
+
+def records(bench: Bench, candidates: Sequence[Candidate], run: dict[str, Any]) -> list[Record]:
+    """Return the records of a group, and mark the fastest correct one."""
+    found = [_record(bench, each, candidates, run) for each in candidates]
+    timed = [each for each in found if each["time_us"] and each["correct"] is not False]
+    for each in found:
+        each["best"] = bool(timed) and each is min(timed, key=lambda r: r["time_us"]["median"])
+    return found
+
+
+def _record(
+    bench: Bench, candidate: Candidate, candidates: Sequence[Candidate], run: dict[str, Any]
+) -> Record:
+    case, group = candidate.case, candidate.case.group
+    world, vector = bench.worlds[case.backend], case.group.what.unit != "none"
+    return {
+        "schema": SCHEMA,
+        "run": run,
+        "collective": group.what.name,
+        "algorithm": case.algorithm,
+        "executed": candidate.executed or None,
+        "backend": case.backend,
+        "library": world.library,
+        "transport": candidate.transport or None,
+        "device": "cpu",
+        "dtype": group.dtype if vector else None,
+        "op": group.op if group.what.reduces else None,
+        "root": group.root if group.what.rooted else None,
+        "in_place": group.in_place,
+        "ranks": bench.size,
+        "nodes": len(world.nodes),
+        "bytes_total": group.bytes_total,
+        "bytes_per_rank": group.bytes_per_rank,
+        "count": group.width,
+        **_times(bench, candidate),
+        **_speedups(candidate, candidates, bench.settings.confidence),
+        **_correctness(candidate),
+        "message": candidate.message or _complaint(candidate),
+    }
+
+
+def _times(bench: Bench, candidate: Candidate) -> Record:
+    """Return the statistics of the samples and how they were taken."""
+    taken = list(candidate.samples.values())
+    times = {key: round(us, 4) for key, us in summary(taken).items()} if taken else None
+    visits = len(candidate.samples | candidate.late)
+    slowest = candidate.slowest.most_common(1)
+    return {
+        "samples": len(taken),
+        "samples_us": [round(us, 4) for us in taken],
+        "calls_per_sample": candidate.calls,
+        "timing": bench.settings.timing,
+        "late_starts": len(candidate.late),
+        "late_share": round(len(candidate.late) / visits, 4) if visits else None,
+        "worst_late_us": candidate.lateness / 1000,
+        "sync_error_us": bench.meeting.sync_error / 1000,
+        "slowest_rank": slowest[0][0] if slowest else None,
+        "time_us": times,
+        **_bandwidths(candidate, times["median"] if times else None, bench.size),
+    }
+
+
+def _bandwidths(candidate: Candidate, median: float | None, size: int) -> Record:
+    """Return GB/s; the bus bandwidth has no meaning on one rank or without data."""
+    group = candidate.case.group
+    if not median or not group.bytes_total:
+        return {"algbw_GBps": None, "busbw_GBps": None}
+    algbw = group.bytes_total / median / 1000
+    busbw = algbw * group.what.busbw(size) if size > 1 else None
+    return {"algbw_GBps": algbw, "busbw_GBps": busbw}
+
+
+def _speedups(candidate: Candidate, candidates: Sequence[Candidate], confidence: float) -> Record:
+    own = candidate.case.backend
+    native = _named(candidates, own, ("native",))
+    others = [each for each in candidates if each.case.backend != own]
+    rival = None
+    if others:
+        rival = _named(candidates, others[0].case.backend, (candidate.case.algorithm, "native"))
+    against = f"{rival.case.backend} {rival.case.algorithm}" if rival else None
+    faster = _ratio(rival, candidate, confidence)
+    return {
+        "speedup_vs_native": _ratio(native, candidate, confidence),
+        "speedup_vs_other": {**faster, "against": against} if faster else None,
+    }
+
+
+def _named(candidates: Sequence[Candidate], backend: str, names: Sequence[str]) -> Candidate | None:
+    """Return the backend's first candidate of these names that has samples."""
+    for name in names:
+        for each in candidates:
+            if (each.case.backend, each.case.algorithm) == (backend, name) and each.samples:
+                return each
+    return None
+
+
+def _ratio(reference: Candidate | None, own: Candidate, confidence: float) -> Record | None:
+    if reference is None or reference is own:
+        return None
+    found = speedup(reference.samples, own.samples, confidence)
+    return found and found._asdict()
+
+
+def _correctness(candidate: Candidate) -> Record:
+    """Return whether the results were right; null where nothing was checked."""
+    wrong = sum(each.count for each in candidate.wrong)
+    first = asdict(candidate.wrong[0]) if candidate.wrong else None
+    return {
+        "correct": not candidate.wrong if candidate.checked else None,
+        "wrong": wrong,
+        "first_wrong": first and {key: _plain(value) for key, value in first.items()},
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON can say: NaN and complex numbers as text."""
+    if isinstance(value, int | str) or value is None:
+        return value
+    is_finite = isinstance(value, float) and value - value == 0
+    return value if is_finite else str(value)
+
+
+def _complaint(candidate: Candidate) -> str | None:
+    if not candidate.wrong:
+        return None
+    return f"WRONG {candidate.case}: {candidate.wrong[0]}"

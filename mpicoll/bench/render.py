@@ -1,0 +1,271 @@
+"""Print records: tables for people, and the layouts that existing parsers read."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Sequence
+from io import StringIO
+from itertools import groupby
+from math import floor, log10
+from typing import Any, TextIO
+
+from rich.box import ASCII2, SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from mpicoll.bench.record import Record
+
+_PIPED_WIDTH = 150
+_COLUMNS = (
+    ("size", "right"), ("backend", "left"), ("algorithm", "left"), ("time us", "right"),
+    ("interval", "left"), ("algbw GB/s", "right"), ("busbw GB/s", "right"), ("vs native", "right"),
+    ("vs other backend", "right"), ("correct", "left"), ("", "left"),
+)  # fmt: skip
+_LEGEND = """\
+time: median over samples of the slowest rank, with its 95 % interval; {best}: fastest correct
+vs native: how many times as fast as this backend's own call; vs other backend: as its
+algorithm of the same name, or (n) its native call; "=" is a tie, +/- a significant difference
+algbw = size / time, busbw = algbw x the factor of nccl-tests (for large, symmetric traffic)"""
+_AVERAGES = "# averages are means over samples of the slowest rank's time; see time_us in jsonl"
+
+
+def print_tables(records: Sequence[Record], stream: TextIO) -> None:
+    """Print tables to a terminal, or as plain text, wide enough, where none is."""
+    if stream.isatty():
+        tables(records, Console(file=stream, highlight=False))
+        return
+    text = StringIO()
+    unicode = "utf" in (stream.encoding or "").lower()
+    plain = Console(file=text, width=_PIPED_WIDTH, highlight=False, color_system=None)
+    tables(records, plain, unicode)
+    for line in text.getvalue().splitlines():
+        print(line.rstrip(), file=stream)
+
+
+def size_text(count: int) -> str:
+    """Return bytes in the units of the flags.
+
+    >>> size_text(64), size_text(4096), size_text(1500000)
+    ('64', '4K', '1500000')
+    """
+    for unit, factor in (("G", 1024**3), ("M", 1024**2), ("K", 1024)):
+        if count >= factor and count % factor == 0:
+            return f"{count // factor}{unit}"
+    return str(count)
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """Return a number with `digits` significant ones, never in powers of ten.
+
+    >>> number(0.01234), number(3.14159), number(123456.7), number(None)
+    ('0.0123', '3.14', '123457', '-')
+    >>> number(0.6932), number(0.0000001)
+    ('0.693', '0.000000')
+    """
+    if value is None:
+        return "-"
+    exponent = floor(log10(abs(value))) if value else 0
+    return f"{value:.{min(6, max(0, digits - 1 - exponent))}f}"
+
+
+# -- table ------------------------------------------------------------------------------
+
+
+def tables(records: Sequence[Record], out: Console, unicode: bool | None = None) -> None:
+    """Print one table per collective and variant."""
+    if unicode is None:
+        unicode = "utf" in (out.encoding or "").lower()
+    for title, rows in _by(records, _title):
+        measured = [row for row in rows if row["time_us"]]
+        if measured:
+            out.print(_table(title, measured, unicode))
+    if records:
+        out.print(_LEGEND.format(best="★" if unicode else "*"), markup=False)
+
+
+def _title(record: Record) -> str:
+    parts = [record["collective"], record["dtype"], record["op"]]
+    if record["root"] is not None:
+        parts.append(f"root {record['root']}")
+    parts += ["in place"] if record["in_place"] else []
+    ranks = f"{record['ranks']} rank{'s' if record['ranks'] > 1 else ''}"
+    return ", ".join([*filter(None, parts), ranks])
+
+
+def _by(records: Iterable[Record], key: Callable[[Record], Any]) -> list[tuple[Any, list[Record]]]:
+    """Group records that need not be neighbours, in order of first appearance."""
+    found: dict[Any, list[Record]] = {}
+    for record in records:
+        found.setdefault(key(record), []).append(record)
+    return list(found.items())
+
+
+def _table(title: str, rows: list[Record], unicode: bool) -> Table:
+    table = Table(
+        title=title, title_justify="left", title_style="bold",
+        box=SIMPLE_HEAD if unicode else ASCII2, pad_edge=False, show_edge=False,
+    )  # fmt: skip
+    for name, justify in _COLUMNS:
+        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    for _, same in groupby(rows, lambda row: row["bytes_total"]):
+        for position, row in enumerate(group := list(same)):
+            style = "bold green" if row["best"] else "red" if row["correct"] is False else ""
+            end = position == len(group) - 1
+            table.add_row(*_cells(row, unicode), style=style, end_section=end)
+    return table
+
+
+def _cells(row: Record, unicode: bool) -> list[Text]:
+    time = row["time_us"]
+    mark = ("★" if unicode else "*") if row["best"] else ""
+    texts = [
+        size_text(row["bytes_total"]) if row["count"] else "-", row["backend"], row["algorithm"], number(time["median"]),
+        f"{number(time['low'])} .. {number(time['high'])}", number(row["algbw_GBps"]),
+        number(row["busbw_GBps"]), _ratio(row["speedup_vs_native"]), _other(row), _correct(row),
+        mark,
+    ]  # fmt: skip
+    return [Text(text) for text in texts]
+
+
+def _ratio(found: Record | None) -> str:
+    if not found:
+        return "-"
+    sign = {"faster": "+", "slower": "-", "tie": "="}[found["verdict"]]
+    return f"{number(found['ratio'])}x {sign}"
+
+
+def _other(row: Record) -> str:
+    found = row["speedup_vs_other"]
+    if not found:
+        return "-"
+    same = found["against"].endswith(f" {row['algorithm']}")
+    return _ratio(found) + ("    " if same else " (n)")
+
+
+def _correct(row: Record) -> str:
+    if row["correct"] is None:
+        return "-" if row["collective"] == "barrier" else "unchecked"
+    return "yes" if row["correct"] else f"{row['wrong']} WRONG"
+
+
+def footer(records: Sequence[Record], remarks: Sequence[str]) -> list[str]:
+    """Return the closing lines: errors as nccl-tests counts them, refusals, remarks."""
+    wrong = sum(row["wrong"] for row in records)
+    bad = sum(row["correct"] is False for row in records)
+    unchecked = all(row["correct"] is None for row in records)
+    verdict = "NOT CHECKED" if unchecked else "OK" if not bad else "FAILED"
+    lines = [f"# Out of bounds values : {wrong} {verdict}"]
+    lines += [f"# {row['message']}" for row in records if row["correct"] is False]
+    refused = [row for row in records if not row["time_us"] and row["message"]]
+    if refused:
+        lines.append(f"# Refused cases : {len(refused)}")
+    reasons = _by(refused, lambda row: (row["collective"], row["backend"], row["message"]))
+    for (what, backend, message), rows in reasons:
+        names = ", ".join(dict.fromkeys(row["algorithm"] for row in rows))
+        lines.append(f"#   {what} {names} ({backend}): {message}")
+    return lines + [f"# {remark}" for remark in remarks]
+
+
+# -- other layouts ------------------------------------------------------------------------
+
+
+def jsonl(records: Sequence[Record], out: TextIO) -> None:
+    """Print the records themselves."""
+    for record in records:
+        print(json.dumps(record), file=out, flush=True)
+
+
+def flat(record: Record) -> Record:
+    """Return a record without nesting and lists, for one line of a table."""
+    cells: Record = {}
+    for key, value in record.items():
+        if key in ("run", "samples_us", "first_wrong"):
+            continue
+        inner = _NESTED.get(key)
+        if inner is None:
+            cells[key] = value
+            continue
+        cells |= {f"{key}.{name}": (value or {}).get(name) for name in inner}
+    return cells
+
+
+_RATIO = ("ratio", "low", "high", "verdict")
+_NESTED = {
+    "time_us": ("median", "low", "high", "mean", "min", "max", "p95", "p99"),
+    "speedup_vs_native": _RATIO,
+    "speedup_vs_other": (*_RATIO, "against"),
+}
+
+
+def comma_separated(records: Sequence[Record], out: TextIO) -> None:
+    """Print CSV with a header line."""
+    rows = [flat(record) for record in records]
+    if rows:
+        writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _blocks(records: Sequence[Record], out: TextIO) -> Iterable[list[Record]]:
+    """Print a title for every collective, backend and algorithm; yield its measured rows."""
+    measured = [record for record in records if record["time_us"]]
+    for (title, backend, name), rows in _by(
+        measured, lambda row: (_title(row), row["backend"], row["algorithm"])
+    ):
+        print(f"\n# {title}: {backend} {name}\n{_AVERAGES}", file=out)
+        yield rows
+
+
+def nccl(records: Sequence[Record], out: TextIO) -> None:
+    """Print nccl-tests' columns, out of place then in place."""
+    names = "#{:>12} {:>12} {:>9} {:>7} {:>6}".format("size", "count", "type", "redop", "root")
+    half = " {:>9} {:>7} {:>7} {:>7}".format("time", "algbw", "busbw", "#wrong")
+    units = "#{:>12} {:>12} {:>32}".format("(B)", "(elements)", "(us)  (GB/s)  (GB/s)")
+    blank = " {:>9} {:>7} {:>7} {:>7}".format(*["N/A"] * 4)
+    for rows in _blocks(records, out):
+        print(names + half + half, units, sep="\n", file=out)
+        for row in rows:
+            begin = " {:>12} {:>12} {:>9} {:>7} {:>6}".format(
+                row["bytes_total"], row["count"], row["dtype"] or "none", row["op"] or "none",
+                -1 if row["root"] is None else row["root"],
+            )  # fmt: skip
+            own = _nccl_half(row)
+            print(begin + (blank + own if row["in_place"] else own + blank), file=out)
+
+
+def _nccl_half(row: Record) -> str:
+    checked = row["correct"] is not None
+    bandwidths = [f"{row[key] or 0:.2f}" for key in ("algbw_GBps", "busbw_GBps")]
+    wrong = row["wrong"] if checked else "N/A"
+    return " {:>9} {:>7} {:>7} {:>7}".format(number(row["time_us"]["mean"], 4), *bandwidths, wrong)
+
+
+def osu(records: Sequence[Record], out: TextIO) -> None:
+    """Print OSU's columns; sizes are bytes per rank."""
+    heads = ("# Size", "Avg Latency(us)", "Min Latency(us)", "Max Latency(us)", "Iterations")
+    for rows in _blocks(records, out):
+        print("{:<12}{:>18}{:>18}{:>18}{:>14}".format(*heads), file=out)
+        for row in rows:
+            times = [f"{row['time_us'][key]:.2f}" for key in ("mean", "min", "max")]
+            calls = row["samples"] * row["calls_per_sample"]
+            cells = (row["bytes_per_rank"], *times, calls)
+            print("{:<12}{:>18}{:>18}{:>18}{:>14}".format(*cells), file=out)
+
+
+def imb(records: Sequence[Record], out: TextIO) -> None:
+    """Print IMB's columns; sizes are bytes per rank."""
+    heads = ("#bytes", "#repetitions", "t_min[usec]", "t_max[usec]", "t_avg[usec]")
+    for rows in _blocks(records, out):
+        print("{:>12}{:>14}{:>14}{:>14}{:>14}".format(*heads), file=out)
+        for row in rows:
+            times = [f"{row['time_us'][key]:.2f}" for key in ("min", "max", "mean")]
+            calls = row["samples"] * row["calls_per_sample"]
+            cells = (row["bytes_per_rank"], calls, *times)
+            print("{:>12}{:>14}{:>14}{:>14}{:>14}".format(*cells), file=out)
+
+
+LAYOUTS: dict[str, Callable[[Sequence[Record], TextIO], None]] = {
+    "nccl": nccl, "osu": osu, "imb": imb, "csv": comma_separated, "jsonl": jsonl,
+}  # fmt: skip

@@ -1,0 +1,42 @@
+"""A case that hangs: named on standard error, with the stacks, before the job ends."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import sys
+import threading
+import time
+
+HUNG = 3
+_GRACE = 1.5
+
+
+class Watchdog:
+    """Watches one step at a time; a step that lasts longer than `limit` ends the process."""
+
+    def __init__(self, limit: float) -> None:
+        self.limit, self.rank = limit, -1
+        self._step: tuple[str, float] = ("start", time.monotonic())
+        if limit > 0:
+            threading.Thread(target=self._watch, daemon=True).start()
+
+    def step(self, name: str) -> None:
+        """Say what begins now; an empty name is nothing to watch."""
+        self._step = name, time.monotonic()
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(min(0.5, self.limit / 4))
+            name, since = self._step
+            if name and time.monotonic() - since > self.limit:
+                self._report(name)
+
+    def _report(self, name: str) -> None:
+        who = f"rank {self.rank}" if self.rank >= 0 else f"process {os.getpid()}"
+        print(f"HUNG for {self.limit:g} s on {who}: {name}; its stacks:", file=sys.stderr)
+        sys.stderr.flush()
+        faulthandler.dump_traceback(all_threads=True)
+        # The launcher ends every rank when the first one leaves: let the others speak first.
+        time.sleep(_GRACE)
+        os._exit(HUNG)

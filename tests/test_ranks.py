@@ -1,0 +1,65 @@
+"""Start the tests of ``tests/mpi`` on real ranks, one launch per number and backend.
+
+Rank 0 speaks for all; a failing rank ends the launch and shows what failed, a hanging
+one ends by timeout with every rank's stacks.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from launcher import ranks
+
+COUNTS = [int(number) for number in os.environ.get("MPICOLL_TEST_RANKS", "1,2,3,4,7").split(",")]
+PYTEST = ("-m", "pytest", "--with-mpi", "-m", "mpi", "-x", "-q", "-p", "no:hypothesispytest")
+HERE = Path(__file__).parent
+
+
+@pytest.mark.parametrize("backend", ["mpi4py", "torch"])
+@pytest.mark.parametrize("count", COUNTS)
+def test_on_ranks(count: int, backend: str) -> None:
+    done = ranks(
+        count, *PYTEST, "--timeout=120", "-o", "addopts=--strict-markers", str(HERE / "mpi"),
+        timeout=420, environment={"MPICOLL_TEST_BACKEND": backend},
+    )  # fmt: skip
+    print(done.stdout[-4000:])
+    assert done.returncode == 0, done.stdout[-20000:]
+    assert len(re.findall(r"\d+ passed", done.stdout)) == count
+
+
+@pytest.mark.parametrize(
+    ("planted", "shown"),
+    [("fail", "planted failure on the last rank"), ("hang", "Timeout"), ("exit", "")],
+)
+def test_a_bad_rank_fails_the_launch(planted: str, shown: str, tmp_path: Path) -> None:
+    """The last of two ranks fails, hangs or dies: the launch ends, fails and shows why."""
+    module = tmp_path / "test_planted.py"
+    module.write_text(PLANTED)
+    done = ranks(
+        2, *PYTEST, "--timeout=5", "-c", os.devnull, "--rootdir", str(tmp_path),
+        "--confcutdir", str(HERE), "-p", "conftest", str(module), timeout=60,
+        environment={"PLANTED": planted, "PYTHONPATH": f"{HERE}:{HERE.parent}"},
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "killed after" not in done.stdout
+    assert shown in done.stdout
+
+
+PLANTED = """
+import os
+import time
+import pytest
+
+@pytest.mark.mpi
+def test_planted(c):
+    if c.rank == c.size - 1:
+        if os.environ["PLANTED"] == "exit":
+            os._exit(3)
+        if os.environ["PLANTED"] == "hang":
+            time.sleep(1000)
+        assert False, "planted failure on the last rank"
+    c.barrier()
+"""

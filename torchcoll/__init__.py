@@ -1,0 +1,24 @@
+"""Collective communication on torch.distributed, beside and like `mpicoll`.
+
+`world()` returns the `Collectives` of all ranks over gloo or NCCL; `mpicoll.world()`
+returns the same interface over MPI. Importing this package starts nothing.
+"""
+
+from __future__ import annotations
+
+from mpicoll.collectives import Collectives
+from mpicoll.contract import ReduceOp, user_op
+from mpicoll.errors import (
+    ArgumentError, CollectiveError, Deadlock, Disagreement, LaunchError, ScheduleError,
+    Unavailable, UnknownName, Unsupported, WrongContents,
+)  # fmt: skip
+from mpicoll.plan import Plan
+from torchcoll.launch import world
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ArgumentError", "CollectiveError", "Collectives", "Deadlock", "Disagreement", "LaunchError",
+    "Plan", "ReduceOp", "ScheduleError", "Unavailable", "UnknownName", "Unsupported",
+    "WrongContents", "user_op", "world",
+]  # fmt: skip

@@ -1,0 +1,117 @@
+"""Tensor memory: the few operations that plans and checks need.
+
+Its counterpart, line by line, is `mpicoll.arrays`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from mpicoll.backend import Array, Thunk
+from mpicoll.contract import DTYPES, ReduceOp
+from mpicoll.errors import ArgumentError, UnknownName
+
+_FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
+    "sum": torch.add,
+    "avg": torch.add,
+    "prod": torch.mul,
+    "min": torch.minimum,
+    "max": torch.maximum,
+    "band": torch.bitwise_and,
+    "bor": torch.bitwise_or,
+    "bxor": torch.bitwise_xor,
+    "land": torch.logical_and,
+    "lor": torch.logical_or,
+}
+_SIGNED = {
+    torch.uint16: torch.int16,
+    torch.uint32: torch.int32,
+    torch.uint64: torch.int64,
+}
+
+
+class TorchArrays:
+    """`mpicoll.backend.Arrays` for tensors; they are made on `device` unless like another."""
+
+    def __init__(self, device: torch.device | None = None) -> None:
+        self.device = device
+
+    def owns(self, x: object) -> bool:
+        return isinstance(x, torch.Tensor)
+
+    def dtype(self, x: Array) -> str:
+        name = str(x.dtype).removeprefix("torch.")
+        if name not in DTYPES:
+            raise UnknownName("dtype", name, DTYPES)
+        return name
+
+    def flat(self, x: Array) -> Array:
+        if x.layout != torch.strided or not x.is_contiguous():
+            raise ArgumentError(
+                f"the tensor of shape {tuple(x.shape)} is not C-contiguous: give x.contiguous()"
+            )
+        if x.is_conj() or x.is_neg():
+            raise ArgumentError(
+                "the tensor is a lazy conjugate or negative: "
+                "give x.resolve_conj() or x.resolve_neg()"
+            )
+        return x.detach().view(-1)
+
+    def span(self, x: Array) -> tuple[int, int]:
+        start = int(x.data_ptr())
+        return start, start + x.numel() * x.element_size()
+
+    def empty(self, shape: tuple[int, ...], dtype: str, like: Array | None = None) -> Array:
+        if dtype not in DTYPES:
+            raise UnknownName("dtype", dtype, DTYPES)
+        device = self.device if like is None else like.device
+        return torch.empty(shape, dtype=getattr(torch, dtype), device=device)
+
+    def copier(self, target: Array, source: Array) -> Thunk:
+        return partial(target.copy_, source)
+
+    def folder(self, op: ReduceOp, left: Array, right: Array, out: Array) -> Thunk:
+        if op.function is None:
+            signed = _SIGNED.get(out.dtype)
+            if signed is not None:
+                return _fold_unsigned(op, *(each.view(signed) for each in (left, right, out)))
+            return partial(_FUNCTIONS[op.name], left, right, out=out)
+        function = op.function
+        return lambda: out.copy_(function(left, right))
+
+    def divider(self, x: Array, divisor: int) -> Thunk:
+        return partial(x.div_, divisor)
+
+    def to_host(self, x: Array) -> np.ndarray[Any, Any]:
+        x = x.detach()
+        return (x.float() if x.dtype == torch.bfloat16 else x).cpu().numpy()
+
+    def from_host(self, x: Array, values: Any) -> None:
+        name = "float32" if x.dtype == torch.bfloat16 else self.dtype(x)
+        x.detach().copy_(torch.from_numpy(np.array(values, name)))
+
+    def synchronize(self, x: Array) -> None:
+        if x.is_cuda:
+            torch.cuda.current_stream(x.device).synchronize()
+
+
+def _fold_unsigned(op: ReduceOp, left: Array, right: Array, out: Array) -> Thunk:
+    """Fold the wide unsigned integers, for which torch lacks kernels, as signed ones.
+
+    Two's complement makes the bits the same, but for the order: min and max compare
+    with the sign bit flipped.
+    """
+    function = _FUNCTIONS[op.name]
+    if op.name not in ("min", "max"):
+        return partial(function, left, right, out=out)
+    sign = torch.iinfo(out.dtype).min
+
+    def fold() -> None:
+        torch.bitwise_xor(function(left ^ sign, right ^ sign), sign, out=out)
+
+    return fold

@@ -1,0 +1,89 @@
+"""Which host this is, and which network interface leads to the others."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import struct
+from pathlib import Path
+
+from mpicoll.errors import LaunchError
+
+_SIOCGIFADDR = 0x8915
+LOOPBACK = "127.0.0.1"
+
+
+def host_identity() -> str:
+    """Return what the processes that share this machine's memory have in common."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        boot = ""
+    return f"{socket.gethostname()} {boot}"
+
+
+def interfaces() -> dict[str, str | None]:
+    """Return the IPv4 address of every interface, None for one that has none."""
+    return {name: _address(name) for _, name in socket.if_nameindex()}
+
+
+def _address(name: str) -> str | None:
+    """Ask Linux; elsewhere the answer is None, and the library below chooses."""
+    request = struct.pack("256s", name.encode()[:15])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            answer = fcntl.ioctl(probe, _SIOCGIFADDR, request)
+        except OSError:
+            return None
+    return socket.inet_ntoa(answer[20:24])
+
+
+def check_interface(name: str) -> str:
+    """Return `name`, or raise LaunchError listing the interfaces that exist."""
+    known = interfaces()
+    if name not in known:
+        listed = ", ".join(f"{each} ({address or 'no IPv4'})" for each, address in known.items())
+        raise LaunchError(f"there is no network interface {name!r} on this host: it has {listed}")
+    return name
+
+
+def interface_of(address: str) -> str | None:
+    """Return the interface that carries an address."""
+    return next((name for name, own in interfaces().items() if own == address), None)
+
+
+def host_address(toward: str | None = None) -> str:
+    """Return the address by which other hosts reach this one, on the way to `toward` if given."""
+    try:
+        named = socket.gethostbyname(socket.gethostname())
+    except OSError:
+        named = LOOPBACK
+    if toward is None and not named.startswith("127."):
+        return named
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((toward or "192.0.2.1", 9))  # no packet is sent: it asks for the route
+        except OSError:
+            return named
+        return str(probe.getsockname()[0])
+
+
+def listener(host: str, port: int) -> socket.socket:
+    """Bind a socket to one address, so that nothing listens on all interfaces.
+
+    Raises:
+        LaunchError: the address is not of this host, or the port is taken.
+    """
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        bound = socket.socket(family, socket.SOCK_STREAM)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+        bound.listen(1024)
+    except OSError as error:
+        raise LaunchError(
+            f"rank 0 cannot listen on {host}:{port} ({os.strerror(error.errno or 0)}): "
+            "give an address of rank 0's host and a free port"
+        ) from None
+    return bound
