@@ -9,8 +9,16 @@ from __future__ import annotations
 from mpicoll.collectives import Collectives
 from mpicoll.contract import ReduceOp, user_op
 from mpicoll.errors import (
-    ArgumentError, CollectiveError, Deadlock, Disagreement, LaunchError, ScheduleError,
-    Unavailable, UnknownName, Unsupported, WrongContents,
+    ArgumentError,
+    CollectiveError,
+    Deadlock,
+    Disagreement,
+    LaunchError,
+    ScheduleError,
+    Unavailable,
+    UnknownName,
+    Unsupported,
+    WrongContents,
 )  # fmt: skip
 from mpicoll.plan import Plan
 from torchcoll.launch import world

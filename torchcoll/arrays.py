@@ -88,8 +88,8 @@ class TorchArrays:
         return partial(x.div_, divisor)
 
     def to_host(self, x: Array) -> np.ndarray[Any, Any]:
-        x = x.detach()
-        return (x.float() if x.dtype == torch.bfloat16 else x).cpu().numpy()
+        host: torch.Tensor = x.detach().cpu()
+        return (host.float() if host.dtype == torch.bfloat16 else host).numpy()
 
     def from_host(self, x: Array, values: Any) -> None:
         name = "float32" if x.dtype == torch.bfloat16 else self.dtype(x)

@@ -18,19 +18,23 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from mpicoll.collectives import Collectives
 from mpicoll.errors import LaunchError, UnknownName
 from torchcoll.network import (
-    LOOPBACK, check_interface, host_address, host_identity, interface_of, interfaces, listener,
+    LOOPBACK,
+    check_interface,
+    host_address,
+    host_identity,
+    interface_of,
+    interfaces,
+    listener,
 )  # fmt: skip
-
-if TYPE_CHECKING:
-    import torch.distributed as dist
 
 _LAUNCHERS = (
     ("torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
@@ -46,6 +50,19 @@ _DAEMONS = {
 _BACKENDS = ("gloo", "nccl")
 _FORMS = "env://, tcp://host:port or file:///path"
 _calls = count()
+
+Store = Any
+"""A key-value store of torch.distributed."""
+
+Met = tuple[Store, Callable[[], None]]
+"""A store that all ranks reach, and what to do once all have."""
+
+
+def _distributed() -> Any:
+    """Import torch only when it is needed: it takes seconds, a launch error must not."""
+    import torch.distributed as dist
+
+    return dist
 
 
 class Place(NamedTuple):
@@ -70,9 +87,11 @@ def world(
     the process does.
 
     Args:
+        group: a process group of torch.distributed.
         backend: ``gloo`` or ``nccl``; by default NCCL where every rank has a GPU of its own.
         init_method: ``env://``, ``tcp://host:port`` or ``file:///path``.
-        rank, size: of this process; from the launcher by default.
+        rank: of this process; `size`: of how many. From the launcher by default.
+        size: see `rank`.
         interface: the network interface to use; by default the loopback on one host,
             else the one that carries the host's address.
         timeout: seconds to wait for the other ranks.
@@ -89,8 +108,7 @@ def world(
             check_interface(name)
     place = find_place(rank, size, init_method)
 
-    import torch.distributed as dist
-
+    dist = _distributed()
     from torchcoll.transport import TorchTransport
 
     if group is not None or dist.is_initialized():
@@ -110,8 +128,7 @@ def _join(
     timeout: float,
 ) -> None:  # fmt: skip
     """Set torch.distributed up: rendezvous, meet, choose, connect."""
-    import torch.distributed as dist
-
+    dist = _distributed()
     store, done = _rendezvous(place, init_method, interface, timeout)
     store = dist.PrefixStore(f"torchcoll/{next(_calls)}", store)
     try:
@@ -187,16 +204,12 @@ def _checked(place: Place) -> Place:
 
 # -- rendezvous ---------------------------------------------------------------------
 
-Met = tuple["dist.Store", Callable[[], None]]
-"""A store that all ranks reach, and what to do once all have."""
-
 
 def _rendezvous(
     place: Place, init_method: str | None, interface: str | None, timeout: float
 ) -> Met:
     """Open the store: as asked for, else as fits the launcher."""
-    import torch.distributed as dist
-
+    dist = _distributed()
     if init_method is not None:
         return _asked_for(place, init_method, timeout)
     if place.size == 1:
@@ -216,8 +229,7 @@ def _nothing() -> None:
 
 
 def _asked_for(place: Place, init_method: str, timeout: float) -> Met:
-    import torch.distributed as dist
-
+    dist = _distributed()
     url = urlsplit(init_method)
     if url.scheme == "file" and url.path and not url.netloc:
         return dist.FileStore(url.path, place.size), _nothing
@@ -236,10 +248,9 @@ def _port(text: str, source: str) -> int:
     return int(text)
 
 
-def _from_environment(place: Place, timeout: float) -> dist.Store:
+def _from_environment(place: Place, timeout: float) -> Store:
     """Meet at MASTER_ADDR:MASTER_PORT; under torchrun its agent has the store open there."""
-    import torch.distributed as dist
-
+    dist = _distributed()
     try:
         host, text = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
     except KeyError as missing:
@@ -254,16 +265,15 @@ def _from_environment(place: Place, timeout: float) -> dist.Store:
     return dist.PrefixStore(f"attempt {attempt}", _client(place, host, port, timeout))
 
 
-def _tcp_store(place: Place, host: str, port: int, timeout: float) -> dist.Store:
+def _tcp_store(place: Place, host: str, port: int, timeout: float) -> Store:
     if place.rank:
         return _client(place, host, port, timeout)
     return _server(host, port)[0]
 
 
-def _server(host: str, port: int) -> tuple[dist.Store, int]:
+def _server(host: str, port: int) -> tuple[Store, int]:
     """Open the store on one address only; port 0 is any free one."""
-    import torch.distributed as dist
-
+    dist = _distributed()
     with listener(host, port) as bound:
         address, port, *_ = bound.getsockname()
         descriptor = bound.detach()
@@ -273,11 +283,8 @@ def _server(host: str, port: int) -> tuple[dist.Store, int]:
     return store, port
 
 
-def _client(place: Place, host: str, port: int, timeout: float) -> dist.Store:
-    from datetime import timedelta
-
-    import torch.distributed as dist
-
+def _client(place: Place, host: str, port: int, timeout: float) -> Store:
+    dist = _distributed()
     try:
         return dist.TCPStore(
             host, port, is_master=False, wait_for_workers=False,
@@ -325,7 +332,8 @@ def _over_mpi(comm: Any, place: Place, interface: str | None, timeout: float) ->
     offer = comm.bcast(offer)
     if isinstance(offer, LaunchError):
         raise offer
-    return store or _client(place, *offer, timeout), _nothing
+    address, port = offer
+    return store or _client(place, address, port, timeout), _nothing
 
 
 def _over_slurm(place: Place, timeout: float) -> Met:
@@ -411,12 +419,8 @@ def _process(number: int) -> tuple[str, list[str]]:
 # -- meeting and choosing -----------------------------------------------------------
 
 
-def _meet(
-    store: dist.Store, place: Place, said: dict[str, Any], timeout: float
-) -> list[dict[str, Any]]:
+def _meet(store: Store, place: Place, said: dict[str, Any], timeout: float) -> list[dict[str, Any]]:
     """Return what every rank says, in rank order; the store's owner leaves last."""
-    from datetime import timedelta
-
     if store.add(f"came/{place.rank}", 1) > 1:
         raise LaunchError(
             f"rank {place.rank} came twice: two processes have the same rank, "

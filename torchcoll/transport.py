@@ -49,7 +49,7 @@ _PLANS = 1 << 20
 """Above every tag of a user: the messages of plans and of users never mix."""
 
 Group = Any
-Post = Callable[[], Any]
+Post = Callable[..., Any]
 
 
 class TorchTransport:
@@ -58,7 +58,7 @@ class TorchTransport:
     backend = "torch"
 
     def __init__(self, group: Group = None, *, owned: bool = False) -> None:
-        self.group = dist.group.WORLD if group is None else group
+        self.group: Group = dist.group.WORLD if group is None else group
         _ALIVE.add(self.group)
         self.owned = owned
         self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
@@ -76,9 +76,7 @@ class TorchTransport:
 
     # -- messages -------------------------------------------------------------------
 
-    def messages(
-        self, sends: Sequence[Message], receives: Sequence[Message], tag: int
-    ) -> Messages:
+    def messages(self, sends: Sequence[Message], receives: Sequence[Message], tag: int) -> Messages:
         """Bind one round to `send` and `recv` calls, or to one batch of NCCL."""
         before: list[Thunk] = []
         after: list[Thunk] = []
@@ -128,8 +126,7 @@ class TorchTransport:
             return f"torch.distributed has no {what.name}: use a schedule, or 'auto'"
         if uneven and what.name in _EQUAL_ONLY:
             return (
-                f"torch.distributed has no {what.name} of unequal counts: "
-                "use a schedule, or 'auto'"
+                f"torch.distributed has no {what.name} of unequal counts: use a schedule, or 'auto'"
             )
         return None
 
@@ -143,6 +140,7 @@ class TorchTransport:
         if self._is_far(call.x) or self._is_far(call.out):
             return on_host(call, self.native)
         post, before, after = self._arguments(_detached(call))
+        polls = call.collective.name != "reduce_scatter" or self.nccl
 
         def run() -> None:
             for thunk in before:
@@ -154,7 +152,7 @@ class TorchTransport:
         def start() -> Request:
             for thunk in before:
                 thunk()
-            return _Posted([partial(post, async_op=True)], after, polls=True).start()
+            return _Posted([partial(post, async_op=True)], after, polls=polls).start()
 
         return Native(run, start, lambda: None)
 
@@ -278,8 +276,9 @@ class _Posted:
     """Works under way, kept until waited for: gloo drops the message of a dropped Work.
 
     Attributes:
-        polls: whether `Work.is_completed` can be trusted. It can for collectives and NCCL;
-            gloo's sends and receives complete in `Work.wait` only.
+        polls: whether `Work.is_completed` can be trusted. It can for NCCL, and for gloo's
+            collectives but reduce_scatter; that, sends and receives complete in `Work.wait`
+            only.
     """
 
     def __init__(self, posts: Sequence[Post], after: Sequence[Thunk], *, polls: bool) -> None:
@@ -450,7 +449,7 @@ def _keep_alive() -> None:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
 
 
-def _new_group(ranks: list[int], parent: Group, name: str) -> Group:
+def _new_group(ranks: list[int], parent: Group, name: Any) -> Group:
     """Make a group of its members alone, in the order given.
 
     `dist.new_group` cannot: all ranks of the world must call it, or its name is derived
@@ -470,15 +469,16 @@ def _new_group(ranks: list[int], parent: Group, name: str) -> Group:
 
 def _backends(group: Group) -> dict[str, str]:
     """Return which library serves which kind of device, as in ``cpu:gloo,cuda:nccl``."""
-    pairs = (each.split(":") for each in dist.get_backend_config(group).split(","))
-    return {device: library for device, library in pairs}
+    config = dist.get_backend_config(group)
+    parts = [each.partition(":") for each in config.split(",")]
+    return {device: library for device, _, library in parts}
 
 
 def _libraries(by_device: dict[str, str]) -> list[str]:
     """Return the names of a group's libraries, NCCL's with its version."""
     names = list(dict.fromkeys(by_device.values()))
     if "nccl" in names:
-        version = ".".join(map(str, torch.cuda.nccl.version()))
+        version = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
         names[names.index("nccl")] = f"nccl {version}"
     return names
 

@@ -31,6 +31,7 @@ from mpicoll.errors import CollectiveError
 from mpicoll.plan import Plan
 
 _MOST_CALLS = 1000
+_OVERTIME = 1.3
 
 
 class Pace(NamedTuple):
@@ -240,11 +241,11 @@ class Bench:
             self._top_up(candidate)
 
     def _is_over(self, block: int, began: int, share: int) -> bool:
-        """Whether time is up: the least number of blocks may take twice the share."""
+        """Whether time is up: the least number of blocks may take a little more."""
         if self.settings.samples is not None or not block:
             return False
         used = self.meeting.time - began
-        return used > share * (1 if block >= self.settings.least else 2)
+        return used > share * (1.0 if block >= self.settings.least else _OVERTIME)
 
     def _active(self, running: list[Candidate]) -> list[Candidate]:
         """Return who needs more samples; a baseline stays as long as anyone of its backend."""

@@ -81,6 +81,7 @@ def tables(records: Sequence[Record], out: Console, unicode: bool | None = None)
         measured = [row for row in rows if row["time_us"]]
         if measured:
             out.print(_table(title, measured, unicode))
+            out.print()
     if records:
         out.print(_LEGEND.format(best="★" if unicode else "*"), markup=False)
 

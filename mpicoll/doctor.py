@@ -1,0 +1,175 @@
+"""What this machine can run, and why not the rest, on one page for a bug report.
+
+``python -m mpicoll.doctor`` asks one process; ``mpirun -n 4 python -m mpicoll.doctor``
+also says whether launcher and MPI fit together.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from mpicoll.bench.environment import is_first, launched, mismatch, quota
+
+Probe = Callable[[], str]
+
+_TELLING = ("MPI", "OMPI_", "PMI", "PRTE_", "UCX_", "FI_", "NCCL_", "GLOO_", "SLURM_", "CUDA_VIS")
+
+
+def probe(ask: Probe) -> str:
+    """Return what a probe found, or why it could not: a missing part is an answer too."""
+    try:
+        return ask()
+    except Exception as error:  # any failure of any library is what this page is for
+        first = str(error).strip().split("\n", 1)[0]
+        return f"no: {type(error).__name__}: {first}"
+
+
+def _python() -> str:
+    return f"{platform.python_version()} at {sys.executable} on {platform.platform()}"
+
+
+def _cores() -> str:
+    allowed = sorted(os.sched_getaffinity(0))
+    limit = quota()
+    cut = f", the container allows {limit:g}" if limit else ""
+    return f"{os.cpu_count()} in the machine, this process may use {allowed}{cut}"
+
+
+def _mpi() -> str:
+    from mpi4py import MPI
+
+    level = {
+        MPI.THREAD_SINGLE: "single",
+        MPI.THREAD_FUNNELED: "funneled",
+        MPI.THREAD_SERIALIZED: "serialized",
+        MPI.THREAD_MULTIPLE: "multiple",
+    }[MPI.Query_thread()]
+    library = MPI.Get_library_version().strip("\0 ").split("\n")[0].rstrip(", ")
+    standard = ".".join(map(str, MPI.Get_version()))
+    return f"{library} (MPI-{standard}, threads {level}), mpi4py {metadata.version('mpi4py')}"
+
+
+def _launcher() -> str:
+    path = shutil.which("mpirun", path=os.pathsep.join((str(_bin()), os.environ.get("PATH", ""))))
+    if path is None:
+        return "no: no mpirun beside this Python or on PATH; pip install mpicoll[mpich] brings one"
+    told = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20)
+    lines = [line.strip() for line in told.stdout.splitlines() if line.strip()]
+    shown = next((line for line in lines if "Version:" in line or "Open MPI" in line), "")
+    return f"{path} ({' '.join(shown.split())})"
+
+
+def _bin() -> Path:
+    return Path(sys.executable).parent
+
+
+def _ranks() -> str:
+    from mpi4py import MPI
+
+    size = MPI.COMM_WORLD.size
+    wrong = mismatch(size, MPI.Get_library_version().split(",")[0].split("\n")[0])
+    if wrong:
+        return f"no: {wrong}"
+    found = launched()
+    return f"{size}, started by {found[0]}" if found else f"{size}, started without a launcher"
+
+
+def _gpu_aware() -> str:
+    from mpicoll.staging import GpuAwareness
+
+    found = GpuAwareness.detect()
+    way = "yes" if found.aware else "no: GPU buffers go through pinned host memory"
+    return f"{way} ({found.reason})"
+
+
+def _cupy() -> str:
+    import cupy
+
+    return f"{cupy.__version__}, {cupy.cuda.runtime.getDeviceCount()} device(s)"
+
+
+def _torch() -> str:
+    import torch
+    import torch.distributed as dist
+
+    found = [name for name in ("gloo", "nccl", "mpi", "ucc") if dist.is_backend_available(name)]
+    gpus = torch.cuda.device_count()
+    return f"{torch.__version__}, backends {', '.join(found)}, {gpus} CUDA device(s)"
+
+
+def _rendezvous() -> str:
+    found = launched()
+    if found is None:
+        return "none needed: one process, or env://, tcp://host:port, file:///path as asked for"
+    return f"{found[0]}: rank {found[2]} of {found[1]}"
+
+
+def _interfaces() -> str:
+    from torchcoll.network import interfaces
+
+    return ", ".join(f"{name} {address or '-'}" for name, address in interfaces().items())
+
+
+def _shared_memory() -> str:
+    found = os.statvfs("/dev/shm")
+    return f"{found.f_bavail * found.f_frsize / 2**30:.1f} GiB free in /dev/shm"
+
+
+def _slurm() -> str:
+    job = os.environ.get("SLURM_JOB_ID")
+    path = shutil.which("sbatch")
+    here = f"inside job {job}" if job else "not inside a job"
+    return f"{here}, {path}" if path else f"{here}, no sbatch on PATH"
+
+
+PROBES: dict[str, Probe] = {
+    "Python": _python,
+    "cores": _cores,
+    "MPI": _mpi,
+    "launcher": _launcher,
+    "ranks": _ranks,
+    "GPU-aware MPI": _gpu_aware,
+    "CuPy": _cupy,
+    "torch": _torch,
+    "rendezvous": _rendezvous,
+    "interfaces": _interfaces,
+    "shared memory": _shared_memory,
+    "Slurm": _slurm,
+}
+
+
+def variables() -> Iterator[tuple[str, str]]:
+    """Yield the environment variables that change how ranks start and talk."""
+    for name, value in sorted(os.environ.items()):
+        if name.startswith(_TELLING):
+            yield name, value
+
+
+def main() -> None:
+    """Print the page on the first rank; the others only take part."""
+    answers = {name: probe(ask) for name, ask in PROBES.items()}
+    if not is_first():
+        return
+    page = Table(title="mpicoll doctor", title_justify="left", show_header=False, box=None)
+    page.add_column(style="bold", no_wrap=True)
+    page.add_column(overflow="fold")
+    for name, answer in answers.items():
+        page.add_row(name, Text(answer))
+    for name, value in variables():
+        page.add_row(name, Text(value))
+    Console(soft_wrap=False, width=None if sys.stdout.isatty() else 120).print(page)
+
+
+if __name__ == "__main__":
+    main()
