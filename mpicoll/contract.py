@@ -179,8 +179,8 @@ class ReduceOp:
 
     Attributes:
         name: one of the predefined names, or the name of the user's function.
-        kinds: the kinds of dtype it is defined on: ``b``\\ ool, ``i``\\ nteger,
-            ``u``\\ nsigned, ``f``\\ loat, ``c``\\ omplex.
+        kinds: the kinds of dtype it is defined on: b(ool), i(nteger), u(nsigned),
+            f(loat), c(omplex).
         function: the user's ``function(left, right) -> array``, elementwise and associative.
     """
 

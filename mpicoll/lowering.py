@@ -228,7 +228,7 @@ class _Lowering:
         self.where |= dict(zip(blocks, homes, strict=True))
 
     def _bring_home(self, blocks: Iterable[Block], moves: list[Any]) -> None:
-        away = [block for block in blocks if self.where[block] != self.home[block]]
+        away = [block for block in blocks if self.where.get(block) not in (None, self.home[block])]
         for block in away:
             move = Move(self.home[block], self.where[block])
             self.where[block] = self.home[block]

@@ -166,7 +166,7 @@ def on(
     schedule: Iterable[Op | Round],
     block: Callable[[Block], Block] = lambda name: name,
 ) -> Schedule:
-    """Run a schedule written for ranks 0..n-1 on the ranks of `group`, renaming blocks by `block`."""
+    """Run a schedule written for ranks 0..n-1 on those of `group`, renaming blocks by `block`."""
     for step in rounds(schedule):
         yield tuple(_relabelled(op, group, block) for op in step)
 

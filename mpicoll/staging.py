@@ -16,6 +16,7 @@ from mpi4py import MPI
 from mpicoll.backend import Array, Call, Native, Thunk
 
 OVERRIDE = "MPICOLL_GPU_AWARE"
+_MPIX_GPU_SUPPORT_CUDA = 0  # mpi.h of MPICH
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class GpuAwareness:
 
     @classmethod
     def detect(cls) -> Self:
-        """Ask the environment, then the MPI library (``MPIX_Query_cuda_support`` and kin)."""
+        """Ask the environment, then the MPI library (Open MPI's and MPICH's extensions)."""
         forced = os.environ.get(OVERRIDE)
         if forced is not None:
             return cls(forced.lower() in ("1", "yes", "true", "on"), f"{OVERRIDE}={forced}")
@@ -36,6 +37,11 @@ class GpuAwareness:
             query = getattr(library, name, None)
             if query is not None and query():
                 return cls(True, f"{name}() says yes")
+        query = getattr(library, "MPIX_GPU_query_support", None)
+        answer = ctypes.c_int(0)
+        if query is not None and query(_MPIX_GPU_SUPPORT_CUDA, ctypes.byref(answer)) == 0:
+            says = "yes" if answer.value else "no"
+            return cls(bool(answer.value), f"MPIX_GPU_query_support() says {says}")
         return cls(False, f"no GPU support reported by the MPI library ({OVERRIDE}=1 overrides)")
 
 

@@ -314,6 +314,15 @@ def test_lone_ranks_of_a_launcher_are_noticed() -> None:
     assert environment.mismatch(1, "MPICH 5", {}) is None
 
 
+def test_a_foreign_launcher_is_suspected() -> None:
+    hydra = {"PMI_SIZE": "3", "PMI_RANK": "0"}
+    found = environment.suspicion("Open MPI", hydra)
+    assert found is not None and "-n 3" in found
+    assert environment.suspicion("MPICH", hydra) is None
+    assert environment.suspicion("MPICH", {"OMPI_COMM_WORLD_SIZE": "2"}) is not None
+    assert environment.suspicion("MPICH", {}) is None
+
+
 def test_more_ranks_than_cores_are_noticed() -> None:
     process = {"host": "here", "cores": [0, 1], "quota": None}
     assert environment.crowded(((0, 1),), [process] * 2) == []

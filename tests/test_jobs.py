@@ -90,10 +90,10 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     started = []
     try:
         for command in (munge, ("slurmctld", "-D"), ("slurmd", "-D", "-N", host)):
-            started.append(
-                subprocess.Popen(command, env=environment, stdout=log, stderr=log,
-                                 start_new_session=True)  # fmt: skip
+            daemon = subprocess.Popen(
+                command, env=environment, stdout=log, stderr=log, start_new_session=True
             )
+            started.append(daemon)
             time.sleep(1)
         _wait_until_idle(environment, state)
         yield environment

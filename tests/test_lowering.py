@@ -106,8 +106,9 @@ def run_all(
         ranks.append(Rank(request, program, x, out, op.function))
         outputs.append(out)
     mail: dict[Any, Any] = defaultdict(deque)
-    while any([each.advance(rank, mail) for rank, each in enumerate(ranks)]):
-        pass
+    moved = [True]
+    while any(moved):
+        moved = [each.advance(rank, mail) for rank, each in enumerate(ranks)]
     assert not any(each.steps for each in ranks), "a rank is stuck"
     for rank, (out, want) in enumerate(zip(outputs, wanted, strict=True)):
         if want is not None:

@@ -431,12 +431,20 @@ def _meet(store: Store, place: Place, said: dict[str, Any], timeout: float) -> l
     try:
         store.wait(keys, timedelta(seconds=timeout))
     except RuntimeError:
-        missing = [rank for rank, key in enumerate(keys) if not store.check([key])]
-        raise LaunchError(
-            f"rank {place.rank} waited {timeout:g} s for rank {', '.join(map(str, missing))} of "
-            f"{place.size}: start exactly {place.size} processes, each with a rank of its own"
-        ) from None
+        raise LaunchError(_missing(store, place, keys, timeout)) from None
     return [json.loads(store.get(key)) for key in keys]
+
+
+def _missing(store: Store, place: Place, keys: Sequence[str], timeout: float) -> str:
+    """Say who did not come."""
+    try:
+        missing = [str(rank) for rank, key in enumerate(keys) if not store.check([key])]
+    except RuntimeError:
+        return f"rank {place.rank} of {place.size} lost the store: the rank that held it gave up"
+    return (
+        f"rank {place.rank} waited {timeout:g} s for rank {', '.join(missing)} of {place.size}: "
+        f"start exactly {place.size} processes, each with a rank of its own"
+    )
 
 
 def _use_interface(asked: str | None, one_host: bool) -> None:

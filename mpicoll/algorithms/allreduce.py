@@ -215,7 +215,6 @@ def reduce_broadcast(rank: int, size: int, nodes: Nodes, over: str = "tree") -> 
     send(2, 0)
     send(1, 0)
     """
-
     return then(
         find("reduce", over).rounds(rank, size, 0, nodes),
         find("broadcast", over).rounds(rank, size, 0, nodes),

@@ -34,6 +34,7 @@ Worlds = dict[str, Callable[[], Collectives]]
 
 _BEGIN = time.monotonic()
 _START_UP = 6.0
+_GRACE = 1.5
 _LEAST_PER_CASE = 0.05
 _FORMATS = ("table", *render.LAYOUTS)
 _TIMINGS = {"together": "together", "loop": "loop", "0": "loop", "1": "together"}
@@ -73,6 +74,9 @@ def start(worlds: Worlds) -> NoReturn:
 def _complain(text: str, status: int) -> int:
     if environment.is_first():
         print(f"Error: {text}", file=sys.stderr, flush=True)
+    else:
+        # The launcher ends all ranks when one leaves so: let the first one speak.
+        time.sleep(_GRACE)
     return status
 
 
@@ -131,7 +135,7 @@ _PARAMETERS: list[click.Parameter] = [
     _option("--sizes", metavar="4,1K,1M", help="An explicit list of sizes."),
     _option(
         "-n", "--iters", type=click.IntRange(1),
-        help="Samples of each case (adaptive when absent).",
+        help="Samples of each case, of a few calls if these are short (adaptive when absent).",
     ),
     _option(
         "-w", "--warmup-iters", type=click.IntRange(0), default=2, shown=True,
@@ -383,6 +387,7 @@ class _Session:
                 found += fresh
                 self._publish(fresh, write)
         self._finish(found)
+        self.control.exchange("printed")
         return int(any(row["correct"] is False for row in found))
 
     def _progress(self, position: int, group: Group, left: float) -> None:
@@ -391,7 +396,7 @@ class _Session:
             spent = time.monotonic() - _BEGIN
             left = spent / done * (total - done) if done else 0.0
         text = f"[{done + 1:>3}/{total}] about {max(left, 0):3.0f} s left: {group}"
-        if self.is_first and sys.stderr.isatty():
+        if self.is_first and environment.is_terminal(sys.stderr):
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
         elif position == 0 or self.groups[position - 1].what != group.what:
             self.tell(text)
@@ -409,7 +414,7 @@ class _Session:
     def _finish(self, found: list[Record]) -> None:
         if not self.is_first:
             return
-        if sys.stderr.isatty():
+        if environment.is_terminal(sys.stderr):
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
         layout = self.options.layout
         if layout == "table":

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from mpicoll.backend import Nodes
 
@@ -62,6 +62,26 @@ def mismatch(size: int, library: str, variables: Mapping[str, str] = os.environ)
         f"{name} started {started} processes, but each of them is alone: {library} does not "
         f"understand that launcher. These would be {started} independent runs of 1 rank: {advice}."
     )
+
+
+def suspicion(vendor: str, variables: Mapping[str, str] = os.environ) -> str | None:
+    """Say that MPI may fail under another MPI's launcher; to be asked before it starts."""
+    found = launched(variables)
+    if found is None or found[1] <= 1 or "mpirun" not in found[0]:
+        return None
+    if ("Open MPI" in found[0]) == (vendor == "Open MPI"):
+        return None
+    own = Path(sys.executable).parent / "mpirun"
+    right = str(own) if own.exists() else f"the mpirun of {vendor}"
+    return (
+        f"{found[0]} started this, but mpi4py runs on {vendor}, which may not understand it; "
+        f"should MPI fail to start, use {right} -n {found[1]}"
+    )
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Whether a person's terminal is at the other end; a launcher may put a pipe behind a pty."""
+    return stream.isatty() and launched() is None
 
 
 def versions() -> dict[str, str]:

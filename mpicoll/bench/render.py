@@ -15,7 +15,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mpicoll.bench.environment import is_terminal
 from mpicoll.bench.record import Record
+from mpicoll.bench.statistics import is_enough
 
 _PIPED_WIDTH = 150
 _COLUMNS = (
@@ -24,7 +26,8 @@ _COLUMNS = (
     ("vs other backend", "right"), ("correct", "left"), ("", "left"),
 )  # fmt: skip
 _LEGEND = """\
-time: median over samples of the slowest rank, with its 95 % interval; {best}: fastest correct
+time: median over samples of the slowest rank, with its 95 % interval, or with (n=...) the
+extremes of too few samples for one; {best}: fastest correct
 vs native: how many times as fast as this backend's own call; vs other backend: as its
 algorithm of the same name, or (n) its native call; "=" is a tie, +/- a significant difference
 algbw = size / time, busbw = algbw x the factor of nccl-tests (for large, symmetric traffic)"""
@@ -33,8 +36,10 @@ _AVERAGES = "# averages are means over samples of the slowest rank's time; see t
 
 def print_tables(records: Sequence[Record], stream: TextIO) -> None:
     """Print tables to a terminal, or as plain text, wide enough, where none is."""
-    if stream.isatty():
-        tables(records, Console(file=stream, highlight=False))
+    if is_terminal(stream):
+        # A narrow terminal wraps the lines: cells cut short would hide the numbers.
+        width = max(Console(file=stream).width, _PIPED_WIDTH)
+        tables(records, Console(file=stream, width=width, highlight=False))
         return
     text = StringIO()
     unicode = "utf" in (stream.encoding or "").lower()
@@ -121,9 +126,12 @@ def _table(title: str, rows: list[Record], unicode: bool) -> Table:
 def _cells(row: Record, unicode: bool) -> list[Text]:
     time = row["time_us"]
     mark = ("★" if unicode else "*") if row["best"] else ""
+    interval = f"{number(time['low'])} .. {number(time['high'])}"
+    if not is_enough(row["samples"]):
+        interval += f" (n={row['samples']})"
     texts = [
-        size_text(row["bytes_total"]) if row["count"] else "-", row["backend"], row["algorithm"], number(time["median"]),
-        f"{number(time['low'])} .. {number(time['high'])}", number(row["algbw_GBps"]),
+        size_text(row["bytes_total"]) if row["count"] else "-", row["backend"],
+        row["algorithm"], number(time["median"]), interval, number(row["algbw_GBps"]),
         number(row["busbw_GBps"]), _ratio(row["speedup_vs_native"]), _other(row), _correct(row),
         mark,
     ]  # fmt: skip

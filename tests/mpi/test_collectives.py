@@ -7,8 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 from exercise import (
-    EVERY, EVERY_REDUCTION, ROOTED, UNEVEN, affine, carried, compare, device,
-    pairs_of_op_and_dtype, run,
+    EVERY,
+    EVERY_REDUCTION,
+    ROOTED,
+    UNEVEN,
+    affine,
+    carried,
+    compare,
+    device,
+    pairs_of_op_and_dtype,
+    run,
 )  # fmt: skip
 from expect import expected, input_shape, values
 

@@ -1,0 +1,73 @@
+"""The packages' face: what imports what, which names are public, what is documented."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+from launcher import python
+
+from mpicoll.algorithms import algorithms
+from mpicoll.contract import COLLECTIVES
+
+ROOT = Path(__file__).parent.parent
+BACKEND_FREE = (
+    "mpicoll", "mpicoll.errors", "mpicoll.contract", "mpicoll.schedule", "mpicoll.algorithms",
+    "mpicoll.simulator", "mpicoll.lowering", "mpicoll.plan", "mpicoll.request",
+    "mpicoll.collectives", "mpicoll.compositions", "mpicoll.checking",
+)  # fmt: skip
+EVERY = [each for name in COLLECTIVES for each in algorithms(name)]
+
+
+@pytest.mark.parametrize("module", BACKEND_FREE)
+def test_needs_neither_mpi_nor_torch(module: str) -> None:
+    """In a fresh interpreter, in which importing them would be an error."""
+    done = python(
+        "-c",
+        "import sys\n"
+        "for name in ('mpi4py', 'torch', 'cupy'): sys.modules[name] = None\n"
+        f"import {module}",
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(("module", "foreign"), [("torchcoll", "mpi4py"), ("mpicoll", "torch")])
+def test_packages_do_not_import_the_other_library(module: str, foreign: str) -> None:
+    done = python("-c", f"import sys, {module}; print({foreign!r} in sys.modules)", timeout=60)
+    assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("module", ["mpicoll", "torchcoll"])
+def test_public_names_are_the_same(module: str) -> None:
+    found = importlib.import_module(module)
+    assert set(found.__all__) == set(importlib.import_module("mpicoll").__all__)
+    assert all(getattr(found, name).__doc__ for name in found.__all__)
+
+
+@pytest.mark.parametrize("algorithm", EVERY, ids=lambda each: f"{each.collective.name}-{each}")
+def test_every_algorithm_is_documented(algorithm) -> None:
+    """With its idea, rounds and volume; and in the README."""
+    text = algorithm.generator.__doc__
+    assert "ounds" in text
+    assert algorithm.summary.endswith((".", ")."))
+    row = next(
+        line
+        for line in (ROOT / "README.md").read_text().splitlines()
+        if line.startswith("|") and algorithm.collective.name in line.split("|")[1]
+    )
+    assert algorithm.name in row
+
+
+def test_top_level_is_fixed() -> None:
+    import subprocess
+
+    told = subprocess.run(
+        ("git", "ls-tree", "--name-only", "HEAD"), cwd=ROOT, capture_output=True, text=True
+    )
+    if told.returncode:
+        pytest.skip("not a git checkout")
+    allowed = {"pyproject.toml", "README.md", "mpicoll", "torchcoll", "tests", "jobs", "LICENSE",
+               "CHANGELOG.md", "CONTRIBUTING.md"}  # fmt: skip
+    assert {name for name in told.stdout.split() if not name.startswith(".")} <= allowed
