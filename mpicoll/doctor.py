@@ -136,17 +136,16 @@ def _slurm() -> str:
 PROBES: dict[str, Probe] = {
     "Python": _python,
     "cores": _cores,
-    "MPI": _mpi,
     "launcher": _launcher,
-    "ranks": _ranks,
-    "GPU-aware MPI": _gpu_aware,
-    "CuPy": _cupy,
     "torch": _torch,
+    "CuPy": _cupy,
     "rendezvous": _rendezvous,
     "interfaces": _interfaces,
     "shared memory": _shared_memory,
     "Slurm": _slurm,
 }
+# Last, because an MPI under another MPI's launcher may end the process: the rest is told by then.
+MPI_PROBES: dict[str, Probe] = {"MPI": _mpi, "ranks": _ranks, "GPU-aware MPI": _gpu_aware}
 
 
 def variables() -> Iterator[tuple[str, str]]:
@@ -158,17 +157,24 @@ def variables() -> Iterator[tuple[str, str]]:
 
 def main() -> None:
     """Print the page on the first rank; the others only take part."""
-    answers = {name: probe(ask) for name, ask in PROBES.items()}
-    if not is_first():
-        return
-    page = Table(title="mpicoll doctor", title_justify="left", show_header=False, box=None)
-    page.add_column(style="bold", no_wrap=True)
-    page.add_column(overflow="fold")
-    for name, answer in answers.items():
-        page.add_row(name, Text(answer))
+    console = Console(width=None if sys.stdout.isatty() else 120, quiet=not is_first())
+
+    def say(name: str, text: str) -> None:
+        row = Table.grid(padding=(0, 2))
+        row.add_column(style="bold", min_width=16, no_wrap=True)
+        row.add_column(overflow="fold")
+        row.add_row(name, Text(text))
+        console.print(row)
+
+    console.print("mpicoll doctor", style="bold")
+    for name, ask in PROBES.items():
+        say(name, probe(ask))
     for name, value in variables():
-        page.add_row(name, Text(value))
-    Console(soft_wrap=False, width=None if sys.stdout.isatty() else 120).print(page)
+        say(name, value)
+    if launched():
+        say("asking MPI", "if this line is the last, the launcher and mpi4py's MPI do not match")
+    for name, ask in MPI_PROBES.items():
+        say(name, probe(ask))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ def main(options: dict[str, object]) -> None:
             "rank": c.rank, "size": c.size, "nodes": len(c.nodes),
             "sum": c.allreduce(torch.tensor([c.rank + 1])).item(),
             "ring": c.allreduce(torch.tensor([c.rank + 1]), algorithm="ring").item(),
-            "listening": [address for port, address in listening().items() if port not in inherited],
+            "listening": [at for each, at in listening().items() if each not in inherited],
             "interface": os.environ.get("GLOO_SOCKET_IFNAME"),
             "mpi4py": bool(sys.modules.get("mpi4py")),
         }  # fmt: skip

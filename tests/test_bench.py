@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -242,7 +243,7 @@ def _broken(fault: str, op: str, parts: list[Any], good: Any) -> Any:
             found = np.asarray(function(found, part)).astype(good.dtype)
         return (found / 4).astype(good.dtype) if op == "avg" else found
 
-    made = {
+    made: dict[str, Callable[[], Any]] = {
         "missing": lambda: fold(parts[:3]),
         "repeated": lambda: fold([*parts, parts[2]]),
         "shifted": lambda: np.roll(good, 1),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from launcher import python, ranks
 
-from mpicoll.doctor import PROBES, probe
+from mpicoll.doctor import MPI_PROBES, PROBES, probe
 
 
 @pytest.fixture(scope="module")
@@ -15,9 +15,9 @@ def page() -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("name", PROBES)
+@pytest.mark.parametrize("name", [*PROBES, *MPI_PROBES])
 def test_every_line_is_on_the_page(page: str, name: str) -> None:
-    assert f"\n {name} " in page
+    assert f"\n{name} " in page
 
 
 def test_a_missing_part_is_told_and_not_fatal() -> None:

@@ -198,7 +198,7 @@ def test_unknown_backend() -> None:
         ({}, {"rank": 1}, "give both rank and size"),
         ({}, {"rank": 0, "size": 2, "init_method": "udp://here"}, "none of env://, tcp://"),
         ({}, {"rank": 0, "size": 2, "init_method": "tcp://here"}, "no port from 1 to 65535"),
-        ({}, {"rank": 0, "size": 2, "init_method": "tcp://192.0.2.1:9999"}, "cannot listen on"),
+        ({}, {"rank": 0, "size": 2, "init_method": "tcp://203.0.113.1:9999"}, "cannot listen on"),
         ({}, {"init_method": "file:///tmp/meet"}, "which rank of how many"),
         (
             {"PMI_RANK": "1", "PMI_SIZE": "4", "RANK": "0", "WORLD_SIZE": "2"}, {},
@@ -229,6 +229,19 @@ def test_a_rank_that_comes_twice_is_told() -> None:
     options = {"init_method": method, "size": 3, "timeout": 3}
     done = together([{**options, "rank": rank} for rank in (0, 1, 1)])
     assert sum("rank 1 came twice" in output for _, output in done) == 1, done
+
+
+def test_sizes_that_differ_are_told() -> None:
+    method = f"tcp://127.0.0.1:{free_port()}"
+    sizes = [2, 3]
+    done = together(
+        [
+            {"init_method": method, "rank": rank, "size": sizes[rank], "timeout": 2}
+            for rank in (0, 1)
+        ]
+    )
+    assert "were told sizes [2, 3]" in done[0][1], done
+    assert all("LaunchError" in output for _, output in done), done
 
 
 def test_nobody_at_the_address() -> None:
@@ -304,7 +317,7 @@ def test_importing_starts_nothing() -> None:
 def test_interfaces() -> None:
     assert network.interfaces()["lo"] == "127.0.0.1"
     assert network.interface_of("127.0.0.1") == "lo"
-    assert network.interface_of("192.0.2.1") is None
+    assert network.interface_of("203.0.113.1") is None
 
 
 def test_the_hosts_address_lies_on_the_way() -> None:

@@ -18,11 +18,22 @@ PYTEST = ("-m", "pytest", "--with-mpi", "-m", "mpi", "-x", "-q", "-p", "no:hypot
 HERE = Path(__file__).parent
 
 
+def limits(seconds: int) -> tuple[str, ...]:
+    """Return the options that end a hang: all ranks' stacks first, then the end.
+
+    A rank that waits inside MPI or gloo runs no Python, so a signal handler never gets its
+    turn: only threads can speak. The first rank to leave takes the others with it, so each
+    shows its stacks earlier than any of them ends.
+    """
+    stacks = max(1, seconds - 3)
+    return f"--timeout={seconds}", "--timeout-method=thread", "-o", f"faulthandler_timeout={stacks}"
+
+
 @pytest.mark.parametrize("backend", ["mpi4py", "torch"])
 @pytest.mark.parametrize("count", COUNTS)
 def test_on_ranks(count: int, backend: str) -> None:
     done = ranks(
-        count, *PYTEST, "--timeout=120", "-o", "addopts=--strict-markers", str(HERE / "mpi"),
+        count, *PYTEST, *limits(120), "-o", "addopts=--strict-markers", str(HERE / "mpi"),
         timeout=420, environment={"MPICOLL_TEST_BACKEND": backend},
     )  # fmt: skip
     print(done.stdout[-4000:])
@@ -32,20 +43,27 @@ def test_on_ranks(count: int, backend: str) -> None:
 
 @pytest.mark.parametrize(
     ("planted", "shown"),
-    [("fail", "planted failure on the last rank"), ("hang", "Timeout"), ("exit", "")],
+    [
+        ("fail", "planted failure on the last rank"),
+        ("hang", "in test_planted"),
+        ("deadlock", "in test_planted"),
+        ("exit", ""),
+    ],
 )
 def test_a_bad_rank_fails_the_launch(planted: str, shown: str, tmp_path: Path) -> None:
     """The last of two ranks fails, hangs or dies: the launch ends, fails and shows why."""
     module = tmp_path / "test_planted.py"
     module.write_text(PLANTED)
     done = ranks(
-        2, *PYTEST, "--timeout=5", "-c", os.devnull, "--rootdir", str(tmp_path),
+        2, *PYTEST, *limits(6), "-c", os.devnull, "--rootdir", str(tmp_path),
         "--confcutdir", str(HERE), "-p", "conftest", str(module), timeout=60,
         environment={"PLANTED": planted, "PYTHONPATH": f"{HERE}:{HERE.parent}"},
     )  # fmt: skip
     assert done.returncode != 0
     assert "killed after" not in done.stdout
     assert shown in done.stdout
+    if planted in ("hang", "deadlock"):
+        assert done.stdout.count("Timeout (0:00:03)!") == 2, "both ranks show their stacks"
 
 
 PLANTED = """
@@ -60,6 +78,8 @@ def test_planted(c):
             os._exit(3)
         if os.environ["PLANTED"] == "hang":
             time.sleep(1000)
+        if os.environ["PLANTED"] == "deadlock":
+            c.recv(c.transport.arrays.empty((4,), "int32"), 0)
         assert False, "planted failure on the last rank"
     c.barrier()
 """

@@ -131,8 +131,9 @@ def _join(
     dist = _distributed()
     store, done = _rendezvous(place, init_method, interface, timeout)
     store = dist.PrefixStore(f"torchcoll/{next(_calls)}", store)
+    said = {"size": place.size, "host": host_identity(), "gpus": _gpus()}
     try:
-        everyone = _meet(store, place, {"host": host_identity(), "gpus": _gpus()}, timeout)
+        everyone = _meet(store, place, said, timeout)
     finally:
         done()
     one_host = len({said["host"] for said in everyone}) == 1
@@ -420,7 +421,7 @@ def _process(number: int) -> tuple[str, list[str]]:
 
 
 def _meet(store: Store, place: Place, said: dict[str, Any], timeout: float) -> list[dict[str, Any]]:
-    """Return what every rank says, in rank order; the store's owner leaves last."""
+    """Return what every rank says, in rank order."""
     if store.add(f"came/{place.rank}", 1) > 1:
         raise LaunchError(
             f"rank {place.rank} came twice: two processes have the same rank, "
@@ -432,7 +433,11 @@ def _meet(store: Store, place: Place, said: dict[str, Any], timeout: float) -> l
         store.wait(keys, timedelta(seconds=timeout))
     except RuntimeError:
         raise LaunchError(_missing(store, place, keys, timeout)) from None
-    return [json.loads(store.get(key)) for key in keys]
+    everyone = [json.loads(store.get(key)) for key in keys]
+    sizes = [each["size"] for each in everyone]
+    if len(set(sizes)) > 1:
+        raise LaunchError(f"ranks 0 to {place.size - 1} were told sizes {sizes}: they must agree")
+    return everyone
 
 
 def _missing(store: Store, place: Place, keys: Sequence[str], timeout: float) -> str:
