@@ -9,7 +9,7 @@ from mpicoll.bench.cli import start
 from mpicoll.collectives import Collectives
 
 
-def _mpi4py() -> Collectives:
+def _mpi4py(interface: str | None) -> Collectives:
     import mpi4py
 
     # A launcher of another MPI makes MPI_Init abort the process: speak before it.
@@ -26,10 +26,10 @@ def _mpi4py() -> Collectives:
     return mpicoll.world()
 
 
-def _torch() -> Collectives:
+def _torch(interface: str | None) -> Collectives:
     import torchcoll
 
-    return torchcoll.world()
+    return torchcoll.world(interface=interface)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,8 @@ from mpicoll.collectives import Collectives
 from mpicoll.contract import collective
 from mpicoll.errors import ArgumentError, CollectiveError, UnknownName
 
-Worlds = dict[str, Callable[[], Collectives]]
+Worlds = dict[str, Callable[[str | None], Collectives]]
+"""For each backend what forms its group, given the network interface that was asked for."""
 
 _BEGIN = time.monotonic()
 _START_UP = 6.0
@@ -53,6 +54,7 @@ class Options:
     timeout: float
     lists: bool
     dry: bool
+    interface: str | None
 
 
 def start(worlds: Worlds) -> NoReturn:
@@ -164,12 +166,14 @@ _PARAMETERS: list[click.Parameter] = [
     ),
     _option("--format", "layout", type=click.Choice(_FORMATS), default="table", shown=True),
     _option(
-        "--time", "budget", type=click.FloatRange(0, min_open=True), default=45.0, shown=True,
+        "--time", "budget", type=click.FloatRange(0, min_open=True), default=40.0, shown=True,
         help="Seconds for the whole run, start-up included.",
     ),
     _option("--precision", type=click.FloatRange(0, 100, min_open=True), default=5.0, shown=True,
             help="Stop at a median known to this many per cent."),
     _option("--in-place", is_flag=True, help="Input and output share memory."),
+    _option("--interface", metavar="NAME",
+            help="Network interface of torch.distributed (loopback on one host)."),
     _option("--seed", type=int, default=0, shown=True, help="Of the order of the blocks."),
     _option("--list", "lists", is_flag=True, help="Print every algorithm, and what refuses."),
     _option("--dry-run", "dry", is_flag=True, help="Print the cases and how long they take."),
@@ -202,7 +206,7 @@ def parse(given: dict[str, Any], worlds: Worlds) -> Options:
     )  # fmt: skip
     return Options(
         wanted, settings, _backends(given["backends"], worlds), given["layout"],
-        given["output"], given["timeout"], given["lists"], given["dry"],
+        given["output"], given["timeout"], given["lists"], given["dry"], given["interface"],
     )  # fmt: skip
 
 
@@ -265,7 +269,7 @@ def _launch(
     for name in options.backends:
         watchdog.step(f"starting {name}")
         try:
-            world = makers[name]()
+            world = makers[name](options.interface)
         except (ImportError, CollectiveError) as error:
             remarks.append(f"{name} is left out: {error}")
             continue

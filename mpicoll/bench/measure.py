@@ -58,7 +58,7 @@ class Settings:
         least, most: bounds on the samples of an adaptive case.
     """
 
-    budget: float = 45.0
+    budget: float = 40.0
     samples: int | None = None
     warmup: int = 2
     checks: int = 1

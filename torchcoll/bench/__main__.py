@@ -6,10 +6,10 @@ from mpicoll.bench.cli import start
 from mpicoll.collectives import Collectives
 
 
-def _torch() -> Collectives:
+def _torch(interface: str | None) -> Collectives:
     import torchcoll
 
-    return torchcoll.world()
+    return torchcoll.world(interface=interface)
 
 
 if __name__ == "__main__":
