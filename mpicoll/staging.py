@@ -5,15 +5,14 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
 
 import numpy as np
 from mpi4py import MPI
 
-from mpicoll.backend import Array, Call, Native, Thunk
+from mpicoll.backend import Array, Thunk
 
 OVERRIDE = "MPICOLL_GPU_AWARE"
 _MPIX_GPU_SUPPORT_CUDA = 0  # mpi.h of MPICH
@@ -64,34 +63,3 @@ def _pinned(data: Array) -> Any:
 def _upload(data: Array, host: Any) -> None:
     data.set(host)
     sys.modules["cupy"].cuda.get_current_stream().synchronize()
-
-
-def on_host(call: Call, bind: Callable[[Call], Native]) -> Native:
-    """Bind a native collective to host mirrors of its GPU arrays."""
-    before: list[Thunk] = []
-    after: list[Thunk] = []
-    x = None if call.x is None else staged(call.x, before, None)
-    out = None if call.out is None else staged(call.out, before, after)
-    native = bind(replace(call, x=x, out=out, in_place=False))
-
-    def run() -> None:
-        for thunk in before:
-            thunk()
-        native.run()
-        for thunk in after:
-            thunk()
-
-    return native._replace(run=run, start=lambda: _Blocking(run))
-
-
-class _Blocking:
-    """A staged call runs to its end when it starts."""
-
-    def __init__(self, run: Thunk) -> None:
-        run()
-
-    def wait(self) -> None:
-        pass
-
-    def test(self) -> bool:
-        return True

@@ -20,7 +20,8 @@ from mpicoll.arrays import NumpyArrays, is_cupy
 from mpicoll.backend import Array, Call, Message, Messages, Native, Request, Thunk
 from mpicoll.contract import Collective, ReduceOp
 from mpicoll.errors import Unavailable
-from mpicoll.staging import GpuAwareness, on_host, staged
+from mpicoll.mirror import on_host
+from mpicoll.staging import GpuAwareness, staged
 
 _TYPES = {
     "bool": MPI.C_BOOL,
@@ -107,7 +108,7 @@ class MpiTransport:
     def native(self, call: Call, *, persistent: bool = False) -> Native:
         """Bind MPI's own collective (MPI-4.1, chapter 6)."""
         if (is_cupy(call.x) or is_cupy(call.out)) and not self.gpu.aware:
-            return on_host(call, lambda mirror: self.native(mirror, persistent=persistent))
+            return on_host(call, staged, lambda mirror: self.native(mirror, persistent=persistent))
         if call.in_place and (call.collective.name == "reduce_scatter" or _alltoallv(call)):
             return self._apart(call, persistent)
         name, arguments, copies = _arguments(call)

@@ -24,9 +24,10 @@ from torch.distributed import distributed_c10d as c10d
 from mpicoll.backend import Array, Call, Message, Messages, Native, Nodes, Request, Thunk
 from mpicoll.contract import Collective
 from mpicoll.errors import Deadlock, Unavailable
+from mpicoll.mirror import on_host
 from torchcoll.arrays import TorchArrays
 from torchcoll.network import host_identity
-from torchcoll.staging import on_host, staged
+from torchcoll.staging import staged
 
 _OPS = {
     "sum": dist.ReduceOp.SUM, "avg": dist.ReduceOp.SUM, "prod": dist.ReduceOp.PRODUCT,
@@ -138,7 +139,7 @@ class TorchTransport:
         if missing:
             raise Unavailable(missing)
         if self._is_far(call.x) or self._is_far(call.out):
-            return on_host(call, self.native)
+            return on_host(call, staged, self.native)
         post, before, after = self._arguments(_detached(call))
         polls = call.collective.name != "reduce_scatter" or self.nccl
 
