@@ -240,6 +240,31 @@ class Executor:
         return False
 
 
+def meets(schedules: Schedules) -> bool:
+    """Whether all rounds end where a send waits for its receive, as without buffers."""
+    sent: Counter[tuple[int, int]] = Counter()
+    received: Counter[tuple[int, int]] = Counter()
+    missing: list[list[tuple[Counter[tuple[int, int]], tuple[int, int], int]]]
+    missing = [[] for _ in schedules]
+    left = [list(schedule) for schedule in schedules]
+    moved = True
+    while moved:
+        moved = False
+        for rank, rounds in enumerate(left):
+            missing[rank] = [each for each in missing[rank] if each[0][each[1]] <= each[2]]
+            if missing[rank] or not rounds:
+                continue
+            moved = True
+            for op in rounds.pop(0):
+                if isinstance(op, Send):
+                    missing[rank].append((received, (rank, op.peer), sent[rank, op.peer]))
+                    sent[rank, op.peer] += 1
+                elif isinstance(op, Receive):
+                    missing[rank].append((sent, (op.peer, rank), received[op.peer, rank]))
+                    received[op.peer, rank] += 1
+    return not any(missing) and not any(left)
+
+
 def harm(
     algorithm: Algorithm, size: int, root: int, schedules: Schedules, *, ordered: bool
 ) -> Harm:

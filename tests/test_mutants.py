@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from mutants import MUTATIONS, harm, mutants
+from mutants import MUTATIONS, harm, meets, mutants
 
 from mpicoll.algorithms import algorithms
 from mpicoll.contract import COLLECTIVES
@@ -45,6 +45,7 @@ def test_the_unbroken_algorithm_does_no_harm(algorithm, size: int) -> None:
     ordered = is_ordered(algorithm, size)
     assert harm(algorithm, size, 0, schedules, ordered=ordered) == ""
     assert not caught(algorithm, size, 0, schedules)
+    assert meets(schedules)
 
 
 def test_mutants_can_be_repeated() -> None:

@@ -34,7 +34,7 @@ def limits(seconds: int) -> tuple[str, ...]:
 def test_on_ranks(count: int, backend: str) -> None:
     done = ranks(
         count, *PYTEST, *limits(120), "-o", "addopts=--strict-markers", str(HERE / "mpi"),
-        timeout=420, environment={"MPICOLL_TEST_BACKEND": backend},
+        timeout=560, environment={"MPICOLL_TEST_BACKEND": backend},
     )  # fmt: skip
     print(done.stdout[-4000:])
     assert done.returncode == 0, done.stdout[-20000:]
