@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -61,8 +62,6 @@ def test_every_algorithm_is_documented(algorithm) -> None:
 
 
 def test_top_level_is_fixed() -> None:
-    import subprocess
-
     told = subprocess.run(
         ("git", "ls-tree", "--name-only", "HEAD"), cwd=ROOT, capture_output=True, text=True
     )

@@ -11,7 +11,7 @@ from expect import affine, expected, input_shape, values
 from mpicoll import Collectives, Unavailable, Unsupported
 from mpicoll.algorithms import algorithms
 from mpicoll.compositions import COMPOSITIONS
-from mpicoll.contract import COLLECTIVES, OPS, kind_of
+from mpicoll.contract import COLLECTIVES, OPS
 
 ROWS = ("gather", "allgather", "scatter", "reduce_scatter")
 UNEVEN = (*ROWS, "alltoall")
@@ -110,12 +110,7 @@ def pairs_of_op_and_dtype() -> list[tuple[str, str]]:
     return [(op.name, sample[kind]) for op in OPS.values() for kind in op.kinds]
 
 
-def takes(op: str, dtype: str) -> bool:
-    """Whether an operator is defined on a dtype."""
-    return kind_of(dtype) in OPS[op].kinds
-
-
 __all__ = [
     "EVERY", "EVERY_REDUCTION", "ROOTED", "UNEVEN", "affine", "carried", "compare", "device",
-    "pairs_of_op_and_dtype", "run", "takes",
+    "pairs_of_op_and_dtype", "run",
 ]  # fmt: skip

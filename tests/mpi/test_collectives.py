@@ -20,7 +20,7 @@ from exercise import (
 )  # fmt: skip
 from expect import expected, input_shape, values
 
-from mpicoll import Collectives, user_op
+from mpicoll import Collectives, Unavailable, Unsupported, user_op
 from mpicoll.algorithms import algorithms
 from mpicoll.contract import COLLECTIVES, DTYPES, OPS
 
@@ -100,8 +100,6 @@ def test_folds_a_commutative_function(c: Collectives, name: str, algorithm: str)
         for rank in range(c.size)
     ]
     wanted = expected(name, inputs, "band", 0, None)[c.rank]
-    from mpicoll import Unavailable, Unsupported
-
     try:
         plan = c.plan(name, device(c, inputs[c.rank], "uint8"), op=gcd, algorithm=algorithm)
     except (Unavailable, Unsupported) as refused:
