@@ -5,12 +5,13 @@ from __future__ import annotations
 import operator
 import sys
 from functools import partial
+from math import prod
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from mpicoll.backend import Array, Thunk
+from mpicoll.backend import Array, Memory, Thunk
 from mpicoll.contract import DTYPES, ReduceOp
 from mpicoll.errors import ArgumentError, UnknownName
 
@@ -68,11 +69,18 @@ class NumpyArrays:
         return module_of(like).empty(shape, dtype)
 
     def copier(self, target: Array, source: Array) -> Thunk:
-        return partial(operator.setitem, target, ..., source)
+        if is_cupy(target) or is_cupy(source) or not source.size:
+            return partial(operator.setitem, target, ..., source)
+        # Between plain bytes, less than half the time of NumPy's own assignment.
+        return partial(operator.setitem, _bytes(target), slice(None), _bytes(source))
 
     def folder(self, op: ReduceOp, left: Array, right: Array, out: Array) -> Thunk:
         if op.function is None:
-            return partial(getattr(module_of(out), _UFUNCS[op.name]), left, right, out=out)
+            fold = getattr(module_of(out), _UFUNCS[op.name])
+            if op.name in ("min", "max"):
+                return partial(fold, left, right, out=out)
+            # Given by position, `out` saves a ufunc half of its overhead.
+            return partial(fold, left, right, out)
         function = op.function
         return lambda: operator.setitem(out, ..., function(left, right))
 
@@ -88,3 +96,15 @@ class NumpyArrays:
     def synchronize(self, x: Array) -> None:
         if is_cupy(x):
             sys.modules["cupy"].cuda.get_current_stream().synchronize()
+
+    def is_on_host(self, x: Array) -> bool:
+        return not is_cupy(x)
+
+    def over(self, memory: Memory, dtype: str, shape: tuple[int, ...]) -> Array:
+        if dtype not in _CARRIED:
+            raise UnknownName("dtype", dtype, _CARRIED)
+        return np.frombuffer(memory, dtype, prod(shape)).reshape(shape)
+
+
+def _bytes(x: Array) -> Memory:
+    return memoryview(x.reshape(-1).view(np.uint8))

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from mpicoll.contract import Collective, ReduceOp
+
+if TYPE_CHECKING:
+    from mpicoll.mapped import Mapped
 
 Array = Any
 Thunk = Callable[[], Any]
 Nodes = tuple[tuple[int, ...], ...]
+Memory = memoryview
+"""Bytes that this process can write."""
 
 
 class Arrays(Protocol):
@@ -64,6 +69,36 @@ class Arrays(Protocol):
 
     def synchronize(self, x: Array) -> None:
         """Wait until the device has finished the work that produces `x`."""
+
+    def is_on_host(self, x: Array) -> bool:
+        """Whether `x` lies in the memory of this process, not on a device."""
+
+    def over(self, memory: Memory, dtype: str, shape: tuple[int, ...]) -> Array:
+        """Return an array that lies in `memory`, as long as its first elements need.
+
+        Raises:
+            UnknownName: this backend has no such dtype.
+        """
+
+
+class Segments(Protocol):
+    """Memory that the ranks of one node map: `mpicoll.symmetric`, `torchcoll.symmetric`."""
+
+    def map(self, nbytes: int) -> Sequence[Memory]:
+        """Return one more segment of every rank of the node, in order; collective.
+
+        Raises:
+            Unavailable: the system refuses, on any rank.
+        """
+
+    def fence(self) -> object:
+        """Order this rank's loads and stores before the call before those after it."""
+
+    def progress(self) -> object:
+        """Let the library move its own messages while this rank waits."""
+
+    def close(self, *, held: bool) -> None:
+        """Release the segments, unless a rank still has arrays in them; collective."""
 
 
 class Message(NamedTuple):
@@ -129,6 +164,8 @@ class Transport(Protocol):
         nodes: the ranks of each node, in order.
         backend: ``mpi4py`` or ``torch``; `library` names what is below it, with versions.
         name: how messages travel, for the record.
+        shared: the memory that the ranks of a node map, None where there is none;
+            `unshared` then says why.
     """
 
     rank: int
@@ -137,6 +174,8 @@ class Transport(Protocol):
     backend: str
     library: str
     name: str
+    shared: Mapped | None
+    unshared: str
 
     @property
     def arrays(self) -> Arrays:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,38 +13,40 @@ from mpicoll import request as asked
 from mpicoll.algorithms import Algorithm, algorithms, aliases, find
 from mpicoll.backend import Array, Call, Nodes, Thunk, Transport
 from mpicoll.backend import Request as Pending
+from mpicoll.choice import Chooser
 from mpicoll.compositions import COMPOSITIONS, compose
-from mpicoll.contract import COLLECTIVES, ReduceOp, collective
-from mpicoll.errors import ArgumentError, CollectiveError, Unavailable, UnknownName, Unsupported
+from mpicoll.contract import COLLECTIVES, ReduceOp, collective, kind_of
+from mpicoll.errors import (
+    ArgumentError,
+    CollectiveError,
+    Disagreement,
+    Unavailable,
+    UnknownName,
+    Unsupported,
+)
 from mpicoll.lowering import lower
+from mpicoll.mapped import CMA, SYMMETRIC
 from mpicoll.plan import (
     NO_MESSAGES,
     BoundRound,
+    Life,
     Plan,
+    Posts,
+    Turn,
     bind,
     buffers_for,
     native_plan,
     scheduled,
-)  # fmt: skip
-from mpicoll.request import Request
+    scratch_for,
+)
+from mpicoll.request import Request, itemsize
+from mpicoll.sharing import share
 from mpicoll.simulator import is_ordered
+from mpicoll.waiting import check_deadline
 
 Op = str | ReduceOp | Callable[[Any, Any], Any]
 
-_LARGE = 65536
-_DEFAULTS = {
-    "barrier": ("dissemination",) * 2,
-    "broadcast": ("binomial", "scatter_ring"),
-    "reduce": ("binomial", "rabenseifner"),
-    "allreduce": ("recursive_doubling", "rabenseifner"),
-    "gather": ("binomial", "naive"),
-    "allgather": ("bruck", "ring"),
-    "scatter": ("binomial", "naive"),
-    "reduce_scatter": ("recursive_halving", "ring"),
-    "alltoall": ("naive", "pairwise"),
-    "scan": ("recursive_doubling", "chain"),
-    "exscan": ("recursive_doubling", "chain"),
-}
+TRANSPORTS = ("point-to-point", SYMMETRIC, CMA)
 _CACHED_PLANS = 32
 
 
@@ -66,18 +70,22 @@ class Collectives:
         counts: rows per rank, the same on every rank; for alltoall a matrix,
             ``counts[source][target]``.
         algorithm: ``native``, ``native_persistent``, ``native:reduce+broadcast`` and the
-            like, a schedule such as ``knomial(radix=4)``, or ``auto``: the library's own
-            call where it serves the case, else a schedule by size.
+            like, a schedule such as ``knomial(radix=4)``, or ``auto``: what the decision
+            table of this machine says (`mpicoll.tune`), else what the cost model does.
+            A schedule takes the fastest way to each rank; ``ring@point-to-point``,
+            ``ring@symmetric`` and ``ring@cma`` say which.
 
     Raises:
         ArgumentError: bad input; `Disagreement` where ranks ask for different things.
         Unsupported: the algorithm cannot serve this size or operator.
-        Unavailable: the library has no such native call.
+        Unavailable: the library has no such native call, or this group no such transport.
+        RankLost: a rank that others wait for has ended, or did not come within `deadline`.
     """
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
         self.rank, self.size = transport.rank, transport.size
+        self.chooser = Chooser(transport)
         self._plans: OrderedDict[Any, tuple[Request, Plan]] = OrderedDict()
         self._tag = 0
 
@@ -98,6 +106,29 @@ class Collectives:
         """The ranks of each node, in order."""
         return self.transport.nodes
 
+    @property
+    def transports(self) -> list[str]:
+        """How schedules may travel here: ``point-to-point``, ``symmetric``, ``cma``."""
+        names, shared = [self.transport.name], self.transport.shared
+        if shared is not None:
+            names += [SYMMETRIC] if shared.attached else [SYMMETRIC, CMA]
+        return names
+
+    @property
+    def deadline(self) -> float:
+        """Seconds after which a rank that waits in shared memory gives up (default 300).
+
+        The environment variable ``MPICOLL_DEADLINE`` sets it too.
+        """
+        shared = self.transport.shared
+        return shared.patience.deadline if shared else math.inf
+
+    @deadline.setter
+    def deadline(self, seconds: float) -> None:
+        seconds = check_deadline(seconds)
+        if self.transport.shared is not None:
+            self.transport.shared.patience.deadline = seconds
+
     def algorithms(self, name: str) -> list[str]:
         """Return every algorithm name of a collective that this backend takes."""
         what = collective(name).name
@@ -105,6 +136,34 @@ class Collectives:
         if self.backend == "mpi4py":
             natives.insert(1, "native_persistent")
         return [*natives, *map(str, algorithms(what))]
+
+    def allocate(self, shape: int | Sequence[int], dtype: Any = "float64") -> Array:
+        """Return an array, uninitialised, that the other ranks of this node can read.
+
+        Schedules over shared memory never copy it in. Collective; every rank may ask for a
+        shape of its own. Where ranks share no memory it is an ordinary array.
+
+        Raises:
+            ArgumentError: no such shape or dtype.
+        """
+        arrays, shared = self.transport.arrays, self.transport.shared
+        try:
+            lengths = (shape,) if isinstance(shape, int) else tuple(map(operator.index, shape))
+            if any(each < 0 for each in lengths):
+                raise TypeError
+        except TypeError:
+            checked: Any = ArgumentError(f"a shape is numbers of elements, not {shape!r}")
+        else:
+            checked = _dtype_name(dtype)
+        everyone = self.transport.exchange(str(checked) if isinstance(checked, Exception) else None)
+        if isinstance(checked, Exception):
+            raise checked
+        for rank, error in enumerate(everyone):
+            if error is not None:
+                raise Disagreement(f"rank {rank}: {error}")
+        if shared is None:
+            return arrays.empty(lengths, checked)
+        return shared.allocate(lengths, checked, math.prod(lengths) * itemsize(checked))
 
     # -- the collectives ------------------------------------------------------------
 
@@ -266,7 +325,12 @@ class Collectives:
             raise ArgumentError(f"algorithm is a name, not {text!r}")
         if text == "native_persistent" and self.backend != "mpi4py":
             raise Unavailable(f"{self.backend} has no persistent collectives; use 'native'")
+        text, _, transport = text.partition("@")
+        if transport and transport not in TRANSPORTS:
+            raise UnknownName("transport", transport, TRANSPORTS)
         if text in ("auto", "native", "native_persistent"):
+            if transport:
+                raise ArgumentError(f"{text} chooses its own transport: leave out @{transport}")
             return
         if text.startswith("native:"):
             if text[7:] not in COMPOSITIONS.get(what.name, ()):
@@ -279,6 +343,7 @@ class Collectives:
             names = [*self.algorithms(what.name), "auto", *aliases(what.name)]
             raise UnknownName(f"{what.name} algorithm", text, names) from None
         self._check_order(chosen, request)
+        self._route(request, transport)
 
     def _check_order(self, chosen: Algorithm, request: Request) -> None:
         chosen.serve(self.size)
@@ -308,7 +373,8 @@ class Collectives:
             return self._native(request, persistent=text == "native_persistent")
         if text.startswith("native:"):
             return compose(self, request, text)
-        return self._schedule(request, find(request.collective.name, text))
+        name, _, transport = text.partition("@")
+        return self._schedule(request, find(request.collective.name, name), transport)
 
     def _with_out(self, request: Request) -> Request:
         needs = request.collective.gets_output(self.rank, request.root)
@@ -318,18 +384,17 @@ class Collectives:
         return replace(request, out=out)
 
     def _automatic(self, request: Request) -> Plan:
-        try:
-            return self._native(request, persistent=False)
-        except Unavailable:
-            name = request.collective.name
-            preferred = _DEFAULTS[name][request.bytes_per_row >= _LARGE]
-            for chosen in (find(name, preferred), *algorithms(name)):
-                try:
-                    self._check_order(chosen, request)
-                except Unsupported:
-                    continue
-                return self._schedule(request, chosen)
-            raise
+        """Bind the first of the preferred algorithms that can serve the request."""
+        refused: CollectiveError | None = None
+        for text in self.chooser.preferred(request):
+            trial = replace(request, algorithm=text)
+            try:
+                self._check_algorithm(trial)
+                return self._build(trial)
+            except (Unavailable, Unsupported) as error:
+                refused = error
+        assert refused is not None
+        raise refused
 
     def _finish(self, request: Request) -> list[Thunk]:
         """Return what follows the messages: a mean is a sum, divided at the end."""
@@ -357,28 +422,66 @@ class Collectives:
         name = "native_persistent" if persistent else "native"
         return native_plan(name, "native", request.out, bound, self._finish(request))
 
-    def _schedule(self, request: Request, chosen: Algorithm) -> Plan:
+    def _schedule(self, request: Request, chosen: Algorithm, transport: str = "") -> Plan:
         arrays, what = self.transport.arrays, request.collective
         blocks = chosen.blocks(self.size)
-        place = request.place(blocks)
+        place, sizes = request.place(blocks), request.sizes(blocks)
         rounds = chosen.rounds(self.rank, self.size, request.root, self.nodes)
         staged = request.in_place and what.unit == "pairs"
-        program = lower(
-            rounds, request.sizes(blocks), what.before(place), list(what.after(place)),
-            in_place=request.in_place and not staged,
-        )  # fmt: skip
-        first: list[BoundRound] = []
         x = request.x
         if staged:
             x = self._like(request)
             entry = arrays.copier(arrays.flat(x), arrays.flat(request.x))
-            first = [BoundRound((entry,), NO_MESSAGES, ())]
-        buffers = buffers_for(program, arrays, request.dtype or "uint8", x, request.out)
+            first = BoundRound((entry,), NO_MESSAGES, ())
+        in_place = request.in_place and not staged
+        blocks_in, blocks_out = what.before(place), list(what.after(place))
+        dtype, buffers = request.dtype or "uint8", buffers_for(arrays, x, request.out)
+        route = self._route(request, transport)
         self._tag += 1
-        bound = first + bind(program, buffers, request.op, self.transport, self._tag)
-        return scheduled(
-            str(chosen), self.transport.name, request.out, bound, self._finish(request)
-        )
+        if route == self.transport.name:
+            program = lower(rounds, sizes, blocks_in, blocks_out, in_place=in_place)
+            buffers |= scratch_for(arrays, program.scratch, dtype, x, request.out)
+            bound = bind(program, buffers, request.op, self.transport, self._tag)
+            life: Life = Posts(bound)
+            turns: list[Turn] = [lambda: bound]
+        else:
+            shared = self.transport.shared
+            assert shared is not None
+            reach = shared.reach(route, buffers, dtype)
+            both = share(rounds, sizes, blocks_in, blocks_out, reach, in_place=in_place)
+            meets = what.synchronizes and request.counts is None and all(sizes.values())
+            life, turns = shared.bind(
+                both, buffers, dtype, request.op, self.transport, self._tag,
+                what=f"{what.name} {chosen}", meets=meets,
+            )  # fmt: skip
+            if len(shared.near) < self.size:
+                route = f"{route}+{self.transport.name}"
+        if staged:
+            turns = [_behind(first, turn) for turn in turns]
+        return scheduled(str(chosen), route, request.out, turns, self._finish(request), life)
+
+    def _route(self, request: Request, transport: str) -> str:
+        """Return how the messages of a schedule travel.
+
+        Raises:
+            Unavailable: not as it was asked for, and why.
+        """
+        shared = self.transport.shared
+        on_host = all(
+            self.transport.arrays.is_on_host(each)
+            for each in (request.x, request.out) if each is not None
+        )  # fmt: skip
+        if transport == self.transport.name or (not transport and (shared is None or not on_host)):
+            return self.transport.name
+        if self.size == 1:
+            return self.transport.name
+        if shared is None:
+            raise Unavailable(f"no {transport} transport: {self.transport.unshared}")
+        if not on_host:
+            raise Unavailable(f"no {transport} transport for arrays on a GPU")
+        if transport == CMA and shared.attached:
+            raise Unavailable(f"no {CMA} transport: {shared.attached}")
+        return transport or (SYMMETRIC if shared.attached else CMA)
 
     # -- point to point -------------------------------------------------------------
 
@@ -445,6 +548,20 @@ class Collectives:
 
     def __repr__(self) -> str:
         return f"<Collectives rank {self.rank} of {self.size} over {self.library}>"
+
+
+def _behind(first: BoundRound, turn: Turn) -> Turn:
+    return lambda: [first, *turn()]
+
+
+def _dtype_name(dtype: Any) -> str | ArgumentError:
+    """Return the name of a dtype given by name, or as NumPy's or torch's."""
+    name = str(getattr(dtype, "__name__", None) or dtype).removeprefix("torch.")
+    try:
+        kind_of(name)
+    except ArgumentError as error:
+        return error
+    return name
 
 
 def names() -> list[str]:

@@ -40,6 +40,7 @@ class Collective:
             each with the contributions that its value is folded from, in rank order.
         unit: what a block is: a piece of every rank's ``vector``, one row per rank
             (``rows``), one row per pair of ranks (``pairs``), or nothing (barrier).
+        synchronizes: no rank can end before all have begun, where no block is empty.
         busbw: factor from algorithm to bus bandwidth (nccl-tests' PERFORMANCE.md).
     """
 
@@ -49,6 +50,7 @@ class Collective:
     unit: Literal["none", "vector", "rows", "pairs"] = "vector"
     rooted: bool = False
     reduces: bool = False
+    synchronizes: bool = False
     busbw: Callable[[int], float] = lambda size: 1.0
     aliases: tuple[str, ...] = ()
 
@@ -108,20 +110,21 @@ def _rows_factor(size: int) -> float:
 COLLECTIVES = {
     each.name: each
     for each in (
-        Collective("barrier", lambda at: [], lambda at: {}, unit="none"),
+        Collective("barrier", lambda at: [], lambda at: {}, unit="none", synchronizes=True),
         Collective(
             "broadcast", _at_root(_vector), _from_root, rooted=True, aliases=("bcast",)
         ),
         Collective("reduce", _vector, _at_root(_reduced), rooted=True, reduces=True),
         Collective(
-            "allreduce", _vector, _reduced, reduces=True, busbw=lambda size: 2 * (size - 1) / size
+            "allreduce", _vector, _reduced, reduces=True, synchronizes=True,
+            busbw=lambda size: 2 * (size - 1) / size,
         ),
         Collective(
             "gather", _own, _at_root(_gathered), unit="rows", rooted=True, busbw=_rows_factor,
             aliases=("gatherv",),
         ),
         Collective(
-            "allgather", _own, _gathered, unit="rows", busbw=_rows_factor,
+            "allgather", _own, _gathered, unit="rows", synchronizes=True, busbw=_rows_factor,
             aliases=("allgatherv", "allgatherintotensor"),
         ),
         Collective(
@@ -130,14 +133,15 @@ COLLECTIVES = {
         ),
         Collective(
             "reduce_scatter", _rows, lambda at: _folded(range(at.size), [at.rank]),
-            unit="rows", reduces=True, busbw=_rows_factor,
+            unit="rows", reduces=True, synchronizes=True, busbw=_rows_factor,
             aliases=("reducescatterblock", "reducescattertensor"),
         ),
         Collective(
             "alltoall",
             lambda at: [(at.rank, peer) for peer in range(at.size)],
             lambda at: {(peer, at.rank): ((peer, (peer, at.rank)),) for peer in range(at.size)},
-            unit="pairs", busbw=_rows_factor, aliases=("alltoallv", "alltoallsingle"),
+            unit="pairs", synchronizes=True, busbw=_rows_factor,
+            aliases=("alltoallv", "alltoallsingle"),
         ),
         Collective(
             "scan", _vector, lambda at: _folded(range(at.rank + 1), _vector(at)), reduces=True

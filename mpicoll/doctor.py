@@ -19,7 +19,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mpicoll.bench.environment import is_first, launched, mismatch, quota
+from mpicoll import tables
+from mpicoll.bench.environment import is_first, launched, mismatch
+from mpicoll.machine import quota
 
 Probe = Callable[[], str]
 
@@ -126,6 +128,42 @@ def _shared_memory() -> str:
     return f"{found.f_bavail * found.f_frsize / 2**30:.1f} GiB free in /dev/shm"
 
 
+def _symmetric() -> str:
+    """Say how the ranks of this job reach each other's memory, and how they wait."""
+    import mpicoll
+
+    with mpicoll.world() as group:
+        shared = group.transport.shared
+        if shared is None:
+            return f"no: {group.transport.unshared}"
+        waits = "yield, as they outnumber the cores" if shared.patience.crowded else "spin"
+        return (
+            f"{len(shared.near)} ranks of this node map each other's memory; ranks that wait "
+            f"{waits}, then sleep, and give up after {group.deadline:g} s"
+        )
+
+
+def _attach() -> str:
+    """Say whether ranks may read each other's private memory."""
+    import mpicoll
+
+    with mpicoll.world() as group:
+        shared = group.transport.shared
+        if shared is None:
+            return f"no: {group.transport.unshared}"
+        return f"no: {shared.attached}" if shared.attached else "yes: process_vm_readv works"
+
+
+def _table() -> str:
+    path = tables.default_path()
+    if not path.exists():
+        return f"none at {path}: auto uses its built-in rule; mpicoll.tune measures one"
+    entries = tables.read(path)["entries"]
+    known = sorted({(each["backend"], *each["ranks_per_node"]) for each in entries})
+    shown = ", ".join(f"{backend} on {'+'.join(map(str, n))} ranks" for backend, *n in known)
+    return f"{path}: {shown}"
+
+
 def _slurm() -> str:
     job = os.environ.get("SLURM_JOB_ID")
     path = shutil.which("sbatch")
@@ -145,7 +183,14 @@ PROBES: dict[str, Probe] = {
     "Slurm": _slurm,
 }
 # Last, because an MPI under another MPI's launcher may end the process: the rest is told by then.
-MPI_PROBES: dict[str, Probe] = {"MPI": _mpi, "ranks": _ranks, "GPU-aware MPI": _gpu_aware}
+MPI_PROBES: dict[str, Probe] = {
+    "MPI": _mpi,
+    "ranks": _ranks,
+    "GPU-aware MPI": _gpu_aware,
+    "symmetric memory": _symmetric,
+    "attach": _attach,
+    "decision table": _table,
+}
 
 
 def variables() -> Iterator[tuple[str, str]]:

@@ -9,6 +9,7 @@
     ├── Unavailable                     this backend or library has no such call
     ├── Unsupported                     the algorithm cannot serve this size, op or root
     ├── LaunchError (RuntimeError)      the processes do not form the group that was asked for
+    ├── RankLost (TimeoutError)         a rank has ended, or did not come within the deadline
     └── ScheduleError (RuntimeError)    a schedule is wrong; only the simulator raises it
         ├── Deadlock                    ranks wait for each other, or for nobody
         └── WrongContents               a rank holds something else than the contract demands
@@ -52,6 +53,10 @@ class Unsupported(CollectiveError):
 
 class LaunchError(CollectiveError, RuntimeError):
     """The processes were started in a way that cannot form the group."""
+
+
+class RankLost(CollectiveError, TimeoutError):
+    """A rank that others wait for has ended, or did not come within the deadline."""
 
 
 class ScheduleError(CollectiveError, RuntimeError):

@@ -95,10 +95,12 @@ def lower(
         source: blocks of the input buffer, in order; `target`: of the output buffer.
         in_place: blocks in both buffers lie at the same addresses.
     """
-    return _Lowering(rounds, sizes, source, target, in_place).program()
+    return Lowering(rounds, sizes, source, target, in_place).program()
 
 
-class _Lowering:
+class Lowering:
+    """One rank's schedule on its way to memory: where each block lies after each round."""
+
     def __init__(
         self,
         rounds: Sequence[Round],
@@ -153,23 +155,30 @@ class _Lowering:
 
     def _step(self, ops: Round) -> Step:
         step, self.staged = Step(), 0
+        self._send([op for op in ops if isinstance(op, Send)], step)
+        self._receive([op for op in ops if isinstance(op, Receive)], step)
+        self._work([op for op in ops if isinstance(op, Copy | Fold)], step)
+        self.most_staged = max(self.most_staged, self.staged)
+        return step
+
+    def _send(self, ops: Sequence[Send], step: Step) -> None:
         for op in ops:
-            if isinstance(op, Send):
-                step.sends.append(Transfer(op.peer, self._outgoing(op.blocks, step)))
+            step.sends.append(Transfer(op.peer, self._outgoing(op.blocks, step)))
+
+    def _receive(self, ops: Sequence[Receive], step: Step) -> None:
         sent = [each.piece for each in step.sends if each.piece]
         landed: list[tuple[Block, Piece]] = []
         for op in ops:
-            if isinstance(op, Receive):
-                piece, blocks = self._incoming(op, sent, step, landed)
-                step.receives.append(Transfer(op.peer, piece))
-                landed += blocks
+            piece, blocks = self._incoming(op, sent, step, landed)
+            step.receives.append(Transfer(op.peer, piece))
+            landed += blocks
+
+    def _work(self, ops: Sequence[Copy | Fold], step: Step) -> None:
         for op in ops:
             if isinstance(op, Copy):
                 self._write(op.target, self.where[op.source], step)
-            elif isinstance(op, Fold):
+            else:
                 self._fold([op.target], [self.where[op.source]], op.side, step)
-        self.most_staged = max(self.most_staged, self.staged)
-        return step
 
     def _stage(self, count: int) -> Piece:
         self.staged += count
@@ -185,7 +194,7 @@ class _Lowering:
         if len(runs) == 1:
             return runs[0]
         packed = self._stage(sum(run.length for run in runs))
-        step.before += (Move(*pair) for pair in zip(_like(packed, runs), runs, strict=True))
+        step.before += (Move(*pair) for pair in zip(like(packed, runs), runs, strict=True))
         return packed
 
     def _incoming(
@@ -196,16 +205,16 @@ class _Lowering:
         homes = [self.home[block] for block in op.blocks]
         runs = self._runs(homes)
         busy = [*sent, *(piece for _, piece in landed)]
-        if op.side is None and len(runs) == 1 and not _overlap(runs[0], busy):
+        if op.side is None and len(runs) == 1 and not overlaps(runs[0], busy):
             self.where |= dict(zip(op.blocks, homes, strict=True))
             return runs[0], list(zip(op.blocks, homes, strict=True))
         staged = self._stage(sum(home.length for home in homes))
-        parts = _like(staged, homes)
+        parts = like(staged, homes)
         if op.side is None:
             for block, part in zip(op.blocks, parts, strict=True):
                 self._write(block, part, step)
         else:
-            self._fold(list(op.blocks), parts, op.side, step)
+            self._fold(op.blocks, parts, op.side, step)
         return staged, []
 
     def _write(self, block: Block, source: Piece, step: Step) -> None:
@@ -213,7 +222,7 @@ class _Lowering:
         if source != self.home[block]:
             step.after.append(Move(self.home[block], source))
 
-    def _fold(self, blocks: list[Block], parts: list[Piece], side: str, step: Step) -> None:
+    def _fold(self, blocks: Sequence[Block], parts: Sequence[Piece], side: str, step: Step) -> None:
         """Fold parts into blocks, neighbours in one go."""
         mine = [self.where[block] for block in blocks]
         homes = [self.home[block] for block in blocks]
@@ -254,7 +263,8 @@ def _joined(first: Piece, second: Piece) -> Piece:
     return first._replace(length=first.length + second.length)
 
 
-def _overlap(piece: Piece, others: Iterable[Piece]) -> bool:
+def overlaps(piece: Piece, others: Iterable[Piece]) -> bool:
+    """Whether a piece shares memory with any of the others."""
     return any(
         piece.buffer == other.buffer
         and piece.start < other.start + other.length
@@ -263,7 +273,7 @@ def _overlap(piece: Piece, others: Iterable[Piece]) -> bool:
     )
 
 
-def _like(whole: Piece, parts: Sequence[Piece]) -> list[Piece]:
+def like(whole: Piece, parts: Sequence[Piece]) -> list[Piece]:
     """Cut `whole` into consecutive pieces of the parts' lengths."""
     starts = accumulate((part.length for part in parts), initial=whole.start)
     return [

@@ -6,8 +6,9 @@ flat tuple of calls without arguments, bound to memory and to the library's requ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Self
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import cycle
+from typing import Any, NamedTuple, Protocol, Self
 
 from mpicoll.backend import Array, Arrays, Message, Messages, Native, Request, Thunk, Transport
 from mpicoll.contract import ReduceOp
@@ -99,29 +100,73 @@ def _freed() -> Any:
     raise RuntimeError("this plan has been freed: make a new one")
 
 
-def scheduled(
-    algorithm: str, transport: str, out: Array | None, bound: list[BoundRound], finish: list[Thunk]
-) -> Plan:
-    """Make a plan of bound rounds and what follows them."""
-    flat = tuple(
-        thunk
-        for each in bound
-        for thunk in (*each.before, *each.messages.start, *each.messages.wait, *each.after)
-    ) + tuple(finish)
+class Life(Protocol):
+    """What a plan holds; it lives as long as the plan can run.
 
-    # A caller may keep only `plan.run`: the default argument keeps the requests alive with it.
-    def run(_alive: object = bound) -> None:
-        if _under_way:
-            _Progress(bound, finish).wait()
-            return
-        for thunk in flat:
-            thunk()
+    Attributes:
+        under_way: whether a started run is not complete.
+    """
 
-    def free() -> None:
-        for each in bound:
+    under_way: bool
+
+    def free(self) -> None:
+        """Release what the library below holds."""
+
+
+Turn = Callable[[], list[BoundRound]]
+"""Binds the rounds of a run."""
+
+
+class Posts:
+    """The life of a plan of messages alone."""
+
+    def __init__(self, bound: list[BoundRound]) -> None:
+        self.bound, self.under_way = bound, False
+
+    def free(self) -> None:
+        for each in self.bound:
             each.messages.free()
 
-    return Plan(algorithm, transport, out, run, lambda: _Progress(bound, finish), free)
+
+def scheduled(
+    algorithm: str, transport: str, out: Array | None, turns: Sequence[Turn],
+    finish: list[Thunk], life: Life,
+) -> Plan:  # fmt: skip
+    """Make a plan of bound rounds, each run taking the next of its `turns`."""
+    order = _in_order(turns, finish)
+    only = next(order)[0] if len(turns) == 1 else None
+
+    # A caller may keep only `plan.run`: the default argument keeps the requests alive with it.
+    def run(_alive: object = life) -> None:
+        if _under_way:
+            _Progress(next(order)[1], finish, life).wait()
+            return
+        for thunk in only or next(order)[0]:
+            thunk()
+
+    def start() -> Request:
+        if life.under_way:
+            raise RuntimeError("this plan is under way: wait for it before it runs again")
+        return _Progress(next(order)[1], finish, life)
+
+    return Plan(algorithm, transport, out, run, start, life.free)
+
+
+def _in_order(
+    turns: Sequence[Turn], finish: list[Thunk]
+) -> Iterator[tuple[tuple[Thunk, ...], list[BoundRound]]]:
+    """Yield the turns over and over, flat and in rounds; each is bound when its time comes."""
+    made = []
+    for turn in turns:
+        bound = turn()
+        made.append(((*_flat(bound), *finish), bound))
+        yield made[-1]
+    yield from cycle(made)
+
+
+def _flat(bound: Sequence[BoundRound]) -> Iterator[Thunk]:
+    for each in bound:
+        yield from (*each.before, *each.messages.start, *each.messages.wait, *each.after)
 
 
 _under_way: list[_Progress] = []
@@ -131,9 +176,10 @@ _under_way: list[_Progress] = []
 class _Progress:
     """A schedule under way: the first round is posted at once, later ones as it advances."""
 
-    def __init__(self, bound: list[BoundRound], finish: list[Thunk]) -> None:
+    def __init__(self, bound: list[BoundRound], finish: list[Thunk], life: Life) -> None:
         self.remaining = iter(bound)
-        self.finish = finish
+        self.finish, self.life = finish, life
+        life.under_way = True
         _under_way.append(self)
         self._next()
 
@@ -141,6 +187,7 @@ class _Progress:
         self.current = next(self.remaining, None)
         if self.current is None:
             _under_way.remove(self)
+            self.life.under_way = False
             posted: Sequence[Thunk] = self.finish
         else:
             posted = (*self.current.before, *self.current.messages.start)
@@ -228,13 +275,15 @@ class _Chain:
             self._next()
 
 
-def buffers_for(
-    program: Program, arrays: Arrays, dtype: str, x: Array | None, out: Array | None
-) -> dict[str, Array]:
-    """Return the flat buffers of a program: the caller's two, and scratch of its own."""
-    like = x if x is not None else out
+def buffers_for(arrays: Arrays, x: Array | None, out: Array | None) -> dict[str, Array]:
+    """Return the caller's arrays as the flat buffers ``input`` and ``output``."""
     given = {"input": x, "output": out}
-    flat = {name: arrays.flat(array) for name, array in given.items() if array is not None}
-    return flat | {
-        name: arrays.empty((count,), dtype, like) for name, count in program.scratch.items()
-    }
+    return {name: arrays.flat(array) for name, array in given.items() if array is not None}
+
+
+def scratch_for(
+    arrays: Arrays, needed: Mapping[str, int], dtype: str, x: Array | None, out: Array | None
+) -> dict[str, Array]:
+    """Return the buffers that a program needs of its own."""
+    like = x if x is not None else out
+    return {name: arrays.empty((count,), dtype, like) for name, count in needed.items()}

@@ -16,12 +16,15 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from mpicoll import mapped
 from mpicoll.arrays import NumpyArrays, is_cupy
 from mpicoll.backend import Array, Call, Message, Messages, Native, Request, Thunk
 from mpicoll.contract import Collective, ReduceOp
 from mpicoll.errors import Unavailable
+from mpicoll.machine import stated_node
 from mpicoll.mirror import on_host
 from mpicoll.staging import GpuAwareness, staged
+from mpicoll.symmetric import Windows
 
 _TYPES = {
     "bool": MPI.C_BOOL,
@@ -53,6 +56,10 @@ class MpiTransport:
         self.gpu = GpuAwareness.detect()
         self.name = "point-to-point"
         self.nodes = _nodes(comm)
+        self.shared: mapped.Mapped | None = None
+        self.shared, self.unshared = mapped.open_memory(
+            self, lambda node: Windows(self.private, node)
+        )
         self._mine = np.empty(2, np.int64)
         self._most = np.empty(2, np.int64)
 
@@ -175,10 +182,14 @@ class MpiTransport:
     # -- control --------------------------------------------------------------------
 
     def exchange(self, item: Any) -> list[Any]:
+        if self.shared is not None and self.shared.letters is not None:
+            return self.shared.letters.exchange(item)
         return self.users.allgather(item)
 
     def agree(self, digest: bytes) -> bool:
-        """Compare through one MAX of the number and of its complement."""
+        """Compare through shared memory, or one MAX of the number and of its complement."""
+        if self.shared is not None and self.shared.letters is not None:
+            return self.shared.letters.agree(digest)
         number = int.from_bytes(digest, "little", signed=True)
         self._mine[:] = number, ~number
         self.natives.Allreduce(self._mine, self._most, MPI.MAX)
@@ -205,6 +216,9 @@ class MpiTransport:
         return transport
 
     def close(self) -> None:
+        if self.shared is not None:
+            self.shared.close()
+            self.shared = None
         for comm in (self.natives, self.private, self.users):
             if comm != MPI.COMM_NULL:
                 comm.Free()
@@ -343,6 +357,9 @@ def _fold_bytes(op: ReduceOp, dtype: str) -> Callable[[Any, Any, MPI.Datatype], 
 def _nodes(comm: MPI.Comm) -> tuple[tuple[int, ...], ...]:
     """Return which ranks share memory."""
     local = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    if (part := stated_node(MPI.COMM_WORLD.rank)) is not None:
+        host, local = local, local.Split(part, comm.rank)
+        host.Free()
     leader = local.bcast(comm.rank)
     local.Free()
     members: dict[int, list[int]] = {}

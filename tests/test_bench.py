@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from mpicoll import machine
 from mpicoll.arrays import NumpyArrays
 from mpicoll.bench import environment, render
 from mpicoll.bench.cases import Wanted, chosen, groups, is_known, parse_size, split_names, steps
@@ -85,7 +86,7 @@ def flags(**given: Any) -> Any:
         "collectives": (), "warmup_iters": 2, "check": 1, "op": "sum", "datatype": "float32",
         "root": "0", "timing": "together", "timeout": 60.0, "layout": "table", "budget": 40.0,
         "precision": 5.0, "in_place": False, "seed": 0, "lists": False, "dry": False,
-        "interface": None,
+        "interface": None, "transports": None,
     }  # fmt: skip
     worlds: Any = {"mpi4py": None, "torch": None}
     return parse_flags(plain | given, worlds)
@@ -330,7 +331,7 @@ def test_more_ranks_than_cores_are_noticed() -> None:
     assert environment.crowded(((0, 1),), [process] * 2) == []
     (remark,) = environment.crowded(((0, 1, 2),), [process] * 3)
     assert "oversubscribed" in remark and "3 ranks" in remark
-    assert environment.usable([process | {"quota": 1.5}]) == 1.5
+    assert machine.usable([process | {"quota": 1.5}]) == 1.5
 
 
 def record(**changes: Any) -> dict[str, Any]:
@@ -342,7 +343,9 @@ def record(**changes: Any) -> dict[str, Any]:
         "bytes_per_rank": 4096, "count": 1024, "samples": 9, "calls_per_sample": 3,
         "time_us": time, "algbw_GBps": 0.4096, "busbw_GBps": 0.6144, "speedup_vs_native": ratio,
         "speedup_vs_other": {**ratio, "against": "torch native"}, "correct": True, "wrong": 0,
-        "message": None, "best": True, "run": {}, "samples_us": [10.0], "first_wrong": None,
+        "message": None, "best": True,
+        "executed": "ring", "transport": "symmetric", "run": {}, "samples_us": [10.0],
+        "first_wrong": None,
     } | changes  # fmt: skip
 
 
@@ -423,7 +426,9 @@ def test_records_of_every_collective(tmp_path: Path) -> None:
     assert {each["collective"] for each in found} == set(COLLECTIVES)
     assert all(each["correct"] for each in found if each["collective"] != "barrier")
     ran = [each for each in found if each["time_us"]]
-    assert all(each["executed"].startswith(each["algorithm"]) for each in ran)
+    named = [each for each in ran if each["algorithm"] != "auto"]
+    assert all(each["executed"].startswith(each["algorithm"]) for each in named)
+    assert {each["transport"] for each in named} >= {"native", "cma"} or sys.platform != "linux"
 
 
 @needs_mpi
@@ -436,7 +441,7 @@ def test_in_place_is_right(dtype: str) -> None:
 
 BROKEN = """
 from mpicoll.algorithms import algorithm
-from mpicoll.bench.__main__ import _mpi4py
+from mpicoll.bench.worlds import mpi4py_world
 from mpicoll.bench.cli import start
 from mpicoll.schedule import recv, send
 
@@ -450,7 +455,7 @@ def stuck(rank, size):
     '''Wait for a message that nobody sends.'''
     yield (recv(1 - rank, 0),)
 
-start({"mpi4py": _mpi4py})
+start({"mpi4py": mpi4py_world})
 """
 
 
@@ -469,7 +474,8 @@ def test_wrong_results_are_named_and_fail(tmp_path: Path) -> None:
 def test_a_hang_is_named(tmp_path: Path) -> None:
     script = tmp_path / "stuck.py"
     script.write_text(BROKEN)
-    done = mpirun(2, script, "allreduce", "--algorithms", "stuck", "-n", "3", "-T", "2")
+    done = mpirun(2, script, "allreduce", "--algorithms", "stuck@point-to-point",
+                  "-n", "3", "-T", "2")  # fmt: skip
     assert done.returncode not in (0, 1, 2)
     assert "HUNG" in done.stderr and "allreduce stuck" in done.stderr and "rank" in done.stderr
     assert "measure.py" in done.stderr

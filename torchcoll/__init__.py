@@ -14,6 +14,7 @@ from mpicoll.errors import (
     Deadlock,
     Disagreement,
     LaunchError,
+    RankLost,
     ScheduleError,
     Unavailable,
     UnknownName,
@@ -27,6 +28,6 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ArgumentError", "CollectiveError", "Collectives", "Deadlock", "Disagreement", "LaunchError",
-    "Plan", "ReduceOp", "ScheduleError", "Unavailable", "UnknownName", "Unsupported",
+    "Plan", "RankLost", "ReduceOp", "ScheduleError", "Unavailable", "UnknownName", "Unsupported",
     "WrongContents", "user_op", "world",
 ]  # fmt: skip

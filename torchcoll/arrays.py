@@ -5,14 +5,17 @@ Its counterpart, line by line, is `mpicoll.arrays`.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
 import torch
 
-from mpicoll.backend import Array, Thunk
+from mpicoll.arrays import NumpyArrays
+from mpicoll.backend import Array, Memory, Thunk
 from mpicoll.contract import DTYPES, ReduceOp
 from mpicoll.errors import ArgumentError, UnknownName
 
@@ -33,6 +36,12 @@ _SIGNED = {
     torch.uint32: torch.int32,
     torch.uint64: torch.int64,
 }
+# Its calls cost a fifth of torch's on small arrays, and no more on large ones.
+_FOLDED_BY_NUMPY = {
+    torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32,
+    torch.uint64, torch.float32, torch.float64, torch.complex64, torch.complex128, torch.bool,
+}  # fmt: skip
+_HOST = NumpyArrays()
 
 
 class TorchArrays:
@@ -73,10 +82,15 @@ class TorchArrays:
         return torch.empty(shape, dtype=getattr(torch, dtype), device=device)
 
     def copier(self, target: Array, source: Array) -> Thunk:
-        return partial(target.copy_, source)
+        if target.is_cuda or source.is_cuda or not source.numel():
+            return partial(target.copy_, source)
+        # Between plain bytes, a twentieth of the time of a small copy_.
+        return partial(operator.setitem, _bytes(target), slice(None), _bytes(source))
 
     def folder(self, op: ReduceOp, left: Array, right: Array, out: Array) -> Thunk:
         if op.function is None:
+            if not out.is_cuda and out.dtype in _FOLDED_BY_NUMPY:
+                return _HOST.folder(op, *(each.numpy() for each in (left, right, out)))
             signed = _SIGNED.get(out.dtype)
             if signed is not None:
                 return _fold_unsigned(op, *(each.view(signed) for each in (left, right, out)))
@@ -98,6 +112,21 @@ class TorchArrays:
     def synchronize(self, x: Array) -> None:
         if x.is_cuda:
             torch.cuda.current_stream(x.device).synchronize()
+
+    def is_on_host(self, x: Array) -> bool:
+        return not x.is_cuda
+
+    def over(self, memory: Memory, dtype: str, shape: tuple[int, ...]) -> Array:
+        if dtype not in DTYPES:
+            raise UnknownName("dtype", dtype, DTYPES)
+        count = prod(shape)
+        if not count:
+            return self.empty(shape, dtype)
+        return torch.frombuffer(memory, dtype=getattr(torch, dtype), count=count).view(shape)
+
+
+def _bytes(x: Array) -> Memory:
+    return memoryview(x.detach().view(-1).view(torch.uint8).numpy())
 
 
 def _fold_unsigned(op: ReduceOp, left: Array, right: Array, out: Array) -> Thunk:

@@ -21,13 +21,16 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
+from mpicoll import mapped
 from mpicoll.backend import Array, Call, Message, Messages, Native, Nodes, Request, Thunk
 from mpicoll.contract import Collective
 from mpicoll.errors import Deadlock, Unavailable
+from mpicoll.machine import stated_node
 from mpicoll.mirror import on_host
 from torchcoll.arrays import TorchArrays
 from torchcoll.network import host_identity
 from torchcoll.staging import staged
+from torchcoll.symmetric import Files
 
 _OPS = {
     "sum": dist.ReduceOp.SUM, "avg": dist.ReduceOp.SUM, "prod": dist.ReduceOp.PRODUCT,
@@ -73,7 +76,11 @@ class TorchTransport:
         self.loopback = _Loopback()
         self._signal = torch.zeros(1, dtype=torch.uint8, device=control)
         self._mine = torch.empty(2, dtype=torch.int64, device=control)
-        self.nodes = _nodes(self.exchange(host_identity()))
+        self.shared: mapped.Mapped | None = None
+        self.nodes = _nodes(self.exchange(_node_identity()))
+        self.shared, self.unshared = mapped.open_memory(
+            self, lambda node: Files(self.exchange, self.rank, node)
+        )
 
     # -- messages -------------------------------------------------------------------
 
@@ -227,6 +234,8 @@ class TorchTransport:
     # -- control --------------------------------------------------------------------
 
     def exchange(self, item: Any) -> list[Any]:
+        if self.shared is not None and self.shared.letters is not None:
+            return self.shared.letters.exchange(item)
         data = torch.frombuffer(bytearray(pickle.dumps(item)), dtype=torch.uint8)
         length = torch.tensor([data.numel()], device=self._signal.device)
         lengths = length.new_empty(self.size)
@@ -240,7 +249,9 @@ class TorchTransport:
         return [pickle.loads(row[:n].tobytes()) for row, n in zip(rows, counts, strict=True)]
 
     def agree(self, digest: bytes) -> bool:
-        """Compare through one MAX of the number and of its complement."""
+        """Compare through shared memory, or one MAX of the number and of its complement."""
+        if self.shared is not None and self.shared.letters is not None:
+            return self.shared.letters.agree(digest)
         number = int.from_bytes(digest, "little", signed=True)
         self._mine[0], self._mine[1] = number, ~number
         dist.all_reduce(self._mine, dist.ReduceOp.MAX, group=self.group)
@@ -268,6 +279,9 @@ class TorchTransport:
         return TorchTransport(part, owned=True)
 
     def close(self) -> None:
+        if self.shared is not None:
+            self.shared.close()
+            self.shared = None
         group, self.group = self.group, None
         if self.owned and group in c10d._world.pg_map:
             dist.destroy_process_group(group)
@@ -484,9 +498,13 @@ def _libraries(by_device: dict[str, str]) -> list[str]:
     return names
 
 
-def _nodes(hosts: Sequence[str]) -> Nodes:
+def _node_identity() -> tuple[str, int | None]:
+    return host_identity(), stated_node(dist.get_rank())
+
+
+def _nodes(hosts: Sequence[Any]) -> Nodes:
     """Return which ranks share memory."""
-    members: dict[str, list[int]] = {}
+    members: dict[Any, list[int]] = {}
     for rank, host in enumerate(hosts):
         members.setdefault(host, []).append(rank)
     return tuple(map(tuple, members.values()))

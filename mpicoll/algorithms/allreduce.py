@@ -9,7 +9,6 @@ from mpicoll.algorithms.shapes import (
     core_after_swap,
     doubling,
     far_first,
-    in_rank_order,
     inside,
     leaders,
     mirrored,
@@ -21,7 +20,6 @@ from mpicoll.schedule import (
     Block,
     Schedule,
     Temp,
-    copy,
     fold,
     folded,
     on,
@@ -157,14 +155,14 @@ def one_shot(rank: int, size: int) -> Schedule:
 
     Rounds 1 with p-1 ports; bytes sent and reduced (p-1) m.
     """
-    vectors: list[Block] = [Temp(f"from{peer}", 0) for peer in range(size)]
-    vectors[rank] = 0
-    peers = in_rank_order(rank, size)
+    vectors = {peer: Temp(f"from{peer}", 0) for peer in range(size) if peer != rank}
+    earlier, later = list(vectors.values())[:rank], list(vectors.values())[rank:]
     yield (
-        *(send(peer, 0) for peer in peers),
-        *(recv(peer, vectors[peer]) for peer in peers),
-        *(fold(vectors[0], vector, "right") for vector in vectors[1:]),
-        *((copy(0, vectors[0]),) if rank else ()),
+        *(send(peer, 0) for peer in vectors),
+        *(recv(peer, vector) for peer, vector in vectors.items()),
+        *(fold(earlier[0], vector, "right") for vector in earlier[1:]),
+        *((fold(0, earlier[0], "left"),) if earlier else ()),
+        *(fold(0, vector, "right") for vector in later),
     )
 
 

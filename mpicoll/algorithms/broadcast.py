@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mpicoll.algorithms import Nodes, algorithm, allgather, power_of_two
 from mpicoll.algorithms.shapes import flat, inside, leaders, node_of, relayed, tree
-from mpicoll.schedule import Schedule, around, then
+from mpicoll.schedule import Schedule, around, recv, send, then
 
 
 @algorithm("broadcast", blocks=1)
@@ -23,6 +23,25 @@ def naive(rank: int, size: int, root: int) -> Schedule:
     send(1, 0)
     """
     return flat(rank, size, root, lambda peer: (0,))
+
+
+@algorithm("broadcast", blocks=1)
+def one_shot(rank: int, size: int, root: int) -> Schedule:
+    """Send the vector from the root to everyone at once.
+
+    Where ranks share memory the root writes it once, and all read it side by side.
+
+    Rounds 1 with p-1 ports; bytes sent (p-1) m.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("broadcast", "one_shot").rounds(0, 4):
+    ...     print(*round)
+    send(1, 0) send(2, 0) send(3, 0)
+    """
+    if rank == root:
+        yield tuple(send(peer, 0) for peer in range(size) if peer != root)
+    else:
+        yield recv(root, 0)
 
 
 @algorithm("broadcast", blocks=1, aliases=("tree",))

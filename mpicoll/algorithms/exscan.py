@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from mpicoll.algorithms import algorithm, scan
 from mpicoll.algorithms.shapes import staggered
-from mpicoll.schedule import Schedule, Temp, copy, fold, on, recv, send
+from mpicoll.schedule import Block, Schedule, Temp, copy, fold, on, recv, send
 
 
 @algorithm("exscan", blocks=1, aliases=("naive",))
@@ -43,6 +45,51 @@ def chain(rank: int, size: int, segments: int = 8) -> Schedule:
         for here in range(segments)
     ]
     return staggered([] if first else arriving, [] if last else leaving)
+
+
+@algorithm("exscan", blocks=1)
+def one_shot(rank: int, size: int) -> Schedule:
+    """Send the vector to all later ranks at once, and fold what arrives in rank order.
+
+    Rounds 1 with p-1 ports; bytes sent (p-1) m; reduced (p-2) m.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("exscan", "one_shot").rounds(2, 4):
+    ...     print(*round)
+    send(3, 0) recv(0, 0) recv(1, from1[0]) fold_right(0, from1[0])
+    """
+    earlier: list[Block] = [Temp(f"from{peer}", 0) for peer in range(rank)]
+    earlier[:1] = [0] * (rank > 0)
+    yield (
+        *(send(peer, 0) for peer in range(rank + 1, size)),
+        *(recv(peer, vector) for peer, vector in enumerate(earlier)),
+        *(fold(0, vector, "right") for vector in earlier[1:]),
+    )
+
+
+@algorithm("exscan")
+def two_shot(rank: int, size: int) -> Schedule:
+    """Let every rank compute all prefixes of one block, then hand each rank the one before its own.
+
+    An alltoall, local prefix sums and an alltoall: all ranks fold equally much.
+
+    Rounds 2 with p-1 ports; bytes sent 2(p-1)/p m; reduced (p-2)/p m.
+    """
+    parts = [Temp(f"from{peer}", rank) for peer in range(size)]
+    peers = [peer for peer in range(size) if peer != rank]
+    if not peers:
+        return
+    yield (
+        *(send(peer, peer) for peer in peers),
+        *(recv(peer, parts[peer]) for peer in peers),
+        copy(parts[rank], rank),
+        *(fold(part, before, "left") for before, part in pairwise(parts[:-1])),
+        *((copy(rank, parts[rank - 1]),) if rank else ()),
+    )
+    yield (
+        *(send(peer, parts[peer - 1]) for peer in peers if peer),
+        *(recv(peer, peer) for peer in peers if rank),
+    )
 
 
 @algorithm("exscan", blocks=1)

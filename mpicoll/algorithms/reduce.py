@@ -6,6 +6,7 @@ from mpicoll.algorithms import Nodes, algorithm, broadcast, gather, reduce_scatt
 from mpicoll.algorithms.shapes import (
     core_after_swap,
     far_first,
+    in_rank_order,
     inside,
     leaders,
     mirrored,
@@ -33,6 +34,35 @@ def naive(rank: int, size: int, root: int) -> Schedule:
     reduce_right(3, 0)
     """
     return reverse(broadcast.naive(rank, size, root), rank, folds=True)
+
+
+@algorithm("reduce", blocks=1)
+def one_shot(rank: int, size: int, root: int) -> Schedule:
+    """Send every vector to the root at once; it folds them in rank order.
+
+    Rounds 1 with p-1 ports; bytes sent m, received and reduced (p-1) m by the root.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("reduce", "one_shot").rounds(1, 3, root=1):
+    ...     print(*round)
+    reduce_left(0, 0) reduce_right(2, 0)
+    """
+    if rank == root:
+        peers = in_rank_order(root, size)
+        yield tuple(reduce(peer, 0, side=side_of(peer, root)) for peer in peers)
+    else:
+        yield send(root, 0)
+
+
+@algorithm("reduce")
+def two_shot(rank: int, size: int, root: int) -> Schedule:
+    """Reduce-scatter in one round, then gather at the root.
+
+    All ranks share the folding; the root reads what they have folded.
+
+    Rounds p, the first with p-1 ports; bytes sent and reduced (p-1)/p m.
+    """
+    return then(reduce_scatter.direct(rank, size), gather.naive(rank, size, root))
 
 
 @algorithm("reduce", blocks=1, aliases=("tree",))

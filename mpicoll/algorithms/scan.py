@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from mpicoll.algorithms import algorithm
 from mpicoll.algorithms.shapes import staggered
-from mpicoll.schedule import Schedule, Temp, copy, fold, recv, reduce, send, side_of
+from mpicoll.schedule import Block, Schedule, Temp, copy, fold, recv, reduce, send, side_of
 
 
 @algorithm("scan", blocks=1, aliases=("naive",))
@@ -43,6 +45,51 @@ def chain(rank: int, size: int, segments: int = 8) -> Schedule:
         [(reduce(rank - 1, segment),) for segment in range(segments) if rank > 0],
         [(send(rank + 1, segment),) for segment in range(segments) if rank < size - 1],
     )
+
+
+@algorithm("scan", blocks=1)
+def one_shot(rank: int, size: int) -> Schedule:
+    """Send the vector to all later ranks at once, and fold what arrives in rank order.
+
+    Rounds 1 with p-1 ports; bytes sent and reduced (p-1) m.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("scan", "one_shot").rounds(1, 4):
+    ...     print(*round)
+    send(2, 0) send(3, 0) recv(0, from0[0]) fold_left(0, from0[0])
+    """
+    earlier = [Temp(f"from{peer}", 0) for peer in range(rank)]
+    yield (
+        *(send(peer, 0) for peer in range(rank + 1, size)),
+        *(recv(peer, vector) for peer, vector in enumerate(earlier)),
+        *(fold(earlier[0], vector, "right") for vector in earlier[1:]),
+        *((fold(0, earlier[0], "left"),) if earlier else ()),
+    )
+
+
+@algorithm("scan")
+def two_shot(rank: int, size: int) -> Schedule:
+    """Let every rank compute all prefixes of one block, then hand each rank its own.
+
+    An alltoall, local prefix sums and an alltoall: all ranks fold equally much.
+
+    Rounds 2 with p-1 ports; bytes sent 2(p-1)/p m; reduced (p-1)/p m.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("scan", "two_shot").rounds(0, 2):
+    ...     print(*round)
+    send(1, 1) recv(1, from1[0]) fold_left(from1[0], 0)
+    send(1, from1[0]) recv(1, 1)
+    """
+    parts: list[Block] = [Temp(f"from{peer}", rank) for peer in range(size)]
+    parts[rank] = rank
+    peers = [peer for peer in range(size) if peer != rank]
+    yield (
+        *(send(peer, peer) for peer in peers),
+        *(recv(peer, parts[peer]) for peer in peers),
+        *(fold(part, before, "left") for before, part in pairwise(parts)),
+    )
+    yield (*(send(peer, parts[peer]) for peer in peers), *(recv(peer, peer) for peer in peers))
 
 
 @algorithm("scan", blocks=1)

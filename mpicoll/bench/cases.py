@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import product
 
 from mpicoll.algorithms import find
-from mpicoll.collectives import Collectives, names
+from mpicoll.collectives import TRANSPORTS, Collectives, names
 from mpicoll.contract import DTYPES, OPS, Collective, check_op, collective, kind_of, reduce_op
 from mpicoll.errors import ArgumentError, CollectiveError, UnknownName
 from mpicoll.request import itemsize
@@ -81,6 +81,7 @@ class Wanted:
     ops: tuple[str, ...] = ("sum",)
     roots: tuple[str, ...] = ("0",)
     in_place: bool = False
+    transports: tuple[str, ...] = ()
     skipped: list[str] = field(default_factory=list)
 
 
@@ -212,26 +213,42 @@ def cases(group: Group, worlds: dict[str, Collectives], wanted: Wanted) -> list[
     return [
         Case(group, backend, name)
         for backend, world in worlds.items()
-        for name in algorithms(group.what, world, wanted.algorithms)
+        for name in algorithms(group.what, world, wanted.algorithms, wanted.transports)
     ]
 
 
-def algorithms(what: Collective, world: Collectives, asked: Sequence[str]) -> tuple[str, ...]:
-    """Return the algorithms of a collective that were asked for, those of a default otherwise."""
+def algorithms(
+    what: Collective, world: Collectives, asked: Sequence[str], transports: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Return the algorithms of a collective that were asked for, those of a default otherwise.
+
+    Schedules that name no transport run over each of `transports`, if any are given.
+    """
     known = world.algorithms(what.name)
     if not asked:
-        usual = ("native_persistent", *DEFAULT_ALGORITHMS.get(what.name, ()))
+        usual = ("native_persistent", "auto", *DEFAULT_ALGORITHMS.get(what.name, ()))
         asked = [name for name in usual if is_known(what, name, known)]
     found = [_plain(what, name) for name in chosen(asked, known) if is_known(what, name, known)]
-    return tuple(dict.fromkeys([*BASELINES, *found]))
+    ways = chosen(transports, TRANSPORTS)
+    wide = [each for name in found for each in _over(name, ways)]
+    return tuple(dict.fromkeys([*BASELINES, *wide]))
 
 
 def _plain(what: Collective, name: str) -> str:
     """Return one spelling for `knomial` and `knomial(radix=4)`."""
+    schedule, at, transport = name.partition("@")
     try:
-        return str(find(what.name, name))
+        return f"{find(what.name, schedule)}{at}{transport}"
     except CollectiveError:
         return name
+
+
+def _over(name: str, transports: Sequence[str]) -> list[str]:
+    """Return a schedule's name once for each transport; other names as they are."""
+    is_schedule = name != "auto" and not name.startswith("native")
+    if not transports or not is_schedule or "@" in name:
+        return [name]
+    return [f"{name}@{each}" for each in transports]
 
 
 def is_known(what: Collective, name: str, known: Sequence[str]) -> bool:
@@ -242,8 +259,11 @@ def is_known(what: Collective, name: str, known: Sequence[str]) -> bool:
     """
     if name in known or name == "auto":
         return True
+    schedule, _, transport = name.partition("@")
+    if transport and transport not in TRANSPORTS:
+        raise UnknownName("transport", transport, TRANSPORTS)
     try:
-        find(what.name, name)
+        find(what.name, schedule)
     except UnknownName:
         return False
     return True

@@ -11,7 +11,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -26,11 +26,11 @@ from mpicoll.bench.cases import Group, Wanted, parse_size, split_names, steps
 from mpicoll.bench.measure import Bench, Settings
 from mpicoll.bench.record import Record, records
 from mpicoll.bench.watchdog import Watchdog
-from mpicoll.collectives import Collectives
+from mpicoll.collectives import TRANSPORTS, Collectives
 from mpicoll.contract import collective
 from mpicoll.errors import ArgumentError, CollectiveError, UnknownName
 
-Worlds = dict[str, Callable[[str | None], Collectives]]
+Worlds = Mapping[str, Callable[[str | None], Collectives]]
 """For each backend what forms its group, given the network interface that was asked for."""
 
 _BEGIN = time.monotonic()
@@ -58,12 +58,22 @@ class Options:
 
 
 def start(worlds: Worlds) -> NoReturn:
-    """Run the command line over these backends and leave with its exit status."""
+    """Run the benchmark over these backends and leave with its exit status."""
+    command = click.Command("bench", callback=lambda **given: parse(given, worlds), help=_HELP)
+    command.params += _PARAMETERS
+    run_command(command, lambda options: run(options, worlds))
+
+
+def run_command(command: click.Command, then: Callable[[Any], int]) -> NoReturn:
+    """Parse the command line on every rank, go on with what its callback returned, and leave."""
     sys.excepthook = _fail
+    if not environment.is_first():
+        command.get_help = lambda ctx: ""  # type: ignore[method-assign]
+    command.context_settings = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
     # Every process parses, and only one of them speaks: the launcher tells which.
     try:
-        options = _command(worlds).main(standalone_mode=False)
-        status = options if isinstance(options, int) else run(options, worlds)
+        options = command.main(standalone_mode=False)
+        status = options if isinstance(options, int) else then(options)
     except click.ClickException as error:
         status = _complain(error.format_message(), 2)
     except ArgumentError as error:
@@ -100,15 +110,6 @@ def _leave(status: int) -> NoReturn:
 # -- the command line -------------------------------------------------------------------
 
 
-def _command(worlds: Worlds) -> click.Command:
-    command = click.Command("bench", callback=lambda **given: parse(given, worlds), help=_HELP)
-    command.params += _PARAMETERS
-    if not environment.is_first():
-        command.get_help = lambda ctx: ""  # type: ignore[method-assign]
-    command.context_settings = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-    return command
-
-
 _HELP = """Measure collectives: every backend, algorithm and size, side by side, and checked.
 
 Without arguments: all collectives, both backends, a few algorithms and sizes, in under a
@@ -118,65 +119,71 @@ Sizes are total bytes as nccl-tests counts them; K, M and G are powers of 1024.
 """
 
 
-def _option(*names: str, **keywords: Any) -> click.Option:
+def option(*names: str, **keywords: Any) -> click.Option:
+    """Return an option of the command line; `shown`: its default stands in the help."""
     return click.Option(names, show_default=keywords.pop("shown", False), **keywords)
 
 
 _PARAMETERS: list[click.Parameter] = [
     click.Argument(["collectives"], nargs=-1, metavar="[COLLECTIVES]..."),
-    _option("--collectives", "--collective", "listed", metavar="A,B", help="Which collectives."),
-    _option("--backends", "--backend", metavar="A,B", help="mpi4py, torch, or both (default)."),
-    _option(
+    option("--collectives", "--collective", "listed", metavar="A,B", help="Which collectives."),
+    option("--backends", "--backend", metavar="A,B", help="mpi4py, torch, or both (default)."),
+    option(
         "--algorithms", "--algorithm", metavar="A,B|all",
         help="Names as --list prints them, or all. Native calls always run as the baseline.",
     ),
-    _option("-b", "--minbytes", metavar="SIZE", help="Smallest size."),
-    _option("-e", "--maxbytes", metavar="SIZE", help="Largest size."),
-    _option("-f", "--stepfactor", type=float, help="Multiply sizes by this (default 2)."),
-    _option("-i", "--stepbytes", metavar="SIZE", help="Add this between sizes instead."),
-    _option("--sizes", metavar="4,1K,1M", help="An explicit list of sizes."),
-    _option(
+    option(
+        "--transports", "--transport", metavar="A,B|all",
+        help="Run schedules over each of these: point-to-point, symmetric (shared memory), cma "
+        "(and cross-memory attach). By default over the fastest that reaches a rank.",
+    ),
+    option("-b", "--minbytes", metavar="SIZE", help="Smallest size."),
+    option("-e", "--maxbytes", metavar="SIZE", help="Largest size."),
+    option("-f", "--stepfactor", type=float, help="Multiply sizes by this (default 2)."),
+    option("-i", "--stepbytes", metavar="SIZE", help="Add this between sizes instead."),
+    option("--sizes", metavar="4,1K,1M", help="An explicit list of sizes."),
+    option(
         "-n", "--iters", type=click.IntRange(1),
         help="Samples of each case, of a few calls if these are short (adaptive when absent).",
     ),
-    _option(
+    option(
         "-w", "--warmup-iters", type=click.IntRange(0), default=2, shown=True,
         help="Calls before the first sample.",
     ),
-    _option(
+    option(
         "-c", "--check", type=click.IntRange(0), default=1, shown=True,
         help="Check this many times before timing, and once after; 0 checks nothing.",
     ),
-    _option("-o", "--op", default="sum", shown=True, metavar="A,B|all", help="Operators."),
-    _option(
+    option("-o", "--op", default="sum", shown=True, metavar="A,B|all", help="Operators."),
+    option(
         "-d", "--datatype", default="float32", shown=True, metavar="A,B|all", help="dtypes."
     ),
-    _option("-r", "--root", default="0", shown=True, metavar="0,1|all", help="Roots."),
-    _option(
+    option("-r", "--root", default="0", shown=True, metavar="0,1|all", help="Roots."),
+    option(
         "-z", "--timing", "--blocking", type=click.Choice(list(_TIMINGS)), default="together",
         shown=True, help="Start samples at a common deadline, or when each rank gets there.",
     ),
-    _option(
+    option(
         "-T", "--timeout", type=click.FloatRange(0), default=60.0, shown=True,
         help="Seconds after which a case counts as hung; 0 waits for ever.",
     ),
-    _option(
+    option(
         "-J", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
         help="Write JSON lines there, each as soon as it is measured.",
     ),
-    _option("--format", "layout", type=click.Choice(_FORMATS), default="table", shown=True),
-    _option(
+    option("--format", "layout", type=click.Choice(_FORMATS), default="table", shown=True),
+    option(
         "--time", "budget", type=click.FloatRange(0, min_open=True), default=40.0, shown=True,
         help="Seconds for the whole run, start-up included.",
     ),
-    _option("--precision", type=click.FloatRange(0, 100, min_open=True), default=5.0, shown=True,
+    option("--precision", type=click.FloatRange(0, 100, min_open=True), default=5.0, shown=True,
             help="Stop at a median known to this many per cent."),
-    _option("--in-place", is_flag=True, help="Input and output share memory."),
-    _option("--interface", metavar="NAME",
+    option("--in-place", is_flag=True, help="Input and output share memory."),
+    option("--interface", metavar="NAME",
             help="Network interface of torch.distributed (loopback on one host)."),
-    _option("--seed", type=int, default=0, shown=True, help="Of the order of the blocks."),
-    _option("--list", "lists", is_flag=True, help="Print every algorithm, and what refuses."),
-    _option("--dry-run", "dry", is_flag=True, help="Print the cases and how long they take."),
+    option("--seed", type=int, default=0, shown=True, help="Of the order of the blocks."),
+    option("--list", "lists", is_flag=True, help="Print every algorithm, and what refuses."),
+    option("--dry-run", "dry", is_flag=True, help="Print the cases and how long they take."),
 ]  # fmt: skip
 
 
@@ -197,6 +204,7 @@ def parse(given: dict[str, Any], worlds: Worlds) -> Options:
         ops=split_names(given["op"]),
         roots=split_names(given["root"]),
         in_place=given["in_place"],
+        transports=_transports(given["transports"]),
     )
     choice.dtypes(wanted), choice.ops(wanted)
     settings = Settings(
@@ -205,9 +213,17 @@ def parse(given: dict[str, Any], worlds: Worlds) -> Options:
         precision=given["precision"] / 100,
     )  # fmt: skip
     return Options(
-        wanted, settings, _backends(given["backends"], worlds), given["layout"],
+        wanted, settings, backends(given["backends"], worlds), given["layout"],
         given["output"], given["timeout"], given["lists"], given["dry"], given["interface"],
     )  # fmt: skip
+
+
+def _transports(text: str | None) -> tuple[str, ...]:
+    names = choice.chosen(split_names(text or ""), TRANSPORTS)
+    for name in names:
+        if name not in TRANSPORTS:
+            raise UnknownName("transport", name, TRANSPORTS)
+    return names
 
 
 def _sizes(given: dict[str, Any]) -> tuple[int, ...]:
@@ -226,7 +242,8 @@ def _sizes(given: dict[str, Any]) -> tuple[int, ...]:
     return steps(least, most, given["stepfactor"], add)
 
 
-def _backends(text: str | None, worlds: Worlds) -> tuple[str, ...]:
+def backends(text: str | None, worlds: Worlds) -> tuple[str, ...]:
+    """Return the backends that `text` names, all by default."""
     names = split_names(text.lower()) if text else tuple(worlds)
     names = choice.chosen([_ALIASES.get(name, name) for name in names], tuple(worlds))
     for name in names:
@@ -241,7 +258,7 @@ def _backends(text: str | None, worlds: Worlds) -> tuple[str, ...]:
 def run(options: Options, makers: Worlds) -> int:
     """Build the worlds, then list, estimate or measure; return the exit status."""
     watchdog = Watchdog(options.timeout)
-    worlds, remarks = _launch(options, makers, watchdog)
+    worlds, remarks = launch(options.backends, options.interface, makers, watchdog)
     if not worlds:
         return 2
     everyone = next(iter(worlds.values()))
@@ -260,16 +277,16 @@ def run(options: Options, makers: Worlds) -> int:
     return session.measure(_description(options, worlds, machines, crowded))
 
 
-def _launch(
-    options: Options, makers: Worlds, watchdog: Watchdog
+def launch(
+    names: Sequence[str], interface: str | None, makers: Worlds, watchdog: Watchdog
 ) -> tuple[dict[str, Collectives], list[str]]:
     """Form each backend's group; one that is not here is left out, and that is said."""
     worlds: dict[str, Collectives] = {}
     remarks: list[str] = []
-    for name in options.backends:
+    for name in names:
         watchdog.step(f"starting {name}")
         try:
-            world = makers[name](options.interface)
+            world = makers[name](interface)
         except (ImportError, CollectiveError) as error:
             remarks.append(f"{name} is left out: {error}")
             continue

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
-import socket
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any, TextIO
 
+from mpicoll import machine
 from mpicoll.backend import Nodes
 
 _LAUNCHERS = (
@@ -95,30 +95,16 @@ def versions() -> dict[str, str]:
     return found
 
 
-def quota(path: Path = Path("/sys/fs/cgroup/cpu.max")) -> float | None:
-    """Return the cores that the container allows, None without a limit."""
-    try:
-        most, period = path.read_text().split()[:2]
-        return None if most == "max" else int(most) / int(period)
-    except (OSError, ValueError):
-        return None
-
-
 def here() -> dict[str, Any]:
-    """Return what one process knows of its machine."""
-    return {
-        "host": socket.gethostname(),
-        "cores": sorted(os.sched_getaffinity(0)),
-        "quota": quota(),
-        "load": _LOAD,
-    }
+    """Return what one process knows of its machine, and how busy that was."""
+    return {**machine.here(), "load": _LOAD}
 
 
 def crowded(nodes: Nodes, everyone: list[dict[str, Any]]) -> list[str]:
     """Return one remark for each node with more ranks than cores."""
     remarks = []
     for node in nodes:
-        cores = usable(everyone[rank] for rank in node)
+        cores = machine.usable(everyone[rank] for rank in node)
         if len(node) > cores:
             host = everyone[node[0]]["host"]
             remarks.append(
@@ -132,18 +118,10 @@ def busy(nodes: Nodes, everyone: list[dict[str, Any]]) -> list[str]:
     """Return one remark for each node on which something else runs."""
     remarks = []
     for node in nodes:
-        cores, first = usable(everyone[rank] for rank in node), everyone[node[0]]
+        cores, first = machine.usable(everyone[rank] for rank in node), everyone[node[0]]
         if first["load"] > cores:
             remarks.append(
                 f"{first['host']} was busy: its load before this run was {first['load']:g} on "
                 f"{cores:g} cores; what else runs there takes time from these calls"
             )
     return remarks
-
-
-def usable(processes: Iterable[dict[str, Any]]) -> float:
-    """Return the cores that the processes of one node may use together."""
-    found = list(processes)
-    cores = float(len({core for each in found for core in each["cores"]}))
-    quotas = [each["quota"] for each in found if each["quota"]]
-    return min(cores, max(1.0, max(quotas))) if quotas else cores

@@ -19,11 +19,12 @@ from mpicoll.bench.environment import is_terminal
 from mpicoll.bench.record import Record
 from mpicoll.bench.statistics import is_enough
 
-_PIPED_WIDTH = 150
+_PIPED_WIDTH = 170
 _COLUMNS = (
-    ("size", "right"), ("backend", "left"), ("algorithm", "left"), ("time us", "right"),
-    ("interval", "left"), ("algbw GB/s", "right"), ("busbw GB/s", "right"), ("vs native", "right"),
-    ("vs other backend", "right"), ("correct", "left"), ("", "left"),
+    ("size", "right"), ("backend", "left"), ("algorithm", "left"), ("transport", "left"),
+    ("time us", "right"), ("interval", "left"), ("algbw GB/s", "right"),
+    ("busbw GB/s", "right"), ("vs native", "right"), ("vs other backend", "right"),
+    ("correct", "left"), ("", "left"),
 )  # fmt: skip
 _LEGEND = """\
 time: median over samples of the slowest rank, with its 95 % interval, or with (n=...) the
@@ -131,11 +132,17 @@ def _cells(row: Record, unicode: bool) -> list[Text]:
         interval += f" (n={row['samples']})"
     texts = [
         size_text(row["bytes_total"]) if row["count"] else "-", row["backend"],
-        row["algorithm"], number(time["median"]), interval, number(row["algbw_GBps"]),
-        number(row["busbw_GBps"]), _ratio(row["speedup_vs_native"]), _other(row), _correct(row),
-        mark,
+        _algorithm(row), row["transport"], number(time["median"]), interval,
+        number(row["algbw_GBps"]), number(row["busbw_GBps"]),
+        _ratio(row["speedup_vs_native"]), _other(row), _correct(row), mark,
     ]  # fmt: skip
     return [Text(text) for text in texts]
+
+
+def _algorithm(row: Record) -> str:
+    """Return what was asked for, and for ``auto`` what ran."""
+    asked: str = row["algorithm"].partition("@")[0]
+    return f"auto: {row['executed']}" if asked == "auto" else asked
 
 
 def _ratio(found: Record | None) -> str:

@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 from mpicoll.bench.cli import start
-from mpicoll.collectives import Collectives
-
-
-def _torch(interface: str | None) -> Collectives:
-    import torchcoll
-
-    return torchcoll.world(interface=interface)
-
+from mpicoll.bench.worlds import TORCH
 
 if __name__ == "__main__":
-    start({"torch": _torch})
+    start(TORCH)

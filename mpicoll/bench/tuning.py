@@ -1,0 +1,214 @@
+"""The command ``mpicoll.tune``: measure candidates side by side, and write what won.
+
+At every size the candidates are the library's own call and the schedules that may win, over
+each transport. A candidate is *good enough* where it cannot be told from the fastest; the
+table then takes the fewest ranges of sizes, each served by one candidate that is good enough
+in all of it. So a table does not flip between equals, and never holds what loses to native.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from mpicoll import choice, tables
+from mpicoll.bench import cases, cli, environment
+from mpicoll.bench.cases import Case, Wanted, parse_size, split_names
+from mpicoll.bench.measure import Bench, Candidate, Settings
+from mpicoll.bench.statistics import median_interval
+from mpicoll.bench.watchdog import Watchdog
+from mpicoll.collectives import Collectives
+from mpicoll.contract import collective
+from mpicoll.mapped import ATTACHED
+
+SIZES = tuple(4 << (2 * step) for step in range(12))
+_MARGIN, _DOUBT = 1.05, 1.1
+"""How much slower than the fastest is as good; and where samples cannot tell them apart."""
+
+_PRECISE = Settings(precision=0.02, least=10)
+
+_HELP = """Find what algorithm="auto" should run here, and write it into a decision table.
+
+Run it with as many ranks as the programs that will use the table; it keeps what it has for
+other numbers of ranks. COLLECTIVES are all by default.
+"""
+_PARAMETERS: list[click.Parameter] = [
+    click.Argument(["collectives"], nargs=-1, metavar="[COLLECTIVES]..."),
+    cli.option("--backends", "--backend", metavar="A,B", help="mpi4py, torch, or both (default)."),
+    cli.option("--sizes", metavar="4,1K,1M", help="Total bytes (default 4 to 16M by 4)."),
+    cli.option(
+        "--time", "budget", type=click.FloatRange(0, min_open=True), default=240.0, shown=True,
+        help="Seconds for the whole run.",
+    ),
+    cli.option(
+        "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+        help=f"The table (default: ${tables.VARIABLE}, else ~/.cache/mpicoll/table.json).",
+    ),
+    cli.option(
+        "-T", "--timeout", type=click.FloatRange(0), default=60.0, shown=True,
+        help="Seconds after which a case counts as hung; 0 waits for ever.",
+    ),
+    cli.option("--interface", metavar="NAME", help="Network interface of torch.distributed."),
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command line, checked."""
+
+    wanted: Wanted
+    backends: tuple[str, ...]
+    budget: float
+    output: Path
+    timeout: float
+    interface: str | None
+
+
+def start(worlds: cli.Worlds) -> NoReturn:
+    """Run the command over these backends and leave with its exit status."""
+    command = click.Command("tune", callback=lambda **given: parse(given, worlds), help=_HELP)
+    command.params += _PARAMETERS
+    cli.run_command(command, lambda options: run(options, worlds))
+
+
+def parse(given: dict[str, Any], worlds: cli.Worlds) -> Options:
+    """Check the command line on its own; every process comes to the same result.
+
+    Raises:
+        ArgumentError: a value cannot be meant.
+    """
+    names = tuple(each if each == "all" else collective(each).name for each in given["collectives"])
+    sizes = tuple(map(parse_size, split_names(given["sizes"]))) if given["sizes"] else SIZES
+    return Options(
+        Wanted(names, sizes=tuple(sorted(set(sizes)))), cli.backends(given["backends"], worlds),
+        given["budget"], given["output"] or tables.default_path(), given["timeout"],
+        given["interface"],
+    )  # fmt: skip
+
+
+def run(options: Options, makers: cli.Worlds) -> int:
+    """Measure, and write the table on rank 0; return the exit status."""
+    began = time.monotonic()
+    watchdog = Watchdog(options.timeout)
+    worlds, remarks = cli.launch(options.backends, options.interface, makers, watchdog)
+    if not worlds:
+        return 2
+    everyone = next(iter(worlds.values()))
+    watchdog.rank = everyone.rank
+    machines = everyone.exchange(environment.here())
+    crowded = environment.crowded(everyone.nodes, machines)
+    speaks = everyone.rank == 0
+    for remark in [*remarks, *crowded, *environment.busy(everyone.nodes, machines)]:
+        _say(speaks, f"warning: {remark}")
+    bench = Bench(worlds, _PRECISE, watchdog, bool(crowded))
+    spent = everyone.exchange(time.monotonic() - began)[0]
+    until = bench.meeting.time + int((options.budget - spent) * 1e9)
+    entries = _measure(bench, options, until, speaks)
+    if speaks:
+        tables.write(options.output, entries)
+    _say(speaks, f"wrote {len(entries)} decisions to {options.output}")
+    everyone.exchange("written")
+    return 0
+
+
+def _say(speaks: bool, text: str) -> None:
+    if speaks:
+        print(text, flush=True)
+
+
+def _measure(bench: Bench, options: Options, until: int, speaks: bool) -> list[dict[str, Any]]:
+    """Return one entry for each backend and collective."""
+    groups = list(cases.groups(options.wanted, bench.size))
+    found: dict[tuple[str, str], dict[int, list[Candidate]]] = {}
+    for position, group in enumerate(groups):
+        share = (until - bench.meeting.time) / 1e9 / (len(groups) - position)
+        asked = [
+            Case(group, backend, name)
+            for backend, world in bench.worlds.items()
+            for name in candidates(world, group.what.name, group.bytes_total)
+        ]
+        measured = bench.measure(asked, max(share, 0.0))
+        for backend in bench.worlds:
+            own = [each for each in measured if each.case.backend == backend and _is_good(each)]
+            if own:
+                found.setdefault((backend, group.what.name), {})[group.bytes_total] = own
+    entries: list[dict[str, Any]] = []
+    for (backend, name), by_size in found.items():
+        world = bench.worlds[backend]
+        entries.append({
+            "backend": backend,
+            "ranks_per_node": choice.layout(world.nodes),
+            "collective": name,
+            "fingerprint": tables.fingerprint(world.library),
+            "ranges": ranges(by_size),
+        })  # fmt: skip
+        _say(speaks, f"{backend} {name}: {_shown(entries[-1]['ranges'])}")
+    return entries
+
+
+def candidates(world: Collectives, name: str, nbytes: int) -> list[str]:
+    """Return what may be the fastest: native, and schedules over each transport."""
+    shared = world.transport.shared is not None and len(world.nodes) == 1
+    schedules = choice.CANDIDATES[name] if shared else ()
+    ways = [each for each in world.transports if each != world.transport.name]
+    if nbytes < ATTACHED:
+        # Below its threshold cross-memory attach is not used: the two are the same.
+        ways = ways[:1]
+    if not shared:
+        return ["native", *(f"{each}@{world.transport.name}" for each in choice.between(name))]
+    return ["native", *(f"{each}@{way}" for each in schedules for way in ways)]
+
+
+def _is_good(each: Candidate) -> bool:
+    """Whether a candidate ran, and was right."""
+    return not each.message and not each.wrong and bool(each.samples)
+
+
+def ranges(by_size: dict[int, list[Candidate]]) -> list[dict[str, Any]]:
+    """Return the fewest ranges of sizes that candidates good enough can serve."""
+    sizes = sorted(by_size)
+    good = [good_enough(by_size[size]) for size in sizes]
+    found: list[dict[str, Any]] = []
+    start = 0
+    while start < len(sizes):
+        common, stop = good[start], start + 1
+        while stop < len(sizes) and (both := {k: v for k, v in common.items() if k in good[stop]}):
+            common, stop = both, stop + 1
+        name = min(common, key=lambda each: sum(good[index][each] for index in range(start, stop)))
+        upto = None if stop == len(sizes) else round(sqrt(sizes[stop - 1] * sizes[stop]))
+        found.append({"upto": upto, "algorithm": name,
+                      "ratio": _ratio(by_size[sizes[start]], name)})  # fmt: skip
+        start = stop
+    return found
+
+
+def good_enough(measured: Sequence[Candidate]) -> dict[str, float]:
+    """Return the candidates that cannot be told from the fastest, with time over its time."""
+    times = {each.case.algorithm: median_interval(list(each.samples.values())) for each in measured}
+    best = min(times.values(), key=lambda time: time.value)
+    return {
+        name: time.value / best.value for name, time in times.items()
+        if time.value <= best.value * _MARGIN
+        or (time.low <= best.value and time.value <= best.value * _DOUBT)
+    }  # fmt: skip
+
+
+def _ratio(measured: Sequence[Candidate], name: str) -> float | None:
+    """Return native's time over a candidate's at the first size of its range."""
+    times = {each.case.algorithm: median_interval(list(each.samples.values())) for each in measured}
+    if "native" not in times:
+        return None
+    return round(times["native"].value / times[name].value, 3)
+
+
+def _shown(found: Sequence[dict[str, Any]]) -> str:
+    return ", ".join(
+        f"{each['algorithm']}" + ("" if each["upto"] is None else f" to {each['upto']} B")
+        for each in found
+    )  # fmt: skip

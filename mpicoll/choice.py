@@ -1,0 +1,115 @@
+"""``algorithm="auto"``: what to run, from a measured table or by the cost model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mpicoll import pricing, tables
+from mpicoll.algorithms import algorithms, find
+from mpicoll.backend import Nodes, Transport
+from mpicoll.mapped import CMA, SYMMETRIC
+from mpicoll.request import Request
+
+CANDIDATES: dict[str, tuple[str, ...]] = {
+    "barrier": ("dissemination(radix=2)", "dissemination(radix=4)"),
+    "broadcast": ("one_shot", "binomial"),
+    "reduce": ("one_shot", "binomial", "two_shot"),
+    "allreduce": ("one_shot", "recursive_doubling", "two_shot"),
+    "gather": ("naive", "binomial"),
+    "allgather": ("direct", "recursive_doubling"),
+    "scatter": ("naive", "binomial"),
+    "reduce_scatter": ("direct", "recursive_halving"),
+    "alltoall": ("naive", "bruck(radix=2)"),
+    "scan": ("one_shot", "linear", "chain(segments=8)", "two_shot"),
+    "exscan": ("one_shot", "linear", "chain(segments=8)", "two_shot"),
+}
+"""Schedules worth their price where all ranks share memory."""
+
+_LARGE = 65536
+_BETWEEN_NODES = {
+    "barrier": ("dissemination",) * 2,
+    "broadcast": ("binomial", "scatter_ring"),
+    "reduce": ("binomial", "rabenseifner"),
+    "allreduce": ("recursive_doubling", "rabenseifner"),
+    "gather": ("binomial", "naive"),
+    "allgather": ("bruck", "ring"),
+    "scatter": ("binomial", "naive"),
+    "reduce_scatter": ("recursive_halving", "ring"),
+    "alltoall": ("naive", "pairwise"),
+    "scan": ("recursive_doubling", "chain"),
+    "exscan": ("recursive_doubling", "chain"),
+}
+"""What serves small and large payloads where the library has no call of its own."""
+
+
+class Chooser:
+    """What ``auto`` stands for in one group of ranks; the same on all of them."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+        self.prices: dict[tuple[str, int, str], list[str]] = {}
+        self._decisions: tables.Decisions | None = None
+
+    @property
+    def decisions(self) -> tables.Decisions:
+        """The table of this machine for this group, read by rank 0 when first needed."""
+        if self._decisions is None:
+            self.use(tables.load(*self._key()) if self.transport.rank == 0 else {})
+        assert self._decisions is not None
+        return self._decisions
+
+    def use(self, decisions: tables.Decisions) -> None:
+        """Take rank 0's decisions on every rank; collective."""
+        self._decisions = self.transport.exchange(decisions)[0]
+
+    def _key(self) -> tuple[str, str, list[int]]:
+        return self.transport.backend, self.transport.library, layout(self.transport.nodes)
+
+    def preferred(self, request: Request) -> Iterator[str]:
+        """Yield algorithms in the order in which to try them; collective when first asked."""
+        found = self.decisions.get(request.collective.name)
+        if found is not None:
+            yield found.lookup(payload(request))
+        on_node = self.transport.shared is not None and len(self.transport.nodes) == 1
+        if on_node and self._is_on_host(request):
+            yield from self._by_price(request)
+        yield "native"
+        name = request.collective.name
+        yield _BETWEEN_NODES[name][request.bytes_per_row >= _LARGE]
+        yield from map(str, algorithms(name))
+
+    def _is_on_host(self, request: Request) -> bool:
+        given = (each for each in (request.x, request.out) if each is not None)
+        return all(map(self.transport.arrays.is_on_host, given))
+
+    def _by_price(self, request: Request) -> list[str]:
+        """Return the candidates, cheapest first, for payloads within a power of two."""
+        name = request.collective.name
+        key = name, payload(request).bit_length(), request.dtype or ""
+        if key not in self.prices:
+            shared = self.transport.shared
+            assert shared is not None
+            rates = pricing.CROWDED if shared.patience.crowded else pricing.ALONE
+            reach = shared.reach(SYMMETRIC if shared.attached else CMA, {}, request.dtype or "int8")
+            prices = {
+                text: pricing.price(find(name, text), request, reach, rates)
+                for text in CANDIDATES[name]
+            }
+            self.prices[key] = sorted(prices, key=prices.__getitem__)
+        return self.prices[key]
+
+
+def between(name: str) -> tuple[str, ...]:
+    """Return the schedules worth measuring between nodes."""
+    return tuple(dict.fromkeys(_BETWEEN_NODES[name]))
+
+
+def payload(request: Request) -> int:
+    """Return the total bytes of a call, as nccl-tests counts them."""
+    rows = 1 if request.collective.unit == "vector" else request.size
+    return request.bytes_per_row * rows
+
+
+def layout(nodes: Nodes) -> list[int]:
+    """Return how many ranks each node has."""
+    return [len(each) for each in nodes]

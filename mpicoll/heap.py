@@ -1,0 +1,70 @@
+"""Who uses which part of the memory that a rank shares: areas of its segments."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+LINE = 64
+"""Bytes of a cache line: what two ranks write lies on different ones."""
+
+
+class Area(NamedTuple):
+    """A run of bytes of one of a rank's segments."""
+
+    segment: int
+    start: int
+    length: int
+
+
+class Heap:
+    """First-fit allocation in segments, in whole cache lines."""
+
+    def __init__(self) -> None:
+        self.free: list[Area] = []
+        self.segments = 0
+        # A finalizer may run in the middle of anything: it only leaves its area here.
+        self.returned: deque[Area] = deque()
+
+    def add(self, nbytes: int) -> None:
+        """Take one more segment of `nbytes` into use."""
+        self.free.append(Area(self.segments, 0, nbytes))
+        self.segments += 1
+
+    def take(self, nbytes: int) -> Area | None:
+        """Return an area of at least `nbytes`, None where there is no room."""
+        self._collect()
+        needed = lines(nbytes)
+        for index, (segment, start, length) in enumerate(self.free):
+            if length >= needed:
+                self.free[index] = Area(segment, start + needed, length - needed)
+                return Area(segment, start, needed)
+        return None
+
+    def give(self, area: Area) -> None:
+        """Take an area back; safe to call from a finalizer."""
+        self.returned.append(area)
+
+    def _collect(self) -> None:
+        """Merge what came back with its neighbours."""
+        if not self.returned:
+            return
+        while self.returned:
+            self.free.append(self.returned.popleft())
+        merged: list[Area] = []
+        for area in sorted(self.free):
+            last = merged[-1] if merged else None
+            if last and last.segment == area.segment and last.start + last.length == area.start:
+                merged[-1] = last._replace(length=last.length + area.length)
+            elif area.length:
+                merged.append(area)
+        self.free = merged
+
+
+def lines(nbytes: int) -> int:
+    """Round up to whole cache lines, at least one.
+
+    >>> lines(0), lines(64), lines(65)
+    (64, 64, 128)
+    """
+    return max(1, -(-nbytes // LINE)) * LINE

@@ -1,0 +1,52 @@
+"""What one process knows of its machine, and what the processes of a node may use together."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from mpicoll.errors import ArgumentError
+
+RANKS_PER_NODE = "MPICOLL_RANKS_PER_NODE"
+
+
+def stated_node(rank: int) -> int | None:
+    """Return the node of a rank of the world where the user states how many share one.
+
+    Hosts that share one kernel, as containers and network namespaces do, look like one.
+    """
+    text = os.environ.get(RANKS_PER_NODE)
+    if text is None:
+        return None
+    if not text.isdigit() or not int(text):
+        raise ArgumentError(f"{RANKS_PER_NODE} is a number of ranks, at least 1, not {text!r}")
+    return rank // int(text)
+
+
+def quota(path: Path = Path("/sys/fs/cgroup/cpu.max")) -> float | None:
+    """Return the cores that the container allows, None without a limit."""
+    try:
+        most, period = path.read_text().split()[:2]
+        return None if most == "max" else int(most) / int(period)
+    except (OSError, ValueError):
+        return None
+
+
+def here() -> dict[str, Any]:
+    """Return the host of this process and the cores that it may use."""
+    return {
+        "host": socket.gethostname(),
+        "cores": sorted(os.sched_getaffinity(0)),
+        "quota": quota(),
+    }
+
+
+def usable(processes: Iterable[dict[str, Any]]) -> float:
+    """Return the cores that the processes of one node may use together, each told by `here`."""
+    found = list(processes)
+    cores = float(len({core for each in found for core in each["cores"]}))
+    quotas = [each["quota"] for each in found if each["quota"]]
+    return min(cores, max(1.0, max(quotas))) if quotas else cores

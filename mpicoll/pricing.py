@@ -1,0 +1,70 @@
+"""What a schedule costs over shared memory, counted from the program that would run.
+
+A rank pays for every instruction, for every byte that it copies or folds, and for every
+round in which it waits for others: alpha, beta and gamma of the Hockney model, in
+nanoseconds, as fitted on the reference machine. Prices are compared with each other, not
+with a clock; `mpicoll.tune` measures.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import NamedTuple
+
+from mpicoll.algorithms import Algorithm
+from mpicoll.errors import CollectiveError
+from mpicoll.lowering import Combine, Move
+from mpicoll.request import Request, itemsize
+from mpicoll.sharing import Await, Drain, Reach, Reserve, SharedProgram, is_remote, share
+
+
+class Rates(NamedTuple):
+    """Nanoseconds: per round waited, per instruction, per byte copied, folded, attached."""
+
+    wait: float
+    step: float
+    copy: float
+    fold: float
+    attach: float
+
+
+ALONE = Rates(wait=250, step=60, copy=0.025, fold=0.05, attach=2500)
+CROWDED = Rates(wait=2500, step=60, copy=0.05, fold=0.1, attach=5000)
+_RANKS = 8
+
+
+def price(algorithm: Algorithm, request: Request, reach: Reach, rates: Rates) -> float:
+    """Return the nanoseconds of the slowest of a few ranks of one node; inf if it cannot run."""
+    blocks = algorithm.blocks(request.size)
+    sizes = request.sizes(blocks)
+    width = itemsize(request.dtype) if request.dtype else 1
+    worst = 0.0
+    everyone = frozenset(range(request.size))
+    for rank in range(0, request.size, ceil(request.size / _RANKS)):
+        place = request.place(blocks)._replace(rank=rank)
+        before, after = request.collective.before(place), list(request.collective.after(place))
+        try:
+            rounds = algorithm.rounds(rank, request.size, request.root)
+        except CollectiveError:
+            return float("inf")
+        near = Reach(everyone - {rank}, reach.readable, reach.least, reach.tile)
+        worst = max(worst, _cost(share(rounds, sizes, before, after, near), width, rates))
+    return worst
+
+
+def _cost(program: SharedProgram, width: int, rates: Rates) -> float:
+    waits = len({
+        number for each, number in zip(program.instructions, program.rounds, strict=True)
+        if isinstance(each, Await)
+    })  # fmt: skip
+    waits += any(isinstance(each, Drain) for each in program.instructions)
+    total = waits * rates.wait
+    for each in program.instructions:
+        total += rates.step * (not isinstance(each, Reserve))
+        if isinstance(each, Move):
+            total += each.target.length * width * rates.copy
+            total += rates.attach * (is_remote(each.source) and "output" in (each.target.buffer,)
+                                     and each.target.length * width >= 512 * 1024)  # fmt: skip
+        elif isinstance(each, Combine):
+            total += each.target.length * width * rates.fold
+    return total

@@ -1,0 +1,54 @@
+"""Memory that the ranks of a node share under MPI: one shared window per segment.
+
+Its counterpart, line by line, is `torchcoll.symmetric`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mpi4py import MPI
+
+from mpicoll.backend import Memory
+
+
+class Windows:
+    """`mpicoll.backend.Segments` over MPI shared windows (MPI-4.1, section 12.2.3)."""
+
+    def __init__(self, comm: MPI.Comm, node: Sequence[int]) -> None:
+        self.local = MPI.Intracomm(comm.Split(node[0], comm.rank))
+        self.windows: list[MPI.Win] = []
+
+    def map(self, nbytes: int) -> list[Memory]:
+        """Allocate a window and return every rank's part of it, in the node's rank order."""
+        window = MPI.Win.Allocate_shared(nbytes, 1, comm=self.local)
+        window.Lock_all(MPI.MODE_NOCHECK)
+        self.windows.append(window)
+        self.local.Barrier()
+        parts = [window.Shared_query(rank)[0] for rank in range(self.local.size)]
+        return [memoryview(part)[:nbytes] for part in parts]  # type: ignore[arg-type]
+
+    def fence(self) -> None:
+        """Order this rank's loads and stores before the call before those after it."""
+        self.windows[0].Sync()
+
+    def progress(self) -> None:
+        """Let MPI move messages of its own."""
+        self.local.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG)
+
+    def close(self, *, held: bool) -> None:
+        """Free the windows, unless a rank still has arrays in them; collective over the node."""
+        if MPI.Is_finalized():
+            return
+        if self.local.allreduce(held, MPI.LOR):
+            _KEPT.extend(self.windows)
+        else:
+            for window in self.windows:
+                window.Unlock_all()
+                window.Free()
+        self.windows.clear()
+        self.local.Free()
+
+
+_KEPT: list[MPI.Win] = []
+"""Windows of groups that are gone, under arrays that are not."""
