@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, groupby, product
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -123,10 +124,14 @@ class Life:
     far: list[Messages] = field(default_factory=list)
     buffers: list[Array] = field(default_factory=list)
 
+    deadline: Callable[[], float] = lambda: inf
+    release: Thunk = lambda: None
+
     def free(self) -> None:
-        """Free the messages to other nodes."""
+        """Free the messages to other nodes, and give the memory back."""
         for each in self.far:
             each.free()
+        self.release()
 
 
 class Mapped:
@@ -243,7 +248,7 @@ class Mapped:
             Unavailable: there is no memory left.
         """
         self.serial += 1
-        life = Life(self.serial)
+        life = Life(self.serial, deadline=lambda: self.patience.deadline)
         self.lives[life.serial] = life
         binding = Binding(self, program, buffers, dtype, op, far, tag, what, meets, life)
         tables = self._agree(binding)
@@ -318,6 +323,7 @@ class Binding:
             segment, start, length = self.area
             back = weakref.finalize(self.life, self.group.retire, self.life.serial, self.area)
             back.atexit = False
+            self.life.release = back
             self.group._view(self.group.rank, segment, start, length)[:] = bytes(length)
             for each, n, ranks in zip(self.program.publications, cells, words, strict=True):
                 self.published.append(self._publish(each, n, ranks, segment, start))

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import cycle
+from math import inf
 from typing import Any, NamedTuple, Protocol, Self
 
 from mpicoll.backend import Array, Arrays, Message, Messages, Native, Request, Thunk, Transport
 from mpicoll.contract import ReduceOp
 from mpicoll.lowering import Combine, Move, Piece, Program, Transfer
+from mpicoll.waiting import Idle
 
 
 class BoundRound(NamedTuple):
@@ -112,6 +114,9 @@ class Life(Protocol):
     def free(self) -> None:
         """Release what the library below holds."""
 
+    def deadline(self) -> float:
+        """Return after how many seconds a rank that waits gives up."""
+
 
 Turn = Callable[[], list[BoundRound]]
 """Binds the rounds of a run."""
@@ -126,6 +131,10 @@ class Posts:
     def free(self) -> None:
         for each in self.bound:
             each.messages.free()
+
+    def deadline(self) -> float:
+        """Wait as long as the library does."""
+        return inf
 
 
 def scheduled(
@@ -205,10 +214,16 @@ class _Progress:
         return self.current is None
 
     def wait(self) -> None:
+        idle = Idle(self.life.deadline())
         while self.current is not None:
             if len(_under_way) > 1:
+                before = [each.current for each in _under_way]
                 for each in list(_under_way):
                     each.test()
+                if before == [each.current for each in _under_way]:
+                    idle.pause()
+                else:
+                    idle.began = None
             else:
                 for thunk in self.current.messages.wait:
                     thunk()

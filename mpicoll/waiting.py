@@ -109,6 +109,34 @@ class Patience:
         return bool(ended)
 
 
+class Idle:
+    """How a rank polls several plans: it yields, then sleeps, and in the end gives up.
+
+    Attributes:
+        began: when it last began to find nothing to do.
+    """
+
+    def __init__(self, deadline: float) -> None:
+        self.deadline = deadline
+        self.began: float | None = None
+
+    def pause(self) -> None:
+        """Leave the core to others for a moment.
+
+        Raises:
+            RankLost: nothing has happened until the deadline.
+        """
+        now = monotonic()
+        if self.began is None:
+            self.began = now
+        if now - self.began < _AWAKE:
+            os.sched_yield()
+        elif now - self.began < self.deadline:
+            sleep(_NAPS[0])
+        else:
+            raise RankLost(f"no started plan has advanced in {self.deadline:g} s")
+
+
 def _from_environment() -> float:
     text = os.environ.get(DEADLINE, str(_SECONDS))
     try:

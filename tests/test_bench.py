@@ -86,7 +86,7 @@ def flags(**given: Any) -> Any:
         "collectives": (), "warmup_iters": 2, "check": 1, "op": "sum", "datatype": "float32",
         "root": "0", "timing": "together", "timeout": 60.0, "layout": "table", "budget": 40.0,
         "precision": 5.0, "in_place": False, "seed": 0, "lists": False, "dry": False,
-        "interface": None, "transports": None,
+        "interface": None, "transports": None, "allocate": False,
     }  # fmt: skip
     worlds: Any = {"mpi4py": None, "torch": None}
     return parse_flags(plain | given, worlds)

@@ -41,6 +41,24 @@ def test_on_ranks(count: int, backend: str) -> None:
     assert len(re.findall(r"\d+ passed", done.stdout)) == count
 
 
+@pytest.mark.parametrize("backend", ["mpi4py", "torch"])
+@pytest.mark.parametrize(
+    ("count", "environment"),
+    [(4, {"MPICOLL_RANKS_PER_NODE": "2"}), (3, {"MPICOLL_RANKS_PER_NODE": "2"}),
+     (2, {"MPICOLL_FENCES": "always"}), (2, {"MPICOLL_SYMMETRIC": "0"})],
+    ids=["two nodes", "uneven nodes", "fences", "switched off"],
+)  # fmt: skip
+def test_shared_memory_elsewhere(count: int, environment: dict[str, str], backend: str) -> None:
+    """Ranks of several nodes, of which only some share memory; weakly ordered memory; none."""
+    done = ranks(
+        count, *PYTEST, *limits(120), "-o", "addopts=--strict-markers",
+        str(HERE / "mpi" / "test_symmetric.py"), timeout=300,
+        environment={"MPICOLL_TEST_BACKEND": backend, **environment},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-20000:]
+    assert len(re.findall(r"\d+ passed", done.stdout)) == count
+
+
 @pytest.mark.parametrize(
     ("planted", "shown"),
     [

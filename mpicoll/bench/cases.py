@@ -36,6 +36,7 @@ class Group:
     """One collective on one size: everything that is measured in the same blocks.
 
     Attributes:
+        allocated: its arrays lie in shared memory.
         width: elements of a vector, or of one row of a row-wise collective.
         bytes_total: S as nccl-tests counts it; `bytes_per_rank`: one vector or row.
     """
@@ -45,6 +46,7 @@ class Group:
     op: str
     root: int
     in_place: bool
+    allocated: bool
     width: int
     bytes_total: int
     bytes_per_rank: int
@@ -55,7 +57,8 @@ class Group:
             parts += [f"{self.bytes_total} B", self.dtype]
         parts += [self.op] if self.what.reduces else []
         parts += [f"root {self.root}"] if self.what.rooted else []
-        return " ".join(parts) + (" in place" if self.in_place else "")
+        parts += ["in place"] if self.in_place else []
+        return " ".join([*parts, *(["allocated"] if self.allocated else [])])
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,7 @@ class Wanted:
     roots: tuple[str, ...] = ("0",)
     in_place: bool = False
     transports: tuple[str, ...] = ()
+    allocate: bool = False
     skipped: list[str] = field(default_factory=list)
 
 
@@ -149,7 +153,7 @@ def groups(wanted: Wanted, size: int) -> Iterator[Group]:
                 if reason not in wanted.skipped:
                     wanted.skipped.append(reason)
                 continue
-            group = _group(what, dtype, op, root, wanted.in_place, given, size)
+            group = _group(what, dtype, op, root, wanted, given, size)
             if group not in seen:
                 seen.add(group)
                 yield group
@@ -195,17 +199,18 @@ def _misfit(op: str, dtype: str, what: Collective) -> str | None:
 
 
 def _group(
-    what: Collective, dtype: str, op: str, root: int, in_place: bool, given: int, size: int
+    what: Collective, dtype: str, op: str, root: int, wanted: Wanted, given: int, size: int
 ) -> Group:
     """Round a size down to whole elements on every rank, but not to none."""
     if what.unit == "none":
-        return Group(what, dtype, op, root, False, 0, 0, 0)
+        return Group(what, dtype, op, root, False, False, 0, 0, 0)
     rows = 1 if what.unit == "vector" else size
     width = max(given // (rows * itemsize(dtype)), 1 if given else 0)
     per_rank = width * itemsize(dtype)
     # A broadcast has one buffer in MPI and in nccl-tests' in-place column.
-    alike = in_place or what.name == "broadcast"
-    return Group(what, dtype, op, root, alike, width, per_rank * rows, per_rank)
+    alike = wanted.in_place or what.name == "broadcast"
+    total = per_rank * rows
+    return Group(what, dtype, op, root, alike, wanted.allocate, width, total, per_rank)
 
 
 def cases(group: Group, worlds: dict[str, Collectives], wanted: Wanted) -> list[Case]:

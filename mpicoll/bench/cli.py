@@ -179,6 +179,7 @@ _PARAMETERS: list[click.Parameter] = [
     option("--precision", type=click.FloatRange(0, 100, min_open=True), default=5.0, shown=True,
             help="Stop at a median known to this many per cent."),
     option("--in-place", is_flag=True, help="Input and output share memory."),
+    option("--allocate", is_flag=True, help="Arrays from c.allocate(), in shared memory."),
     option("--interface", metavar="NAME",
             help="Network interface of torch.distributed (loopback on one host)."),
     option("--seed", type=int, default=0, shown=True, help="Of the order of the blocks."),
@@ -205,6 +206,7 @@ def parse(given: dict[str, Any], worlds: Worlds) -> Options:
         roots=split_names(given["root"]),
         in_place=given["in_place"],
         transports=_transports(given["transports"]),
+        allocate=given["allocate"],
     )
     choice.dtypes(wanted), choice.ops(wanted)
     settings = Settings(

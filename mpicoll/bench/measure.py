@@ -18,7 +18,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from mpicoll import checking
-from mpicoll.backend import Array, Arrays, Thunk
+from mpicoll.backend import Array, Thunk
 from mpicoll.bench import clock
 from mpicoll.bench.cases import BASELINES, Case, Group
 from mpicoll.bench.rendezvous import Rendezvous, Report
@@ -28,6 +28,7 @@ from mpicoll.checking import Wrong
 from mpicoll.collectives import Collectives
 from mpicoll.contract import reduce_op
 from mpicoll.errors import CollectiveError
+from mpicoll.mapped import CMA, SYMMETRIC
 from mpicoll.plan import Plan
 
 _MOST_CALLS = 1000
@@ -133,8 +134,13 @@ class Bench:
             run()
         finish()
         elapsed = clock.now() - start
+        return self.meeting.meet(late, elapsed, nap=self._needs_cores(candidate))
+
+    def _needs_cores(self, candidate: Candidate) -> bool:
+        """Whether ranks still at work would lose their cores to ranks that poll for them."""
         foreign = self.worlds[candidate.case.backend] is not self.control
-        return self.meeting.meet(late, elapsed, nap=foreign)
+        threads = candidate.case.backend == "torch" and candidate.transport not in (SYMMETRIC, CMA)
+        return foreign or threads
 
     # -- one group --------------------------------------------------------------------
 
@@ -328,25 +334,26 @@ class Workbench:
 
 def buffers(world: Collectives, group: Group) -> tuple[Array | None, Array | None]:
     """Return this rank's input and output; in place they share memory."""
-    arrays, what, rank = world.transport.arrays, group.what, world.rank
+    what, rank = group.what, world.rank
     given = what.holds_input(rank, group.root)
     taken = what.gets_output(rank, group.root)
     shapes = _shapes(group, world.size)
-    make = _maker(arrays, group.dtype)
     if not (group.in_place and given and taken):
-        return (make(shapes[0]) if given else None), (make(shapes[1]) if taken else None)
+        x, out = _make(world, group, shapes[0], given), _make(world, group, shapes[1], taken)
+        return x, out
+    # Allocation in shared memory is collective: ranks with one array take part twice as well.
+    both: Any = _make(world, group, max(shapes, key=len), True)
+    _make(world, group, (0,), False)
     if shapes[0] == shapes[1]:
-        both = make(shapes[0])
         return both, both
-    if len(shapes[0]) > len(shapes[1]):
-        x = make(shapes[0])
-        return x, x[rank]
-    out = make(shapes[1])
-    return out[rank], out
+    return (both, both[rank]) if len(shapes[0]) > len(shapes[1]) else (both[rank], both)
 
 
-def _maker(arrays: Arrays, dtype: str) -> Any:
-    return lambda shape: arrays.empty(shape, dtype)
+def _make(world: Collectives, group: Group, shape: tuple[int, ...], needed: bool) -> Array | None:
+    if group.allocated:
+        array = world.allocate(shape if needed else (0,), group.dtype)
+        return array if needed else None
+    return world.transport.arrays.empty(shape, group.dtype) if needed else None
 
 
 def _shapes(group: Group, size: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

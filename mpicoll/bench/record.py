@@ -46,6 +46,7 @@ def _record(
         "op": group.op if group.what.reduces else None,
         "root": group.root if group.what.rooted else None,
         "in_place": group.in_place,
+        "allocated": group.allocated,
         "ranks": bench.size,
         "nodes": len(world.nodes),
         "bytes_total": group.bytes_total,

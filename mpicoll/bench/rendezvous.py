@@ -35,7 +35,10 @@ class Rendezvous:
         self.crowded, self.arrays = crowded, world.transport.arrays
         self.mine = self.arrays.empty((3,), "int64")
         self.every = self.arrays.empty((world.size, 3), "int64")
-        self.plan = world.plan("allgather", self.mine, out=self.every, algorithm="native")
+        # A library's own call may leave ranks asleep or stacked on one core for a while.
+        on_node = world.transport.shared is not None and len(world.nodes) == 1
+        how = "direct@symmetric" if on_node else "native"
+        self.plan = world.plan("allgather", self.mine, out=self.every, algorithm=how)
         self.offset, error = clock.offset_to_root(world)
         self.sync_error = max(world.exchange(error))
         self.margin = 2 * _MARGIN_NS[0]
@@ -46,8 +49,8 @@ class Rendezvous:
         """Exchange the last sample's parts, and agree on when the next one begins.
 
         Args:
-            nap: wait for the others asleep. An MPI that polls here would take the cores from
-                ranks of another library that are still at work.
+            nap: wait for the others asleep. Polling here would take the cores from ranks of
+                another library, or from threads of gloo, that are still at work.
         """
         if nap and self.crowded:
             pending = self.plan.start()

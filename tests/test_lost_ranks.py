@@ -1,0 +1,156 @@
+"""A rank that dies or never comes: the others say so in time, and no shared memory stays."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from launcher import QUIRKS, ROOT, mpirun, python
+
+VICTIM = """
+import os, signal, sys, time
+import numpy as np
+from mpicoll import RankLost
+if sys.argv[1] == "torch":
+    import torch, torchcoll
+    c = torchcoll.world()
+    x = torch.ones(200_000)
+else:
+    import mpicoll
+    c = mpicoll.world()
+    x = np.ones(200_000, np.float32)
+how, algorithm = sys.argv[2], sys.argv[3]
+plan = c.plan("allreduce", x, algorithm=algorithm)
+c.deadline = 2 if how == "late" else 60
+for turn in range(200):
+    if turn == 100 and c.rank == c.size - 1:
+        if how == "late":
+            time.sleep(6)
+            os._exit(0)
+        os.kill(os.getpid(), signal.SIGKILL)
+    began = time.monotonic()
+    try:
+        plan.run()
+    except RankLost as error:
+        print(f"rank {c.rank} after {time.monotonic() - began:.1f} s: {error}", flush=True)
+        os._exit(7)
+print("survived")
+os._exit(0)
+"""
+SIZE = 3
+ALGORITHMS = ["two_shot@symmetric", "two_shot@cma", "ring@symmetric"]
+
+
+def leftovers() -> set[str]:
+    return {each.name for each in Path("/dev/shm").iterdir()}
+
+
+def launched(script: Path, *arguments: str) -> list[subprocess.CompletedProcess[str]]:
+    """Run ranks of torch.distributed on their own, with nobody who ends the others."""
+    store = script.with_suffix(".store")
+    started = [
+        subprocess.Popen(
+            [sys.executable, str(script), "torch", *arguments], cwd=ROOT, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            env={**os.environ, **QUIRKS, "RANK": str(rank), "WORLD_SIZE": str(SIZE),
+                 "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port_of(store),
+                 "LOCAL_WORLD_SIZE": str(SIZE)},
+        )
+        for rank in range(SIZE)
+    ]  # fmt: skip
+    outputs = [each.communicate(timeout=60)[0] for each in started]
+    return [
+        subprocess.CompletedProcess(each.args, each.returncode, output)
+        for each, output in zip(started, outputs, strict=True)
+    ]
+
+
+def port_of(path: Path) -> str:
+    """Return a free port, the same for all ranks of a launch."""
+    if not path.exists():
+        import socket
+
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            path.write_text(str(probe.getsockname()[1]))
+    return path.read_text()
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(("how", "why"), [("killed", "has ended"), ("late", "did not come in 2")])
+def test_survivors_name_the_lost_rank(tmp_path: Path, how: str, why: str, algorithm: str) -> None:
+    """Those that wait for the lost rank name it; the others name whom they wait for."""
+    before = leftovers()
+    script = tmp_path / "victim.py"
+    script.write_text(VICTIM)
+    done = launched(script, how, algorithm)
+    told = "\n".join(each.stdout for each in done)
+    assert [each.returncode for each in done[:-1]] == [7] * (SIZE - 1), told
+    assert re.search(rf"allreduce {algorithm.partition('@')[0]}, round \d of \d", told)
+    assert re.search(rf"waits for rank {SIZE - 1} \(process \d+\), which {why}|has ended", told)
+    assert max(float(each) for each in re.findall(r"after ([\d.]+) s", told)) < 10
+    assert leftovers() <= before
+
+
+PLAIN = """
+import os, signal
+from mpi4py import MPI
+MPI.COMM_WORLD.Barrier()
+if MPI.COMM_WORLD.rank == 2:
+    os.kill(os.getpid(), signal.SIGKILL)
+MPI.COMM_WORLD.Barrier()
+"""
+
+
+def left_by(script: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], int]:
+    """Run ranks of which one is killed; return how many files stay in shared memory."""
+    before = leftovers()
+    prefix = (str(mpirun()), "-n", str(SIZE))
+    done = python(str(script), *arguments, prefix=prefix, timeout=60)
+    new = leftovers() - before
+    for name in new:
+        Path("/dev/shm", name).unlink(missing_ok=True)
+    return done, len(new)
+
+
+@pytest.mark.skipif(mpirun() is None, reason="no mpirun here")
+def test_mpi_ends_the_job_and_leaves_no_more_than_mpi_does(tmp_path: Path) -> None:
+    """A killed MPI leaves files of its own; the windows add none to them."""
+    script, plain = tmp_path / "victim.py", tmp_path / "plain.py"
+    script.write_text(VICTIM)
+    plain.write_text(PLAIN)
+    done, own = left_by(script, "mpi", "killed", "two_shot@symmetric")
+    assert done.returncode != 0
+    assert "killed after" not in done.stdout and "survived" not in done.stdout
+    assert own <= left_by(plain)[1]
+
+
+IDLE = """
+import resource, sys, time
+import numpy as np
+import mpicoll
+c = mpicoll.world()
+x = np.ones(4)
+with c.plan("allreduce", x, algorithm="one_shot@symmetric") as plan:
+    plan.run()
+    if c.rank == 0:
+        time.sleep(2)
+    used = time.process_time()
+    plan.run()
+    print(f"rank {c.rank} used {time.process_time() - used:.3f} s", flush=True)
+"""
+
+
+@pytest.mark.skipif(mpirun() is None, reason="no mpirun here")
+def test_a_rank_that_waits_long_sleeps(tmp_path: Path) -> None:
+    """Of two seconds a waiting rank burns a few per cent of a core."""
+    script = tmp_path / "idle.py"
+    script.write_text(IDLE)
+    done = python(str(script), prefix=(str(mpirun()), "-n", "2"), timeout=60)
+    used = [float(each) for each in re.findall(r"used ([\d.]+) s", done.stdout)]
+    assert len(used) == 2, done.stdout
+    assert max(used) < 0.5
