@@ -16,7 +16,9 @@ ROOT = Path(__file__).parent.parent
 BACKEND_FREE = (
     "mpicoll", "mpicoll.errors", "mpicoll.contract", "mpicoll.schedule", "mpicoll.algorithms",
     "mpicoll.simulator", "mpicoll.lowering", "mpicoll.plan", "mpicoll.request",
-    "mpicoll.collectives", "mpicoll.compositions", "mpicoll.checking",
+    "mpicoll.collectives", "mpicoll.compositions", "mpicoll.checking", "mpicoll.sharing",
+    "mpicoll.mapped", "mpicoll.binding", "mpicoll.publishing", "mpicoll.choice", "mpicoll.tables",
+    "mpicoll.pricing", "mpicoll.waiting", "mpicoll.heap", "mpicoll.attach",
 )  # fmt: skip
 EVERY = [each for name in COLLECTIVES for each in algorithms(name)]
 

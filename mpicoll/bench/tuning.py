@@ -3,7 +3,8 @@
 At every size the candidates are the library's own call and the schedules that may win, over
 each transport. A candidate is *good enough* where it cannot be told from the fastest; the
 table then takes the fewest ranges of sizes, each served by one candidate that is good enough
-in all of it. So a table does not flip between equals, and never holds what loses to native.
+in all of it; native where it is. So a table does not flip between equals, and never holds what
+loses to native.
 """
 
 from __future__ import annotations
@@ -180,7 +181,8 @@ def ranges(by_size: dict[int, list[Candidate]]) -> list[dict[str, Any]]:
         common, stop = good[start], start + 1
         while stop < len(sizes) and (both := {k: v for k, v in common.items() if k in good[stop]}):
             common, stop = both, stop + 1
-        name = min(common, key=lambda each: sum(good[index][each] for index in range(start, stop)))
+        total = {each: sum(good[index][each] for index in range(start, stop)) for each in common}
+        name = "native" if "native" in total else min(total, key=total.__getitem__)
         upto = None if stop == len(sizes) else round(sqrt(sizes[stop - 1] * sizes[stop]))
         found.append({"upto": upto, "algorithm": name,
                       "ratio": _ratio(by_size[sizes[start]], name)})  # fmt: skip

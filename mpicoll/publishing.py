@@ -1,0 +1,216 @@
+"""Where a rank's publications lie in its shared memory, and how it tells the others.
+
+For each publication there are *cells*: a line for each flag, then the bytes, unless these stay
+in place. A flag holds the number of the run that raised it, so that nothing need be lowered
+again; acknowledgements hold the last run that was read.
+
+A publication with several cells uses them in turn. Then a rank may write the next one while
+others still read the last, and where all readers send something back in every run, it
+needs no acknowledgement: that they sent says that they have read.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
+
+from mpicoll.backend import Array, Messages, Thunk
+from mpicoll.errors import ScheduleError
+from mpicoll.heap import LINE, Area, lines
+from mpicoll.lowering import Piece
+from mpicoll.request import itemsize
+from mpicoll.sharing import Publication, SharedProgram
+
+if TYPE_CHECKING:
+    from mpicoll.mapped import Mapped
+
+_SMALL = LINE - 16
+_MANY = 8
+_FEW_BYTES, _MOST_BYTES = 64 * 1024, 1 << 20
+"""Above these, slots have no more than two cells, and one."""
+
+
+class Published(NamedTuple):
+    """Where the readers of a publication find it.
+
+    Attributes:
+        cells: how many it has, a power of two; each `stride` bytes after the one before.
+        flags: bytes between the flags of two tiles, 0 where one says it for all.
+        data: offset of the bytes in a cell, or in the segment if they stay in place.
+        length: elements of the message.
+        process, address: of bytes in private memory.
+        acknowledge: for each reader the offset of its word, where it is to write one.
+    """
+
+    segment: int
+    start: int
+    cells: int
+    stride: int
+    flags: int
+    data: int
+    length: int
+    stays_in: int | None
+    process: int
+    address: int
+    acknowledge: dict[int, int]
+
+
+class Table(NamedTuple):
+    """What one rank tells the others when a plan is bound.
+
+    Attributes:
+        lacks: bytes that its memory is short of.
+        under_way: the plans of which a started run is not complete.
+        sent: for each peer the publications that it is to read, in order.
+        expected: for each peer the lengths of what this rank reads from it, in order.
+    """
+
+    lacks: int
+    under_way: frozenset[int]
+    published: list[Published]
+    sent: dict[int, list[int]]
+    expected: dict[int, list[int]]
+
+
+@dataclass
+class Life:
+    """What a plan holds of the group's memory.
+
+    Attributes:
+        turn: the number of the run that is under way, or was the last.
+        under_way: whether a started run is not complete.
+        far: its messages to other nodes.
+        buffers: what others, and calls that know only addresses, read and write.
+        deadline: returns after how many seconds a rank gives up.
+        release: gives its shared memory back.
+    """
+
+    serial: int
+    turn: list[int] = field(default_factory=lambda: [0])
+    under_way: bool = False
+    far: list[Messages] = field(default_factory=list)
+    buffers: list[Array] = field(default_factory=list)
+    deadline: Callable[[], float] = lambda: inf
+    release: Thunk = lambda: None
+
+    def free(self) -> None:
+        """Free the messages to other nodes, and give the memory back."""
+        for each in self.far:
+            each.free()
+        self.release()
+
+
+class Layout:
+    """One program's publications, on their way into memory."""
+
+    def __init__(
+        self, group: Mapped, program: SharedProgram, buffers: dict[str, Array], dtype: str,
+        meets: bool, life: Life,
+    ) -> None:  # fmt: skip
+        self.group, self.program, self.buffers, self.life = group, program, buffers, life
+        self.width = itemsize(dtype)
+        self.talks_back = set(group.near) if meets else {each.peer for each in program.receipts}
+        self.area: Area | None = None
+        self.published: list[Published] = []
+        self.slot_cells = self._slot_cells()
+
+    def table(self, under_way: frozenset[int]) -> Table:
+        """Lay the publications out, and return what the others must know."""
+        needed = sum(map(self._needs, self.program.publications))
+        if needed and self.area is None:
+            self.area = self.group.heap.take(needed)
+            if self.area is None:
+                return Table(lines(needed), under_way, [], {}, {})
+            self._keep(self.area)
+            segment, start, length = self.area
+            self.group.view(self.group.rank, segment, start, length)[:] = bytes(length)
+            for each in self.program.publications:
+                self.published.append(self._publish(each, segment, start))
+                start += self._needs(each)
+        expected: dict[int, list[int]] = {}
+        for receipt in self.program.receipts:
+            expected.setdefault(receipt.peer, []).append(receipt.length)
+        return Table(0, under_way, self.published, self.program.sent, expected)
+
+    def _keep(self, area: Area) -> None:
+        """Give the area back when the plan is freed, or gone."""
+        back = weakref.finalize(self.life, self.group.retire, self.life.serial, area)
+        back.atexit = False
+        self.life.release = back
+
+    def _slot_cells(self) -> int:
+        """Return how many cells each slot has: fewer the more memory they take."""
+        publications = self.program.publications
+        nbytes = sum(self._stride(each) for each in publications if not each.stays)
+        if nbytes > _MOST_BYTES:
+            return 1
+        readers = {rank for each in publications for rank in each.readers}
+        return 2 if readers <= self.talks_back or nbytes > _FEW_BYTES else _MANY
+
+    def _cells(self, each: Publication) -> int:
+        return 1 if each.stays or each.piece is None else self.slot_cells
+
+    def _needs(self, each: Publication) -> int:
+        """Return the bytes of a publication: its cells, and words for its readers."""
+        return self._cells(each) * self._stride(each) + len(self._with_word(each)) * LINE
+
+    def _nbytes(self, each: Publication) -> int:
+        return each.piece.length * self.width if each.piece else 0
+
+    def _is_small(self, each: Publication) -> bool:
+        """Whether the bytes fit into the line of the flag."""
+        return not each.stays and each.tiles == 1 and self._nbytes(each) <= _SMALL
+
+    def _stride(self, each: Publication) -> int:
+        if each.stays or self._is_small(each):
+            return LINE
+        return each.tiles * LINE + lines(self._nbytes(each))
+
+    def _with_word(self, each: Publication) -> list[int]:
+        """Return the readers that must acknowledge."""
+        if each.piece is None:
+            return []
+        alone = self._cells(each) == 1
+        return [rank for rank in each.readers if alone or rank not in self.talks_back]
+
+    def _publish(self, each: Publication, segment: int, start: int) -> Published:
+        cells, stride, small = self._cells(each), self._stride(each), self._is_small(each)
+        words = start + cells * stride
+        acknowledge = {
+            rank: words + index * LINE for index, rank in enumerate(self._with_word(each))
+        }
+        data, stays_in, address = 16 if small else each.tiles * LINE, None, 0
+        if each.stays:
+            assert each.piece is not None
+            array = view(self.buffers, each.piece)
+            found = self.group.find(array)
+            stays_in, data = found or (-1, 0)
+            address = self.group.arrays.span(array)[0]
+        return Published(
+            segment, start, cells, stride, 0 if each.stays else LINE, data,
+            each.piece.length if each.piece else 0, stays_in,
+            os.getpid(), address, acknowledge,
+        )  # fmt: skip
+
+
+def view(buffers: Mapping[str, Array], piece: Piece) -> Array:
+    """Return a piece of one of a program's own buffers."""
+    return buffers[piece.buffer][piece.start : piece.start + piece.length]
+
+
+def match(tables: Sequence[Table], near: Sequence[int], what: str) -> None:
+    """Raise ScheduleError, on all ranks alike, where one reads what another does not send."""
+    for reader, sender in product(near, near):
+        table = tables[sender]
+        sent = [table.published[each].length for each in table.sent.get(reader, ())]
+        expected = tables[reader].expected.get(sender, [])
+        if sent != expected:
+            raise ScheduleError(
+                f"{what}: rank {sender} sends {sent} elements to rank {reader}, which expects "
+                f"{expected}"
+            )
