@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from mpicoll import pricing, tables
 from mpicoll.algorithms import algorithms, find
 from mpicoll.backend import Nodes, Transport
-from mpicoll.mapped import CMA, SYMMETRIC
-from mpicoll.request import Request
+from mpicoll.mapped import ATTACHED, TILE
+from mpicoll.request import Request, itemsize
+from mpicoll.sharing import Reach
 
 CANDIDATES: dict[str, tuple[str, ...]] = {
     "barrier": ("dissemination(radix=2)", "dissemination(radix=4)"),
@@ -71,16 +72,12 @@ class Chooser:
         if found is not None:
             yield found.lookup(payload(request))
         on_node = self.transport.shared is not None and len(self.transport.nodes) == 1
-        if on_node and self._is_on_host(request):
+        if on_node and request.device != "gpu":
             yield from self._by_price(request)
         yield "native"
         name = request.collective.name
         yield _BETWEEN_NODES[name][request.bytes_per_row >= _LARGE]
         yield from map(str, algorithms(name))
-
-    def _is_on_host(self, request: Request) -> bool:
-        given = (each for each in (request.x, request.out) if each is not None)
-        return all(map(self.transport.arrays.is_on_host, given))
 
     def _by_price(self, request: Request) -> list[str]:
         """Return the candidates, cheapest first, for payloads within a power of two."""
@@ -90,7 +87,10 @@ class Chooser:
             shared = self.transport.shared
             assert shared is not None
             rates = pricing.CROWDED if shared.patience.crowded else pricing.ALONE
-            reach = shared.reach(SYMMETRIC if shared.attached else CMA, {}, request.dtype or "int8")
+            # Where its own arrays lie must not matter: every rank must come to the same choice.
+            width = itemsize(request.dtype) if request.dtype else 1
+            readable = () if shared.attached else ("input", "output", "scratch")
+            reach = Reach(frozenset(), frozenset(readable), ATTACHED // width, TILE // width)
             prices = {
                 text: pricing.price(find(name, text), request, reach, rates)
                 for text in CANDIDATES[name]

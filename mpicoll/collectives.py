@@ -467,10 +467,7 @@ class Collectives:
             Unavailable: not as it was asked for, and why.
         """
         shared = self.transport.shared
-        on_host = all(
-            self.transport.arrays.is_on_host(each)
-            for each in (request.x, request.out) if each is not None
-        )  # fmt: skip
+        on_host = request.device != "gpu"
         if transport == self.transport.name or (not transport and (shared is None or not on_host)):
             return self.transport.name
         if self.size == 1:
@@ -544,7 +541,9 @@ class Collectives:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.free()
+        # Freeing is collective: a rank that fails alone must not wait here for the others.
+        if exception[0] is None:
+            self.free()
 
     def __repr__(self) -> str:
         return f"<Collectives rank {self.rank} of {self.size} over {self.library}>"

@@ -73,7 +73,7 @@ class Mapped:
         self.processes = {each: said[each][0] for each in near}
         refused = [attach.refusal(*said[each][:3]) for each in near if each != rank]
         everyone = exchange(next(filter(None, refused), ""))
-        self.attached = next((everyone[each] for each in near if everyone[each]), "")
+        self.attached = next(filter(None, everyone), "")
         crowded = len(near) > machine.usable(said[each][3] for each in near)
         self.patience = Patience(rank, self.processes, crowded, segments.progress)
         self._fence = _fence(segments)

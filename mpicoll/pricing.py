@@ -8,18 +8,19 @@ with a clock; `mpicoll.tune` measures.
 
 from __future__ import annotations
 
-from math import ceil
+from dataclasses import replace
+from math import ceil, inf
 from typing import NamedTuple
 
 from mpicoll.algorithms import Algorithm
 from mpicoll.errors import CollectiveError
 from mpicoll.lowering import Combine, Move
 from mpicoll.request import Request, itemsize
-from mpicoll.sharing import Await, Drain, Reach, Reserve, SharedProgram, is_remote, share
+from mpicoll.sharing import Await, Drain, Reach, SharedProgram, is_remote, share
 
 
 class Rates(NamedTuple):
-    """Nanoseconds: per round waited, per instruction, per byte copied, folded, attached."""
+    """Nanoseconds: per round waited, per instruction, per byte copied and folded, per attach."""
 
     wait: float
     step: float
@@ -34,37 +35,40 @@ _RANKS = 8
 
 
 def price(algorithm: Algorithm, request: Request, reach: Reach, rates: Rates) -> float:
-    """Return the nanoseconds of the slowest of a few ranks of one node; inf if it cannot run."""
+    """Return the nanoseconds of the slowest of a few ranks of one node; inf if it cannot run.
+
+    Args:
+        reach: what ranks read of each other; its `near` is not used.
+    """
     blocks = algorithm.blocks(request.size)
     sizes = request.sizes(blocks)
     width = itemsize(request.dtype) if request.dtype else 1
-    worst = 0.0
     everyone = frozenset(range(request.size))
+    worst = 0.0
     for rank in range(0, request.size, ceil(request.size / _RANKS)):
         place = request.place(blocks)._replace(rank=rank)
         before, after = request.collective.before(place), list(request.collective.after(place))
         try:
             rounds = algorithm.rounds(rank, request.size, request.root)
         except CollectiveError:
-            return float("inf")
-        near = Reach(everyone - {rank}, reach.readable, reach.least, reach.tile)
-        worst = max(worst, _cost(share(rounds, sizes, before, after, near), width, rates))
+            return inf
+        own = replace(reach, near=everyone - {rank})
+        worst = max(worst, _cost(share(rounds, sizes, before, after, own), own, width, rates))
     return worst
 
 
-def _cost(program: SharedProgram, width: int, rates: Rates) -> float:
-    waits = len({
-        number for each, number in zip(program.instructions, program.rounds, strict=True)
-        if isinstance(each, Await)
-    })  # fmt: skip
-    waits += any(isinstance(each, Drain) for each in program.instructions)
+def _cost(program: SharedProgram, reach: Reach, width: int, rates: Rates) -> float:
+    numbered = list(zip(program.instructions, program.rounds, strict=True))
+    waits = len({number for each, number in numbered if isinstance(each, Await)})
+    waits += any(isinstance(each, Drain) for each, _ in numbered)
     total = waits * rates.wait
-    for each in program.instructions:
-        total += rates.step * (not isinstance(each, Reserve))
+    attached = min(reach.least, reach.tile) if reach.readable else inf
+    for each, _ in numbered:
+        total += rates.step
         if isinstance(each, Move):
             total += each.target.length * width * rates.copy
-            total += rates.attach * (is_remote(each.source) and "output" in (each.target.buffer,)
-                                     and each.target.length * width >= 512 * 1024)  # fmt: skip
+            if is_remote(each.source) and each.target.length >= attached:
+                total += rates.attach
         elif isinstance(each, Combine):
             total += each.target.length * width * rates.fold
     return total

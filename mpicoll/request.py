@@ -41,6 +41,7 @@ class Request:
         row: the shape of a vector, or of one row of a row-wise collective; None where
             this rank has no array to tell it from. `dtype` likewise.
         in_place: `x` and `out` share memory, each block at its own place.
+        device: ``host`` or ``gpu``, where the arrays lie; None as for `row`.
     """
 
     collective: Collective
@@ -55,6 +56,7 @@ class Request:
     rank: int
     size: int
     in_place: bool = False
+    device: str | None = None
 
     def place(self, blocks: int = 1) -> Place:
         """Return this rank's place, the vector cut into `blocks`."""
@@ -70,6 +72,7 @@ class Request:
             "root": self.root if self.collective.rooted else None,
             "counts": self.counts or "equal",
             "dtype": self.dtype,
+            "device": self.device,
             "shape": self.row,
             "in place": None if self.collective.rooted or self.counts else self.in_place,
         }
@@ -206,7 +209,8 @@ def _check_arrays(request: Request, arrays: Arrays) -> Request:
     if what.reduces:
         check_op(request.op, dtype, what)
     row = _row(request, tuple(first.shape), "input" if x is not None else "output")
-    request = replace(request, dtype=dtype, row=row)
+    device = "host" if arrays.is_on_host(first) else "gpu"
+    request = replace(request, dtype=dtype, row=row, device=device)
     for label, side, array in (("x", "input", x), ("out", "output", out)):
         if array is None:
             continue
@@ -292,5 +296,5 @@ def settle(own: Request | CollectiveError, everyone: Sequence[Any]) -> Request:
             )
         known[name] = told[0][1] if told else None
     if own.collective.unit != "none" and own.dtype is None:
-        return replace(own, dtype=known["dtype"], row=known["shape"])
+        return replace(own, dtype=known["dtype"], row=known["shape"], device=known["device"])
     return own

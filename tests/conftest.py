@@ -13,7 +13,7 @@ BACKEND = "MPICOLL_TEST_BACKEND"
 
 
 @pytest.fixture(scope="session")
-def c() -> Iterator[Collectives]:
+def c(request: pytest.FixtureRequest) -> Iterator[Collectives]:
     """All ranks of this launch, over the backend that ``MPICOLL_TEST_BACKEND`` names."""
     if os.environ.get(BACKEND) == "torch":
         import torchcoll
@@ -24,7 +24,8 @@ def c() -> Iterator[Collectives]:
 
         group = mpicoll.world()
     yield group
-    group.free()
+    if not request.session.testsfailed:  # a rank that fails alone must not wait for the others
+        group.free()
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

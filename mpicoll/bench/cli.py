@@ -316,6 +316,7 @@ def _description(
         "seed": options.settings.seed,
         "versions": environment.versions(),
         "libraries": {name: world.library for name, world in worlds.items()},
+        "transports": {name: world.transports for name, world in worlds.items()},
         "hosts": [each["host"] for each in machines],
         "cores": [each["cores"] for each in machines],
         "quota": machines[0]["quota"],
