@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from mpicoll import pricing, tables
 from mpicoll.algorithms import algorithms, find
 from mpicoll.backend import Nodes, Transport
-from mpicoll.mapped import ATTACHED, TILE
+from mpicoll.mapped import TILE
 from mpicoll.request import Request, itemsize
 from mpicoll.sharing import Reach
 
@@ -87,10 +87,9 @@ class Chooser:
             shared = self.transport.shared
             assert shared is not None
             rates = pricing.CROWDED if shared.patience.crowded else pricing.ALONE
-            # Where its own arrays lie must not matter: every rank must come to the same choice.
+            # Where a rank's own arrays lie must not matter: all must come to the same choice.
             width = itemsize(request.dtype) if request.dtype else 1
-            readable = () if shared.attached else ("input", "output", "scratch")
-            reach = Reach(frozenset(), frozenset(readable), ATTACHED // width, TILE // width)
+            reach = Reach(frozenset(), frozenset(), 0, TILE // width)
             prices = {
                 text: pricing.price(find(name, text), request, reach, rates)
                 for text in CANDIDATES[name]

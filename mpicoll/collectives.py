@@ -25,7 +25,7 @@ from mpicoll.errors import (
     Unsupported,
 )
 from mpicoll.lowering import lower
-from mpicoll.mapped import CMA, SYMMETRIC
+from mpicoll.mapped import CMA, PREFER_ATTACH, SYMMETRIC
 from mpicoll.plan import (
     NO_MESSAGES,
     BoundRound,
@@ -478,7 +478,8 @@ class Collectives:
             raise Unavailable(f"no {transport} transport for arrays on a GPU")
         if transport == CMA and shared.attached:
             raise Unavailable(f"no {CMA} transport: {shared.attached}")
-        return transport or (SYMMETRIC if shared.attached else CMA)
+        attaches = not shared.attached and request.bytes_per_row >= PREFER_ATTACH
+        return transport or (CMA if attaches else SYMMETRIC)
 
     # -- point to point -------------------------------------------------------------
 

@@ -35,7 +35,10 @@ TILE = 512 * 1024
 _STAYS = {False: 64 * 1024, True: 256 * 1024}
 """From how many bytes a message stays in place, by whether ranks share cores."""
 ATTACHED = 512 * 1024
-"""From how many bytes a message in private memory stays there, if others can attach to it."""
+"""From how many bytes a message in private memory stays there, over the transport ``cma``."""
+PREFER_ATTACH = 32 << 20
+"""From how many bytes of a vector or row ``cma`` is the default: below, two copies that stay in
+the cache beat one by the kernel."""
 _FIRST = 4 << 20
 _STREAMED = 64 * 1024
 _ORDERED = ("x86_64", "amd64", "i686", "s390x")

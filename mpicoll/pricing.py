@@ -16,21 +16,20 @@ from mpicoll.algorithms import Algorithm
 from mpicoll.errors import CollectiveError
 from mpicoll.lowering import Combine, Move
 from mpicoll.request import Request, itemsize
-from mpicoll.sharing import Await, Drain, Reach, SharedProgram, is_remote, share
+from mpicoll.sharing import Await, Drain, Reach, SharedProgram, share
 
 
 class Rates(NamedTuple):
-    """Nanoseconds: per round waited, per instruction, per byte copied and folded, per attach."""
+    """Nanoseconds: per round waited, per instruction, per byte copied and folded."""
 
     wait: float
     step: float
     copy: float
     fold: float
-    attach: float
 
 
-ALONE = Rates(wait=250, step=60, copy=0.025, fold=0.05, attach=2500)
-CROWDED = Rates(wait=2500, step=60, copy=0.05, fold=0.1, attach=5000)
+ALONE = Rates(wait=250, step=60, copy=0.025, fold=0.05)
+CROWDED = Rates(wait=2500, step=60, copy=0.05, fold=0.1)
 _RANKS = 8
 
 
@@ -53,22 +52,19 @@ def price(algorithm: Algorithm, request: Request, reach: Reach, rates: Rates) ->
         except CollectiveError:
             return inf
         own = replace(reach, near=everyone - {rank})
-        worst = max(worst, _cost(share(rounds, sizes, before, after, own), own, width, rates))
+        worst = max(worst, _cost(share(rounds, sizes, before, after, own), width, rates))
     return worst
 
 
-def _cost(program: SharedProgram, reach: Reach, width: int, rates: Rates) -> float:
+def _cost(program: SharedProgram, width: int, rates: Rates) -> float:
     numbered = list(zip(program.instructions, program.rounds, strict=True))
     waits = len({number for each, number in numbered if isinstance(each, Await)})
     waits += any(isinstance(each, Drain) for each, _ in numbered)
     total = waits * rates.wait
-    attached = min(reach.least, reach.tile) if reach.readable else inf
     for each, _ in numbered:
         total += rates.step
         if isinstance(each, Move):
             total += each.target.length * width * rates.copy
-            if is_remote(each.source) and each.target.length >= attached:
-                total += rates.attach
         elif isinstance(each, Combine):
             total += each.target.length * width * rates.fold
     return total

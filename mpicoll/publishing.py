@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mpicoll.mapped import Mapped
 
 _SMALL = LINE - 16
-_MANY = 8
+_MANY = 4
 _FEW_BYTES, _MOST_BYTES = 64 * 1024, 1 << 20
 """Above these, slots have no more than two cells, and one."""
 

@@ -428,7 +428,7 @@ def test_records_of_every_collective(tmp_path: Path) -> None:
     ran = [each for each in found if each["time_us"]]
     named = [each for each in ran if each["algorithm"] != "auto"]
     assert all(each["executed"].startswith(each["algorithm"]) for each in named)
-    assert {each["transport"] for each in named} >= {"native", "cma"} or sys.platform != "linux"
+    assert {each["transport"] for each in named} >= {"native", "symmetric"}
 
 
 @needs_mpi
