@@ -24,6 +24,9 @@ else:
     c = mpicoll.world()
     x = np.ones(200_000, np.float32)
 how, algorithm = sys.argv[2], sys.argv[3]
+if algorithm.partition("@")[2] not in c.transports:
+    print(f"no {algorithm} here", flush=True)
+    os._exit(5)
 plan = c.plan("allreduce", x, algorithm=algorithm)
 c.deadline = 2 if how == "late" else 60
 for turn in range(200):
@@ -89,6 +92,8 @@ def test_survivors_name_the_lost_rank(tmp_path: Path, how: str, why: str, algori
     script.write_text(VICTIM)
     done = launched(script, how, algorithm)
     told = "\n".join(each.stdout for each in done)
+    if {each.returncode for each in done} == {5}:
+        pytest.skip(told)
     assert [each.returncode for each in done[:-1]] == [7] * (SIZE - 1), told
     assert re.search(rf"allreduce {algorithm.partition('@')[0]}, round \d of \d", told)
     assert re.search(rf"waits for rank {SIZE - 1} \(process \d+\), which {why}|has ended", told)

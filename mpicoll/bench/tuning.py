@@ -26,11 +26,13 @@ from mpicoll.bench.statistics import median_interval
 from mpicoll.bench.watchdog import Watchdog
 from mpicoll.collectives import Collectives
 from mpicoll.contract import collective
-from mpicoll.mapped import ATTACHED
 
 SIZES = tuple(4 << (2 * step) for step in range(12))
 _MARGIN, _DOUBT = 1.05, 1.1
 """How much slower than the fastest is as good; and where samples cannot tell them apart."""
+
+_ATTACHED = 8 << 20
+"""Payloads from which attach is tried: on smaller arrays its time hangs on the kernel's pages."""
 
 _PRECISE = Settings(precision=0.02, least=10)
 
@@ -158,8 +160,7 @@ def candidates(world: Collectives, name: str, nbytes: int) -> list[str]:
     shared = world.transport.shared is not None and len(world.nodes) == 1
     schedules = choice.CANDIDATES[name] if shared else ()
     ways = [each for each in world.transports if each != world.transport.name]
-    if nbytes < ATTACHED:
-        # Below its threshold cross-memory attach is not used: the two are the same.
+    if nbytes < _ATTACHED:
         ways = ways[:1]
     if not shared:
         return ["native", *(f"{each}@{world.transport.name}" for each in choice.between(name))]
