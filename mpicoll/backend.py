@@ -98,7 +98,7 @@ class Segments(Protocol):
         """Let the library move its own messages while this rank waits."""
 
     def close(self, *, held: bool) -> None:
-        """Release the segments, unless a rank still has arrays in them; collective."""
+        """Release the segments, unless a rank still has arrays or plans in them; collective."""
 
 
 class Message(NamedTuple):

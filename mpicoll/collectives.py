@@ -111,7 +111,7 @@ class Collectives:
         """How schedules may travel here: ``point-to-point``, ``symmetric``, ``cma``."""
         names, shared = [self.transport.name], self.transport.shared
         if shared is not None:
-            names += [SYMMETRIC] if shared.attached else [SYMMETRIC, CMA]
+            names += [SYMMETRIC] if shared.unattached else [SYMMETRIC, CMA]
         return names
 
     @property
@@ -391,7 +391,7 @@ class Collectives:
             try:
                 self._check_algorithm(trial)
                 return self._build(trial)
-            except (Unavailable, Unsupported) as error:
+            except (Unavailable, Unsupported, UnknownName) as error:
                 refused = error
         assert refused is not None
         raise refused
@@ -476,9 +476,9 @@ class Collectives:
             raise Unavailable(f"no {transport} transport: {self.transport.unshared}")
         if not on_host:
             raise Unavailable(f"no {transport} transport for arrays on a GPU")
-        if transport == CMA and shared.attached:
-            raise Unavailable(f"no {CMA} transport: {shared.attached}")
-        attaches = not shared.attached and request.bytes_per_row >= PREFER_ATTACH
+        if transport == CMA and shared.unattached:
+            raise Unavailable(f"no {CMA} transport: {shared.unattached}")
+        attaches = not shared.unattached and request.bytes_per_row >= PREFER_ATTACH
         return transport or (CMA if attaches else SYMMETRIC)
 
     # -- point to point -------------------------------------------------------------

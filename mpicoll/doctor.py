@@ -151,7 +151,7 @@ def _attach() -> str:
         shared = group.transport.shared
         if shared is None:
             return f"no: {group.transport.unshared}"
-        return f"no: {shared.attached}" if shared.attached else "yes: process_vm_readv works"
+        return f"no: {shared.unattached}" if shared.unattached else "yes: process_vm_readv works"
 
 
 def _table() -> str:

@@ -52,7 +52,7 @@ class Mapped:
     Attributes:
         near: the ranks of the group on this node, this one included.
         patience: how its ranks wait; its `deadline` may be set.
-        attached: why cross-memory attach cannot be used; empty where it can.
+        unattached: why cross-memory attach cannot be used; empty where it can.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Mapped:
         self.processes = {each: said[each][0] for each in near}
         refused = [attach.refusal(*said[each][:3]) for each in near if each != rank]
         everyone = exchange(next(filter(None, refused), ""))
-        self.attached = next(filter(None, everyone), "")
+        self.unattached = next(filter(None, everyone), "")
         crowded = len(near) > machine.usable(said[each][3] for each in near)
         self.patience = Patience(rank, self.processes, crowded, segments.progress)
         self._fence = _fence(segments)
@@ -127,11 +127,13 @@ class Mapped:
         return self.memory[rank][segment][start : start + length]
 
     def close(self) -> None:
-        """Release the memory, unless a rank still holds an array in it; collective."""
+        """Release the memory, unless a rank holds an array or a plan in it; collective."""
+        held = bool(self.lent) or any(not each.freed for each in self.lives.values())
         self.letters = None
-        self.memory.clear()
-        self.words.clear()
-        self.segments.close(held=bool(self.lent))
+        if not held:
+            self.memory.clear()
+            self.words.clear()
+        self.segments.close(held=held)
 
     # -- binding ------------------------------------------------------------------------
 

@@ -98,8 +98,11 @@ class Life:
     deadline: Callable[[], float] = lambda: inf
     release: Thunk = lambda: None
 
+    freed: bool = False
+
     def free(self) -> None:
         """Free the messages to other nodes, and give the memory back."""
+        self.freed = True
         for each in self.far:
             each.free()
         self.release()

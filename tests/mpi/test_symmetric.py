@@ -281,6 +281,19 @@ def test_an_array_outlives_its_group(c: Collectives) -> None:
     compare(c, x, np.arange(100.0), "float64")
 
 
+def test_a_plan_outlives_its_group(c: Collectives) -> None:
+    """Its memory stays mapped: running it on is an error or works, but never a crash."""
+    part = c.split(0)
+    assert part is not None
+    x = device(part, np.ones(8), "float64")
+    plan = part.plan("allreduce", x, algorithm="one_shot")
+    plan.run()
+    part.free()
+    if part.size > 1 and c.transport.shared and len(c.nodes) == 1:
+        plan.run()
+        compare(c, plan.out, np.full(8, c.size), "float64")
+
+
 def test_a_forked_child_does_no_harm(c: Collectives) -> None:
     """A child that ends, with or without cleaning up, leaves the shared memory to its parent."""
     memory = shared(c)
