@@ -28,7 +28,7 @@ from mpicoll.collectives import Collectives
 from mpicoll.contract import collective
 
 SIZES = tuple(4 << (2 * step) for step in range(12))
-_MARGIN, _DOUBT = 1.05, 1.1
+_MARGIN, _DOUBT = 1.03, 1.06
 """How much slower than the fastest is as good; and where samples cannot tell them apart."""
 
 _ATTACHED = 8 << 20
