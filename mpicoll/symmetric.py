@@ -34,7 +34,9 @@ class Windows:
 
     def progress(self) -> None:
         """Let MPI move messages of its own."""
-        self.local.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG)
+        # A plan may outlive its group.
+        if self.local != MPI.COMM_NULL:
+            self.local.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG)
 
     def close(self, *, held: bool) -> None:
         """Free the windows, unless a rank still has arrays in them; collective over the node."""
