@@ -39,18 +39,18 @@ class Windows:
             self.local.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG)
 
     def close(self, *, held: bool) -> None:
-        """Free the windows, unless a rank still has arrays in them; collective over the node."""
+        """Free the windows, unless a rank still uses them; collective over the node."""
         if MPI.Is_finalized():
             return
         if self.local.allreduce(held, MPI.LOR):
-            _KEPT.extend(self.windows)
+            _KEPT.append(self)
         else:
             for window in self.windows:
                 window.Unlock_all()
                 window.Free()
-        self.windows.clear()
+            self.windows.clear()
         self.local.Free()
 
 
-_KEPT: list[MPI.Win] = []
-"""Windows of groups that are gone, under arrays that are not."""
+_KEPT: list[Windows] = []
+"""Those of groups that are gone, under arrays and plans that are not."""
