@@ -13,7 +13,7 @@ import numpy as np
 
 from mpicoll.backend import Array, Memory, Thunk
 from mpicoll.contract import DTYPES, ReduceOp
-from mpicoll.errors import ArgumentError, UnknownName
+from mpicoll.errors import ArgumentError, Unavailable, UnknownName
 
 _UFUNCS = {
     "sum": "add",
@@ -48,8 +48,9 @@ class NumpyArrays:
         return isinstance(x, np.ndarray) or is_cupy(x)
 
     def dtype(self, x: Array) -> str:
-        if x.dtype.name not in _CARRIED or not x.dtype.isnative:
-            raise UnknownName("dtype", str(x.dtype), _CARRIED)
+        carried = DTYPES if is_cupy(x) else _CARRIED
+        if x.dtype.name not in carried or not x.dtype.isnative:
+            raise UnknownName("dtype", str(x.dtype), carried)
         return str(x.dtype.name)
 
     def flat(self, x: Array) -> Array:
@@ -64,9 +65,10 @@ class NumpyArrays:
         return start, start + x.nbytes
 
     def empty(self, shape: tuple[int, ...], dtype: str, like: Array | None = None) -> Array:
-        if dtype not in _CARRIED:
-            raise UnknownName("dtype", dtype, _CARRIED)
-        return module_of(like).empty(shape, dtype)
+        carried = DTYPES if is_cupy(like) else _CARRIED
+        if dtype not in carried:
+            raise UnknownName("dtype", dtype, carried)
+        return module_of(like).empty(shape, numpy_dtype(dtype))
 
     def copier(self, target: Array, source: Array) -> Thunk:
         if is_cupy(target) or is_cupy(source) or not source.size:
@@ -88,7 +90,8 @@ class NumpyArrays:
         return partial(module_of(x).true_divide, x, divisor, x)
 
     def to_host(self, x: Array) -> Any:
-        return x.get() if is_cupy(x) else x
+        host = x.get() if is_cupy(x) else x
+        return host.astype("float32") if host.dtype.name == "bfloat16" else host
 
     def from_host(self, x: Array, values: Any) -> None:
         x[...] = module_of(x).asarray(values)
@@ -97,13 +100,48 @@ class NumpyArrays:
         if is_cupy(x):
             sys.modules["cupy"].cuda.get_current_stream().synchronize()
 
-    def is_on_host(self, x: Array) -> bool:
+    def is_on_host(self, x: Array | None) -> bool:
         return not is_cupy(x)
 
     def over(self, memory: Memory, dtype: str, shape: tuple[int, ...]) -> Array:
         if dtype not in _CARRIED:
             raise UnknownName("dtype", dtype, _CARRIED)
         return np.frombuffer(memory, dtype, prod(shape)).reshape(shape)
+
+    def on_gpu(self, turn: int) -> Array:
+        try:
+            import cupy
+
+            count = cupy.cuda.runtime.getDeviceCount()
+        except ImportError as error:
+            raise Unavailable(f"no CuPy ({error}): pip install 'mpicoll[cuda13]'") from None
+        except Exception as error:  # CuPy's own error class cannot be named without CuPy
+            raise Unavailable(f"CuPy finds no GPU: {error}") from None
+        cupy.cuda.Device(turn % count).use()
+        return cupy.empty(0, "uint8")
+
+    def at(self, address: int, dtype: str, count: int, like: Array) -> Array:
+        cuda = sys.modules["cupy"].cuda
+        kind = numpy_dtype(dtype)
+        # The GPU of `like` reads it, whichever it lies on: CuPy need not know of the other.
+        memory = cuda.UnownedMemory(address, count * kind.itemsize, self, like.device.id)
+        return module_of(like).ndarray((count,), kind, cuda.MemoryPointer(memory, 0))
+
+
+def numpy_dtype(dtype: str) -> np.dtype[Any]:
+    """Return NumPy's dtype; bfloat16 is that of ml_dtypes, as CuPy knows it from version 14 on.
+
+    Raises:
+        Unavailable: ml_dtypes is not installed.
+    """
+    if dtype != "bfloat16":
+        return np.dtype(dtype)
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise Unavailable("bfloat16 under CuPy needs ml_dtypes: pip install ml_dtypes") from None
+    kind: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return kind
 
 
 def _bytes(x: Array) -> Memory:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from mpicoll.contract import Collective, ReduceOp
 
 if TYPE_CHECKING:
+    from mpicoll.cuda import Gpu
+    from mpicoll.heap import Heap
     from mpicoll.mapped import Mapped
 
 Array = Any
@@ -20,6 +22,8 @@ Thunk = Callable[[], Any]
 Nodes = tuple[tuple[int, ...], ...]
 Memory = memoryview
 """Bytes that this process can write."""
+DIRECT, STAGED = "direct", "staged"
+"""How messages of GPU arrays travel: the library reads them, or pinned memory on the host."""
 
 
 class Arrays(Protocol):
@@ -70,8 +74,8 @@ class Arrays(Protocol):
     def synchronize(self, x: Array) -> None:
         """Wait until the device has finished the work that produces `x`."""
 
-    def is_on_host(self, x: Array) -> bool:
-        """Whether `x` lies in the memory of this process, not on a device."""
+    def is_on_host(self, x: Array | None) -> bool:
+        """Whether `x` is not on a GPU."""
 
     def over(self, memory: Memory, dtype: str, shape: tuple[int, ...]) -> Array:
         """Return an array that lies in `memory`, as long as its first elements need.
@@ -79,6 +83,18 @@ class Arrays(Protocol):
         Raises:
             UnknownName: this backend has no such dtype.
         """
+
+    def on_gpu(self, turn: int) -> Array:
+        """Make the GPU of the `turn`-th rank of this node the current one.
+
+        Returns an empty array there, for others to be made like it.
+
+        Raises:
+            Unavailable: this process sees no GPU.
+        """
+
+    def at(self, address: int, dtype: str, count: int, like: Array) -> Array:
+        """Return a flat array over GPU memory that somebody else keeps, on the GPU of `like`."""
 
 
 class Segments(Protocol):
@@ -99,6 +115,41 @@ class Segments(Protocol):
 
     def close(self, *, held: bool) -> None:
         """Release the segments, unless a rank still has arrays or plans in them; collective."""
+
+
+class Store(Protocol):
+    """Where the bytes lie that ranks of one node read of each other.
+
+    `mpicoll.mapped.Mapped` on the host, where flags lie too; `mpicoll.device.DeviceStore` on GPUs.
+
+    Attributes:
+        heap: who uses which part of this rank's segments.
+        maps: whether private memory of other ranks can be mapped, or only fetched by a call.
+    """
+
+    heap: Heap
+    maps: bool
+
+    def grow(self, nbytes: int) -> None:
+        """Add a segment to every rank's memory; collective."""
+
+    def array(self, rank: int, segment: int, start: int, dtype: str, count: int) -> Array:
+        """Return an array over a part of a rank's segment."""
+
+    def find(self, array: Array) -> tuple[int, int] | None:
+        """Return the segment and offset of an array that lies in this rank's segments."""
+
+    def locate(self, array: Array) -> Any:
+        """Return what tells other ranks where a private array lies."""
+
+    def foreign(self, where: Any, start: int, dtype: str, count: int) -> tuple[Array, object]:
+        """Return an array over private memory of another rank, `start` bytes on, and its owner."""
+
+    def release(self, nbytes: int) -> Thunk | None:
+        """Return what must come between work on `nbytes` and the flag that tells of it."""
+
+    def acquire(self, nbytes: int) -> Thunk | None:
+        """Return what must come between a flag and the first use of the `nbytes` it tells of."""
 
 
 class Message(NamedTuple):
@@ -139,11 +190,16 @@ class Call:
 
 
 class Native(NamedTuple):
-    """A bound native collective: `run` blocks, `start` returns what to wait for."""
+    """A bound native collective: `run` blocks, `start` returns what to wait for.
+
+    Attributes:
+        way: how its arrays get to the library, for the record.
+    """
 
     run: Thunk
     start: Callable[[], Request]
     free: Thunk
+    way: str = "native"
 
 
 class Request(Protocol):
@@ -180,6 +236,17 @@ class Transport(Protocol):
     @property
     def arrays(self) -> Arrays:
         """How this backend's memory is handled."""
+
+    @property
+    def way(self) -> str:
+        """How messages of GPU arrays travel, `DIRECT` or `STAGED`."""
+
+    def driver(self) -> Gpu:
+        """Return the GPU driver.
+
+        Raises:
+            Unavailable: there is none.
+        """
 
     def messages(self, sends: Sequence[Message], receives: Sequence[Message], tag: int) -> Messages:
         """Bind one round's messages; those of a pair of ranks under one tag keep their order."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain, groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mpicoll import attach
 from mpicoll.backend import Array, Memory, Message, Messages, Thunk, Transport
 from mpicoll.contract import ReduceOp
 from mpicoll.lowering import Combine, Move, Piece
 from mpicoll.plan import BoundRound, Turn
-from mpicoll.publishing import Layout, Life, Published, Table, view
+from mpicoll.publishing import Layout, Life, Private, Published, Table, view
 from mpicoll.request import itemsize
 from mpicoll.sharing import (
     Acknowledge,
@@ -39,6 +39,7 @@ class Binding:
         dtype: str, op: ReduceOp, what: str, life: Life,
     ) -> None:  # fmt: skip
         self.group, self.program, self.dtype, self.op = group, program, dtype, op
+        self.store = layout.store
         self.buffers, self.published = layout.buffers, layout.published
         self.what, self.life = what, life
         self.arrays, self.width = group.arrays, itemsize(dtype)
@@ -119,26 +120,25 @@ class Binding:
         return view(self.buffers, piece)
 
     def _slot(self, rank: int, where: Published, piece: Piece) -> Array:
-        if where.stays_in is None:
-            start = where.start + (self.turn % where.cells) * where.stride + where.data
-            segment = where.segment
-        else:
-            segment, start = where.stays_in, where.data
-        start += piece.start * self.width
-        memory = self.group.view(rank, segment, start, piece.length * self.width)
-        return self.arrays.over(memory, self.dtype, (piece.length,))
+        data, start = where.data, piece.start * self.width
+        if isinstance(data, Private):
+            array, alive = self.store.foreign(data.where, start, self.dtype, piece.length)
+            self.life.opened.append(alive)
+            return array
+        start += data.start + (self.turn % where.cells) * data.stride
+        return self.store.array(rank, data.segment, start, self.dtype, piece.length)
 
-    def _attached(self, piece: Piece) -> Published | None:
-        """Return where a piece lies, if that is another process's private memory."""
-        if not is_remote(piece):
+    def _attached(self, piece: Piece) -> Any:
+        """Return where a piece lies, if that is memory which a call must fetch it from."""
+        if not is_remote(piece) or self.store.maps:
             return None
-        found = self.incoming[int(piece.buffer.removeprefix("from "))]
-        return found if found.stays_in == -1 else None
+        data = self.incoming[int(piece.buffer.removeprefix("from "))].data
+        return data.where if isinstance(data, Private) else None
 
-    def _fetch(self, piece: Piece, where: Published, target: Array) -> Thunk:
-        source = where.address + piece.start * self.width
+    def _fetch(self, piece: Piece, where: Any, target: Array) -> Thunk:
+        process, address = where
         start, stop = self.arrays.span(target)
-        return attach.reader(where.process, source, start, stop - start)
+        return attach.reader(process, address + piece.start * self.width, start, stop - start)
 
     def _move(self, each: Move) -> list[Thunk]:
         target = self._view(each.target)
@@ -173,12 +173,12 @@ class Binding:
         where = self.published[each.publication]
         words = self.group.words[self.group.rank][where.segment]
         nbytes = where.length * self.width
-        fence = self.group.fence_for(nbytes)
+        fence = self.store.release(nbytes)
         return _raising(words, self._flag(where, each.tile), self.life.turn, fence)
 
     def _await(self, each: Await, number: int, total: int) -> Part:
         where, receipt = self.incoming[each.receipt], self.program.receipts[each.receipt]
-        fence = self.group.fence_for(receipt.length * self.width)
+        fence = self.store.acquire(receipt.length * self.width)
         errand = Errand(self.what, number, total, receipt.peer)
         words = self.group.words[receipt.peer][where.segment]
         return self._wait(words, self._flag(where, each.tile), 0, errand, fence)
@@ -189,7 +189,7 @@ class Binding:
         if word is None:
             return []
         words = self.group.words[receipt.peer][where.segment]
-        fence = self.group.fence_for(receipt.length * self.width)
+        fence = self.store.release(receipt.length * self.width)
         return [_raising(words, word // 8, self.life.turn, fence)]
 
     def _wait(

@@ -11,11 +11,12 @@ from typing import Any, Self
 
 from mpicoll import request as asked
 from mpicoll.algorithms import Algorithm, algorithms, aliases, find
-from mpicoll.backend import Array, Call, Nodes, Thunk, Transport
+from mpicoll.backend import DIRECT, STAGED, Array, Call, Nodes, Thunk, Transport
 from mpicoll.backend import Request as Pending
 from mpicoll.choice import Chooser
 from mpicoll.compositions import COMPOSITIONS, compose
 from mpicoll.contract import COLLECTIVES, ReduceOp, collective, kind_of
+from mpicoll.device import IPC, DeviceStore, open_device
 from mpicoll.errors import (
     ArgumentError,
     CollectiveError,
@@ -46,7 +47,8 @@ from mpicoll.waiting import check_deadline
 
 Op = str | ReduceOp | Callable[[Any, Any], Any]
 
-TRANSPORTS = ("point-to-point", SYMMETRIC, CMA)
+TRANSPORTS = ("point-to-point", SYMMETRIC, CMA, IPC, DIRECT, STAGED)
+_ON_GPU = (IPC, DIRECT, STAGED)
 _CACHED_PLANS = 32
 
 
@@ -73,7 +75,8 @@ class Collectives:
             like, a schedule such as ``knomial(radix=4)``, or ``auto``: what the decision
             table of this machine says (`mpicoll.tune`), else what the cost model does.
             A schedule takes the fastest way to each rank; ``ring@point-to-point``,
-            ``ring@symmetric`` and ``ring@cma`` say which.
+            ``ring@symmetric`` and ``ring@cma`` say which, and for arrays on a GPU ``ring@ipc``
+            and ``ring@staged`` or ``ring@direct``.
 
     Raises:
         ArgumentError: bad input; `Disagreement` where ranks ask for different things.
@@ -88,6 +91,7 @@ class Collectives:
         self.chooser = Chooser(transport)
         self._plans: OrderedDict[Any, tuple[Request, Plan]] = OrderedDict()
         self._tag = 0
+        self._gpus: tuple[DeviceStore | None, str] | None = None
 
     # -- what this group is ---------------------------------------------------------
 
@@ -113,6 +117,39 @@ class Collectives:
         if shared is not None:
             names += [SYMMETRIC] if shared.unattached else [SYMMETRIC, CMA]
         return names
+
+    def gpu(self) -> Array:
+        """Make a GPU of this node the current one, and return an empty array there.
+
+        The ranks of a node take its GPUs in turn, as ``CUDA_VISIBLE_DEVICES`` shows them.
+
+        Raises:
+            Unavailable: CuPy or torch finds none.
+        """
+        node = next(each for each in self.nodes if self.rank in each)
+        return self.transport.arrays.on_gpu(node.index(self.rank))
+
+    def gpu_transports(self) -> dict[str, str]:
+        """Return the transports of GPU arrays, each with why it cannot be had; collective.
+
+        Every rank takes the GPU that `gpu` gives it. What can be had has an empty reason.
+        """
+        ways = dict.fromkeys(_ON_GPU, "")
+        other = STAGED if self.transport.way == DIRECT else DIRECT
+        ways[other] = f"GPU arrays travel {self.transport.way} here"
+        like, why = None, ""
+        try:
+            like = self.gpu()
+        except Unavailable as error:
+            why = f"rank {self.rank}: {error}"
+        reasons = list(filter(None, self.transport.exchange(why)))
+        if reasons:
+            return dict.fromkeys(_ON_GPU, reasons[0])
+        try:
+            self._device_store(like)
+        except Unavailable as error:
+            ways[IPC] = str(error)
+        return ways
 
     @property
     def deadline(self) -> float:
@@ -300,6 +337,8 @@ class Collectives:
         """Allocate an array of the request's dtype, on the device of its arrays."""
         assert request.dtype is not None
         like = request.x if request.x is not None else request.out
+        if like is None and request.device == "gpu":
+            like = self.gpu()
         return self.transport.arrays.empty(shape, request.dtype, like)
 
     def _through(self, own: Request, plan: Plan, request: Request) -> Array | None:
@@ -420,7 +459,7 @@ class Collectives:
         )  # fmt: skip
         bound = self.transport.native(call, persistent=persistent)
         name = "native_persistent" if persistent else "native"
-        return native_plan(name, "native", request.out, bound, self._finish(request))
+        return native_plan(name, request.out, bound, self._finish(request))
 
     def _schedule(self, request: Request, chosen: Algorithm, transport: str = "") -> Plan:
         arrays, what = self.transport.arrays, request.collective
@@ -436,9 +475,11 @@ class Collectives:
         in_place = request.in_place and not staged
         blocks_in, blocks_out = what.before(place), list(what.after(place))
         dtype, buffers = request.dtype or "uint8", buffers_for(arrays, x, request.out)
-        route = self._route(request, transport)
+        route, store = self._route(request, transport), None
+        if route in ("", IPC) and request.device == "gpu":
+            route, store = self._gpu_route(request, route)
         self._tag += 1
-        if route == self.transport.name:
+        if route in (self.transport.name, DIRECT, STAGED):
             program = lower(rounds, sizes, blocks_in, blocks_out, in_place=in_place)
             buffers |= scratch_for(arrays, program.scratch, dtype, x, request.out)
             bound = bind(program, buffers, request.op, self.transport, self._tag)
@@ -447,15 +488,15 @@ class Collectives:
         else:
             shared = self.transport.shared
             assert shared is not None
-            reach = shared.reach(route, buffers, dtype)
+            reach = store.reach(buffers, dtype) if store else shared.reach(route, buffers, dtype)
             both = share(rounds, sizes, blocks_in, blocks_out, reach, in_place=in_place)
             meets = what.synchronizes and request.counts is None and all(sizes.values())
             life, turns = shared.bind(
                 both, buffers, dtype, request.op, self.transport, self._tag,
-                what=f"{what.name} {chosen}", meets=meets,
+                what=f"{what.name} {chosen}", meets=meets, store=store,
             )  # fmt: skip
             if len(shared.near) < self.size:
-                route = f"{route}+{self.transport.name}"
+                route = f"{route}+{self.transport.way if store else self.transport.name}"
         if staged:
             turns = [_behind(first, turn) for turn in turns]
         return scheduled(str(chosen), route, request.out, turns, self._finish(request), life)
@@ -466,20 +507,51 @@ class Collectives:
         Raises:
             Unavailable: not as it was asked for, and why.
         """
-        shared = self.transport.shared
-        on_host = request.device != "gpu"
-        if transport == self.transport.name or (not transport and (shared is None or not on_host)):
-            return self.transport.name
-        if self.size == 1:
-            return self.transport.name
+        shared, name = self.transport.shared, self.transport.name
+        if request.device == "gpu":
+            return self._check_gpu_route(transport)
+        if transport in _ON_GPU:
+            if request.device is None and request.collective.unit != "none":
+                return transport  # a rank that gives no array learns from the others where it is
+            raise Unavailable(f"no {transport} transport for arrays on the host")
+        if self.size == 1 or transport == name or (not transport and shared is None):
+            return name
         if shared is None:
             raise Unavailable(f"no {transport} transport: {self.transport.unshared}")
-        if not on_host:
-            raise Unavailable(f"no {transport} transport for arrays on a GPU")
         if transport == CMA and shared.unattached:
             raise Unavailable(f"no {CMA} transport: {shared.unattached}")
         attaches = not shared.unattached and request.bytes_per_row >= PREFER_ATTACH
         return transport or (CMA if attaches else SYMMETRIC)
+
+    def _check_gpu_route(self, transport: str) -> str:
+        """Return how messages of GPU arrays travel; empty for the best that `_gpu_route` finds."""
+        way = self.transport.way
+        if transport in (SYMMETRIC, CMA):
+            raise Unavailable(f"no {transport} transport for arrays on a GPU: {IPC} is theirs")
+        if transport in (DIRECT, STAGED) and transport != way:
+            raise Unavailable(f"GPU arrays travel {way} here, not {transport}")
+        if transport in (way, self.transport.name) or self.size == 1:
+            return way
+        return transport
+
+    def _gpu_route(self, request: Request, transport: str) -> tuple[str, DeviceStore | None]:
+        """Return ``ipc`` and its memory where it can be had; collective."""
+        like = request.x if request.x is not None else request.out
+        try:
+            return IPC, self._device_store(like)
+        except Unavailable:
+            if transport:
+                raise
+            return self.transport.way, None
+
+    def _device_store(self, like: Array) -> DeviceStore:
+        """Open the node's GPU memory, once; collective."""
+        if self._gpus is None:
+            self._gpus = open_device(self.transport, like)
+        store, why = self._gpus
+        if store is None:
+            raise Unavailable(f"no {IPC} transport: {why}")
+        return store
 
     # -- point to point -------------------------------------------------------------
 
@@ -536,6 +608,7 @@ class Collectives:
         """Release the cached plans and the group itself."""
         while self._plans:
             self._plans.popitem()[1][1].free()
+        self._gpus = None
         self.transport.close()
 
     def __enter__(self) -> Self:

@@ -36,7 +36,7 @@ class Letters:
         words = group.words[group.rank][0]
         group.view(group.rank, 0, body, len(data))[:] = data
         words[first + 1] = len(data)
-        if fence := group.fence_for(len(data)):
+        if fence := group.release(len(data)):
             fence()
         words[first] = self.turn
         found = []

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from mpicoll import attach, machine
-from mpicoll.backend import Array, Arrays, Memory, Segments, Thunk, Transport
+from mpicoll.backend import Array, Arrays, Memory, Segments, Store, Thunk, Transport
 from mpicoll.binding import Binding
 from mpicoll.contract import ReduceOp
 from mpicoll.errors import Unavailable
@@ -52,8 +52,11 @@ class Mapped:
     Attributes:
         near: the ranks of the group on this node, this one included.
         patience: how its ranks wait; its `deadline` may be set.
+        maps: False, as private memory of other ranks can only be fetched.
         unattached: why cross-memory attach cannot be used; empty where it can.
     """
+
+    maps = False
 
     def __init__(
         self, segments: Segments, arrays: Arrays, rank: int, near: Sequence[int], size: int,
@@ -61,11 +64,12 @@ class Mapped:
     ) -> None:  # fmt: skip
         self.segments, self.arrays = segments, arrays
         self.rank, self.near, self.size = rank, tuple(near), size
+        self.others = frozenset(near) - {rank}
         self.exchange = exchange
-        self.heap = Heap()
+        self.heap, self.largest = Heap(), 0
         self.memory: dict[int, list[Memory]] = {each: [] for each in near}
         self.words: dict[int, list[Memory]] = {each: [] for each in near}
-        self.retired: list[tuple[int, Area]] = []
+        self.retired: list[tuple[int, Heap, Area]] = []
         self.lent: set[Area] = set()
         self.serial = 0
         self.lives: weakref.WeakValueDictionary[int, Life] = weakref.WeakValueDictionary()
@@ -91,6 +95,7 @@ class Mapped:
             self.memory[rank].append(memory)
             self.words[rank].append(memory.cast("B").cast("q"))
         self.heap.add(nbytes)
+        self.largest = max(self.largest, nbytes)
 
     def allocate(self, shape: tuple[int, ...], dtype: str, nbytes: int) -> Array:
         """Return an array in this rank's part of a segment; collective."""
@@ -145,17 +150,16 @@ class Mapped:
         if transport == CMA:
             readable = set(buffers) | {"scratch"}
             least = least if inside == set(buffers) else ATTACHED
-        return Reach(
-            frozenset(self.near) - {self.rank}, frozenset(readable), least // width, TILE // width
-        )
+        return Reach(self.others, frozenset(readable), least // width, TILE // width)
 
     def bind(
         self, program: SharedProgram, buffers: dict[str, Array], dtype: str, op: ReduceOp,
-        far: Transport, tag: int, *, what: str, meets: bool,
+        far: Transport, tag: int, *, what: str, meets: bool, store: Store | None = None,
     ) -> tuple[Life, list[Turn]]:  # fmt: skip
         """Bind a program to its buffers; collective. Returns the turns that its runs take.
 
         Args:
+            store: where its bytes lie; beside the flags by default.
             what: what runs, for an error's text.
             meets: no rank ends a run before all have begun it.
 
@@ -169,7 +173,7 @@ class Mapped:
         scratch = program.scratch.items()
         buffers |= {name: self.arrays.empty((n,), dtype, like) for name, n in scratch}
         life.buffers += buffers.values()
-        layout = Layout(self, program, buffers, dtype, meets, life)
+        layout = Layout(self, store or self, program, buffers, dtype, meets, life)
         tables = self._agree(layout)
         match(tables, self.near, what)
         binding = Binding(self, program, layout, tables, dtype, op, what, life)
@@ -182,27 +186,48 @@ class Mapped:
             under_way = frozenset(each.serial for each in self.lives.values() if each.under_way)
             tables: list[Table] = self.exchange(layout.table(under_way))
             busy = frozenset().union(*(each.under_way for each in tables))
-            for serial, area in before:
+            for serial, heap, area in before:
                 if serial in busy:
-                    self.retired.append((serial, area))
+                    self.retired.append((serial, heap, area))
                 else:
-                    self.heap.give(area)
-            lacks = max(each.lacks for each in tables)
-            if not lacks:
+                    heap.give(area)
+            words = max(each.lacks[0] for each in tables)
+            apart = max(each.lacks[1] for each in tables)
+            if words:
+                self.grow(max(words, _FIRST, self.largest))
+            if apart:
+                layout.store.grow(max(apart, _FIRST))
+            if not words and not apart:
                 return tables
-            self.grow(max(lacks, _FIRST, len(self.memory[self.rank][-1])))
 
-    def retire(self, serial: int, area: Area) -> None:
+    def retire(self, serial: int, heap: Heap, area: Area) -> None:
         """Give an area back once no rank can be reading it; safe to call from a finalizer."""
-        self.retired.append((serial, area))
+        self.retired.append((serial, heap, area))
 
-    def fence_for(self, nbytes: int) -> Thunk | None:
+    # -- as a store ---------------------------------------------------------------------
+
+    def array(self, rank: int, segment: int, start: int, dtype: str, count: int) -> Array:
+        """Return an array over a part of a rank's memory."""
+        memory = self.view(rank, segment, start, count * itemsize(dtype))
+        return self.arrays.over(memory, dtype, (count,))
+
+    def locate(self, array: Array) -> tuple[int, int]:
+        """Return this process, and the address of an array."""
+        return os.getpid(), self.arrays.span(array)[0]
+
+    def foreign(self, where: Any, start: int, dtype: str, count: int) -> tuple[Array, object]:
+        """Refuse: a call of the system fetches from another process's memory, but maps none."""
+        raise Unavailable(f"the memory of process {where[0]} can be fetched only")
+
+    def release(self, nbytes: int) -> Thunk | None:
         """Return the fence that must stand between `nbytes` and their flag.
 
         Where the processor keeps stores in order and loads too, none must; but copies of
         many bytes may stream past the cache, out of order.
         """
         return self._fence if self._fence or nbytes < _STREAMED else self.segments.fence
+
+    acquire = release
 
 
 def _fence(segments: Segments) -> Thunk | None:

@@ -4,30 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
-from mpicoll.backend import Array, Call, Native, Thunk
-
-Stage = Callable[[Array, list[Thunk] | None, list[Thunk] | None], Any]
-"""Return host memory for an array, copied from it before a call, or to it after."""
+from mpicoll.backend import DIRECT, STAGED, Array, Arrays, Call, Native, Request, Thunk
+from mpicoll.pinned import Copies, Mirror
 
 
-def on_host(call: Call, stage: Stage, bind: Callable[[Call], Native]) -> Native:
-    """Bind a native collective to host mirrors of its arrays, as `stage` makes them."""
-    before: list[Thunk] = []
-    after: list[Thunk] = []
-    x = None if call.x is None else stage(call.x, before, None)
-    out = None if call.out is None else stage(call.out, before, after)
-    native = bind(replace(call, x=x, out=out, in_place=False))
+def on_host(call: Call, arrays: Arrays, copies: Copies, bind: Callable[[Call], Native]) -> Native:
+    """Bind a native collective to host mirrors of its arrays."""
+    x = None if call.x is None else Mirror(arrays.flat(call.x), copies, None)
+    out = None if call.out is None else Mirror(arrays.flat(call.out), copies, None)
+    native = bind(replace(call, x=_like(call.x, x), out=_like(call.out, out), in_place=False))
+    # What a rank is not sent, it keeps: its mirror holds what its array did.
+    mirrors = [each for each in (x, out) if each is not None]
 
     def run() -> None:
-        for thunk in before:
-            thunk()
+        for each in mirrors:
+            each.download()
+        for each in mirrors:
+            each.settle_all()
         native.run()
-        for thunk in after:
-            thunk()
+        if out is not None:
+            out.upload_all()
+            out.settle_all()
 
-    return native._replace(run=run, start=lambda: _Blocking(run))
+    return native._replace(run=run, start=lambda: _Blocking(run), way=STAGED)
+
+
+def behind(native: Native, first: Thunk) -> Native:
+    """Bind a native collective that reads GPU arrays, behind the work that produces them."""
+
+    def run() -> None:
+        first()
+        native.run()
+
+    def start() -> Request:
+        first()
+        return native.start()
+
+    return native._replace(run=run, start=start, way=DIRECT)
+
+
+def _like(array: Array | None, mirror: Mirror | None) -> Array | None:
+    """Return a mirror's memory in the shape of its array."""
+    return None if mirror is None else mirror.pieces[0].host.reshape(array.shape)  # type: ignore[union-attr]
 
 
 class _Blocking:

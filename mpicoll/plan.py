@@ -230,12 +230,10 @@ class _Progress:
                 self._land(self.current)
 
 
-def native_plan(
-    algorithm: str, transport: str, out: Array | None, call: Native, finish: list[Thunk]
-) -> Plan:
+def native_plan(algorithm: str, out: Array | None, call: Native, finish: list[Thunk]) -> Plan:
     """Make a plan of the library's own collective and what follows it."""
-    plan = Plan(algorithm, transport, out, *call)
-    return chained(algorithm, transport, out, [plan], finish) if finish else plan
+    plan = Plan(algorithm, call.way, out, call.run, call.start, call.free)
+    return chained(algorithm, call.way, out, [plan], finish) if finish else plan
 
 
 def chained(

@@ -11,17 +11,16 @@ needs no acknowledgement: that they sent says that they have read.
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mpicoll.backend import Array, Messages, Thunk
+from mpicoll.backend import Array, Messages, Store, Thunk
 from mpicoll.errors import ScheduleError
-from mpicoll.heap import LINE, Area, lines
+from mpicoll.heap import LINE, Area, Heap, lines
 from mpicoll.lowering import Piece
 from mpicoll.request import itemsize
 from mpicoll.sharing import Publication, SharedProgram
@@ -29,7 +28,8 @@ from mpicoll.sharing import Publication, SharedProgram
 if TYPE_CHECKING:
     from mpicoll.mapped import Mapped
 
-_SMALL = LINE - 16
+_SMALL_DATA = 16
+_SMALL = LINE - _SMALL_DATA
 _MANY = 4
 _FEW_BYTES, _MOST_BYTES = 64 * 1024, 1 << 20
 """Above these, slots have no more than two cells, and one."""
@@ -41,9 +41,8 @@ class Published(NamedTuple):
     Attributes:
         cells: how many it has, a power of two; each `stride` bytes after the one before.
         flags: bytes between the flags of two tiles, 0 where one says it for all.
-        data: offset of the bytes in a cell, or in the segment if they stay in place.
         length: elements of the message.
-        process, address: of bytes in private memory.
+        data: where the bytes are in the store.
         acknowledge: for each reader the offset of its word, where it is to write one.
     """
 
@@ -52,25 +51,36 @@ class Published(NamedTuple):
     cells: int
     stride: int
     flags: int
-    data: int
     length: int
-    stays_in: int | None
-    process: int
-    address: int
+    data: Slots | Private
     acknowledge: dict[int, int]
+
+
+class Slots(NamedTuple):
+    """Bytes in a segment of a store: those of each cell `stride` after those of the one before."""
+
+    segment: int
+    start: int
+    stride: int
+
+
+class Private(NamedTuple):
+    """Bytes in an array of a rank's own, as its store tells the others where."""
+
+    where: Any
 
 
 class Table(NamedTuple):
     """What one rank tells the others when a plan is bound.
 
     Attributes:
-        lacks: bytes that its memory is short of.
+        lacks: bytes that its words are short of, and bytes that its store is.
         under_way: the plans of which a started run is not complete.
         sent: for each peer the publications that it is to read, in order.
         expected: for each peer the lengths of what this rank reads from it, in order.
     """
 
-    lacks: int
+    lacks: tuple[int, int]
     under_way: frozenset[int]
     published: list[Published]
     sent: dict[int, list[int]]
@@ -87,7 +97,8 @@ class Life:
         far: its messages to other nodes.
         buffers: what others, and calls that know only addresses, read and write.
         deadline: returns after how many seconds a rank gives up.
-        release: gives its shared memory back.
+        releases: give its shared memory back.
+        opened: memory of other processes that it reads.
     """
 
     serial: int
@@ -96,8 +107,8 @@ class Life:
     far: list[Messages] = field(default_factory=list)
     buffers: list[Array] = field(default_factory=list)
     deadline: Callable[[], float] = lambda: inf
-    release: Thunk = lambda: None
-
+    releases: list[Thunk] = field(default_factory=list)
+    opened: list[object] = field(default_factory=list)
     freed: bool = False
 
     def free(self) -> None:
@@ -105,54 +116,83 @@ class Life:
         self.freed = True
         for each in self.far:
             each.free()
-        self.release()
+        for release in self.releases:
+            release()
+        self.opened.clear()
 
 
 class Layout:
-    """One program's publications, on their way into memory."""
+    """One program's publications, on their way into memory.
+
+    Flags lie in the words of the group. Bytes that are copied lie behind their flags where
+    these are in the same store, and in an area of their own where they are not.
+    """
 
     def __init__(
-        self, group: Mapped, program: SharedProgram, buffers: dict[str, Array], dtype: str,
-        meets: bool, life: Life,
+        self, group: Mapped, store: Store, program: SharedProgram, buffers: dict[str, Array],
+        dtype: str, meets: bool, life: Life,
     ) -> None:  # fmt: skip
-        self.group, self.program, self.buffers, self.life = group, program, buffers, life
+        self.group, self.store, self.program = group, store, program
+        self.buffers, self.life = buffers, life
+        self.apart = store is not group
         self.width = itemsize(dtype)
         self.talks_back = set(group.near) if meets else {each.peer for each in program.receipts}
         self.area: Area | None = None
+        self.apart_area: Area | None = None
         self.published: list[Published] = []
         self.slot_cells = self._slot_cells()
 
     def table(self, under_way: frozenset[int]) -> Table:
         """Lay the publications out, and return what the others must know."""
-        needed = sum(map(self._needs, self.program.publications))
-        if needed and self.area is None:
-            self.area = self.group.heap.take(needed)
-            if self.area is None:
-                return Table(lines(needed), under_way, [], {}, {})
-            self._keep(self.area)
-            segment, start, length = self.area
-            self.group.view(self.group.rank, segment, start, length)[:] = bytes(length)
-            for each in self.program.publications:
-                self.published.append(self._publish(each, segment, start))
-                start += self._needs(each)
+        lacks = self._take()
+        if any(lacks):
+            return Table(lacks, under_way, [], {}, {})
+        if self.area is not None and not self.published:
+            self._publish_all(self.area)
         expected: dict[int, list[int]] = {}
         for receipt in self.program.receipts:
             expected.setdefault(receipt.peer, []).append(receipt.length)
-        return Table(0, under_way, self.published, self.program.sent, expected)
+        return Table((0, 0), under_way, self.published, self.program.sent, expected)
 
-    def _keep(self, area: Area) -> None:
-        """Give the area back when the plan is freed, or gone."""
-        back = weakref.finalize(self.life, self.group.retire, self.life.serial, area)
-        back.atexit = False
-        self.life.release = back
+    def _take(self) -> tuple[int, int]:
+        """Take memory, and return what is lacking of words and of the store."""
+        publications = self.program.publications
+        needed = sum(map(self._needs, publications))
+        apart = sum(self._cells(each) * self._needs_apart(each) for each in publications)
+        if needed and self.area is None:
+            self.area = self._kept(self.group.heap, needed)
+        if apart and self.apart_area is None:
+            self.apart_area = self._kept(self.store.heap, apart)
+        return (
+            lines(needed) if needed and self.area is None else 0,
+            lines(apart) if apart and self.apart_area is None else 0,
+        )
+
+    def _kept(self, heap: Heap, needed: int) -> Area | None:
+        """Take an area that comes back when the plan is freed, or gone."""
+        area = heap.take(needed)
+        if area is not None:
+            back = weakref.finalize(self.life, self.group.retire, self.life.serial, heap, area)
+            back.atexit = False
+            self.life.releases.append(back)
+        return area
+
+    def _publish_all(self, area: Area) -> None:
+        segment, start, length = area
+        self.group.view(self.group.rank, segment, start, length)[:] = bytes(length)
+        apart = self.apart_area.start if self.apart_area else 0
+        for each in self.program.publications:
+            self.published.append(self._publish(each, segment, start, apart))
+            start += self._needs(each)
+            apart += self._cells(each) * self._needs_apart(each)
 
     def _slot_cells(self) -> int:
         """Return how many cells each slot has: fewer the more memory they take."""
-        publications = self.program.publications
-        nbytes = sum(self._stride(each) for each in publications if not each.stays)
+        publications = [each for each in self.program.publications if not each.stays]
+        nbytes = sum(self._stride(each) + self._needs_apart(each) for each in publications)
         if nbytes > _MOST_BYTES:
             return 1
-        readers = {rank for each in publications for rank in each.readers}
+        readers = {rank for each in self.program.publications for rank in each.readers}
         return 2 if readers <= self.talks_back or nbytes > _FEW_BYTES else _MANY
 
     def _cells(self, each: Publication) -> int:
@@ -162,17 +202,23 @@ class Layout:
         """Return the bytes of a publication: its cells, and words for its readers."""
         return self._cells(each) * self._stride(each) + len(self._with_word(each)) * LINE
 
+    def _needs_apart(self, each: Publication) -> int:
+        """Return the bytes that a cell has in a store of its own."""
+        nbytes = self._nbytes(each)
+        return lines(nbytes) if self.apart and nbytes and not each.stays else 0
+
     def _nbytes(self, each: Publication) -> int:
         return each.piece.length * self.width if each.piece else 0
 
     def _is_small(self, each: Publication) -> bool:
         """Whether the bytes fit into the line of the flag."""
-        return not each.stays and each.tiles == 1 and self._nbytes(each) <= _SMALL
+        small = not each.stays and each.tiles == 1 and self._nbytes(each) <= _SMALL
+        return small and not self.apart
 
     def _stride(self, each: Publication) -> int:
         if each.stays or self._is_small(each):
             return LINE
-        return each.tiles * LINE + lines(self._nbytes(each))
+        return each.tiles * LINE + (0 if self.apart else lines(self._nbytes(each)))
 
     def _with_word(self, each: Publication) -> list[int]:
         """Return the readers that must acknowledge."""
@@ -181,24 +227,29 @@ class Layout:
         alone = self._cells(each) == 1
         return [rank for rank in each.readers if alone or rank not in self.talks_back]
 
-    def _publish(self, each: Publication, segment: int, start: int) -> Published:
-        cells, stride, small = self._cells(each), self._stride(each), self._is_small(each)
+    def _publish(self, each: Publication, segment: int, start: int, apart: int) -> Published:
+        cells, stride = self._cells(each), self._stride(each)
         words = start + cells * stride
         acknowledge = {
             rank: words + index * LINE for index, rank in enumerate(self._with_word(each))
         }
-        data, stays_in, address = 16 if small else each.tiles * LINE, None, 0
+        return Published(
+            segment, start, cells, stride, 0 if each.stays else LINE,
+            each.piece.length if each.piece else 0, self._data(each, segment, start, apart),
+            acknowledge,
+        )  # fmt: skip
+
+    def _data(self, each: Publication, segment: int, start: int, apart: int) -> Slots | Private:
         if each.stays:
             assert each.piece is not None
             array = view(self.buffers, each.piece)
-            found = self.group.find(array)
-            stays_in, data = found or (-1, 0)
-            address = self.group.arrays.span(array)[0]
-        return Published(
-            segment, start, cells, stride, 0 if each.stays else LINE, data,
-            each.piece.length if each.piece else 0, stays_in,
-            os.getpid(), address, acknowledge,
-        )  # fmt: skip
+            found = self.store.find(array)
+            return Slots(*found, 0) if found else Private(self.store.locate(array))
+        if self.apart:
+            within = self.apart_area.segment if self.apart_area else 0
+            return Slots(within, apart, self._needs_apart(each))
+        data = _SMALL_DATA if self._is_small(each) else each.tiles * LINE
+        return Slots(segment, start + data, self._stride(each))
 
 
 def view(buffers: Mapping[str, Array], piece: Piece) -> Array:

@@ -1,18 +1,19 @@
-"""GPU buffers under an MPI that cannot read them: pinned host memory in between."""
+"""GPU buffers under MPI: whether it reads them itself, and copies to the host where it does not."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
 from mpi4py import MPI
 
-from mpicoll.backend import Array, Thunk
+from mpicoll.arrays import is_cupy
+from mpicoll.backend import Array
 
 OVERRIDE = "MPICOLL_GPU_AWARE"
 _MPIX_GPU_SUPPORT_CUDA = 0  # mpi.h of MPICH
@@ -43,23 +44,29 @@ class GpuAwareness:
             return cls(bool(answer.value), f"MPIX_GPU_query_support() says {says}")
         return cls(False, f"no GPU support reported by the MPI library ({OVERRIDE}=1 overrides)")
 
-
-def staged(data: Array, before: list[Thunk] | None, after: list[Thunk] | None) -> Any:
-    """Return pinned host memory for a GPU array, copied from it `before` or to it `after`."""
-    host = _pinned(data)
-    if before is not None:
-        before.append(partial(data.get, out=host))
-    if after is not None:
-        after.append(partial(_upload, data, host))
-    return host
+    @classmethod
+    def agreed(cls, everyone: Sequence[Self]) -> Self:
+        """Return what all ranks can rely on: messages of two ranks must go one way."""
+        return next((each for each in everyone if not each.aware), everyone[0])
 
 
-def _pinned(data: Array) -> Any:
-    cupy = sys.modules["cupy"]
-    memory = cupy.cuda.alloc_pinned_memory(max(1, data.nbytes))
-    return np.frombuffer(memory, data.dtype, data.size).reshape(data.shape)
+class CupyCopies:
+    """`mpicoll.pinned.Copies` for CuPy arrays and NumPy's."""
+
+    def pinned(self, data: Array) -> Any:
+        cupy = sys.modules["cupy"]
+        memory = cupy.cuda.alloc_pinned_memory(max(1, data.nbytes))
+        return np.frombuffer(memory, data.dtype, data.size).reshape(data.shape)
+
+    def copy(self, target: Array, source: Array) -> Any:
+        cuda = sys.modules["cupy"].cuda
+        runtime, stream = cuda.runtime, cuda.get_current_stream()
+        to_host = is_cupy(source)
+        kind = runtime.memcpyDeviceToHost if to_host else runtime.memcpyHostToDevice
+        if source.nbytes:
+            runtime.memcpyAsync(_address(target), _address(source), source.nbytes, kind, stream.ptr)
+        return stream.record()
 
 
-def _upload(data: Array, host: Any) -> None:
-    data.set(host)
-    sys.modules["cupy"].cuda.get_current_stream().synchronize()
+def _address(x: Array) -> int:
+    return int(x.data.ptr if is_cupy(x) else x.ctypes.data)

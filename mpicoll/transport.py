@@ -17,13 +17,25 @@ import numpy as np
 from mpi4py import MPI
 
 from mpicoll import mapped
-from mpicoll.arrays import NumpyArrays, is_cupy
-from mpicoll.backend import Array, Call, Message, Messages, Native, Request, Thunk
+from mpicoll.arrays import NumpyArrays, numpy_dtype
+from mpicoll.backend import (
+    DIRECT,
+    STAGED,
+    Array,
+    Call,
+    Message,
+    Messages,
+    Native,
+    Request,
+    Thunk,
+)
 from mpicoll.contract import Collective, ReduceOp
+from mpicoll.cuda import Driver, Gpu
 from mpicoll.errors import Unavailable
 from mpicoll.machine import stated_node
-from mpicoll.mirror import on_host
-from mpicoll.staging import GpuAwareness, staged
+from mpicoll.mirror import behind, on_host
+from mpicoll.pinned import PIECE, Copies, Mirror
+from mpicoll.staging import CupyCopies, GpuAwareness
 from mpicoll.symmetric import Windows
 
 _TYPES = {
@@ -53,7 +65,8 @@ class MpiTransport:
         self.rank, self.size = comm.rank, comm.size
         self.arrays = NumpyArrays()
         self.library = MPI.Get_library_version().split("\n")[0].strip("\0, ")
-        self.gpu = GpuAwareness.detect()
+        self.copies: Copies = CupyCopies()
+        self.gpu = GpuAwareness.agreed(comm.allgather(GpuAwareness.detect()))
         self.name = "point-to-point"
         self.nodes = _nodes(comm)
         self.shared: mapped.Mapped | None = None
@@ -65,46 +78,64 @@ class MpiTransport:
 
     # -- messages -------------------------------------------------------------------
 
+    @property
+    def way(self) -> str:
+        return DIRECT if self.gpu.aware else STAGED
+
+    def driver(self) -> Gpu:
+        return Driver()
+
     def messages(self, sends: Sequence[Message], receives: Sequence[Message], tag: int) -> Messages:
         """Compile one round into persistent requests."""
-        before: list[Thunk] = []
-        after: list[Thunk] = []
         held = _Held()
+        before: list[Thunk] = []
+        start: list[Thunk] = []
+        wait: list[Thunk] = []
+        land: list[Thunk] = []
         for peer, data in receives:
-            memory = self._reachable(data, after=after)
-            held.requests.append(self.private.Recv_init(_bytes(memory), peer, tag))
+            pieces, mirror = self._reachable(data, before)
+            before += [mirror.settle_all] if mirror else []
+            for index, memory in enumerate(pieces):
+                request = held.keep(self.private.Recv_init(_bytes(memory), peer, tag))
+                start.append(request.Start)
+                wait += [request.Wait, *([partial(mirror.upload, index)] if mirror else [])]
+            land += [mirror.upload_all] if mirror else []
         for peer, data in sends:
-            memory = self._reachable(data, before=before)
-            held.requests.append(self.private.Send_init(_bytes(memory), peer, tag))
+            pieces, mirror = self._reachable(data, before)
+            before += [mirror.download] if mirror else []
+            for index, memory in enumerate(pieces):
+                request = held.keep(self.private.Send_init(_bytes(memory), peer, tag))
+                start += [*([partial(mirror.settle, index)] if mirror else []), request.Start]
+                wait.append(request.Wait)
         requests = held.requests
-        if len(requests) <= _FEW:
-            start = tuple(request.Start for request in requests)
-            wait = tuple(request.Wait for request in requests)
-        else:
-            start = (partial(MPI.Prequest.Startall, requests),)
-            wait = (partial(MPI.Request.Waitall, requests),)
+        if len(start) == len(wait) == len(requests) > _FEW:
+            start = [partial(MPI.Prequest.Startall, requests)]
+            wait = [partial(MPI.Request.Waitall, requests)]
 
         def test() -> bool:
             done = MPI.Request.Testall(requests)
             if done:
-                for thunk in after:
+                for thunk in land:
                     thunk()
             return done
 
-        return Messages((*before, *start), (*wait, *after), test, held.free)
+        return Messages((*before, *start), tuple(wait), test, held.free)
 
     def _reachable(
-        self, data: Array | None, before: list[Thunk] | None = None,
-        after: list[Thunk] | None = None,
-    ) -> Array | None:  # fmt: skip
-        """Return memory that this MPI can read: the array's own, or pinned host memory."""
-        if not is_cupy(data):
-            return data
-        if self.gpu.aware:
-            if before is not None:
+        self, data: Array | None, before: list[Thunk]
+    ) -> tuple[list[Array | None], Mirror | None]:
+        """Return memory that this MPI can read: the array's own, or pieces of its mirror."""
+        if not self._is_far(data):
+            # A stream may still be at work on memory that MPI is about to read or write.
+            if not self.arrays.is_on_host(data):
                 before.append(partial(self.arrays.synchronize, data))
-            return data
-        return staged(data, before, after)
+            return [data], None
+        mirror = Mirror(data, self.copies, PIECE)
+        return [each.host for each in mirror.pieces], mirror
+
+    def _is_far(self, x: Array | None) -> bool:
+        """Whether an array is on a GPU and this MPI cannot read it there."""
+        return not (self.gpu.aware or self.arrays.is_on_host(x))
 
     # -- natives --------------------------------------------------------------------
 
@@ -114,8 +145,15 @@ class MpiTransport:
 
     def native(self, call: Call, *, persistent: bool = False) -> Native:
         """Bind MPI's own collective (MPI-4.1, chapter 6)."""
-        if (is_cupy(call.x) or is_cupy(call.out)) and not self.gpu.aware:
-            return on_host(call, staged, lambda mirror: self.native(mirror, persistent=persistent))
+        if self._is_far(call.x) or self._is_far(call.out):
+            bind = partial(self.native, persistent=persistent)
+            return on_host(call, self.arrays, self.copies, bind)
+        array = call.x if call.x is not None else call.out
+        if not self.arrays.is_on_host(array):
+            return behind(self._bound(call, persistent), partial(self.arrays.synchronize, array))
+        return self._bound(call, persistent)
+
+    def _bound(self, call: Call, persistent: bool) -> Native:
         if call.in_place and (call.collective.name == "reduce_scatter" or _alltoallv(call)):
             return self._apart(call, persistent)
         name, arguments, copies = _arguments(call)
@@ -196,16 +234,23 @@ class MpiTransport:
         return bool(self._most[0] == number and self._most[1] == ~number)
 
     def isend(self, x: Array, peer: int, tag: int) -> Request:
-        before: list[Thunk] = []
-        memory = self._reachable(x, before=before)
-        for thunk in before:
-            thunk()
+        memory = x
+        if self._is_far(x):
+            mirror = Mirror(x, self.copies, None)
+            mirror.download()
+            mirror.settle_all()
+            memory = mirror.pieces[0].host
+        else:
+            self.arrays.synchronize(x)
         return _Started(self.users.Isend(_bytes(memory), peer, tag), memory, [])
 
     def irecv(self, x: Array, peer: int, tag: int) -> Request:
-        after: list[Thunk] = []
-        memory = self._reachable(x, after=after)
-        return _Started(self.users.Irecv(_bytes(memory), peer, tag), memory, after)
+        if not self._is_far(x):
+            self.arrays.synchronize(x)
+            return _Started(self.users.Irecv(_bytes(x), peer, tag), x, [])
+        mirror = Mirror(x, self.copies, None)
+        request = self.users.Irecv(_bytes(mirror.pieces[0].host), peer, tag)
+        return _Started(request, mirror, [mirror.upload_all, mirror.settle_all])
 
     def split(self, color: int | None, key: int) -> MpiTransport | None:
         part = self.users.Split(MPI.UNDEFINED if color is None else color, key)
@@ -231,6 +276,11 @@ class _Held:
         self.requests: list[MPI.Prequest] = []
         self.ops: list[MPI.Op] = []
         self._finalizer = weakref.finalize(self, _free, self.requests, self.ops)
+
+    def keep(self, request: MPI.Prequest) -> MPI.Prequest:
+        """Return a request, to be freed with the plan."""
+        self.requests.append(request)
+        return request
 
     def free(self) -> None:
         self._finalizer()
@@ -281,12 +331,15 @@ def _bytes(data: Array | None) -> Any:
 
 
 def _typed(x: Array) -> Any:
-    """Return mpi4py's buffer triple; float16, which MPI lacks, travels as pairs of bytes."""
+    """Return mpi4py's buffer triple; halves, which MPI lacks, travel as pairs of bytes."""
     if not x.size:
         # MPI refuses aliased buffers even where they are empty, as a slice of the other may be.
         x = np.empty(1, x.dtype)[:0].reshape(x.shape)
-    kind = _TYPES.get(x.dtype.name)
-    return [x, kind if kind is not None else _half()]
+    if x.dtype.name == "bfloat16":
+        x = x.view(np.uint16)
+    elif x.dtype.name in _TYPES:
+        return [x, _TYPES[x.dtype.name]]
+    return [x, _half()]
 
 
 _HALF: list[MPI.Datatype] = []
@@ -345,11 +398,11 @@ def _alltoallv(call: Call) -> bool:
 
 def _fold_bytes(op: ReduceOp, dtype: str) -> Callable[[Any, Any, MPI.Datatype], None]:
     """Return an MPI user function: ``inout = in op inout`` on raw memory."""
-    arrays = NumpyArrays()
+    arrays, kind = NumpyArrays(), numpy_dtype(dtype)
 
     def fold(left: Any, right: Any, datatype: MPI.Datatype) -> None:
-        target = np.frombuffer(right, dtype)
-        arrays.folder(op, np.frombuffer(left, dtype), target, target)()
+        target = np.frombuffer(right, kind)
+        arrays.folder(op, np.frombuffer(left, kind), target, target)()
 
     return fold
 

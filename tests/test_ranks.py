@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from launcher import ranks
 
-COUNTS = [int(number) for number in os.environ.get("MPICOLL_TEST_RANKS", "1,2,3,4,7").split(",")]
+COUNTS = [int(number) for number in os.environ.get("MPICOLL_TEST_RANKS", "1,2,3,4,5").split(",")]
 PYTEST = ("-m", "pytest", "--with-mpi", "-m", "mpi", "-x", "-q", "-p", "no:hypothesispytest")
 HERE = Path(__file__).parent
 

@@ -17,7 +17,7 @@ import torch
 from mpicoll.arrays import NumpyArrays
 from mpicoll.backend import Array, Memory, Thunk
 from mpicoll.contract import DTYPES, ReduceOp
-from mpicoll.errors import ArgumentError, UnknownName
+from mpicoll.errors import ArgumentError, Unavailable, UnknownName
 
 _FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
     "sum": torch.add,
@@ -113,8 +113,8 @@ class TorchArrays:
         if x.is_cuda:
             torch.cuda.current_stream(x.device).synchronize()
 
-    def is_on_host(self, x: Array) -> bool:
-        return not x.is_cuda
+    def is_on_host(self, x: Array | None) -> bool:
+        return x is None or not x.is_cuda
 
     def over(self, memory: Memory, dtype: str, shape: tuple[int, ...]) -> Array:
         if dtype not in DTYPES:
@@ -123,6 +123,20 @@ class TorchArrays:
         if not count:
             return self.empty(shape, dtype)
         return torch.frombuffer(memory, dtype=getattr(torch, dtype), count=count).view(shape)
+
+    def on_gpu(self, turn: int) -> Array:
+        if not torch.cuda.is_available():
+            raise Unavailable(f"torch {torch.__version__} finds no GPU")
+        torch.cuda.set_device(turn % torch.cuda.device_count())
+        return torch.empty(0, dtype=torch.uint8, device="cuda")
+
+    def at(self, address: int, dtype: str, count: int, like: Array) -> Array:
+        kind = getattr(torch, dtype)
+        # The GPU of `like` reads it, whichever it lies on: torch need not know of the other.
+        storage = torch._C._construct_storage_from_data_pointer(
+            address, like.device, count * kind.itemsize
+        )
+        return torch.empty(0, dtype=kind, device=like.device).set_(storage, 0, (count,), (1,))
 
 
 def _bytes(x: Array) -> Memory:

@@ -1,22 +1,23 @@
-"""GPU tensors under gloo, which reads host memory only: pinned memory in between.
+"""GPU tensors under gloo, which reads host memory only: copies to the host and back.
 
 Its counterpart is `mpicoll.staging`.
 """
 
 from __future__ import annotations
 
-from functools import partial
-
 import torch
 
-from mpicoll.backend import Array, Thunk
+from mpicoll.backend import Array
 
 
-def staged(data: Array, before: list[Thunk] | None, after: list[Thunk] | None) -> Array:
-    """Return pinned host memory for a tensor, copied from it `before` or to it `after`."""
-    host = torch.empty(data.shape, dtype=data.dtype, pin_memory=data.is_cuda)
-    if before is not None:
-        before.append(partial(host.copy_, data))
-    if after is not None:
-        after.append(partial(data.detach().copy_, host))
-    return host
+class TorchCopies:
+    """`mpicoll.pinned.Copies` for tensors."""
+
+    def pinned(self, data: Array) -> Array:
+        return torch.empty(data.shape, dtype=data.dtype, pin_memory=data.is_cuda)
+
+    def copy(self, target: Array, source: Array) -> torch.cuda.Event:
+        target.copy_(source, non_blocking=True)
+        device = source.device if source.is_cuda else target.device
+        event: torch.cuda.Event = torch.cuda.current_stream(device).record_event()
+        return event

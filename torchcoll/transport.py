@@ -14,6 +14,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import zip_longest
 from math import prod
 from typing import Any
 
@@ -22,14 +23,27 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from mpicoll import mapped
-from mpicoll.backend import Array, Call, Message, Messages, Native, Nodes, Request, Thunk
+from mpicoll.backend import (
+    DIRECT,
+    STAGED,
+    Array,
+    Call,
+    Message,
+    Messages,
+    Native,
+    Nodes,
+    Request,
+    Thunk,
+)
 from mpicoll.contract import Collective
+from mpicoll.cuda import Driver, Gpu
 from mpicoll.errors import Deadlock, Unavailable
 from mpicoll.machine import stated_node
 from mpicoll.mirror import on_host
+from mpicoll.pinned import PIECE, Copies, Mirror
 from torchcoll.arrays import TorchArrays
 from torchcoll.network import host_identity
-from torchcoll.staging import staged
+from torchcoll.staging import TorchCopies
 from torchcoll.symmetric import Files
 
 _OPS = {
@@ -43,6 +57,8 @@ _OPS_ON_BOOL = {
 }  # fmt: skip
 _NOT_REDUCED = ("int16", "uint16", "uint32", "uint64")
 _BITWISE = (dist.ReduceOp.BAND, dist.ReduceOp.BOR, dist.ReduceOp.BXOR)
+_GLOO_ON_GPU = ("broadcast", "allreduce")
+"""What gloo takes CUDA tensors for: it copies them to the host itself."""
 _EQUAL_ONLY = ("gather", "allgather", "scatter", "reduce_scatter")
 
 # torch 2.13 renamed these two and warns at the old names.
@@ -70,7 +86,8 @@ class TorchTransport:
         by_device = _backends(self.group)
         self.nccl = "nccl" in by_device.values()
         control = "cpu" if "cpu" in by_device else "cuda"
-        self.arrays = TorchArrays(torch.device("cuda") if self.nccl else None)
+        self.arrays = TorchArrays(torch.device("cuda") if control == "cuda" else None)
+        self.copies: Copies = TorchCopies()
         self.library = " ".join(["torch", torch.__version__, *_libraries(by_device)])
         self.name = "point-to-point"
         self.loopback = _Loopback()
@@ -84,21 +101,35 @@ class TorchTransport:
 
     # -- messages -------------------------------------------------------------------
 
+    @property
+    def way(self) -> str:
+        return DIRECT if self.nccl else STAGED
+
+    def driver(self) -> Gpu:
+        return Driver()
+
     def messages(self, sends: Sequence[Message], receives: Sequence[Message], tag: int) -> Messages:
         """Bind one round to `send` and `recv` calls, or to one batch of NCCL."""
         before: list[Thunk] = []
-        after: list[Thunk] = []
         posts: list[Post] = []
+        land: list[Thunk | None] = []
         batch: list[dist.P2POp] = []
         for peer, data in receives:
-            memory = self._reachable(data, after=after)
-            self._post(dist.irecv, memory, peer, tag + _PLANS, posts, batch)
+            pieces, mirror = self._reachable(data)
+            before += [mirror.settle_all] if mirror else []
+            for index, memory in enumerate(pieces):
+                self._post(dist.irecv, memory, peer, tag + _PLANS, posts, batch)
+                land.append(partial(mirror.upload, index) if mirror else None)
         for peer, data in sends:
-            memory = self._reachable(data, before=before)
-            self._post(dist.isend, memory, peer, tag + _PLANS, posts, batch)
+            pieces, mirror = self._reachable(data)
+            before += [mirror.download] if mirror else []
+            for index, memory in enumerate(pieces):
+                self._post(dist.isend, memory, peer, tag + _PLANS, posts, batch)
+                if mirror:
+                    posts[-1] = partial(_behind, partial(mirror.settle, index), posts[-1])
         if batch:
             posts.insert(0, partial(dist.batch_isend_irecv, batch))
-        posted = _Posted(posts, after, polls=len(posts) == bool(batch))
+        posted = _Posted(posts, (), polls=len(posts) == bool(batch), land=land if any(land) else ())
         return Messages((*before, posted.start), (posted.wait,), posted.test, posted.free)
 
     def _post(
@@ -113,18 +144,16 @@ class TorchTransport:
             call = self.group.send if how is dist.isend else self.group.recv
             posts.append(partial(call, [data], peer, tag))
 
-    def _reachable(
-        self, data: Array | None, before: list[Thunk] | None = None,
-        after: list[Thunk] | None = None,
-    ) -> Array | None:  # fmt: skip
-        """Return memory that this group can read: the tensor's own, or pinned host memory."""
-        if data is None or not self._is_far(data):
-            return data
-        return staged(data, before, after)
+    def _reachable(self, data: Array | None) -> tuple[list[Array | None], Mirror | None]:
+        """Return memory that this group can read: the tensor's own, or pieces of its mirror."""
+        if not self._is_far(data):
+            return [data], None
+        mirror = Mirror(data, self.copies, PIECE)
+        return [each.host for each in mirror.pieces], mirror
 
     def _is_far(self, x: Array | None) -> bool:
         """Whether a tensor is on a GPU and the group has gloo only."""
-        return x is not None and x.is_cuda and not self.nccl
+        return not (self.nccl or self.arrays.is_on_host(x))
 
     # -- natives --------------------------------------------------------------------
 
@@ -145,8 +174,9 @@ class TorchTransport:
             missing = "torch.distributed has no persistent collectives: use 'native'"
         if missing:
             raise Unavailable(missing)
-        if self._is_far(call.x) or self._is_far(call.out):
-            return on_host(call, staged, self.native)
+        far = self._is_far(call.x) or self._is_far(call.out)
+        if far and call.collective.name not in _GLOO_ON_GPU:
+            return on_host(call, self.arrays, self.copies, self.native)
         post, before, after = self._arguments(_detached(call))
         polls = call.collective.name != "reduce_scatter" or self.nccl
 
@@ -162,7 +192,11 @@ class TorchTransport:
                 thunk()
             return _Posted([partial(post, async_op=True)], after, polls=polls).start()
 
-        return Native(run, start, lambda: None)
+        return Native(run, start, lambda: None, self._way(call, far))
+
+    def _way(self, call: Call, far: bool) -> str:
+        array = call.x if call.x is not None else call.out
+        return "native" if far or self.arrays.is_on_host(array) else DIRECT
 
     def _op(self, call: Call) -> Any:
         """Return the ReduceOp of a call.
@@ -294,10 +328,14 @@ class _Posted:
         polls: whether `Work.is_completed` can be trusted. It can for NCCL, and for gloo's
             collectives but reduce_scatter; that, sends and receives complete in `Work.wait`
             only.
+        land: what follows each work, if anything does.
     """
 
-    def __init__(self, posts: Sequence[Post], after: Sequence[Thunk], *, polls: bool) -> None:
-        self.posts, self.after, self.polls = posts, after, polls
+    def __init__(
+        self, posts: Sequence[Post], after: Sequence[Thunk], *, polls: bool,
+        land: Sequence[Thunk | None] = (),
+    ) -> None:  # fmt: skip
+        self.posts, self.after, self.polls, self.land = posts, after, polls, land
         self.works: list[Any] = []
         self.under_way = False
         self._watch: _Watch | None = None
@@ -312,10 +350,14 @@ class _Posted:
     def wait(self) -> None:
         if not self.under_way:
             return
-        if self._watch is None:
-            _wait(self.works)
-        else:
+        if self._watch is not None:
             self._watch.finish()
+        for work, land in zip_longest(self.works, self.land) if self.land else ():
+            work.wait()
+            if land is not None:
+                land()
+        if self._watch is None and not self.land:
+            _wait(self.works)
         self.works, self._watch, self.under_way = [], None, False
         for thunk in self.after:
             thunk()
@@ -355,6 +397,11 @@ class _Watch(threading.Thread):
         self.join()
         if self.error is not None:
             raise self.error
+
+
+def _behind(first: Thunk, post: Post) -> Any:
+    first()
+    return post()
 
 
 def _wait(works: list[Any]) -> None:
