@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import operator
 import sys
-from functools import partial
+from collections.abc import Sequence
+from functools import cache, partial
 from math import prod
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from mpicoll.backend import Array, Memory, Thunk
+from mpicoll.backend import Array, Memory, Stopwatch, Thunk
 from mpicoll.contract import DTYPES, ReduceOp
 from mpicoll.errors import ArgumentError, Unavailable, UnknownName
+from mpicoll.fusing import Steps, formula
 
 _UFUNCS = {
     "sum": "add",
@@ -27,6 +29,8 @@ _UFUNCS = {
     "land": "logical_and",
     "lor": "logical_or",
 }
+_NOT_FUSED = ("bool", "bfloat16")
+"""Their C types do not fold as the library's own calls do."""
 _CARRIED = tuple(name for name in DTYPES if name != "bfloat16")
 
 
@@ -86,6 +90,14 @@ class NumpyArrays:
         function = op.function
         return lambda: operator.setitem(out, ..., function(left, right))
 
+    def fuser(
+        self, op: ReduceOp, operands: Sequence[Array], steps: Steps, out: Array
+    ) -> Thunk | None:
+        if not is_cupy(out) or op.function is not None or out.dtype.name in _NOT_FUSED:
+            return None
+        kernel = _kernel(op.name, len(operands), steps)
+        return None if kernel is None else partial(kernel, *operands, out)
+
     def divider(self, x: Array, divisor: int) -> Thunk:
         return partial(module_of(x).true_divide, x, divisor, x)
 
@@ -120,12 +132,44 @@ class NumpyArrays:
         cupy.cuda.Device(turn % count).use()
         return cupy.empty(0, "uint8")
 
+    def stopwatch(self) -> Stopwatch:
+        return CupyStopwatch()
+
     def at(self, address: int, dtype: str, count: int, like: Array) -> Array:
         cuda = sys.modules["cupy"].cuda
         kind = numpy_dtype(dtype)
         # The GPU of `like` reads it, whichever it lies on: CuPy need not know of the other.
         memory = cuda.UnownedMemory(address, count * kind.itemsize, self, like.device.id)
         return module_of(like).ndarray((count,), kind, cuda.MemoryPointer(memory, 0))
+
+
+@cache
+def _kernel(op: str, count: int, steps: Steps) -> Any:
+    """Return a kernel for any dtype, compiled when it first runs; None for another operator."""
+    code = formula(op, count, steps)
+    if code is None:
+        return None
+    inputs = ", ".join(f"T x{index}" for index in range(count))
+    name = f"mpicoll_{op}_{count}"
+    return sys.modules["cupy"].ElementwiseKernel(inputs, "T out", code, name)
+
+
+class CupyStopwatch:
+    """`mpicoll.backend.Stopwatch` by CUDA events."""
+
+    def __init__(self) -> None:
+        self.cuda = sys.modules["cupy"].cuda
+        self.begin, self.end = self.cuda.Event(), self.cuda.Event()
+
+    def start(self) -> None:
+        self.begin.record()
+
+    def stop(self) -> None:
+        self.end.record()
+        self.end.synchronize()
+
+    def nanoseconds(self) -> int:
+        return int(self.cuda.get_elapsed_time(self.begin, self.end) * 1e6)
 
 
 def numpy_dtype(dtype: str) -> np.dtype[Any]:

@@ -14,6 +14,7 @@ from mpicoll.contract import Collective, ReduceOp
 
 if TYPE_CHECKING:
     from mpicoll.cuda import Gpu
+    from mpicoll.fusing import Steps
     from mpicoll.heap import Heap
     from mpicoll.mapped import Mapped
 
@@ -62,6 +63,11 @@ class Arrays(Protocol):
     def folder(self, op: ReduceOp, left: Array, right: Array, out: Array) -> Thunk:
         """Bind ``out = left op right`` on flat arrays; `out` may be either operand."""
 
+    def fuser(
+        self, op: ReduceOp, operands: Sequence[Array], steps: Steps, out: Array
+    ) -> Thunk | None:
+        """Bind several folds into `out` as one (`mpicoll.fusing`), None where nothing does."""
+
     def divider(self, x: Array, divisor: int) -> Thunk:
         """Bind a division in place."""
 
@@ -93,8 +99,24 @@ class Arrays(Protocol):
             Unavailable: this process sees no GPU.
         """
 
+    def stopwatch(self) -> Stopwatch:
+        """Return what times the work on the caller's stream."""
+
     def at(self, address: int, dtype: str, count: int, like: Array) -> Array:
         """Return a flat array over GPU memory that somebody else keeps, on the GPU of `like`."""
+
+
+class Stopwatch(Protocol):
+    """Two events of a GPU's stream."""
+
+    def start(self) -> None:
+        """Note the begin on the caller's stream."""
+
+    def stop(self) -> None:
+        """Note the end there, and wait for it."""
+
+    def nanoseconds(self) -> int:
+        """Return what has passed on the GPU."""
 
 
 class Segments(Protocol):

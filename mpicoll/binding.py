@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mpicoll import attach
 from mpicoll.backend import Array, Memory, Message, Messages, Thunk, Transport
 from mpicoll.contract import ReduceOp
+from mpicoll.fusing import Fused, fuse
 from mpicoll.lowering import Combine, Move, Piece
 from mpicoll.plan import BoundRound, Turn
 from mpicoll.publishing import Layout, Life, Private, Published, Table, view
@@ -44,6 +45,10 @@ class Binding:
         self.what, self.life = what, life
         self.arrays, self.width = group.arrays, itemsize(dtype)
         self.bounce: dict[str, Array] = {}
+        self.instructions: Sequence[Instruction | Fused] = program.instructions
+        self.numbers: Sequence[int] = program.rounds
+        if layout.apart:
+            self.instructions, self.numbers = fuse(program)
         self.incoming = [
             tables[each.peer].published[tables[each.peer].sent[group.rank][each.order]]
             for each in program.receipts
@@ -65,9 +70,9 @@ class Binding:
         """Group what is done and what is waited for into rounds, after counting the run."""
         bound: list[BoundRound] = []
         self.turn, self.far_messages = turn, iter(self.life.far)
-        total = max(self.program.rounds, default=1)
+        total = max(self.numbers, default=1)
         actions: list[Thunk] = [partial(_count, self.life.turn)]
-        steps = zip(self.program.instructions, self.program.rounds, strict=True)
+        steps = zip(self.instructions, self.numbers, strict=True)
         parts = (self._bound(each, number, total) for each, number in steps)
         for waits, group in groupby(chain.from_iterable(parts), lambda part: part[1] is not None):
             found = list(group)
@@ -82,12 +87,14 @@ class Binding:
             bound.append(BoundRound(tuple(actions), Messages((), (), _true, _none), ()))
         return bound
 
-    def _bound(self, each: Instruction, number: int, total: int) -> list[Part]:
+    def _bound(self, each: Instruction | Fused, number: int, total: int) -> list[Part]:
         """Return the thunks of one instruction, each with a test if it waits."""
         if isinstance(each, Move):
             return [(thunk, None) for thunk in self._move(each)]
         if isinstance(each, Combine):
             return [(thunk, None) for thunk in self._combine(each)]
+        if isinstance(each, Fused):
+            return [(thunk, None) for thunk in self._fold(each)]
         if isinstance(each, Publish):
             return [(self._raise(each), None)]
         if isinstance(each, Acknowledge):
@@ -163,6 +170,13 @@ class Binding:
 
         left, right = operand("left", each.left), operand("right", each.right)
         return [*thunks, self.arrays.folder(self.op, left, right, self._view(each.target))]
+
+    def _fold(self, each: Fused) -> list[Thunk]:
+        operands = [self._view(piece) for piece in each.operands]
+        once = self.arrays.fuser(self.op, operands, each.steps, self._view(each.target))
+        if once is not None:
+            return [once]
+        return [thunk for combine in each.combines for thunk in self._combine(combine)]
 
     # -- flags -------------------------------------------------------------------------------
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from mpicoll import pricing, tables
 from mpicoll.algorithms import algorithms, find
-from mpicoll.backend import Nodes, Transport
+from mpicoll.backend import STAGED, Nodes, Transport
+from mpicoll.device import IPC, STAYS
 from mpicoll.mapped import TILE
 from mpicoll.request import Request, itemsize
 from mpicoll.sharing import Reach
@@ -48,7 +49,7 @@ class Chooser:
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
-        self.prices: dict[tuple[str, int, str], list[str]] = {}
+        self.prices: dict[tuple[str, int, str, bool], list[str]] = {}
         self._decisions: tables.Decisions | None = None
 
     @property
@@ -68,12 +69,17 @@ class Chooser:
 
     def preferred(self, request: Request) -> Iterator[str]:
         """Yield algorithms in the order in which to try them; collective when first asked."""
-        found = self.decisions.get(request.collective.name)
-        if found is not None:
-            yield found.lookup(payload(request))
         on_node = self.transport.shared is not None and len(self.transport.nodes) == 1
-        if on_node and request.device != "gpu":
-            yield from self._by_price(request)
+        if request.device == "gpu":
+            # A library that reads GPU memory knows its links; one that cannot is no match.
+            if on_node and self.transport.way == STAGED:
+                yield from (f"{text}@{IPC}" for text in self._by_price(request))
+        else:
+            found = self.decisions.get(request.collective.name)
+            if found is not None:
+                yield found.lookup(payload(request))
+            if on_node:
+                yield from self._by_price(request)
         yield "native"
         name = request.collective.name
         yield _BETWEEN_NODES[name][request.bytes_per_row >= _LARGE]
@@ -82,7 +88,8 @@ class Chooser:
     def _by_price(self, request: Request) -> list[str]:
         """Return the candidates, cheapest first, for payloads within a power of two."""
         name = request.collective.name
-        key = name, payload(request).bit_length(), request.dtype or ""
+        on_gpu = request.device == "gpu"
+        key = name, payload(request).bit_length(), request.dtype or "", on_gpu
         if key not in self.prices:
             shared = self.transport.shared
             assert shared is not None
@@ -90,6 +97,10 @@ class Chooser:
             # Where a rank's own arrays lie must not matter: all must come to the same choice.
             width = itemsize(request.dtype) if request.dtype else 1
             reach = Reach(frozenset(), frozenset(), 0, TILE // width)
+            if on_gpu:
+                rates = pricing.ON_GPU
+                everything = frozenset(("input", "output", "scratch"))
+                reach = Reach(frozenset(), everything, STAYS // width, 1 << 62)
             prices = {
                 text: pricing.price(find(name, text), request, reach, rates)
                 for text in CANDIDATES[name]

@@ -24,7 +24,7 @@ from mpicoll.sharing import Reach
 IPC = "ipc"
 SWITCH = "MPICOLL_IPC"
 _FIRST = 4 << 20
-_STAYS = 64 * 1024
+STAYS = 64 * 1024
 """From how many bytes a message stays in place: below, a copy costs less than to drain it."""
 _PATTERN = 0x5A
 
@@ -126,7 +126,7 @@ class DeviceStore:
             # They come from the same allocator.
             names.add("scratch")
         whole = 1 << 62
-        return Reach(self.host.others, frozenset(names), _STAYS // itemsize(dtype), whole)
+        return Reach(self.host.others, frozenset(names), STAYS // itemsize(dtype), whole)
 
     def _is_exportable(self, array: Array) -> bool:
         start, stop = self.arrays.span(array)

@@ -95,6 +95,24 @@ def _gpu_aware() -> str:
     return f"{way} ({found.reason})"
 
 
+def _gpu_ways(backend: str) -> Probe:
+    """Ask a backend how the arrays of this job's GPUs travel, and why not otherwise."""
+
+    def ask() -> str:
+        import mpicoll
+        import torchcoll
+
+        with (mpicoll if backend == "mpi4py" else torchcoll).world() as group:
+            ways = group.gpu_transports()
+        best = next((name for name, why in ways.items() if not why), None)
+        told = [f"{name}: {why or 'yes'}" for name, why in ways.items()]
+        # Without a GPU there is one reason for all of them.
+        told = told if len(set(ways.values())) > 1 else [f"no: {next(iter(ways.values()))}"]
+        return "; ".join([*told, *([f"by default {best}"] if best else [])])
+
+    return ask
+
+
 def _cupy() -> str:
     import cupy
 
@@ -189,6 +207,8 @@ MPI_PROBES: dict[str, Probe] = {
     "GPU-aware MPI": _gpu_aware,
     "symmetric memory": _symmetric,
     "attach": _attach,
+    "GPUs, mpi4py": _gpu_ways("mpi4py"),
+    "GPUs, torch": _gpu_ways("torch"),
     "decision table": _table,
 }
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -75,11 +76,29 @@ class Gpu:
         self.opened[address][:4096] = bytes(4096)
 
 
+class Stopwatch:
+    """`mpicoll.backend.Stopwatch` by the clock of the host."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream, self.begin, self.end = stream, 0, 0
+
+    def start(self) -> None:
+        self.begin = time.perf_counter_ns()
+
+    def stop(self) -> None:
+        self.stream.synchronize()
+        self.end = time.perf_counter_ns()
+
+    def nanoseconds(self) -> int:
+        return self.end - self.begin
+
+
 class Arrays:
     """A backend's arrays, some of them on the stand-in."""
 
     def __init__(self, inner: Any, gpu: Gpu) -> None:
         self.inner, self.gpu, self.stream = inner, gpu, Stream()
+        self.fused = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -118,11 +137,30 @@ class Arrays:
     def folder(self, op: Any, left: Any, right: Any, out: Any) -> Callable[[], object]:
         return self._put(self.inner.folder(op, left, right, out), left, right, out)
 
+    def fuser(self, op: Any, operands: Any, steps: Any, out: Any) -> Callable[[], object] | None:
+        """Fold step by step into memory of its own, and write once at the end."""
+        if op.function is not None:
+            return None
+
+        def fold() -> None:
+            found = list(operands)
+            for left, right in steps:
+                result = self.inner.empty(tuple(out.shape), self.inner.dtype(out))
+                self.inner.folder(op, found[left], found[right], result)()
+                found.append(result)
+            self.inner.copier(out, found[-1])()
+            self.fused += 1
+
+        return self._put(fold, out)
+
     def divider(self, x: Any, divisor: int) -> Callable[[], object]:
         return self._put(self.inner.divider(x, divisor), x)
 
     def _put(self, thunk: Callable[[], object], *touched: Any) -> Callable[[], object]:
         return thunk if all(map(self.is_on_host, touched)) else self.stream.put(thunk)
+
+    def stopwatch(self) -> Stopwatch:
+        return Stopwatch(self.stream)
 
     def to_host(self, x: Any) -> Any:
         self.stream.synchronize()

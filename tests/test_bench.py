@@ -86,7 +86,7 @@ def flags(**given: Any) -> Any:
         "collectives": (), "warmup_iters": 2, "check": 1, "op": "sum", "datatype": "float32",
         "root": "0", "timing": "together", "timeout": 60.0, "layout": "table", "budget": 40.0,
         "precision": 5.0, "in_place": False, "seed": 0, "lists": False, "dry": False,
-        "interface": None, "transports": None, "allocate": False,
+        "interface": None, "transports": None, "allocate": False, "device": "cpu",
     }  # fmt: skip
     worlds: Any = {"mpi4py": None, "torch": None}
     return parse_flags(plain | given, worlds)
@@ -481,6 +481,9 @@ def test_a_hang_is_named(tmp_path: Path) -> None:
     assert "measure.py" in done.stderr
 
 
+needs_no_gpu = pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there is a GPU")
+
+
 @needs_mpi
 @pytest.mark.parametrize(
     ("arguments", "text"),
@@ -489,6 +492,10 @@ def test_a_hang_is_named(tmp_path: Path) -> None:
         (["--algorithms", "rnig"], "did you mean 'ring'?"),
         (["--wrong-flag"], "No such option"),
         (["bcast", "-r", "9"], "root 9 is not a rank"),
+        (["bcast", "--device", "cuda", "--allocate"], "leave out --allocate"),
+        pytest.param(
+            ["bcast", "--device", "cuda"], "torch is left out: rank 0", marks=needs_no_gpu
+        ),
     ],
 )
 def test_bad_usage_is_said_once(arguments: list[str], text: str) -> None:

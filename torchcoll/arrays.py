@@ -6,7 +6,7 @@ Its counterpart, line by line, is `mpicoll.arrays`.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 from typing import Any
@@ -15,9 +15,10 @@ import numpy as np
 import torch
 
 from mpicoll.arrays import NumpyArrays
-from mpicoll.backend import Array, Memory, Thunk
+from mpicoll.backend import Array, Memory, Stopwatch, Thunk
 from mpicoll.contract import DTYPES, ReduceOp
 from mpicoll.errors import ArgumentError, Unavailable, UnknownName
+from mpicoll.fusing import Steps
 
 _FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
     "sum": torch.add,
@@ -98,6 +99,11 @@ class TorchArrays:
         function = op.function
         return lambda: out.copy_(function(left, right))
 
+    def fuser(
+        self, op: ReduceOp, operands: Sequence[Array], steps: Steps, out: Array
+    ) -> Thunk | None:
+        return None  # torch has no call that folds many tensors into one of ours
+
     def divider(self, x: Array, divisor: int) -> Thunk:
         return partial(x.div_, divisor)
 
@@ -130,6 +136,9 @@ class TorchArrays:
         torch.cuda.set_device(turn % torch.cuda.device_count())
         return torch.empty(0, dtype=torch.uint8, device="cuda")
 
+    def stopwatch(self) -> Stopwatch:
+        return TorchStopwatch()
+
     def at(self, address: int, dtype: str, count: int, like: Array) -> Array:
         kind = getattr(torch, dtype)
         # The GPU of `like` reads it, whichever it lies on: torch need not know of the other.
@@ -137,6 +146,27 @@ class TorchArrays:
             address, like.device, count * kind.itemsize
         )
         return torch.empty(0, dtype=kind, device=like.device).set_(storage, 0, (count,), (1,))
+
+
+class TorchStopwatch:
+    """`mpicoll.backend.Stopwatch` by CUDA events."""
+
+    def __init__(self) -> None:
+        self.begin, self.end = _event(), _event()
+
+    def start(self) -> None:
+        self.begin.record()
+
+    def stop(self) -> None:
+        self.end.record()
+        self.end.synchronize()
+
+    def nanoseconds(self) -> int:
+        return int(self.begin.elapsed_time(self.end) * 1e6)
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
 def _bytes(x: Array) -> Memory:

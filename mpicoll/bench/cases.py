@@ -28,6 +28,8 @@ DEFAULT_ALGORITHMS = {
     "exscan": ("recursive_doubling", "linear"),
 }
 BASELINES = ("native",)
+CPU, CUDA = "cpu", "cuda"
+"""Where the arrays lie."""
 _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 
 
@@ -36,7 +38,7 @@ class Group:
     """One collective on one size: everything that is measured in the same blocks.
 
     Attributes:
-        allocated: its arrays lie in shared memory.
+        allocated: its arrays lie in shared memory; `device`: or on `CPU` or `CUDA`.
         width: elements of a vector, or of one row of a row-wise collective.
         bytes_total: S as nccl-tests counts it; `bytes_per_rank`: one vector or row.
     """
@@ -47,6 +49,7 @@ class Group:
     root: int
     in_place: bool
     allocated: bool
+    device: str
     width: int
     bytes_total: int
     bytes_per_rank: int
@@ -58,6 +61,7 @@ class Group:
         parts += [self.op] if self.what.reduces else []
         parts += [f"root {self.root}"] if self.what.rooted else []
         parts += ["in place"] if self.in_place else []
+        parts += ["on GPU"] if self.device == CUDA else []
         return " ".join([*parts, *(["allocated"] if self.allocated else [])])
 
 
@@ -86,6 +90,7 @@ class Wanted:
     in_place: bool = False
     transports: tuple[str, ...] = ()
     allocate: bool = False
+    device: str = CPU
     skipped: list[str] = field(default_factory=list)
 
 
@@ -203,14 +208,16 @@ def _group(
 ) -> Group:
     """Round a size down to whole elements on every rank, but not to none."""
     if what.unit == "none":
-        return Group(what, dtype, op, root, False, False, 0, 0, 0)
+        return Group(what, dtype, op, root, False, False, CPU, 0, 0, 0)
     rows = 1 if what.unit == "vector" else size
     width = max(given // (rows * itemsize(dtype)), 1 if given else 0)
     per_rank = width * itemsize(dtype)
     # A broadcast has one buffer in MPI and in nccl-tests' in-place column.
     alike = wanted.in_place or what.name == "broadcast"
     total = per_rank * rows
-    return Group(what, dtype, op, root, alike, wanted.allocate, width, total, per_rank)
+    return Group(
+        what, dtype, op, root, alike, wanted.allocate, wanted.device, width, total, per_rank
+    )
 
 
 def cases(group: Group, worlds: dict[str, Collectives], wanted: Wanted) -> list[Case]:

@@ -179,6 +179,10 @@ _PARAMETERS: list[click.Parameter] = [
     option("--precision", type=click.FloatRange(0, 100, min_open=True), default=5.0, shown=True,
             help="Stop at a median known to this many per cent."),
     option("--in-place", is_flag=True, help="Input and output share memory."),
+    option(
+        "--device", type=click.Choice([choice.CPU, choice.CUDA]), default=choice.CPU, shown=True,
+        help="Arrays on the host, or on each rank's GPU.",
+    ),
     option("--allocate", is_flag=True, help="Arrays from c.allocate(), in shared memory."),
     option("--interface", metavar="NAME",
             help="Network interface of torch.distributed (loopback on one host)."),
@@ -207,7 +211,10 @@ def parse(given: dict[str, Any], worlds: Worlds) -> Options:
         in_place=given["in_place"],
         transports=_transports(given["transports"]),
         allocate=given["allocate"],
+        device=given["device"],
     )
+    if wanted.allocate and wanted.device == choice.CUDA:
+        raise ArgumentError("GPU arrays are read where they are: leave out --allocate")
     choice.dtypes(wanted), choice.ops(wanted)
     settings = Settings(
         budget=given["budget"], samples=given["iters"], warmup=given["warmup_iters"],
@@ -263,6 +270,11 @@ def run(options: Options, makers: Worlds) -> int:
     worlds, remarks = launch(options.backends, options.interface, makers, watchdog)
     if not worlds:
         return 2
+    gpus: dict[str, dict[str, str]] = {}
+    if options.wanted.device == choice.CUDA:
+        worlds, gpus = _with_gpus(worlds, remarks)
+        if not worlds:
+            return _complain("; ".join(remarks), 2)
     everyone = next(iter(worlds.values()))
     watchdog.rank = everyone.rank
     machines = everyone.exchange(environment.here())
@@ -276,7 +288,23 @@ def run(options: Options, makers: Worlds) -> int:
         return session.list_algorithms()
     if options.dry:
         return session.estimate()
-    return session.measure(_description(options, worlds, machines, crowded))
+    return session.measure(_description(options, worlds, machines, crowded) | {"gpu": gpus})
+
+
+def _with_gpus(
+    worlds: dict[str, Collectives], remarks: list[str]
+) -> tuple[dict[str, Collectives], dict[str, dict[str, str]]]:
+    """Return the worlds whose ranks have GPUs, and how their arrays travel; collective."""
+    found = {name: world.gpu_transports() for name, world in worlds.items()}
+    for name, ways in found.items():
+        if all(ways.values()):
+            remarks.append(f"{name} is left out: {next(iter(ways.values()))}")
+    kept = {name: world for name, world in worlds.items() if not all(found[name].values())}
+    lacking = {
+        f"no {each} transport: {why}" for name in kept for each, why in found[name].items() if why
+    }
+    remarks += sorted(lacking)
+    return kept, {name: found[name] for name in kept}
 
 
 def launch(

@@ -21,7 +21,9 @@ _LAUNCHERS = (
 )
 # Before this run's own ranks begin to count.
 _LOAD = round(os.getloadavg()[0], 2)
-_PACKAGES = ("mpicoll", "numpy", "mpi4py", "torch", "cupy")
+_PACKAGES = (
+    "mpicoll", "numpy", "mpi4py", "torch", "cupy", "cupy-cuda12x", "cupy-cuda13x",
+)  # fmt: skip
 
 
 def launched(variables: Mapping[str, str] = os.environ) -> tuple[str, int, int] | None:

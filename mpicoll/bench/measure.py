@@ -18,15 +18,16 @@ from random import Random
 from typing import Any, NamedTuple
 
 from mpicoll import checking
-from mpicoll.backend import Array, Thunk
+from mpicoll.backend import Array
 from mpicoll.bench import clock
-from mpicoll.bench.cases import BASELINES, Case, Group
+from mpicoll.bench.cases import BASELINES, CUDA, Case, Group
 from mpicoll.bench.rendezvous import Rendezvous, Report
 from mpicoll.bench.statistics import is_enough, median_interval
 from mpicoll.bench.watchdog import Watchdog
 from mpicoll.checking import Wrong
 from mpicoll.collectives import Collectives
 from mpicoll.contract import reduce_op
+from mpicoll.device import IPC
 from mpicoll.errors import CollectiveError
 from mpicoll.mapped import CMA, SYMMETRIC
 from mpicoll.plan import Plan
@@ -79,6 +80,7 @@ class Candidate:
         message: why it was refused; empty where it ran.
         samples: microseconds of the slowest rank, by block.
         late: the same for samples with a late start; they count only where too few do not.
+        host: the same by the clocks of the ranks, where a GPU timed the samples.
     """
 
     case: Case
@@ -90,6 +92,7 @@ class Candidate:
     estimate: float = 0.0
     samples: dict[int, float] = field(default_factory=dict)
     late: dict[int, float] = field(default_factory=dict)
+    host: dict[int, float] = field(default_factory=dict)
     slowest: Counter[int] = field(default_factory=Counter)
     lateness: int = 0
     checked: int = 0
@@ -124,22 +127,25 @@ class Bench:
 
     # -- one sample -------------------------------------------------------------------
 
-    def sample(self, candidate: Candidate, calls: int, finish: Thunk) -> list[Report]:
-        """Time `calls` runs on every rank."""
+    def sample(self, candidate: Candidate, calls: int, bench: Workbench) -> list[Report]:
+        """Time `calls` runs on every rank: by events of the GPU for arrays there."""
         assert candidate.plan is not None
         run = candidate.plan.run
         late = self.meeting.wait() if self.settings.timing == "together" else 0
         start = clock.now()
+        bench.watch.start()
         for _ in repeat(None, calls):
             run()
-        finish()
-        elapsed = clock.now() - start
-        return self.meeting.meet(late, elapsed, nap=self._needs_cores(candidate))
+        bench.watch.stop()
+        host = clock.now() - start
+        elapsed = bench.watch.nanoseconds() or host
+        return self.meeting.meet(late, elapsed, host, nap=self._needs_cores(candidate))
 
     def _needs_cores(self, candidate: Candidate) -> bool:
         """Whether ranks still at work would lose their cores to ranks that poll for them."""
         foreign = self.worlds[candidate.case.backend] is not self.control
-        threads = candidate.case.backend == "torch" and candidate.transport not in (SYMMETRIC, CMA)
+        ours = candidate.transport in (SYMMETRIC, CMA, IPC)
+        threads = candidate.case.backend == "torch" and not ours
         return foreign or threads
 
     # -- one group --------------------------------------------------------------------
@@ -227,7 +233,7 @@ class Bench:
             candidate.plan.run()
         self.meeting.meet()
         for calls in (1, 3):
-            reports = self.sample(candidate, calls, bench.finish)
+            reports = self.sample(candidate, calls, bench)
             candidate.estimate = max(each.elapsed for each in reports) / calls
             if candidate.estimate > self.pace.sample * 3:
                 break
@@ -282,13 +288,15 @@ class Bench:
 
     def _visit(self, candidate: Candidate, bench: Workbench, block: int) -> None:
         self.watchdog.step(f"timing {candidate.case}")
-        reports = self.sample(candidate, candidate.calls, bench.finish)
+        reports = self.sample(candidate, candidate.calls, bench)
         late = max(each.late for each in reports)
         elapsed = [each.elapsed for each in reports]
         allowed = max(self.pace.late, self.pace.share * candidate.estimate * candidate.calls)
         self.meeting.adapt(late > allowed)
         kept = candidate.late if late > allowed else candidate.samples
         kept[block] = max(elapsed) / candidate.calls / 1000
+        if bench.on_gpu:
+            candidate.host[block] = max(each.host for each in reports) / candidate.calls / 1000
         candidate.slowest[elapsed.index(max(elapsed))] += 1
         candidate.lateness = max(candidate.lateness, late)
 
@@ -305,10 +313,9 @@ class Workbench:
         self.world, self.group = world, group
         self.x, self.out = buffers(world, group)
         self.check = None if group.what.unit == "none" else self._checker()
-        self.finish: Thunk = _nothing
-        target = self.out if self.out is not None else self.x
-        if target is not None:
-            self.finish = lambda: world.transport.arrays.synchronize(target)
+        self.on_gpu = group.device == CUDA
+        arrays = world.transport.arrays
+        self.watch = arrays.stopwatch() if self.on_gpu else _HOST
 
     def _checker(self) -> checking.Check:
         group, world = self.group, self.world
@@ -353,7 +360,8 @@ def _make(world: Collectives, group: Group, shape: tuple[int, ...], needed: bool
     if group.allocated:
         array = world.allocate(shape if needed else (0,), group.dtype)
         return array if needed else None
-    return world.transport.arrays.empty(shape, group.dtype) if needed else None
+    like = world.gpu() if group.device == CUDA else None
+    return world.transport.arrays.empty(shape, group.dtype, like) if needed else None
 
 
 def _shapes(group: Group, size: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -364,5 +372,17 @@ def _shapes(group: Group, size: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return (rows if first else row), (rows if second else row)
 
 
-def _nothing() -> None:
-    return None
+class _NoWatch:
+    """What stands for a GPU's stopwatch where there is no GPU."""
+
+    def start(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def nanoseconds(self) -> int:
+        return 0
+
+
+_HOST = _NoWatch()

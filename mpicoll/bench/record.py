@@ -41,7 +41,7 @@ def _record(
         "backend": case.backend,
         "library": world.library,
         "transport": candidate.transport or None,
-        "device": "cpu",
+        "device": group.device,
         "dtype": group.dtype if vector else None,
         "op": group.op if group.what.reduces else None,
         "root": group.root if group.what.rooted else None,
@@ -76,8 +76,15 @@ def _times(bench: Bench, candidate: Candidate) -> Record:
         "sync_error_us": bench.meeting.sync_error / 1000,
         "slowest_rank": slowest[0][0] if slowest else None,
         "time_us": times,
+        "host_us": _host_times(candidate),
         **_bandwidths(candidate, times["median"] if times else None, bench.size),
     }
+
+
+def _host_times(candidate: Candidate) -> Record | None:
+    """Return the same by the clocks of the ranks, where events of a GPU timed the samples."""
+    taken = [us for block, us in candidate.host.items() if block in candidate.samples]
+    return {key: round(us, 4) for key, us in summary(taken).items()} if taken else None
 
 
 def _bandwidths(candidate: Candidate, median: float | None, size: int) -> Record:

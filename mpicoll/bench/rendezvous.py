@@ -16,11 +16,17 @@ _NAP = 50e-6
 
 
 class Report(NamedTuple):
-    """One rank's part of a sample: its time now, how late it began, how long it took (ns)."""
+    """One rank's part of a sample, in ns.
+
+    Attributes:
+        now: its time; `late`: how late it began.
+        elapsed: how long it took, on its GPU for arrays there; `host`: by its own clock.
+    """
 
     now: int
     late: int
     elapsed: int
+    host: int
 
 
 class Rendezvous:
@@ -33,10 +39,11 @@ class Rendezvous:
 
     def __init__(self, world: Collectives, crowded: bool) -> None:
         self.crowded, self.arrays = crowded, world.transport.arrays
-        self.mine = self.arrays.empty((3,), "int64")
-        self.every = self.arrays.empty((world.size, 3), "int64")
+        self.mine = self.arrays.empty((4,), "int64")
+        self.every = self.arrays.empty((world.size, 4), "int64")
         # A library's own call may leave ranks asleep or stacked on one core for a while.
         on_node = world.transport.shared is not None and len(world.nodes) == 1
+        on_node &= self.arrays.is_on_host(self.mine)
         how = "direct@symmetric" if on_node else "native"
         self.plan = world.plan("allgather", self.mine, out=self.every, algorithm=how)
         self.offset, error = clock.offset_to_root(world)
@@ -45,7 +52,9 @@ class Rendezvous:
         self.deadline = self.time = 0
         self.meet()
 
-    def meet(self, late: int = 0, elapsed: int = 0, *, nap: bool = False) -> list[Report]:
+    def meet(
+        self, late: int = 0, elapsed: int = 0, host: int = 0, *, nap: bool = False
+    ) -> list[Report]:
         """Exchange the last sample's parts, and agree on when the next one begins.
 
         Args:
@@ -56,7 +65,7 @@ class Rendezvous:
             pending = self.plan.start()
             while not pending.test():
                 sleep(_NAP)
-        own = Report(clock.now() + self.offset, late, elapsed)
+        own = Report(clock.now() + self.offset, late, elapsed, host)
         self.arrays.from_host(self.mine, np.array(own))
         self.plan.run()
         reports = [Report(*each) for each in self.arrays.to_host(self.every).tolist()]

@@ -18,6 +18,10 @@ from expect import expected, input_shape, values
 from mpicoll import ArgumentError, Collectives, Unavailable, Unsupported, device, publishing
 from mpicoll.algorithms import algorithms
 from mpicoll.backend import DIRECT, STAGED
+from mpicoll.bench.cases import CUDA, Wanted, cases, groups
+from mpicoll.bench.measure import Bench, Settings
+from mpicoll.bench.record import records
+from mpicoll.bench.watchdog import Watchdog
 from mpicoll.contract import DTYPES
 from mpicoll.device import IPC
 
@@ -41,7 +45,7 @@ def g(c: Collectives) -> Iterator[Collectives]:
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every message a large one: in place, in pieces, and no double slots."""
-    monkeypatch.setattr(device, "_STAYS", 32)
+    monkeypatch.setattr(device, "STAYS", 32)
     monkeypatch.setattr(publishing, "_MOST_BYTES", 600)
     for backend in ("mpicoll", "torchcoll"):
         monkeypatch.setattr(f"{backend}.transport.PIECE", 64)
@@ -202,6 +206,18 @@ def test_runs_in_a_row(g: Collectives, name: str, way: str) -> None:
             compare(g, each, expected(name, inputs, "sum", 0, None)[g.rank], "int32")
 
 
+@pytest.mark.skipif(REAL, reason="the stand-in counts")
+def test_folds_of_many_operands_are_one(g: Collectives) -> None:
+    arrays: Any = g.transport.arrays
+    if g.size < 3 or g.transport.shared is None:
+        pytest.skip("two operands are one fold")
+    arrays.fused = 0
+    check(g, "allreduce", "one_shot@ipc", (1000,), way=IPC)
+    assert arrays.fused == 4  # once in every run
+    check(g, "reduce_scatter", "direct@ipc", (1000,), way=IPC)
+    assert arrays.fused == 8
+
+
 def test_many_plans_at_once(g: Collectives) -> None:
     """Slots of different plans, and of one plan's runs, never mix."""
     plans = []
@@ -226,6 +242,8 @@ def test_methods_take_gpu_arrays(g: Collectives) -> None:
 
 def test_messages_between_host_and_gpu(g: Collectives) -> None:
     """What a rank sends from its GPU, another may receive on the host."""
+    if g.size == 1 and not REAL:
+        pytest.skip("torch's copies know nothing of the stand-in's stream")
     right, left = (g.rank + 1) % g.size, (g.rank - 1) % g.size
     arrays = g.transport.arrays
     sent = on_gpu(g, np.arange(1000) + g.rank, "int32")
@@ -320,3 +338,27 @@ def test_mappings_are_closed_with_their_plans(g: Collectives) -> None:
         check(g, "allreduce", "two_shot@ipc", (100_000,), way=IPC)
     gc.collect()
     assert len(store.opened) == before
+
+
+def test_the_harness_measures_gpu_arrays(g: Collectives) -> None:
+    """Records say where the arrays lay, which way they went, and both times."""
+    wanted = Wanted(
+        collectives=("allreduce", "scatter"), sizes=(4096,), device=CUDA,
+        algorithms=("ring@ipc", "ring@staged", "binomial@ipc", "auto"),
+    )  # fmt: skip
+    bench = Bench({g.backend: g}, Settings(samples=3, least=3), Watchdog(0))
+    found = [
+        record
+        for group in groups(wanted, g.size)
+        for record in records(bench, bench.measure(cases(group, bench.worlds, wanted), 1.0), {})
+    ]
+    assert {each["device"] for each in found} == {CUDA}
+    ran = [each for each in found if not each["message"]]
+    assert {each["algorithm"] for each in ran} >= {"native", "auto"}
+    for each in ran:
+        assert each["correct"] is True
+        assert each["time_us"]["median"] > 0
+        assert each["host_us"]["median"] > 0
+        asked = each["algorithm"].partition("@")[2]
+        if asked and g.size > 1:
+            assert each["transport"] == asked
