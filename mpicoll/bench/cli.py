@@ -23,6 +23,7 @@ import click
 from mpicoll.bench import cases as choice
 from mpicoll.bench import environment, render
 from mpicoll.bench.cases import Group, Wanted, parse_size, split_names, steps
+from mpicoll.bench.gpus import copy_bandwidth
 from mpicoll.bench.measure import Bench, Settings
 from mpicoll.bench.record import Record, records
 from mpicoll.bench.watchdog import Watchdog
@@ -288,7 +289,11 @@ def run(options: Options, makers: Worlds) -> int:
         return session.list_algorithms()
     if options.dry:
         return session.estimate()
-    return session.measure(_description(options, worlds, machines, crowded) | {"gpu": gpus})
+    description = _description(options, worlds, machines, crowded)
+    if gpus:
+        copies = copy_bandwidth(everyone, everyone.gpu())
+        description |= {"gpu_transports": gpus, "gpu_copy_GBps": round(copies, 1)}
+    return session.measure(description)
 
 
 def _with_gpus(

@@ -19,6 +19,7 @@ from mpicoll import ArgumentError, Collectives, Unavailable, Unsupported, device
 from mpicoll.algorithms import algorithms
 from mpicoll.backend import DIRECT, STAGED
 from mpicoll.bench.cases import CUDA, Wanted, cases, groups
+from mpicoll.bench.gpus import copy_bandwidth
 from mpicoll.bench.measure import Bench, Settings
 from mpicoll.bench.record import records
 from mpicoll.bench.watchdog import Watchdog
@@ -362,3 +363,8 @@ def test_the_harness_measures_gpu_arrays(g: Collectives) -> None:
         asked = each["algorithm"].partition("@")[2]
         if asked and g.size > 1:
             assert each["transport"] == asked
+
+
+def test_copy_bandwidth_is_that_of_one_rank(g: Collectives) -> None:
+    found = g.exchange(copy_bandwidth(g, g.gpu(), 1 << 20))
+    assert found[0] > 0 and set(found) == {found[0]}

@@ -1,0 +1,55 @@
+#!/bin/bash
+# Everything that needs a GPU, on one GPU that several ranks share: what the machine can do,
+# the tests on real arrays, and allreduce by every way against the bound. Under 8 minutes.
+#
+#   bash jobs/gpu_suite.sh [FOLDER]        results go to FOLDER, by default gpu-suite/
+#
+# It installs nothing from a network: Python, NumPy, torch and CuPy are the machine's. Wheels of
+# what it lacks (mpich, mpi4py, pytest-mpi, pytest-timeout, ...) may lie in .whl/.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+out=${1:-gpu-suite}
+mkdir -p "$out"
+status=0
+if compgen -G ".whl/*.whl" >/dev/null; then
+    site=$(mktemp -d)
+    python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --target "$site" \
+        .whl/*.whl || exit 1
+    export PATH="$site/bin:$PATH" PYTHONPATH="$site:${PYTHONPATH:-}"
+    # A launcher that a wheel brought looks for its parts beside itself.
+    chmod -R u+x "$site"/bin 2>/dev/null || true
+fi
+export PYTHONPATH="$PWD:${PYTHONPATH:-}" OMP_NUM_THREADS=1 MPICOLL_TEST_GPU=1
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
+
+step() { # seconds, name, command: run it, keep its output, and go on if it fails
+    local limit=$1 name=$2 begin=$SECONDS
+    shift 2
+    echo "== $name"
+    timeout -k 5 "$limit" "$@" >"$out/$name.log" 2>&1
+    local rc=$?
+    tail -n 40 "$out/$name.log"
+    echo "== $name: status $rc after $((SECONDS - begin)) s"
+    [ $rc -eq 0 ] || status=1
+}
+ranks() { local n=$1; shift; mpirun -n "$n" python3 "$@"; }
+export -f ranks
+
+pytest=(-m pytest --with-mpi -m mpi -q -x --maxfail=3 -W default -p no:hypothesispytest
+    --timeout=60 -o addopts=--strict-markers -rs)
+for n in 2 4; do
+    for backend in mpi4py torch; do
+        MPICOLL_TEST_BACKEND=$backend step 60 "tests-$backend-$n" \
+            bash -c 'ranks "$@"' _ "$n" "${pytest[@]}" tests/mpi/test_real_gpu.py tests/mpi/test_gpu.py
+    done
+done
+step 40 doctor bash -c 'ranks "$@"' _ 2 -m mpicoll.doctor
+for n in 2 4; do
+    step 90 "allreduce-$n" bash -c 'ranks "$@"' _ "$n" -m mpicoll.bench allreduce --device cuda \
+        --algorithms native,one_shot@ipc,two_shot@ipc,two_shot@staged,auto \
+        -b 4K -e 1G -f 8 --time 70 -w 1 -J "$out/allreduce-$n.jsonl"
+done
+step 60 p2p bash -c 'ranks "$@"' _ 2 -m mpicoll.p2p --device cuda --time 30 -J "$out/p2p.jsonl"
+step 20 bound python3 -m mpicoll.bench.gpus "$out"/allreduce-*.jsonl
+exit $status

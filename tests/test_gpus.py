@@ -1,0 +1,70 @@
+"""The comparison of ways on a GPU, from records."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from mpicoll.bench.gpus import least_us, main, rows, show
+
+
+def record(backend: str, transport: str, us: float, **more: Any) -> dict[str, Any]:
+    return {
+        "collective": "allreduce", "device": "cuda", "backend": backend, "transport": transport,
+        "algorithm": "two_shot", "ranks": 2, "bytes_total": 1 << 26, "time_us": {"median": us},
+        "correct": True, "run": {"gpu_copy_GBps": 4000.0}, **more,
+    }  # fmt: skip
+
+
+def test_the_best_of_each_way_is_compared() -> None:
+    found = rows(
+        [
+            record("mpi4py", "ipc", 100.0),
+            record("mpi4py", "ipc", 90.0, algorithm="one_shot"),
+            record("mpi4py", "staged", 9000.0),
+            record("torch", "native", 4500.0),
+            record("torch", "staged", 1.0, correct=False),
+            record("torch", "staged", 1.0, device="cpu"),
+            record("torch", "staged", None, time_us=None),
+        ]
+    )
+    (only,) = found
+    assert only["us"] == {"mpi4py ipc": 90.0, "mpi4py staged": 9000.0, "torch native": 4500.0}
+    assert only["ratio"]["mpi4py staged"] == pytest.approx(100.0)
+    assert only["bound"] == pytest.approx(4 * (1 << 26) / 4e6 / 90.0)
+
+
+def test_the_bound_reads_inputs_and_writes_outputs_once() -> None:
+    assert least_us(1_000_000, 4, 4000.0) == pytest.approx(2.0)
+
+
+def test_the_table_names_every_way() -> None:
+    stream = io.StringIO()
+    show(rows([record("mpi4py", "ipc", 90.0), record("torch", "native", 4500.0)]),
+         Console(file=stream, width=120))  # fmt: skip
+    assert "4500 (50x)" in stream.getvalue() and "75%" in stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("", "no allreduce on a GPU"), ("{", "cannot read"), ("{}", "cannot read")],
+)
+def test_other_files_are_refused(
+    text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_text(text)
+    assert main([str(path)]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_file_of_records_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_text(json.dumps(record("mpi4py", "ipc", 90.0)) + "\n")
+    assert main([str(path)]) == 0
+    assert "mpi4py ipc" in capsys.readouterr().out
