@@ -58,6 +58,7 @@ class Collectives:
     Every method is collective: all ranks call it with matching arguments, and bad
     input raises the same clear error on every rank before any data is sent.
     Arrays are NumPy or CuPy under mpi4py, tensors under torch.distributed, C-contiguous.
+    Results for arrays on a GPU are ready on the caller's stream.
 
     Common arguments:
         x: this rank's input. ``vector`` collectives take any shape. For scatter,
