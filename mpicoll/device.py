@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from contextlib import suppress
 from functools import partial
 
 from mpicoll.backend import Array, Arrays, Thunk, Transport
@@ -80,14 +81,14 @@ class DeviceStore:
         """
         rank = self.host.rank
         mine = self.array(rank, 0, 0, "uint8", 1)
-        self.arrays.from_host(mine, [_PATTERN ^ rank])
+        self.arrays.from_host(mine, [_mark(rank)])
         self.arrays.synchronize(mine)
         self.host.exchange(None)
         failure = ""
         for other in self.host.others:
             read = self.arrays.empty((1,), "uint8", self.like)
             self.arrays.copier(read, self.array(other, 0, 0, "uint8", 1))()
-            if int(self.arrays.to_host(read)[0]) != _PATTERN ^ other:
+            if int(self.arrays.to_host(read)[0]) != _mark(other):
                 failure = f"rank {rank} reads something else than rank {other} wrote"
         failures = list(filter(None, self.host.exchange(failure)))
         if failures:
@@ -147,12 +148,23 @@ class DeviceStore:
         return self.host.acquire(0)
 
 
+def _mark(rank: int) -> int:
+    """Return the byte that a rank writes to be recognised."""
+    return (_PATTERN ^ rank) & 0xFF
+
+
 class _Opened:
     """An allocation of another process, mapped as long as somebody uses it."""
 
     def __init__(self, gpu: Gpu, handle: bytes) -> None:
         self.address = gpu.open(handle)
-        weakref.finalize(self, gpu.close, self.address).atexit = False
+        weakref.finalize(self, _close, gpu, self.address).atexit = False
+
+
+def _close(gpu: Gpu, address: int) -> None:
+    # A driver that is shutting down has closed it.
+    with suppress(Unavailable):
+        gpu.close(address)
 
 
 def open_device(transport: Transport, like: Array) -> tuple[DeviceStore | None, str]:

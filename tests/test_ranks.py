@@ -41,14 +41,20 @@ def test_on_ranks(count: int, backend: str) -> None:
     assert len(re.findall(r"\d+ passed", done.stdout)) == count
 
 
-@pytest.mark.parametrize("backend", ["mpi4py", "torch"])
 @pytest.mark.parametrize(
-    ("count", "environment"),
-    [(4, {"MPICOLL_RANKS_PER_NODE": "2"}), (3, {"MPICOLL_RANKS_PER_NODE": "2"}),
-     (2, {"MPICOLL_FENCES": "always"}), (2, {"MPICOLL_SYMMETRIC": "0"})],
-    ids=["two nodes", "uneven nodes", "fences", "switched off"],
-)  # fmt: skip
-def test_shared_memory_elsewhere(count: int, environment: dict[str, str], backend: str) -> None:
+    ("backend", "count", "environment"),
+    [
+        pytest.param("mpi4py", 4, {"MPICOLL_RANKS_PER_NODE": "2"}, id="mpi4py-two nodes"),
+        pytest.param("mpi4py", 3, {"MPICOLL_RANKS_PER_NODE": "2"}, id="mpi4py-uneven nodes"),
+        pytest.param("torch", 3, {"MPICOLL_RANKS_PER_NODE": "2"}, id="torch-uneven nodes"),
+        *(
+            pytest.param(backend, 2, {name: value}, id=f"{backend}-{name}={value}")
+            for backend in ("mpi4py", "torch")
+            for name, value in (("MPICOLL_FENCES", "always"), ("MPICOLL_SYMMETRIC", "0"))
+        ),
+    ],
+)
+def test_shared_memory_elsewhere(backend: str, count: int, environment: dict[str, str]) -> None:
     """Ranks of several nodes, of which only some share memory; weakly ordered memory; none."""
     done = ranks(
         count, *PYTEST, *limits(120), "-o", "addopts=--strict-markers",
