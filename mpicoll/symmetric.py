@@ -5,6 +5,9 @@ Its counterpart, line by line, is `torchcoll.symmetric`.
 
 from __future__ import annotations
 
+import atexit
+import os
+import weakref
 from collections.abc import Sequence
 
 from mpi4py import MPI
@@ -18,6 +21,9 @@ class Windows:
     def __init__(self, comm: MPI.Comm, node: Sequence[int]) -> None:
         self.local = MPI.Intracomm(comm.Split(node[0], comm.rank))
         self.windows: list[MPI.Win] = []
+        self.process = os.getpid()
+        # Some networks cannot be closed by MPI_Finalize while there are windows.
+        atexit.register(_at_exit, weakref.ref(self))
 
     def map(self, nbytes: int) -> list[Memory]:
         """Allocate a window and return every rank's part of it, in the node's rank order."""
@@ -45,11 +51,21 @@ class Windows:
         if self.local.allreduce(held, MPI.LOR):
             _KEPT.append(self)
         else:
-            for window in self.windows:
-                window.Unlock_all()
-                window.Free()
-            self.windows.clear()
+            self._free()
         self.local.Free()
+
+    def _free(self) -> None:
+        for window in self.windows:
+            window.Unlock_all()
+            window.Free()
+        self.windows.clear()
+
+
+def _at_exit(ref: weakref.ref[Windows]) -> None:
+    """Free the windows of a group that was not freed; a forked child leaves them to its parent."""
+    kept = ref()
+    if kept is not None and kept.process == os.getpid() and not MPI.Is_finalized():
+        kept._free()
 
 
 _KEPT: list[Windows] = []
