@@ -19,6 +19,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import count as numbers
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self
@@ -29,7 +30,7 @@ from mpicoll.errors import LaunchError
 
 PROVIDERS: dict[str, dict[str, str]] = {
     "ofi": {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "eth0"},
-    "ucx": {"MPIR_CVAR_CH4_NETMOD": "ucx", "UCX_TLS": "tcp,self,sm", "UCX_NET_DEVICES": "eth0"},
+    "ucx": {"MPIR_CVAR_CH4_NETMOD": "ucx", "UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "eth0"},
 }
 """What makes MPICH talk TCP between hosts, through either of its network layers."""
 
@@ -47,22 +48,26 @@ exec ip netns exec "{prefix}-$host" unshare --uts sh -c "hostname $host; $*"
 """
 
 
+_numbers = numbers()
+
+
 class Hosts:
     """Hosts ``host0``, ``host1``, ... until the ``with`` block is left.
 
     Args:
         count: how many.
         rate: of each link and direction, as tc writes it (``1gbit``); unlimited if None.
+        mtu: bytes of a frame; 9000 are the jumbo frames of clusters, 1500 those of offices.
 
     Raises:
         LaunchError: this machine cannot emulate them, and why.
     """
 
-    def __init__(self, count: int, rate: str | None = "1gbit") -> None:
+    def __init__(self, count: int, rate: str | None = "1gbit", mtu: int = 9000) -> None:
         if not 1 <= count <= _MOST:
             raise LaunchError(f"1 to {_MOST} hosts can be emulated, not {count}")
-        self.count, self.rate = count, rate
-        self.prefix = f"mpicoll-{os.getpid()}"
+        self.count, self.rate, self.mtu = count, rate, mtu
+        self.prefix = f"mpicoll-{os.getpid()}-{next(_numbers)}"
         self.names = [f"host{index}" for index in range(count)]
         self.folder: Path | None = None
 
@@ -108,8 +113,9 @@ class Hosts:
             "peer", "name", port, "netns", bridge)  # fmt: skip
         _do("ip", "-n", space, "link", "set", "lo", "up")
         _do("ip", "-n", space, "address", "add", f"{self.address(index)}/24", "dev", "eth0")
-        _do("ip", "-n", space, "link", "set", "eth0", "up")
-        _do("ip", "-n", bridge, "link", "set", port, "master", "bridge", "up")
+        mtu = str(self.mtu)
+        _do("ip", "-n", space, "link", "set", "eth0", "mtu", mtu, "up")
+        _do("ip", "-n", bridge, "link", "set", port, "master", "bridge", "mtu", mtu, "up")
         for where, device in ((space, "eth0"), (bridge, port)):
             if self.rate is not None:
                 _do(
@@ -233,6 +239,7 @@ def _do(*command: str) -> None:
     show_default=True,
     help="Of each link and direction, as tc writes it; 'none' shapes nothing.",
 )
+@click.option("--mtu", type=click.IntRange(576, 65535), default=9000, show_default=True)
 @click.option(
     "--provider",
     type=click.Choice(list(PROVIDERS)),
@@ -241,11 +248,13 @@ def _do(*command: str) -> None:
     help="MPICH's network layer.",
 )
 @click.argument("python", nargs=-1, required=True, metavar="-- PYTHON_ARGUMENTS...")  # fmt: skip
-def main(hosts: int, per_host: int, rate: str, provider: str, python: Sequence[str]) -> NoReturn:
+def main(
+    hosts: int, per_host: int, rate: str, mtu: int, provider: str, python: Sequence[str]
+) -> NoReturn:
     """Run Python on the ranks of emulated hosts, such as: -- -m mpicoll.bench allreduce."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        with Hosts(hosts, None if rate == "none" else rate) as cluster:
+        with Hosts(hosts, None if rate == "none" else rate, mtu) as cluster:
             variables = {**os.environ, **cluster.environment(provider)}
             done = subprocess.run(cluster.command(python, per_host), env=variables, check=False)
     except LaunchError as error:
