@@ -276,7 +276,7 @@ def run(options: Options, makers: Worlds) -> int:
         return session.list_algorithms()
     if options.dry:
         return session.estimate()
-    return session.measure(_description(options, worlds, machines, crowded))
+    return session.measure(description(options.settings.seed, worlds, machines, crowded))
 
 
 def launch(
@@ -305,15 +305,14 @@ def launch(
     }, remarks
 
 
-def _description(
-    options: Options, worlds: dict[str, Collectives], machines: list[dict[str, Any]],
-    crowded: list[str],
+def description(
+    seed: int, worlds: dict[str, Collectives], machines: list[dict[str, Any]], crowded: list[str]
 ) -> Record:  # fmt: skip
     """Return what all records of a run share."""
     return {
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": sys.argv[1:],
-        "seed": options.settings.seed,
+        "seed": seed,
         "versions": environment.versions(),
         "libraries": {name: world.library for name, world in worlds.items()},
         "transports": {name: world.transports for name, world in worlds.items()},
