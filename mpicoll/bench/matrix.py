@@ -114,7 +114,7 @@ def _lines(tables: Sequence[Table], ranks: int, width: int) -> Iterator[Table]:
 def _table(title: str, cells: Matrix, ranks: int, unicode: bool) -> Table:
     table = Table(
         title=title, title_justify="left", title_style="italic", pad_edge=False, show_edge=False,
-        box=SIMPLE_HEAD if unicode else ASCII2, padding=(0, 0, 0, 1),
+        box=SIMPLE_HEAD if unicode else ASCII2, padding=(0, 0, 0, 1), min_width=len(title),
     )  # fmt: skip
     table.add_column("", justify="right", no_wrap=True)
     for rank in range(ranks):

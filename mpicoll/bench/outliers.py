@@ -14,7 +14,7 @@ from math import exp, log
 from statistics import median
 
 from mpicoll.bench.pairrecord import bandwidth, value
-from mpicoll.bench.pairs import COPY, LATENCY
+from mpicoll.bench.pairs import COPY, LATENCY, ONE_WAY
 from mpicoll.bench.record import Record
 from mpicoll.bench.render import number, size_text
 
@@ -57,12 +57,9 @@ def outlier_lines(pairs: Sequence[Record]) -> list[str]:
 
     A pair that is one at several sizes has one sentence, of the size where it is farthest.
     """
-    found: dict[tuple[object, ...], list[Record]] = {}
-    for each in pairs:
-        if each["outlier"]:
-            keys = ("backend", "transport", "quantity", "source", "target")
-            found.setdefault(tuple(each[key] for key in keys), []).append(each)
-    return [_outlier_line(rows, pairs) for rows in found.values()]
+    keys = ("backend", "transport", "quantity", "source", "target")
+    found = _grouped([each for each in pairs if each["outlier"]], keys)
+    return [_outlier_line(rows, pairs) for rows in found]
 
 
 def _outlier_line(rows: Sequence[Record], pairs: Sequence[Record]) -> str:
@@ -76,6 +73,21 @@ def _outlier_line(rows: Sequence[Record], pairs: Sequence[Record]) -> str:
         f"({record['link']}) {_does(record, typical)}: {_ratio(record, own, typical)}{why}"
         + (f" (also at {also})" if also else "")
     )
+
+
+def rank_lines(pairs: Sequence[Record]) -> list[str]:
+    """Return a sentence for each rank whose messages to all others, or from all, stand out."""
+    found = []
+    for side, word in (("source", "to"), ("target", "from")):
+        one_way = [each for each in pairs if each["quantity"] == ONE_WAY and each["outlier"]]
+        for rows in _grouped(one_way, (*_KEYS, side)):
+            first = rows[0]
+            if len(rows) == first["ranks"] - 1 > 1:
+                found.append(
+                    f"{_title(first)}: rank {first[side]} stands out {word} every other rank: "
+                    "look at that rank rather than at its links"
+                )
+    return found
 
 
 def class_lines(pairs: Sequence[Record]) -> list[str]:
@@ -138,7 +150,7 @@ def ends(record: Record, with_hosts: bool) -> str:
         names.append(f"rank {record[side]}" + (f" ({', '.join(more)})" if more else ""))
     if record["quantity"] == COPY:
         return names[0]
-    return (" -> " if record["quantity"] == "one_way" else " <-> ").join(names)
+    return (" -> " if record["quantity"] == ONE_WAY else " <-> ").join(names)
 
 
 def bytes_text(count: int) -> str:

@@ -21,7 +21,7 @@ from mpicoll.bench import cli, environment, fanout, gpulinks, gpus, heatmap, ren
 from mpicoll.bench.cases import chosen, parse_size, split_names
 from mpicoll.bench.links import Link, host_links, places
 from mpicoll.bench.matrix import print_pairs
-from mpicoll.bench.outliers import class_lines, mark, outlier_lines
+from mpicoll.bench.outliers import bytes_text, class_lines, mark, outlier_lines, rank_lines
 from mpicoll.bench.pairrecord import Setting, fit_records, pair_records
 from mpicoll.bench.pairs import Settings, Survey, wrongs
 from mpicoll.bench.record import SCHEMA, Record
@@ -29,6 +29,7 @@ from mpicoll.bench.watchdog import Watchdog
 from mpicoll.collectives import TRANSPORTS, Collectives
 from mpicoll.errors import ArgumentError, UnknownName
 
+_MOST_LINES = 24
 SIZES = (8, 65536, 1 << 20, 4 << 20)
 
 _HELP = """Measure latency and bandwidth of every pair of ranks, and name those that stand out.
@@ -50,7 +51,7 @@ _PARAMETERS: list[click.Parameter] = [
     ),
     cli.option(
         "--time", "--budget", "budget", type=click.FloatRange(0, min_open=True), default=30.0,
-        shown=True, help="Seconds for the measurements; every pair is visited at least twice.",
+        shown=True, help="Seconds of measuring; every pair is visited three times at least.",
     ),
     cli.option(
         "-J", "-o", "--output", type=_FILE, metavar="FILE",
@@ -59,6 +60,8 @@ _PARAMETERS: list[click.Parameter] = [
     cli.option("--plot", type=_FILE, metavar="FILE.png", help="Draw heat maps there."),
     cli.option("--format", "layout", type=click.Choice(["table", "csv", "jsonl"]),
                default="table", shown=True),
+    cli.option("--dry-run", "dry", is_flag=True,
+               help="Print what joins the ranks and what would be measured."),
     cli.option("--seed", type=int, default=0, shown=True, help="Of the order of the visits."),
     cli.option(
         "-T", "--timeout", type=click.FloatRange(0), default=60.0, shown=True,
@@ -84,6 +87,7 @@ class Options:
     seed: int
     timeout: float
     interface: str | None
+    dry: bool
 
 
 def start(worlds: cli.Worlds) -> NoReturn:
@@ -109,7 +113,7 @@ def parse(given: dict[str, Any], worlds: cli.Worlds) -> Options:
     return Options(
         cli.backends(given["backends"], worlds), transports, tuple(sorted(set(sizes))),
         given["device"], given["budget"], given["output"], given["plot"], given["layout"],
-        given["seed"], given["timeout"], given["interface"],
+        given["seed"], given["timeout"], given["interface"], given["dry"],
     )  # fmt: skip
 
 
@@ -134,7 +138,12 @@ def run(options: Options, makers: cli.Worlds) -> int:
     if options.device == "cuda":
         gpus.use(worlds, everyone.nodes, everyone.rank)
     setting = _setting(options, worlds, everyone, machines, crowded)
-    survey = Survey(worlds, _settings(options, worlds), watchdog)
+    settings = _settings(options, worlds)
+    if options.dry:
+        if speaks:
+            print("\n".join(_announced(setting, settings)), flush=True)
+        return 0
+    survey = Survey(worlds, settings, watchdog)
     _tell(speaks, f"{_title(setting)}: measuring for about {options.budget:g} s")
     found = survey.measure()
     pairs = pair_records(found, setting)
@@ -218,6 +227,20 @@ def _setting(
     return Setting(described, worlds, options.device, hosts, numbers, links)
 
 
+def _announced(setting: Setting, settings: Settings) -> list[str]:
+    """Return what joins which ranks, and what is measured between them."""
+    classes: dict[Link, list[str]] = {}
+    for (low, high), link in sorted(setting.links.items()):
+        classes.setdefault(link, []).append(f"{low}-{high}")
+    return [
+        _title(setting),
+        *(f"{link.name}: {' '.join(pairs)}" + (f" ({link.detail})" if link.detail else "")
+          for link, pairs in classes.items()),
+        f"over {', '.join(settings.transports)}; latency of {bytes_text(settings.sizes[0])}, "
+        f"bandwidth of {', '.join(map(bytes_text, settings.large))}; about {settings.budget:g} s",
+    ]  # fmt: skip
+
+
 def _merged(parts: Sequence[dict[tuple[int, int], Link]]) -> dict[tuple[int, int], Link]:
     return {pair: link for part in parts for pair, link in part.items()}
 
@@ -279,7 +302,7 @@ def _publish(
     if options.layout == "table":
         print_pairs(pairs, fits, sys.stdout)
     elif options.layout == "csv":
-        render.comma_separated(pairs, sys.stdout)
+        render.comma_separated([_without_lists(each) for each in pairs], sys.stdout)
     else:
         render.jsonl(records, sys.stdout)
     # What a program reads must not be followed by what only people read.
@@ -297,9 +320,15 @@ def _publish(
         heatmap.draw(pairs, nodes, title, options.plot)
 
 
+def _without_lists(record: Record) -> Record:
+    return {key: cell for key, cell in record.items() if key != "visits_us"}
+
+
 def _findings(pairs: Sequence[Record]) -> list[str]:
     """Return what stands out, in sentences."""
-    found = [*outlier_lines(pairs), *class_lines(pairs)]
+    names = outlier_lines(pairs)
+    more = [f"and {len(names) - _MOST_LINES} more: see --output"] * (len(names) > _MOST_LINES)
+    found = [*class_lines(pairs), *rank_lines(pairs), *names[:_MOST_LINES], *more]
     return found or ["no pair stands out from its class, and no class from the others"]
 
 

@@ -8,7 +8,8 @@ schedule is: so every backend and transport is measured by the same few lines.
 - *both_ways*: a window of exchanges, each a message in either direction at once.
 - *copy*: the diagonal, a rank's copy within its own memory.
 
-Pairs are visited in an order drawn anew for each block, so that what drifts hits all alike.
+What is timed are private arrays, on huge pages where there are any (see `pages`). Pairs are
+visited in an order drawn anew for each block, so that what drifts hits all alike.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import numpy as np
 from mpicoll.backend import Array, Arrays, Thunk
 from mpicoll.bench import clock
 from mpicoll.bench.links import SELF
+from mpicoll.bench.pages import huge_pages
 from mpicoll.bench.rendezvous import Rendezvous
 from mpicoll.bench.statistics import is_enough, median_interval
 from mpicoll.bench.watchdog import Watchdog
@@ -39,7 +41,7 @@ LATENCY, ONE_WAY, BOTH_WAYS, COPY = "latency", "one_way", "both_ways", "copy"
 
 _SAMPLE = 1_000_000
 _MOST_CALLS, _MOST_REPEATS, _MOST_VISITS = 500, 4, 50
-_BLOCKS, _LEAST_BLOCKS = 4, 2
+_BLOCKS, _LEAST_BLOCKS = 4, 3
 _PRECISION = 0.05
 _NAPS = (1e-4, 2e-3)
 _PERIOD, _POISON = 251, 255
@@ -106,12 +108,12 @@ class Settings:
 
 def buffer(world: Collectives, nbytes: int, device: str) -> Array:
     """Return bytes in the memory of the host or of this rank's GPU."""
+    if device == "cpu":
+        return world.transport.arrays.over(huge_pages(nbytes), "uint8", (nbytes,))
     if world.backend == "torch":
         import torch
 
         return torch.empty(nbytes, dtype=torch.uint8, device=device)
-    if device == "cpu":
-        return world.transport.arrays.empty((nbytes,), "uint8")
     import cupy
 
     return cupy.empty(nbytes, "uint8")
