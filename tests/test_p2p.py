@@ -132,11 +132,11 @@ def driver(
         nvmlDeviceGetHandleByPciBusId=handle,
         nvmlDeviceGetP2PStatus=lambda a, b, _: 1 if frozenset((a, b)) in closed else 0,
         nvmlDeviceGetTopologyCommonAncestor=lambda a, b: levels[frozenset((a, b))],
-        nvmlDeviceGetPciInfo=lambda gpu: SimpleNamespace(busId=f"00000000:{gpu:02X}:00.0"),
+        nvmlDeviceGetPciInfo=lambda gpu: SimpleNamespace(busId=f"00000000:{gpu}:00"),
         nvmlDeviceGetNvLinkState=lambda gpu, link: int(wire(gpu, link) != "down"),
         nvmlDeviceGetNvLinkRemoteDeviceType=lambda g, link: 2 if wire(g, link) == "switch" else 0,
         nvmlDeviceGetNvLinkRemotePciInfo=lambda gpu, link: SimpleNamespace(
-            busId=b"0000:ff:00.0" if wire(gpu, link) == "switch" else f"0:{wire(gpu, link):02x}:00.0"
+            busId=b"0:ff:00" if wire(gpu, link) == "switch" else f"0:{wire(gpu, link)}:00"
         ),
     )  # fmt: skip
 
@@ -210,7 +210,7 @@ def setting(size: int, given: dict[tuple[int, int], Link], device: str = "cpu") 
 def findings(
     size: int, time: Callable[[int, int, int], float], visits: int = 4
 ) -> dict[Case, Found]:
-    """Return all cases of `size` ranks; a message of n bytes from a to b takes ``time(a, b, n)``."""
+    """Return all cases of `size` ranks; n bytes from a to b take ``time(a, b, n)``."""
     found = {}
     for a in range(size):
         found[Case("mpi4py", links.SELF, COPY, a, a, SIZES[-1])] = finding(20.0, visits)
@@ -306,7 +306,7 @@ def test_classes_answer_why() -> None:
     (line,) = [each for each in class_lines(made) if "one way" in each]
     assert "PCIe across sockets (SYS) moves" in line and "NVLink x2 moves" in line
     assert "12 times slower" in line and "(as rank 0 (GPU 0) -> rank 2 (GPU 2))" in line
-    assert "no peer access" in line
+    assert "; 2 of 8: no peer access" in line
 
 
 # -- records ------------------------------------------------------------------------------

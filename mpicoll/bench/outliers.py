@@ -9,6 +9,7 @@ outvotes an outlier.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import exp, log
 from statistics import median
@@ -105,13 +106,21 @@ def _compared(rows: Sequence[Record], pairs: Sequence[Record]) -> Iterator[str]:
         if abs(log(middle / middles[best])) <= log(FAR):
             continue
         sample = classes[name][0]
-        details = dict.fromkeys(each["link_detail"] for each in classes[name])
-        why = "".join(f"; {each}" for each in details if each)
+        why = _details(classes[name])
         own, other = _does(sample, middle), _does(sample, middles[best])
         yield (
             f"{_title(sample)}: {name} {own} (as {ends(sample, len(hosts) > 1)}), {best} {other}: "
             f"{_ratio(sample, middle, middles[best])}{why}"
         )
+
+
+def _details(rows: Sequence[Record]) -> str:
+    """Return what is known of the pairs of a class beyond it, and of how many."""
+    counts = Counter(each["link_detail"] for each in rows if each["link_detail"])
+    return "".join(
+        f"; {text}" if count == len(rows) else f"; {count} of {len(rows)}: {text}"
+        for text, count in counts.items()
+    )
 
 
 def _telling(pairs: Sequence[Record]) -> list[Record]:

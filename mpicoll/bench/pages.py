@@ -19,7 +19,8 @@ _HUGE = 2 << 20
 
 def huge_pages(nbytes: int) -> Memory:
     """Return so many bytes, from the beginning of a huge page."""
-    region = mmap.mmap(-1, nbytes + _HUGE)
+    # Shared pages, the default, are never huge unless the administrator says so.
+    region = mmap.mmap(-1, nbytes + _HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with suppress(OSError, AttributeError, ValueError):  # a kernel without, or one that refuses
         region.madvise(mmap.MADV_HUGEPAGE)
     start = -np.frombuffer(region, "uint8").ctypes.data % _HUGE

@@ -282,6 +282,7 @@ class Survey:
         began = last = self.meeting.time
         budget = int(self.settings.budget * 1e9)
         gc.collect()
+        gc.freeze()
         gc.disable()
         while True:
             for name, pair in self.random.sample(visits, len(visits)):
@@ -294,6 +295,7 @@ class Survey:
             if is_over or all(map(_is_known, self.found.values())):
                 break
         gc.enable()
+        gc.unfreeze()
         self.watchdog.step("")
         return self.found
 
@@ -309,6 +311,9 @@ class Survey:
             if group is not None:
                 with group:
                     self._travel(group, pair)
+                # What the group mapped goes with it, not with the last group of the run.
+                del group
+                gc.collect()
         self.assemble()
         # The first block also checks and calibrates: its length tells nothing.
         if self.blocks and pair[0] != pair[1]:
