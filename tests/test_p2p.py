@@ -19,11 +19,12 @@ from rich.console import Console
 
 from mpicoll.bench import fanout, gpulinks, heatmap, links, matrix, pages
 from mpicoll.bench.hockney import fit
+from mpicoll.bench.lane import BOTH_WAYS, COPY, LATENCY, ONE_WAY, Case, Found, pattern
 from mpicoll.bench.links import Core, Link, host_links, places
 from mpicoll.bench.outliers import class_lines, mark, outlier_lines, rank_lines
 from mpicoll.bench.pairing import parse
 from mpicoll.bench.pairrecord import Setting, fit_records, pair_records
-from mpicoll.bench.pairs import BOTH_WAYS, COPY, LATENCY, ONE_WAY, Case, Found, pattern, wrongs
+from mpicoll.bench.pairs import wrongs
 from mpicoll.checking import Wrong, compare
 from mpicoll.errors import ArgumentError
 
@@ -53,9 +54,10 @@ def test_the_fit_recovers_alpha_and_beta(
     assert found.error <= found.worst <= 3 * noise + 1e-6
 
 
-def test_a_bad_pair_does_not_bend_the_line() -> None:
+@pytest.mark.parametrize("factor", [12, 1 / 12])
+def test_a_pair_unlike_the_others_does_not_bend_the_line(factor: float) -> None:
     good = [(size, 2 + size / 1e4) for size in SIZES * 6]
-    found = fit([*good, *((size, 12 * (2 + size / 1e4)) for size in SIZES)])
+    found = fit([*good, *((size, factor * (2 + size / 1e4)) for size in SIZES)])
     assert found is not None
     assert found.alpha_us == pytest.approx(2, rel=0.02)
     assert found.beta_ns_per_byte == pytest.approx(0.1, rel=0.02)
@@ -417,6 +419,13 @@ def test_a_plot_shows_its_cells(tmp_path: Path, size: int) -> None:
     assert list(tmp_path.iterdir()) == [file]
 
 
+@pytest.mark.parametrize(("name", "fits"), [("a.png", True), ("a.SVG", True), ("a.txt", False)])
+def test_the_suffix_of_a_plot_is_checked(name: str, fits: bool) -> None:
+    pytest.importorskip("matplotlib")
+    text = heatmap.complaint(Path(name))
+    assert text is None if fits else text is not None and "ends in .png" in text
+
+
 def test_a_plot_without_matplotlib_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heatmap, "find_spec", lambda name: None)
     assert "mpicoll[plots]" in (heatmap.complaint(Path("a.png")) or "")
@@ -572,7 +581,6 @@ def test_a_dry_run_tells_what_joins_the_ranks() -> None:
     [
         (1, (), "two ranks"),
         (2, ("--device", "cuda", "--backends", "torch"), "no GPU"),
-        (2, ("--plot", "pairs.txt"), "ends in .png"),
         (2, ("-o", "/nowhere/at/all.jsonl"), "is not a folder"),
     ],
     ids=str,

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 from mpicoll.backend import Nodes
 
+_REFUSED = "--device cuda (on the backends that --backends names):"
+
 
 def complaint(backends: Iterable[str]) -> str | None:
     """Return why this process cannot make arrays on a GPU, None if it can."""
@@ -13,9 +15,9 @@ def complaint(backends: Iterable[str]) -> str | None:
         try:
             count = _count(name)
         except Exception as error:  # a driver that is missing or broken raises what it likes
-            return f"--device cuda: {name} has no GPU arrays here: {type(error).__name__}: {error}"
+            return f"{_REFUSED} {name} has no GPU arrays here: {type(error).__name__}: {error}"
         if not count:
-            return f"--device cuda: {name} sees no GPU here"
+            return f"{_REFUSED} {name} sees no GPU here"
     return None
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from mpicoll.bench.lane import COPY, LATENCY
 from mpicoll.bench.matrix import MOST_RANKS, Matrix, lanes, matrices
 from mpicoll.bench.pairrecord import value
-from mpicoll.bench.pairs import COPY, LATENCY
 from mpicoll.bench.record import Record
 from mpicoll.bench.render import number
 

@@ -1,13 +1,15 @@
 """Fit Hockney's model, alpha + beta x bytes, to the times of single messages.
 
-The sum of squared *relative* errors is made least, so that 8 bytes count as much as 4 MiB, and
-points that lie far from the line count less with every round (Huber's weights): a pair with a
-bad cable does not bend the line of its class.
+The sum of squared *relative* errors is made least, so that 8 bytes count as much as 4 MiB. A
+point counts less the farther it lies from the median of its own size (Cauchy's weights): a pair
+with a bad cable does not bend the line of its class, and a size that no line fits still counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import log
+from statistics import median
 from typing import NamedTuple
 
 import numpy as np
@@ -17,9 +19,8 @@ from mpicoll.bench.statistics import percentile
 Point = tuple[int, float]
 """Bytes, and the microseconds that one message of them takes."""
 
-_ROUNDS = 30
-_HUBER = 1.345
-_SCALE = 1.4826  # from the median of absolute errors to a standard deviation
+_CAUCHY = 2.385 * 1.4826  # the usual width, and from a median of distances to a deviation
+_LEAST = 0.01
 
 
 class Fit(NamedTuple):
@@ -47,15 +48,22 @@ def fit(points: Sequence[Point]) -> Fit | None:
         return None
     sizes = np.array([size for size, _ in points], float)
     times = np.array([time for _, time in points])
-    weights = np.ones(len(points))
-    alpha = beta = 0.0
-    for _ in range(_ROUNDS):
-        alpha, beta = _line(sizes, times, weights)
-        errors = np.abs((alpha + beta * sizes) / times - 1)
-        scale = max(_SCALE * float(np.median(errors)), 1e-12)
-        weights = np.minimum(1, _HUBER * scale / np.maximum(errors, 1e-15))
+    alpha, beta = _line(sizes, times, _weights(points))
+    errors = np.abs((alpha + beta * sizes) / times - 1)
     found = errors.tolist()
     return Fit(alpha, 1000 * beta, percentile(found, 50), percentile(found, 95), len(points))
+
+
+def _weights(points: Sequence[Point]) -> np.ndarray:
+    """Return how much each point counts, by its distance from the median of its size."""
+    by_size: dict[int, list[float]] = {}
+    for size, time in points:
+        by_size.setdefault(size, []).append(time)
+    middles = {size: median(times) for size, times in by_size.items()}
+    distances = [abs(log(time / middles[size])) for size, time in points]
+    # All sizes together: one of few points does not tell how points scatter.
+    width = _CAUCHY * max(median(distances), _LEAST)
+    return 1 / (1 + (np.array(distances) / width) ** 2)
 
 
 def _line(sizes: np.ndarray, times: np.ndarray, weights: np.ndarray) -> tuple[float, float]:

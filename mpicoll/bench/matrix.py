@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from mpicoll.bench.environment import is_terminal
+from mpicoll.bench.lane import BOTH_WAYS, COPY, LATENCY, ONE_WAY
 from mpicoll.bench.outliers import FAR, bytes_text
 from mpicoll.bench.pairrecord import value
-from mpicoll.bench.pairs import BOTH_WAYS, COPY, LATENCY, ONE_WAY
 from mpicoll.bench.record import Record
 from mpicoll.bench.render import number
 

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from math import exp, log
 from statistics import median
 
+from mpicoll.bench.lane import COPY, LATENCY, ONE_WAY
 from mpicoll.bench.pairrecord import bandwidth, value
-from mpicoll.bench.pairs import COPY, LATENCY, ONE_WAY
 from mpicoll.bench.record import Record
 from mpicoll.bench.render import number, size_text
 

@@ -19,11 +19,12 @@ import click
 
 from mpicoll.bench import cli, environment, fanout, gpulinks, gpus, heatmap, render
 from mpicoll.bench.cases import chosen, parse_size, split_names
+from mpicoll.bench.lane import Settings
 from mpicoll.bench.links import Link, host_links, places
 from mpicoll.bench.matrix import print_pairs
 from mpicoll.bench.outliers import bytes_text, class_lines, mark, outlier_lines, rank_lines
 from mpicoll.bench.pairrecord import Setting, fit_records, pair_records
-from mpicoll.bench.pairs import Settings, Survey, wrongs
+from mpicoll.bench.pairs import Survey, wrongs
 from mpicoll.bench.record import SCHEMA, Record
 from mpicoll.bench.watchdog import Watchdog
 from mpicoll.collectives import TRANSPORTS, Collectives

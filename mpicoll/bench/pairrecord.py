@@ -6,7 +6,7 @@ Every record has `schema` and `kind`, and shares `run`, `backend`, `library`, `t
 counts the bytes of both directions.
 
 kind ``pair``: one number.
-    `quantity`: ``latency``, ``one_way``, ``both_ways`` (see `pairs`) or ``copy``, a rank's own
+    `quantity`: ``latency``, ``one_way``, ``both_ways`` (see `lane`) or ``copy``, a rank's own
     memory; `source`, `target`: ranks, `source_host`, `target_host`; `source_gpu`, `target_gpu`:
     the GPUs of their buffers, null on the host; `link`: the class of the pair, `link_detail`;
     `bytes`; `visits_us`: the median of each visit; `samples`, `samples_us`, `calls_per_sample`,
@@ -32,8 +32,8 @@ from statistics import median
 from typing import NamedTuple
 
 from mpicoll.bench.hockney import fit
+from mpicoll.bench.lane import BOTH_WAYS, LATENCY, ONE_WAY, Case, Findings, Found
 from mpicoll.bench.links import SELF, Link
-from mpicoll.bench.pairs import BOTH_WAYS, LATENCY, ONE_WAY, Case, Findings, Found
 from mpicoll.bench.record import SCHEMA, Record
 from mpicoll.bench.statistics import summary
 from mpicoll.collectives import TRANSPORTS, Collectives
