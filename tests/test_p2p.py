@@ -579,6 +579,7 @@ def test_a_dry_run_tells_what_joins_the_ranks() -> None:
 @pytest.mark.parametrize(
     ("count", "arguments", "text"),
     [
+        (2, ("--transports", "symmetric"), "no symmetric transport: MPICOLL_SYMMETRIC"),
         (1, (), "two ranks"),
         (2, ("--device", "cuda", "--backends", "torch"), "no GPU"),
         (2, ("-o", "/nowhere/at/all.jsonl"), "is not a folder"),
@@ -589,7 +590,8 @@ def test_bad_usage_is_said_once(count: int, arguments: tuple[str, ...], text: st
     if "cuda" in arguments and pytest.importorskip("torch").cuda.is_available():
         pytest.skip("there is a GPU here")
     backends = () if "--backends" in arguments else ("--backends", "mpi4py")
-    done = ranks(count, *P2P, *backends, *arguments, timeout=60)
+    done = ranks(count, *P2P, *backends, *arguments, timeout=60,
+                 environment={"MPICOLL_SYMMETRIC": "0"})  # fmt: skip
     assert done.returncode == 2, done.stdout
     assert done.stdout.count("Error:") == 1 and text in done.stdout
 

@@ -191,12 +191,26 @@ def _complaint(
         return "a pair needs two ranks: start it with mpirun -n 2 or more"
     if options.device == "cuda" and (text := gpus.complaint(worlds)):
         return text
+    if text := _impassable(options, worlds):
+        return text
     if everyone.rank:
         return None
     if options.plot and (text := heatmap.complaint(options.plot)):
         return text
     unwritable = (_unwritable(path) for path in (options.output, options.plot) if path)
     return next(filter(None, unwritable), None)
+
+
+def _impassable(options: Options, worlds: dict[str, Collectives]) -> str | None:
+    """Return why a transport that was asked for joins no ranks here, None if all join some."""
+    for name in options.transports:
+        if name != TRANSPORTS[0] and options.device == "cuda":
+            return f"no {name} transport for arrays on a GPU: leave out --transports"
+        if not any(name in world.transports for world in worlds.values()):
+            transport = next(iter(worlds.values())).transport
+            why = transport.shared.unattached if transport.shared else transport.unshared
+            return f"no {name} transport: {why}"
+    return None
 
 
 def _unwritable(path: Path) -> str | None:
