@@ -51,5 +51,5 @@ for n in 2 4; do
         -b 4K -e 1G -f 8 --time 70 -w 1 -J "$out/allreduce-$n.jsonl"
 done
 step 60 p2p bash -c 'ranks "$@"' _ 2 -m mpicoll.p2p --device cuda --time 30 -J "$out/p2p.jsonl"
-step 20 bound python3 -m mpicoll.bench.gpus "$out"/allreduce-*.jsonl
+step 20 bound python3 -m mpicoll.bench.gpubound "$out"/allreduce-*.jsonl
 exit $status

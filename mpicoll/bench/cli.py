@@ -23,7 +23,7 @@ import click
 from mpicoll.bench import cases as choice
 from mpicoll.bench import environment, render
 from mpicoll.bench.cases import Group, Wanted, parse_size, split_names, steps
-from mpicoll.bench.gpus import copy_bandwidth
+from mpicoll.bench.gpubound import copy_bandwidth
 from mpicoll.bench.measure import Bench, Settings
 from mpicoll.bench.record import Record, records
 from mpicoll.bench.watchdog import Watchdog
@@ -273,7 +273,7 @@ def run(options: Options, makers: Worlds) -> int:
         return 2
     gpus: dict[str, dict[str, str]] = {}
     if options.wanted.device == choice.CUDA:
-        worlds, gpus = _with_gpus(worlds, remarks)
+        worlds, gpus = with_gpus(worlds, remarks)
         if not worlds:
             return _complain("; ".join(remarks), 2)
     everyone = next(iter(worlds.values()))
@@ -289,14 +289,14 @@ def run(options: Options, makers: Worlds) -> int:
         return session.list_algorithms()
     if options.dry:
         return session.estimate()
-    description = _description(options, worlds, machines, crowded)
+    run = description(options.settings.seed, worlds, machines, crowded)
     if gpus:
         copies = copy_bandwidth(everyone, everyone.gpu())
-        description |= {"gpu_transports": gpus, "gpu_copy_GBps": round(copies, 1)}
-    return session.measure(description)
+        run |= {"gpu_transports": gpus, "gpu_copy_GBps": round(copies, 1)}
+    return session.measure(run)
 
 
-def _with_gpus(
+def with_gpus(
     worlds: dict[str, Collectives], remarks: list[str]
 ) -> tuple[dict[str, Collectives], dict[str, dict[str, str]]]:
     """Return the worlds whose ranks have GPUs, and how their arrays travel; collective."""
@@ -338,15 +338,14 @@ def launch(
     }, remarks
 
 
-def _description(
-    options: Options, worlds: dict[str, Collectives], machines: list[dict[str, Any]],
-    crowded: list[str],
+def description(
+    seed: int, worlds: dict[str, Collectives], machines: list[dict[str, Any]], crowded: list[str]
 ) -> Record:  # fmt: skip
     """Return what all records of a run share."""
     return {
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": sys.argv[1:],
-        "seed": options.settings.seed,
+        "seed": seed,
         "versions": environment.versions(),
         "libraries": {name: world.library for name, world in worlds.items()},
         "transports": {name: world.transports for name, world in worlds.items()},

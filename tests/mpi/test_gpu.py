@@ -19,7 +19,7 @@ from mpicoll import ArgumentError, Collectives, Unavailable, Unsupported, device
 from mpicoll.algorithms import algorithms
 from mpicoll.backend import DIRECT, STAGED
 from mpicoll.bench.cases import CUDA, Wanted, cases, groups
-from mpicoll.bench.gpus import copy_bandwidth
+from mpicoll.bench.gpubound import copy_bandwidth
 from mpicoll.bench.measure import Bench, Settings
 from mpicoll.bench.record import records
 from mpicoll.bench.watchdog import Watchdog

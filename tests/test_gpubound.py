@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from mpicoll.bench.gpus import least_us, main, rows, show
+from mpicoll.bench.gpubound import least_us, main, rows, show
 
 
 def record(backend: str, transport: str, us: float, **more: Any) -> dict[str, Any]:
