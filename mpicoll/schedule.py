@@ -182,6 +182,17 @@ def _relabelled(op: Op, group: Sequence[int], block: Callable[[Block], Block]) -
     return replace(op, target=name(op.target), source=name(op.source))
 
 
+def widened(op: Op, runs: Callable[[Block], Iterable[Block]]) -> Op:
+    """Return an operation on all the blocks that `runs` puts in the place of each of its own.
+
+    Raises:
+        TypeError: it copies or folds locally, or uses scratch, which has no such form.
+    """
+    if not isinstance(op, Send | Receive) or any(isinstance(each, Temp) for each in op.blocks):
+        raise TypeError(f"{op} works on one block")
+    return replace(op, blocks=tuple(chain.from_iterable(map(runs, op.blocks))))
+
+
 def around(root: int, size: int, schedule: Iterable[Op | Round]) -> Schedule:
     """Run a schedule written for root 0 with rank i playing the part of rank i - root."""
     return on([(index + root) % size for index in range(size)], schedule)

@@ -185,9 +185,26 @@ def test_reduce_and_broadcast_take_what_both_have(over: str) -> None:
         find("allreduce", f"reduce+broadcast(over={over})").blocks(4)
 
 
-def test_two_level_refuses_algorithms_that_cut_the_vector() -> None:
-    with pytest.raises(ArgumentError, match="whole vectors"):
-        find("allreduce", "two_level(across=ring)").rounds(0, 4, nodes=((0, 1), (2, 3)))
+@pytest.mark.parametrize(
+    ("of", "text", "said"),
+    [
+        ("broadcast", "two_level(across='chain(segments=32)')", "into 32 blocks, but there are 4"),
+        ("allgather", "lanes(across='bruck(radix=2)')", ""),
+        ("allreduce", "two_level(across='hello')", "unknown allreduce algorithm 'hello'"),
+    ],
+)
+def test_inner_algorithms_that_cannot_be_are_refused(of: str, text: str, said: str) -> None:
+    algorithm = find(of, text)
+    if not said:
+        assert algorithm.rounds(0, 4, nodes=((0, 1), (2, 3)))
+        return
+    with pytest.raises(ArgumentError, match=said):
+        algorithm.rounds(0, 4, nodes=((0, 1), (2, 3)))
+
+
+def test_lanes_refuse_uneven_nodes() -> None:
+    with pytest.raises(Unsupported, match="as many ranks on every node, not 1, 3"):
+        find("allreduce", "lanes").rounds(0, 4, nodes=((0,), (1, 2, 3)))
 
 
 @pytest.mark.parametrize(

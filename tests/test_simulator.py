@@ -112,6 +112,30 @@ def test_two_level_is_right_on_every_layout(of: str, root: int, nodes) -> None:
     prove(find(of, "two_level"), 7, root if collective(of).rooted else 0, nodes)
 
 
+INNER = {
+    "allreduce": ["recursive_doubling", "ring", "rabenseifner", "two_shot"],
+    "allgather": ["ring", "direct", "bruck(radix=2)"],
+    "reduce_scatter": ["ring", "direct", "pairwise"],
+}
+
+
+@pytest.mark.parametrize("name", ["two_level", "lanes"])
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        ((0, 1, 2, 3, 4, 5),),
+        ((0, 1), (2, 3), (4, 5)),
+        ((0, 3, 5), (1, 2, 4)),
+        ((0,), (1,), (2,), (3,), (4,), (5,)),
+    ],
+)
+@pytest.mark.parametrize(("of", "across"), [(of, each) for of in INNER for each in INNER[of]])
+def test_any_algorithm_runs_across(of: str, across: str, nodes, name: str) -> None:
+    if name == "two_level" and of != "allreduce":
+        pytest.skip(f"no two_level {of}")
+    prove(find(of, f"{name}(across={across!r})"), 6, 0, nodes)
+
+
 @pytest.mark.parametrize(("nodes", "ordered"), [(2, True), (3, True), (7, True)])
 def test_two_level_keeps_order_where_nodes_are_neighbours(nodes: int, ordered: bool) -> None:
     assert prove(find("allreduce", "two_level"), 7, 0, contiguous(7, nodes)).ordered is ordered

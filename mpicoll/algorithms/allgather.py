@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mpicoll.algorithms import algorithm, even, gather, power_of_two
-from mpicoll.algorithms.shapes import near_first, tree
+from mpicoll.algorithms import Nodes, algorithm, even, gather, power_of_two
+from mpicoll.algorithms.shapes import in_lanes, inside, lane, near_first, tree
 from mpicoll.schedule import Schedule, recv, send, then
 
 
@@ -157,4 +157,30 @@ def gather_broadcast(rank: int, size: int) -> Schedule:
     """
     return then(
         gather.binomial(rank, size, 0), tree(rank, size, 2, lambda start, stop: range(size))
+    )
+
+
+@algorithm("allgather")
+def lanes(
+    rank: int, size: int, nodes: Nodes, local: str = "direct", across: str = "ring"
+) -> Schedule:
+    """Allgather along each lane, then inside every node.
+
+    A lane is one rank of each node (Träff and Hunold 2020). Both algorithms are any allgather.
+    Nodes must have as many ranks each.
+
+    Rounds: those of its two parts. On n nodes m(n-1)/n bytes cross each node's link, each of
+    them once.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("allgather", "lanes").rounds(0, 4, nodes=((0, 1), (2, 3))):
+    ...     print(*round)
+    send(2, 0) recv(2, 2)
+    send(1, 0, 2) recv(1, 1, 3)
+    """
+    number, _, group = lane(rank, nodes)
+    node = nodes[number]
+    return then(
+        inside(group, rank, "allgather", across, group[0], lambda block, _: [group[block]]),
+        inside(node, rank, "allgather", local, node[0], in_lanes(nodes)),
     )

@@ -10,9 +10,11 @@ from mpicoll.algorithms.shapes import (
     doubling,
     far_first,
     inside,
+    lane,
     leaders,
     mirrored,
     node_of,
+    split,
     swapped,
     windows,
 )
@@ -219,7 +221,7 @@ def reduce_broadcast(rank: int, size: int, nodes: Nodes, over: str = "tree") -> 
     )
 
 
-@algorithm("allreduce", blocks=1)
+@algorithm("allreduce")
 def two_level(
     rank: int,
     size: int,
@@ -230,21 +232,56 @@ def two_level(
     """Reduce inside every node, allreduce across one rank of each, broadcast inside every node.
 
     The vector crosses the network as often as if each node were one rank. `local` is any
-    reduce and broadcast, `across` any allreduce, that send whole vectors.
+    reduce and broadcast, `across` any allreduce; ``across="ring"`` moves the least between nodes.
 
     Rounds, bytes sent and reduced: those of its three parts.
 
     >>> from mpicoll.algorithms import find
     >>> for round in find("allreduce", "two_level").rounds(0, 4):
     ...     print(*round)
-    reduce_right(1, 0)
-    reduce_right(2, 0)
-    send(2, 0)
-    send(1, 0)
+    reduce_right(1, 0, 1, 2, 3)
+    reduce_right(2, 0, 1, 2, 3)
+    send(2, 0, 1, 2, 3)
+    send(1, 0, 1, 2, 3)
     """
     heads, node = leaders(nodes), node_of(rank, nodes)
+    whole = split(range(size))
     return then(
-        inside(node, rank, "reduce", local, node[0]),
-        inside(heads, rank, "allreduce", across, heads[0]),
-        inside(node, rank, "broadcast", local, node[0]),
+        inside(node, rank, "reduce", local, node[0], whole),
+        inside(heads, rank, "allreduce", across, heads[0], whole),
+        inside(node, rank, "broadcast", local, node[0], whole),
+    )
+
+
+@algorithm("allreduce")
+def lanes(
+    rank: int,
+    size: int,
+    nodes: Nodes,
+    local: str = "direct",
+    across: str = "ring",
+) -> Schedule:
+    """Reduce-scatter inside every node, allreduce along each lane, allgather inside every node.
+
+    A lane is one rank of each node; all of them share the nodes' links, so that one's folds
+    hide behind another's messages (Träff and Hunold 2020). `local` is any reduce_scatter and
+    allgather, `across` any allreduce. Nodes must have as many ranks each.
+
+    Rounds: those of its three parts. On n nodes 2m(n-1)/n bytes cross each node's link.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("allreduce", "lanes").rounds(0, 4, nodes=((0, 1), (2, 3))):
+    ...     print(*round)
+    send(1, 2, 3) reduce_right(1, 0, 1)
+    send(2, 0) reduce_left(2, 1)
+    send(2, 1) recv(2, 0)
+    send(1, 0, 1) recv(1, 2, 3)
+    """
+    number, place, group = lane(rank, nodes)
+    node, whole = nodes[number], split(range(size))
+    mine = split(range(place * len(nodes), (place + 1) * len(nodes)))
+    return then(
+        inside(node, rank, "reduce_scatter", local, node[0], whole),
+        inside(group, rank, "allreduce", across, group[0], mine),
+        inside(node, rank, "allgather", local, node[0], whole),
     )

@@ -142,6 +142,6 @@ def two_level(rank: int, size: int, nodes: Nodes, across: str = "dissemination")
     me, count = node.index(rank), len(node)
     return then(
         on(node, _in(me, count)),
-        shapes.inside(heads, rank, "barrier", across, heads[0]),
+        shapes.inside(heads, rank, "barrier", across, heads[0], shapes.split(())),
         on(node, _out(me, count)),
     )

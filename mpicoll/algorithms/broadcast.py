@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mpicoll.algorithms import Nodes, algorithm, allgather, power_of_two
-from mpicoll.algorithms.shapes import flat, inside, leaders, node_of, relayed, tree
+from mpicoll.algorithms.shapes import flat, inside, leaders, node_of, relayed, split, tree
 from mpicoll.schedule import Schedule, around, recv, send, then
 
 
@@ -148,7 +148,7 @@ def scatter_ring(rank: int, size: int, root: int) -> Schedule:
     return around(root, size, then(tree(me, size, 2, range), allgather.ring(me, size)))
 
 
-@algorithm("broadcast", blocks=1)
+@algorithm("broadcast")
 def two_level(
     rank: int,
     size: int,
@@ -160,18 +160,19 @@ def two_level(
     """Broadcast across one rank of each node, then inside every node.
 
     The vector crosses the network once for each node. Both algorithms may be any
-    broadcast that sends whole vectors.
+    broadcast that cuts it into no more blocks than there are ranks.
 
     Rounds and bytes sent: those of `across` on the nodes plus those of `local`.
 
     >>> from mpicoll.algorithms import find
     >>> for round in find("broadcast", "two_level").rounds(0, 4):
     ...     print(*round)
-    send(2, 0)
-    send(1, 0)
+    send(2, 0, 1, 2, 3)
+    send(1, 0, 1, 2, 3)
     """
     heads, node = leaders(nodes, root), node_of(rank, nodes)
+    whole = split(range(size))
     return then(
-        inside(heads, rank, "broadcast", across, root),
-        inside(node, rank, "broadcast", local, leaders((node,), root)[0]),
+        inside(heads, rank, "broadcast", across, root, whole),
+        inside(node, rank, "broadcast", local, leaders((node,), root)[0], whole),
     )

@@ -11,6 +11,7 @@ from mpicoll.algorithms.shapes import (
     leaders,
     mirrored,
     node_of,
+    split,
     staggered,
     swapped,
     windows,
@@ -209,7 +210,7 @@ def ring(rank: int, size: int, root: int) -> Schedule:
     return then(reduce_scatter.ring(rank, size), gather.binomial(rank, size, root))
 
 
-@algorithm("reduce", blocks=1)
+@algorithm("reduce")
 def two_level(
     rank: int,
     size: int,
@@ -221,18 +222,19 @@ def two_level(
     """Reduce inside every node, then across one rank of each node.
 
     The vector crosses the network once for each node. Both algorithms may be any
-    reduce that sends whole vectors.
+    reduce that cuts it into no more blocks than there are ranks.
 
     Rounds, bytes sent and reduced: those of `local` plus those of `across` on the nodes.
 
     >>> from mpicoll.algorithms import find
     >>> for round in find("reduce", "two_level").rounds(0, 4):
     ...     print(*round)
-    reduce_right(1, 0)
-    reduce_right(2, 0)
+    reduce_right(1, 0, 1, 2, 3)
+    reduce_right(2, 0, 1, 2, 3)
     """
     heads, node = leaders(nodes, root), node_of(rank, nodes)
+    whole = split(range(size))
     return then(
-        inside(node, rank, "reduce", local, leaders((node,), root)[0]),
-        inside(heads, rank, "reduce", across, root),
+        inside(node, rank, "reduce", local, leaders((node,), root)[0], whole),
+        inside(heads, rank, "reduce", across, root, whole),
     )

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mpicoll.algorithms import algorithm, allgather, even, scatter
-from mpicoll.algorithms.shapes import Part, far_first, flat, in_rank_order, near_first
+from mpicoll.algorithms import Nodes, algorithm, allgather, even, scatter
+from mpicoll.algorithms.shapes import (
+    Part,
+    far_first,
+    flat,
+    in_lanes,
+    in_rank_order,
+    inside,
+    lane,
+    near_first,
+)
 from mpicoll.schedule import Schedule, core_member, on, recv, reduce, reverse, send, side_of, then
 
 
@@ -183,3 +192,28 @@ def neighbor_exchange(rank: int, size: int) -> Schedule:
     reduce_right(1, 0) send(1, 1)
     """
     return reverse(allgather.neighbor_exchange(rank, size), rank, folds=True)
+
+
+@algorithm("reduce_scatter")
+def lanes(
+    rank: int, size: int, nodes: Nodes, local: str = "direct", across: str = "ring"
+) -> Schedule:
+    """Reduce-scatter inside every node by lanes, then along each lane.
+
+    A lane is one rank of each node (Träff and Hunold 2020). Both algorithms are any
+    reduce_scatter. Nodes must have as many ranks each.
+
+    Rounds: those of its two parts. On n nodes m(n-1)/n bytes cross each node's link.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("reduce_scatter", "lanes").rounds(0, 4, nodes=((0, 1), (2, 3))):
+    ...     print(*round)
+    send(1, 1, 3) reduce_right(1, 0, 2)
+    reduce_right(2, 0) send(2, 2)
+    """
+    number, _, group = lane(rank, nodes)
+    node = nodes[number]
+    return then(
+        inside(node, rank, "reduce_scatter", local, node[0], in_lanes(nodes)),
+        inside(group, rank, "reduce_scatter", across, group[0], lambda block, _: [group[block]]),
+    )

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
+from typing import cast
 
 from mpicoll.algorithms import Nodes, find
-from mpicoll.errors import ArgumentError
-from mpicoll.schedule import Block, Round, Schedule, on, recv, reduce, send, side_of
+from mpicoll.errors import ArgumentError, Unsupported
+from mpicoll.schedule import (
+    Block,
+    Round,
+    Schedule,
+    on,
+    recv,
+    reduce,
+    send,
+    side_of,
+    widened,
+)
 
 Part = Callable[[int], Iterable[int]]
 
@@ -52,21 +63,69 @@ def relayed(rank: int, size: int, arriving: Iterable[Block], leaving: Iterable[B
     )
 
 
-def inside(group: Sequence[int], rank: int, of: str, text: str, root: int) -> Schedule:
+def inside(
+    group: Sequence[int], rank: int, of: str, text: str, root: int,
+    runs: Callable[[int, int], Iterable[Block]],
+) -> Schedule:  # fmt: skip
     """Run the algorithm that `text` names on a group of ranks; the others do nothing.
 
+    Args:
+        runs: returns the blocks that block `i` of `n` of the inner algorithm stands for.
+
     Raises:
-        ArgumentError: that algorithm cuts the vector, and groups would cut it differently.
+        ArgumentError: that algorithm has no such blocks.
     """
     if rank not in group:
         return
     inner = find(of, text)
-    if inner.collective.unit == "vector" and inner.blocks(len(group)) != 1:
-        raise ArgumentError(
-            f"two_level takes algorithms that send whole vectors, such as"
-            f" 'binomial' or 'recursive_doubling', not {text!r}"
-        )
-    yield from on(group, inner.rounds(group.index(rank), len(group), group.index(root)))
+    count = inner.blocks(len(group))
+    try:
+        for step in on(group, inner.rounds(group.index(rank), len(group), group.index(root))):
+            ops = step if isinstance(step, tuple) else (step,)
+            yield tuple(widened(op, lambda block: runs(cast(int, block), count)) for op in ops)
+    except TypeError as error:
+        raise ArgumentError(f"{text!r} cannot run inside another algorithm: {error}") from None
+
+
+def split(blocks: Sequence[Block]) -> Callable[[int, int], Iterable[Block]]:
+    """Cut a run of blocks evenly, for `inside`.
+
+    >>> [*split(range(8))(1, 3)], [*split(range(8))(0, 1)]
+    ([3, 4, 5], [0, 1, 2, 3, 4, 5, 6, 7])
+
+    Raises:
+        ArgumentError: when asked for more parts than there are blocks.
+    """
+    size = len(blocks)
+
+    def part(block: int, count: int) -> Iterable[Block]:
+        if count > size:
+            raise ArgumentError(
+                f"an inner algorithm cuts the vector into {count} blocks, but there are {size}, "
+                "one for each rank: choose fewer segments"
+            )
+        return blocks[-(-block * size // count) : -(-(block + 1) * size // count)]
+
+    return part
+
+
+def in_lanes(nodes: Nodes) -> Callable[[int, int], Iterable[Block]]:
+    """Let a block of an algorithm inside a node stand for all rows of one lane, for `inside`."""
+    return lambda block, _: [node[block] for node in nodes]
+
+
+def lane(rank: int, nodes: Nodes) -> tuple[int, int, tuple[int, ...]]:
+    """Return a rank's node, its place there, and the ranks in that place on every node.
+
+    Raises:
+        Unsupported: nodes have different numbers of ranks.
+    """
+    if len(set(map(len, nodes))) > 1:
+        counts = ", ".join(map(str, map(len, nodes)))
+        raise Unsupported(f"lanes needs as many ranks on every node, not {counts}")
+    number = next(index for index, each in enumerate(nodes) if rank in each)
+    place = nodes[number].index(rank)
+    return number, place, tuple(each[place] for each in nodes)
 
 
 def leaders(nodes: Nodes, root: int | None = None) -> list[int]:

@@ -217,10 +217,9 @@ def _impassable(
             continue
         if options.device == "cuda" or name in (IPC, DIRECT, STAGED):
             return f"no {name} transport for these buffers: there is {', '.join(known)}"
-        if not any(name in world.transports for world in worlds.values()):
-            transport = next(iter(worlds.values())).transport
-            why = transport.shared.unattached if transport.shared else transport.unshared
-            return f"no {name} transport: {why}"
+        transport = next(iter(worlds.values())).transport
+        why = transport.shared.unattached if transport.shared else transport.unshared
+        return f"no {name} transport: {why}"
     return None
 
 
