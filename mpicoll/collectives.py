@@ -41,6 +41,7 @@ from mpicoll.plan import (
     scratch_for,
 )
 from mpicoll.request import Request, itemsize
+from mpicoll.schedule import Round
 from mpicoll.sharing import share
 from mpicoll.simulator import is_ordered
 from mpicoll.waiting import check_deadline
@@ -50,6 +51,7 @@ Op = str | ReduceOp | Callable[[Any, Any], Any]
 TRANSPORTS = ("point-to-point", SYMMETRIC, CMA, IPC, DIRECT, STAGED)
 _ON_GPU = (IPC, DIRECT, STAGED)
 _CACHED_PLANS = 32
+_CACHED_SCHEDULES = 64
 
 
 class Collectives:
@@ -91,6 +93,7 @@ class Collectives:
         self.rank, self.size = transport.rank, transport.size
         self.chooser = Chooser(transport)
         self._plans: OrderedDict[Any, tuple[Request, Plan]] = OrderedDict()
+        self._schedules: dict[tuple[str, str, int], list[Round]] = {}
         self._tag = 0
         self._gpus: tuple[DeviceStore | None, str] | None = None
 
@@ -383,6 +386,8 @@ class Collectives:
             names = [*self.algorithms(what.name), "auto", *aliases(what.name)]
             raise UnknownName(f"{what.name} algorithm", text, names) from None
         self._check_order(chosen, request)
+        # What only some ranks' schedules refuse must be known to all before anything is bound.
+        self._rounds(chosen, request.root)
         self._route(request, transport)
 
     def _check_order(self, chosen: Algorithm, request: Request) -> None:
@@ -400,6 +405,15 @@ class Collectives:
                 f"{self.size} ranks with root {request.root}, which op {request.op.name!r} needs: "
                 f"{', '.join(safe)} would"
             )
+
+    def _rounds(self, chosen: Algorithm, root: int) -> list[Round]:
+        """Return this rank's schedule, made once."""
+        key = chosen.collective.name, str(chosen), root
+        if key not in self._schedules:
+            if len(self._schedules) == _CACHED_SCHEDULES:
+                self._schedules.clear()
+            self._schedules[key] = chosen.rounds(self.rank, self.size, root, self.nodes)
+        return self._schedules[key]
 
     def _is_ordered(self, chosen: Algorithm, root: int) -> bool:
         return is_ordered(chosen, self.size, root, self.nodes)
@@ -466,7 +480,7 @@ class Collectives:
         arrays, what = self.transport.arrays, request.collective
         blocks = chosen.blocks(self.size)
         place, sizes = request.place(blocks), request.sizes(blocks)
-        rounds = chosen.rounds(self.rank, self.size, request.root, self.nodes)
+        rounds = self._rounds(chosen, request.root)
         staged = request.in_place and what.unit == "pairs"
         x = request.x
         if staged:

@@ -38,7 +38,7 @@ _ETC = Path("/etc/netns")
 _NETWORK = "10.77.0"
 _MOST = 200
 _BURST = 256 * 1024
-_LATENCY = "50ms"
+_LATENCY = "500ms"
 _LAUNCHER = """#!/bin/sh
 # Called like ssh: options, a host, a command.
 while [ "${{1#-}}" != "$1" ]; do shift; done

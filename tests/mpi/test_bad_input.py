@@ -29,6 +29,9 @@ EVERYWHERE: dict[str, tuple[str, Bad]] = {
                   lambda c: c.broadcast(vector(c), algorithm="knomial(radius=3)")),
     "parameter value": ("at least 2",
                         lambda c: c.broadcast(vector(c), algorithm="knomial(radix=1)")),
+    "inner algorithm, which one rank of a node runs": (
+        "unknown broadcast algorithm 'hello'",
+        lambda c: c.plan("broadcast", vector(c), algorithm="two_level(across=hello)")),
     "composition": ("unknown allreduce composition",
                     lambda c: c.allreduce(vector(c), algorithm="native:scan+reduce")),
     "op": ("unknown op 'summ'", lambda c: c.allreduce(vector(c), "summ")),
