@@ -41,7 +41,7 @@ from mpicoll.plan import (
     scratch_for,
 )
 from mpicoll.request import Request, itemsize
-from mpicoll.schedule import Round
+from mpicoll.schedule import Round, Schedule
 from mpicoll.sharing import share
 from mpicoll.simulator import is_ordered
 from mpicoll.waiting import check_deadline
@@ -93,7 +93,7 @@ class Collectives:
         self.rank, self.size = transport.rank, transport.size
         self.chooser = Chooser(transport)
         self._plans: OrderedDict[Any, tuple[Request, Plan]] = OrderedDict()
-        self._schedules: dict[tuple[str, str, int], list[Round]] = {}
+        self._schedules: dict[tuple[Callable[..., Schedule], str, int], list[Round]] = {}
         self._tag = 0
         self._gpus: tuple[DeviceStore | None, str] | None = None
 
@@ -408,7 +408,7 @@ class Collectives:
 
     def _rounds(self, chosen: Algorithm, root: int) -> list[Round]:
         """Return this rank's schedule, made once."""
-        key = chosen.collective.name, str(chosen), root
+        key = chosen.generator, str(chosen), root
         if key not in self._schedules:
             if len(self._schedules) == _CACHED_SCHEDULES:
                 self._schedules.clear()

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 from mpicoll.algorithms import Algorithm
 from mpicoll.backend import Nodes
 from mpicoll.contract import reduce_op
+from mpicoll.errors import ArgumentError
 from mpicoll.request import Request
 from mpicoll.schedule import Block, Fold, Receive, Round, Send, Temp
 
@@ -41,6 +42,30 @@ class Network:
     between: Link
     within: Link | None = None
     gamma: float = 0.0
+
+    @classmethod
+    def fitted(cls, records: Iterable[Mapping[str, Any]], backend: str, gamma: float = 0.0) -> Self:
+        """Return the network that `mpicoll.p2p` measured, from its records of kind ``fit``.
+
+        Raises:
+            ArgumentError: no messages between ranks were measured.
+        """
+        found: dict[bool, dict[str, Link]] = {True: {}, False: {}}
+        for each in records:
+            if each.get("kind") == "fit" and each["backend"] == backend:
+                link = Link(each["alpha_us"] / 1e6, each["beta_ns_per_byte"] / 1e9)
+                found[each["link"] == "network"][each["transport"]] = link
+        # What auto and plain schedules take comes first.
+        ways = ("symmetric", "point-to-point", "cma")
+        between, within = (
+            next((found[far][way] for way in ways if way in found[far]), None)
+            for far in (True, False)
+        )
+        if between is None and within is None:
+            raise ArgumentError(
+                f"no fits of {backend} in these records: python -m mpicoll.p2p makes them"
+            )
+        return cls(between or within, within, gamma)  # type: ignore[arg-type]
 
 
 def price(

@@ -37,7 +37,7 @@ PROVIDERS: dict[str, dict[str, str]] = {
 _ETC = Path("/etc/netns")
 _NETWORK = "10.77.0"
 _MOST = 200
-_BURST = 256 * 1024
+_BURST = 64 * 1024
 _LATENCY = "500ms"
 _LAUNCHER = """#!/bin/sh
 # Called like ssh: options, a host, a command.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mpicoll.algorithms import algorithms, find
 from mpicoll.contract import COLLECTIVES
 from mpicoll.costs import Link, Network, price
-from mpicoll.errors import Unsupported
+from mpicoll.errors import ArgumentError, Unsupported
 from mpicoll.simulator import contiguous
 
 ALPHA, BETA, GAMMA = 1e-5, 8e-9, 1e-10
@@ -80,6 +80,25 @@ def test_bytes_on_the_link_of_a_node(name: str, algorithm: str, share: float) ->
     network = Network(Link(1e-6, BETA), Link(1e-7, 1e-11))
     found = price(find(name, algorithm), 8, 16 << 20, network, nodes=contiguous(8, 4))
     assert found == pytest.approx(share * (16 << 20) * BETA, rel=0.11)
+
+
+def fit_record(link: str, transport: str, alpha: float, beta: float) -> dict[str, object]:
+    return {
+        "kind": "fit", "backend": "mpi4py", "link": link, "transport": transport,
+        "alpha_us": alpha, "beta_ns_per_byte": beta,
+    }  # fmt: skip
+
+
+def test_a_measured_network() -> None:
+    far = fit_record("network", "point-to-point", 14.0, 8.0)
+    near = fit_record("same socket", "symmetric", 0.5, 0.05)
+    slow = fit_record("same socket", "point-to-point", 3.0, 0.1)
+    found = Network.fitted([{"kind": "pair"}, near, slow, far], "mpi4py", 1e-11)
+    assert found.between == pytest.approx((14e-6, 8e-9))
+    assert found.within == pytest.approx((0.5e-6, 0.05e-9))
+    assert Network.fitted([slow], "mpi4py").between == pytest.approx((3e-6, 0.1e-9))
+    with pytest.raises(ArgumentError, match="no fits of torch"):
+        Network.fitted([near, far], "torch")
 
 
 @given(
