@@ -216,12 +216,14 @@ class Native(NamedTuple):
 
     Attributes:
         way: how its arrays get to the library, for the record.
+        averages: whether the library divides a mean itself.
     """
 
     run: Thunk
     start: Callable[[], Request]
     free: Thunk
     way: str = "native"
+    averages: bool = False
 
 
 class Request(Protocol):

@@ -474,7 +474,9 @@ class Collectives:
         )  # fmt: skip
         bound = self.transport.native(call, persistent=persistent)
         name = "native_persistent" if persistent else "native"
-        return native_plan(name, request.out, bound, self._finish(request))
+        return native_plan(
+            name, request.out, bound, [] if bound.averages else self._finish(request)
+        )
 
     def _schedule(self, request: Request, chosen: Algorithm, transport: str = "") -> Plan:
         arrays, what = self.transport.arrays, request.collective

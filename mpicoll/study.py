@@ -197,9 +197,14 @@ def _crossing_line(setting: Setting, form: str, known: Mapping[str, Fit]) -> str
          and not times[form].ties(times[ONE])),
         None,
     )  # fmt: skip
-    model = f"at {size_text(round(expected))}" if expected else "at no size"
+    model = f"at about {size_text(_rounded(expected))}" if expected else "at no size"
     where = f"first at {size_text(seen)}" if seen is not None else "nowhere"
     return f"{FORMS[form]} beats one call {where}; the lines cross {model}"
+
+
+def _rounded(size: float) -> int:
+    """Return a size in whole KiB, as a fit knows it no better."""
+    return max(1, round(size)) if size < 1024 else round(size / 1024) * 1024
 
 
 def rows(found: Sequence[Setting]) -> list[dict[str, Any]]:

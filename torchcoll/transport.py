@@ -192,7 +192,12 @@ class TorchTransport:
                 thunk()
             return _Posted([partial(post, async_op=True)], after, polls=polls).start()
 
-        return Native(run, start, lambda: None, self._way(call, far))
+        return Native(run, start, lambda: None, self._way(call, far), self._averages(call))
+
+    def _averages(self, call: Call) -> bool:
+        """Whether a call is NCCL's own mean; elsewhere a mean is a sum, divided at the end."""
+        by_nccl = self.nccl and not self.arrays.is_on_host(call.x)
+        return by_nccl and call.op.name == "avg" and call.op.function is None
 
     def _way(self, call: Call, far: bool) -> str:
         array = call.x if call.x is not None else call.out
@@ -213,6 +218,8 @@ class TorchTransport:
             raise Unavailable(f"{library} reduces no {dtype}: use int32, int64, or a schedule")
         if name == "prod" and dtype.startswith("complex"):
             raise Unavailable(f"torch.distributed has no product of {dtype}: use a schedule")
+        if self._averages(call):
+            return dist.ReduceOp.AVG
         op = (_OPS_ON_BOOL if dtype == "bool" else _OPS).get(name)
         if op is None:
             raise Unavailable(

@@ -27,7 +27,7 @@ from mpicoll.contract import COLLECTIVES, DTYPES, OPS
 pytestmark = pytest.mark.mpi
 in_place = pytest.mark.parametrize("in_place", [False, True], ids=["apart", "in_place"])
 every = pytest.mark.parametrize(("name", "algorithm"), EVERY)
-SAMPLED = (4, 7)
+SAMPLED = (4, 5, 7)
 """Numbers of ranks, above that of cores, on which shapes, roots and orders are enough."""
 every_reduction = pytest.mark.parametrize(("name", "algorithm"), EVERY_REDUCTION)
 
