@@ -385,9 +385,9 @@ class Collectives:
         except UnknownName:
             names = [*self.algorithms(what.name), "auto", *aliases(what.name)]
             raise UnknownName(f"{what.name} algorithm", text, names) from None
-        self._check_order(chosen, request)
         # What only some ranks' schedules refuse must be known to all before anything is bound.
         self._rounds(chosen, request.root)
+        self._check_order(chosen, request)
         self._route(request, transport)
 
     def _check_order(self, chosen: Algorithm, request: Request) -> None:
@@ -416,7 +416,10 @@ class Collectives:
         return self._schedules[key]
 
     def _is_ordered(self, chosen: Algorithm, root: int) -> bool:
-        return is_ordered(chosen, self.size, root, self.nodes)
+        try:
+            return is_ordered(chosen, self.size, root, self.nodes)
+        except Unsupported:
+            return False
 
     def _build(self, request: Request) -> Plan:
         request = self._with_out(request)

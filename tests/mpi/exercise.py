@@ -9,7 +9,7 @@ import pytest
 from expect import affine, expected, input_shape, values
 
 from mpicoll import Collectives, Unavailable, Unsupported
-from mpicoll.algorithms import algorithms
+from mpicoll.algorithms import Algorithm, algorithms
 from mpicoll.compositions import COMPOSITIONS
 from mpicoll.contract import COLLECTIVES, OPS
 
@@ -80,6 +80,15 @@ def run(
         np.testing.assert_array_equal(c.transport.arrays.to_host(x), own, "x was modified")
 
 
+def serves(c: Collectives, algorithm: Algorithm) -> bool:
+    """Whether an algorithm serves these ranks, on these nodes."""
+    try:
+        algorithm.rounds(c.rank, c.size, 0, c.nodes)
+    except Unsupported:
+        return False
+    return True
+
+
 def finish(request: Any) -> None:
     """Poll a few times, then wait."""
     for _ in range(3):
@@ -112,5 +121,5 @@ def pairs_of_op_and_dtype() -> list[tuple[str, str]]:
 
 __all__ = [
     "EVERY", "EVERY_REDUCTION", "ROOTED", "UNEVEN", "affine", "carried", "compare", "device",
-    "pairs_of_op_and_dtype", "run",
+    "pairs_of_op_and_dtype", "run", "serves",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import standin
-from exercise import EVERY, ROOTED, UNEVEN, affine, carried, compare, pairs_of_op_and_dtype
+from exercise import EVERY, ROOTED, UNEVEN, affine, carried, compare, pairs_of_op_and_dtype, serves
 from expect import expected, input_shape, values
 
 from mpicoll import ArgumentError, Collectives, Unavailable, Unsupported, device, publishing
@@ -115,7 +115,7 @@ def test_large_messages(g: Collectives, name: str, algorithm: str, way: str) -> 
 @pytest.mark.parametrize("name", ["allreduce", "reduce", "broadcast", "scan", "exscan", "alltoall"])
 def test_large_messages_in_place(g: Collectives, name: str, way: str) -> None:
     for each in algorithms(name):
-        if each.needs.holds(g.size):
+        if serves(g, each):
             check(g, name, f"{each}@{way}", (203,), in_place=True, way=way)
 
 
@@ -166,7 +166,7 @@ def test_uneven_counts(g: Collectives, name: str, way: str) -> None:
     rows = [(3 * rank + 1) % 4 for rank in range(g.size)]
     counts = [[(i + 2 * j) % 3 for j in range(g.size)] for i in range(g.size)]
     for each in algorithms(name):
-        if each.needs.holds(g.size):
+        if serves(g, each):
             given = counts if name == "alltoall" else rows
             check(g, name, f"{each}@{way}", (5,), way=way, counts=given)
 
@@ -190,7 +190,7 @@ def test_operators(g: Collectives, op: str, dtype: str, way: str) -> None:
 @pytest.mark.parametrize("name", ["allreduce", "reduce", "scan", "exscan"])
 def test_rank_order(g: Collectives, name: str) -> None:
     for each in algorithms(name):
-        if each.needs.holds(g.size) and g._is_ordered(each, 0):
+        if serves(g, each) and g._is_ordered(each, 0):
             check(g, name, f"{each}@{IPC}", (97,), "uint8", op=affine, way=IPC)
 
 

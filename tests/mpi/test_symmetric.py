@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from exercise import EVERY, affine, compare, device
+from exercise import EVERY, affine, compare, device, serves
 from expect import expected, input_shape, values
 
 from mpicoll import (
@@ -106,7 +106,7 @@ def test_large_messages(
 def test_large_messages_in_place(c: Collectives, name: str, transport: str, make: Any) -> None:
     shared(c)
     for each in algorithms(name):
-        if each.needs.holds(c.size):
+        if serves(c, each):
             check(c, name, f"{each}@{transport}", (203,), make=make, in_place=True)
 
 
@@ -116,7 +116,7 @@ def test_large_messages_in_place(c: Collectives, name: str, transport: str, make
 def test_large_messages_keep_rank_order(c: Collectives, name: str, transport: str) -> None:
     shared(c)
     for each in algorithms(name):
-        if each.needs.holds(c.size) and c._is_ordered(each, 0):
+        if serves(c, each) and c._is_ordered(each, 0):
             check(c, name, f"{each}@{transport}", (97,), "uint8", op=affine)
 
 
@@ -140,7 +140,7 @@ def test_many_random_collectives(c: Collectives, transports: tuple[str, ...], ru
     plans = []
     for _ in range(60):
         name = choose.choice([each for each in COLLECTIVES if each != "barrier"])
-        fits = [each for each in algorithms(name) if each.needs.holds(c.size)]
+        fits = [each for each in algorithms(name) if serves(c, each)]
         text = f"{choose.choice(fits)}@{choose.choice(ways)}"
         width, root = choose.choice([1, 2, 13, 100, 1000, 5000]), choose.randrange(c.size)
         root = root if COLLECTIVES[name].rooted else 0
