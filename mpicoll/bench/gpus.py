@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mpicoll.backend import Array
+from mpicoll.bench.journal import cases
 from mpicoll.collectives import Collectives
 from mpicoll.device import IPC
 
@@ -109,7 +110,7 @@ def main(paths: Sequence[str]) -> int:
     """Read files of records, print the comparison, and return the exit status."""
     try:
         lines = [line for path in paths for line in Path(path).read_text().splitlines()]
-        found = rows(map(json.loads, lines))
+        found = rows(cases(map(json.loads, lines)))
     except (OSError, ValueError, KeyError) as error:
         print(f"Error: cannot read the records: {error!r}", file=sys.stderr)
         return 2
