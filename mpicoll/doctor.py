@@ -11,7 +11,7 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
@@ -21,11 +21,10 @@ from rich.text import Text
 
 from mpicoll import tables
 from mpicoll.bench.environment import is_first, launched, mismatch
+from mpicoll.bench.variables import telling
 from mpicoll.machine import quota
 
 Probe = Callable[[], str]
-
-_TELLING = ("MPI", "OMPI_", "PMI", "PRTE_", "UCX_", "FI_", "NCCL_", "GLOO_", "SLURM_", "CUDA_VIS")
 
 
 def probe(ask: Probe) -> str:
@@ -213,13 +212,6 @@ MPI_PROBES: dict[str, Probe] = {
 }
 
 
-def variables() -> Iterator[tuple[str, str]]:
-    """Yield the environment variables that change how ranks start and talk."""
-    for name, value in sorted(os.environ.items()):
-        if name.startswith(_TELLING):
-            yield name, value
-
-
 def main() -> None:
     """Print the page on the first rank; the others only take part."""
     console = Console(width=None if sys.stdout.isatty() else 120, quiet=not is_first())
@@ -234,7 +226,7 @@ def main() -> None:
     console.print("mpicoll doctor", style="bold")
     for name, ask in PROBES.items():
         say(name, probe(ask))
-    for name, value in variables():
+    for name, value in telling().items():
         say(name, value)
     if launched():
         say("asking MPI", "if this line is the last, the launcher and mpi4py's MPI do not match")

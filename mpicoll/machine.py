@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import socket
 from collections.abc import Iterable
 from pathlib import Path
@@ -33,6 +34,16 @@ def quota(path: Path = Path("/sys/fs/cgroup/cpu.max")) -> float | None:
         return None if most == "max" else int(most) / int(period)
     except (OSError, ValueError):
         return None
+
+
+def processor() -> str:
+    """Return the processor's name."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line for line in text.splitlines() if line.startswith(("model name", "CPU part"))]
+    return names[0].partition(":")[2].strip() if names else platform.machine()
 
 
 def here() -> dict[str, Any]:

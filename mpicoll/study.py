@@ -9,7 +9,6 @@ where the lines cross. `jobs/allreduce.sbatch` makes such records.
 from __future__ import annotations
 
 import csv
-import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from mpicoll.bench import journal
 from mpicoll.bench.hockney import Fit, fit
 from mpicoll.bench.render import size_text
 from mpicoll.errors import ArgumentError
@@ -237,10 +237,9 @@ def load(paths: Sequence[Path]) -> list[Setting]:
     records: list[dict[str, Any]] = []
     for path in paths:
         try:
-            lines = path.read_text().splitlines()
-            records += [json.loads(line) for line in lines if line.strip()]
+            records += journal.cases(journal.read(path))
             settings(records)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError) as error:
             raise ArgumentError(f"{path} is no file of records: {error!r}") from None
     found = settings(records)
     if not found:

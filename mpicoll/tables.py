@@ -51,21 +51,12 @@ Decisions = dict[str, Decision]
 def fingerprint(library: str) -> dict[str, Any]:
     """Return what a table's figures depend on: processor, cores, library, versions."""
     return {
-        "processor": _processor(),
+        "processor": machine.processor(),
         "cores": machine.usable([machine.here()]),
         "library": library,
         "python": ".".join(platform.python_version_tuple()[:2]),
         "numpy": metadata.version("numpy"),
     }
-
-
-def _processor() -> str:
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line for line in text.splitlines() if line.startswith(("model name", "CPU part"))]
-    return names[0].partition(":")[2].strip() if names else platform.machine()
 
 
 def default_path() -> Path:

@@ -20,7 +20,7 @@ from hypothesis import strategies as some
 
 from mpicoll import machine
 from mpicoll.arrays import NumpyArrays
-from mpicoll.bench import environment, render
+from mpicoll.bench import environment, journal, render
 from mpicoll.bench.cases import Wanted, chosen, groups, is_known, parse_size, split_names, steps
 from mpicoll.bench.cli import parse as parse_flags
 from mpicoll.checking import Case, Check, Wrong, compare, expected, inputs, poison
@@ -81,7 +81,7 @@ def test_names_split_outside_brackets() -> None:
 def flags(**given: Any) -> Any:
     plain = dict.fromkeys(
         ("listed", "backends", "algorithms", "minbytes", "maxbytes", "stepfactor", "stepbytes",
-         "sizes", "iters", "output")
+         "sizes", "iters", "output", "resume")
     ) | {
         "collectives": (), "warmup_iters": 2, "check": 1, "op": "sum", "datatype": "float32",
         "root": "0", "timing": "together", "timeout": 60.0, "layout": "table", "budget": 40.0,
@@ -420,8 +420,11 @@ def test_records_of_every_collective(tmp_path: Path) -> None:
     file = tmp_path / "records.jsonl"
     done = mpirun(2, *BENCH, *TINY, "--format", "jsonl", "-J", file)
     assert done.returncode == 0, done.stderr
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert found == [json.loads(line) for line in file.read_text().splitlines()]
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert lines == [json.loads(line) for line in file.read_text().splitlines()]
+    found = journal.cases(lines)
+    assert [each["kind"] for each in lines] == ["run"] + ["case"] * len(found)
+    assert {each["run"]["id"] for each in lines} == {lines[0]["run"]["id"]}
     assert all(each.keys() >= KEYS for each in found)
     assert {each["collective"] for each in found} == set(COLLECTIVES)
     assert all(each["correct"] for each in found if each["collective"] != "barrier")
@@ -531,7 +534,7 @@ def test_torch_alone_needs_no_mpi() -> None:
         "--format", "jsonl",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    found = [json.loads(line) for line in done.stdout.splitlines()]
+    found = journal.cases(map(json.loads, done.stdout.splitlines()))
     assert found and all(each["backend"] == "torch" and each["correct"] for each in found)
 
 

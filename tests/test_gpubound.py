@@ -52,7 +52,7 @@ def test_the_table_names_every_way() -> None:
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("", "no allreduce on a GPU"), ("{", "cannot read"), ("{}", "cannot read")],
+    [("", "no allreduce on a GPU"), ("{\n", "cannot read"), ("{}\n", "cannot read")],
 )
 def test_other_files_are_refused(
     text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

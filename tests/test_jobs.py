@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from mpicoll.bench.journal import cases, read
+
 JOBS = Path(__file__).parent.parent / "jobs"
 DAEMONS = ("slurmctld", "slurmd", "munged", "sbatch")
 
@@ -139,5 +141,5 @@ def test_cpu_comparison_runs(slurm: dict[str, str], launcher: str, tmp_path: Pat
     output = (tmp_path / "job.out").read_text()
     assert done.returncode == 0, f"{done.stderr}\n{output}"
     assert "Out of bounds values : 0 OK" in output
-    records = next(tmp_path.glob("mpicoll-cpu-*.jsonl")).read_text().splitlines()
-    assert all('"ranks": 2' in record or '"ranks":2' in record for record in records)
+    records = cases(read(next(tmp_path.glob("mpicoll-cpu-*.jsonl"))))
+    assert {record["ranks"] for record in records} == {2}

@@ -23,9 +23,12 @@ import click
 from mpicoll.bench import cases as choice
 from mpicoll.bench import environment, render
 from mpicoll.bench.cases import Group, Wanted, parse_size, split_names, steps
+from mpicoll.bench.description import describe, details
 from mpicoll.bench.gpubound import copy_bandwidth
+from mpicoll.bench.journal import run_line
 from mpicoll.bench.measure import Bench, Settings
 from mpicoll.bench.record import Record, records
+from mpicoll.bench.resume import Ledger
 from mpicoll.bench.watchdog import Watchdog
 from mpicoll.collectives import TRANSPORTS, Collectives
 from mpicoll.contract import collective
@@ -52,6 +55,7 @@ class Options:
     backends: tuple[str, ...]
     layout: str
     output: Path | None
+    resume: bool
     timeout: float
     lists: bool
     dry: bool
@@ -172,6 +176,10 @@ _PARAMETERS: list[click.Parameter] = [
         "-J", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
         help="Write JSON lines there, each as soon as it is measured.",
     ),
+    option(
+        "--resume", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+        help="The same, but keep what is there and measure only what is missing.",
+    ),
     option("--format", "layout", type=click.Choice(_FORMATS), default="table", shown=True),
     option(
         "--time", "budget", type=click.FloatRange(0, min_open=True), default=40.0, shown=True,
@@ -222,9 +230,12 @@ def parse(given: dict[str, Any], worlds: Worlds) -> Options:
         checks=given["check"], timing=_TIMINGS[given["timing"]], seed=given["seed"],
         precision=given["precision"] / 100,
     )  # fmt: skip
+    if given["output"] and given["resume"]:
+        raise ArgumentError("-J begins a file anew and --resume goes on with one: give one of them")
     return Options(
         wanted, settings, backends(given["backends"], worlds), given["layout"],
-        given["output"], given["timeout"], given["lists"], given["dry"], given["interface"],
+        given["output"] or given["resume"], bool(given["resume"]), given["timeout"],
+        given["lists"], given["dry"], given["interface"],
     )  # fmt: skip
 
 
@@ -289,11 +300,11 @@ def run(options: Options, makers: Worlds) -> int:
         return session.list_algorithms()
     if options.dry:
         return session.estimate()
-    run = description(options.settings.seed, worlds, machines, crowded)
+    run = describe(options.settings.seed, worlds, machines, crowded)
     if gpus:
         copies = copy_bandwidth(everyone, everyone.gpu())
         run |= {"gpu_transports": gpus, "gpu_copy_GBps": round(copies, 1)}
-    return session.measure(run)
+    return session.measure(run, machines)
 
 
 def with_gpus(
@@ -338,25 +349,6 @@ def launch(
     }, remarks
 
 
-def description(
-    seed: int, worlds: dict[str, Collectives], machines: list[dict[str, Any]], crowded: list[str]
-) -> Record:  # fmt: skip
-    """Return what all records of a run share."""
-    return {
-        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "command": sys.argv[1:],
-        "seed": seed,
-        "versions": environment.versions(),
-        "libraries": {name: world.library for name, world in worlds.items()},
-        "transports": {name: world.transports for name, world in worlds.items()},
-        "hosts": [each["host"] for each in machines],
-        "cores": [each["cores"] for each in machines],
-        "quota": machines[0]["quota"],
-        "load": machines[0]["load"],
-        "oversubscribed": bool(crowded),
-    }
-
-
 class _Session:
     """One run of the command on every rank; only rank 0 prints."""
 
@@ -368,6 +360,8 @@ class _Session:
         self.watchdog, self.remarks, self.crowded = watchdog, remarks, crowded
         self.control = next(iter(worlds.values()))
         self.is_first = self.control.rank == 0
+        self.measured: list[Group] = []
+        self.total = len(groups)
 
     def say(self, text: str = "") -> None:
         """Print on rank 0."""
@@ -424,46 +418,60 @@ class _Session:
 
     # -- measuring ----------------------------------------------------------------------
 
-    def measure(self, description: Record) -> int:
+    def measure(self, run: Record, machines: Sequence[Mapping[str, Any]]) -> int:
         """Measure every group, write each record at once, and print the tables at the end."""
         bench = Bench(self.worlds, self.options.settings, self.watchdog, self.crowded)
+        full = run | details(machines, self.options.settings, bench.meeting.sync_error)
+        ledger = Ledger(self.control, full, self.options.output, resume=self.options.resume)
+        self.remarks += ledger.remarks
         for remark in self.remarks:
             self.tell(f"warning: {remark}")
+        asked = [choice.cases(each, self.worlds, self.options.wanted) for each in self.groups]
+        todo = [each for each in asked if ledger.missing(each)]
+        self.total = len(todo)
+        if len(todo) < len(asked):
+            self.tell(f"{len(asked) - len(todo)} of {len(asked)} groups are measured already")
         # Ranks started at different times, and all must stop at the same block.
         spent = self.control.exchange(time.monotonic() - _BEGIN)[0]
         budget = self.options.settings.budget - spent
         until = bench.meeting.time + int(budget * 1e9)
+        if self.options.layout == "jsonl":
+            self.say(json.dumps(run_line(full)))
         found: list[Record] = []
-        with _writer(self.options.output if self.is_first else None) as write:
-            for position, group in enumerate(self.groups):
-                self._progress(position, group, (until - bench.meeting.time) / 1e9)
-                share = (until - bench.meeting.time) / 1e9 / (len(self.groups) - position)
-                cases = choice.cases(group, self.worlds, self.options.wanted)
-                fresh = records(bench, bench.measure(cases, max(share, 0.0)), description)
-                found += fresh
-                self._publish(fresh, write)
+        for cases in asked:
+            fresh: list[Record] = []
+            if ledger.missing(cases):
+                left = (until - bench.meeting.time) / 1e9
+                position = self._progress(cases[0].group, left)
+                chosen, share = ledger.with_baselines(cases), left / (len(todo) - position)
+                fresh = records(bench, bench.measure(chosen, max(share, 0.0)), run)
+            rows = ledger.add(cases, fresh)
+            found += rows
+            self._publish(rows)
         self._finish(found)
-        self.control.exchange("printed")
-        return int(any(row["correct"] is False for row in found))
+        wrong = any(row["correct"] is False for row in found)
+        return int(self.control.exchange(wrong)[0])
 
-    def _progress(self, position: int, group: Group, left: float) -> None:
-        done, total = position, len(self.groups)
+    def _progress(self, group: Group, left: float) -> int:
+        """Say what begins, and return how many groups were measured before it."""
+        done, total = len(self.measured), self.total
         if self.options.settings.samples is not None:
             spent = time.monotonic() - _BEGIN
             left = spent / done * (total - done) if done else 0.0
         text = f"[{done + 1:>3}/{total}] about {max(left, 0):3.0f} s left: {group}"
         if self.is_first and environment.is_terminal(sys.stderr):
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
-        elif position == 0 or self.groups[position - 1].what != group.what:
+        elif not done or self.measured[-1].what != group.what:
             self.tell(text)
+        self.measured.append(group)
+        return done
 
-    def _publish(self, fresh: list[Record], write: Callable[[list[Record]], None]) -> None:
+    def _publish(self, rows: list[Record]) -> None:
         if not self.is_first:
             return
-        write(fresh)
         if self.options.layout == "jsonl":
-            render.jsonl(fresh, sys.stdout)
-        for record in fresh:
+            render.jsonl(rows, sys.stdout)
+        for record in rows:
             if record["correct"] is False:
                 self.tell(record["message"])
 
@@ -482,24 +490,3 @@ class _Session:
         for line in render.footer(found, self.remarks):
             print(line, file=stream)
         stream.flush()
-
-
-class _writer:
-    """Appends records to a file, each line on disk before the next case begins."""
-
-    def __init__(self, path: Path | None) -> None:
-        self.file = path.open("w") if path else None
-
-    def __enter__(self) -> Callable[[list[Record]], None]:
-        return self.write
-
-    def __exit__(self, *exception: object) -> None:
-        if self.file:
-            self.file.close()
-
-    def write(self, fresh: list[Record]) -> None:
-        for record in fresh if self.file else ():
-            assert self.file is not None
-            self.file.write(json.dumps(record) + "\n")
-        if self.file:
-            self.file.flush()

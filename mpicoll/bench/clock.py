@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import time
 
 import numpy as np
@@ -10,6 +11,11 @@ from mpicoll.collectives import Collectives
 
 now = time.perf_counter_ns
 _TRIPS = 100
+
+
+def switches() -> int:
+    """Return how often the kernel has made this process leave a core to another one."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
 
 
 def offset_to_root(world: Collectives, *, force: bool = False) -> tuple[int, int]:

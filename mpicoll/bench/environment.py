@@ -99,7 +99,16 @@ def versions() -> dict[str, str]:
 
 def here() -> dict[str, Any]:
     """Return what one process knows of its machine, and how busy that was."""
-    return {**machine.here(), "load": _LOAD}
+    return {**machine.here(), "load": _LOAD, "machine": _machine()}
+
+
+def _machine() -> dict[str, Any]:
+    """Return what is the same for all processes of a host."""
+    return {
+        "processor": machine.processor(),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "cores": os.cpu_count() or 1,
+    }
 
 
 def crowded(nodes: Nodes, everyone: list[dict[str, Any]]) -> list[str]:

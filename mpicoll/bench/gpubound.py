@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -16,8 +15,10 @@ from rich.console import Console
 from rich.table import Table
 
 from mpicoll.backend import Array
+from mpicoll.bench import journal
 from mpicoll.collectives import Collectives
 from mpicoll.device import IPC
+from mpicoll.errors import ArgumentError
 
 _BYTES = 256 << 20
 _SAMPLES, _COPIES = 5, 10
@@ -108,10 +109,9 @@ def show(found: Sequence[Row], console: Console) -> None:
 def main(paths: Sequence[str]) -> int:
     """Read files of records, print the comparison, and return the exit status."""
     try:
-        lines = [line for path in paths for line in Path(path).read_text().splitlines()]
-        found = rows(map(json.loads, lines))
-    except (OSError, ValueError, KeyError) as error:
-        print(f"Error: cannot read the records: {error!r}", file=sys.stderr)
+        found = rows(each for path in paths for each in journal.cases(journal.read(Path(path))))
+    except (ArgumentError, KeyError) as error:
+        print(f"Error: cannot read the records: {error}", file=sys.stderr)
         return 2
     if not found:
         print("Error: no allreduce on a GPU in these files", file=sys.stderr)

@@ -1,8 +1,9 @@
 """Measure a group of cases: bind, check, warm up, calibrate, sample in interleaved blocks.
 
 A sample is the time of `calls` back-to-back runs divided by `calls`, the maximum over
-ranks. All ranks begin it at one deadline; a rank that comes late spoils the sample, which
-is then counted and taken again. Every block visits every candidate once, in an order of
+ranks. All ranks begin it at one deadline; a rank that comes late spoils the sample, and so
+does one that loses its core to another process, unless ranks must share cores anyway: such
+samples are counted and taken again. Every block visits every candidate once, in an order of
 its own, so that what drifts hits all alike and ratios are taken within a block.
 """
 
@@ -12,7 +13,7 @@ import gc
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
+from itertools import pairwise, repeat
 from math import ceil
 from random import Random
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ from mpicoll.backend import Array
 from mpicoll.bench import clock
 from mpicoll.bench.cases import BASELINES, CUDA, Case, Group
 from mpicoll.bench.rendezvous import Rendezvous, Report
-from mpicoll.bench.statistics import is_enough, median_interval
+from mpicoll.bench.statistics import is_enough, median_interval, speedup
 from mpicoll.bench.watchdog import Watchdog
 from mpicoll.checking import Wrong
 from mpicoll.collectives import Collectives
@@ -34,6 +35,7 @@ from mpicoll.plan import Plan
 
 _MOST_CALLS = 1000
 _OVERTIME = 1.3
+_TRIES, _LIKE = 4, 1.5
 
 
 class Pace(NamedTuple):
@@ -55,7 +57,8 @@ class Settings:
 
     Attributes:
         samples: how many to take of each case; None is adaptive.
-        precision: the half-width of the median's interval, as a share, that is enough.
+        precision: the half-width, as a share, that is enough of the interval of a median, and of
+            that of its ratio to the native call.
         timing: ``together`` starts at a common deadline, ``loop`` when a rank gets there.
         least, most: bounds on the samples of an adaptive case.
     """
@@ -80,6 +83,7 @@ class Candidate:
         message: why it was refused; empty where it ran.
         samples: microseconds of the slowest rank, by block.
         late: the same for samples with a late start; they count only where too few do not.
+        preempted: the same for samples during which a rank lost its core.
         host: the same by the clocks of the ranks, where a GPU timed the samples.
     """
 
@@ -92,11 +96,17 @@ class Candidate:
     estimate: float = 0.0
     samples: dict[int, float] = field(default_factory=dict)
     late: dict[int, float] = field(default_factory=dict)
+    preempted: dict[int, float] = field(default_factory=dict)
     host: dict[int, float] = field(default_factory=dict)
     slowest: Counter[int] = field(default_factory=Counter)
     lateness: int = 0
     checked: int = 0
     wrong: list[Wrong] = field(default_factory=list)
+
+    @property
+    def visits(self) -> int:
+        """How many samples were taken, the spoilt ones included."""
+        return len(self.samples | self.late | self.preempted)
 
     @property
     def is_baseline(self) -> bool:
@@ -130,7 +140,7 @@ class Bench:
     def sample(self, candidate: Candidate, calls: int, bench: Workbench) -> list[Report]:
         """Time `calls` runs on every rank: by events of the GPU for arrays there."""
         assert candidate.plan is not None
-        run = candidate.plan.run
+        run, before = candidate.plan.run, clock.switches()
         late = self.meeting.wait() if self.settings.timing == "together" else 0
         start = clock.now()
         bench.watch.start()
@@ -139,7 +149,8 @@ class Bench:
         bench.watch.stop()
         host = clock.now() - start
         elapsed = bench.watch.nanoseconds() or host
-        return self.meeting.meet(late, elapsed, host, nap=self._needs_cores(candidate))
+        lost = clock.switches() - before
+        return self.meeting.meet(late, elapsed, host, lost, nap=self._needs_cores(candidate))
 
     def _needs_cores(self, candidate: Candidate) -> bool:
         """Whether ranks still at work would lose their cores to ranks that poll for them."""
@@ -162,6 +173,7 @@ class Bench:
         for candidate in running:
             self._check(candidate, benches[candidate.case.backend], self.settings.checks)
             self._calibrate(candidate, benches[candidate.case.backend])
+        level(running)
         self._blocks(running, benches, until)
         for candidate in running:
             self._check(candidate, benches[candidate.case.backend], min(1, self.settings.checks))
@@ -233,12 +245,25 @@ class Bench:
             candidate.plan.run()
         self.meeting.meet()
         for calls in (1, 3):
-            reports = self.sample(candidate, calls, bench)
-            candidate.estimate = max(each.elapsed for each in reports) / calls
+            candidate.estimate = self._estimate(candidate, calls, bench)
             if candidate.estimate > self.pace.sample * 3:
                 break
         wanted = ceil(self.pace.sample / max(candidate.estimate, 1))
         candidate.calls = min(_MOST_CALLS, max(1, wanted))
+
+    def _estimate(self, candidate: Candidate, calls: int, bench: Workbench) -> float:
+        """Return the ns of a call, from a sample during which nobody lost a core, if one is."""
+        found = []
+        for _ in range(_TRIES):
+            reports = self.sample(candidate, calls, bench)
+            found.append(max(each.elapsed for each in reports) / calls)
+            if not self._is_preempted(reports):
+                break
+        return min(found)
+
+    def _is_preempted(self, reports: Sequence[Report]) -> bool:
+        """Whether a rank lost its core to another process; where ranks share cores they must."""
+        return not self.meeting.crowded and any(each.switches for each in reports)
 
     def _blocks(self, running: list[Candidate], benches: dict[str, Workbench], until: int) -> None:
         began, block = self.meeting.time, 0
@@ -275,16 +300,32 @@ class Bench:
     def _is_done(self, candidate: Candidate, native: Candidate | None) -> bool:
         """Whether its median is known, and there are blocks enough for its ratio."""
         settings, count = self.settings, len(candidate.samples)
-        visits = count + len(candidate.late)
+        visits = candidate.visits
         if settings.samples is not None:
             return count >= settings.samples or visits >= 2 * settings.samples
         if visits >= settings.most:
             return True
-        paired = len(candidate.samples.keys() & native.samples.keys()) if native else count
-        if min(count, paired) < settings.least or not is_enough(count, settings.confidence):
+        if count < settings.least or not is_enough(count, settings.confidence):
             return False
         interval = median_interval(list(candidate.samples.values()), settings.confidence)
-        return interval.half_width < settings.precision
+        return interval.half_width < settings.precision and self._is_compared(candidate, native)
+
+    def _is_compared(self, candidate: Candidate, native: Candidate | None) -> bool:
+        """Whether its ratio to the native call is known as well.
+
+        It must not be asked whether that is significant: who stops as soon as chance makes
+        it so finds differences where there are none.
+        """
+        if native is None or native is candidate:
+            return True
+        settings = self.settings
+        ratio = speedup(native.samples, candidate.samples, settings.confidence)
+        paired = len(candidate.samples.keys() & native.samples.keys())
+        return bool(
+            ratio
+            and paired >= settings.least
+            and (ratio.high - ratio.low) / 2 / ratio.ratio < settings.precision
+        )
 
     def _visit(self, candidate: Candidate, bench: Workbench, block: int) -> None:
         self.watchdog.step(f"timing {candidate.case}")
@@ -293,7 +334,11 @@ class Bench:
         elapsed = [each.elapsed for each in reports]
         allowed = max(self.pace.late, self.pace.share * candidate.estimate * candidate.calls)
         self.meeting.adapt(late > allowed)
-        kept = candidate.late if late > allowed else candidate.samples
+        kept = candidate.samples
+        if late > allowed:
+            kept = candidate.late
+        elif self._is_preempted(reports):
+            kept = candidate.preempted
         kept[block] = max(elapsed) / candidate.calls / 1000
         if bench.on_gpu:
             candidate.host[block] = max(each.host for each in reports) / candidate.calls / 1000
@@ -301,9 +346,21 @@ class Bench:
         candidate.lateness = max(candidate.lateness, late)
 
     def _top_up(self, candidate: Candidate) -> None:
-        """Take the late samples too where the others cannot carry an interval."""
+        """Take the spoilt samples too where the others cannot carry an interval."""
         if len(candidate.samples) < self.settings.least:
-            candidate.samples |= candidate.late
+            candidate.samples |= candidate.late | candidate.preempted
+
+
+def level(candidates: Sequence[Candidate]) -> None:
+    """Let candidates of about the same speed repeat their calls equally often in a sample.
+
+    The first call of a sample takes longer than the next ones: of two equals, the one that
+    repeats more often would seem faster.
+    """
+    ordered = sorted(candidates, key=lambda each: each.estimate)
+    for faster, slower in pairwise(ordered):
+        if slower.estimate <= faster.estimate * _LIKE:
+            slower.calls = faster.calls
 
 
 class Workbench:

@@ -20,13 +20,15 @@ import click
 from mpicoll.backend import DIRECT, STAGED
 from mpicoll.bench import cli, environment, fanout, gpulinks, gpus, heatmap, render
 from mpicoll.bench.cases import chosen, parse_size, split_names
+from mpicoll.bench.description import describe, details
+from mpicoll.bench.journal import SCHEMA, run_line
 from mpicoll.bench.lane import Settings
 from mpicoll.bench.links import Link, host_links, places
 from mpicoll.bench.matrix import print_pairs
 from mpicoll.bench.outliers import bytes_text, class_lines, mark, outlier_lines, rank_lines
 from mpicoll.bench.pairrecord import Setting, fit_records, pair_records
 from mpicoll.bench.pairs import Survey, wrongs
-from mpicoll.bench.record import SCHEMA, Record
+from mpicoll.bench.record import Record
 from mpicoll.bench.watchdog import Watchdog
 from mpicoll.collectives import TRANSPORTS, Collectives
 from mpicoll.device import IPC
@@ -160,7 +162,9 @@ def run(options: Options, makers: cli.Worlds) -> int:
     failed = wrongs(found)
     if speaks:
         remarks += [*spreads.remarks, f"every pair was visited {survey.blocks} times"]
-        _publish(options, setting, pairs, spreads.records, [*failed, *remarks])
+        run = setting.run | details(machines, settings)
+        records = [run_line(run), *pairs, *fit_records(pairs, setting), *spreads.records]
+        _publish(options, setting, records, [*failed, *remarks])
     everyone.exchange("printed")
     return int(bool(failed))
 
@@ -248,7 +252,7 @@ def _setting(
             everyone.nodes, everyone.rank, everyone.exchange(gpus.identity(worlds))
         )
         links = _merged(everyone.exchange(own))
-    described = cli.description(options.seed, worlds, machines, crowded)
+    described = describe(options.seed, worlds, machines, crowded)
     return Setting(described, worlds, options.device, hosts, numbers, links)
 
 
@@ -319,11 +323,9 @@ def _fan_outs(
 
 
 def _publish(
-    options: Options, setting: Setting, pairs: Sequence[Record], spreads: Sequence[Record],
-    remarks: Sequence[str],
-) -> None:  # fmt: skip
-    fits = fit_records(pairs, setting)
-    records = [*pairs, *fits, *spreads]
+    options: Options, setting: Setting, records: Sequence[Record], remarks: Sequence[str]
+) -> None:
+    pairs, fits = ([each for each in records if each["kind"] == kind] for kind in ("pair", "fit"))
     if options.layout == "table":
         print_pairs(pairs, fits, sys.stdout)
     elif options.layout == "csv":

@@ -22,6 +22,8 @@ kind ``fit``: Hockney's model of a class of pairs, alpha + beta x bytes.
 kind ``fan_out``: copies of one rank to several GPUs at once, each on a stream of its own.
     `source`: the rank; `peers`: how many GPUs; `bytes`: of each copy; `time_us`; `GBps` of all.
 
+kind ``run`` describes the run, before them all, as in the benchmark.
+
 Keys are only ever added within a schema.
 """
 
@@ -32,9 +34,10 @@ from statistics import median
 from typing import NamedTuple
 
 from mpicoll.bench.hockney import fit
+from mpicoll.bench.journal import SCHEMA
 from mpicoll.bench.lane import BOTH_WAYS, LATENCY, ONE_WAY, Case, Findings, Found
 from mpicoll.bench.links import SELF, Link
-from mpicoll.bench.record import SCHEMA, Record
+from mpicoll.bench.record import Record
 from mpicoll.bench.statistics import summary
 from mpicoll.collectives import TRANSPORTS, Collectives
 

@@ -1,8 +1,27 @@
 """The JSON record of a case: what a run says about itself, in a documented form.
 
-Schema 1: times are in microseconds; `bytes_total` is S as nccl-tests counts it,
-`bytes_per_rank` one vector or one row. A case that was refused has `message` and null in
-place of what was not measured. Keys are only ever added within a schema.
+Schema 1, a line of JSON each; `kind` says what a line is, and readers leave out kinds that they
+do not know. Keys are only ever added within a schema.
+
+kind ``run``: stands once before the records of a run, and describes it in full.
+    `run`: all that stands in `run` of its records, and beside it: `argv`, the whole command
+    line; `directory`; `git`: `commit` and `dirty` of the checkout that ran, null without one;
+    `settings`, the flags of measuring; `stack`: `mpi` (library, standard, device, provider),
+    `nccl`, `cuda_runtime`, `cuda_driver`; `machines`: processor, kernel, cores and ranks of
+    each host; `binding` of each rank; `clock`: the bound on its error; `environment`: variables
+    that matter, with secrets masked.
+
+kind ``case``, also meant where a line has no kind: times are in microseconds.
+    `run`: `id`, the same in all records of a run; `started`; `command`: the arguments; `seed`;
+    `versions` and `libraries`; `transports` that there are; `hosts` and `cores` by rank;
+    `quota`; `load` before it; `oversubscribed`: more ranks than cores.
+    What identifies a case stands in `identity.FIELDS`; `bytes_total` is S as nccl-tests counts
+    it, `bytes_per_rank` one vector or one row. `executed` and `transport`: what ran.
+    `samples_us`: the times that count, in the order in which they were taken; `late_starts` and
+    `preempted`: samples that were spoilt, as a rank came late or lost its core, and that
+    count only where too few others do, and then `undisturbed` is false; `sync_error_us`: the
+    bound on the clocks' error. `best`: the fastest correct one of its group so far.
+    A case that was refused has `message` and null in place of what was not measured.
 """
 
 from __future__ import annotations
@@ -11,20 +30,26 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from mpicoll.bench.journal import CASE, SCHEMA
 from mpicoll.bench.measure import Bench, Candidate
 from mpicoll.bench.statistics import speedup, summary
 
-SCHEMA = 1
 Record = dict[str, Any]
 
 
 def records(bench: Bench, candidates: Sequence[Candidate], run: dict[str, Any]) -> list[Record]:
     """Return the records of a group, and mark the fastest correct one."""
     found = [_record(bench, each, candidates, run) for each in candidates]
-    timed = [each for each in found if each["time_us"] and each["correct"] is not False]
-    for each in found:
-        each["best"] = bool(timed) and each is min(timed, key=lambda r: r["time_us"]["median"])
+    mark_best(found)
     return found
+
+
+def mark_best(group: Sequence[Record]) -> None:
+    """Say of each record whether it is the fastest correct one among these."""
+    timed = [each for each in group if each["time_us"] and each["correct"] is not False]
+    best = min(timed, key=lambda each: each["time_us"]["median"]) if timed else None
+    for each in group:
+        each["best"] = each is best
 
 
 def _record(
@@ -34,6 +59,7 @@ def _record(
     world, vector = bench.worlds[case.backend], case.group.what.unit != "none"
     return {
         "schema": SCHEMA,
+        "kind": CASE,
         "run": run,
         "collective": group.what.name,
         "algorithm": case.algorithm,
@@ -63,15 +89,17 @@ def _times(bench: Bench, candidate: Candidate) -> Record:
     """Return the statistics of the samples and how they were taken."""
     taken = list(candidate.samples.values())
     times = {key: round(us, 4) for key, us in summary(taken).items()} if taken else None
-    visits = len(candidate.samples | candidate.late)
+    visits, spoilt = candidate.visits, candidate.late | candidate.preempted
     slowest = candidate.slowest.most_common(1)
     return {
         "samples": len(taken),
         "samples_us": [round(us, 4) for us in taken],
+        "undisturbed": not (candidate.samples.keys() & spoilt.keys()),
         "calls_per_sample": candidate.calls,
         "timing": bench.settings.timing,
         "late_starts": len(candidate.late),
         "late_share": round(len(candidate.late) / visits, 4) if visits else None,
+        "preempted": len(candidate.preempted),
         "worst_late_us": candidate.lateness / 1000,
         "sync_error_us": bench.meeting.sync_error / 1000,
         "slowest_rank": slowest[0][0] if slowest else None,

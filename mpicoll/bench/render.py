@@ -197,7 +197,7 @@ def flat(record: Record) -> Record:
     """Return a record without nesting and lists, for one line of a table."""
     cells: Record = {}
     for key, value in record.items():
-        if key in ("run", "samples_us", "first_wrong"):
+        if key in ("run", "kind", "samples_us", "first_wrong"):
             continue
         inner = _NESTED.get(key)
         if inner is None:

@@ -21,12 +21,14 @@ class Report(NamedTuple):
     Attributes:
         now: its time; `late`: how late it began.
         elapsed: how long it took, on its GPU for arrays there; `host`: by its own clock.
+        switches: how often it was made to leave its core meanwhile.
     """
 
     now: int
     late: int
     elapsed: int
     host: int
+    switches: int
 
 
 class Rendezvous:
@@ -39,8 +41,8 @@ class Rendezvous:
 
     def __init__(self, world: Collectives, crowded: bool) -> None:
         self.crowded, self.arrays = crowded, world.transport.arrays
-        self.mine = self.arrays.empty((4,), "int64")
-        self.every = self.arrays.empty((world.size, 4), "int64")
+        self.mine = self.arrays.empty((len(Report._fields),), "int64")
+        self.every = self.arrays.empty((world.size, len(Report._fields)), "int64")
         # A library's own call may leave ranks asleep or stacked on one core for a while.
         on_node = world.transport.shared is not None and len(world.nodes) == 1
         on_node &= self.arrays.is_on_host(self.mine)
@@ -53,7 +55,13 @@ class Rendezvous:
         self.meet()
 
     def meet(
-        self, late: int = 0, elapsed: int = 0, host: int = 0, *, nap: bool = False
+        self,
+        late: int = 0,
+        elapsed: int = 0,
+        host: int = 0,
+        switches: int = 0,
+        *,
+        nap: bool = False,
     ) -> list[Report]:
         """Exchange the last sample's parts, and agree on when the next one begins.
 
@@ -65,7 +73,7 @@ class Rendezvous:
             pending = self.plan.start()
             while not pending.test():
                 sleep(_NAP)
-        own = Report(clock.now() + self.offset, late, elapsed, host)
+        own = Report(clock.now() + self.offset, late, elapsed, host, switches)
         self.arrays.from_host(self.mine, np.array(own))
         self.plan.run()
         reports = [Report(*each) for each in self.arrays.to_host(self.every).tolist()]

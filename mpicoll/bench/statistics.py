@@ -14,6 +14,8 @@ from typing import Literal, NamedTuple
 Verdict = Literal["faster", "slower", "tie"]
 
 _EXACT = 500
+FLOOR = 0.01
+"""A smaller difference is a tie: where the arrays of two equal plans lie makes as much."""
 
 
 class Interval(NamedTuple):
@@ -82,7 +84,8 @@ def speedup(
     """Return reference / candidate over the blocks that have both, None without any.
 
     Both samples of a block were taken within moments of each other, so what drifts
-    between blocks cancels in each ratio. A ratio that may be 1 is a tie.
+    between blocks cancels in each ratio. A ratio that may be 1, or less than `FLOOR` away from
+    it, is a tie.
     """
     ratios = [reference[block] / candidate[block] for block in reference.keys() & candidate.keys()]
     if not ratios:
@@ -92,9 +95,9 @@ def speedup(
 
 
 def _verdict(low: float, high: float, sure: bool) -> Verdict:
-    if sure and low > 1:
+    if sure and low > 1 + FLOOR:
         return "faster"
-    if sure and high < 1:
+    if sure and high < 1 / (1 + FLOOR):
         return "slower"
     return "tie"
 

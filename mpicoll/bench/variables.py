@@ -1,0 +1,41 @@
+"""The environment variables that change how ranks start, talk and compute."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+
+_TELLING = (
+    "MPI", "OMPI_", "PMI", "PRTE_", "I_MPI_", "MV2_", "HYDRA_", "UCX_", "FI_", "NCCL_", "GLOO_",
+    "SLURM_", "CUDA_", "OMP_", "KMP_", "GOMP_", "MKL_NUM", "OPENBLAS_NUM", "TORCH_", "TP_",
+    "LD_PRELOAD", "PYTHONOPTIMIZE", "PYTHONMALLOC",
+)  # fmt: skip
+_SECRET = re.compile("TOKEN|KEY|SECRET|PASS", re.IGNORECASE)
+_TUNING = re.compile(
+    "UCX_|FI_|NCCL_|GLOO_|MPIR_CVAR_|MPICH_|I_MPI_|MV2_|MPICOLL_|OMP_NUM_THREADS|LD_PRELOAD"
+    "|OMPI_MCA_(pml|btl|mtl|osc|coll|smsc|opal|mpi)_?"
+)
+MASK = "***"
+
+
+def telling(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return those that matter, in order of their names; what may be a secret is masked.
+
+    >>> telling({"UCX_TLS": "tcp", "HOME": "/root", "SLURM_AUTH_TOKEN": "x"})
+    {'SLURM_AUTH_TOKEN': '***', 'UCX_TLS': 'tcp'}
+    """
+    return {
+        name: MASK if _SECRET.search(name) else variables[name]
+        for name in sorted(variables)
+        if name.startswith(_TELLING)
+    }
+
+
+def tuning(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return those that people set to make a library behave otherwise, not those of a launch.
+
+    >>> tuning({"UCX_TLS": "tcp", "SLURM_JOB_ID": "7", "OMPI_MCA_pml": "ob1"})
+    {'UCX_TLS': 'tcp', 'OMPI_MCA_pml': 'ob1'}
+    """
+    return {name: value for name, value in variables.items() if _TUNING.match(name)}
