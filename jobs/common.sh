@@ -36,7 +36,7 @@ python -c 'import importlib.util as u; exit(u.find_spec("mpicoll") is None)' ||
 # -- names ---------------------------------------------------------------------------
 
 job=${SLURM_ARRAY_JOB_ID:-${SLURM_JOB_ID:-local}}
-name=${SLURM_JOB_NAME:-$(basename "$0" .sbatch)}-${MPICOLL_RESUME:-$job}
+name=${SLURM_JOB_NAME:-mpicoll-$(basename "$0" .sbatch)}-${MPICOLL_RESUME:-$job}
 tasks=${SLURM_NTASKS:-$((${SLURM_JOB_NUM_NODES:-1} * ${SLURM_NTASKS_PER_NODE:-4}))}
 # The id of an array is that of one of its tasks too: alone it would mean them all.
 this=${SLURM_JOB_ID:-}

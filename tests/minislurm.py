@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -19,7 +20,9 @@ NODES, CORES = 2, 2
 _PATIENCE = 40.0
 
 # Sbatch asks every two seconds whether its job ended, and ever more rarely unless jobs are soon
-# forgotten: hence MinJobAge. Each node keeps what PMIx and its daemon write for itself: hence %n.
+# forgotten: hence MinJobAge. MPICH calls its shared memory by the id of the job, and trips over
+# what a killed one of the same id left: hence FirstJobId. Each node keeps what PMIx and its daemon
+# write for itself: hence %n.
 _CONF = """
 ClusterName=mpicoll
 SlurmctldHost={host}(127.0.0.1)
@@ -45,6 +48,7 @@ SlurmdParameters=config_overrides
 JobAcctGatherType=jobacct_gather/none
 MpiDefault=none
 MinJobAge=4
+FirstJobId={first}
 KillWait=2
 GresTypes=gpu
 """
@@ -165,7 +169,16 @@ def _configure(state: Path) -> dict[str, str]:
     ]
     conf = state / "slurm.conf"
     conf.write_text(
-        "\n".join((_CONF.format(host=host, state=state, ports=ports), *nodes, _PARTITION, ""))
+        "\n".join(
+            (
+                _CONF.format(
+                    host=host, state=state, ports=ports, first=random.randrange(1000, 1_000_000)
+                ),
+                *nodes,
+                _PARTITION,
+                "",
+            )
+        )
     )
     (state / "gres.conf").write_text("\n".join((*_GRES, "")))
     # A job or a launcher around the tests must not be taken for theirs.

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
 import subprocess
+import sys
+import time
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import permutations
 from pathlib import Path
 
 import pytest
-from minislurm import CORES, NODES, Cluster, cluster, missing
+from minislurm import CORES, NODES, Cluster, cluster, missing, search_path, wait_until
 
+from mpicoll import tables
 from mpicoll.bench.journal import Line, cases, read
 
 JOBS = Path(__file__).parent.parent / "jobs"
 RANKS = NODES * CORES
+PAIR = ("--ntasks-per-node=1",)
+MPI_ONLY = ("--backends", "mpi4py")
 TINY = ("--collectives", "allreduce", "--sizes", "1K", "-n", "3", "--algorithms", "native")
 
 
@@ -80,14 +91,246 @@ def test_cpu_comparison_runs(slurm: Cluster, launcher: str, tmp_path: Path) -> N
     """Options at sbatch override the script's, arguments reach the benchmark."""
     if (vendor(), launcher) in (("Open MPI", "srun-pmi2"), ("MPICH", "srun-pmix")):
         pytest.skip(f"{vendor()} from PyPI does not speak {launcher}")
-    output = submit(slurm, tmp_path, "cpu.sbatch", *TINY, MPICOLL_LAUNCHER=launcher)
+    output = submit(slurm, tmp_path, "cpu.sbatch", *TINY, *MPI_ONLY, MPICOLL_LAUNCHER=launcher)
     assert "Out of bounds values : 0 OK" in output
+    check(records(tmp_path, "mpicoll-cpu-*.jsonl"))
+
+
+def test_both_backends_run_side_by_side(slurm: Cluster, tmp_path: Path) -> None:
+    submit(slurm, tmp_path, "cpu.sbatch", *TINY, options=PAIR)
     found = records(tmp_path, "mpicoll-cpu-*.jsonl")
-    check(found)
+    check(found, NODES)
     assert {record["backend"] for record in found} == {"mpi4py", "torch"}
 
 
 @pytest.mark.parametrize("rendezvous", ["env", "tcp", "torchrun"])
 def test_torch_runs_alone(slurm: Cluster, rendezvous: str, tmp_path: Path) -> None:
-    submit(slurm, tmp_path, "torch.sbatch", *TINY, MPICOLL_RENDEZVOUS=rendezvous)
-    check(records(tmp_path, "mpicoll-torch-*.jsonl"))
+    submit(slurm, tmp_path, "torch.sbatch", *TINY, options=PAIR, MPICOLL_RENDEZVOUS=rendezvous)
+    check(records(tmp_path, "mpicoll-torch-*.jsonl"), NODES)
+
+
+def test_pairs_are_measured(slurm: Cluster, tmp_path: Path) -> None:
+    submit(slurm, tmp_path, "p2p.sbatch", *MPI_ONLY, "--sizes", "8,1K",
+           "--transports", "point-to-point", "--time", "1")  # fmt: skip
+    (path,) = tmp_path.glob("mpicoll-p2p-*.jsonl")
+    pairs = [line for line in read(path) if line["kind"] == "pair"]
+    assert {(each["source"], each["target"]) for each in pairs} >= set(
+        permutations(range(RANKS), 2)
+    )
+
+
+def test_tuning_goes_on_with_its_table(slurm: Cluster, tmp_path: Path) -> None:
+    few = (*MPI_ONLY, "--sizes", "64", "--time", "3")
+    submit(slurm, tmp_path, "tune.sbatch", *few, "allreduce", options=PAIR)
+    (table,) = tmp_path.glob("mpicoll-tune-*.json")
+    earlier = table.stem.rpartition("-")[2]
+    output = submit(
+        slurm, tmp_path, "tune.sbatch", *few, "allreduce", "bcast", options=PAIR,
+        MPICOLL_RESUME=earlier,
+    )  # fmt: skip
+    assert f"{table.name} has allreduce already" in output
+    entries = tables.read(table)["entries"]
+    assert sorted(entry["collective"] for entry in entries) == ["allreduce", "broadcast"]
+
+
+def test_allreduce_over_numbers_of_ranks(slurm: Cluster, tmp_path: Path) -> None:
+    tiny = (*MPI_ONLY, "-e", "64", "-n", "3")
+    output = submit(slurm, tmp_path, "allreduce.sbatch", *tiny)
+    for ranks in (2, 4):
+        check(records(tmp_path, f"mpicoll-allreduce-*-{ranks}.jsonl"), ranks)
+    assert "reduce_scatter + allgather" in output
+
+
+def test_gpus_are_asked_for_and_missed(slurm: Cluster, tmp_path: Path) -> None:
+    """Slurm grants what stands for GPUs here, and the benchmark says that there are none."""
+    if gpu_count():
+        pytest.skip("there is a GPU here")
+    output = submit(
+        slurm,
+        tmp_path,
+        "gpu.sbatch",
+        *TINY,
+        *MPI_ONLY,
+        status=2,
+        options=("--nodes=1", "--gpus-per-node=1", *PAIR),
+    )
+    assert "GPU" in output.partition("Error: ")[2]
+
+
+def gpu_count() -> int:
+    import torch
+
+    return torch.cuda.device_count()
+
+
+# -- an end before its time ----------------------------------------------------------------
+
+
+@dataclass
+class Long:
+    """A job that measures for so long that a signal finds it in the midst of it."""
+
+    slurm: Cluster
+    folder: Path
+    job: str = ""
+
+    sizes = tuple(str(1024 * each) for each in range(1, 41))
+    arguments = (*MPI_ONLY, "--collectives", "allreduce", "--algorithms", "ring",
+                 "--sizes", ",".join(sizes), "-n", "3")  # fmt: skip
+
+    def begin(self, **variables: str) -> None:
+        """Submit it, and wait until it has measured something."""
+        done = self.slurm.run(
+            "sbatch", "--parsable", f"--nodes={NODES}", *PAIR, "--output=job.out",
+            JOBS / "cpu.sbatch", *self.arguments, cwd=self.folder, **variables,
+        )  # fmt: skip
+        self.job = done.stdout.strip()
+        wait_until(lambda: self.lines(self.path) > 2, self.slurm)
+
+    @property
+    def path(self) -> Path:
+        return self.folder / f"mpicoll-cpu-{self.job}.jsonl"
+
+    @staticmethod
+    def lines(path: Path) -> int:
+        return path.read_text().count("\n") if path.exists() else 0
+
+    def state(self) -> str:
+        return self.slurm.run("squeue", "-h", "-j", self.job, "-o", "%T").stdout.strip()
+
+    def output(self) -> str:
+        return (self.folder / "job.out").read_text()
+
+    def check_half(self) -> None:
+        """Fail unless some is measured, and all that is stands in whole lines."""
+        assert self.path.read_bytes().endswith(b"\n")
+        assert 0 < len(cases(read(self.path))) < 2 * len(self.sizes)
+
+    def check_whole(self) -> None:
+        """Fail unless every case is there once, and some were left out the second time."""
+        found = cases(read(self.path))
+        check(found, NODES)
+        kinds = Counter((record["bytes_total"], record["algorithm"]) for record in found)
+        assert kinds == Counter({(int(size), name): 1 for size in self.sizes
+                                 for name in ("native", "ring")})  # fmt: skip
+        assert f"of {len(self.sizes)} groups are measured already" in self.output()
+
+
+@pytest.fixture
+def long(slurm: Cluster, tmp_path: Path) -> Long:
+    return Long(slurm, tmp_path)
+
+
+def test_a_job_that_was_ended_is_completed_by_another(long: Long) -> None:
+    long.begin()
+    long.slurm.run("scancel", long.job)
+    wait_until(lambda: long.state() == "", long.slurm)
+    long.check_half()
+    assert f"submit again with MPICOLL_RESUME={long.job}" in long.output()
+    submit(long.slurm, long.folder, "cpu.sbatch", *long.arguments, options=PAIR,
+           MPICOLL_RESUME=long.job)  # fmt: skip
+    long.check_whole()
+
+
+def test_a_job_at_its_limit_queues_again_and_completes_itself(long: Long) -> None:
+    long.begin(MPICOLL_REQUEUE="1")
+    long.slurm.run("scancel", "--batch", "--signal=USR1", long.job)
+    wait_until(lambda: long.state() == "PENDING", long.slurm)
+    long.check_half()
+    # Slurm lets a job that queues again wait for two minutes.
+    long.slurm.run("scontrol", "update", f"jobid={long.job}", "StartTime=now")
+    wait_until(lambda: long.state() == "", long.slurm)
+    long.check_whole()
+
+
+def test_sigterm_ends_the_benchmark_at_once(tmp_path: Path) -> None:
+    """What Slurm, or anyone, sends to the ranks themselves."""
+    path = tmp_path / "records.jsonl"
+    process = subprocess.Popen(
+        (sys.executable, "-m", "mpicoll.bench", *Long.arguments, "--output", str(path), "-n", "99")
+    )
+    try:
+        while Long.lines(path) < 3 and process.poll() is None:
+            time.sleep(0.05)
+        process.terminate()
+        assert process.wait(timeout=5) == -signal.SIGTERM
+    finally:
+        process.kill()
+        process.wait()
+    assert path.read_bytes().endswith(b"\n")
+    check(cases(read(path)), 1)
+
+
+# -- scaling -------------------------------------------------------------------------------
+
+
+def test_scaling_is_an_array_with_one_merge(slurm: Cluster, tmp_path: Path) -> None:
+    """Each task of the array gets the nodes that it uses, and the merge has them all."""
+    tiny = (*TINY, *MPI_ONLY)
+    done = slurm.run(
+        "bash", JOBS / "scaling.sh", "1,2", f"--ntasks-per-node={CORES}", "--", *tiny, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    merge = done.stdout.split("job ")[1].split()[0]
+    told = slurm.run("squeue", "-h", "-r", "-o", "%K %D", "--name=mpicoll-scaling").stdout
+    assert sorted(told.split("\n")) == ["", "1 1", "2 2"]
+    output = tmp_path / f"mpicoll-merge-{merge}.out"
+    wait_until(lambda: not slurm.run("squeue", "-h", "-j", merge).stdout, slurm)
+    wait_until(output.exists, slurm)
+    array = done.stdout.split("array ")[1].split(";")[0]
+    found = records(tmp_path, f"mpicoll-scaling-{array}.jsonl")
+    assert {record["ranks"] for record in found} == {CORES, 2 * CORES}, output.read_text()
+    assert len(found) == sum(
+        len(records(tmp_path, f"mpicoll-scaling-{array}-{nodes}.jsonl")) for nodes in (1, 2)
+    )
+
+
+def test_a_merge_leaves_torn_lines_out_and_names_what_is_missing(
+    slurm: Cluster, tmp_path: Path
+) -> None:
+    part = tmp_path / "a-1.jsonl"
+    subprocess.run(
+        (sys.executable, "-m", "mpicoll.bench", *TINY, *MPI_ONLY, "--output", str(part)), check=True
+    )
+    whole = part.read_text()
+    part.write_text(whole + whole[:9])
+    output = submit(
+        slurm, tmp_path, "merge.sbatch", "a", "a-1.jsonl", "a-2.jsonl", status=2,
+        options=("--nodes=1", "--ntasks=1"),
+    )  # fmt: skip
+    assert (tmp_path / "a.jsonl").read_text() == whole
+    assert "nothing was measured in a-2.jsonl" in output
+
+
+# -- what cannot be ------------------------------------------------------------------------
+
+
+def local(folder: Path, script: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a script without Slurm."""
+    own = {name: text for name, text in os.environ.items() if not name.startswith("SLURM_")}
+    return subprocess.run(
+        ("bash", str(script)), env={**own, "PATH": search_path(), **variables}, cwd=folder,
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("variables", "text"),
+    [
+        ({"MPICOLL_LAUNCHER": "srun"}, "MPICOLL_LAUNCHER is srun-pmi2, srun-pmix or mpirun, not"),
+        ({"MPICOLL_SETUP": "nowhere.sh"}, "no file nowhere.sh"),
+        ({"MPICOLL_VENV": "nowhere"}, "no such MPICOLL_VENV"),
+        ({"PATH": "/usr/bin:/bin", "PYTHONPATH": ""}, "has no mpicoll"),
+    ],
+)
+def test_says_what_is_wrong(variables: dict[str, str], text: str, tmp_path: Path) -> None:
+    done = local(tmp_path, JOBS / "cpu.sbatch", **variables)
+    assert done.returncode == 2
+    assert text in done.stderr
+
+
+def test_says_where_to_look_for_what_all_share(tmp_path: Path) -> None:
+    alone = shutil.copy(JOBS / "cpu.sbatch", tmp_path)
+    done = local(tmp_path, Path(alone), SLURM_JOB_ID="0")
+    assert done.returncode == 2
+    assert "set MPICOLL_JOBS" in done.stderr

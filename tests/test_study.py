@@ -151,7 +151,7 @@ def test_the_job_measures_and_tells(tmp_path: Path) -> None:
         env={
             **{name: text for name, text in os.environ.items() if not name.startswith("SLURM_")},
             "PATH": f"{beside}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "RANKS": "2",
-            "LAUNCHER": "mpirun", "OMPI_ALLOW_RUN_AS_ROOT": "1",
+            "MPICOLL_LAUNCHER": "mpirun", "OMPI_ALLOW_RUN_AS_ROOT": "1",
             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         },
         cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,

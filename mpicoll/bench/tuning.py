@@ -10,8 +10,9 @@ loses to native.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from math import sqrt
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,7 +21,7 @@ import click
 
 from mpicoll import choice, tables
 from mpicoll.bench import cases, cli, environment
-from mpicoll.bench.cases import Case, Wanted, parse_size, split_names
+from mpicoll.bench.cases import Case, Group, Wanted, parse_size, split_names
 from mpicoll.bench.measure import Bench, Candidate, Settings
 from mpicoll.bench.statistics import median_interval
 from mpicoll.bench.watchdog import Watchdog
@@ -58,6 +59,7 @@ _PARAMETERS: list[click.Parameter] = [
         help="Seconds after which a case counts as hung; 0 waits for ever.",
     ),
     cli.option("--interface", metavar="NAME", help="Network interface of torch.distributed."),
+    cli.option("--resume", is_flag=True, help="Leave out the collectives that the table has."),
 ]  # fmt: skip
 
 
@@ -71,6 +73,7 @@ class Options:
     output: Path
     timeout: float
     interface: str | None
+    resume: bool
 
 
 def start(worlds: cli.Worlds) -> NoReturn:
@@ -91,7 +94,7 @@ def parse(given: dict[str, Any], worlds: cli.Worlds) -> Options:
     return Options(
         Wanted(names, sizes=tuple(sorted(set(sizes)))), cli.backends(given["backends"], worlds),
         given["budget"], given["output"] or tables.default_path(), given["timeout"],
-        given["interface"],
+        given["interface"], given["resume"],
     )  # fmt: skip
 
 
@@ -112,12 +115,33 @@ def run(options: Options, makers: cli.Worlds) -> int:
     bench = Bench(worlds, _PRECISE, watchdog, bool(crowded))
     spent = everyone.exchange(time.monotonic() - began)[0]
     until = bench.meeting.time + int((options.budget - spent) * 1e9)
-    entries = _measure(bench, options, until, speaks)
-    if speaks:
-        tables.write(options.output, entries)
-    _say(speaks, f"wrote {len(entries)} decisions to {options.output}")
+    done = everyone.exchange(_decided(worlds, options) if speaks else None)[0]
+    groups = [
+        each for each in cases.groups(options.wanted, bench.size) if each.what.name not in done
+    ]
+    if done:
+        _say(speaks, f"{options.output} has {', '.join(sorted(done))} already")
+    count = 0
+    for name, by_backend in _measure(bench, groups, until):
+        entries = _entries(bench, name, by_backend, speaks)
+        count += len(entries)
+        # Each on its own: whoever is ended by a time limit keeps what is decided.
+        if speaks:
+            tables.write(options.output, entries)
+    _say(speaks, f"wrote {count} decisions to {options.output}")
     everyone.exchange("written")
     return 0
+
+
+def _decided(worlds: dict[str, Collectives], options: Options) -> set[str]:
+    """Return the collectives that a table to go on with has for all backends."""
+    if not options.resume or not options.output.exists():
+        return set()
+    found = [
+        tables.load(name, world.library, choice.layout(world.nodes), options.output)
+        for name, world in worlds.items()
+    ]
+    return set.intersection(*map(set, found))
 
 
 def _say(speaks: bool, text: str) -> None:
@@ -125,24 +149,33 @@ def _say(speaks: bool, text: str) -> None:
         print(text, flush=True)
 
 
-def _measure(bench: Bench, options: Options, until: int, speaks: bool) -> list[dict[str, Any]]:
-    """Return one entry for each backend and collective."""
-    groups = list(cases.groups(options.wanted, bench.size))
-    found: dict[tuple[str, str], dict[int, list[Candidate]]] = {}
-    for position, group in enumerate(groups):
-        share = (until - bench.meeting.time) / 1e9 / (len(groups) - position)
-        asked = [
-            Case(group, backend, name)
-            for backend, world in bench.worlds.items()
-            for name in candidates(world, group.what.name, group.bytes_total)
-        ]
-        measured = bench.measure(asked, max(share, 0.0))
-        for backend in bench.worlds:
-            own = [each for each in measured if each.case.backend == backend and _is_good(each)]
-            if own:
-                found.setdefault((backend, group.what.name), {})[group.bytes_total] = own
+def _measure(
+    bench: Bench, groups: Sequence[Group], until: int
+) -> Iterator[tuple[str, dict[str, dict[int, list[Candidate]]]]]:
+    """Yield each collective with what ran, by backend and size."""
+    position = 0
+    for name, same in groupby(groups, lambda group: group.what.name):
+        found: dict[str, dict[int, list[Candidate]]] = {}
+        for group in same:
+            share = (until - bench.meeting.time) / 1e9 / (len(groups) - position)
+            position += 1
+            asked = [
+                Case(group, backend, each)
+                for backend, world in bench.worlds.items()
+                for each in candidates(world, name, group.bytes_total)
+            ]
+            for each in filter(_is_good, bench.measure(asked, max(share, 0.0))):
+                by_size = found.setdefault(each.case.backend, {})
+                by_size.setdefault(group.bytes_total, []).append(each)
+        yield name, found
+
+
+def _entries(
+    bench: Bench, name: str, by_backend: dict[str, dict[int, list[Candidate]]], speaks: bool
+) -> list[dict[str, Any]]:
+    """Return the entry of one collective for each backend, and say what it holds."""
     entries: list[dict[str, Any]] = []
-    for (backend, name), by_size in found.items():
+    for backend, by_size in by_backend.items():
         world = bench.worlds[backend]
         entries.append({
             "backend": backend,
