@@ -693,4 +693,4 @@ def test_torch_alone_needs_no_mpi() -> None:
     assert done.returncode == 0, done.stdout
     head, *rows = [each for each in done.stdout.splitlines() if "," in each and each[0] in "s1"]
     assert head.startswith("schema,backend,") and rows
-    assert all(each.startswith("1,pair,torch,") for each in rows)
+    assert all(each.startswith("1,torch,") for each in rows)
