@@ -121,10 +121,11 @@ def test_prices_by_the_measured_network_come_true(tmp_path: Path) -> None:
         if each["time_us"] and not each["algorithm"].startswith("native"):
             what = find(each["collective"], each["algorithm"])
             seconds = price(what, 3, each["bytes_total"], network)
-            measured = each["time_us"]["median"] / 1e6
+            measured = each["time_us"]["min"] / 1e6
             ratios[each["collective"], each["algorithm"]] = seconds / measured
     assert len(ratios) == 5
-    # A model that misses rounds or bytes is off by half; another process on this machine by less.
+    # The least time is that of the network; what else runs here only adds to it. A model that
+    # misses rounds or bytes is off by half.
     assert all(0.7 < ratio < 1.3 for ratio in ratios.values()), ratios
     assert 0.85 < sorted(ratios.values())[2] < 1.15, ratios
 

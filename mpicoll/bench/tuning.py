@@ -163,7 +163,7 @@ def candidates(world: Collectives, name: str, nbytes: int) -> list[str]:
     if nbytes < _ATTACHED:
         ways = ways[:1]
     if not shared:
-        return ["native", *(f"{each}@{world.transport.name}" for each in choice.between(name))]
+        return ["native", *choice.between(name)]
     return ["native", *(f"{each}@{way}" for each in schedules for way in ways)]
 
 
