@@ -58,6 +58,7 @@ _PARAMETERS: list[click.Parameter] = [
         help="Seconds after which a case counts as hung; 0 waits for ever.",
     ),
     cli.option("--interface", metavar="NAME", help="Network interface of torch.distributed."),
+    cli.ranks_per_node(),
 ]  # fmt: skip
 
 
