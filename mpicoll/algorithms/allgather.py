@@ -195,7 +195,7 @@ def lane_ring(rank: int, size: int, nodes: Nodes) -> Schedule:
     last exchange is not hidden (a multi-lane ring, after Träff and Hunold 2020, and Cho et
     al. 2019). Nodes must have as many ranks each.
 
-    On n nodes: rounds n; m(n-1)/n bytes cross each node's link.
+    Rounds n on n nodes; m(n-1)/n bytes cross each node's link.
 
     >>> from mpicoll.algorithms import find
     >>> for round in find("allgather", "lane_ring").rounds(0, 4, nodes=((0, 1), (2, 3))):

@@ -293,7 +293,7 @@ def lane_ring(rank: int, size: int, nodes: Nodes) -> Schedule:
 
     A lane is one rank of each node; see `allgather.lane_ring`. Nodes must have as many ranks each.
 
-    On n nodes: rounds 2n; 2m(n-1)/n bytes cross each node's link.
+    Rounds 2n on n nodes; 2m(n-1)/n bytes cross each node's link.
 
     >>> from mpicoll.algorithms import find
     >>> for round in find("allreduce", "lane_ring").rounds(0, 4, nodes=((0, 1), (2, 3))):

@@ -226,7 +226,7 @@ def lane_ring(rank: int, size: int, nodes: Nodes) -> Schedule:
     `allgather.lane_ring` backwards in time: only the first exchange inside a node is not hidden
     behind messages between nodes. Nodes must have as many ranks each.
 
-    On n nodes: rounds n; m(n-1)/n bytes cross each node's link.
+    Rounds n on n nodes; m(n-1)/n bytes cross each node's link.
 
     >>> from mpicoll.algorithms import find
     >>> for round in find("reduce_scatter", "lane_ring").rounds(0, 4, nodes=((0, 1), (2, 3))):
