@@ -48,6 +48,7 @@ _DAEMONS = {
     "prted", "orterun", "orted", "slurmstepd",
 }  # fmt: skip
 _BACKENDS = ("gloo", "nccl")
+INIT_METHOD = "TORCHCOLL_INIT_METHOD"
 _FORMS = "env://, tcp://host:port or file:///path"
 _calls = count()
 
@@ -89,7 +90,8 @@ def world(
     Args:
         group: a process group of torch.distributed.
         backend: ``gloo`` or ``nccl``; by default NCCL where every rank has a GPU of its own.
-        init_method: ``env://``, ``tcp://host:port`` or ``file:///path``.
+        init_method: ``env://``, ``tcp://host:port`` or ``file:///path``; by default what
+            ``TORCHCOLL_INIT_METHOD`` says, if that is set.
         rank: of this process; `size`: of how many. From the launcher by default.
         size: see `rank`.
         interface: the network interface to use; by default the loopback on one host,
@@ -117,7 +119,7 @@ def world(
                 "torch.distributed is set up already: world() without arguments joins its group"
             )
         return Collectives(TorchTransport(group))
-    _join(place, init_method, backend, interface, timeout)
+    _join(place, init_method or os.environ.get(INIT_METHOD), backend, interface, timeout)
     transport = TorchTransport(owned=True)
     atexit.register(transport.close)
     return Collectives(transport)

@@ -1,0 +1,202 @@
+"""A real Slurm of two nodes on this machine: controller, two slurmd and munge, and nothing left."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+DAEMONS = ("slurmctld", "slurmd", "munged", "sbatch")
+NODES, CORES = 2, 2
+_PATIENCE = 40.0
+
+# Sbatch asks every two seconds whether its job ended, and ever more rarely unless jobs are soon
+# forgotten: hence MinJobAge. Each node keeps what PMIx and its daemon write for itself: hence %n.
+_CONF = """
+ClusterName=mpicoll
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ports[0]}
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket={state}/munge.socket
+CryptoType=crypto/munge
+StateSaveLocation={state}/ctld
+SlurmdSpoolDir={state}/spool.%n
+TmpFS={state}/tmp.%n
+SlurmctldPidFile={state}/slurmctld.pid
+SlurmdPidFile={state}/slurmd.%n.pid
+SlurmctldLogFile={state}/slurmctld.log
+SlurmdLogFile={state}/slurmd.%n.log
+ProctrackType=proctrack/pgid
+TaskPlugin=task/affinity
+SelectType=select/cons_tres
+SchedulerType=sched/backfill
+SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,bf_interval=1
+ReturnToService=2
+SlurmdParameters=config_overrides
+JobAcctGatherType=jobacct_gather/none
+MpiDefault=none
+MinJobAge=4
+KillWait=2
+GresTypes=gpu
+"""
+_NODE = (
+    "NodeName=n{index} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cores} Gres=gpu:1"
+)
+_PARTITION = "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP"
+# A GPU to ask for: Slurm wants a device file, and none that two nodes share.
+_GRES = ("NodeName=n0 Name=gpu File=/dev/null", "NodeName=n1 Name=gpu File=/dev/zero")
+
+
+def search_path() -> str:
+    """Return where commands are: this Python's own first, the daemons' last."""
+    return f"{Path(sys.executable).parent}:{os.environ['PATH']}:/usr/sbin:/sbin"
+
+
+def missing() -> str | None:
+    """Say why there can be no Slurm here, None where there can."""
+    lacking = [name for name in DAEMONS if shutil.which(name, path=search_path()) is None]
+    if lacking:
+        return f"no {', '.join(lacking)}: as root, run .ci/packages"
+    return None if os.geteuid() == 0 else "Slurm's daemons need root here"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Slurm as it runs.
+
+    Attributes:
+        environment: what leads a command to it.
+        state: the folder of its files and logs.
+    """
+
+    environment: dict[str, str]
+    state: Path
+
+    def run(
+        self, *command: str | Path, cwd: Path | None = None, timeout: float = 60, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command there, with these variables set."""
+        return subprocess.run(
+            [str(each) for each in command], env={**self.environment, **variables}, cwd=cwd,
+            capture_output=True, text=True, timeout=timeout,
+        )  # fmt: skip
+
+    def logs(self) -> str:
+        """Return the ends of all logs."""
+        return "\n".join(
+            f"== {each.name}\n{each.read_text()[-2000:]}" for each in self.state.glob("*.log")
+        )
+
+
+@contextmanager
+def cluster(state: Path) -> Iterator[Cluster]:
+    """Bring Slurm up in an empty folder, and take it down."""
+    for parent in (state, *state.parents[:2]):
+        parent.chmod(0o755)  # munge wants to be sure that nobody else writes there
+    environment = _configure(state)
+    started: list[subprocess.Popen[bytes]] = []
+    with (state / "daemons.log").open("w") as log:
+
+        def start(*command: str) -> None:
+            started.append(
+                subprocess.Popen(
+                    command, env=environment, stdout=log, stderr=log, start_new_session=True
+                )
+            )
+
+        found = Cluster(environment, state)
+        try:
+            start("munged", "--foreground", "--force", *_munge(state))
+            wait_until((state / "munge.socket").exists, found)
+            start("slurmctld", "-D")
+            for index in range(NODES):
+                start("slurmd", "-D", "-N", f"n{index}")
+            wait_until(lambda: _idle(found) == NODES, found)
+            yield found
+            found.run("scancel", "--user=root", "--full")
+        finally:
+            _end(started)
+
+
+def wait_until(
+    condition: Callable[[], object], there: Cluster, patience: float = _PATIENCE
+) -> None:
+    """Wait until something holds.
+
+    Raises:
+        TimeoutError: it never did; the daemons' logs say more.
+    """
+    deadline = time.monotonic() + patience
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {patience:g} s\n{there.logs()}")
+        time.sleep(0.1)
+
+
+def _munge(state: Path) -> Sequence[str]:
+    key = state / "munge.key"
+    key.write_bytes(os.urandom(1024))
+    key.chmod(0o600)
+    return (f"--key-file={key}", f"--socket={state}/munge.socket", f"--pid-file={state}/munge.pid",
+            f"--log-file={state}/munge.log", f"--seed-file={state}/munge.seed")  # fmt: skip
+
+
+def _configure(state: Path) -> dict[str, str]:
+    """Write the configuration; return the environment that leads to it."""
+    host = socket.gethostname().split(".")[0]
+    ports = _free_ports(1 + NODES)
+    for name in (
+        "ctld",
+        *(f"{kind}.n{each}" for kind in ("spool", "tmp") for each in range(NODES)),
+    ):
+        (state / name).mkdir()
+    nodes = [
+        _NODE.format(index=index, host=host, port=ports[1 + index], cores=CORES)
+        for index in range(NODES)
+    ]
+    conf = state / "slurm.conf"
+    conf.write_text(
+        "\n".join((_CONF.format(host=host, state=state, ports=ports), *nodes, _PARTITION, ""))
+    )
+    (state / "gres.conf").write_text("\n".join((*_GRES, "")))
+    # A job or a launcher around the tests must not be taken for theirs.
+    own = {
+        name: value for name, value in os.environ.items()
+        if not name.startswith(("SLURM_", "SBATCH_", "PMI_", "OMPI_COMM_"))
+    }  # fmt: skip
+    return {**own, "SLURM_CONF": str(conf), "PATH": search_path()}
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def _idle(there: Cluster) -> int:
+    return there.run("sinfo", "-h", "-N", "-o", "%T").stdout.split().count("idle")
+
+
+def _end(started: list[subprocess.Popen[bytes]]) -> None:
+    for daemon in reversed(started):
+        if daemon.poll() is None:
+            os.killpg(daemon.pid, signal.SIGTERM)
+    for daemon in reversed(started):
+        try:
+            daemon.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            os.killpg(daemon.pid, signal.SIGKILL)
+            daemon.wait()
