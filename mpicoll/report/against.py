@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 from mpicoll.algorithms import find
 from mpicoll.backend import Nodes
@@ -25,8 +25,8 @@ MOST_RANKS = 64
 """With more ranks a price takes seconds: the bound alone is told."""
 
 HOW = (
-    "No records of pairs that fit these cases were given, so there are no alpha and beta to compare "
-    "with. Make them on the same machine with the same libraries, by mpirun -n 4 python -m "
+    "No records of pairs that fit these cases were given, so there are no alpha and beta to "
+    "compare with. Make them on the same machine with the same libraries, by mpirun -n 4 python -m "
     "mpicoll.p2p -o pairs.jsonl, and name that file too."
 )
 
@@ -147,7 +147,7 @@ def _priced(record: Line, network: Network, nodes: Nodes) -> float | None:
         return None  # a schedule of somebody's own, which is not here
 
 
-@lru_cache(maxsize=None)
+@cache
 def _seconds(
     collective: str, executed: str, size: int, nbytes: int, network: Network, root: int,
     nodes: Nodes,

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
+from statistics import median
 from typing import Any
 
+from mpicoll.bench.heatmap import RANGE
 from mpicoll.bench.journal import Line
 from mpicoll.bench.lane import COPY, LATENCY
 from mpicoll.bench.matrix import lanes, matrices
@@ -31,9 +33,15 @@ def drawn(found: Report) -> list[Values]:
     """Return every panel."""
     return [
         _panel(index, panel, {id(each.record): each for each in beside})
+        | {"crowded": _is_crowded(panel, found)}
         for index, (panel, beside) in enumerate(zip(found.panels, found.against, strict=True))
         if panel.curves
     ]
+
+
+def _is_crowded(panel: Panel, found: Report) -> bool:
+    runs = (found.records.run_of(each) for each in panel.records())
+    return any(run.get("oversubscribed") for run in runs)
 
 
 def _panel(index: int, panel: Panel, beside: Mapping[int, Against]) -> Values:
@@ -143,8 +151,11 @@ def _map(title: str, cells: Mapping[tuple[int, int], Line], ranks: int) -> Value
         if record["quantity"] != COPY:
             grid[source][target] = value(record)
         told[source][target] = _pair(record)
+    known = [amount for row in grid for amount in row if amount]
+    middle = median(known)
+    limits = [min(*known, middle / RANGE), max(*known, middle * RANGE)]
     return {
-        "title": escape(title), "z": grid, "text": told,
+        "title": escape(title), "limits": limits, "z": grid, "text": told,
         "outliers": [list(place) for place, each in cells.items() if each["outlier"]],
         "less": any(each["quantity"] == LATENCY for each in cells.values()),
     }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -18,7 +19,7 @@ _WORDS = {"error": "Wrong", "warning": "Warning", "note": "Note"}
 def text(value: object) -> str:
     """Return a value as people read it, escaped."""
     if value is None:
-        return "–"
+        return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
     return escape(number(value) if isinstance(value, float) else str(value))
@@ -27,7 +28,7 @@ def text(value: object) -> str:
 def table(source: Table, caption: str) -> str:
     """Return a table with its button for a download."""
     head = "".join(f'<th scope="col">{text(each)}</th>' for each in source.columns)
-    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in source.rows)
+    body = "".join(f"<tr>{''.join(map(_cell, source.columns, row))}</tr>" for row in source.rows)
     return (
         f"{button(source.name, caption)}"
         f'<div class="wide" tabindex="0" role="region" aria-label="{text(caption)}">'
@@ -54,7 +55,9 @@ def button(name: str, caption: str) -> str:
     )
 
 
-def _cell(value: object) -> str:
+def _cell(column: str, value: object) -> str:
+    if column == "run":
+        return f'<td title="{text(value)}">{text(str(value)[:8])}</td>'
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return f'<td class="n">{text(value)}</td>' if is_number else f"<td>{text(value)}</td>"
 
@@ -86,10 +89,12 @@ def notice(given: Notice) -> str:
 def winner_table(maps: Sequence[WinnerMap], colours: Mapping[str, str]) -> str:
     """Return the winners of one setup: a line for each collective, variant and ranks."""
     sizes = sorted({size for each in maps for size in each.sizes})
-    head = "".join(f'<th scope="col">{size_text(size) if size else "–"}</th>' for size in sizes)
+    head = "".join(
+        f'<th scope="col">{size_text(size) if size else "no data"}</th>' for size in sizes
+    )
     body = "".join(_map(each, sizes, colours) for each in maps)
     return (
-        '<div class="wide" tabindex="0" role="region" aria-label="Winner map">'
+        '<div class="wide whole" tabindex="0" role="region" aria-label="Winner map">'
         '<table class="winners"><thead><tr><th scope="col">collective</th>'
         f'<th scope="col">ranks</th>{head}</tr></thead>{body}</table></div>'
     )
@@ -114,7 +119,7 @@ def _winner(cell: Winner | None, colours: Mapping[str, str]) -> str:
         return "<td></td>"
     colour = colours.get(cell.label) or ("" if cell.label == NATIVE else "#888888")
     style = f' style="--c:{colour}"' if colour else ""
-    times = f"{number(cell.times_native, 2)}×" if cell.times_native else ""
+    times = f"{number(cell.times_native, 2)}&times;" if cell.times_native else ""
     tie = "= " if cell.ties else ""
     return (
         f'<td class="{"cell tie" if cell.ties else "cell"}"{style} title="{text(_told(cell))}">'
@@ -137,7 +142,5 @@ def _told(cell: Winner) -> str:
 
 def script_data(values: Any) -> str:
     """Return JSON that may stand inside a script element, whatever the values hold."""
-    import json
-
     plain = json.dumps(values, separators=(",", ":"), allow_nan=False)
     return plain.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

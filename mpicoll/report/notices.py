@@ -76,7 +76,9 @@ def _about_results(records: Records) -> Iterator[Notice]:
     ]  # fmt: skip
     if unchecked:
         yield _cases("warning", "whose results were not checked", "They may be wrong.", unchecked)
-    refused = [each for each in records.cases if not each["time_us"] and each["correct"] is not False]
+    refused = [
+        each for each in records.cases if not each["time_us"] and each["correct"] is not False
+    ]
     if refused:
         told = tuple(f"{case_name(each)}: {each['message']}" for each in refused)
         yield Notice("note", f"{len(refused)} cases refused", "They have no time.", told)
@@ -161,10 +163,11 @@ def _about_times(records: Records) -> Iterator[Notice]:
 
 
 def _preempted(record: Line) -> float:
+    """Return the share of samples during which a rank lost its core."""
     # What was set aside is not among the samples, unless too few others were left.
-    spoilt = record.get("preempted") or 0
+    spoilt = int(record.get("preempted") or 0)
     taken = spoilt if record.get("undisturbed") is False else spoilt + record["samples"]
-    return spoilt / max(taken, record["samples"], 1)
+    return spoilt / max(taken, int(record["samples"]), 1)
 
 
 def _cases(severity: Severity, what: str, why: str, rows: Sequence[Line]) -> Notice:

@@ -27,7 +27,7 @@ const dashOf = backend => DASHES[BACKENDS.indexOf(backend) % DASHES.length];
 
 function faded(colour) {
   const [r, g, b] = [1, 3, 5].map(at => parseInt(colour.slice(at, at + 2), 16));
-  return `rgba(${r},${g},${b},0.16)`;
+  return `rgba(${r},${g},${b},0.22)`;
 }
 
 function swatch(colour, dash) {
@@ -141,19 +141,26 @@ const base = more => ({
   hoverlabel: {bgcolor: css("--raised"), bordercolor: css("--line"), align: "left", font: font()},
   ...more,
 });
-const LOG = {type: "log", dtick: "D2", exponentformat: "none", tickformat: "~g", nticks: 8};
 
-function layout(panel, kind) {
+// Decades where there are many, 1-2-5 where there are few, every digit within one.
+function logarithmic(found, coordinate, room) {
+  const values = found.flatMap(t => t[coordinate]).filter(v => v > 0);
+  const decades = Math.log10(Math.max(...values) / Math.min(...values));
+  const dtick = decades > room ? Math.ceil(decades / 9) : decades > 0.6 ? "D2" : "D1";
+  return {type: "log", exponentformat: "none", tickformat: "~g", dtick};
+}
+
+function layout(panel, kind, found) {
   const {title, line} = KINDS[kind];
   if (isDots(panel)) {
-    const axes = {xaxis: axis({...LOG, title: {text: title}}), yaxis: axis({type: "category"})};
+    const axes = {xaxis: axis({...logarithmic(found, "x", 1.5), title: {text: title}}), yaxis: axis({type: "category", autorange: "reversed"})};
     return base({...axes, shapes: line ? [rule("x", line)] : []});
   }
   const every = Math.ceil(panel.sizes.length / 8);
   const ticks = panel.sizes.filter((_, i) => i % every === 0);
   const x = axis({type: "log", tickvals: ticks.map(t => t[0]), ticktext: ticks.map(t => t[1]),
     title: {text: "bytes in total"}});
-  return base({xaxis: x, yaxis: axis(LOG), shapes: line ? [rule("y", line)] : []});
+  return base({xaxis: x, yaxis: axis(logarithmic(found, "y", 3)), shapes: line ? [rule("y", line)] : []});
 }
 
 function rule(which, at) {
@@ -174,7 +181,8 @@ function view(article) {
   const own = {article, panels, panel: most(panels), dirty: true, seen: false, charts: {}};
   const select = make("select", {"aria-label": `Ranks and variant of ${name}`});
   panels.forEach((p, i) => select.append(make("option", {value: i},
-    (SETUPS.length > 1 ? `${p.setup}: ` : "") + p.label)));
+    (SETUPS.length > 1 ? `${p.setup}: ` : "") + p.label +
+      (p.crowded ? " · oversubscribed" : ""))));
   select.value = panels.indexOf(own.panel);
   select.addEventListener("change", () => choose(own, panels[select.value]));
   own.select = select;
@@ -184,10 +192,14 @@ function view(article) {
   return own;
 }
 
-// The panel with the most in it says the most; of equal ones, that of more ranks.
-const weight = panel => panel.curves.reduce((sum, c) => sum + c.x.length, 0);
-const most = panels => panels.reduce((best, p) => weight(p) > weight(best) ||
-  (weight(p) === weight(best) && p.ranks > best.ranks) ? p : best);
+// The panel with the most in it says the most, unless its ranks waited for cores.
+const points = panel => panel.curves.reduce((sum, c) => sum + c.x.length, 0);
+const weight = panel => [panel.crowded ? 0 : 1, points(panel), panel.ranks];
+const heavier = (a, b) => {
+  const at = a.findIndex((value, i) => value !== b[i]);
+  return at >= 0 && a[at] > b[at];
+};
+const most = panels => panels.reduce((best, p) => heavier(weight(p), weight(best)) ? p : best);
 
 function charts(own, name) {
   const grid = make("div", {class: "grid"});
@@ -208,13 +220,12 @@ function choose(own, panel) {
 
 function draw(own) {
   own.dirty = false;
-  own.article.querySelector(".grid").style.setProperty("--rows", own.panel.curves.length);
   for (const [kind, chart] of Object.entries(own.charts)) {
     const found = traces(own.panel, kind);
     chart.parentNode.hidden = !found.length;
     if (!found.length) continue;
     chart.style.height = isDots(own.panel) ? `${90 + 22 * found.length}px` : "";
-    Plotly.react(chart, found, layout(own.panel, kind), CONFIG);
+    Plotly.react(chart, found, layout(own.panel, kind, found), CONFIG);
   }
 }
 
@@ -236,7 +247,7 @@ function toggle(label, attributes, onClick, mark) {
 }
 
 function chooser(label, values, onChange) {
-  const select = make("select", {"aria-label": label}, make("option", {value: ""}, "as below"));
+  const select = make("select", {"aria-label": label}, make("option", {value: ""}, "for all…"));
   values.forEach(([value, text]) => select.append(make("option", {value}, text)));
   select.addEventListener("change", () => select.value && onChange(select.value));
   return make("label", {}, `${label} `, select);
@@ -315,12 +326,20 @@ function heat(grid, map) {
   const written = map.z.map((row, i) => row.map((v, j) => v === null ? "" :
     Number(v.toPrecision(3)) + (far.has(String([i, j])) ? " !" : "")));
   const ranks = map.z.map((_, i) => i);
-  Plotly.react(chart, [{type: "heatmap", x: ranks, y: ranks, z: map.z, customdata: map.text,
-    text: written, texttemplate: few ? "%{text}" : "", colorscale: "Viridis", reversescale: map.less,
-    hovertemplate: "%{customdata}<extra></extra>", xgap: 1, ygap: 1,
-    colorbar: {thickness: 10, outlinewidth: 0}}],
-  base({xaxis: axis({title: {text: "to rank"}, dtick: few ? 1 : undefined}),
-    yaxis: axis({title: {text: "from rank"}, autorange: "reversed", dtick: few ? 1 : undefined}),
+  const [low, high] = map.limits;
+  const marks = [...Array(13).keys()].flatMap(e => [1, 1.5, 2, 3, 5, 7].map(m => m * 10 ** (e - 6)))
+    .filter(v => v >= low && v <= high);
+  const trace = {type: "heatmap", x: ranks, y: ranks, customdata: map.text, text: written,
+    z: map.z.map(row => row.map(v => v === null ? null : Math.log10(v))),
+    zmin: Math.log10(low), zmax: Math.log10(high), texttemplate: few ? "%{text}" : "",
+    colorscale: "Viridis", reversescale: map.less, xgap: 1, ygap: 1,
+    hovertemplate: "%{customdata}<extra></extra>", hoverongaps: false,
+    colorbar: {thickness: 10, outlinewidth: 0, tickvals: marks.map(Math.log10),
+      ticktext: marks.map(v => String(Number(v.toPrecision(2))))}};
+  const place = more => axis({showgrid: false, dtick: few ? 1 : undefined, ...more});
+  Plotly.react(chart, [trace], base({plot_bgcolor: css("--raised"),
+    xaxis: place({title: {text: "to rank"}}),
+    yaxis: place({title: {text: "from rank"}, autorange: "reversed"}),
     annotations: few ? [] : map.outliers.map(([i, j]) => ({x: j, y: i, text: "!", showarrow: false,
       font: {color: "#d00", size: 13}}))}), CONFIG);
 }
@@ -341,15 +360,16 @@ function download(name) {
 }
 
 const shortened = value => typeof value === "number" && !Number.isInteger(value)
-  ? String(Number(value.toPrecision(4))) : value === null ? "–" : String(value);
+  ? String(Number(value.toPrecision(4))) : value === null ? "-" : String(value);
 
 function fill(details) {
   const place = details.querySelector(".wide");
   if (place.childElementCount) return;
   const {columns, rows} = DATA.tables[details.dataset.table];
   const body = make("tbody");
-  for (const row of rows) body.append(make("tr", {}, ...row.map(value =>
-    make("td", typeof value === "number" ? {class: "n"} : {}, shortened(value)))));
+  for (const row of rows) body.append(make("tr", {}, ...row.map((value, i) =>
+    make("td", typeof value === "number" ? {class: "n"} : {},
+      columns[i] === "run" ? String(value).slice(0, 8) : shortened(value)))));
   const head = make("tr", {}, ...columns.map(c => make("th", {scope: "col"}, c)));
   place.append(make("table", {}, make("thead", {}, head), body));
 }

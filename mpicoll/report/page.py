@@ -30,10 +30,12 @@ _LEGEND = (
     "winner and of the runner-up overlap, so either may be the faster one."
 )
 _AGAINST = (
-    "The model is Hockney's, alpha + beta × bytes for each message, with the alpha and beta that "
-    "pairs measured and folds for free, run through the schedule event by event. The bound is what "
-    "no schedule of messages can beat on such links: the rounds that knowledge takes to spread, or "
-    "the bytes that some rank must move. Ranks that read each other's memory at once may beat it."
+    "The model is Hockney's, alpha + beta &times; bytes for each message, with the alpha and beta "
+    "that pairs measured and folds for free, run through the schedule event by event. The bound is "
+    "what no schedule of messages can beat on such links: the rounds that knowledge takes to "
+    "spread, or the bytes that some rank must move; the charts above show the times of it. Ranks "
+    "that read each other's memory at once may beat it. The library's own calls have no model, as "
+    "no record says what they run."
 )
 
 
@@ -163,9 +165,7 @@ def _curves(found: Report, listed: Mapping[str, Table]) -> Iterator[str]:
     yield "</section>"
 
 
-def _winners(
-    found: Report, hues: Mapping[str, str], listed: Mapping[str, Table]
-) -> Iterator[str]:
+def _winners(found: Report, hues: Mapping[str, str], listed: Mapping[str, Table]) -> Iterator[str]:
     yield f'<section id="winners"><h2>Winner maps</h2><p>{_LEGEND}</p>'
     yield markup.button("winners", "the winner of every cell")
     for setup in found.setups:
