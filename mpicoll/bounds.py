@@ -1,10 +1,11 @@
 """What no schedule can beat: lower bounds of a collective on a network of one-port links.
 
-Latency: what one rank knows can reach p of them in no fewer than ceil(log2 p) rounds. Bandwidth:
-what some rank, or some node, must send or receive, over its one link. Folds: what must be folded,
-shared evenly. Each of them holds by itself, so the largest does (Chan, Heimlich, Purkayastha and
-van de Geijn 2007). Hardware that copies or folds on the way, and ranks that read the memory of
-several others at once, may beat it.
+Latency: what one rank knows can reach p of them in no fewer than ceil(log2 p) rounds, where a
+rank sends one message in a round. Bandwidth: what some rank, or some node, must send or receive,
+over its one link. Folds: what must be folded, shared evenly. Each of them holds by itself, so the
+largest does (Chan, Heimlich, Purkayastha and van de Geijn 2007). Ranks that start several
+messages at once, or read the memory of several others, may beat the first of them, and hardware
+that copies or folds on the way all.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def curves(figure: Any, panel: Panel, style: Style) -> None:
     figure.suptitle(f"{panel.collective}, {panel.where}", fontsize=9)
     for axis, points, label in ((left, _times, "time, us"), (right, _busbw, "bus bandwidth, GB/s")):
         _over_sizes(axis, panel, style, points, label)
-    _legend(figure, panel, style, TWO_COLUMNS)
+    _legend(figure, panel, style, _times, TWO_COLUMNS)
 
 
 def speedups(figure: Any, panel: Panel, style: Style) -> None:
@@ -57,7 +57,7 @@ def _ratio(
     axis.set_title(f"{panel.collective}, {panel.where}")
     axis.axhline(1, color="0.4", linewidth=0.7, linestyle=":")
     _over_sizes(axis, panel, style, points, label)
-    _legend(figure, panel, style, ONE_COLUMN)
+    _legend(figure, panel, style, points, ONE_COLUMN)
 
 
 def _times(curve: Curve) -> Points:
@@ -146,17 +146,19 @@ def _dots(
     figure.set_size_inches(ONE_COLUMN, 0.9 + 0.2 * len(names))
 
 
-def _legend(figure: Any, panel: Panel, style: Style, width: float) -> None:
+def _legend(
+    figure: Any, panel: Panel, style: Style, points: Callable[[Curve], Points], width: float
+) -> None:
     """Put algorithms and backends below: each is told once, as names of both would not fit."""
     from matplotlib.lines import Line2D
 
-    names = list(dict.fromkeys(each.name for each in _shown(panel)))
-    looks = {each.name: style.of(each, _backends(panel)) for each in _shown(panel)}
-    handles = [Line2D([], [], **{**looks[name], "linestyle": "-", "label": name}) for name in names]
+    drawn = [each for each in _shown(panel) if points(each)]
+    looks = {each.name: style.of(each, _backends(panel)) for each in drawn}
+    handles = [Line2D([], [], **{**looks[name], "linestyle": "-", "label": name}) for name in looks]
     handles += [
         Line2D([], [], color="0.1", linestyle=dash_of(index), label=name)
         for index, name in enumerate(_backends(panel))
     ]
-    columns = max(1, int(width / (0.5 + 0.06 * max(map(len, names)))))
+    columns = max(1, int(width / (0.5 + 0.06 * max(map(len, looks), default=1))))
     figure.legend(handles=handles, loc="outside lower center", ncols=columns)
     figure.set_size_inches(width, 2.5 + _ROW * -(-len(handles) // columns))

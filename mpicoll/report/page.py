@@ -19,8 +19,7 @@ from mpicoll.report.setups import Setup, kind
 from mpicoll.report.tables import Table, tables
 
 _POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline' blob:; style-src 'unsafe-inline'; "
-    "img-src data: blob:"
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 )
 """Nothing may be fetched, whatever a record holds."""
 
@@ -34,8 +33,8 @@ _AGAINST = (
     "that pairs measured and folds for free, run through the schedule event by event. The bound is "
     "what no schedule of messages can beat on such links: the rounds that knowledge takes to "
     "spread, or the bytes that some rank must move; the charts above show the times of it. Ranks "
-    "that read each other's memory at once may beat it. The library's own calls have no model, as "
-    "no record says what they run."
+    "that start several messages at once, or read each other's memory, may beat it. The library's "
+    "own calls have no model, as no record says what they run."
 )
 
 
