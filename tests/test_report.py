@@ -132,6 +132,11 @@ def test_native_auto_and_the_best_four_are_shown_at_first(tmp_path: Path) -> Non
     ]  # fmt: skip
 
 
+def test_of_several_transports_the_fastest_is_shown(tmp_path: Path) -> None:
+    records = [case("ring", 5.0), case("ring@symmetric", 4.0), case("naive@cma", 9.0)]
+    assert reported(tmp_path, *records).panels[0].shown() == ["ring@symmetric", "naive@cma"]
+
+
 def test_an_algorithm_has_one_colour(tmp_path: Path) -> None:
     found = reported(tmp_path, *story())
     hues = colours(found.panels, found.maps)

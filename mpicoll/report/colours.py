@@ -23,7 +23,7 @@ def colours(panels: Sequence[Panel], maps: Sequence[WinnerMap]) -> dict[str, str
     The algorithms that are shown most often get the colours that are the easiest to tell apart.
     """
     counts: Counter[str] = Counter()
-    counts.update(name for panel in panels for name in panel.shown())
+    counts.update(name.partition("@")[0] for panel in panels for name in panel.shown())
     counts.update(cell.label for each in maps for cell in each.cells.values())
     counts.update({curve.algorithm: 0 for panel in panels for curve in panel.curves})
     ranked = [name for name, _ in counts.most_common() if name not in (NATIVE, "auto")]

@@ -90,11 +90,16 @@ class Panel:
         return [each for each in self.records() if each["bytes_total"] == size]
 
     def shown(self) -> list[str]:
-        """Return the algorithms to show at first: native, auto, and the fastest others."""
-        names = dict.fromkeys(curve.algorithm for curve in self.curves)
-        others = [name for name in names if name not in ALWAYS]
+        """Return the names of curves to show at first: native, auto, and the fastest others.
+
+        Of an algorithm that was measured over several transports the fastest counts.
+        """
         scores = _distances(self)
-        others.sort(key=lambda name: scores.get(name, inf))
+        best: dict[str, str] = {}
+        for curve in sorted(self.curves, key=lambda each: scores.get(each.name, inf)):
+            best.setdefault(curve.algorithm, curve.name)
+        others = [name for algorithm, name in best.items() if algorithm not in ALWAYS]
+        names = dict.fromkeys(curve.name for curve in self.curves)
         return [name for name in names if name in (*ALWAYS, *others[:BEST])]
 
 
@@ -166,11 +171,11 @@ def _panel(collective: str, where: Where, rows: Iterable[Line]) -> Panel:
 
 
 def _distances(panel: Panel) -> dict[str, float]:
-    """Return how far each algorithm, on its best backend, is from the fastest: a mean ratio."""
+    """Return how far each name, on its best backend, is from the fastest: a mean ratio."""
     best: dict[tuple[str, int], float] = {}
     for curve in panel.curves:
         for each in filter(is_sound, curve.points):
-            place = curve.algorithm, each["bytes_total"]
+            place = curve.name, each["bytes_total"]
             best[place] = min(best.get(place, inf), median_of(each))
     fastest: dict[int, float] = {}
     for (_, size), us in best.items():

@@ -85,7 +85,7 @@ def _ratios(curve: Curve) -> Points:
 
 def _shown(panel: Panel) -> list[Curve]:
     shown = panel.shown()
-    return [each for each in panel.curves if each.algorithm in shown]
+    return [each for each in panel.curves if each.name in shown]
 
 
 def _backends(panel: Panel) -> list[str]:

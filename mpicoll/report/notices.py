@@ -67,7 +67,7 @@ def _about_results(records: Records) -> Iterator[Notice]:
     if wrong:
         told = tuple(f"{case_name(each)}: {each['message']}" for each in wrong)
         yield Notice(
-            "error", f"{len(wrong)} cases with wrong results",
+            "error", f"{_count(wrong, 'case')} with wrong results",
             "Their times are shown, and marked; they win nowhere.", told,
         )  # fmt: skip
     unchecked = [
@@ -81,7 +81,7 @@ def _about_results(records: Records) -> Iterator[Notice]:
     ]
     if refused:
         told = tuple(f"{case_name(each)}: {each['message']}" for each in refused)
-        yield Notice("note", f"{len(refused)} cases refused", "They have no time.", told)
+        yield Notice("note", f"{_count(refused, 'case')} refused", "They have no time.", told)
 
 
 # -- runs ---------------------------------------------------------------------------------
@@ -171,8 +171,11 @@ def _preempted(record: Line) -> float:
 
 
 def _cases(severity: Severity, what: str, why: str, rows: Sequence[Line]) -> Notice:
-    noun = "case" if len(rows) == 1 else "cases"
-    return Notice(severity, f"{len(rows)} {noun} {what}", why, tuple(map(case_name, rows)))
+    return Notice(severity, f"{_count(rows, 'case')} {what}", why, tuple(map(case_name, rows)))
+
+
+def _count(rows: Sequence[object], noun: str) -> str:
+    return f"{len(rows)} {noun}{'' if len(rows) == 1 else 's'}"
 
 
 # -- pairs, and what is mixed -------------------------------------------------------------
@@ -185,13 +188,13 @@ def _about_pairs(records: Records) -> Iterator[Notice]:
     ]  # fmt: skip
     if told:
         yield Notice(
-            "warning", f"{len(told)} pairs, ranks or classes of pairs stand out",
+            "warning", "Pairs, ranks or classes of pairs that stand out",
             "They are far from those like them, at every visit.", tuple(told),
         )  # fmt: skip
     wrong = [each for each in records.pairs if each.get("correct") is False]
     if wrong:
         told = [f"{each['backend']} {each['transport']}: {each['message']}" for each in wrong]
-        yield Notice("error", f"{len(wrong)} pairs whose bytes were wrong", "", tuple(told))
+        yield Notice("error", f"{_count(wrong, 'pair')} whose bytes were wrong", "", tuple(told))
 
 
 def _by_run(pairs: Iterable[Line]) -> list[list[Line]]:

@@ -49,16 +49,16 @@ function swatch(colour, dash) {
 
 function isVisible(panel, curve) {
   const chosen = state.algorithms.get(curve.algorithm);
-  const shown = chosen === undefined ? panel.shown.includes(curve.algorithm) : chosen;
+  const shown = chosen === undefined ? panel.shown.includes(curve.name) : chosen;
   return shown && state.backends.has(curve.backend);
 }
 
 function pressed(name) {
   const chosen = state.algorithms.get(name);
   if (chosen !== undefined) return String(chosen);
-  const having = views.map(v => v.panel).filter(p => p.curves.some(c => c.algorithm === name));
-  const showing = having.filter(p => p.shown.includes(name));
-  return !showing.length ? "false" : showing.length < having.length ? "mixed" : "true";
+  const own = views.flatMap(v => v.panel.curves.filter(c => c.algorithm === name)
+    .map(c => v.panel.shown.includes(c.name)));
+  return !own.includes(true) ? "false" : own.includes(false) ? "mixed" : "true";
 }
 
 // -- traces -------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ function draw(own) {
     const found = traces(own.panel, kind);
     chart.parentNode.hidden = !found.length;
     if (!found.length) continue;
-    chart.style.height = isDots(own.panel) ? `${90 + 22 * found.length}px` : "";
+    chart.style.height = isDots(own.panel) ? `${120 + 22 * found.length}px` : "";
     Plotly.react(chart, found, layout(own.panel, kind, found), CONFIG);
   }
 }
@@ -359,6 +359,7 @@ function download(name) {
   setTimeout(() => URL.revokeObjectURL(url), 10000);
 }
 
+const MOST_ROWS = 500;  // thousands of rows make a browser stand still
 const shortened = value => typeof value === "number" && !Number.isInteger(value)
   ? String(Number(value.toPrecision(4))) : value === null ? "-" : String(value);
 
@@ -367,11 +368,13 @@ function fill(details) {
   if (place.childElementCount) return;
   const {columns, rows} = DATA.tables[details.dataset.table];
   const body = make("tbody");
-  for (const row of rows) body.append(make("tr", {}, ...row.map((value, i) =>
+  for (const row of rows.slice(0, MOST_ROWS)) body.append(make("tr", {}, ...row.map((value, i) =>
     make("td", typeof value === "number" ? {class: "n"} : {},
       columns[i] === "run" ? String(value).slice(0, 8) : shortened(value)))));
   const head = make("tr", {}, ...columns.map(c => make("th", {scope: "col"}, c)));
   place.append(make("table", {}, make("thead", {}, head), body));
+  if (rows.length > MOST_ROWS) place.after(make("p", {class: "quiet"},
+    `The first ${MOST_ROWS} of ${rows.length} rows; the CSV has all.`));
 }
 
 // -- all together -------------------------------------------------------------------------
