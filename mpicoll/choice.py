@@ -42,6 +42,15 @@ _BETWEEN_NODES = {
     "exscan": ("recursive_doubling", "chain"),
 }
 """What serves small and large payloads where the library has no call of its own."""
+_BY_NODES = {
+    "barrier": ("two_level",),
+    "broadcast": ("two_level", "chain(segments=64)"),
+    "reduce": ("two_level",),
+    "allreduce": ("two_level", "lane_ring"),
+    "allgather": ("lane_ring",),
+    "reduce_scatter": ("lane_ring",),
+}
+"""What makes the most of the links between nodes; nodes may be too uneven for some."""
 
 
 class Chooser:
@@ -111,7 +120,7 @@ class Chooser:
 
 def between(name: str) -> tuple[str, ...]:
     """Return the schedules worth measuring between nodes."""
-    return tuple(dict.fromkeys(_BETWEEN_NODES[name]))
+    return tuple(dict.fromkeys((*_BETWEEN_NODES[name], *_BY_NODES.get(name, ()))))
 
 
 def payload(request: Request) -> int:

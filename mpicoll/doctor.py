@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mpicoll import tables
+from mpicoll import hosts, tables
 from mpicoll.bench.environment import is_first, launched, mismatch
 from mpicoll.bench.variables import telling
 from mpicoll.machine import quota
@@ -188,6 +188,11 @@ def _slurm() -> str:
     return f"{here}, {path}" if path else f"{here}, no sbatch on PATH"
 
 
+def _emulated_hosts() -> str:
+    why = hosts.missing()
+    return f"no: {why}" if why else "yes: python -m mpicoll.hosts"
+
+
 PROBES: dict[str, Probe] = {
     "Python": _python,
     "cores": _cores,
@@ -198,6 +203,7 @@ PROBES: dict[str, Probe] = {
     "interfaces": _interfaces,
     "shared memory": _shared_memory,
     "Slurm": _slurm,
+    "emulated hosts": _emulated_hosts,
 }
 # Last, because an MPI under another MPI's launcher may end the process: the rest is told by then.
 MPI_PROBES: dict[str, Probe] = {

@@ -26,6 +26,7 @@ from typing import NoReturn, Self
 
 import click
 
+from mpicoll import machine
 from mpicoll.errors import LaunchError
 
 PROVIDERS: dict[str, dict[str, str]] = {
@@ -156,7 +157,10 @@ class Hosts:
 
     def environment(self, provider: str = "ofi") -> dict[str, str]:
         """Return the variables that make MPICH, gloo and torchcoll use the emulated network."""
-        return {**PROVIDERS[provider], "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1"}
+        return {
+            **PROVIDERS[provider], "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1",
+            machine.CORES: str(len(os.sched_getaffinity(0)) / self.count),
+        }  # fmt: skip
 
     def run(
         self, python: Sequence[str], per_host: int = 1, *, provider: str = "ofi",

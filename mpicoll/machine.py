@@ -12,6 +12,8 @@ from typing import Any
 from mpicoll.errors import ArgumentError
 
 RANKS_PER_NODE = "MPICOLL_RANKS_PER_NODE"
+CORES = "MPICOLL_CORES"
+"""How many cores the ranks of a node really have, where hosts share those of one machine."""
 
 
 def stated_node(rank: int) -> int | None:
@@ -46,12 +48,23 @@ def processor() -> str:
     return names[0].partition(":")[2].strip() if names else platform.machine()
 
 
+def stated_cores() -> float | None:
+    """Return the cores that the user says the ranks of this node have together."""
+    text = os.environ.get(CORES)
+    try:
+        if text is None or float(text) > 0:
+            return None if text is None else float(text)
+    except ValueError:
+        pass
+    raise ArgumentError(f"{CORES} is a number of cores, such as 0.5, not {text!r}")
+
+
 def here() -> dict[str, Any]:
     """Return the host of this process and the cores that it may use."""
     return {
         "host": socket.gethostname(),
         "cores": sorted(os.sched_getaffinity(0)),
-        "quota": quota(),
+        "quota": min(filter(None, (quota(), stated_cores())), default=None),
     }
 
 
@@ -60,4 +73,4 @@ def usable(processes: Iterable[dict[str, Any]]) -> float:
     found = list(processes)
     cores = float(len({core for each in found for core in each["cores"]}))
     quotas = [each["quota"] for each in found if each["quota"]]
-    return min(cores, max(1.0, max(quotas))) if quotas else cores
+    return min(cores, max(quotas)) if quotas else cores

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from mpicoll import mapped
+from mpicoll import machine, mapped
 from mpicoll.arrays import NumpyArrays, numpy_dtype
 from mpicoll.backend import (
     DIRECT,
@@ -26,17 +26,18 @@ from mpicoll.backend import (
     Message,
     Messages,
     Native,
+    Nodes,
     Request,
     Thunk,
 )
 from mpicoll.contract import Collective, ReduceOp
 from mpicoll.cuda import Driver, Gpu
 from mpicoll.errors import Unavailable
-from mpicoll.machine import stated_node
 from mpicoll.mirror import behind, on_host
 from mpicoll.pinned import PIECE, Copies, Mirror
 from mpicoll.staging import CupyCopies, GpuAwareness
 from mpicoll.symmetric import Windows
+from mpicoll.waiting import politely
 
 _TYPES = {
     "bool": MPI.C_BOOL,
@@ -69,6 +70,7 @@ class MpiTransport:
         self.gpu = GpuAwareness.agreed(comm.allgather(GpuAwareness.detect()))
         self.name = "point-to-point"
         self.nodes = _nodes(comm)
+        self.crowded = _is_crowded(comm, self.nodes)
         self.shared: mapped.Mapped | None = None
         self.shared, self.unshared = mapped.open_memory(
             self, lambda node: Windows(self.private, node)
@@ -119,6 +121,8 @@ class MpiTransport:
                     thunk()
             return done
 
+        if self.crowded and not land and requests:
+            wait = [partial(politely, partial(MPI.Request.Testall, requests))]
         return Messages((*before, *start), tuple(wait), test, held.free)
 
     def _reachable(
@@ -407,10 +411,17 @@ def _fold_bytes(op: ReduceOp, dtype: str) -> Callable[[Any, Any, MPI.Datatype], 
     return fold
 
 
+def _is_crowded(comm: MPI.Comm, nodes: Nodes) -> bool:
+    """Whether the ranks of this node outnumber the cores that they may use."""
+    told = comm.allgather(machine.here())
+    node = next(each for each in nodes if comm.rank in each)
+    return len(node) > machine.usable(told[rank] for rank in node)
+
+
 def _nodes(comm: MPI.Comm) -> tuple[tuple[int, ...], ...]:
     """Return which ranks share memory."""
     local = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    if (part := stated_node(MPI.COMM_WORLD.rank)) is not None:
+    if (part := machine.stated_node(MPI.COMM_WORLD.rank)) is not None:
         host, local = local, local.Split(part, comm.rank)
         host.Free()
     leader = local.bcast(comm.rank)

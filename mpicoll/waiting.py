@@ -109,6 +109,16 @@ class Patience:
         return bool(ended)
 
 
+def politely(is_done: Callable[[], bool]) -> None:
+    """Return when something is done, leaving the core to others between two looks.
+
+    A library that polls keeps its core for a turn of the scheduler, though the rank that it waits
+    for may be one that needs the core.
+    """
+    while not is_done():
+        os.sched_yield()
+
+
 class Idle:
     """How a rank polls several plans: it yields, then sleeps, and in the end gives up.
 

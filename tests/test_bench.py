@@ -527,6 +527,19 @@ def test_lone_ranks_say_how_to_mend_it() -> None:
     assert "each of them is alone" in done.stderr and "start it with" in done.stderr
 
 
+@needs_mpi
+@pytest.mark.parametrize("command", ["bench", "p2p"])
+def test_a_flag_states_the_nodes(command: str, tmp_path: Path) -> None:
+    file = tmp_path / "records.jsonl"
+    what = ("allreduce", "--algorithms", "two_level", "-n", "3") if command == "bench" else ()
+    done = mpirun(4, "-m", f"mpicoll.{command}", *what, "--ranks-per-node", "2", "--backends",
+                  "mpi4py", "--sizes", "8,1K", "--time", "2", "-J", file)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    described, *found = journal.read(file)
+    assert {each["nodes"] for each in found} == {2}
+    assert described["run"]["environment"]["MPICOLL_RANKS_PER_NODE"] == "2"
+
+
 def test_torch_alone_needs_no_mpi() -> None:
     pytest.importorskip("torch")
     done = launch(

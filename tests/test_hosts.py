@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -15,6 +14,7 @@ import pytest
 
 from mpicoll import LaunchError
 from mpicoll.algorithms import find
+from mpicoll.bench.journal import cases, read
 from mpicoll.costs import Network, price
 from mpicoll.hosts import Hosts, missing
 
@@ -86,7 +86,7 @@ def test_two_levels_are_right_on_several_hosts(pair: Hosts, tmp_path: Path) -> N
         2, timeout=100, environment={"PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    found = [json.loads(line) for line in output.read_text().splitlines()]
+    found = cases(read(output))
     assert {each["nodes"] for each in found} == {2}
     ran = [each for each in found if not each["message"]]
     assert {each["backend"] for each in ran} == {"mpi4py", "torch"}
@@ -115,16 +115,17 @@ def test_prices_by_the_measured_network_come_true(tmp_path: Path) -> None:
                 timeout=100, environment=stated,
             )  # fmt: skip
             assert done.returncode == 0, done.stderr
-    network = Network.fitted(map(json.loads, pairs.read_text().splitlines()), "mpi4py")
+    network = Network.fitted(read(pairs), "mpi4py")
     ratios = {}
-    for each in map(json.loads, times.read_text().splitlines()):
+    for each in cases(read(times)):
         if each["time_us"] and not each["algorithm"].startswith("native"):
             what = find(each["collective"], each["algorithm"])
             seconds = price(what, 3, each["bytes_total"], network)
-            measured = each["time_us"]["median"] / 1e6
+            measured = each["time_us"]["min"] / 1e6
             ratios[each["collective"], each["algorithm"]] = seconds / measured
     assert len(ratios) == 5
-    # A model that misses rounds or bytes is off by half; another process on this machine by less.
+    # The least time is that of the network; what else runs here only adds to it. A model that
+    # misses rounds or bytes is off by half.
     assert all(0.7 < ratio < 1.3 for ratio in ratios.values()), ratios
     assert 0.85 < sorted(ratios.values())[2] < 1.15, ratios
 

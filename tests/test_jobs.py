@@ -91,9 +91,15 @@ def test_cpu_comparison_runs(slurm: Cluster, launcher: str, tmp_path: Path) -> N
     """Options at sbatch override the script's, arguments reach the benchmark."""
     if (vendor(), launcher) in (("Open MPI", "srun-pmi2"), ("MPICH", "srun-pmix")):
         pytest.skip(f"{vendor()} from PyPI does not speak {launcher}")
-    output = submit(slurm, tmp_path, "cpu.sbatch", *TINY, *MPI_ONLY, MPICOLL_LAUNCHER=launcher)
+    # Both nodes are this host, which the ranks would see otherwise.
+    stated = ("--ranks-per-node", str(CORES))
+    output = submit(
+        slurm, tmp_path, "cpu.sbatch", *TINY, *MPI_ONLY, *stated, MPICOLL_LAUNCHER=launcher
+    )
     assert "Out of bounds values : 0 OK" in output
-    check(records(tmp_path, "mpicoll-cpu-*.jsonl"))
+    found = records(tmp_path, "mpicoll-cpu-*.jsonl")
+    check(found)
+    assert {record["nodes"] for record in found} == {NODES}
 
 
 def test_both_backends_run_side_by_side(slurm: Cluster, tmp_path: Path) -> None:

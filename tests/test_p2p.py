@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from io import BytesIO, StringIO, TextIOWrapper
@@ -17,7 +16,7 @@ from hypothesis import strategies as some
 from launcher import mpirun, python, ranks
 from rich.console import Console
 
-from mpicoll.bench import fanout, gpulinks, heatmap, links, matrix, pages
+from mpicoll.bench import fanout, gpulinks, heatmap, journal, links, matrix, pages
 from mpicoll.bench.hockney import fit
 from mpicoll.bench.lane import BOTH_WAYS, COPY, LATENCY, ONE_WAY, Case, Found, pattern
 from mpicoll.bench.links import Core, Link, host_links, places
@@ -519,8 +518,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
         environment={"MPICOLL_RANKS_PER_NODE": "2"}, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
-    lines = (folder / "pairs.jsonl").read_text().splitlines()
-    return SimpleNamespace(text=done.stdout, folder=folder, records=[*map(json.loads, lines)])
+    described, *records = journal.read(folder / "pairs.jsonl")
+    return SimpleNamespace(text=done.stdout, folder=folder, run=described, records=records)
 
 
 @pytest.mark.parametrize("backend", ["mpi4py", "torch"])
@@ -669,7 +668,7 @@ def test_a_slow_pair_names_itself(tmp_path: Path) -> None:
     assert any("latency, 8 B: rank 1 <-> rank 3 takes" in each for each in sentences), done.stdout
     times = {
         (each["quantity"], each["source"], each["target"]): each["time_us"]["min"] / 1000
-        for each in map(json.loads, file.read_text().splitlines()) if each["kind"] == "pair"
+        for each in journal.read(file) if each["kind"] == "pair"
     }  # fmt: skip
     # A message of 20 ms: half of it is half a round trip, and none of it comes back the other way.
     assert 20 <= times[ONE_WAY, 0, 2] < 30
@@ -693,5 +692,5 @@ def test_torch_alone_needs_no_mpi() -> None:
                   *TINY, "--format", "csv", timeout=120)  # fmt: skip
     assert done.returncode == 0, done.stdout
     head, *rows = [each for each in done.stdout.splitlines() if "," in each and each[0] in "s1"]
-    assert head.startswith("schema,kind,") and rows
-    assert all(each.startswith("1,pair,torch,") for each in rows)
+    assert head.startswith("schema,backend,") and rows
+    assert all(each.startswith("1,torch,") for each in rows)

@@ -42,9 +42,17 @@ UNORDERED = {
     ("reduce", "ring"),
     ("allreduce", "ring"),
     ("allreduce", "ring_unchunked"),
+    ("allreduce", "lane_ring"),
     *(
         ("reduce_scatter", name)
-        for name in ("ring", "pairwise", "recursive_halving", "bruck", "neighbor_exchange")
+        for name in (
+            "ring",
+            "pairwise",
+            "recursive_halving",
+            "bruck",
+            "neighbor_exchange",
+            "lane_ring",
+        )
     ),
 }
 ORDERED_FOR_EVERY_ROOT = {"naive", "in_order_binary", "rabenseifner"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import itertools
-import json
 import os
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mpicoll.bench.journal import cases, read
 from mpicoll.errors import ArgumentError
 from mpicoll.study import (
     FORMS,
@@ -158,8 +158,8 @@ def test_the_job_measures_and_tells(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "mpi4py" in done.stdout and "torch" in done.stdout and "beats one call" in done.stdout
-    records = (tmp_path / "mpicoll-allreduce-local-2.jsonl").read_text().splitlines()
-    assert {json.loads(line)["algorithm"] for line in records} == set(FORMS)
+    records = cases(read(tmp_path / "mpicoll-allreduce-local-2.jsonl"))
+    assert {each["algorithm"] for each in records} == set(FORMS)
     with (tmp_path / "mpicoll-allreduce-local.csv").open() as file:
         table = list(csv.DictReader(file))
     assert {each["form"] for each in table} == set(FORMS.values())

@@ -184,3 +184,31 @@ def lanes(
         inside(group, rank, "allgather", across, group[0], lambda block, _: [group[block]]),
         inside(node, rank, "allgather", local, node[0], in_lanes(nodes)),
     )
+
+
+@algorithm("allgather")
+def lane_ring(rank: int, size: int, nodes: Nodes) -> Schedule:
+    """Pass rows along the ring of each lane; share inside the node what came in the round before.
+
+    A lane is one rank of each node. As in `lanes`, each row crosses each node's link once, but
+    while one is on its way the ranks of a node already exchange the last one, so that only the
+    last exchange is not hidden (a multi-lane ring, after Träff and Hunold 2020, and Cho et
+    al. 2019). Nodes must have as many ranks each.
+
+    Rounds n on n nodes; m(n-1)/n bytes cross each node's link.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("allgather", "lane_ring").rounds(0, 4, nodes=((0, 1), (2, 3))):
+    ...     print(*round)
+    send(1, 0) recv(1, 1) send(2, 0) recv(2, 2)
+    send(1, 2) recv(1, 3)
+    """
+    number, place, group = lane(rank, nodes)
+    count, mates = len(nodes), [mate for mate in nodes[number] if mate != rank]
+    right, left = group[(number + 1) % count], group[number - 1]
+    for step in range(count):
+        here, next_one = nodes[number - step], nodes[number - step - 1]
+        inside = [(send(mate, here[place]), recv(mate, here[nodes[number].index(mate)]))
+                  for mate in mates]  # fmt: skip
+        across = [(send(right, here[place]), recv(left, next_one[place]))] * (step < count - 1)
+        yield tuple(op for pair in (*inside, *across) for op in pair)

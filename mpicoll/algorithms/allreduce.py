@@ -285,3 +285,22 @@ def lanes(
         inside(group, rank, "allreduce", across, group[0], mine),
         inside(node, rank, "allgather", local, node[0], whole),
     )
+
+
+@algorithm("allreduce")
+def lane_ring(rank: int, size: int, nodes: Nodes) -> Schedule:
+    """Reduce-scatter, then allgather by rings along lanes, hiding what happens inside nodes.
+
+    A lane is one rank of each node; see `allgather.lane_ring`. Nodes must have as many ranks each.
+
+    Rounds 2n on n nodes; 2m(n-1)/n bytes cross each node's link.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("allreduce", "lane_ring").rounds(0, 4, nodes=((0, 1), (2, 3))):
+    ...     print(*round)
+    reduce_right(1, 2) send(1, 3)
+    reduce_right(1, 0) send(1, 1) reduce_right(2, 0) send(2, 2)
+    send(1, 0) recv(1, 1) send(2, 0) recv(2, 2)
+    send(1, 2) recv(1, 3)
+    """
+    return then(reduce_scatter.lane_ring(rank, size, nodes), allgather.lane_ring(rank, size, nodes))

@@ -33,6 +33,7 @@ from mpicoll.bench.watchdog import Watchdog
 from mpicoll.collectives import TRANSPORTS, Collectives
 from mpicoll.contract import collective
 from mpicoll.errors import ArgumentError, CollectiveError, UnknownName
+from mpicoll.machine import RANKS_PER_NODE
 
 Worlds = Mapping[str, Callable[[str | None], Collectives]]
 """For each backend what forms its group, given the network interface that was asked for."""
@@ -129,6 +130,20 @@ def option(*names: str, **keywords: Any) -> click.Option:
     return click.Option(names, show_default=keywords.pop("shown", False), **keywords)
 
 
+def _state_nodes(_context: click.Context, _option: click.Parameter, value: int | None) -> None:
+    if value is not None:
+        os.environ[RANKS_PER_NODE] = str(value)
+
+
+def ranks_per_node() -> click.Option:
+    """Return the flag that states the nodes, for every command that forms groups."""
+    return option(
+        "--ranks-per-node", type=click.IntRange(1), metavar="N", expose_value=False,
+        callback=_state_nodes,
+        help=f"So many ranks in a row are a node, whatever MPI believes ({RANKS_PER_NODE}).",
+    )  # fmt: skip
+
+
 _PARAMETERS: list[click.Parameter] = [
     click.Argument(["collectives"], nargs=-1, metavar="[COLLECTIVES]..."),
     option("--collectives", "--collective", "listed", metavar="A,B", help="Which collectives."),
@@ -195,6 +210,7 @@ _PARAMETERS: list[click.Parameter] = [
     option("--allocate", is_flag=True, help="Arrays from c.allocate(), in shared memory."),
     option("--interface", metavar="NAME",
             help="Network interface of torch.distributed (loopback on one host)."),
+    ranks_per_node(),
     option("--seed", type=int, default=0, shown=True, help="Of the order of the blocks."),
     option("--list", "lists", is_flag=True, help="Print every algorithm, and what refuses."),
     option("--dry-run", "dry", is_flag=True, help="Print the cases and how long they take."),

@@ -20,7 +20,7 @@ from mpicoll.bench.render import number
 SUFFIXES = (".png", ".pdf", ".svg")
 _PANEL = 2.3
 _LEGEND = "brighter is better; grey: the rank's own copy; !: far from the median of its class"
-_RANGE = 1.5
+RANGE = 1.5
 """A panel's colours span at least the median times and over this: noise should look like noise."""
 
 
@@ -47,7 +47,7 @@ def draw(pairs: Sequence[Record], nodes: Sequence[Sequence[int]], title: str, pa
     axes = figure.subplots(len(rows), columns, squeeze=False)
     for line, ((backend, transport), panels) in zip(axes, rows, strict=True):
         for axis, (name, cells) in zip(line, panels, strict=False):
-            _panel(figure, axis, cells, ranks, nodes)
+            panel(figure, axis, cells, ranks, nodes)
             axis.set_title(f"{backend}, {transport}\n{name}", fontsize=9)
         for axis in line[len(panels) :]:
             axis.set_visible(False)
@@ -56,9 +56,10 @@ def draw(pairs: Sequence[Record], nodes: Sequence[Sequence[int]], title: str, pa
     fresh.replace(path)
 
 
-def _panel(
+def panel(
     figure: Any, axis: Any, cells: Matrix, ranks: int, nodes: Sequence[Sequence[int]]
 ) -> None:
+    """Draw a matrix on an axis, with its bar of colours and its numbers."""
     from matplotlib.colors import LogNorm
 
     grid = np.full((ranks, ranks), np.nan)
@@ -67,7 +68,7 @@ def _panel(
         grid[place] = math.nan if record["quantity"] == COPY else value(record)
     known = grid[~np.isnan(grid)]
     middle = median(known.tolist())
-    limits = LogNorm(min(known.min(), middle / _RANGE), max(known.max(), middle * _RANGE))
+    limits = LogNorm(min(known.min(), middle / RANGE), max(known.max(), middle * RANGE))
     is_latency = any(each["quantity"] == LATENCY for each in cells.values())
     axis.set_facecolor("0.92")
     image = axis.imshow(grid, norm=limits, cmap="viridis_r" if is_latency else "viridis")

@@ -13,7 +13,7 @@ import gc
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise, repeat
+from itertools import repeat
 from math import ceil
 from random import Random
 from typing import Any, NamedTuple
@@ -163,6 +163,7 @@ class Bench:
 
     def measure(self, cases: Sequence[Case], seconds: float) -> list[Candidate]:
         """Measure cases of one group side by side, for about `seconds`."""
+        self.meeting.synchronise()
         until = self.meeting.time + int(seconds * 1e9)
         candidates = [Candidate(case) for case in cases]
         benches = self._workbenches(candidates)
@@ -357,10 +358,11 @@ def level(candidates: Sequence[Candidate]) -> None:
     The first call of a sample takes longer than the next ones: of two equals, the one that
     repeats more often would seem faster.
     """
-    ordered = sorted(candidates, key=lambda each: each.estimate)
-    for faster, slower in pairwise(ordered):
-        if slower.estimate <= faster.estimate * _LIKE:
-            slower.calls = faster.calls
+    fastest: Candidate | None = None
+    for each in sorted(candidates, key=lambda each: each.estimate):
+        if fastest is None or each.estimate > fastest.estimate * _LIKE:
+            fastest = each
+        each.calls = fastest.calls
 
 
 class Workbench:

@@ -74,6 +74,7 @@ _PARAMETERS: list[click.Parameter] = [
     ),
     cli.option("--interface", metavar="NAME",
                help="Network interface of torch.distributed (loopback on one host)."),
+    cli.ranks_per_node(),
 ]  # fmt: skip
 
 

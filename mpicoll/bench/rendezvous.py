@@ -48,10 +48,15 @@ class Rendezvous:
         on_node &= self.arrays.is_on_host(self.mine)
         how = "direct@symmetric" if on_node else "native"
         self.plan = world.plan("allgather", self.mine, out=self.every, algorithm=how)
-        self.offset, error = clock.offset_to_root(world)
-        self.sync_error = max(world.exchange(error))
+        self.world = world
         self.margin = 2 * _MARGIN_NS[0]
-        self.deadline = self.time = 0
+        self.deadline = self.time = self.offset = self.sync_error = 0
+        self.synchronise()
+
+    def synchronise(self) -> None:
+        """Compare the clocks: those of different hosts drift apart by microseconds a second."""
+        self.offset, error = clock.offset_to_root(self.world)
+        self.sync_error = max(self.world.exchange(error))
         self.meet()
 
     def meet(

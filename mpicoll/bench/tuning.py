@@ -60,6 +60,7 @@ _PARAMETERS: list[click.Parameter] = [
     ),
     cli.option("--interface", metavar="NAME", help="Network interface of torch.distributed."),
     cli.option("--resume", is_flag=True, help="Leave out the collectives that the table has."),
+    cli.ranks_per_node(),
 ]  # fmt: skip
 
 
@@ -196,7 +197,7 @@ def candidates(world: Collectives, name: str, nbytes: int) -> list[str]:
     if nbytes < _ATTACHED:
         ways = ways[:1]
     if not shared:
-        return ["native", *(f"{each}@{world.transport.name}" for each in choice.between(name))]
+        return ["native", *choice.between(name)]
     return ["native", *(f"{each}@{way}" for each in schedules for way in ways)]
 
 

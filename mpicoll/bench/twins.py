@@ -2,7 +2,7 @@
 
 ``mpirun -n 2 python -m mpicoll.bench.twins --delay 5`` measures each pair twice: as it is, to
 see how often a tie is called one, and with one side slower by 5 % of its median, to see how
-often that is found. It prints a line of JSON for each comparison; `mpicoll.bench.trust` counts.
+often that is found. It writes a line of JSON for each comparison; `mpicoll.bench.trust` counts.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import cycle, islice
+from itertools import chain, cycle, islice
 from typing import Any, NoReturn, cast
 
 import click
 
-from mpicoll.bench import cases, cli, clock, environment
+from mpicoll.bench import cases, cli, clock, environment, journal
 from mpicoll.bench.cases import Case, Group, Wanted
+from mpicoll.bench.description import describe, details
 from mpicoll.bench.measure import Bench, Candidate, Settings, Workbench
 from mpicoll.bench.statistics import median_interval, speedup
+from mpicoll.bench.trust import TWINS
 from mpicoll.bench.watchdog import Watchdog
 from mpicoll.bench.worlds import BOTH
 from mpicoll.plan import Plan
@@ -32,7 +34,7 @@ _PARAMETERS: list[click.Parameter] = [
     cli.option("--comparisons", type=click.IntRange(1), default=200, shown=True, help="How many."),
     cli.option("--delay", type=float, default=5.0, shown=True, help="Per cent, of one side."),
     cli.option("--each", type=float, default=2.0, shown=True, help="Seconds for a comparison."),
-    cli.option("--backend", default="mpi4py", shown=True, help="mpi4py or torch."),
+    cli.option("--backend", type=click.Choice([*BOTH]), default="mpi4py", shown=True),
 ]
 
 
@@ -95,14 +97,20 @@ def run(options: Options) -> int:
     everyone = next(iter(worlds.values()))
     watchdog.rank = everyone.rank
     machines = everyone.exchange(environment.here())
-    crowded = bool(environment.crowded(everyone.nodes, machines))
+    remarks = environment.crowded(everyone.nodes, machines)
     wanted = Wanted(collectives=_COLLECTIVES, sizes=_SIZES)
     groups = list(cases.groups(wanted, everyone.size))
-    twins = _Twins(worlds, Settings(precision=0.015, least=12, most=2000), watchdog, crowded)
-    for group in islice(cycle(groups), options.comparisons):
-        for found in compared(twins, group, options):
-            if everyone.rank == 0:
-                print(json.dumps(found), flush=True)
+    settings = Settings(precision=0.015, least=12, most=2000)
+    twins = _Twins(worlds, settings, watchdog, bool(remarks))
+    described = describe(twins.settings.seed, worlds, machines, remarks)
+    described |= details(machines, twins.settings, twins.meeting.sync_error)
+    lines = chain(
+        [journal.run_line(described)],
+        *(compared(twins, group, options) for group in islice(cycle(groups), options.comparisons)),
+    )
+    for line in lines:
+        if everyone.rank == 0:
+            print(json.dumps(line), flush=True)
     return 0
 
 
@@ -117,9 +125,10 @@ def compared(twins: _Twins, group: Group, options: Options) -> Iterator[dict[str
             # Ranks agree on the samples, and so on the delay.
             twins.wait = round(usual * 1000 * options.delay / 100)
         found = speedup(first.samples, second.samples, twins.settings.confidence)
-        assert found is not None, "no block has both"
+        told = found._asdict() if found else {"verdict": "no verdict"}
         yield {
-            "case": str(group), "delay": delay, **found._asdict(), "samples": len(first.samples),
+            "schema": journal.SCHEMA, "kind": TWINS, "case": str(group), "backend": options.backend,
+            "ranks": twins.size, "delay": delay, **told, "samples": len(first.samples),
             "late": len(first.late), "preempted": len(first.preempted),
         }  # fmt: skip
 

@@ -1,0 +1,164 @@
+"""Draw one thing on one figure; all sizes are inches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mpicoll.bench.render import size_text
+from mpicoll.report.against import Against
+from mpicoll.report.curves import Curve, Panel
+from mpicoll.report.style import ONE_COLUMN, TWO_COLUMNS, Style, dash_of
+
+Points = Sequence[tuple[float, float, float, float]]
+"""Size, value, and the interval's ends."""
+
+_ROW = 0.17
+"""The height of a line of a legend."""
+
+
+def curves(figure: Any, panel: Panel, style: Style) -> None:
+    """Draw time and bandwidth over size; of what has no sizes, the times beside each other."""
+    if not any(panel.sizes()):
+        _dots(figure, panel, style, _times, "time, us")
+        return
+    left, right = figure.subplots(1, 2)
+    figure.suptitle(f"{panel.collective}, {panel.where}", fontsize=9)
+    for axis, points, label in ((left, _times, "time, us"), (right, _busbw, "bus bandwidth, GB/s")):
+        _over_sizes(axis, panel, style, points, label)
+    _legend(figure, panel, style, _times, TWO_COLUMNS)
+
+
+def speedups(figure: Any, panel: Panel, style: Style) -> None:
+    """Draw how many times as fast as its backend's native call everything is."""
+    _ratio(figure, panel, style, _ratios, "speed-up over native, times")
+
+
+def over_bounds(figure: Any, panel: Panel, beside: Sequence[Against], style: Style) -> None:
+    """Draw how many times the lower bound everything takes."""
+    found = {id(each.record): each.over_bound for each in beside}
+
+    def points(curve: Curve) -> Points:
+        return [
+            (each["bytes_total"], over, over, over)
+            for each in curve.points if (over := found.get(id(each)))
+        ]  # fmt: skip
+
+    _ratio(figure, panel, style, points, "measured over bound, times")
+
+
+def _ratio(
+    figure: Any, panel: Panel, style: Style, points: Callable[[Curve], Points], label: str
+) -> None:
+    if not any(panel.sizes()):
+        _dots(figure, panel, style, points, label)
+        return
+    axis = figure.subplots()
+    axis.set_title(f"{panel.collective}, {panel.where}")
+    axis.axhline(1, color="0.4", linewidth=0.7, linestyle=":")
+    _over_sizes(axis, panel, style, points, label)
+    _legend(figure, panel, style, points, ONE_COLUMN)
+
+
+def _times(curve: Curve) -> Points:
+    return [
+        (each["bytes_total"], *(each["time_us"][name] for name in ("median", "low", "high")))
+        for each in curve.points
+    ]
+
+
+def _busbw(curve: Curve) -> Points:
+    # The interval is that of the time, the other way round.
+    return [
+        (size, bus, bus * us / high, bus * us / low)
+        for (size, us, low, high), each in zip(_times(curve), curve.points, strict=True)
+        if (bus := each["busbw_GBps"])
+    ]
+
+
+def _ratios(curve: Curve) -> Points:
+    return [
+        (each["bytes_total"], ratio["ratio"], ratio["low"], ratio["high"])
+        for each in curve.points if (ratio := each["speedup_vs_native"])
+    ]  # fmt: skip
+
+
+def _shown(panel: Panel) -> list[Curve]:
+    shown = panel.shown()
+    return [each for each in panel.curves if each.name in shown]
+
+
+def _backends(panel: Panel) -> list[str]:
+    return list(dict.fromkeys(each.backend for each in panel.curves))
+
+
+def _over_sizes(
+    axis: Any, panel: Panel, style: Style, points: Callable[[Curve], Points], label: str
+) -> None:
+    for curve in _shown(panel):
+        rows = [row for row in points(curve) if row[0] and row[1] > 0]
+        if rows:
+            x, y, low, high = zip(*rows, strict=True)
+            own = style.of(curve, _backends(panel))
+            axis.plot(x, y, **own)
+            axis.fill_between(x, low, high, color=own["color"], alpha=0.18, linewidth=0)
+    _logarithmic(axis, "y")
+    axis.set_xscale("log")
+    sizes = [size for size in panel.sizes() if size]
+    ticks = sizes[:: -(-len(sizes) // 7)]
+    axis.set_xticks(ticks, [size_text(size) for size in ticks], minor=False)
+    axis.set_xticks([], minor=True)
+    axis.set_xlabel("bytes in total")
+    axis.set_ylabel(label)
+
+
+def _logarithmic(axis: Any, which: str) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    own = axis.yaxis if which == "y" else axis.xaxis
+    (axis.set_yscale if which == "y" else axis.set_xscale)("log")
+    own.set_major_locator(LogLocator(subs=(1, 2, 5) if _is_narrow(axis, which) else (1,)))
+    own.set_major_formatter(FuncFormatter(lambda amount, _: f"{amount:g}"))
+    own.set_minor_formatter(NullFormatter())
+
+
+def _is_narrow(axis: Any, which: str) -> bool:
+    low, high = axis.get_ylim() if which == "y" else axis.get_xlim()
+    return bool(low > 0 and high / low < 500)
+
+
+def _dots(
+    figure: Any, panel: Panel, style: Style, points: Callable[[Curve], Points], label: str
+) -> None:
+    axis = figure.subplots()
+    names: list[str] = []
+    for curve in _shown(panel):
+        for _, value, low, high in points(curve):
+            own = style.of(curve, _backends(panel)) | {"linestyle": "none"}
+            ends = [[value - low], [high - value]]
+            axis.errorbar([value], [len(names)], xerr=ends, elinewidth=0.8, capsize=2, **own)
+            names.append(own["label"])
+    _logarithmic(axis, "x")
+    axis.set_yticks(range(len(names)), names)
+    axis.invert_yaxis()
+    axis.set_xlabel(label)
+    axis.set_title(f"{panel.collective}, {panel.where}")
+    figure.set_size_inches(ONE_COLUMN, 0.9 + 0.2 * len(names))
+
+
+def _legend(
+    figure: Any, panel: Panel, style: Style, points: Callable[[Curve], Points], width: float
+) -> None:
+    """Put algorithms and backends below: each is told once, as names of both would not fit."""
+    from matplotlib.lines import Line2D
+
+    drawn = [each for each in _shown(panel) if points(each)]
+    looks = {each.name: style.of(each, _backends(panel)) for each in drawn}
+    handles = [Line2D([], [], **{**looks[name], "linestyle": "-", "label": name}) for name in looks]
+    handles += [
+        Line2D([], [], color="0.1", linestyle=dash_of(index), label=name)
+        for index, name in enumerate(_backends(panel))
+    ]
+    columns = max(1, int(width / (0.5 + 0.06 * max(map(len, looks), default=1))))
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns)
+    figure.set_size_inches(width, 2.5 + _ROW * -(-len(handles) // columns))

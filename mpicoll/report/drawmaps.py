@@ -1,0 +1,86 @@
+"""Draw maps on a figure: winners over size and ranks, and pairs of ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from mpicoll.bench.journal import Line
+from mpicoll.bench.matrix import lanes, matrices
+from mpicoll.bench.render import number, size_text
+from mpicoll.report.against import placed
+from mpicoll.report.data import Report
+from mpicoll.report.loading import run_id
+from mpicoll.report.style import ONE_COLUMN, TWO_COLUMNS, Style
+from mpicoll.report.winners import Winner, WinnerMap
+
+
+def winners(figure: Any, found: WinnerMap, style: Style) -> None:
+    """Draw a cell for each number of ranks and size; ties are hatched."""
+    axis = figure.subplots()
+    for (row, size), cell in found.cells.items():
+        _cell(axis, found.sizes.index(size), found.rows.index(row), cell, style)
+    _cells(axis, found)
+    axis.set_title(", ".join(filter(None, (found.collective, found.variant))))
+    width = max(ONE_COLUMN, 0.8 + 1.1 * len(found.sizes))
+    figure.set_size_inches(width, 0.9 + 0.75 * len(found.rows))
+
+
+def _cell(axis: Any, x: int, y: int, cell: Winner, style: Style) -> None:
+    from matplotlib.patches import Rectangle
+
+    hatch = "////" if cell.ties else None
+    filled: dict[str, Any] = {"facecolor": style.colour(cell.label), "alpha": 0.25}
+    for fill in (filled, {"fill": False, "hatch": hatch}):
+        axis.add_patch(Rectangle((x, y), 1, 1, edgecolor="0.8", linewidth=0.4, **fill))
+    times = f"\n{number(cell.times_native, 2)}x native" if cell.times_native else ""
+    name = f"{'= ' if cell.ties else ''}{_broken(cell.label)}"
+    box = {"facecolor": "white", "alpha": 0.6, "linewidth": 0, "pad": 0.5}
+    axis.text(x + 0.5, y + 0.5, f"{name}\n{cell.record['backend']}{times}", ha="center",
+              va="center", fontsize=8, bbox=box)  # fmt: skip
+
+
+def _broken(label: str) -> str:
+    """Return a long name on two lines."""
+    return label.replace("(", "\n(").replace("_", "_\n", 1) if len(label) > 12 else label
+
+
+def _cells(axis: Any, found: WinnerMap) -> None:
+    axis.set_xlim(0, len(found.sizes))
+    axis.set_ylim(0, len(found.rows))
+    sizes = [size_text(size) if size else "no data" for size in found.sizes]
+    ranks = [f"{ranks}" + (f" on {nodes}" if nodes > 1 else "") for ranks, nodes in found.rows]
+    axis.set_xticks([index + 0.5 for index in range(len(sizes))], sizes)
+    axis.set_yticks([index + 0.5 for index in range(len(ranks))], ranks)
+    axis.tick_params(length=0)
+    axis.grid(visible=False)
+    axis.set_xlabel("bytes in total")
+    axis.set_ylabel("ranks")
+
+
+def pair_maps(found: Report) -> Iterator[tuple[str, Callable[[Any], None]]]:
+    """Yield the heat maps of each run, backend and transport, with a name."""
+    runs: dict[str, list[Line]] = {}
+    for each in found.records.pairs:
+        runs.setdefault(run_id(each), []).append(each)
+    for name, rows in runs.items():
+        nodes = placed(found.records.runs[name], rows[0]) or ()
+        for backend, transport in lanes(rows):
+            shown = list(matrices(rows, backend, transport))
+            label = f"{backend} {transport} {rows[0]['ranks']} ranks {name[:8]}"
+            yield label, partial(_pairs, label=label, shown=shown, nodes=nodes)
+
+
+def _pairs(figure: Any, label: str, shown: Sequence[tuple[str, Mapping[Any, Line]]],
+           nodes: Any) -> None:  # fmt: skip
+    from mpicoll.bench.heatmap import panel
+
+    axes = figure.subplots(1, len(shown), squeeze=False)[0]
+    for axis, (title, cells) in zip(axes, shown, strict=True):
+        some = next(iter(cells.values()))
+        panel(figure, axis, dict(cells), some["ranks"], nodes)
+        axis.grid(visible=False)
+        axis.set_title(title)
+    figure.suptitle(label, fontsize=9)
+    figure.set_size_inches(TWO_COLUMNS, 2.6)

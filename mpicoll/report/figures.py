@@ -1,0 +1,104 @@
+"""The same as figures for a paper: SVG, whose text is text, and PNG.
+
+Figures are as wide as one or two columns of a paper, to be printed at their own size. Colours are
+those of the page; markers tell algorithms, and line styles backends, without colour too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Container, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mpicoll.errors import ArgumentError
+from mpicoll.report.against import Against
+from mpicoll.report.colours import colours
+from mpicoll.report.curves import Panel
+from mpicoll.report.data import Report
+from mpicoll.report.draw import curves, over_bounds, speedups
+from mpicoll.report.drawmaps import pair_maps, winners
+from mpicoll.report.output import write
+from mpicoll.report.style import RC, Style
+
+KINDS = ("svg", "png")
+_DPI = 300
+
+Draw = Callable[[Any], None]
+
+
+def figures(found: Report, folder: Path) -> list[Path]:
+    """Write every figure, and return the files.
+
+    Raises:
+        ArgumentError: matplotlib is not installed, or a file cannot be written.
+    """
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ArgumentError("figures need matplotlib: pip install 'mpicoll[report]'") from None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArgumentError(f"cannot write {folder}: {error.strerror}") from None
+    written: dict[Path, None] = {}
+    with matplotlib.rc_context(RC):
+        for name, draw in _figures(found):
+            figure = Figure(layout="constrained")
+            draw(figure)
+            for kind in KINDS:
+                path = folder / f"{_unused(name, kind, folder, written)}.{kind}"
+                _save(figure, path, kind)
+                written[path] = None
+    return list(written)
+
+
+def _figures(found: Report) -> Iterator[tuple[str, Draw]]:
+    """Yield the name of each figure, and what draws it."""
+    style = Style(colours(found.panels, found.maps))
+    several = len(found.setups) > 1
+    for panel, beside in zip(found.panels, found.against, strict=True):
+        setup = panel.where.setup if several else ""
+        for kind, draw in _of_panel(panel, beside, style):
+            yield slug(panel.collective, str(panel.where), setup, kind), draw
+    for each in found.maps:
+        setup = each.setup if several else ""
+        draw = partial(winners, found=each, style=style)
+        yield slug(each.collective, each.variant, setup, "winners"), draw
+    for label, draw_pairs in pair_maps(found):
+        yield slug("pairs", label), draw_pairs
+
+
+def _of_panel(panel: Panel, beside: Sequence[Against], style: Style) -> Iterator[tuple[str, Draw]]:
+    if panel.curves:
+        yield "curves", partial(curves, panel=panel, style=style)
+    if any(each["speedup_vs_native"] for each in panel.records()):
+        yield "speedup", partial(speedups, panel=panel, style=style)
+    if any(each.over_bound for each in beside):
+        yield "bound", partial(over_bounds, panel=panel, beside=beside, style=style)
+
+
+def slug(*parts: str) -> str:
+    """Return a name for a file, whatever the parts hold.
+
+    >>> slug("allreduce", "4 ranks · float32 sum, in place", "", "curves")
+    'allreduce-4-ranks-float32-sum-in-place-curves'
+    """
+    plain = (re.sub(r"[^A-Za-z0-9_]+", "-", part).strip("-") for part in parts)
+    return "-".join(filter(None, plain))[:120]
+
+
+def _unused(name: str, kind: str, folder: Path, written: Container[Path]) -> str:
+    """Return a name that no other figure of this report has."""
+    own, count = name, 2
+    while folder / f"{own}.{kind}" in written:
+        own, count = f"{name}-{count}", count + 1
+    return own
+
+
+def _save(figure: Any, path: Path, kind: str) -> None:
+    # A file must not differ only by the time at which it was made.
+    metadata = {"Date": None} if kind == "svg" else {"Software": None}
+    write(path, lambda fresh: figure.savefig(fresh, format=kind, dpi=_DPI, metadata=metadata))

@@ -1,0 +1,248 @@
+"""The page in a real browser, without a network."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from reporting import case, run, story, write
+
+from mpicoll.report.data import report
+from mpicoll.report.loading import load
+from mpicoll.report.page import page as content_of
+from mpicoll.report.tables import tables
+
+HOSTILE = "<script>alert(1)</script>"
+SHOTS = os.environ.get("MPICOLL_TEST_SHOTS")
+"""A folder that keeps pictures of the page, for people to look at."""
+
+_CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+
+# The visible curves of the first chart of a kind; bands are no curves.
+_VISIBLE = """([name, kind]) => document.querySelector(
+  `[data-collective=${name}] [data-kind=${kind}] .chart`).data
+  .filter(t => !t.meta.band && t.visible === true).map(t => `${t.meta.backend} ${t.meta.algorithm}`)
+"""
+_ALL = _VISIBLE.replace(" && t.visible === true", "")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    pytest.importorskip("plotly", reason="the page needs plotly")
+    driver = pytest.importorskip("playwright.sync_api", reason="needs playwright to drive chromium")
+    if _CHROMIUM is None:
+        pytest.skip("needs a chromium: apt-get install chromium")
+    with driver.sync_playwright() as started:
+        found = started.chromium.launch(executable_path=_CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    other = run("other", host="h2", libraries={"mpi4py": "Open MPI v5"}, oversubscribed=True)
+    wrong = case("ring", 5.0, correct=False, run=other, message=f"WRONG {HOSTILE}")
+    place = tmp_path_factory.mktemp("records") / "a.jsonl"
+    return write(place, [*story(HOSTILE), wrong, case(run=other)])
+
+
+@pytest.fixture(scope="module")
+def found(records: Path) -> Any:
+    return report(load([records]))
+
+
+class Opened:
+    """A page, with whatever it complained of or asked the network for."""
+
+    def __init__(self, browser: Any, path: Path, width: int, **more: Any) -> None:
+        self.complaints: list[str] = []
+        size = {"width": width, "height": 900}
+        context = browser.new_context(viewport=size, offline=True, accept_downloads=True, **more)
+        self.tab = context.new_page()
+        self.tab.on("console", lambda said: self.complaints.append(f"{said.type}: {said.text}"))
+        self.tab.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.tab.on("dialog", lambda dialog: self.complaints.append(f"dialog {dialog.message}"))
+        self.tab.on("request", self._note)
+        self.tab.goto(path.as_uri())
+        self.show("allreduce")
+
+    def _note(self, request: Any) -> None:
+        if not request.url.startswith(("file:", "blob:", "data:")):
+            self.complaints.append(f"asked for {request.url}")
+
+    def show(self, collective: str) -> None:
+        """Scroll to a collective and wait for its charts."""
+        chart = f"[data-collective={collective}] [data-kind=time] .js-plotly-plot .main-svg"
+        self.tab.locator(f"[data-collective={collective}]").scroll_into_view_if_needed()
+        self.tab.locator(chart).first.wait_for()
+
+    def curves(self, collective: str = "allreduce", kind: str = "time") -> list[str]:
+        """Return backend and algorithm of each curve that is visible."""
+        return list(self.tab.evaluate(_VISIBLE, [collective, kind]))
+
+    def shoot(self, name: str) -> None:
+        """Keep a picture where one is wanted."""
+        if SHOTS:
+            Path(SHOTS).mkdir(parents=True, exist_ok=True)
+            self.tab.screenshot(path=f"{SHOTS}/{name}.png", full_page=True)
+
+
+@pytest.fixture(scope="module")
+def file(found: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(content_of(found), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def desktop(browser: Any, file: Path) -> Iterator[Opened]:
+    made = Opened(browser, file, 1280)
+    yield made
+    made.tab.context.close()
+
+
+@pytest.fixture
+def opened(desktop: Opened) -> Iterator[Opened]:
+    """The page as it was at first: to open it anew for every test would take too long."""
+    desktop.tab.emulate_media(media="screen")
+    desktop.tab.locator("[data-collective=allreduce] select").select_option("1")
+    desktop.tab.locator("#reset").click()
+    yield desktop
+    assert desktop.complaints == []
+
+
+def test_every_picture_is_drawn(opened: Opened) -> None:
+    for name in ("barrier", "allreduce"):
+        opened.show(name)
+    drawn = opened.tab.locator(".chart.js-plotly-plot")
+    # Of allreduce time, bandwidth, speed-up, bound; of a barrier time and bound; a heat map.
+    assert drawn.count() == 7
+    assert opened.tab.locator("table.winners").count() == 2
+    opened.shoot("desktop")
+
+
+def test_warnings_come_first_and_the_worst_before_all(opened: Opened) -> None:
+    assert opened.tab.locator("main > section").first.get_attribute("id") == "warnings"
+    first = opened.tab.locator(".notice").first
+    assert "error" in str(first.get_attribute("class")) and HOSTILE in first.inner_text()
+    assert any("rank 1" in each for each in opened.tab.locator(".notice").all_inner_texts())
+
+
+def test_what_records_hold_is_text(opened: Opened) -> None:
+    facts = opened.tab.locator("#machine dl").first.inner_text()
+    assert HOSTILE in facts
+    # The script, its data and the library are all scripts that there are.
+    assert opened.tab.locator("script").count() == 3
+
+
+def test_at_first_the_best_are_shown(opened: Opened) -> None:
+    shown = [name.split()[1] for name in opened.curves() if name.startswith("torch")]
+    assert shown == ["native", "auto", "ring", "rabenseifner", "one_shot", "two_shot"]
+    assert "torch naive" in opened.tab.evaluate(_ALL, ["allreduce", "time"])
+
+
+@pytest.mark.parametrize("press", ["click", "keyboard"])
+def test_toggling_a_backend(opened: Opened, press: str) -> None:
+    before = opened.curves()
+    _press(opened, "[data-backend=torch]", press)
+    assert opened.curves() == [each for each in before if each.startswith("mpi4py")]
+    _press(opened, "[data-backend=torch]", press)
+    assert opened.curves() == before
+
+
+@pytest.mark.parametrize("press", ["click", "keyboard"])
+@pytest.mark.parametrize("kind", ["time", "bandwidth", "speedup"])
+def test_toggling_an_algorithm(opened: Opened, press: str, kind: str) -> None:
+    before = opened.curves(kind=kind)
+    assert "mpi4py naive" not in before and "mpi4py ring" in before
+    _press(opened, "[data-algorithm=naive]", press)
+    _press(opened, "[data-algorithm=ring]", press)
+    after = opened.curves(kind=kind)
+    assert {"mpi4py naive", "torch naive"} == {*after} - {*before}
+    assert {"mpi4py ring", "torch ring"} == {*before} - {*after}
+    opened.tab.locator("#reset").click()
+    assert opened.curves(kind=kind) == before
+
+
+def _press(opened: Opened, button: str, how: str) -> None:
+    place = opened.tab.locator(button)
+    before = place.get_attribute("aria-pressed")
+    if how == "click":
+        place.click()
+    else:
+        place.focus()
+        opened.tab.keyboard.press("Enter")
+    assert place.get_attribute("aria-pressed") != before
+
+
+def test_another_panel_is_another_picture(opened: Opened) -> None:
+    select = opened.tab.locator("[data-collective=allreduce] select")
+    options = select.locator("option").all_inner_texts()
+    assert [each[:10] for each in options] == ["A: 2 ranks", "A: 4 ranks", "B: 4 ranks"]
+    assert "oversubscribed" in options[2]
+    select.select_option("2")
+    assert opened.curves() == ["mpi4py ring", "mpi4py native"]
+
+
+@pytest.mark.parametrize("name", ["warnings", "machines", "runs", "variables", "cases", "winners",
+                                  "against", "pairs", "fits"])  # fmt: skip
+def test_every_table_is_a_download(opened: Opened, found: Any, name: str) -> None:
+    with opened.tab.expect_download() as waiting:
+        opened.tab.locator(f"[data-csv={name}]").click()
+    got = list(csv.reader(io.StringIO(Path(waiting.value.path()).read_text(encoding="utf-8"))))
+    expected = tables(found)[name]
+    assert waiting.value.suggested_filename == f"{name}.csv"
+    assert got[0] == list(expected.columns) and len(got) == len(expected.rows) + 1
+    assert [_plain(cell) for cell in got[1]] == [_plain(cell) for cell in expected.rows[0]]
+
+
+def _plain(cell: object) -> object:
+    """A number reads the same however many zeros it is written with."""
+    try:
+        return float(str(cell))
+    except ValueError:
+        return "" if cell is None else str(cell)
+
+
+def test_hovering_tells_what_ran(opened: Opened) -> None:
+    chart = opened.tab.locator("[data-collective=allreduce] [data-kind=time] .chart")
+    chart.scroll_into_view_if_needed()
+    box = chart.locator(".trace:has(.point) .point").first.bounding_box()
+    opened.tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    chart.locator(".hovertext").wait_for()
+    told = chart.locator(".hovertext").text_content()
+    for words in ("mpi4py native", "ran native over native", "interval", "100 samples", "bound"):
+        assert words in told
+
+
+def test_a_long_table_is_filled_when_it_opens(opened: Opened, found: Any) -> None:
+    table = opened.tab.locator("details[data-table=cases]")
+    assert table.locator("tr").count() == 0
+    table.locator("summary").click()
+    table.locator("tr").first.wait_for()
+    assert table.locator("tbody tr").count() == len(tables(found)["cases"].rows)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_shows_it_without_scrolling_sideways(browser: Any, file: Path, scheme: str) -> None:
+    made = Opened(browser, file, 390, color_scheme=scheme)
+    made.show("barrier")
+    assert made.tab.evaluate("document.documentElement.scrollWidth") <= 390
+    made.shoot(f"phone-{scheme}")
+    assert made.complaints == []
+    made.tab.context.close()
+
+
+def test_a_printed_page_has_every_picture(opened: Opened) -> None:
+    opened.tab.emulate_media(media="print")
+    opened.tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert opened.tab.locator(".collective .js-plotly-plot").count() == 6
+    assert len(opened.tab.pdf()) > 10_000
