@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reporting import case, run, story, write
+from reporting import case, pair, run, story, write
 
 from mpicoll.report.data import report
 from mpicoll.report.loading import load
@@ -62,7 +62,9 @@ def found(records: Path) -> Any:
 class Opened:
     """A page, with whatever it complained of or asked the network for."""
 
-    def __init__(self, browser: Any, path: Path, width: int, **more: Any) -> None:
+    def __init__(
+        self, browser: Any, path: Path, width: int, first: str = ".collective", **more: Any
+    ) -> None:
         self.complaints: list[str] = []
         size = {"width": width, "height": 900}
         context = browser.new_context(viewport=size, offline=True, accept_downloads=True, **more)
@@ -72,7 +74,8 @@ class Opened:
         self.tab.on("dialog", lambda dialog: self.complaints.append(f"dialog {dialog.message}"))
         self.tab.on("request", self._note)
         self.tab.goto(path.as_uri())
-        self.show("allreduce")
+        self.tab.locator(first).first.scroll_into_view_if_needed()
+        self.tab.locator(f"{first} .main-svg").first.wait_for(state="attached")
 
     def _note(self, request: Any) -> None:
         if not request.url.startswith(("file:", "blob:", "data:")):
@@ -115,6 +118,7 @@ def opened(desktop: Opened) -> Iterator[Opened]:
     desktop.tab.emulate_media(media="screen")
     desktop.tab.locator("[data-collective=allreduce] select").select_option("1")
     desktop.tab.locator("#reset").click()
+    desktop.show("allreduce")
     yield desktop
     assert desktop.complaints == []
 
@@ -125,7 +129,7 @@ def test_every_picture_is_drawn(opened: Opened) -> None:
     drawn = opened.tab.locator(".chart.js-plotly-plot")
     # Of allreduce time, bandwidth, speed-up, bound; of a barrier time and bound; a heat map.
     assert drawn.count() == 7
-    assert opened.tab.locator("table.winners").count() == 2
+    assert opened.tab.locator("table.winners").count() == 3
     opened.shoot("desktop")
 
 
@@ -229,6 +233,26 @@ def test_a_long_table_is_filled_when_it_opens(opened: Opened, found: Any) -> Non
     table.locator("summary").click()
     table.locator("tr").first.wait_for()
     assert table.locator("tbody tr").count() == len(tables(found)["cases"].rows)
+
+
+@pytest.mark.parametrize(
+    ("given", "first", "told"),
+    [
+        ([case(), case("ring", 5.0)], ".collective", "No records of pairs"),
+        ([pair(0, 1), pair(0, 2)], "#pair-maps", "bright is good"),
+    ],
+)
+def test_half_of_the_records_make_a_page_too(
+    browser: Any, tmp_path: Path, given: list[dict[str, Any]], first: str, told: str
+) -> None:
+    path = tmp_path / "half.html"
+    path.write_text(
+        content_of(report(load([write(tmp_path / "a.jsonl", given)]))), encoding="utf-8"
+    )
+    made = Opened(browser, path, 1280, first=first)
+    assert told in made.tab.locator("main").inner_text()
+    assert made.complaints == []
+    made.tab.context.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

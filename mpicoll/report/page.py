@@ -168,10 +168,13 @@ def _winners(found: Report, hues: Mapping[str, str], listed: Mapping[str, Table]
     yield f'<section id="winners"><h2>Winner maps</h2><p>{_LEGEND}</p>'
     yield markup.button("winners", "the winner of every cell")
     for setup in found.setups:
-        maps = [each for each in found.maps if each.setup == setup.name]
-        if maps:
-            yield f"<h3>Setup {text(setup.title)}</h3>" if len(found.setups) > 1 else ""
-            yield markup.winner_table(maps, hues)
+        own = [each for each in found.maps if each.setup == setup.name]
+        if own and len(found.setups) > 1:
+            yield f"<h3>Setup {text(setup.title)}</h3>"
+        # What moves no data would leave a column to itself.
+        for maps in ([m for m in own if any(m.sizes)], [m for m in own if not any(m.sizes)]):
+            if maps:
+                yield markup.winner_table(maps, hues)
     yield "</section>"
 
 
