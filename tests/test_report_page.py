@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browsing import EVERY, Opened
 from reporting import case, pair, run, story, write
 
 from mpicoll.report.data import report
@@ -19,19 +19,9 @@ from mpicoll.report.page import page as content_of
 from mpicoll.report.tables import tables
 
 HOSTILE = "<script>alert(1)</script>"
-SHOTS = os.environ.get("MPICOLL_TEST_SHOTS")
-"""A folder that keeps pictures of the page, for people to look at."""
-
 _CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
-
-# The visible curves of the first chart of a kind; bands are no curves.
-_VISIBLE = """([name, kind]) => document.querySelector(
-  `[data-collective=${name}] [data-kind=${kind}] .chart`).data
-  .filter(t => !t.meta.band && t.visible === true).map(t => `${t.meta.backend} ${t.meta.algorithm}`)
-"""
-_ALL = _VISIBLE.replace(" && t.visible === true", "")
 
 
 @pytest.fixture(scope="module")
@@ -57,45 +47,6 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def found(records: Path) -> Any:
     return report(load([records]))
-
-
-class Opened:
-    """A page, with whatever it complained of or asked the network for."""
-
-    def __init__(
-        self, browser: Any, path: Path, width: int, first: str = ".collective", **more: Any
-    ) -> None:
-        self.complaints: list[str] = []
-        size = {"width": width, "height": 900}
-        context = browser.new_context(viewport=size, offline=True, accept_downloads=True, **more)
-        self.tab = context.new_page()
-        self.tab.on("console", lambda said: self.complaints.append(f"{said.type}: {said.text}"))
-        self.tab.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.tab.on("dialog", lambda dialog: self.complaints.append(f"dialog {dialog.message}"))
-        self.tab.on("request", self._note)
-        self.tab.goto(path.as_uri())
-        self.tab.locator(first).first.scroll_into_view_if_needed()
-        self.tab.locator(f"{first} .main-svg").first.wait_for(state="attached")
-
-    def _note(self, request: Any) -> None:
-        if not request.url.startswith(("file:", "blob:", "data:")):
-            self.complaints.append(f"asked for {request.url}")
-
-    def show(self, collective: str) -> None:
-        """Scroll to a collective and wait for its charts."""
-        chart = f"[data-collective={collective}] [data-kind=time] .js-plotly-plot .main-svg"
-        self.tab.locator(f"[data-collective={collective}]").scroll_into_view_if_needed()
-        self.tab.locator(chart).first.wait_for()
-
-    def curves(self, collective: str = "allreduce", kind: str = "time") -> list[str]:
-        """Return backend and algorithm of each curve that is visible."""
-        return list(self.tab.evaluate(_VISIBLE, [collective, kind]))
-
-    def shoot(self, name: str) -> None:
-        """Keep a picture where one is wanted."""
-        if SHOTS:
-            Path(SHOTS).mkdir(parents=True, exist_ok=True)
-            self.tab.screenshot(path=f"{SHOTS}/{name}.png", full_page=True)
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +101,7 @@ def test_what_records_hold_is_text(opened: Opened) -> None:
 def test_at_first_the_best_are_shown(opened: Opened) -> None:
     shown = [name.split()[1] for name in opened.curves() if name.startswith("torch")]
     assert shown == ["native", "auto", "ring", "rabenseifner", "one_shot", "two_shot"]
-    assert "torch naive" in opened.tab.evaluate(_ALL, ["allreduce", "time"])
+    assert "torch naive" in opened.tab.evaluate(EVERY, ["allreduce", "time"])
 
 
 @pytest.mark.parametrize("press", ["click", "keyboard"])
