@@ -7,6 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from mpicoll.report.data import Report, report
+from mpicoll.report.loading import load
+
 Record = dict[str, Any]
 
 ALPHA_US, BETA_NS = 2.0, 0.5
@@ -91,6 +94,11 @@ def write(path: Path, records: Iterable[Record]) -> Path:
         lines.append(each)
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
+
+
+def reported(place: Path, *records: Record) -> Report:
+    """Return the report of records, by way of a file in a folder."""
+    return report(load([write(place / "records.jsonl", records)]))
 
 
 def story(host: str = "h") -> list[Record]:

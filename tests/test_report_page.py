@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from reporting import case, run, story, write
+from browsing import EVERY, Opened
+from reporting import case, pair, run, story, write
 
 from mpicoll.report.data import report
 from mpicoll.report.loading import load
@@ -19,19 +19,9 @@ from mpicoll.report.page import page as content_of
 from mpicoll.report.tables import tables
 
 HOSTILE = "<script>alert(1)</script>"
-SHOTS = os.environ.get("MPICOLL_TEST_SHOTS")
-"""A folder that keeps pictures of the page, for people to look at."""
-
 _CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
-
-# The visible curves of the first chart of a kind; bands are no curves.
-_VISIBLE = """([name, kind]) => document.querySelector(
-  `[data-collective=${name}] [data-kind=${kind}] .chart`).data
-  .filter(t => !t.meta.band && t.visible === true).map(t => `${t.meta.backend} ${t.meta.algorithm}`)
-"""
-_ALL = _VISIBLE.replace(" && t.visible === true", "")
 
 
 @pytest.fixture(scope="module")
@@ -59,42 +49,6 @@ def found(records: Path) -> Any:
     return report(load([records]))
 
 
-class Opened:
-    """A page, with whatever it complained of or asked the network for."""
-
-    def __init__(self, browser: Any, path: Path, width: int, **more: Any) -> None:
-        self.complaints: list[str] = []
-        size = {"width": width, "height": 900}
-        context = browser.new_context(viewport=size, offline=True, accept_downloads=True, **more)
-        self.tab = context.new_page()
-        self.tab.on("console", lambda said: self.complaints.append(f"{said.type}: {said.text}"))
-        self.tab.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.tab.on("dialog", lambda dialog: self.complaints.append(f"dialog {dialog.message}"))
-        self.tab.on("request", self._note)
-        self.tab.goto(path.as_uri())
-        self.show("allreduce")
-
-    def _note(self, request: Any) -> None:
-        if not request.url.startswith(("file:", "blob:", "data:")):
-            self.complaints.append(f"asked for {request.url}")
-
-    def show(self, collective: str) -> None:
-        """Scroll to a collective and wait for its charts."""
-        chart = f"[data-collective={collective}] [data-kind=time] .js-plotly-plot .main-svg"
-        self.tab.locator(f"[data-collective={collective}]").scroll_into_view_if_needed()
-        self.tab.locator(chart).first.wait_for()
-
-    def curves(self, collective: str = "allreduce", kind: str = "time") -> list[str]:
-        """Return backend and algorithm of each curve that is visible."""
-        return list(self.tab.evaluate(_VISIBLE, [collective, kind]))
-
-    def shoot(self, name: str) -> None:
-        """Keep a picture where one is wanted."""
-        if SHOTS:
-            Path(SHOTS).mkdir(parents=True, exist_ok=True)
-            self.tab.screenshot(path=f"{SHOTS}/{name}.png", full_page=True)
-
-
 @pytest.fixture(scope="module")
 def file(found: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
@@ -115,6 +69,7 @@ def opened(desktop: Opened) -> Iterator[Opened]:
     desktop.tab.emulate_media(media="screen")
     desktop.tab.locator("[data-collective=allreduce] select").select_option("1")
     desktop.tab.locator("#reset").click()
+    desktop.show("allreduce")
     yield desktop
     assert desktop.complaints == []
 
@@ -125,7 +80,7 @@ def test_every_picture_is_drawn(opened: Opened) -> None:
     drawn = opened.tab.locator(".chart.js-plotly-plot")
     # Of allreduce time, bandwidth, speed-up, bound; of a barrier time and bound; a heat map.
     assert drawn.count() == 7
-    assert opened.tab.locator("table.winners").count() == 2
+    assert opened.tab.locator("table.winners").count() == 3
     opened.shoot("desktop")
 
 
@@ -146,7 +101,7 @@ def test_what_records_hold_is_text(opened: Opened) -> None:
 def test_at_first_the_best_are_shown(opened: Opened) -> None:
     shown = [name.split()[1] for name in opened.curves() if name.startswith("torch")]
     assert shown == ["native", "auto", "ring", "rabenseifner", "one_shot", "two_shot"]
-    assert "torch naive" in opened.tab.evaluate(_ALL, ["allreduce", "time"])
+    assert "torch naive" in opened.tab.evaluate(EVERY, ["allreduce", "time"])
 
 
 @pytest.mark.parametrize("press", ["click", "keyboard"])
@@ -229,6 +184,26 @@ def test_a_long_table_is_filled_when_it_opens(opened: Opened, found: Any) -> Non
     table.locator("summary").click()
     table.locator("tr").first.wait_for()
     assert table.locator("tbody tr").count() == len(tables(found)["cases"].rows)
+
+
+@pytest.mark.parametrize(
+    ("given", "first", "told"),
+    [
+        ([case(), case("ring", 5.0)], ".collective", "No records of pairs"),
+        ([pair(0, 1), pair(0, 2)], "#pair-maps", "bright is good"),
+    ],
+)
+def test_half_of_the_records_make_a_page_too(
+    browser: Any, tmp_path: Path, given: list[dict[str, Any]], first: str, told: str
+) -> None:
+    path = tmp_path / "half.html"
+    path.write_text(
+        content_of(report(load([write(tmp_path / "a.jsonl", given)]))), encoding="utf-8"
+    )
+    made = Opened(browser, path, 1280, first=first)
+    assert told in made.tab.locator("main").inner_text()
+    assert made.complaints == []
+    made.tab.context.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

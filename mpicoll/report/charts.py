@@ -155,7 +155,7 @@ def _map(title: str, cells: Mapping[tuple[int, int], Line], ranks: int) -> Value
     middle = median(known)
     limits = [min(*known, middle / RANGE), max(*known, middle * RANGE)]
     return {
-        "title": escape(title), "limits": limits, "z": grid, "text": told,
+        "title": title, "limits": limits, "z": grid, "text": told,
         "outliers": [list(place) for place, each in cells.items() if each["outlier"]],
         "less": any(each["quantity"] == LATENCY for each in cells.values()),
     }  # fmt: skip

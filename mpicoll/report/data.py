@@ -30,7 +30,7 @@ class Report:
 
 def report(records: Records) -> Report:
     """Work out what the records say."""
-    measured = dict.fromkeys(run_id(each) for each in records.cases)
+    measured = dict.fromkeys(run_id(each) for each in records.cases or records.pairs)
     found = setups([records.runs[name] for name in measured])
     drawn = panels(records, found)
     return Report(

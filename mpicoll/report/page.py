@@ -18,6 +18,7 @@ from mpicoll.report.markup import script_data, text
 from mpicoll.report.setups import Setup, kind
 from mpicoll.report.tables import Table, tables
 
+_SCRIPTS = ("state", "traces", "views", "tools", "pairs", "tables", "main")
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 )
@@ -54,7 +55,7 @@ def page(found: Report) -> str:
         f"<title>{text(_title(found))}</title><style>{_file('page.css')}</style></head><body>",
         *_body(found, hues, listed),
         f'<script type="application/json" id="data">{_data(found, hues, listed)}</script>',
-        f"<script>{library}</script><script>{_file('page.js')}</script></body></html>\n",
+        f"<script>{library}</script><script>{_script()}</script></body></html>\n",
     ))  # fmt: skip
 
 
@@ -72,8 +73,12 @@ def plotly() -> str:
     return str(get_plotlyjs()).replace("</script", "<\\/script")
 
 
+def _script() -> str:
+    return "\n".join(_file(f"{name}.js") for name in _SCRIPTS)
+
+
 def _file(name: str) -> str:
-    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+    return resources.files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
 
 
 def _data(found: Report, hues: Mapping[str, str], listed: Mapping[str, Table]) -> str:
@@ -168,10 +173,13 @@ def _winners(found: Report, hues: Mapping[str, str], listed: Mapping[str, Table]
     yield f'<section id="winners"><h2>Winner maps</h2><p>{_LEGEND}</p>'
     yield markup.button("winners", "the winner of every cell")
     for setup in found.setups:
-        maps = [each for each in found.maps if each.setup == setup.name]
-        if maps:
-            yield f"<h3>Setup {text(setup.title)}</h3>" if len(found.setups) > 1 else ""
-            yield markup.winner_table(maps, hues)
+        own = [each for each in found.maps if each.setup == setup.name]
+        if own and len(found.setups) > 1:
+            yield f"<h3>Setup {text(setup.title)}</h3>"
+        # What moves no data would leave a column to itself.
+        for maps in ([m for m in own if any(m.sizes)], [m for m in own if not any(m.sizes)]):
+            if maps:
+                yield markup.winner_table(maps, hues)
     yield "</section>"
 
 

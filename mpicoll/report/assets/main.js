@@ -1,0 +1,42 @@
+// Everything together, when the page opens.
+
+function refresh() {
+  for (const button of document.querySelectorAll("[data-backend]"))
+    button.setAttribute("aria-pressed", state.backends.has(button.dataset.backend));
+  for (const button of document.querySelectorAll("[data-algorithm]"))
+    button.setAttribute("aria-pressed", pressed(button.dataset.algorithm));
+  for (const own of views) {
+    own.dirty = true;
+    legend(own);
+    if (own.seen) draw(own);
+  }
+}
+
+// Charts are drawn when they come near: a page of all collectives opens at once.
+function watch() {
+  const watcher = new IntersectionObserver(entries => {
+    for (const entry of entries) {
+      const own = views.find(v => v.article === entry.target);
+      own.seen = entry.isIntersecting;
+      if (own.seen && own.dirty) draw(own);
+    }
+  }, {rootMargin: "600px"});
+  for (const own of views) watcher.observe(own.article);
+}
+
+for (const article of document.querySelectorAll(".collective")) views.push(view(article));
+const bar = document.getElementById("tools");
+if (bar) tools(bar);
+const place = document.getElementById("pair-maps");
+const showPairs = place && DATA.pairs.length ? pairs(place) : () => {};
+refresh();
+watch();
+for (const button of document.querySelectorAll("[data-csv]"))
+  button.addEventListener("click", () => download(button.dataset.csv));
+for (const details of document.querySelectorAll(".lazy"))
+  details.addEventListener("toggle", () => details.open && fill(details));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  refresh();
+  showPairs();
+});
+addEventListener("beforeprint", () => views.filter(v => v.dirty).forEach(draw));
