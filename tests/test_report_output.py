@@ -54,6 +54,11 @@ def test_data_cannot_end_its_element() -> None:
     assert "<" not in text and json.loads(text) == {"a": "</script><!--", "b": "&"}
 
 
+def test_what_is_no_number_is_null() -> None:
+    text = script_data({"a": [float("nan"), float("inf"), 1.5]})
+    assert json.loads(text) == {"a": [None, None, 1.5]}
+
+
 def test_a_page_escapes_what_records_hold(tmp_path: Path) -> None:
     pytest.importorskip("plotly")
     hostile = "<script>alert(1)</script>"

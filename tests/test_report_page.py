@@ -39,7 +39,7 @@ def browser() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
     other = run("other", host="h2", libraries={"mpi4py": "Open MPI v5"}, oversubscribed=True)
-    wrong = case("ring", 5.0, correct=False, run=other, message=f"WRONG {HOSTILE}")
+    wrong = case("ring", 5.0, correct=False, run=other, message=f'WRONG "a", "b" {HOSTILE}')
     place = tmp_path_factory.mktemp("records") / "a.jsonl"
     return write(place, [*story(HOSTILE), wrong, case(run=other)])
 
@@ -147,6 +147,16 @@ def test_another_panel_is_another_picture(opened: Opened) -> None:
     assert opened.curves() == ["mpi4py ring", "mpi4py native"]
 
 
+def test_ranks_of_all_panels_at_once(opened: Opened) -> None:
+    ranks = opened.tab.get_by_label("ranks", exact=True)
+    ranks.select_option("2")
+    shown = opened.tab.locator(".collective select").evaluate_all(
+        "all => all.map(each => each.selectedOptions[0].textContent)"
+    )
+    assert [each[:10] for each in shown] == ["A: 2 ranks", "A: 2 ranks"]
+    assert ranks.input_value() == ""
+
+
 @pytest.mark.parametrize("name", ["warnings", "machines", "runs", "variables", "cases", "winners",
                                   "against", "pairs", "fits"])  # fmt: skip
 def test_every_table_is_a_download(opened: Opened, found: Any, name: str) -> None:
@@ -156,7 +166,8 @@ def test_every_table_is_a_download(opened: Opened, found: Any, name: str) -> Non
     expected = tables(found)[name]
     assert waiting.value.suggested_filename == f"{name}.csv"
     assert got[0] == list(expected.columns) and len(got) == len(expected.rows) + 1
-    assert [_plain(cell) for cell in got[1]] == [_plain(cell) for cell in expected.rows[0]]
+    for ours, theirs in zip(got[1:], expected.rows, strict=True):
+        assert [_plain(cell) for cell in ours] == [_plain(cell) for cell in theirs]
 
 
 def _plain(cell: object) -> object:
@@ -216,8 +227,23 @@ def test_a_phone_shows_it_without_scrolling_sideways(browser: Any, file: Path, s
     made.tab.context.close()
 
 
-def test_a_printed_page_has_every_picture(opened: Opened) -> None:
+def test_pictures_are_drawn_when_they_come_near_or_are_printed(
+    browser: Any, tmp_path: Path
+) -> None:
+    names = ("broadcast", "reduce", "allreduce", "gather", "scatter", "scan", "exscan")
+    given = [case(collective=name) for name in names]
+    path = tmp_path / "many.html"
+    path.write_text(
+        content_of(report(load([write(tmp_path / "a.jsonl", given)]))), encoding="utf-8"
+    )
+    made = Opened(browser, path, 390)
+    drawn = made.tab.locator("[data-kind=time] .js-plotly-plot")
+    assert 0 < drawn.count() < len(names)
+    made.tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert drawn.count() == len(names) and made.complaints == []
+    made.tab.context.close()
+
+
+def test_a_page_can_be_printed(opened: Opened) -> None:
     opened.tab.emulate_media(media="print")
-    opened.tab.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert opened.tab.locator(".collective .js-plotly-plot").count() == 6
     assert len(opened.tab.pdf()) > 10_000

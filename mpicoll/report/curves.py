@@ -110,7 +110,7 @@ def median_of(record: Mapping[str, Any]) -> float:
 
 def is_sound(record: Mapping[str, Any]) -> bool:
     """Whether a record has a time, and no wrong result."""
-    return bool(record["time_us"]) and record["correct"] is not False
+    return bool(record["time_us"]) and record["correct"] is not False and median_of(record) > 0
 
 
 def panels(records: Records, found: Sequence[Setup]) -> list[Panel]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from math import isfinite
 from typing import Any
 
 from mpicoll.bench.render import number, size_text
@@ -140,7 +141,16 @@ def _told(cell: Winner) -> str:
     )
 
 
+def _sayable(values: Any) -> Any:
+    """Return values without what JSON has no word for."""
+    if isinstance(values, dict):
+        return {name: _sayable(each) for name, each in values.items()}
+    if isinstance(values, list | tuple):
+        return [_sayable(each) for each in values]
+    return None if isinstance(values, float) and not isfinite(values) else values
+
+
 def script_data(values: Any) -> str:
     """Return JSON that may stand inside a script element, whatever the values hold."""
-    plain = json.dumps(values, separators=(",", ":"), allow_nan=False)
+    plain = json.dumps(_sayable(values), separators=(",", ":"), allow_nan=False)
     return plain.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -160,7 +160,7 @@ def _curves(found: Report, listed: Mapping[str, Table]) -> Iterator[str]:
         "transports (circle: native, triangle: messages, square and diamond: shared memory). "
         "Hover for what ran. In a speed-up, open markers are ties.</p>"
     )
-    yield '<div id="tools" role="toolbar" aria-label="What the charts show"></div>'
+    yield '<div id="tools" role="group" aria-label="What the charts show"></div>'
     names = [each.collective for each in found.panels if each.curves]
     for name, _ in groupby(names):
         yield f'<article class="collective" data-collective="{text(name)}"><h3>{text(name)}</h3>'

@@ -10,7 +10,10 @@ function toggle(label, attributes, onClick, mark) {
 function chooser(label, values, onChange) {
   const select = make("select", {"aria-label": label}, make("option", {value: ""}, "for all…"));
   values.forEach(([value, text]) => select.append(make("option", {value}, text)));
-  select.addEventListener("change", () => select.value && onChange(select.value));
+  select.addEventListener("change", () => {
+    onChange(select.value);
+    select.value = "";
+  });
   return make("label", {}, `${label} `, select);
 }
 
