@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import signal
@@ -99,7 +100,8 @@ def test_cpu_comparison_runs(slurm: Cluster, launcher: str, tmp_path: Path) -> N
     assert "Out of bounds values : 0 OK" in output
     found = records(tmp_path, "mpicoll-cpu-*.jsonl")
     check(found)
-    assert {record["nodes"] for record in found} == {NODES}
+    # Slurm 22.05 does not tell Open MPI which ranks share a node: it takes each for one.
+    assert {record["nodes"] for record in found} == {RANKS if launcher == "srun-pmix" else NODES}
 
 
 def test_both_backends_run_side_by_side(slurm: Cluster, tmp_path: Path) -> None:
@@ -126,7 +128,7 @@ def test_pairs_are_measured(slurm: Cluster, tmp_path: Path) -> None:
 
 
 def test_tuning_goes_on_with_its_table(slurm: Cluster, tmp_path: Path) -> None:
-    few = (*MPI_ONLY, "--sizes", "64", "--time", "3")
+    few = (*MPI_ONLY, "--sizes", "64", "--time", "1")
     submit(slurm, tmp_path, "tune.sbatch", *few, "allreduce", options=PAIR)
     (table,) = tmp_path.glob("mpicoll-tune-*.json")
     earlier = table.stem.rpartition("-")[2]
@@ -180,7 +182,7 @@ class Long:
     folder: Path
     job: str = ""
 
-    sizes = tuple(str(1024 * each) for each in range(1, 41))
+    sizes = tuple(str(1024 * each) for each in range(1, 25))
     arguments = (*MPI_ONLY, "--collectives", "allreduce", "--algorithms", "ring",
                  "--sizes", ",".join(sizes), "-n", "3")  # fmt: skip
 
@@ -286,6 +288,9 @@ def test_scaling_is_an_array_with_one_merge(slurm: Cluster, tmp_path: Path) -> N
     array = done.stdout.split("array ")[1].split(";")[0]
     found = records(tmp_path, f"mpicoll-scaling-{array}.jsonl")
     assert {record["ranks"] for record in found} == {CORES, 2 * CORES}, output.read_text()
+    # The report is one page, where what draws it is installed.
+    if importlib.util.find_spec("mpicoll.report"):
+        assert (tmp_path / f"mpicoll-scaling-{array}.html").exists(), output.read_text()
     assert len(found) == sum(
         len(records(tmp_path, f"mpicoll-scaling-{array}-{nodes}.jsonl")) for nodes in (1, 2)
     )
