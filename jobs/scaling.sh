@@ -18,9 +18,12 @@ array=$(sbatch --parsable --hold "${options[@]}" --job-name=mpicoll-scaling --ar
     --nodes="$most" --output=%x-%A_%a.out "$jobs/scaling.sbatch" "$@")
 array=${array%%;*}
 # Tasks of an array all ask for the same: before they start each is cut down to what it uses.
-all=$(scontrol show job "$array" | sed -n 's/.*NumTasks=\([0-9]*\).*/\1/p' | head -n 1)
+shown=$(scontrol show job "$array")
+asked() { sed -n "/.*$1=\([0-9]*\).*/{s//\1/p;q}" <<<"$shown"; }
+tasks=$(asked NumTasks) cpus=$(asked NumCPUs)
 for n in "${nodes[@]}"; do
-    scontrol update "jobid=${array}_$n" "numnodes=$n" "numtasks=$((all / most * n))" ||
+    scontrol update "jobid=${array}_$n" "numnodes=$n" "numtasks=$((tasks / most * n))" \
+        "numcpus=$((cpus / most * n))" ||
         echo "warning: $n nodes are measured in an allocation of $most" >&2
 done
 scontrol release "$array"

@@ -41,6 +41,7 @@ SlurmdLogFile={state}/slurmd.%n.log
 ProctrackType=proctrack/pgid
 TaskPlugin=task/affinity
 SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
 SchedulerType=sched/backfill
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,bf_interval=1
 ReturnToService=2
