@@ -187,7 +187,9 @@ def _configure(state: Path) -> dict[str, str]:
         name: value for name, value in os.environ.items()
         if not name.startswith(("SLURM_", "SBATCH_", "PMI_", "OMPI_COMM_"))
     }  # fmt: skip
-    return {**own, "SLURM_CONF": str(conf), "PATH": search_path()}
+    # As root, which the daemons need, Open MPI wants to be told twice.
+    told = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return {**own, **told, "SLURM_CONF": str(conf), "PATH": search_path()}
 
 
 def _free_ports(count: int) -> list[int]:
