@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import platform
 import socket
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from mpicoll.backend import Nodes
 from mpicoll.errors import ArgumentError
 
 RANKS_PER_NODE = "MPICOLL_RANKS_PER_NODE"
@@ -27,6 +28,28 @@ def stated_node(rank: int) -> int | None:
     if not text.isdigit() or not int(text):
         raise ArgumentError(f"{RANKS_PER_NODE} is a number of ranks, at least 1, not {text!r}")
     return rank // int(text)
+
+
+def placed(hosts: Sequence[Hashable], stated: Sequence[int | None]) -> tuple[Nodes, str]:
+    """Return the ranks of each node, and why those of some node cannot share memory.
+
+    Args:
+        hosts: what the library takes for each rank's host.
+        stated: the node that the user states for it.
+
+    >>> placed(["a", "a", "b", "b"], [None] * 4)
+    (((0, 1), (2, 3)), '')
+    >>> placed(["a", "a", "a", "a"], [0, 0, 1, 1])
+    (((0, 1), (2, 3)), '')
+    >>> placed(["a", "b"], [0, 0])
+    (((0, 1),), 'the library takes ranks of one stated node for those of several hosts')
+    """
+    members: dict[Hashable, list[int]] = {}
+    for rank, (host, node) in enumerate(zip(hosts, stated, strict=True)):
+        members.setdefault(host if node is None else ("stated", node), []).append(rank)
+    found = tuple(map(tuple, members.values()))
+    apart = any(len({hosts[rank] for rank in node}) > 1 for node in found)
+    return found, "the library takes ranks of one stated node for those of several hosts" * apart
 
 
 def quota(path: Path = Path("/sys/fs/cgroup/cpu.max")) -> float | None:

@@ -238,13 +238,19 @@ def _fence(segments: Segments) -> Thunk | None:
 
 
 def open_memory(
-    transport: Transport, make: Callable[[Sequence[int]], Segments]
+    transport: Transport, apart: str, make: Callable[[Sequence[int]], Segments]
 ) -> tuple[Mapped | None, str]:
-    """Return a group's shared memory, or None and why there is none; collective."""
+    """Return a group's shared memory, or None and why there is none; collective.
+
+    Args:
+        apart: why ranks of a node cannot share memory, nothing where they can.
+    """
     if os.environ.get(SWITCH, "").lower() in ("0", "off", "no", "false"):
         return None, f"{SWITCH} turns it off"
     if max(map(len, transport.nodes)) == 1:
         return None, "no two ranks share a node"
+    if apart:
+        return None, apart
     node = next(each for each in transport.nodes if transport.rank in each)
     try:
         memory = Mapped(

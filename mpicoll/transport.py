@@ -69,11 +69,11 @@ class MpiTransport:
         self.copies: Copies = CupyCopies()
         self.gpu = GpuAwareness.agreed(comm.allgather(GpuAwareness.detect()))
         self.name = "point-to-point"
-        self.nodes = _nodes(comm)
+        self.nodes, apart = _placed(comm)
         self.crowded = _is_crowded(comm, self.nodes)
         self.shared: mapped.Mapped | None = None
         self.shared, self.unshared = mapped.open_memory(
-            self, lambda node: Windows(self.private, node)
+            self, apart, lambda node: Windows(self.private, node)
         )
         self._mine = np.empty(2, np.int64)
         self._most = np.empty(2, np.int64)
@@ -418,15 +418,9 @@ def _is_crowded(comm: MPI.Comm, nodes: Nodes) -> bool:
     return len(node) > machine.usable(told[rank] for rank in node)
 
 
-def _nodes(comm: MPI.Comm) -> tuple[tuple[int, ...], ...]:
-    """Return which ranks share memory."""
+def _placed(comm: MPI.Comm) -> tuple[Nodes, str]:
+    """Return the ranks of each node, and why those of some node cannot share memory."""
     local = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    if (part := machine.stated_node(MPI.COMM_WORLD.rank)) is not None:
-        host, local = local, local.Split(part, comm.rank)
-        host.Free()
-    leader = local.bcast(comm.rank)
+    told = comm.allgather((local.bcast(comm.rank), machine.stated_node(MPI.COMM_WORLD.rank)))
     local.Free()
-    members: dict[int, list[int]] = {}
-    for rank, of in enumerate(comm.allgather(leader)):
-        members.setdefault(of, []).append(rank)
-    return tuple(map(tuple, members.values()))
+    return machine.placed([host for host, _ in told], [node for _, node in told])

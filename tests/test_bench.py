@@ -540,6 +540,30 @@ def test_a_flag_states_the_nodes(command: str, tmp_path: Path) -> None:
     assert described["run"]["environment"]["MPICOLL_RANKS_PER_NODE"] == "2"
 
 
+APART = """
+import mpicoll, numpy as np
+from mpi4py import MPI
+with mpicoll.world() as c:
+    total = c.allreduce(np.ones(9), algorithm="two_level")
+    if c.rank == 0:
+        print(c.nodes, MPI.get_vendor()[0], c.transport.unshared, *set(total))
+"""
+
+
+@needs_mpi
+def test_stated_nodes_count_where_mpi_knows_better(tmp_path: Path) -> None:
+    """MPICH takes each rank for a host of its own: nodes are as stated, and no memory is shared."""
+    script = tmp_path / "apart.py"
+    script.write_text(APART)
+    done = launch(
+        "env", "MPIR_CVAR_NOLOCAL=1", "MPICOLL_RANKS_PER_NODE=2", MPIRUN, "-n", "4",
+        sys.executable, script,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("((0, 1), (2, 3)) ") and done.stdout.endswith(" 4.0\n")
+    assert "several hosts" in done.stdout or "MPICH" not in done.stdout
+
+
 def test_torch_alone_needs_no_mpi() -> None:
     pytest.importorskip("torch")
     done = launch(

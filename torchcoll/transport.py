@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from mpicoll import mapped
+from mpicoll import machine, mapped
 from mpicoll.backend import (
     DIRECT,
     STAGED,
@@ -31,14 +31,12 @@ from mpicoll.backend import (
     Message,
     Messages,
     Native,
-    Nodes,
     Request,
     Thunk,
 )
 from mpicoll.contract import Collective
 from mpicoll.cuda import Driver, Gpu
 from mpicoll.errors import Deadlock, Unavailable
-from mpicoll.machine import stated_node
 from mpicoll.mirror import on_host
 from mpicoll.pinned import PIECE, Copies, Mirror
 from torchcoll.arrays import TorchArrays
@@ -94,9 +92,10 @@ class TorchTransport:
         self._signal = torch.zeros(1, dtype=torch.uint8, device=control)
         self._mine = torch.empty(2, dtype=torch.int64, device=control)
         self.shared: mapped.Mapped | None = None
-        self.nodes = _nodes(self.exchange(_node_identity()))
+        told = self.exchange((host_identity(), machine.stated_node(dist.get_rank())))
+        self.nodes, apart = machine.placed([host for host, _ in told], [node for _, node in told])
         self.shared, self.unshared = mapped.open_memory(
-            self, lambda node: Files(self.exchange, self.rank, node)
+            self, apart, lambda node: Files(self.exchange, self.rank, node)
         )
 
     # -- messages -------------------------------------------------------------------
@@ -550,15 +549,3 @@ def _libraries(by_device: dict[str, str]) -> list[str]:
         version = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
         names[names.index("nccl")] = f"nccl {version}"
     return names
-
-
-def _node_identity() -> tuple[str, int | None]:
-    return host_identity(), stated_node(dist.get_rank())
-
-
-def _nodes(hosts: Sequence[Any]) -> Nodes:
-    """Return which ranks share memory."""
-    members: dict[Any, list[int]] = {}
-    for rank, host in enumerate(hosts):
-        members.setdefault(host, []).append(rank)
-    return tuple(map(tuple, members.values()))

@@ -21,17 +21,18 @@ from rich.console import Console
 from rich.table import Table
 
 from mpicoll.bench import journal
-from mpicoll.bench.identity import key
+from mpicoll.bench.comparing import compare, load
+from mpicoll.bench.identity import Key
 from mpicoll.errors import ArgumentError
 
-Record = Mapping[str, Any]
+Record = dict[str, Any]
 TWINS = "twins"
 """The kind of the lines that `mpicoll.bench.twins` writes."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """How often something was right, of how often it was tried, and how often it must be.
+    """How often something was right, of how often it was tried, and the share that must be.
 
     >>> found = Claim("ties", 195, 200, 0.95)
     >>> found.holds, [round(each, 3) for each in found.interval()]
@@ -41,12 +42,12 @@ class Claim:
     what: str
     right: int
     tried: int
-    target: float
+    target: float | None
 
     @property
     def holds(self) -> bool:
         """Whether the share that was right reaches the target."""
-        return self.right >= self.target * self.tried
+        return self.target is None or self.right >= self.target * self.tried
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
         """Return what the share may be in truth (Wilson 1927)."""
@@ -72,28 +73,35 @@ def of_twins(lines: Iterable[Record]) -> list[Claim]:
     ]  # fmt: skip
 
 
-def of_runs(first: Iterable[Record], second: Iterable[Record]) -> Claim | None:
-    """Return in how many cases the intervals of two medians overlap, None without a case."""
-    before = {key(each): each["time_us"] for each in journal.cases(first) if each["time_us"]}
-    now = {key(each): each["time_us"] for each in journal.cases(second) if each["time_us"]}
-    both = before.keys() & now.keys()
-    agree = sum(
-        before[case]["low"] <= now[case]["high"] and now[case]["low"] <= before[case]["high"]
-        for case in both
-    )
-    return Claim("two runs agree", agree, len(both), 0.90) if both else None
+def of_runs(first: Mapping[Key, Record], second: Mapping[Key, Record]) -> list[Claim]:
+    """Return in how many cases two runs of one command agree.
+
+    By `mpicoll.compare`, which takes the native calls for controls of the machine; and, of which
+    nothing is claimed, by the intervals of the medians, which know of one run only.
+    """
+    times = [(a["time_us"], second[case]["time_us"]) for case, a in first.items() if case in second]
+    both = [(a, b) for a, b in times if a and b]
+    overlap = sum(a["low"] <= b["high"] and b["low"] <= a["high"] for a, b in both)
+    verdicts = compare(first, second).counts()
+    judged = verdicts.total() - verdicts["no verdict"]
+    return [
+        Claim("two runs agree: compared", verdicts["tie"], judged, 0.90),
+        Claim("two runs agree: intervals of medians", overlap, len(both), None),
+    ]
 
 
-def claims(files: Sequence[Sequence[Record]]) -> list[Claim]:
-    """Return what the lines of these files say.
+def claims(paths: Sequence[Path]) -> list[Claim]:
+    """Return what these files say.
 
     Raises:
-        ArgumentError: they say nothing.
+        ArgumentError: one cannot be read, or they say nothing.
     """
-    found = of_twins(line for lines in files for line in lines)
-    runs = [lines for lines in files if journal.cases(lines)]
-    if len(runs) == 2 and (agreement := of_runs(*runs)):
-        found.append(agreement)
+    lines = {path: journal.read(path) for path in paths}
+    found = of_twins(line for each in lines.values() for line in each)
+    runs = [load(path) for path, each in lines.items() if journal.cases(each)]
+    if len(runs) == 2:
+        found += of_runs(*runs)
+    found = [each for each in found if each.tried]
     if not found:
         raise ArgumentError("give what mpicoll.bench.twins wrote, or two runs of the benchmark")
     return found
@@ -108,9 +116,15 @@ def show(found: Sequence[Claim], console: Console) -> None:
         low, high = each.interval()
         table.add_row(
             each.what, str(each.right), str(each.tried), f"{each.right / each.tried:.1%}",
-            f"{low:.1%} .. {high:.1%}", f"{each.target:.0%}", "holds" if each.holds else "FAILS",
+            f"{low:.1%} .. {high:.1%}", *_judged(each),
         )  # fmt: skip
     console.print(table)
+
+
+def _judged(claim: Claim) -> tuple[str, str]:
+    if claim.target is None:
+        return "-", ""
+    return f"{claim.target:.0%}", "holds" if claim.holds else "FAILS"
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]}, help=__doc__)
@@ -118,7 +132,7 @@ def show(found: Sequence[Claim], console: Console) -> None:
 def main(files: Sequence[Path]) -> None:
     """Read the files, print what holds, and leave with the exit status."""
     try:
-        found = claims([journal.read(each) for each in files])
+        found = claims(files)
     except (ArgumentError, KeyError) as error:
         print(f"Error: {error}", file=sys.stderr)
         sys.exit(2)
