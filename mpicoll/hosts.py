@@ -159,7 +159,7 @@ class Hosts:
         """Return the variables that make MPICH, gloo and torchcoll use the emulated network."""
         return {
             **PROVIDERS[provider], "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1",
-            machine.CORES: str(len(os.sched_getaffinity(0)) / self.count),
+            machine.CORES: os.environ.get(machine.CORES, str(len(os.sched_getaffinity(0)) / self.count)),
         }  # fmt: skip
 
     def run(
