@@ -157,9 +157,10 @@ class Hosts:
 
     def environment(self, provider: str = "ofi") -> dict[str, str]:
         """Return the variables that make MPICH, gloo and torchcoll use the emulated network."""
+        cores = str(len(os.sched_getaffinity(0)) / self.count)
         return {
             **PROVIDERS[provider], "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1",
-            machine.CORES: os.environ.get(machine.CORES, str(len(os.sched_getaffinity(0)) / self.count)),
+            machine.CORES: os.environ.get(machine.CORES, cores),
         }  # fmt: skip
 
     def run(
