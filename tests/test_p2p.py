@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +18,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as some
-from launcher import mpirun, python, ranks
+from launcher import QUIRKS, ROOT, mpirun, python, ranks
 from rich.console import Console
 
 from mpicoll.bench import fanout, gpulinks, heatmap, journal, links, matrix, pages
@@ -684,6 +689,36 @@ def test_a_pair_that_hangs_is_named(tmp_path: Path) -> None:
                  "--sizes", "8,4K", "--budget", "1", "-T", "2", timeout=60)  # fmt: skip
     assert done.returncode not in (0, 1, 2)
     assert "HUNG" in done.stdout and "ranks 0 and 2 (mpi4py, symmetric)" in done.stdout
+
+
+@needs_mpi
+def test_ranks_that_are_told_to_end_write_what_they_have(tmp_path: Path) -> None:
+    file = tmp_path / "pairs.jsonl"
+    launcher = mpirun()
+    assert launcher is not None
+    process = subprocess.Popen(
+        (launcher, "-n", "2", sys.executable, *P2P, "--backends", "mpi4py", "--sizes", "8,64K",
+         "--time", "100", "-o", str(file)),
+        cwd=ROOT, env={**os.environ, **QUIRKS}, text=True, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stderr is not None
+    try:
+        # The first line says that measuring begins.
+        while "measuring for" not in process.stderr.readline():
+            assert process.poll() is None
+        for name in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                command = (name / "cmdline").read_bytes().split(b"\0")
+                if str(file).encode() in command and b"python" in command[0]:
+                    os.kill(int(name.name), signal.SIGTERM)
+        _, said = process.communicate(timeout=60)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode != 0, said
+    pairs = [each for each in journal.read(file) if each["kind"] == "pair"]
+    assert {(0, 1), (1, 0)} <= {(each["source"], each["target"]) for each in pairs}
 
 
 def test_torch_alone_needs_no_mpi() -> None:

@@ -1,13 +1,14 @@
 """The command ``mpicoll.p2p``: every pair of ranks, and why some are slow.
 
 Exit status 0: every message arrived intact; 1: some did not, or the run failed; 2: bad usage;
-3: a pair hung.
+3: a pair hung; 143: told to end, with what was measured until then.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -35,6 +36,7 @@ from mpicoll.device import IPC
 from mpicoll.errors import ArgumentError, UnknownName
 
 _MOST_LINES = 24
+_ENDED = 128 + signal.SIGTERM
 SIZES = (8, 65536, 1 << 20, 4 << 20)
 
 _HELP = """Measure latency and bandwidth of every pair of ranks, and name those that stand out.
@@ -155,6 +157,8 @@ def run(options: Options, makers: cli.Worlds) -> int:
             print("\n".join(_announced(setting, settings)), flush=True)
         return 0
     survey = Survey(worlds, settings, watchdog)
+    # A batch system that ends a job says so before: what was measured until then is worth a table.
+    signal.signal(signal.SIGTERM, survey.end)
     _tell(speaks, f"{_title(setting)}: measuring for about {options.budget:g} s")
     found = survey.measure()
     pairs = pair_records(found, setting)
@@ -167,7 +171,7 @@ def run(options: Options, makers: cli.Worlds) -> int:
         records = [run_line(run), *pairs, *fit_records(pairs, setting), *spreads.records]
         _publish(options, setting, records, [*failed, *remarks])
     everyone.exchange("printed")
-    return int(bool(failed))
+    return _ENDED if survey.is_ended else int(bool(failed))
 
 
 def _tell(speaks: bool, text: str) -> None:

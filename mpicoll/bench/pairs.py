@@ -46,6 +46,7 @@ class Survey:
     Attributes:
         found: every case of this run, the same on all ranks.
         blocks: how often each pair was visited.
+        is_ended: whether a signal has asked this rank to end; any rank's ends them all.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Survey:
         self.found: Findings = {}
         self.fresh: Findings = {}
         self.repeats, self.blocks = 1, 0
+        self.is_ended = False
 
     def measure(self) -> Findings:
         """Visit all pairs, again and again, until their medians are known or time is up."""
@@ -81,12 +83,17 @@ class Survey:
             used, block = self.meeting.time - began, self.meeting.time - last
             last = self.meeting.time
             is_over = self.blocks >= _LEAST_BLOCKS and used + block > budget
-            if is_over or all(map(_is_known, self.found.values())):
+            self.is_ended = any(self.control.exchange(self.is_ended))
+            if is_over or self.is_ended or all(map(_is_known, self.found.values())):
                 break
         gc.enable()
         gc.unfreeze()
         self.watchdog.step("")
         return self.found
+
+    def end(self, *_signal: object) -> None:
+        """Stop measuring after this block; a handler of signals."""
+        self.is_ended = True
 
     def _visit(self, name: str, pair: tuple[int, int], share: float) -> None:
         """Let one pair work while the others sleep; more often where there is time for it."""
