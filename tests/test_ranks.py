@@ -16,9 +16,26 @@ from launcher import ranks
 COUNTS = [int(number) for number in os.environ.get("MPICOLL_TEST_RANKS", "1,2,3,4,5").split(",")]
 PYTEST = ("-m", "pytest", "--with-mpi", "-m", "mpi", "-x", "-q", "-p", "no:hypothesispytest")
 HERE = Path(__file__).parent
-EVERY_KIND = {"mpi4py": 3, "torch": 2}
-"""Up to so many ranks every dtype and operator runs, which do not depend on their number; above
-it shapes, roots and orders are enough."""
+MODULES = ("collectives", "bad_input", "run_time_check", "gpu", "real_gpu", "symmetric")
+KINDS = {("mpi4py", 3), ("torch", 2)}
+"""Where every dtype and operator runs, which do not depend on the number of ranks."""
+LEAN = {("mpi4py", 5), ("torch", 3), ("torch", 4)}
+"""Where other launches have shown shared memory: fewer ranks, or as many on uneven nodes."""
+LAUNCHES = [(count, backend) for count in COUNTS for backend in ("mpi4py", "torch")
+            if (backend, count) != ("torch", 5)]  # fmt: skip
+
+
+def modules(count: int, backend: str) -> list[str]:
+    """Return the files of tests that a launch runs."""
+    names = [*MODULES, *(["kinds"] if (backend, count) in KINDS else [])]
+    if (backend, count) in LEAN:
+        names.remove("symmetric")
+    return [str(HERE / "mpi" / f"test_{name}.py") for name in names]
+
+
+def test_every_module_is_launched() -> None:
+    found = {path.stem.removeprefix("test_") for path in (HERE / "mpi").glob("test_*.py")}
+    assert found == {*MODULES, "kinds"}
 
 
 def limits(seconds: int) -> tuple[str, ...]:
@@ -32,12 +49,10 @@ def limits(seconds: int) -> tuple[str, ...]:
     return f"--timeout={seconds}", "--timeout-method=thread", "-o", f"faulthandler_timeout={stacks}"
 
 
-@pytest.mark.parametrize("backend", ["mpi4py", "torch"])
-@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize(("count", "backend"), LAUNCHES)
 def test_on_ranks(count: int, backend: str) -> None:
-    fewer = ("-k", "not every_dtype and not every_op") if count > EVERY_KIND[backend] else ()
     done = ranks(
-        count, *PYTEST, *limits(120), *fewer, "-o", "addopts=--strict-markers", str(HERE / "mpi"),
+        count, *PYTEST, *limits(120), "-o", "addopts=--strict-markers", *modules(count, backend),
         timeout=560, environment={"MPICOLL_TEST_BACKEND": backend},
     )  # fmt: skip
     print(done.stdout[-4000:])

@@ -138,7 +138,7 @@ def test_a_call_against_itself_delayed(tmp_path: Path) -> None:
 
 
 @needs_mpi
-@pytest.mark.parametrize("count", [1, 2, 4, 8, 16, 32])
+@pytest.mark.parametrize("count", [1, 4, 32])
 def test_ranks_without_cores_of_their_own_come_to_an_end(count: int, tmp_path: Path) -> None:
     """Up to 32 ranks on a few cores: nothing hangs, and records are those of this many ranks."""
     path = tmp_path / "records.jsonl"

@@ -12,7 +12,6 @@ from exercise import (
     ROOTED,
     UNEVEN,
     affine,
-    carried,
     compare,
     device,
     pairs_of_op_and_dtype,
@@ -22,33 +21,12 @@ from expect import expected, input_shape, values
 
 from mpicoll import Collectives, Unavailable, Unsupported, user_op
 from mpicoll.algorithms import algorithms
-from mpicoll.contract import COLLECTIVES, DTYPES, OPS
+from mpicoll.contract import COLLECTIVES, OPS
 
 pytestmark = pytest.mark.mpi
 in_place = pytest.mark.parametrize("in_place", [False, True], ids=["apart", "in_place"])
 every = pytest.mark.parametrize(("name", "algorithm"), EVERY)
 every_reduction = pytest.mark.parametrize(("name", "algorithm"), EVERY_REDUCTION)
-
-
-@every
-@in_place
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_carries_every_dtype(
-    c: Collectives, name: str, algorithm: str, dtype: str, in_place: bool
-) -> None:
-    carried(c, dtype)
-    run(c, name, algorithm, dtype=dtype, op="bor" if dtype == "bool" else "sum", in_place=in_place)
-
-
-@every_reduction
-@in_place
-@pytest.mark.parametrize(("op", "dtype"), pairs_of_op_and_dtype())
-def test_folds_every_op(
-    c: Collectives, name: str, algorithm: str, op: str, dtype: str, in_place: bool
-) -> None:
-    if op == "avg" and name in ("scan", "exscan"):
-        pytest.skip("a mean has no prefix form")
-    run(c, name, algorithm, dtype=dtype, op=op, in_place=in_place)
 
 
 @every
