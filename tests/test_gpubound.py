@@ -17,7 +17,8 @@ def record(backend: str, transport: str, us: float, **more: Any) -> dict[str, An
     return {
         "schema": 1, "collective": "allreduce", "device": "cuda", "backend": backend,
         "transport": transport, "algorithm": "two_shot", "ranks": 2,
-        "bytes_total": 1 << 26, "time_us": {"median": us}, "correct": True, "run": {"gpu_copy_GBps": 4000.0}, **more,
+        "bytes_total": 1 << 26, "time_us": {"median": us}, "correct": True,
+        "run": {"gpu_copy_GBps": 4000.0}, **more,
     }  # fmt: skip
 
 
