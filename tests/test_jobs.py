@@ -172,8 +172,8 @@ def test_cpu_comparison_runs(job: Job, name: str) -> None:
     assert "Out of bounds values : 0 OK" in job.end()
     found = records(job.folder, "mpicoll-cpu-*.jsonl")
     check(found)
-    # Slurm 22.05 does not tell Open MPI which ranks share a node: it takes each for one.
-    assert {record["nodes"] for record in found} == {RANKS if name == "srun-pmix" else NODES}
+    # Slurm 22.05 does not tell Open MPI which ranks share a node: as stated, they do.
+    assert {record["nodes"] for record in found} == {NODES}
 
 
 @pytest.mark.parametrize("name", ["both"])
