@@ -22,12 +22,17 @@ Contents = dict[Block, tuple[Contribution, ...]]
 
 
 class Place(NamedTuple):
-    """Which rank of how many, which root, and into how many blocks a vector is cut."""
+    """Which rank of how many, which root, and into how many blocks vector or rows are cut."""
 
     rank: int
     size: int
     root: int
     blocks: int
+
+    @property
+    def parts(self) -> int:
+        """Into how many blocks each row is cut: those of row i are i * parts and following."""
+        return max(1, self.blocks // self.size)
 
 
 @dataclass(frozen=True)
@@ -68,11 +73,11 @@ def _vector(at: Place) -> list[Block]:
 
 
 def _rows(at: Place) -> list[Block]:
-    return list(range(at.size))
+    return list(range(at.size * at.parts))
 
 
 def _own(at: Place) -> list[Block]:
-    return [at.rank]
+    return list(range(at.rank * at.parts, (at.rank + 1) * at.parts))
 
 
 def _folded(ranks: range, blocks: list[Block]) -> Contents:
@@ -96,7 +101,7 @@ def _reduced(at: Place) -> Contents:
 
 
 def _gathered(at: Place) -> Contents:
-    return {block: ((block, block),) for block in range(at.size)}
+    return {block: ((block // at.parts, block),) for block in range(at.size * at.parts)}
 
 
 def _exprefix(at: Place) -> Contents:
@@ -128,11 +133,12 @@ COLLECTIVES = {
             aliases=("allgatherv", "allgatherintotensor"),
         ),
         Collective(
-            "scatter", _at_root(_rows), lambda at: {at.rank: ((at.root, at.rank),)},
-            unit="rows", rooted=True, busbw=_rows_factor, aliases=("scatterv",),
+            "scatter", _at_root(_rows),
+            lambda at: {block: ((at.root, block),) for block in _own(at)}, unit="rows",
+            rooted=True, busbw=_rows_factor, aliases=("scatterv",),
         ),
         Collective(
-            "reduce_scatter", _rows, lambda at: _folded(range(at.size), [at.rank]),
+            "reduce_scatter", _rows, lambda at: _folded(range(at.size), _own(at)),
             unit="rows", reduces=True, synchronizes=True, busbw=_rows_factor,
             aliases=("reducescatterblock", "reducescattertensor"),
         ),

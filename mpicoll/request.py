@@ -6,6 +6,7 @@ import hashlib
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import prod
 from typing import Any, cast
 
@@ -99,7 +100,12 @@ class Request:
         width = prod(self.row)
         if self.collective.unit == "vector":
             return dict(enumerate(cut(width, blocks)))
-        return {block: rows * width for block, rows in _rows(self).items()}
+        whole = {block: rows * width for block, rows in _rows(self).items()}
+        parts = self.place(blocks).parts
+        if self.collective.unit == "pairs" or parts == 1:
+            return whole
+        pieces = (cut(length, parts) for length in whole.values())
+        return dict(enumerate(chain.from_iterable(pieces)))
 
     def shape(self, side: str) -> Shape:
         """Return the shape of this rank's ``input`` or ``output``."""

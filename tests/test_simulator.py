@@ -32,7 +32,11 @@ VARIANTS = [
     *(("allreduce", f"reduce+broadcast(over={t})") for t in ("pipeline", "naive", "two_level")),
     *(("allreduce", f"reduce+broadcast(over={t})") for t in ("knomial(radix=3)",)),
     *(("allreduce", f"two_level(across={t})") for t in ("naive", "one_shot", "ring_unchunked")),
-    *(("allreduce", f"lane_ring(segments={n})") for n in (1, 3)),
+    *(
+        (of, f"lane_ring(segments={n})")
+        for of in ("allreduce", "allgather", "reduce_scatter")
+        for n in (1, 3)
+    ),
     *(("allgather", f"bruck(radix={k})") for k in (3, 4, 5)),
     *(("reduce_scatter", f"bruck(radix={k})") for k in (3, 4, 5)),
     *(("alltoall", f"bruck(radix={k})") for k in (3, 4, 5)),

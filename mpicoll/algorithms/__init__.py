@@ -57,8 +57,8 @@ class Algorithm:
         return (inspect.getdoc(self.generator) or "").split("\n", 1)[0]
 
     def blocks(self, size: int) -> int:
-        """Return into how many blocks the vector is cut for `size` ranks."""
-        if self.collective.unit != "vector":
+        """Return into how many blocks the vector, or all rows, are cut for `size` ranks."""
+        if self.collective.unit not in ("vector", "rows"):
             return size
         if self.cut == "size":
             return size
@@ -116,7 +116,7 @@ def algorithm(
         blocks: into how many blocks a vector is cut: a number, the name of a parameter
             that says it, or a function of the number of ranks and the parameters; one per
             rank by default.
-            Collectives whose blocks are rows or pairs ignore it.
+            Rows are cut evenly: a multiple of the number of ranks. Pairs are not cut.
         needs: the numbers of ranks it serves.
         aliases: further names; an alias may fix parameters, as in ``"tree(radix=2)"``,
             written ``"alias=target"``.

@@ -186,29 +186,43 @@ def lanes(
     )
 
 
-@algorithm("allgather")
-def lane_ring(rank: int, size: int, nodes: Nodes) -> Schedule:
-    """Pass rows along the ring of each lane; share inside the node what came in the round before.
+@algorithm("allgather", blocks=lambda size, segments: size * segments)
+def lane_ring(rank: int, size: int, nodes: Nodes, segments: int = 4) -> Schedule:
+    """Pass rows in segments along the ring of each lane; share each in its node once it came.
 
     A lane is one rank of each node. As in `lanes`, each row crosses each node's link once, but
-    while one is on its way the ranks of a node already exchange the last one, so that only the
-    last exchange is not hidden (a multi-lane ring, after Träff and Hunold 2020, and Cho et
+    while a segment is on its way the ranks of a node already exchange the last one, so that only
+    the last exchange is not hidden (a multi-lane ring, after Träff and Hunold 2020, and Cho et
     al. 2019). Nodes must have as many ranks each.
 
-    Rounds n on n nodes; m(n-1)/n bytes cross each node's link.
+    Rounds s(n-1)+1 on n nodes for s segments; m(n-1)/n bytes cross each node's link.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allgather", "lane_ring").rounds(0, 4, nodes=((0, 1), (2, 3))):
+    >>> ring = find("allgather", "lane_ring(segments=1)")
+    >>> for round in ring.rounds(0, 4, nodes=((0, 1), (2, 3))):
     ...     print(*round)
     send(1, 0) recv(1, 1) send(2, 0) recv(2, 2)
     send(1, 2) recv(1, 3)
     """
     number, place, group = lane(rank, nodes)
-    count, mates = len(nodes), [mate for mate in nodes[number] if mate != rank]
-    right, left = group[(number + 1) % count], group[number - 1]
-    for step in range(count):
-        here, next_one = nodes[number - step], nodes[number - step - 1]
-        inside = [(send(mate, here[place]), recv(mate, here[nodes[number].index(mate)]))
-                  for mate in mates]  # fmt: skip
-        across = [(send(right, here[place]), recv(left, next_one[place]))] * (step < count - 1)
-        yield tuple(op for pair in (*inside, *across) for op in pair)
+    right, left = group[(number + 1) % len(nodes)], group[number - 1]
+    mates = [(member, mate) for member, mate in enumerate(nodes[number]) if mate != rank]
+    messages = (len(nodes) - 1) * segments
+
+    def part(index: int, member: int) -> int:
+        """Return the block of a lane that is the index-th to be sent: one's own row comes first."""
+        step, segment = divmod(index, segments)
+        return nodes[number - step][member] * segments + segment
+
+    for now in range(max(messages + 1, segments)):
+        known = [now] if now < segments else []
+        known += [now + segments - 1] if 0 < now <= messages else []
+        ops = [
+            op
+            for index in known
+            for member, mate in mates
+            for op in (send(mate, part(index, place)), recv(mate, part(index, member)))
+        ]
+        if now < messages:
+            ops += send(right, part(now, place)), recv(left, part(now + segments, place))
+        yield tuple(ops)

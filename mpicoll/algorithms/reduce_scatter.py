@@ -219,19 +219,20 @@ def lanes(
     )
 
 
-@algorithm("reduce_scatter")
-def lane_ring(rank: int, size: int, nodes: Nodes) -> Schedule:
-    """Reduce along the ring of each lane, and inside each node one round ahead of it.
+@algorithm("reduce_scatter", blocks=lambda size, segments: size * segments)
+def lane_ring(rank: int, size: int, nodes: Nodes, segments: int = 4) -> Schedule:
+    """Reduce in segments along the ring of each lane, and inside each node one round ahead of it.
 
     `allgather.lane_ring` backwards in time: only the first exchange inside a node is not hidden
     behind messages between nodes. Nodes must have as many ranks each.
 
-    Rounds n on n nodes; m(n-1)/n bytes cross each node's link.
+    Rounds s(n-1)+1 on n nodes for s segments; m(n-1)/n bytes cross each node's link.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("reduce_scatter", "lane_ring").rounds(0, 4, nodes=((0, 1), (2, 3))):
+    >>> ring = find("reduce_scatter", "lane_ring(segments=1)")
+    >>> for round in ring.rounds(0, 4, nodes=((0, 1), (2, 3))):
     ...     print(*round)
     reduce_right(1, 2) send(1, 3)
     reduce_right(1, 0) send(1, 1) reduce_right(2, 0) send(2, 2)
     """
-    return reverse(allgather.lane_ring(rank, size, nodes), rank, folds=True)
+    return reverse(allgather.lane_ring(rank, size, nodes, segments), rank, folds=True)

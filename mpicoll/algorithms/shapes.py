@@ -83,7 +83,7 @@ def inside(
         for step in on(group, inner.rounds(group.index(rank), len(group), group.index(root))):
             ops = step if isinstance(step, tuple) else (step,)
             yield tuple(widened(op, lambda block: runs(cast(int, block), count)) for op in ops)
-    except TypeError as error:
+    except (TypeError, IndexError) as error:
         raise ArgumentError(f"{text!r} cannot run inside another algorithm: {error}") from None
 
 

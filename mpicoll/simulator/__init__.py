@@ -378,7 +378,7 @@ class _Group:
         """Return the elements of the whole vector; of alltoall, of all that one rank sends."""
         rank = self.place.root if self.collective.rooted else 0
         if self.collective.unit == "rows":
-            blocks: list[Block] = list(range(self.place.size))
+            blocks: list[Block] = list(range(self.place.size * self.place.parts))
         else:
             blocks = self.collective.before(self.place._replace(rank=rank))
         return max(1, self._elements(tuple(blocks)))
