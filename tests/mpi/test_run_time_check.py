@@ -18,7 +18,7 @@ from mpicoll.checking import Case, Check
 from mpicoll.contract import OPS
 
 pytestmark = pytest.mark.mpi
-WIDTH = 840  # a multiple of every number of blocks, so that a wrong block has the right length
+WIDTH = 1680  # a multiple of every number of blocks, so that a wrong block has the right length
 
 
 def is_noticed(
