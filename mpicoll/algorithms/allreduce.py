@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from mpicoll.algorithms import Nodes, algorithm, allgather, find, reduce_scatter
 from mpicoll.algorithms.broadcast import naive as broadcast_naive
 from mpicoll.algorithms.reduce import naive as reduce_naive
@@ -22,7 +20,6 @@ from mpicoll.algorithms.shapes import (
 )
 from mpicoll.schedule import (
     Block,
-    Op,
     Schedule,
     Temp,
     fold,
@@ -32,7 +29,6 @@ from mpicoll.schedule import (
     reduce,
     reverse,
     send,
-    side_of,
     then,
 )
 
@@ -295,9 +291,9 @@ def lanes(
 def lane_ring(rank: int, size: int, nodes: Nodes, segments: int = 4) -> Schedule:
     """Reduce-scatter, then allgather by rings along lanes, hiding what happens inside nodes.
 
-    A lane is one rank of each node; see `allgather.lane_ring`. Segments of a row follow each other
-    around the ring. While one is on its way, the ranks of a node fold the one that is sent next
-    and share the one that was completed last. Nodes must have as many ranks each.
+    A lane is one rank of each node; see `allgather.lane_ring`. Only the first fold and the last
+    exchange inside a node are not hidden behind messages between nodes: a segment of a row each.
+    Nodes must have as many ranks each.
 
     Rounds 2s(n-1)+2 on n nodes for s segments; 2m(n-1)/n bytes cross each node's link.
 
@@ -306,41 +302,11 @@ def lane_ring(rank: int, size: int, nodes: Nodes, segments: int = 4) -> Schedule
     >>> for round in ring.rounds(0, 4, nodes=((0, 1), (2, 3))):
     ...     print(*round)
     reduce_right(1, 2) send(1, 3)
-    reduce_right(1, 0) send(1, 1) send(2, 2) reduce_right(2, 0)
+    reduce_right(1, 0) send(1, 1) reduce_right(2, 0) send(2, 2)
     send(1, 0) recv(1, 1) send(2, 0) recv(2, 2)
     send(1, 2) recv(1, 3)
     """
-    number, place, group = lane(rank, nodes)
-    count, right, left = len(nodes), group[(number + 1) % len(nodes)], group[number - 1]
-    mates = [(member, mate) for member, mate in enumerate(nodes[number]) if mate != rank]
-    # So many messages reduce; after them come those of the node's own row, and so on.
-    reducing = (count - 1) * segments
-    messages, own = 2 * reducing, range(reducing, reducing + segments)
-
-    def part(index: int, member: int) -> int:
-        """Return the block of a lane that is the index-th to be sent."""
-        step, segment = divmod(index, segments)
-        return nodes[(number - 1 - step) % count][member] * segments + segment
-
-    def collect(index: int) -> Iterator[Op]:
-        for member, mate in mates:
-            yield reduce(mate, part(index, place), side=side_of(mate, rank))
-            yield send(mate, part(index, member))
-
-    def share(index: int) -> Iterator[Op]:
-        for member, mate in mates:
-            yield send(mate, part(index, place))
-            yield recv(mate, part(index, member))
-
-    for now in range(-1, max(messages + 1, own.stop)):
-        ops = [*collect(now + 1)] if now + 1 < own.stop else []
-        if now in own:
-            ops += share(now)
-        if own.stop <= now + segments - 1 < messages + segments:
-            ops += share(now + segments - 1)
-        if 0 <= now < messages:
-            ops.append(send(right, part(now, place)))
-            came = part(now + segments, place)
-            whole = now >= reducing
-            ops.append(recv(left, came) if whole else reduce(left, came, side=side_of(left, rank)))
-        yield tuple(ops)
+    return then(
+        reduce_scatter.lane_ring(rank, size, nodes, segments),
+        allgather.lane_ring(rank, size, nodes, segments),
+    )
