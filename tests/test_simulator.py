@@ -40,6 +40,7 @@ VARIANTS = [
     *(("allgather", f"bruck(radix={k})") for k in (3, 4, 5)),
     *(("reduce_scatter", f"bruck(radix={k})") for k in (3, 4, 5)),
     *(("alltoall", f"bruck(radix={k})") for k in (3, 4, 5)),
+    *(("alltoall", f"tuna(radix={k})") for k in (2, 3, 5, 64)),
     *(("scan", f"chain(segments={n})") for n in (1, 3)),
     *(("exscan", f"chain(segments={n})") for n in (1, 3)),
 ]
@@ -120,7 +121,7 @@ def test_one_rank_sends_nothing(each) -> None:
     ids=str,
 )
 @pytest.mark.parametrize("root", [0, 3, 6])
-@pytest.mark.parametrize("of", ["barrier", "broadcast", "reduce", "allreduce"])
+@pytest.mark.parametrize("of", ["barrier", "broadcast", "reduce", "allreduce", "alltoall"])
 def test_two_level_is_right_on_every_layout(of: str, root: int, nodes) -> None:
     prove(find(of, "two_level"), 7, root if collective(of).rooted else 0, nodes)
 
@@ -186,6 +187,12 @@ def test_uneven_volume_is_counted_in_elements() -> None:
 
 # -- derived figures --------------------------------------------------------------------
 
+
+def digits_up_to(size: int) -> int:
+    """Return the ones in the binary digits of all numbers below `size`."""
+    return sum(map(int.bit_count, range(size)))
+
+
 FIGURES = [
     ("barrier", "naive", lambda p: (2 * (p - 1), 0, 0)),
     ("barrier", "tree", lambda p: (2 * ceil(log2(p)), 0, 0)),
@@ -217,6 +224,12 @@ FIGURES = [
     ("alltoall", "naive", lambda p: (1, (p - 1) / p, 0)),
     ("alltoall", "pairwise", lambda p: (p - 1, (p - 1) / p, 0)),
     ("alltoall", "ring", lambda p: (p - 1, (p - 1) / 2, 0)),
+    ("alltoall", "bruck", lambda p: (ceil(log2(p)), digits_up_to(p) / p, 0)),
+    ("alltoall", "two_phase_bruck", lambda p: (ceil(log2(p)), digits_up_to(p) / p, 0)),
+    ("alltoall", "hybrid", lambda p: (ceil(log2(p)), digits_up_to(p) / p, 0)),
+    ("alltoall", "tuna(radix=64)", lambda p: (p - 1, (p - 1) / p, 0)),
+    ("alltoall", "lanes", lambda p: (p - 1, (p - 1) / p, 0)),
+    ("alltoall", "two_level", lambda p: (2 * ceil(log2(p)), (p - 1) ** 2 / p, 0)),
     ("scan", "linear", lambda p: (p - 1, 1, 1)),
     ("scan", "chain", lambda p: (p - 2 + 8, 1, 1)),
     ("scan", "hillis_steele", lambda p: (ceil(log2(p)), ceil(log2(p)), ceil(log2(p)))),
@@ -246,6 +259,14 @@ def test_figures_are_the_closed_forms(of: str, name: str, formula, size: int) ->
         ("reduce_scatter", "recursive_halving", 8, (3, 0.875, 0.875)),
         ("reduce_scatter", "butterfly", 8, (3, 0.875, 0.875)),
         ("alltoall", "bruck", 8, (3, 1.5, 0)),
+        ("alltoall", "circulant", 64, (6, 3, 0)),
+        ("alltoall", "circulant", 33, (6, 73 / 33, 0)),
+        ("alltoall", "swing", 64, (6, 3, 0)),
+        ("alltoall", "swing", 12, (4, 20 / 12, 0)),
+        ("alltoall", "tuna", 64, (9, 144 / 64, 0)),
+        ("alltoall", "grid", 64, (14, 112 / 64, 0)),
+        ("alltoall", "grid", 12, (5, 17 / 12, 0)),
+        ("alltoall", "grid", 13, (12, 12 / 13, 0)),
         ("broadcast", "scatter_recursive_doubling", 8, (6, 1.75, 0)),
         ("exscan", "hillis_steele", 9, (4, 4, 3)),
     ],

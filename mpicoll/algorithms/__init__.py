@@ -200,7 +200,7 @@ def find(of: str, text: str) -> Algorithm:
         if type(value) is not type(default):
             raise ArgumentError(f"{key} of {name} is a {type(default).__name__}, not {value!r}")
         if isinstance(default, int):
-            least = 2 if key == "radix" else 1
+            least = 2 if key == "radix" else min(1, default)
             if value < least:
                 raise ArgumentError(f"{key} of {name} is at least {least}, not {value}")
     chosen = {**found.parameters, **given}
