@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpicoll.algorithms import algorithm, find
+from mpicoll.algorithms.scatter import merges
 from mpicoll.errors import Unsupported
 from mpicoll.schedule import send
 from mpicoll.simulator import contiguous, prove
@@ -108,3 +109,50 @@ def test_hybrid_sends_small_rows_by_digits_and_large_ones_straight(data: st.Data
         digits = ((target - source) % size).bit_count()
         expected = 0 if not rows_sent else digits if rows_sent <= limit else source != target
         assert times[source, target] == expected
+
+
+# -- gather and scatter -----------------------------------------------------------------
+
+
+def finish(trace, counts) -> int:
+    """Return when the last message ends where one row takes one unit and one port."""
+    free = [0] * len(counts)
+    for message in trace.log:
+        ends = max(free[message.source], free[message.destination])
+        ends += sum(counts[row] for row in message.blocks)
+        free[message.source] = free[message.destination] = ends
+    return max(free)
+
+
+@given(st.lists(st.integers(0, 50), min_size=2, max_size=20).map(tuple), st.data())
+@settings(max_examples=100, deadline=None)
+def test_a_size_aware_gather_takes_as_long_as_its_root_receives(counts, data) -> None:
+    """At the root at which merging ends by itself; at others up to twice as long."""
+    *_, [(_, free, _)] = merges(counts, -1)
+    root = data.draw(st.sampled_from([free, *range(len(counts))]))
+    trace = prove(find("gather", "size_aware"), len(counts), root, None, told(counts), counts)
+    least = sum(counts) - counts[root]
+    assert trace.rounds <= (len(counts) - 1).bit_length()
+    assert least <= finish(trace, counts) <= (1 + (root != free)) * least
+
+
+@pytest.mark.parametrize("of", ["gather", "scatter"])
+def test_a_long_row_travels_once(of: str) -> None:
+    counts = (1, 1, 1, 1, 1, 1, 1, 100)
+    aware, binomial = (
+        finish(prove(find(of, name), 8, sizes=told(counts), counts=counts), counts)
+        for name in ("size_aware", "binomial")
+    )
+    assert aware == 106
+    assert binomial > 300
+
+
+@pytest.mark.parametrize("name", ["naive", "chain", "bine", "size_aware"])
+@pytest.mark.parametrize("nodes", NODES, ids=str)
+@pytest.mark.parametrize("root", [0, 4])
+@pytest.mark.parametrize("of", ["gather", "scatter"])
+def test_any_gather_and_scatter_runs_across_nodes(of: str, root: int, name: str, nodes) -> None:
+    two_level = find(of, f"two_level(across={name!r},local='knomial(radix=3)')")
+    if name == "bine" and len(nodes) % 2:
+        pytest.skip("bine serves even numbers of nodes")
+    prove(two_level, 6, root, nodes)
