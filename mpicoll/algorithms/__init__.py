@@ -1,6 +1,6 @@
 """The registry: every algorithm under its collective and name, with its parameters.
 
-An algorithm is a generator function ``name(rank, size[, root][, nodes], **parameters)``
+An algorithm is a generator function ``name(rank, size[, root][, nodes][, counts], **parameters)``
 registered by `algorithm`; it is found again by `find("broadcast", "knomial(radix=8)")`.
 """
 
@@ -20,6 +20,7 @@ from mpicoll.errors import ArgumentError, UnknownName, Unsupported
 from mpicoll.schedule import Round, Schedule, rounds
 
 Nodes = tuple[tuple[int, ...], ...]
+Counts = tuple[int, ...] | tuple[tuple[int, ...], ...]
 Blocks = int | str | Callable[..., int]
 
 
@@ -83,24 +84,39 @@ class Algorithm:
                 f"{self.collective.name} algorithm {self} needs {self.needs.text}, not {size}"
             )
 
+    def takes(self, context: str) -> bool:
+        """Whether the schedule depends on ``root``, ``nodes`` or ``counts``."""
+        return context in _signature(self.generator)
+
+    def _equal_counts(self, size: int) -> Counts:
+        ones = (1,) * size
+        return (ones,) * size if self.collective.unit == "pairs" else ones
+
     def rounds(
-        self, rank: int, size: int, root: int = 0, nodes: Nodes | None = None
-    ) -> list[Round]:
+        self, rank: int, size: int, root: int = 0, nodes: Nodes | None = None,
+        counts: Counts | None = None,
+    ) -> list[Round]:  # fmt: skip
         """Return the schedule of one rank.
 
         Args:
             nodes: the ranks of each node, for node-aware algorithms; one node by default.
+            counts: every rank's rows, or for alltoall ``counts[source][target]``, for
+                size-aware algorithms; one each by default.
 
         Raises:
             Unsupported: the algorithm cannot serve this size.
         """
         self.serve(size)
-        context: dict[str, Any] = {"root": root, "nodes": nodes or (tuple(range(size)),)}
-        wanted = {key: context[key] for key in context if key in _signature(self.generator)}
+        context: dict[str, Any] = {
+            "root": root,
+            "nodes": nodes or (tuple(range(size)),),
+            "counts": counts or self._equal_counts(size),
+        }
+        wanted = {key: context[key] for key in context if self.takes(key)}
         return rounds(self.generator(rank, size, **wanted, **self.parameters))
 
 
-_CONTEXT = ("rank", "size", "root", "nodes")
+_CONTEXT = ("rank", "size", "root", "nodes", "counts")
 _REGISTRY: dict[str, dict[str, Algorithm]] = {name: {} for name in COLLECTIVES}
 _ALIASES: dict[tuple[str, str], str] = {}
 
@@ -192,7 +208,7 @@ def find(of: str, text: str) -> Algorithm:
         if type(value) is not type(default):
             raise ArgumentError(f"{key} of {name} is a {type(default).__name__}, not {value!r}")
         if isinstance(default, int):
-            least = 2 if key == "radix" else 1
+            least = 2 if key == "radix" else min(1, default)
             if value < least:
                 raise ArgumentError(f"{key} of {name} is at least {least}, not {value}")
     chosen = {**found.parameters, **given}
