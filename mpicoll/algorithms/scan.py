@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
+from typing import NamedTuple
 
 from mpicoll.algorithms import algorithm
 from mpicoll.algorithms.shapes import staggered
-from mpicoll.schedule import Block, Schedule, Temp, copy, fold, recv, reduce, send, side_of
+from mpicoll.schedule import Block, Op, Schedule, Temp, copy, fold, recv, reduce, send, side_of
 
 
 @algorithm("scan", blocks=1, aliases=("naive",))
@@ -92,7 +95,7 @@ def two_shot(rank: int, size: int) -> Schedule:
     yield (*(send(peer, parts[peer]) for peer in peers), *(recv(peer, peer) for peer in peers))
 
 
-@algorithm("scan", blocks=1)
+@algorithm("scan", blocks=1, aliases=("shift",))
 def hillis_steele(rank: int, size: int) -> Schedule:
     """Fold in the partial prefix of the rank 1, 2, 4, ... to the left (Hillis and Steele 1986).
 
@@ -143,3 +146,180 @@ def doubling(rank: int, size: int, *, inclusive: bool) -> Schedule:
         if peer < rank:
             yield fold(0, got) if started else copy(0, got)
             started = True
+
+
+@algorithm("scan", blocks=1)
+def sweep(rank: int, size: int) -> Schedule:
+    """Sweep up to totals of 2, 4, 8, ... ranks, then down to the prefixes between (Blelloch 1990).
+
+    The last rank of each group folds in the total of its left half; then it sends its prefix
+    to the middle of the next group. Nobody folds more than hillis_steele, and most far less.
+
+    Rounds floor(log2 p)+floor(log2(p/3))+1; bytes sent and reduced up to m floor(log2 p),
+    by all ranks together less than 2pm.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("scan", "sweep").rounds(1, 4):
+    ...     print(*round)
+    reduce_left(0, 0)
+    send(3, 0)
+    send(2, 0)
+    """
+    group = (rank + 1) & -(rank + 1)
+    distances = [1 << level for level in range(group.bit_length() - 1)]
+    for distance in distances:
+        yield reduce(rank - distance, 0)
+    if rank + group < size:
+        yield send(rank + group, 0)
+    if rank >= group:
+        yield reduce(rank - group, 0)
+    for distance in reversed(distances):
+        if rank + distance < size:
+            yield send(rank + distance, 0)
+
+
+@algorithm("scan", blocks="segments")
+def binary_tree(rank: int, size: int, segments: int = 8) -> Schedule:
+    """Fold up and down a binary tree in rank order, in segments (Sanders, Speck, Träff 2009).
+
+    A rank stands between its left and its right subtree. On the way up it sends their total
+    with its own value between; on the way down it gets the prefix before its subtree, hands it
+    to the left, and its own prefix to the right. Segments follow each other at once.
+
+    Rounds 2 floor(log2 p)+n for n segments, with 3 ports; bytes sent and reduced up to 3m.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("scan", "binary_tree(segments=1)").rounds(1, 4):
+    ...     print(*round)
+    recv(0, before[0]) fold_left(0, before[0]) recv(2, total[0]) fold_left(total[0], 0)
+    send(3, total[0])
+    send(2, 0)
+    """
+    return one_tree(rank, size, segments, inclusive=True)
+
+
+@algorithm("scan", blocks="segments")
+def two_tree(rank: int, size: int, segments: int = 8) -> Schedule:
+    """Scan half of the segments by another tree, with other leaves (Sanders et al. 2009).
+
+    In a binary tree the inner ranks do most of the work. In the same tree shifted by one rank
+    they are the leaves: all ranks work equally much.
+
+    Rounds 2 ceil(log2 p)+n/2 for n segments, with 4 ports; bytes sent and reduced up to 2m.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("scan", "two_tree(segments=2)").rounds(0, 4):
+    ...     print(*round)
+    send(1, 0)
+    send(2, 1)
+    """
+    return two_trees(rank, size, segments, inclusive=True)
+
+
+def one_tree(rank: int, size: int, segments: int, *, inclusive: bool) -> Schedule:
+    """Scan by one tree."""
+    return _by_time(_moves(_Number(rank + 1, 1, size), range(segments), inclusive=inclusive))
+
+
+def two_trees(rank: int, size: int, segments: int, *, inclusive: bool) -> Schedule:
+    """Scan by two trees that share the segments."""
+    inner = _moves(_Number(rank + 1, 1, size), range(0, segments, 2), inclusive=inclusive)
+    other = _moves(_Number(rank, 0, size - 1), range(1, segments, 2), inclusive=inclusive)
+    return _by_time([*inner, *other])
+
+
+def _by_time(moves: Iterable[tuple[int, Op]]) -> Schedule:
+    """Make one round of all that happens at one time."""
+    times = defaultdict(list)
+    for time, op in moves:
+        times[time].append(op)
+    for time in sorted(times):
+        yield tuple(times[time])
+
+
+def _moves(me: _Number, blocks: Iterable[Block], *, inclusive: bool) -> Iterator[tuple[int, Op]]:
+    """Yield what a number of the tree does, and when, which is the same time on both sides.
+
+    Totals climb a level at a time, and prefixes descend as fast; blocks follow each other.
+    """
+    left, right, above = me.left, me.right, me.above
+    for start, block in enumerate(blocks):
+        before, total, prefix = (Temp(name, block) for name in ("before", "total", "prefix"))
+        down = start + 2 * me.top
+        if left:
+            yield start + left.level, recv(left.rank, before)
+        if left and (inclusive or right or me.has_after):
+            yield start + left.level, fold(block, before)
+        if left and right and me.has_after:
+            yield start + right.level, recv(right.rank, total)
+            yield start + left.level, fold(total, block)
+        if me.has_after:
+            yield start + me.level, send(above.rank, total if right else block)
+        if me.has_before:
+            yield down - me.level, recv(above.rank, prefix)
+        if me.has_before and (inclusive or right):
+            yield down - me.level, fold(block, prefix)
+        if me.has_before and left:
+            yield down - left.level, send(left.rank, prefix)
+        if right:
+            yield down - right.level, send(right.rank, block)
+        if inclusive:
+            continue
+        if me.has_before and left:
+            yield down - me.level, fold(before, prefix)
+        if me.has_before or left:
+            yield down - (right or me).level, copy(block, before if left else prefix)
+
+
+class _Number(NamedTuple):
+    """A number in the binary search tree of `first`, 0 or 1, to `last`.
+
+    It stands on the level of its lowest one in binary; 0 is above all.
+    """
+
+    number: int
+    first: int
+    last: int
+
+    @property
+    def rank(self) -> int:
+        return self.number - self.first
+
+    @property
+    def top(self) -> int:
+        return self.last.bit_length() - self.first
+
+    @property
+    def level(self) -> int:
+        return (self.number & -self.number).bit_length() - 1 if self.number else self.top
+
+    @property
+    def has_before(self) -> bool:
+        """Whether there are numbers before the subtree."""
+        return self.number - (1 << self.level) >= self.first
+
+    @property
+    def has_after(self) -> bool:
+        """Whether there are numbers after the subtree."""
+        return self.number + (1 << self.level) <= self.last
+
+    @property
+    def left(self) -> _Number | None:
+        return self._at(self.number - (1 << self.level - 1)) if self.number and self.level else None
+
+    @property
+    def right(self) -> _Number | None:
+        steps = (1 << level for level in reversed(range(self.level)))
+        return next(
+            (self._at(self.number + s) for s in steps if self.number + s <= self.last), None
+        )
+
+    @property
+    def above(self) -> _Number:
+        """The number above, 0 also where it is not in the tree."""
+        reach = 1 << self.level
+        up = self.number ^ reach | 2 * reach
+        return self._at(up if up <= self.last else self.number ^ reach)
+
+    def _at(self, number: int) -> _Number:
+        return self._replace(number=number)
