@@ -35,6 +35,9 @@ class Constraint:
 any_size = Constraint("any number of ranks", lambda size: True)
 even = Constraint("an even number of ranks", lambda size: size % 2 == 0 or size == 1)
 power_of_two = Constraint("a power of two of ranks", lambda size: size & (size - 1) == 0)
+power_of_three = Constraint("a power of three of ranks", lambda size: 3**40 % size == 0)
+Needs = Constraint | Callable[..., Constraint]
+"""What an algorithm serves; where that depends on its parameters, a function of them."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Algorithm:
     name: str
     generator: Callable[..., Schedule]
     cut: Blocks = "size"
-    needs: Constraint = any_size
+    rule: Needs = any_size
     parameters: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -56,6 +59,11 @@ class Algorithm:
     def summary(self) -> str:
         """The first line of the docstring."""
         return (inspect.getdoc(self.generator) or "").split("\n", 1)[0]
+
+    @property
+    def needs(self) -> Constraint:
+        """The numbers of ranks it serves."""
+        return self.rule if isinstance(self.rule, Constraint) else self.rule(**self.parameters)
 
     def blocks(self, size: int) -> int:
         """Return into how many blocks the vector, or all rows, are cut for `size` ranks."""
@@ -122,7 +130,7 @@ def algorithm(
     *,
     name: str | None = None,
     blocks: Blocks = "size",
-    needs: Constraint = any_size,
+    needs: Needs = any_size,
     aliases: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Schedule]], Callable[..., Schedule]]:
     """Register a generator as an algorithm of collective `of`.
@@ -133,7 +141,7 @@ def algorithm(
             that says it, or a function of the number of ranks and the parameters; one per
             rank by default.
             Rows are cut evenly: a multiple of the number of ranks. Pairs are not cut.
-        needs: the numbers of ranks it serves.
+        needs: the numbers of ranks it serves, or a function of the parameters that says it.
         aliases: further names; an alias may fix parameters, as in ``"tree(radix=2)"``,
             written ``"alias=target"``.
     """
@@ -204,7 +212,7 @@ def find(of: str, text: str) -> Algorithm:
             if value < least:
                 raise ArgumentError(f"{key} of {name} is at least {least}, not {value}")
     chosen = {**found.parameters, **given}
-    return Algorithm(what, name, found.generator, found.cut, found.needs, chosen)
+    return Algorithm(what, name, found.generator, found.cut, found.rule, chosen)
 
 
 def parse(text: str) -> tuple[str, dict[str, Any]]:
