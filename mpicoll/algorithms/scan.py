@@ -9,7 +9,11 @@ from typing import NamedTuple
 
 from mpicoll.algorithms import algorithm
 from mpicoll.algorithms.shapes import staggered
+from mpicoll.algorithms.trees import in_order
 from mpicoll.schedule import Block, Op, Schedule, Temp, copy, fold, recv, reduce, send, side_of
+
+Move = tuple[int, Op]
+"""What a rank does, behind the time at which it does."""
 
 
 @algorithm("scan", blocks=1, aliases=("naive",))
@@ -218,17 +222,17 @@ def two_tree(rank: int, size: int, segments: int = 8) -> Schedule:
 
 def one_tree(rank: int, size: int, segments: int, *, inclusive: bool) -> Schedule:
     """Scan by one tree."""
-    return _by_time(_moves(_Number(rank + 1, 1, size), range(segments), inclusive=inclusive))
+    return _by_time(_moves(_seat(rank, size, 1), range(segments), inclusive))
 
 
 def two_trees(rank: int, size: int, segments: int, *, inclusive: bool) -> Schedule:
     """Scan by two trees that share the segments."""
-    inner = _moves(_Number(rank + 1, 1, size), range(0, segments, 2), inclusive=inclusive)
-    other = _moves(_Number(rank, 0, size - 1), range(1, segments, 2), inclusive=inclusive)
-    return _by_time([*inner, *other])
+    one = _moves(_seat(rank, size, 1), range(0, segments, 2), inclusive)
+    other = _moves(_seat(rank, size, 0), range(1, segments, 2), inclusive)
+    return _by_time([*one, *other])
 
 
-def _by_time(moves: Iterable[tuple[int, Op]]) -> Schedule:
+def _by_time(moves: Iterable[Move]) -> Schedule:
     """Make one round of all that happens at one time."""
     times = defaultdict(list)
     for time, op in moves:
@@ -237,89 +241,95 @@ def _by_time(moves: Iterable[tuple[int, Op]]) -> Schedule:
         yield tuple(times[time])
 
 
-def _moves(me: _Number, blocks: Iterable[Block], *, inclusive: bool) -> Iterator[tuple[int, Op]]:
-    """Yield what a number of the tree does, and when, which is the same time on both sides.
+class _Peer(NamedTuple):
+    """A rank, and how high it is in the tree."""
 
-    Totals climb a level at a time, and prefixes descend as fast; blocks follow each other.
+    rank: int
+    level: int
+
+
+class _Seat(NamedTuple):
+    """A rank's place in a binary tree in rank order.
+
+    Attributes:
+        level, top: how high it is, and the highest rank.
+        above: the rank above, where there is one.
+        follows, precedes: whether there are ranks before, and after, its subtree.
     """
-    left, right, above = me.left, me.right, me.above
+
+    level: int
+    top: int
+    above: int
+    left: _Peer | None
+    right: _Peer | None
+    follows: bool
+    precedes: bool
+
+
+def _seat(rank: int, size: int, first: int) -> _Seat:
+    """Return a rank's place where rank 0 is number `first` of `in_order`: 1, or 0, above all."""
+    number, last = rank + first, size - 1 + first
+    parents = in_order(last + 1)
+
+    def level(number: int) -> int:
+        return (number & -number or 1 << last.bit_length()).bit_length() - 1
+
+    below = [_Peer(each - first, level(each)) for each, up in enumerate(parents) if up == number]
+    reach = 1 << level(number)
+    return _Seat(
+        level(number),
+        last.bit_length() - first,
+        (parents[number] or 0) - first,
+        next((child for child in below if child.rank < rank), None),
+        next((child for child in below if child.rank > rank), None),
+        number - reach >= first,
+        number + reach <= last,
+    )
+
+
+def _moves(at: _Seat, blocks: Iterable[Block], inclusive: bool) -> Iterator[Move]:
+    """Yield what a rank does, and when, which is the same time on both sides of a message.
+
+    Totals climb a level at a time and prefixes descend as fast; blocks follow each other.
+    """
     for start, block in enumerate(blocks):
-        before, total, prefix = (Temp(name, block) for name in ("before", "total", "prefix"))
-        down = start + 2 * me.top
-        if left:
-            yield start + left.level, recv(left.rank, before)
-        if left and (inclusive or right or me.has_after):
-            yield start + left.level, fold(block, before)
-        if left and right and me.has_after:
-            yield start + right.level, recv(right.rank, total)
-            yield start + left.level, fold(total, block)
-        if me.has_after:
-            yield start + me.level, send(above.rank, total if right else block)
-        if me.has_before:
-            yield down - me.level, recv(above.rank, prefix)
-        if me.has_before and (inclusive or right):
-            yield down - me.level, fold(block, prefix)
-        if me.has_before and left:
-            yield down - left.level, send(left.rank, prefix)
-        if right:
-            yield down - right.level, send(right.rank, block)
-        if inclusive:
-            continue
-        if me.has_before and left:
-            yield down - me.level, fold(before, prefix)
-        if me.has_before or left:
-            yield down - (right or me).level, copy(block, before if left else prefix)
+        yield from _climb(at, start, block, inclusive)
+        yield from _descend(at, start + 2 * at.top, block, inclusive)
+        if not inclusive:
+            yield from _exclude(at, start + 2 * at.top, block)
 
 
-class _Number(NamedTuple):
-    """A number in the binary search tree of `first`, 0 or 1, to `last`.
+def _climb(at: _Seat, start: int, block: Block, inclusive: bool) -> Iterator[Move]:
+    """Get the total of the left subtree, fold it in, and send that of all three parts."""
+    before, total = Temp("before", block), Temp("total", block)
+    if at.left:
+        yield start + at.left.level, recv(at.left.rank, before)
+    if at.left and (inclusive or at.right or at.precedes):
+        yield start + at.left.level, fold(block, before)
+    if at.left and at.right and at.precedes:
+        yield start + at.right.level, recv(at.right.rank, total)
+        yield start + at.left.level, fold(total, block)
+    if at.precedes:
+        yield start + at.level, send(at.above, total if at.right else block)
 
-    It stands on the level of its lowest one in binary; 0 is above all.
-    """
 
-    number: int
-    first: int
-    last: int
+def _descend(at: _Seat, end: int, block: Block, inclusive: bool) -> Iterator[Move]:
+    """Get the prefix before the subtree, hand it to the left, and one's own to the right."""
+    prefix = Temp("prefix", block)
+    if at.follows:
+        yield end - at.level, recv(at.above, prefix)
+    if at.follows and (inclusive or at.right):
+        yield end - at.level, fold(block, prefix)
+    if at.follows and at.left:
+        yield end - at.left.level, send(at.left.rank, prefix)
+    if at.right:
+        yield end - at.right.level, send(at.right.rank, block)
 
-    @property
-    def rank(self) -> int:
-        return self.number - self.first
 
-    @property
-    def top(self) -> int:
-        return self.last.bit_length() - self.first
-
-    @property
-    def level(self) -> int:
-        return (self.number & -self.number).bit_length() - 1 if self.number else self.top
-
-    @property
-    def has_before(self) -> bool:
-        """Whether there are numbers before the subtree."""
-        return self.number - (1 << self.level) >= self.first
-
-    @property
-    def has_after(self) -> bool:
-        """Whether there are numbers after the subtree."""
-        return self.number + (1 << self.level) <= self.last
-
-    @property
-    def left(self) -> _Number | None:
-        return self._at(self.number - (1 << self.level - 1)) if self.number and self.level else None
-
-    @property
-    def right(self) -> _Number | None:
-        steps = (1 << level for level in reversed(range(self.level)))
-        return next(
-            (self._at(self.number + s) for s in steps if self.number + s <= self.last), None
-        )
-
-    @property
-    def above(self) -> _Number:
-        """The number above, 0 also where it is not in the tree."""
-        reach = 1 << self.level
-        up = self.number ^ reach | 2 * reach
-        return self._at(up if up <= self.last else self.number ^ reach)
-
-    def _at(self, number: int) -> _Number:
-        return self._replace(number=number)
+def _exclude(at: _Seat, end: int, block: Block) -> Iterator[Move]:
+    """End with the prefix of all before, once nobody needs the one with one's own."""
+    before, prefix = Temp("before", block), Temp("prefix", block)
+    if at.follows and at.left:
+        yield end - at.level, fold(before, prefix)
+    if at.follows or at.left:
+        yield end - (at.right or at).level, copy(block, before if at.left else prefix)
