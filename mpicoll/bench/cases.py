@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
+from mpicoll import defaults
 from mpicoll.algorithms import find
+from mpicoll.choice import CHOOSERS
 from mpicoll.collectives import TRANSPORTS, Collectives, names
 from mpicoll.contract import DTYPES, OPS, Collective, check_op, collective, kind_of, reduce_op
 from mpicoll.errors import ArgumentError, CollectiveError, UnknownName
@@ -274,6 +276,8 @@ def is_known(what: Collective, name: str, known: Sequence[str]) -> bool:
     schedule, _, transport = name.partition("@")
     if transport and transport not in TRANSPORTS:
         raise UnknownName("transport", transport, TRANSPORTS)
+    if schedule in defaults.NAMES:
+        return True
     try:
         find(what.name, schedule)
     except UnknownName:
@@ -290,4 +294,4 @@ def check_algorithms(wanted: Wanted, worlds: dict[str, Collectives]) -> None:
     for name in wanted.algorithms:
         if name.lower() != "all" and not any(is_known(w, name, k) for w, k in known.items()):
             every = [each for some in known.values() for each in some]
-            raise UnknownName("algorithm", name, dict.fromkeys([*every, "auto", "all"]))
+            raise UnknownName("algorithm", name, dict.fromkeys([*every, *CHOOSERS, "all"]))
