@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import chain, product
 
 from mpicoll import defaults
 from mpicoll.algorithms import find
@@ -14,6 +14,7 @@ from mpicoll.collectives import TRANSPORTS, Collectives, names
 from mpicoll.contract import DTYPES, OPS, Collective, check_op, collective, kind_of, reduce_op
 from mpicoll.errors import ArgumentError, CollectiveError, UnknownName
 from mpicoll.request import itemsize
+from mpicoll.sweep import expand, outside_brackets
 
 DEFAULT_SIZES = (64, 4096, 65536, 1048576)
 DEFAULT_ALGORITHMS = {
@@ -136,8 +137,16 @@ def split_names(text: str) -> tuple[str, ...]:
     >>> split_names("ring, two_level(local=chain,across=ring),native")
     ('ring', 'two_level(local=chain,across=ring)', 'native')
     """
-    parts = re.findall(r"(?:[^,(]|\([^)]*\))+", text)
-    return tuple(part.strip() for part in parts if part.strip())
+    return tuple(filter(None, outside_brackets(text, ",")))
+
+
+def swept(text: str) -> tuple[str, ...]:
+    """Split names of algorithms, each member of a sweep for itself (`mpicoll.sweep`).
+
+    >>> swept("ring,knomial(radix=2:3)")
+    ('ring', 'knomial(radix=2)', 'knomial(radix=3)')
+    """
+    return tuple(chain.from_iterable(map(expand, split_names(text))))
 
 
 def chosen(given: Sequence[str], every: Sequence[str]) -> tuple[str, ...]:
