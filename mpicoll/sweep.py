@@ -59,8 +59,9 @@ def outside_brackets(text: str, separator: str) -> list[str]:
 def _parameter(text: str, whole: str) -> list[str]:
     """Return ``key=value`` for every value of one parameter."""
     key, sign, values = text.partition("=")
-    every = chain.from_iterable(_values(each, whole) for each in outside_brackets(values, "|"))
-    return [f"{key}{sign}{value}" for value in dict.fromkeys(every)]
+    found = (_values(each, whole) for each in outside_brackets(values, "|"))
+    every = dict.fromkeys(map(str, chain.from_iterable(found)))
+    return [f"{key}{sign}{value}" for value in every]
 
 
 def _values(text: str, whole: str) -> Iterable[object]:

@@ -150,8 +150,8 @@ _PARAMETERS: list[click.Parameter] = [
     option("--backends", "--backend", metavar="A,B", help="mpi4py, torch, or both (default)."),
     option(
         "--algorithms", "--algorithm", metavar="A,B|all",
-        help="Names as --list prints them, or all; auto; mpich_default, openmpi_default; sweeps such "
-        "as 'knomial(radix=2:8)', 'chain(segments=1:64:*2)', 'bruck(radix=2|4)'. Native calls always "
+        help="Names as --list prints them, or all; auto, mpich_default, openmpi_default; sweeps: "
+        "'knomial(radix=2:8)', 'chain(segments=1:64:*2)', 'bruck(radix=2|4)'. Native calls always "
         "run as the baseline.",
     ),
     option(

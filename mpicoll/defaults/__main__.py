@@ -12,7 +12,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from mpicoll.contract import Collective
+from mpicoll.contract import Collective, kind_of
 from mpicoll.contract import collective as collective_named
 from mpicoll.defaults import NAMES, Call, Choice, choose, function, table
 from mpicoll.defaults.rules import limits
@@ -74,7 +74,7 @@ def main(
     """
     try:
         what = collective_named(collective)
-        width = itemsize(datatype)
+        kind_of(datatype)
         if ranks % nodes:
             raise ArgumentError(f"{ranks} ranks do not spread evenly over {nodes} nodes")
         if counted and what.unit not in ("rows", "pairs"):
@@ -86,7 +86,7 @@ def main(
         ranks, commutative=operator, builtin=operator, in_place=in_place, nodes=nodes,
         largest=ranks // nodes,
     )  # fmt: skip
-    _print(what, call, width, counted)
+    _print(what, call, itemsize(datatype), counted)
 
 
 def _print(what: Collective, call: Call, width: int, counted: bool) -> None:

@@ -97,12 +97,13 @@ class Call:
         Args:
             most: bytes that go at a time.
         """
-        share = min(1.0, most / self.bytes) if self.bytes else 1.0
         ranks, nodes = (self.largest, 1) if whom == "local" else (self.nodes, self.nodes)
+        has_rows, merged = self.total > self.bytes, 1 if whom == "local" else self.largest
+        each = min(self.bytes, most) * (merged if has_rows else 1)
         return replace(
             self, ranks=ranks, nodes=nodes, largest=ranks // nodes, root=0,
-            bytes=min(self.bytes, most), total=int(self.total * share),
-            count=int(self.count * share),
+            bytes=each, total=each * (ranks if has_rows else 1),
+            count=self.count * each // self.bytes if self.bytes else self.count,
         )  # fmt: skip
 
 
