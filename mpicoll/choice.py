@@ -51,12 +51,17 @@ _BETWEEN_NODES = {
 }
 """What serves small and large payloads where the library has no call of its own."""
 _BY_NODES = {
-    "barrier": ("two_level",),
-    "broadcast": ("two_level", "chain(segments=64)"),
-    "reduce": ("two_level",),
-    "allreduce": ("two_level", "lane_ring"),
-    "allgather": ("lane_ring",),
-    "reduce_scatter": ("lane_ring",),
+    "barrier": ("two_level", "recexch(radix=4)"),
+    "broadcast": ("two_level", "chain(segments=64)", "pipelined_circulant(segments=16)"),
+    "reduce": ("two_level", "circulant"),
+    "allreduce": ("two_level", "lanes(across=circulant)", "lane_ring"),
+    "gather": ("knomial(radix=4)",),
+    "allgather": ("lanes(across=circulant)", "lane_ring"),
+    "scatter": ("knomial(radix=4)",),
+    "reduce_scatter": ("lanes(across=circulant)", "lane_ring"),
+    "alltoall": ("bruck",),
+    "scan": ("linear", "two_shot"),
+    "exscan": ("linear", "two_shot"),
 }
 """What makes the most of the links between nodes; nodes may be too uneven for some."""
 
@@ -157,7 +162,7 @@ def _call(request: Request, nodes: Nodes) -> defaults.Call:
 
 def between(name: str) -> tuple[str, ...]:
     """Return the schedules worth measuring between nodes."""
-    return tuple(dict.fromkeys((*_BETWEEN_NODES[name], *_BY_NODES.get(name, ()))))
+    return tuple(dict.fromkeys((*_BETWEEN_NODES[name], *_BY_NODES[name])))
 
 
 def payload(request: Request) -> int:
