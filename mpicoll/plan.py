@@ -71,10 +71,13 @@ class Plan:
     Attributes:
         algorithm: what really runs, with its parameters.
         transport: how its messages travel.
+        note: where a library's default was asked for, what it takes and how this differs.
         out: the array that holds the result after a run, None where this rank gets none.
         run: run the collective once.
         start: begin to run it.
     """
+
+    note = ""
 
     def __init__(
         self, algorithm: str, transport: str, out: Array | None, run: Thunk,

@@ -21,11 +21,12 @@ from mpicoll.algorithms import find
 from mpicoll.arrays import NumpyArrays
 from mpicoll.bench.measure import Candidate
 from mpicoll.bench.tuning import SIZES, good_enough, ranges
-from mpicoll.choice import CANDIDATES
+from mpicoll.choice import CANDIDATES, between
 from mpicoll.contract import COLLECTIVES
 from mpicoll.errors import ArgumentError
 from mpicoll.request import check
 from mpicoll.sharing import Reach
+from mpicoll.simulator import contiguous, prove
 
 needs_mpi = pytest.mark.skipif(mpirun() is None, reason="no mpirun here")
 
@@ -151,6 +152,13 @@ def test_every_candidate_has_a_price(name: str, size: int) -> None:
     ]
     assert all(price > 0 for price in prices)
     assert not all(map(math.isinf, prices))
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_what_is_measured_between_nodes_is_right_there(name: str) -> None:
+    """On nodes of as many ranks each; others some may refuse."""
+    for text in between(name):
+        assert prove(find(name, text), 6, nodes=contiguous(6, 3)).rounds
 
 
 TUNE = ("-m", "mpicoll.tune", "--backends", "mpi4py", "--sizes", "64,64K", "--time", "12")
