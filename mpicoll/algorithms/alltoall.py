@@ -129,9 +129,9 @@ def _hopping(at: int, paths: Sequence[Sequence[int]], step: int, hop: int) -> li
 def tuna(rank: int, size: int, radix: int = 4) -> Schedule:
     """Forward rows digit by digit, one value of a digit per round (Fan et al. 2022, 2024).
 
-    The Bruck algorithm for uneven counts, through one port: a larger radix trades rounds
-    for bytes, up to pairwise. Of its two phases, sizes and data, only the data are sent,
-    since all ranks know all counts.
+    The Bruck algorithm for uneven counts, through one port: a larger radix sends fewer bytes
+    in more rounds, up to pairwise. The papers' first phase, which tells sizes, is not needed:
+    all ranks know all counts here.
 
     Rounds about (k-1) ceil(log_k p); bytes sent as by bruck.
 
@@ -157,8 +157,8 @@ def tuna(rank: int, size: int, radix: int = 4) -> Schedule:
 def circulant(rank: int, size: int) -> Schedule:
     """Forward rows along the skips p/2, p/4, ..., 1, rounded up (Träff 2024).
 
-    The way to go is split into skips, the largest first, of which any number below p is
-    a sum. As few rounds as bruck; what a round carries is at most half of the rows.
+    The distance to go is a sum of skips, the largest first. As few rounds as bruck, and for
+    many p fewer bytes: a round carries at most half of the rows, whatever p is.
 
     Rounds ceil(log2 p); bytes sent up to m/2 ceil(log2 p).
 
@@ -219,11 +219,11 @@ def _seen_from(rank: int, pairs: Iterable[Pair], size: int) -> list[Pair]:
 def hybrid(rank: int, size: int, counts: tuple[tuple[int, ...], ...], limit: int = 64) -> Schedule:
     """Forward small rows by their offset's digits, then send large ones straight (as in UCC).
 
-    For uneven counts: what costs latency shares messages, what costs bandwidth travels
-    once. A row is small that counts no more than `limit`.
+    For uneven counts: what costs latency shares messages, what costs bandwidth travels once.
+    What one rank has for another is small up to `limit` rows of its array.
 
-    Rounds up to ceil(log2 p)+p-1, those of bruck where all rows are small and of pairwise
-    where all are large; bytes sent likewise.
+    Rounds and bytes sent: those of bruck for what is small plus those of pairwise for what is
+    large, up to ceil(log2 p)+p-1 rounds.
 
     >>> from mpicoll.algorithms import find
     >>> counts = [[1, 1, 1, 99]] * 4
@@ -247,10 +247,10 @@ def hybrid(rank: int, size: int, counts: tuple[tuple[int, ...], ...], limit: int
 def grid(rank: int, size: int, rows: int = 0) -> Schedule:
     """Exchange bundles along the columns of a grid of ranks, then rows along its rows.
 
-    Ranks lie row by row. A bundle is what a whole row of ranks is to get from one rank, so
-    a message less than in pairwise is sent for each pair that shares neither row nor
-    column. Unless `rows` says otherwise the grid is as square as can be, which for a prime
-    p is a single row, and pairwise; tuna with a radix near sqrt(p) is the like for any p.
+    Ranks lie row by row. All that a row of ranks is to get from one rank goes to its member in
+    that rank's column, who hands it out: far fewer messages than in pairwise, nothing sent more
+    than twice. By default the grid is as square as can be. For a prime p that is a single row,
+    and pairwise; there tuna with a radix near sqrt(p) does the like.
 
     Rounds R+C-2 for p = RC; bytes sent (2p-R-C)/p m.
 
@@ -277,8 +277,8 @@ def lanes(
 ) -> Schedule:
     """Send each node its rows by the rank in the same place there, which hands them out.
 
-    All ranks of a node take part in sending, and two ranks of different nodes exchange
-    messages only if they are in the same place. Needs as many ranks on every node.
+    All ranks of a node share in what is sent to other nodes, each to the rank in its own place
+    there (after Träff and Hunold 2020). Nodes must have as many ranks each.
 
     Rounds N+c-2 for N nodes of c ranks; bytes sent (2p-N-c)/p m, (p-c)/p m of them to
     other nodes.
@@ -310,8 +310,8 @@ def two_level(
 ) -> Schedule:
     """Gather the rows on one rank of each node, exchange bundles among those, then scatter.
 
-    Two nodes exchange one message each way, in exchange for one rank's sending all of it:
-    for small rows. `local` names both a gather and a scatter, `across` any alltoall.
+    One message each way is all that two nodes exchange, but one rank of each sends everything:
+    for small rows. `local` names both a gather and a scatter, `across` an alltoall.
 
     Rounds those of its parts; bytes sent (c(p-c)+(c-1)(p-1))/p m by the first of c ranks.
 

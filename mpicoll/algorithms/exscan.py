@@ -183,7 +183,7 @@ def binary_tree(rank: int, size: int, segments: int = 8) -> Schedule:
     As the scan of that name, but a rank keeps the prefix of its left subtree beside the one
     that it hands on.
 
-    Rounds 2 floor(log2 p)+n for n segments, with 3 ports; bytes sent up to 3m, reduced 4m.
+    Rounds up to 2 floor(log2 p)+n for n segments, with 3 ports; bytes sent up to 3m, reduced 4m.
 
     >>> from mpicoll.algorithms import find
     >>> for round in find("exscan", "binary_tree(segments=1)").rounds(1, 4):
@@ -201,7 +201,7 @@ def two_tree(rank: int, size: int, segments: int = 8) -> Schedule:
 
     As the scan of that name.
 
-    Rounds 2 ceil(log2 p)+n/2 for n segments, with 4 ports; bytes sent and reduced up to 2m.
+    Rounds up to 2 ceil(log2 p)+n/2 for n segments, with 4 ports; bytes sent and reduced up to 2m.
     """
     return scan.two_trees(rank, size, segments, inclusive=False)
 

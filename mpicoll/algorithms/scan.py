@@ -190,7 +190,7 @@ def binary_tree(rank: int, size: int, segments: int = 8) -> Schedule:
     with its own value between; on the way down it gets the prefix before its subtree, hands it
     to the left, and its own prefix to the right. Segments follow each other at once.
 
-    Rounds 2 floor(log2 p)+n for n segments, with 3 ports; bytes sent and reduced up to 3m.
+    Rounds up to 2 floor(log2 p)+n for n segments, with 3 ports; bytes sent and reduced up to 3m.
 
     >>> from mpicoll.algorithms import find
     >>> for round in find("scan", "binary_tree(segments=1)").rounds(1, 4):
@@ -209,7 +209,7 @@ def two_tree(rank: int, size: int, segments: int = 8) -> Schedule:
     In a binary tree the inner ranks do most of the work. In the same tree shifted by one rank
     they are the leaves: all ranks work equally much.
 
-    Rounds 2 ceil(log2 p)+n/2 for n segments, with 4 ports; bytes sent and reduced up to 2m.
+    Rounds up to 2 ceil(log2 p)+n/2 for n segments, with 4 ports; bytes sent and reduced up to 2m.
 
     >>> from mpicoll.algorithms import find
     >>> for round in find("scan", "two_tree(segments=2)").rounds(0, 4):

@@ -111,8 +111,8 @@ def size_aware(rank: int, size: int, root: int, counts: tuple[int, ...]) -> Sche
     root, else the one with more of others' rows. The scatter runs from the whole group down.
     All ranks know the counts here, so that nothing need be exchanged to build the tree.
 
-    Rounds ceil(log2 p); bytes sent (m - m_root) by the root, at most as many again by those
-    that forward once it is done, and none if the merging ends at the root by itself.
+    Rounds ceil(log2 p); bytes sent (m - m_root) by the root. Forwarding takes less than as long
+    again, and no longer where the merging would end at the root by itself.
 
     >>> from mpicoll.algorithms import find
     >>> for round in find("scatter", "size_aware").rounds(3, 4, counts=(5, 1, 1, 9)):
