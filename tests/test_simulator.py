@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from itertools import product
-from math import ceil, log2
+from math import ceil, floor, log2
 
 import pytest
 from click.testing import CliRunner
@@ -44,6 +44,12 @@ VARIANTS = [
     *((of, f"knomial(radix={k})") for of in ("gather", "scatter") for k in (2, 3, 8)),
     *(("scan", f"chain(segments={n})") for n in (1, 3)),
     *(("exscan", f"chain(segments={n})") for n in (1, 3)),
+    *(
+        (of, f"{tree}(segments={n})")
+        for of in ("scan", "exscan")
+        for tree in ("binary_tree", "two_tree")
+        for n in (1, 2, 13)
+    ),
 ]
 UNORDERED = {
     ("reduce", "ring"),
@@ -202,6 +208,11 @@ def subtree(size: int, radix: int) -> int:
     return max(min(span, size - span) for span in spans)
 
 
+def swept(size: int) -> int:
+    """Return the rounds of sweeping up and down."""
+    return floor(log2(size)) + floor(log2(size / 3)) + 1
+
+
 FIGURES = [
     ("barrier", "naive", lambda p: (2 * (p - 1), 0, 0)),
     ("barrier", "tree", lambda p: (2 * ceil(log2(p)), 0, 0)),
@@ -248,7 +259,10 @@ FIGURES = [
     ("scan", "linear", lambda p: (p - 1, 1, 1)),
     ("scan", "chain", lambda p: (p - 2 + 8, 1, 1)),
     ("scan", "hillis_steele", lambda p: (ceil(log2(p)), ceil(log2(p)), ceil(log2(p)))),
+    ("scan", "sweep", lambda p: (swept(p), int(log2(p)), int(log2(p)))),
+    ("scan", "binary_tree", lambda p: (2 * int(log2(p)) + 8, *[min(3, int(log2(p)))] * 2)),
     ("exscan", "linear", lambda p: (p - 1, 1, 1)),
+    ("exscan", "sweep", lambda p: (1 + swept(p - 1), 1 + int(log2(p - 1)), int(log2(p - 1)))),
 ]  # fmt: skip
 
 
@@ -287,6 +301,12 @@ def test_figures_are_the_closed_forms(of: str, name: str, formula, size: int) ->
         ("alltoall", "grid", 13, (12, 12 / 13, 0)),
         ("broadcast", "scatter_recursive_doubling", 8, (6, 1.75, 0)),
         ("exscan", "hillis_steele", 9, (4, 4, 3)),
+        ("exscan", "one_two_three", 33, (6, 6, 6)),
+        ("exscan", "one_two_three", 64, (7, 7, 7)),
+        ("exscan", "recursive_doubling", 64, (6, 6, 11)),
+        ("exscan", "binary_tree", 64, (20, 3, 4)),
+        ("exscan", "two_tree", 64, (16, 2, 2)),
+        ("scan", "two_tree", 33, (16, 2, 2)),
     ],
 )
 def test_figures_of_the_catalogue(of: str, name: str, size: int, figures) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from math import isqrt
 from typing import Any
 
-from mpicoll.algorithms import Nodes, algorithm, even
+from mpicoll.algorithms import Nodes, algorithm, bine, even
+from mpicoll.algorithms.circulant import skips
 from mpicoll.algorithms.shapes import inside, lane, leaders, node_of
 from mpicoll.errors import Unsupported
 from mpicoll.schedule import Block, Op, Round, Schedule, recv, send, then
@@ -167,18 +168,16 @@ def circulant(rank: int, size: int) -> Schedule:
     send(2, (0, 2), (0, 3)) recv(2, (2, 0), (2, 1))
     send(1, (0, 1), (2, 1)) recv(3, (3, 0), (1, 0))
     """
-    return _forwarded(rank, size, [list(_skips(offset, size)) for offset in range(size)])
+    return _forwarded(rank, size, [list(_skipping(offset, size)) for offset in range(size)])
 
 
-def _skips(offset: int, size: int) -> Iterable[int]:
+def _skipping(offset: int, size: int) -> Iterable[int]:
     """Yield each skip that an offset takes, and 0 for those that it does not.
 
-    >>> [*_skips(4, 7)], [*_skips(3, 7)]
+    >>> [*_skipping(4, 7)], [*_skipping(3, 7)]
     ([4, 0, 0], [0, 2, 1])
     """
-    skip = size
-    while skip > 1:
-        skip = (skip + 1) // 2
+    for skip in reversed(skips(size)[:-1]):
         taken = skip * (offset >= skip)
         offset -= taken
         yield taken
@@ -200,30 +199,20 @@ def swing(rank: int, size: int) -> Schedule:
     send(1, (0, 1), (0, 2)) recv(1, (1, 0), (1, 3))
     send(3, (0, 3), (1, 3)) recv(3, (3, 0), (2, 0))
     """
-
-    def seen_by(who: int, pairs: Iterable[Pair]) -> list[Pair]:
-        sign = -1 if who % 2 else 1
-        return [((who + sign * s) % size, (who + sign * t) % size) for s, t in pairs]
-
-    for swung, pairs in _swinging(size):
-        peer = (rank - swung if rank % 2 else rank + swung) % size
-        yield send(peer, *seen_by(rank, pairs)), recv(peer, *seen_by(peer, pairs))
-
-
-def _swinging(size: int) -> Iterable[tuple[int, list[Pair]]]:
-    """Yield each round's swing and the rows that travel, relative to an even rank."""
-    swings = [(1 - (-2) ** (step + 1)) // 3 for step in range((size - 1).bit_length())]
-    reached, handed = {0}, []
-    for swung in reversed(swings):
-        new = {(swung - each) % size for each in reached} - reached
-        reached |= new
-        handed.append(new)
     held = {target: [0] for target in range(size)}
-    for swung, targets in zip(swings, reversed(handed), strict=True):
-        yield swung, [(source, target) for target in sorted(targets) for source in held[target]]
-        # An odd peer counts to the left what an even rank counts to the right.
+    for step, targets in enumerate(bine.reach(size)):
+        pairs = [(source, target) for target in targets for source in held[target]]
+        peer = bine.partner(rank, step, size)
+        yield send(peer, *_seen_from(rank, pairs, size)), recv(peer, *_seen_from(peer, pairs, size))
         for target in targets:
-            held[(swung - target) % size] += [(swung - source) % size for source in held[target]]
+            there = bine.partner(0, step, size)
+            held[(there - target) % size] += [(there - source) % size for source in held[target]]
+
+
+def _seen_from(rank: int, pairs: Iterable[Pair], size: int) -> list[Pair]:
+    """Return the rows whose distances from a rank are given, to the left where it is odd."""
+    sign = -1 if rank % 2 else 1
+    return [((rank + sign * s) % size, (rank + sign * t) % size) for s, t in pairs]
 
 
 @algorithm("alltoall")
