@@ -195,7 +195,7 @@ def test_parts_of_compositions_see_their_own_call() -> None:
 @some.composite
 def calls(draw: Any, most: int) -> tuple[Call, Nodes]:
     """Draw what a library decides by, and the nodes."""
-    size, width = draw(some.integers(2, most)), draw(some.sampled_from((1, 4, 8)))
+    size, width = draw(some.integers(1, most)), draw(some.sampled_from((1, 4, 8)))
     count = draw(some.one_of(some.integers(0, 40), some.integers(0, 24).map(lambda k: 1 << k)))
     per_node = draw(some.integers(1, size))
     nodes = tuple(
@@ -230,7 +230,7 @@ def test_every_choice_serves_its_ranks(
     chosen = choose(name, collective, sized(call, collective), counted=counted)
     algorithm, rank = find(collective, chosen.schedule), rank % call.ranks
     root = call.root if algorithm.collective.rooted else 0
-    assert algorithm.rounds(rank, call.ranks, root, nodes)
+    assert algorithm.rounds(rank, call.ranks, root, nodes) or call.ranks == 1
 
 
 @pytest.mark.parametrize("name", NAMES)
