@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from math import ceil, log2
+from math import ceil, floor, log2
 
 from mpicoll.algorithms.circulant import skips
 from mpicoll.algorithms.shapes import factors
@@ -72,11 +72,32 @@ def surplus(p: int, k: int) -> int:
     return min(k - 1, p - k ** log(p, k))
 
 
+def one_two_three(p: int) -> int:
+    """Return ceil(log2(p-1) + log2(4/3)), in integers; one round at least."""
+    return max(1, (4 * (p - 1) // 3 + (4 * (p - 1) % 3 > 0) - 1).bit_length())
+
+
 def pat(p: int, aggregation: int) -> int:
     """Return the rounds of PAT."""
     whole = 1 << q(p)
     a = min(aggregation, whole)
     return q(a) + whole // a - 1
+
+
+def digits_up_to(size: int) -> int:
+    """Return the ones in the binary digits of all numbers below `size`."""
+    return sum(map(int.bit_count, range(size)))
+
+
+def subtree(size: int, radix: int) -> int:
+    """Return the ranks of the largest subtree below the root of the k-nomial tree."""
+    spans = [radix**level for level in range(size) if radix**level < size]
+    return max(min(span, size - span) for span in spans)
+
+
+def swept(size: int) -> int:
+    """Return the rounds of sweeping up and down."""
+    return floor(log2(size)) + floor(log2(size / 3)) + 1
 
 
 SPREAD: dict[str, Callable[[int], float | None]] = {
@@ -144,7 +165,7 @@ FORMS: dict[tuple[str, str], Form] = {
     ("reduce", "circulant"): lambda p: (2 * q(p), None, bw(p)),
     ("reduce", "ring"): lambda p: (p - 1 + q(p), None, bw(p)),
     ("reduce", "rabenseifner"): lambda p: (2 * f(p) + 2 * x(p), None, None),
-    ("reduce", "in_order_binary"): lambda p: (None, 1, min(2, p - 1)),
+    ("reduce", "in_order_binary"): lambda p: (None, 1, None),
     ("reduce", "two_level"): lambda p: (q(p), 1, q(p)),
     ("allreduce", "naive"): lambda p: (2 * (p - 1), p - 1, p - 1),
     ("allreduce", "one_shot"): lambda p: (1, p - 1, p - 1),
@@ -171,7 +192,7 @@ FORMS: dict[tuple[str, str], Form] = {
     ("allreduce", "bcube"): lambda p: (2 * len(factors(p, 4)), 2 * bw(p), bw(p)),
     ("allreduce", "circulant"): lambda p: (2 * q(p), 2 * bw(p), bw(p)),
     ("allreduce", "swing"): lambda p: (2 * q(p), 2 * bw(p), bw(p)),
-    ("allreduce", "double_tree"): lambda p: (None, min(2, p - 1), 1),
+    ("allreduce", "double_tree"): lambda p: (None, 2 if p > 3 else None, 1 if p > 2 else None),
     ("allreduce", "dual_root"): lambda p: (None, None, None),
     ("allreduce", "two_level"): lambda p: (2 * q(p), q(p), q(p)),
     ("allreduce", "lanes"): lambda p: (2, 2 * bw(p), bw(p)),
@@ -195,4 +216,48 @@ FORMS: dict[tuple[str, str], Form] = {
     ("reduce_scatter", "recexch"): lambda p: (log(p, 4) + 2 * (p != 4 ** log(p, 4)), None, None),
     ("reduce_scatter", "lanes"): lambda p: (1, bw(p), bw(p)),
     ("reduce_scatter", "lane_ring"): lambda p: (None, bw(p), bw(p)),
+    ("gather", "naive"): lambda p: (p - 1, 1 / p, 0),
+    ("gather", "binomial"): lambda p: (q(p), subtree(p, 2) / p, 0),
+    ("gather", "knomial"): lambda p: (ceil(round(log2(p) / 2, 9)), subtree(p, 4) / p, 0),
+    ("gather", "bine"): lambda p: (q(p), None, 0),
+    ("gather", "size_aware"): lambda p: (q(p), None, 0),
+    ("gather", "two_level"): lambda p: (q(p), subtree(p, 2) / p, 0),
+    ("gather", "chain"): lambda p: (p - 1, bw(p), 0),
+    ("scatter", "naive"): lambda p: (p - 1, bw(p), 0),
+    ("scatter", "binomial"): lambda p: (q(p), bw(p), 0),
+    ("scatter", "knomial"): lambda p: (ceil(round(log2(p) / 2, 9)), bw(p), 0),
+    ("scatter", "bine"): lambda p: (q(p), bw(p), 0),
+    ("scatter", "size_aware"): lambda p: (q(p), bw(p), 0),
+    ("scatter", "two_level"): lambda p: (q(p), bw(p), 0),
+    ("scatter", "chain"): lambda p: (p - 1, bw(p), 0),
+    ("alltoall", "naive"): lambda p: (1, bw(p), 0),
+    ("alltoall", "pairwise"): lambda p: (p - 1, bw(p), 0),
+    ("alltoall", "ring"): lambda p: (p - 1, (p - 1) / 2, 0),
+    ("alltoall", "bruck"): lambda p: (q(p), digits_up_to(p) / p, 0),
+    ("alltoall", "hybrid"): lambda p: (q(p), digits_up_to(p) / p, 0),
+    ("alltoall", "tuna"): lambda p: (None, None, 0),
+    ("alltoall", "circulant"): lambda p: (q(p), None, 0),
+    ("alltoall", "swing"): lambda p: (q(p), None, 0),
+    ("alltoall", "grid"): lambda p: (None, None, 0),
+    ("alltoall", "lanes"): lambda p: (p - 1, bw(p), 0),
+    ("alltoall", "two_level"): lambda p: (2 * q(p), (p - 1) ** 2 / p, 0),
+    ("scan", "linear"): lambda p: (p - 1, 1, 1),
+    ("scan", "chain"): lambda p: (p - 2 + 8, 1, 1),
+    ("scan", "one_shot"): lambda p: (1, p - 1, p - 1),
+    ("scan", "two_shot"): lambda p: (2, None, bw(p)),
+    ("scan", "hillis_steele"): lambda p: (q(p), f(p) if p < 3 else q(p), q(p)),
+    ("scan", "recursive_doubling"): lambda p: (q(p), None, None),
+    ("scan", "sweep"): lambda p: (swept(p), f(p), f(p)),
+    ("scan", "binary_tree"): lambda p: (2 * f(p) + 8 if p > 2 else 8, *[min(3, f(p))] * 2),
+    ("scan", "two_tree"): lambda p: (None, None, None),
+    ("exscan", "linear"): lambda p: (p - 1, 1, None),
+    ("exscan", "chain"): lambda p: (None, None, None),
+    ("exscan", "one_shot"): lambda p: (1, p - 1, max(0, p - 2)),
+    ("exscan", "two_shot"): lambda p: (None, None, None),
+    ("exscan", "hillis_steele"): lambda p: (1 + q(p - 1), 1 + q(p - 1), q(p - 1)),
+    ("exscan", "recursive_doubling"): lambda p: (q(p), None, None),
+    ("exscan", "sweep"): lambda p: (1 + max(0, swept(p - 1)), 1 + f(p - 1), f(p - 1)),
+    ("exscan", "one_two_three"): lambda p: (one_two_three(p), None, None),
+    ("exscan", "binary_tree"): lambda p: (None, None, None),
+    ("exscan", "two_tree"): lambda p: (None, None, None),
 }  # fmt: skip
