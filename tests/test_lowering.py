@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from expect import affine, expected, input_shape, values
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpicoll.algorithms import Algorithm, algorithms
@@ -118,6 +118,7 @@ def run_all(
 
 @pytest.mark.parametrize("algorithm", EVERY, ids=lambda each: f"{each.collective.name}-{each}")
 @given(data=st.data())
+@settings(max_examples=50)
 def test_programs_keep_the_contract(algorithm: Algorithm, data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 9), "size")
     root = data.draw(st.integers(0, size - 1), "root") if algorithm.collective.rooted else 0

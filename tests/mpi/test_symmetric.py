@@ -89,8 +89,7 @@ def test_every_schedule_over_every_transport(
 
 
 @pytest.mark.usefixtures("tiny")
-@pytest.mark.parametrize("make", [device, place])
-@pytest.mark.parametrize("transport", ["symmetric", "cma"])
+@pytest.mark.parametrize(("make", "transport"), [(place, "symmetric"), (device, "cma")])
 @pytest.mark.parametrize(("name", "algorithm"), SCHEDULES)
 def test_large_messages(
     c: Collectives, name: str, algorithm: str, transport: str, make: Any
