@@ -507,7 +507,7 @@ class Collectives:
         if staged:
             x = self._like(request)
             entry = arrays.copier(arrays.flat(x), arrays.flat(request.x))
-            first = BoundRound((entry,), NO_MESSAGES, ())
+            first = BoundRound((entry,), NO_MESSAGES)
         in_place = request.in_place and not staged
         blocks_in, blocks_out = what.before(place), list(what.after(place))
         dtype, buffers = request.dtype or "uint8", buffers_for(arrays, x, request.out)

@@ -13,7 +13,7 @@ from launcher import mpirun, ranks
 from mpicoll.algorithms import Nodes, find
 from mpicoll.contract import COLLECTIVES
 from mpicoll.defaults import NAMES, Call, choose, function, table
-from mpicoll.defaults.__main__ import main
+from mpicoll.defaults.__main__ import main, ranges
 from mpicoll.defaults.rules import cases, holds
 from mpicoll.simulator import prove
 
@@ -195,7 +195,7 @@ def test_parts_of_compositions_see_their_own_call() -> None:
 @some.composite
 def calls(draw: Any, most: int) -> tuple[Call, Nodes]:
     """Draw what a library decides by, and the nodes."""
-    size, width = draw(some.integers(2, most)), draw(some.sampled_from((1, 4, 8)))
+    size, width = draw(some.integers(1, most)), draw(some.sampled_from((1, 4, 8)))
     count = draw(some.one_of(some.integers(0, 40), some.integers(0, 24).map(lambda k: 1 << k)))
     per_node = draw(some.integers(1, size))
     nodes = tuple(
@@ -230,7 +230,7 @@ def test_every_choice_serves_its_ranks(
     chosen = choose(name, collective, sized(call, collective), counted=counted)
     algorithm, rank = find(collective, chosen.schedule), rank % call.ranks
     root = call.root if algorithm.collective.rooted else 0
-    assert algorithm.rounds(rank, call.ranks, root, nodes)
+    assert algorithm.rounds(rank, call.ranks, root, nodes) or call.ranks == 1
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -303,6 +303,26 @@ def test_the_command_prints_the_table() -> None:
     assert ["MPICH", "5.0", "0", "..", "31", "recursive_doubling", "recursive_doubling"] in lines
     assert ["32", "..", "reduce_scatter_allgather", "rabenseifner"] in lines
     assert ["8K", "..", "rabenseifner", "rabenseifner"] in lines
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("collective", "counted"), CALLS)
+@settings(max_examples=30, deadline=None)
+@given(
+    nodes=some.integers(1, 8), per_node=some.integers(1, 8), commutative=some.booleans(),
+    nbytes=some.one_of(some.integers(0, 300), some.integers(0, 1 << 21)),
+)  # fmt: skip
+def test_ranges_say_what_each_size_gets(
+    name: str, collective: str, counted: bool, nodes: int, per_node: int, commutative: bool,
+    nbytes: int,
+) -> None:  # fmt: skip
+    what, size = COLLECTIVES[collective], nodes * per_node
+    nbytes *= what.unit != "none"
+    call = Call(size, commutative=commutative, builtin=commutative, nodes=nodes, largest=per_node)
+    own = sized(Call(**vars(call) | {"bytes": nbytes, "count": nbytes // 4}), collective)
+    found = ranges(name, what, call, 4, counted=counted)
+    (*_, last) = [choice for start, choice in found if start <= nbytes]
+    assert last == choose(name, collective, own, counted=counted)
 
 
 @pytest.mark.parametrize(

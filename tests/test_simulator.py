@@ -350,7 +350,10 @@ def test_proving_needs_no_library() -> None:
 
 # -- command line -----------------------------------------------------------------------
 
-KEYS = ["collective", "algorithm", "size", "rounds", "sent", "reduced", "ports", "ordered"]
+KEYS = [
+    "collective", "algorithm", "serves", "size", "rounds", "sent", "reduced", "messages", "ports",
+    "ordered",
+]  # fmt: skip
 
 
 def command(line: str):
@@ -365,7 +368,7 @@ def test_json_lines_have_exactly_these_keys() -> None:
 
 
 def test_json_lines_carry_the_figures() -> None:
-    values = ["allreduce", "ring", 8, 14, 1.75, 0.875, 1, False]
+    values = ["allreduce", "ring", "any number of ranks", 8, 14, 1.75, 0.875, 112, 1, False]
     assert json.loads(
         command("--size 8 --collective all_reduce --algorithm ring --format jsonl").output
     ) == dict(zip(KEYS, values, strict=True))
@@ -375,6 +378,12 @@ def test_the_table_names_every_algorithm_and_every_refusal() -> None:
     output = command("--size 7").output
     assert [str(each) for each in CATALOGUE if str(each) not in output] == []
     assert "refused: allgather algorithm neighbor_exchange needs an even number" in output
+
+
+def test_one_table_for_each_size() -> None:
+    output = command("--size 4,6:7 --collective allgather").output
+    assert [f"{size} ranks;" in output for size in (4, 5, 6, 7)] == [True, False, True, True]
+    assert output.count("refused: allgather algorithm swing needs an even number") == 1
 
 
 def test_steps_show_messages_and_contents() -> None:
@@ -393,7 +402,9 @@ def test_steps_show_messages_and_contents() -> None:
         ("--size 4 --steps", "needs --collective and --algorithm"),
         ("--size 4 --root 4", "root 4"),
         ("--size 4 --nodes 5", "5 nodes"),
-        ("--size 0", "0 is not in the range"),
+        ("--size 0", "no sizes of one rank and more"),
+        ("--size 4,x", "no list of sizes"),
+        ("--size 9:4", "no sizes"),
     ],
 )
 def test_wrong_options_say_what_would_do(words: str, reason: str) -> None:

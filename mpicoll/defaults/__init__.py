@@ -20,8 +20,7 @@ import tomllib
 from functools import cache
 from importlib.resources import files
 
-from mpicoll.defaults.rules import Call, Choice, Table
-from mpicoll.defaults.rules import choose as look_up
+from mpicoll.defaults.rules import Call, Choice, Table, look_up
 
 __all__ = ["NAMES", "Call", "Choice", "choose", "function", "table"]
 

@@ -34,9 +34,14 @@ def ranges(
     rows = 1 if what.unit == "vector" else call.ranks
     starts = {0}
     if what.unit != "none":
-        starts |= {width * count for count in (2, call.window, call.ranks)}
+        for group in (2, call.ranks, call.nodes, call.largest):
+            starts |= {width * group, width * replace(call, ranks=group).window}
         for measure, limit in limits(table(name), function(what.name, counted=counted)):
-            starts.add(-(-limit // rows) if measure == "total" else limit)
+            # Between nodes go the rows of whole nodes.
+            starts |= {
+                -(-limit // rows) if measure == "total" else limit,
+                -(-limit // call.largest),
+            }
     taken = [
         (start, choose(name, what.name, _sized(call, start, rows, width), counted=counted))
         for start in sorted(starts)

@@ -133,7 +133,7 @@ class Case(NamedTuple):
         return self.limit is None or getattr(call, self.measure) < self.limit
 
 
-def choose(table: Table, function: str, call: Call) -> Choice:
+def look_up(table: Table, function: str, call: Call) -> Choice:
     """Return what the library of a table takes for a call of `function`."""
     section = table[function]
     name = step = _first(section["rules"], call)
@@ -145,7 +145,7 @@ def choose(table: Table, function: str, call: Call) -> Choice:
     most = parse_size(entry["segment"]) if "segment" in entry else call.bytes
 
     def inner(found: re.Match[str]) -> str:
-        part = choose(table, found[1], call.among(found[2], most))
+        part = look_up(table, found[1], call.among(found[2], most))
         notes.append(part.note)
         return part.schedule
 
