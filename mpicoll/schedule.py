@@ -175,11 +175,14 @@ def _relabelled(op: Op, group: Sequence[int], block: Callable[[Block], Block]) -
     def name(old: Block) -> Block:
         return Temp(old.name, block(old.block)) if isinstance(old, Temp) else block(old)
 
-    if isinstance(op, Send | Receive):
-        if not 0 <= op.peer < len(group):
-            raise ValueError(f"{op} leaves the group of {len(group)} ranks")
-        return replace(op, peer=group[op.peer], blocks=tuple(map(name, op.blocks)))
-    return replace(op, target=name(op.target), source=name(op.source))
+    if isinstance(op, Copy | Fold):
+        return replace(op, target=name(op.target), source=name(op.source))
+    if not 0 <= op.peer < len(group):
+        raise ValueError(f"{op} leaves the group of {len(group)} ranks")
+    blocks = tuple(map(name, op.blocks))
+    if isinstance(op, Send):
+        return Send(group[op.peer], blocks)
+    return Receive(group[op.peer], blocks, op.side)
 
 
 def widened(op: Op, runs: Callable[[Block], Iterable[Block]]) -> Op:

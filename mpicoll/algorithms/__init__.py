@@ -121,6 +121,7 @@ _REGISTRY: dict[str, dict[str, Algorithm]] = {name: {} for name in COLLECTIVES}
 _ALIASES: dict[tuple[str, str], str] = {}
 
 
+@functools.cache
 def _signature(generator: Callable[..., Schedule]) -> dict[str, inspect.Parameter]:
     return dict(inspect.signature(generator).parameters)
 

@@ -170,41 +170,34 @@ class Run:
             return
         sends: list[tuple[int, _Half]] = []
         receives: list[tuple[int, _Half]] = []
+        size, sizes = len(self.ranks), self.sizes
         for index, op in enumerate(me.schedule[me.at]):
             if isinstance(op, _MESSAGES):
-                if not 0 <= op.peer < len(self.ranks) or op.peer == rank:
+                peer, blocks = op.peer, op.blocks
+                if not 0 <= peer < size or peer == rank:
                     raise WrongContents(f"{self._where(rank)}: {op} has no peer of that number")
-                blocks = op.blocks if self.sizes is None else self._filled(op.blocks)
-                if blocks or not op.blocks:
-                    side = sends if isinstance(op, Send) else receives
-                    side.append((op.peer, _Half(rank, index, blocks)))
+                if sizes is not None and blocks:
+                    blocks = tuple(filter(self._count, blocks))
+                    if not blocks:
+                        continue
+                half = _Half(rank, index, blocks)
+                (sends if isinstance(op, Send) else receives).append((peer, half))
         me.ports = max(me.ports, len(sends), len(receives))
         me.pending = len(sends) + len(receives)
         if not me.pending:
             self._leave(rank, me)
         for peer, half in sends:
-            self._offer(half, (rank, peer), self.sends, self.receives)
+            others = self.receives.get((rank, peer))
+            if others:
+                self._match(half, others.popleft())
+            else:
+                self.sends[rank, peer].append(half)
         for peer, half in receives:
-            self._offer(half, (peer, rank), self.receives, self.sends)
-
-    def _filled(self, blocks: Blocks) -> Blocks:
-        return tuple(filter(self._count, blocks))
-
-    def _offer(
-        self,
-        half: _Half,
-        key: tuple[int, int],
-        own: dict[tuple[int, int], deque[_Half]],
-        others: dict[tuple[int, int], deque[_Half]],
-    ) -> None:
-        """Match one half of a message with the other, first come first served."""
-        waiting = others.get(key)
-        if not waiting:
-            own[key].append(half)
-        elif own is self.sends:
-            self._match(half, waiting.popleft())
-        else:
-            self._match(waiting.popleft(), half)
+            others = self.sends.get((peer, rank))
+            if others:
+                self._match(others.popleft(), half)
+            else:
+                self.receives[peer, rank].append(half)
 
     def _match(self, sent: _Half, received: _Half) -> None:
         source, destination = self.ranks[sent.rank], self.ranks[received.rank]
@@ -224,7 +217,8 @@ class Run:
         destination.news |= source.heard
         source.sent += len(values) if self.sizes is None else sum(map(self._count, sent.blocks))
         for rank, me in ((sent.rank, source), (received.rank, destination)):
-            me.end = max(me.end, end)
+            if me.end < end:
+                me.end = end
             me.pending -= 1
             if not me.pending:
                 self._leave(rank, me)
@@ -237,9 +231,9 @@ class Run:
     def _leave(self, rank: int, me: Rank) -> None:
         """End a round: what arrived lands or is folded as listed, then local operations."""
         ops = me.schedule[me.at]
-        if len(me.arrived) > 1:
-            me.arrived.sort(key=itemgetter(0))
-        self._check_targets(rank, me)
+        me.arrived.sort(key=itemgetter(0))
+        if len(me.arrived) > 1 or (me.arrived and len(me.arrived[0][1]) > 1):
+            self._check_targets(rank, me)
         for index, blocks, values in me.arrived:
             op = ops[index]
             if op.side is None:  # type: ignore[union-attr]
