@@ -86,10 +86,14 @@ class Algorithm:
         Raises:
             Unsupported: the algorithm cannot serve this size.
         """
+        return rounds(self.schedule(rank, size, root, nodes))
+
+    def schedule(self, rank: int, size: int, root: int = 0, nodes: Nodes | None = None) -> Schedule:
+        """Return the same while it is generated, for schedules too long to be held."""
         self.serve(size)
         context: dict[str, Any] = {"root": root, "nodes": nodes or (tuple(range(size)),)}
         wanted = {key: context[key] for key in context if key in _signature(self.generator)}
-        return rounds(self.generator(rank, size, **wanted, **self.parameters))
+        return self.generator(rank, size, **wanted, **self.parameters)
 
 
 _CONTEXT = ("rank", "size", "root", "nodes")

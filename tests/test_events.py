@@ -1,0 +1,158 @@
+"""The event simulation against a plain one, a message at a time, and against closed forms."""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpicoll.algorithms import Algorithm, algorithms
+from mpicoll.contract import COLLECTIVES
+from mpicoll.costs import (
+    Dragonfly,
+    FatTree,
+    Hockney,
+    Link,
+    LogGP,
+    Model,
+    Nodes,
+    Switch,
+    Topology,
+    Torus,
+    compiled,
+    simulate,
+)
+from mpicoll.errors import Unsupported
+from mpicoll.schedule import Fold, Receive, Send
+from mpicoll.simulator import contiguous
+
+MODELS: list[Model] = [
+    Hockney(1e-6, 1e-9, 3e-10), Hockney(1e-6, 1e-9, ports=None), Hockney(2e-6, 1e-9, ports=2),
+    LogGP(L=1e-6, o=2e-7, g=5e-7, G=1e-9, gamma=1e-10),
+]  # fmt: skip
+
+
+def topologies(size: int) -> Iterator[Topology]:
+    """Yield one of each kind, as narrow as can be."""
+    yield Switch(size)
+    yield Nodes(size, nodes=contiguous(size, max(1, size // 3)), memory=Link(1e-7, 1e-10))
+    yield Nodes(size, nodes=contiguous(size, max(1, size // 2)))
+    yield FatTree(size, hop=1e-7, radix=3, oversubscription=3)
+    yield FatTree(size, radix=2)
+    yield Torus(size, hop=1e-7, dims=(size,))
+    if size % 4 == 0:
+        yield Torus(size, hop=2e-7, dims=(2, size // 4, 2))
+        yield Dragonfly(size, hop=1e-7, routers=2, ports=1)
+
+
+EVERY = [each for name in COLLECTIVES for each in algorithms(name)]
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 8, 12])
+@pytest.mark.parametrize("algorithm", EVERY, ids=lambda each: f"{each.collective.name}-{each}")
+def test_all_messages_at_once_or_one_by_one(algorithm: Algorithm, size: int) -> None:
+    # Which model meets which topology changes with the size.
+    for topology, model in zip(topologies(size), cycle(MODELS[size % 4 :] + MODELS), strict=False):
+        try:
+            program = compiled(algorithm, size, 0, topology.groups)
+        except Unsupported:
+            continue
+        plain = Plain(algorithm, topology, 12_000, model).finish()
+        assert simulate(program, 12_000, model, topology) == plain, (topology, model)
+
+
+class Plain:
+    """The same model, written for one message at a time and nothing else."""
+
+    def __init__(
+        self, algorithm: Algorithm, topology: Topology, nbytes: float, model: Model
+    ) -> None:
+        size = topology.size
+        self.rounds = [algorithm.rounds(rank, size, 0, topology.groups) for rank in range(size)]
+        self.unit = nbytes / max(1, algorithm.blocks(size))
+        self.topology, self.model = topology, model
+        self.next, self.began, self.ends = [0] * size, [0.0] * size, [0.0] * size
+        self.open = [0] * size
+        self.waiting: dict[Any, list[Any]] = defaultdict(list)
+        self.ready: list[tuple[float, int, int, int, int]] = []
+        self.ports: dict[Any, list[float]] = defaultdict(lambda: [0.0] * model.servers)
+        self.links: dict[int, float] = defaultdict(float)
+
+    def finish(self) -> float:
+        for rank in range(len(self.rounds)):
+            self.enter(rank)
+        while self.ready:
+            self.carry(*heapq.heappop(self.ready))
+        return max(self.began)
+
+    def fold(self, rank: int, index: int) -> int:
+        """Return the blocks that a round and the rounds without messages behind it fold."""
+        blocks = 0
+        for number in range(index, len(self.rounds[rank])):
+            ops = self.rounds[rank][number]
+            if number > index and any(isinstance(op, Send | Receive) for op in ops):
+                break
+            blocks += sum(isinstance(op, Fold) for op in ops)
+            blocks += sum(len(op.blocks) for op in ops if isinstance(op, Receive) and op.side)
+        return blocks
+
+    def enter(self, rank: int) -> None:
+        while self.next[rank] < len(self.rounds[rank]):
+            ops = self.rounds[rank][self.next[rank]]
+            messages = [op for op in ops if isinstance(op, Send | Receive)]
+            if messages or self.next[rank] == 0:
+                self.ends[rank] = self.began[rank]
+            self.next[rank] += 1
+            if messages:
+                self.open[rank] = len(messages)
+                for place, op in enumerate(messages):
+                    self.post(rank, place, op)
+                return
+            if self.next[rank] == 1:
+                self.began[rank] = self.fold(rank, 0) * (self.unit * self.model.gamma)
+
+    def post(self, rank: int, place: int, op: Send | Receive) -> None:
+        at = self.began[rank]
+        sends = isinstance(op, Send)
+        key = (rank, op.peer) if sends else (op.peer, rank)
+        others = self.waiting[key, not sends]
+        if not others:
+            self.waiting[key, sends].append((at, place, len(op.blocks)))
+            return
+        time, other, blocks = others.pop(0)
+        assert blocks == len(op.blocks)
+        first = place if sends else other
+        heapq.heappush(self.ready, (max(at, time), first, *key, blocks))
+
+    def carry(self, at: float, place: int, source: int, target: int, blocks: int) -> None:
+        model, memory = self.model, self.topology.memory
+        pair = np.array([source]), np.array([target])
+        near = self.topology.near(*pair)
+        path = [int(link) for link in self.topology.path(*pair)[0] if link >= 0]
+        nbytes = blocks * self.unit
+        takes, busy = model.latency + nbytes * model.beta, model.hold + nbytes * model.beta
+        sides = [self.ports["from", source], self.ports["to", target]]
+        if near is not None and near[0]:
+            inside = memory or Link(model.latency, model.beta)
+            takes = busy = inside.alpha + nbytes * inside.beta
+            sides = sides if model.hold else []
+        start = max([at, *map(min, sides), *(self.links[link] for link in path)])
+        for side in sides:
+            side[side.index(min(side))] = start + busy
+        for link in path:
+            self.links[link] = start + nbytes * model.beta
+        for rank in (source, target):
+            self.land(rank, start + (takes + self.topology.hop * len(path)))
+
+    def land(self, rank: int, end: float) -> None:
+        self.open[rank] -= 1
+        self.ends[rank] = max(self.ends[rank], end)
+        if not self.open[rank]:
+            folds = self.fold(rank, self.next[rank] - 1) * (self.unit * self.model.gamma)
+            self.began[rank] = self.ends[rank] + folds
+            self.enter(rank)
