@@ -4,50 +4,31 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterator
 from itertools import cycle
 from typing import Any
 
 import numpy as np
 import pytest
+from placing import topologies
 
 from mpicoll.algorithms import Algorithm, algorithms
 from mpicoll.contract import COLLECTIVES
 from mpicoll.costs import (
-    Dragonfly,
-    FatTree,
     Hockney,
     Link,
     LogGP,
     Model,
-    Nodes,
-    Switch,
     Topology,
-    Torus,
     compiled,
     simulate,
 )
 from mpicoll.errors import Unsupported
 from mpicoll.schedule import Fold, Receive, Send
-from mpicoll.simulator import contiguous
 
 MODELS: list[Model] = [
     Hockney(1e-6, 1e-9, 3e-10), Hockney(1e-6, 1e-9, ports=None), Hockney(2e-6, 1e-9, ports=2),
     LogGP(L=1e-6, o=2e-7, g=5e-7, G=1e-9, gamma=1e-10),
 ]  # fmt: skip
-
-
-def topologies(size: int) -> Iterator[Topology]:
-    """Yield one of each kind, as narrow as can be."""
-    yield Switch(size)
-    yield Nodes(size, nodes=contiguous(size, max(1, size // 3)), memory=Link(1e-7, 1e-10))
-    yield Nodes(size, nodes=contiguous(size, max(1, size // 2)))
-    yield FatTree(size, hop=1e-7, radix=3, oversubscription=3)
-    yield FatTree(size, radix=2)
-    yield Torus(size, hop=1e-7, dims=(size,))
-    if size % 4 == 0:
-        yield Torus(size, hop=2e-7, dims=(2, size // 4, 2))
-        yield Dragonfly(size, hop=1e-7, routers=2, ports=1)
 
 
 EVERY = [each for name in COLLECTIVES for each in algorithms(name)]
@@ -130,7 +111,7 @@ class Plain:
         heapq.heappush(self.ready, (max(at, time), first, *key, blocks))
 
     def carry(self, at: float, place: int, source: int, target: int, blocks: int) -> None:
-        model, memory = self.model, self.topology.memory
+        model = self.model
         pair = np.array([source]), np.array([target])
         near = self.topology.near(*pair)
         path = [int(link) for link in self.topology.path(*pair)[0] if link >= 0]
@@ -138,7 +119,8 @@ class Plain:
         takes, busy = model.latency + nbytes * model.beta, model.hold + nbytes * model.beta
         sides = [self.ports["from", source], self.ports["to", target]]
         if near is not None and near[0]:
-            inside = memory or Link(model.latency, model.beta)
+            inside = self.topology.inside(Link(model.latency, model.beta))
+            assert inside is not None
             takes = busy = inside.alpha + nbytes * inside.beta
             sides = sides if model.hold else []
         start = max([at, *map(min, sides), *(self.links[link] for link in path)])

@@ -7,6 +7,7 @@ the same on one switch. Times are in seconds and sizes in bytes throughout.
 """
 
 from mpicoll.costs.events import simulate
+from mpicoll.costs.lockstep import lockstep
 from mpicoll.costs.models import Hockney, Link, LogGP, Model
 from mpicoll.costs.network import Network, price
 from mpicoll.costs.programs import Program, compiled
@@ -14,5 +15,5 @@ from mpicoll.costs.topologies import Dragonfly, FatTree, Nodes, Switch, Topology
 
 __all__ = [
     "Dragonfly", "FatTree", "Hockney", "Link", "LogGP", "Model", "Network", "Nodes", "Program",
-    "Switch", "Topology", "Torus", "compiled", "price", "simulate",
+    "Switch", "Topology", "Torus", "compiled", "lockstep", "price", "simulate",
 ]  # fmt: skip

@@ -71,11 +71,11 @@ class _Run:
         size, self.unit = program.size, nbytes / program.cut
         self.fold = program.folded * (self.unit * model.gamma)
         self.bytes = program.blocks * self.unit
-        near = topology.memory or Link(model.latency, model.beta)
-        self.near = near
-        far = topology.memory is None
-        self.least = self.bytes * (model.beta if far else min(model.beta, near.beta)) + (
-            model.latency if far else min(model.latency, near.alpha)
+        far = Link(model.latency, model.beta)
+        self.inside = topology.inside(far) or far
+        # Rounded as in `_lasting`: no message may end before it could.
+        self.least = min(far.alpha, self.inside.alpha) + self.bytes * min(
+            far.beta, self.inside.beta
         )
         kind = np.arange(size) % program.period
         self.now, self.last = program.base[kind], program.base[kind + 1]
@@ -177,14 +177,14 @@ class _Run:
 
     def _lasting(self, batch: Batch, nbytes: Floats) -> tuple[Floats, Floats]:
         """Return how long messages take, and keep their ports busy; -1 where they need none."""
-        model, memory = self.model, self.near
+        model, inside = self.model, self.inside
         takes = model.latency + nbytes * model.beta
         busy = model.hold + nbytes * model.beta
         near = self.topology.near(batch.source, batch.target)
         if near is not None:
-            inside = memory.alpha + nbytes * memory.beta
-            takes = np.where(near, inside, takes)
-            busy = np.where(near, inside if model.hold else -1.0, busy)
+            quick = inside.alpha + nbytes * inside.beta
+            takes = np.where(near, quick, takes)
+            busy = np.where(near, quick if model.hold else -1.0, busy)
         return takes, busy
 
     def _begin(self, ready: Floats, ports: Ints, links: Ints) -> Floats:
@@ -220,5 +220,6 @@ class _Run:
         number, flat = np.arange(len(used)), used.ravel()
         self.mark[flat] = len(used)
         np.minimum.at(self.mark, flat, np.repeat(number, used.shape[1]))
-        alone: Flags = (self.mark[used] == number[:, None]) | (used == NONE)
-        return alone.all(axis=1)  # type: ignore[no-any-return]
+        first = (self.mark[used] == number[:, None]) | (used == NONE)
+        alone: Flags = first.all(axis=1)
+        return alone

@@ -27,9 +27,15 @@ NONE = -1
 
 
 class Cut(NamedTuple):
-    """So many ranks in a row, and how many links lead from them to the others, and as many back."""
+    """A place where few links join many ranks.
 
-    ranks: range
+    Attributes:
+        ranks: how many are on one side; `rooted`: whether the root is one of them.
+        links: how many lead to the other side, and as many back.
+    """
+
+    ranks: int
+    rooted: bool
     links: int
 
 
@@ -47,24 +53,26 @@ class Topology:
 
     links = 0
     """The number of inner links."""
-    memory: Link | None = None
-    """What messages between neighbours take that use no network; None: like all others."""
 
     @cached_property
     def groups(self) -> Groups:
         """The ranks that are close to each other, for algorithms that know of nodes."""
         return tuple((rank,) for rank in range(self.size))
 
+    def inside(self, link: Link) -> Link | None:
+        """Return what messages take that use no network, where others take `link`."""
+        return None
+
     def near(self, sources: Ranks, targets: Ranks) -> Flags | None:
-        """Return which messages use no network at all; None where none can."""
+        """Return which messages use no network; None where there are no such."""
         return None
 
     def path(self, sources: Ranks, targets: Ranks) -> Ranks:
         """Return the inner links of each message in a row, filled up with NONE."""
         return np.empty((len(sources), 0), np.int64)
 
-    def cuts(self) -> Iterator[Cut]:
-        """Yield places where few links join many ranks."""
+    def cuts(self, root: int) -> Iterator[Cut]:
+        """Yield cuts that bound what the topology can carry."""
         return iter(())
 
 
@@ -111,6 +119,10 @@ class Nodes(Topology):
             found[list(node)] = index
         return found
 
+    def inside(self, link: Link) -> Link:
+        """Return what messages within a node take."""
+        return self.memory or link
+
     def near(self, sources: Ranks, targets: Ranks) -> Flags:
         """Return which messages stay within a node."""
         same: Flags = self._node_of[sources] == self._node_of[targets]
@@ -120,6 +132,11 @@ class Nodes(Topology):
         """Up from the one node and down to the other."""
         here, there = self._node_of[sources], self._node_of[targets]
         return _where(here != there, here, len(self.nodes) + there)
+
+    def cuts(self, root: int) -> Iterator[Cut]:
+        """Yield every node."""
+        if len(self.nodes) > 1:
+            yield from (Cut(len(node), root in node, 1) for node in self.nodes)
 
 
 @dataclass(frozen=True)
@@ -180,10 +197,11 @@ class FatTree(Topology):
         up, down = here * self.spines + spine, (self.leaves + there) * self.spines + spine
         return _where(here != there, up, down)
 
-    def cuts(self) -> Iterator[Cut]:
-        """Yield a leaf, and half of them."""
+    def cuts(self, root: int) -> Iterator[Cut]:
+        """Yield the first leaf, and the first half of them."""
         for leaves in {1, self.leaves // 2} if self.leaves > 1 else ():
-            yield Cut(range(leaves * self.radix), leaves * self.spines)
+            ranks = leaves * self.radix
+            yield Cut(ranks, root < ranks, leaves * self.spines)
 
 
 @dataclass(frozen=True)
@@ -243,12 +261,13 @@ class Torus(Topology):
         links[steps >= count[:, None]] = NONE
         return links, at + ((here + ahead) % width - here) * stride
 
-    def cuts(self) -> Iterator[Cut]:
-        """Yield half of the torus, cut twice across the first dimension, or across others."""
-        half = self.dims[0] // 2
-        if half:
-            rest = self.size // self.dims[0]
-            yield Cut(range(half * rest), 2 * rest)
+    def cuts(self, root: int) -> Iterator[Cut]:
+        """Yield the first half of each dimension, which is cut in two places."""
+        for dim, width in enumerate(self.dims):
+            if width > 1:
+                half, lines = width // 2, self.size // width
+                place = root // prod(self.dims[dim + 1 :]) % width
+                yield Cut(half * lines, place < half, 2 * lines)
 
 
 @dataclass(frozen=True)
@@ -326,10 +345,11 @@ class Dragonfly(Topology):
         link = (group * self.routers + router) * self.routers + other
         return np.where(router == other, NONE, link)
 
-    def cuts(self) -> Iterator[Cut]:
-        """Yield a group, and half of them."""
+    def cuts(self, root: int) -> Iterator[Cut]:
+        """Yield the first group, and the first half of them."""
         for groups in {1, self.count // 2} if self.count > 1 else ():
-            yield Cut(range(groups * self.width), groups * (self.count - groups))
+            ranks = groups * self.width
+            yield Cut(ranks, root < ranks, groups * (self.count - groups))
 
 
 def _where(far: Flags, *links: Ranks) -> Ranks:
