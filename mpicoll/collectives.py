@@ -93,7 +93,7 @@ class Collectives:
         self.rank, self.size = transport.rank, transport.size
         self.chooser = Chooser(transport)
         self._plans: OrderedDict[Any, tuple[Request, Plan]] = OrderedDict()
-        self._schedules: dict[tuple[Callable[..., Schedule], str, int], list[Round]] = {}
+        self._schedules: dict[tuple[Callable[..., Schedule], str, int, Any], list[Round]] = {}
         self._tag = 0
         self._gpus: tuple[DeviceStore | None, str] | None = None
 
@@ -386,7 +386,7 @@ class Collectives:
             names = [*self.algorithms(what.name), "auto", *aliases(what.name)]
             raise UnknownName(f"{what.name} algorithm", text, names) from None
         # What only some ranks' schedules refuse must be known to all before anything is bound.
-        self._rounds(chosen, request.root)
+        self._rounds(chosen, request)
         self._check_order(chosen, request)
         self._route(request, transport)
 
@@ -406,13 +406,14 @@ class Collectives:
                 f"{', '.join(safe)} would"
             )
 
-    def _rounds(self, chosen: Algorithm, root: int) -> list[Round]:
+    def _rounds(self, chosen: Algorithm, request: Request) -> list[Round]:
         """Return this rank's schedule, made once."""
-        key = chosen.generator, str(chosen), root
+        root, counts = request.root, request.counts if chosen.takes("counts") else None
+        key = chosen.generator, str(chosen), root, counts
         if key not in self._schedules:
             if len(self._schedules) == _CACHED_SCHEDULES:
                 self._schedules.clear()
-            self._schedules[key] = chosen.rounds(self.rank, self.size, root, self.nodes)
+            self._schedules[key] = chosen.rounds(self.rank, self.size, root, self.nodes, counts)
         return self._schedules[key]
 
     def _is_ordered(self, chosen: Algorithm, root: int) -> bool:
@@ -485,7 +486,7 @@ class Collectives:
         arrays, what = self.transport.arrays, request.collective
         blocks = chosen.blocks(self.size)
         place, sizes = request.place(blocks), request.sizes(blocks)
-        rounds = self._rounds(chosen, request.root)
+        rounds = self._rounds(chosen, request)
         staged = request.in_place and what.unit == "pairs"
         x = request.x
         if staged:

@@ -51,7 +51,7 @@ def price(algorithm: Algorithm, request: Request, reach: Reach, rates: Rates) ->
         place = request.place(blocks)._replace(rank=rank)
         before, after = request.collective.before(place), list(request.collective.after(place))
         try:
-            rounds = algorithm.rounds(rank, request.size, request.root)
+            rounds = algorithm.rounds(rank, request.size, request.root, counts=request.counts)
         except CollectiveError:
             return inf
         own = replace(reach, near=everyone - {rank})

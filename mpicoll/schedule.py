@@ -198,29 +198,42 @@ def around(root: int, size: int, schedule: Iterable[Op | Round]) -> Schedule:
     return on([(index + root) % size for index in range(size)], schedule)
 
 
-def folded(rank: int, size: int, core: Callable[[int, int], Schedule], *blocks: Block) -> Schedule:
-    """Serve any size with a `core(rank, size)` that needs a power of two.
+def folded(
+    rank: int, size: int, core: Callable[[int, int], Schedule], *blocks: Block, radix: int = 2
+) -> Schedule:
+    """Serve any size with a `core(rank, size)` that needs a power of `radix`.
 
-    Of the first 2(p - 2^f) ranks, each even one lends its blocks to its right
-    neighbour and gets the result at the end; neighbours pair up, so rank order is
-    kept. Adds 2 rounds and 2m bytes (Thakur, Rabenseifner and Gropp 2005, section 4.5).
+    Ranks of the first groups of `lenders` lend their blocks to the last one of the group and get
+    the result at the end; rank order is kept. Adds 2 rounds and 2m bytes (Thakur, Rabenseifner
+    and Gropp 2005, section 4.5; for other radices as in MPICH's recursive exchange).
     """
-    power = 1 << (size.bit_length() - 1)
-    surplus = size - power
-    lent = rank < 2 * surplus
-    if lent and rank % 2 == 0:
-        yield send(rank + 1, *blocks)
-        yield recv(rank + 1, *blocks)
+    groups = lenders(size, radix)
+    number, group = next((i, each) for i, each in enumerate(groups) if rank in each)
+    *lent, head = group
+    if rank != head:
+        yield send(head, *blocks)
+        yield recv(head, *blocks)
         return
-    if lent:
-        yield reduce(rank - 1, *blocks)
-    core_rank = rank >> 1 if lent else rank - surplus
-    yield from on([core_member(index, size) for index in range(power)], core(core_rank, power))
-    if lent:
-        yield send(rank - 1, *blocks)
+    yield tuple(reduce(lender, *blocks) for lender in reversed(lent))
+    yield from on([each[-1] for each in groups], core(number, len(groups)))
+    yield tuple(send(lender, *blocks) for lender in lent)
 
 
-def core_member(index: int, size: int) -> int:
-    """Return the real rank of the index-th member of `folded`'s power-of-two core."""
-    surplus = size - (1 << (size.bit_length() - 1))
-    return 2 * index + 1 if index < surplus else index + surplus
+def lenders(size: int, radix: int = 2) -> list[tuple[int, ...]]:
+    """Group ranks so that there are as many groups as a power of `radix`.
+
+    Only the first groups have more than one rank, `radix` at most: the last one goes on for the
+    others. Groups are neighbours, so that folding inside them keeps rank order.
+
+    >>> lenders(7), lenders(7, 3), lenders(4)
+    ([(0, 1), (2, 3), (4, 5), (6,)], [(0, 1, 2), (3, 4, 5), (6,)], [(0,), (1,), (2,), (3,)])
+    """
+    power = 1
+    while power * radix <= size:
+        power *= radix
+    groups, surplus, first = [], size - power, 0
+    while first < size:
+        lent = min(surplus, radix - 1)
+        groups.append(tuple(range(first, first + lent + 1)))
+        surplus, first = surplus - lent, first + lent + 1
+    return groups

@@ -13,9 +13,9 @@ from mpicoll.schedule import (
     Temp,
     around,
     copy,
-    core_member,
     fold,
     folded,
+    lenders,
     on,
     recv,
     reduce,
@@ -113,11 +113,19 @@ def test_side_of_keeps_rank_order(peer: int, rank: int) -> None:
 
 
 @given(st.integers(1, 300))
-def test_folded_core_is_a_power_of_two_of_ranks_in_order(size: int) -> None:
-    power = 1 << (size.bit_length() - 1)
-    members = [core_member(index, size) for index in range(power)]
-    assert members == sorted({*members})
-    assert members[-1] == size - 1
+def test_lenders_leave_a_power_of_two_of_ranks_in_order(size: int) -> None:
+    groups = lenders(size)
+    assert len(groups) == 1 << (size.bit_length() - 1)
+    assert [*chain.from_iterable(groups)] == [*range(size)]
+    assert {*map(len, groups)} <= {1, 2}
+
+
+@given(st.integers(1, 300), st.integers(2, 9))
+def test_lenders_leave_a_power_of_the_radix(size: int, radix: int) -> None:
+    groups = lenders(size, radix)
+    assert radix**20 % len(groups) == 0
+    assert len(groups) * radix > size
+    assert max(map(len, groups)) <= radix
 
 
 @given(st.integers(1, 60))

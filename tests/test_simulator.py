@@ -40,6 +40,8 @@ VARIANTS = [
     *(("allgather", f"bruck(radix={k})") for k in (3, 4, 5)),
     *(("reduce_scatter", f"bruck(radix={k})") for k in (3, 4, 5)),
     *(("alltoall", f"bruck(radix={k})") for k in (3, 4, 5)),
+    *(("alltoall", f"tuna(radix={k})") for k in (2, 3, 5, 64)),
+    *((of, f"knomial(radix={k})") for of in ("gather", "scatter") for k in (2, 3, 8)),
     *(("scan", f"chain(segments={n})") for n in (1, 3)),
     *(("exscan", f"chain(segments={n})") for n in (1, 3)),
 ]
@@ -120,7 +122,9 @@ def test_one_rank_sends_nothing(each) -> None:
     ids=str,
 )
 @pytest.mark.parametrize("root", [0, 3, 6])
-@pytest.mark.parametrize("of", ["barrier", "broadcast", "reduce", "allreduce"])
+@pytest.mark.parametrize(
+    "of", ["barrier", "broadcast", "reduce", "allreduce", "gather", "scatter", "alltoall"]
+)
 def test_two_level_is_right_on_every_layout(of: str, root: int, nodes) -> None:
     prove(find(of, "two_level"), 7, root if collective(of).rooted else 0, nodes)
 
@@ -186,6 +190,18 @@ def test_uneven_volume_is_counted_in_elements() -> None:
 
 # -- derived figures --------------------------------------------------------------------
 
+
+def digits_up_to(size: int) -> int:
+    """Return the ones in the binary digits of all numbers below `size`."""
+    return sum(map(int.bit_count, range(size)))
+
+
+def subtree(size: int, radix: int) -> int:
+    """Return the ranks of the largest subtree below the root of the k-nomial tree."""
+    spans = [radix**level for level in range(size) if radix**level < size]
+    return max(min(span, size - span) for span in spans)
+
+
 FIGURES = [
     ("barrier", "naive", lambda p: (2 * (p - 1), 0, 0)),
     ("barrier", "tree", lambda p: (2 * ceil(log2(p)), 0, 0)),
@@ -204,7 +220,13 @@ FIGURES = [
     ("scatter", "naive", lambda p: (p - 1, (p - 1) / p, 0)),
     ("scatter", "binomial", lambda p: (ceil(log2(p)), (p - 1) / p, 0)),
     ("scatter", "chain", lambda p: (p - 1, (p - 1) / p, 0)),
+    ("scatter", "knomial", lambda p: (ceil(log2(p) / 2), (p - 1) / p, 0)),
+    ("scatter", "size_aware", lambda p: (ceil(log2(p)), (p - 1) / p, 0)),
+    ("scatter", "two_level", lambda p: (ceil(log2(p)), (p - 1) / p, 0)),
     ("gather", "naive", lambda p: (p - 1, 1 / p, 0)),
+    ("gather", "binomial", lambda p: (ceil(log2(p)), subtree(p, 2) / p, 0)),
+    ("gather", "two_level", lambda p: (ceil(log2(p)), subtree(p, 2) / p, 0)),
+    ("gather", "knomial", lambda p: (ceil(log2(p) / 2), subtree(p, 4) / p, 0)),
     ("gather", "chain", lambda p: (p - 1, (p - 1) / p, 0)),
     ("allgather", "naive", lambda p: (p - 1, (p - 1) / p, 0)),
     ("allgather", "direct", lambda p: (1, (p - 1) / p, 0)),
@@ -217,6 +239,12 @@ FIGURES = [
     ("alltoall", "naive", lambda p: (1, (p - 1) / p, 0)),
     ("alltoall", "pairwise", lambda p: (p - 1, (p - 1) / p, 0)),
     ("alltoall", "ring", lambda p: (p - 1, (p - 1) / 2, 0)),
+    ("alltoall", "bruck", lambda p: (ceil(log2(p)), digits_up_to(p) / p, 0)),
+    ("alltoall", "two_phase_bruck", lambda p: (ceil(log2(p)), digits_up_to(p) / p, 0)),
+    ("alltoall", "hybrid", lambda p: (ceil(log2(p)), digits_up_to(p) / p, 0)),
+    ("alltoall", "tuna(radix=64)", lambda p: (p - 1, (p - 1) / p, 0)),
+    ("alltoall", "lanes", lambda p: (p - 1, (p - 1) / p, 0)),
+    ("alltoall", "two_level", lambda p: (2 * ceil(log2(p)), (p - 1) ** 2 / p, 0)),
     ("scan", "linear", lambda p: (p - 1, 1, 1)),
     ("scan", "chain", lambda p: (p - 2 + 8, 1, 1)),
     ("scan", "hillis_steele", lambda p: (ceil(log2(p)), ceil(log2(p)), ceil(log2(p)))),
@@ -245,7 +273,18 @@ def test_figures_are_the_closed_forms(of: str, name: str, formula, size: int) ->
         ("allgather", "neighbor_exchange", 8, (4, 0.875, 0)),
         ("reduce_scatter", "recursive_halving", 8, (3, 0.875, 0.875)),
         ("reduce_scatter", "butterfly", 8, (3, 0.875, 0.875)),
+        ("scatter", "bine", 12, (4, 11 / 12, 0)),
+        ("gather", "bine", 8, (3, 0.5, 0)),
+        ("gather", "size_aware", 8, (3, 0.5, 0)),
         ("alltoall", "bruck", 8, (3, 1.5, 0)),
+        ("alltoall", "circulant", 64, (6, 3, 0)),
+        ("alltoall", "circulant", 33, (6, 73 / 33, 0)),
+        ("alltoall", "swing", 64, (6, 3, 0)),
+        ("alltoall", "swing", 12, (4, 20 / 12, 0)),
+        ("alltoall", "tuna", 64, (9, 144 / 64, 0)),
+        ("alltoall", "grid", 64, (14, 112 / 64, 0)),
+        ("alltoall", "grid", 12, (5, 17 / 12, 0)),
+        ("alltoall", "grid", 13, (12, 12 / 13, 0)),
         ("broadcast", "scatter_recursive_doubling", 8, (6, 1.75, 0)),
         ("exscan", "hillis_steele", 9, (4, 4, 3)),
     ],

@@ -1,6 +1,6 @@
 """The registry: every algorithm under its collective and name, with its parameters.
 
-An algorithm is a generator function ``name(rank, size[, root][, nodes], **parameters)``
+An algorithm is a generator function ``name(rank, size[, root][, nodes][, counts], **parameters)``
 registered by `algorithm`; it is found again by `find("broadcast", "knomial(radix=8)")`.
 """
 
@@ -20,6 +20,7 @@ from mpicoll.errors import ArgumentError, UnknownName, Unsupported
 from mpicoll.schedule import Round, Schedule, rounds
 
 Nodes = tuple[tuple[int, ...], ...]
+Counts = tuple[int, ...] | tuple[tuple[int, ...], ...]
 Blocks = int | str | Callable[..., int]
 
 
@@ -34,6 +35,9 @@ class Constraint:
 any_size = Constraint("any number of ranks", lambda size: True)
 even = Constraint("an even number of ranks", lambda size: size % 2 == 0 or size == 1)
 power_of_two = Constraint("a power of two of ranks", lambda size: size & (size - 1) == 0)
+power_of_three = Constraint("a power of three of ranks", lambda size: 3**40 % size == 0)
+Needs = Constraint | Callable[..., Constraint]
+"""What an algorithm serves; where that depends on its parameters, a function of them."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,7 @@ class Algorithm:
     name: str
     generator: Callable[..., Schedule]
     cut: Blocks = "size"
-    needs: Constraint = any_size
+    rule: Needs = any_size
     parameters: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -55,6 +59,11 @@ class Algorithm:
     def summary(self) -> str:
         """The first line of the docstring."""
         return (inspect.getdoc(self.generator) or "").split("\n", 1)[0]
+
+    @property
+    def needs(self) -> Constraint:
+        """The numbers of ranks it serves."""
+        return self.rule if isinstance(self.rule, Constraint) else self.rule(**self.parameters)
 
     def blocks(self, size: int) -> int:
         """Return into how many blocks the vector, or all rows, are cut for `size` ranks."""
@@ -75,28 +84,46 @@ class Algorithm:
                 f"{self.collective.name} algorithm {self} needs {self.needs.text}, not {size}"
             )
 
+    def takes(self, context: str) -> bool:
+        """Whether the schedule depends on ``root``, ``nodes`` or ``counts``."""
+        return context in _signature(self.generator)
+
+    def _equal_counts(self, size: int) -> Counts:
+        ones = (1,) * size
+        return (ones,) * size if self.collective.unit == "pairs" else ones
+
     def rounds(
-        self, rank: int, size: int, root: int = 0, nodes: Nodes | None = None
-    ) -> list[Round]:
+        self, rank: int, size: int, root: int = 0, nodes: Nodes | None = None,
+        counts: Counts | None = None,
+    ) -> list[Round]:  # fmt: skip
         """Return the schedule of one rank.
 
         Args:
             nodes: the ranks of each node, for node-aware algorithms; one node by default.
+            counts: every rank's rows, or for alltoall ``counts[source][target]``, for
+                size-aware algorithms; one each by default.
 
         Raises:
             Unsupported: the algorithm cannot serve this size.
         """
-        return rounds(self.schedule(rank, size, root, nodes))
+        return rounds(self.schedule(rank, size, root, nodes, counts))
 
-    def schedule(self, rank: int, size: int, root: int = 0, nodes: Nodes | None = None) -> Schedule:
+    def schedule(
+        self, rank: int, size: int, root: int = 0, nodes: Nodes | None = None,
+        counts: Counts | None = None,
+    ) -> Schedule:  # fmt: skip
         """Return the same while it is generated, for schedules too long to be held."""
         self.serve(size)
-        context: dict[str, Any] = {"root": root, "nodes": nodes or (tuple(range(size)),)}
-        wanted = {key: context[key] for key in context if key in _signature(self.generator)}
+        context: dict[str, Any] = {
+            "root": root,
+            "nodes": nodes or (tuple(range(size)),),
+            "counts": counts or self._equal_counts(size),
+        }
+        wanted = {key: context[key] for key in context if self.takes(key)}
         return self.generator(rank, size, **wanted, **self.parameters)
 
 
-_CONTEXT = ("rank", "size", "root", "nodes")
+_CONTEXT = ("rank", "size", "root", "nodes", "counts")
 _REGISTRY: dict[str, dict[str, Algorithm]] = {name: {} for name in COLLECTIVES}
 _ALIASES: dict[tuple[str, str], str] = {}
 
@@ -110,7 +137,7 @@ def algorithm(
     *,
     name: str | None = None,
     blocks: Blocks = "size",
-    needs: Constraint = any_size,
+    needs: Needs = any_size,
     aliases: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Schedule]], Callable[..., Schedule]]:
     """Register a generator as an algorithm of collective `of`.
@@ -121,7 +148,7 @@ def algorithm(
             that says it, or a function of the number of ranks and the parameters; one per
             rank by default.
             Rows are cut evenly: a multiple of the number of ranks. Pairs are not cut.
-        needs: the numbers of ranks it serves.
+        needs: the numbers of ranks it serves, or a function of the parameters that says it.
         aliases: further names; an alias may fix parameters, as in ``"tree(radix=2)"``,
             written ``"alias=target"``.
     """
@@ -188,11 +215,11 @@ def find(of: str, text: str) -> Algorithm:
         if type(value) is not type(default):
             raise ArgumentError(f"{key} of {name} is a {type(default).__name__}, not {value!r}")
         if isinstance(default, int):
-            least = 2 if key == "radix" else 1
+            least = 2 if key == "radix" else min(1, default)
             if value < least:
                 raise ArgumentError(f"{key} of {name} is at least {least}, not {value}")
     chosen = {**found.parameters, **given}
-    return Algorithm(what, name, found.generator, found.cut, found.needs, chosen)
+    return Algorithm(what, name, found.generator, found.cut, found.rule, chosen)
 
 
 def parse(text: str) -> tuple[str, dict[str, Any]]:

@@ -2,9 +2,31 @@
 
 from __future__ import annotations
 
-from mpicoll.algorithms import Nodes, algorithm, even, gather, power_of_two
-from mpicoll.algorithms.shapes import in_lanes, inside, lane, near_first, tree
-from mpicoll.schedule import Schedule, recv, send, then
+from mpicoll.algorithms import (
+    Constraint,
+    Nodes,
+    algorithm,
+    any_size,
+    bine,
+    even,
+    gather,
+    power_of_two,
+)
+from mpicoll.algorithms import circulant as graph
+from mpicoll.algorithms.shapes import (
+    factors,
+    far_first,
+    in_lanes,
+    inside,
+    lane,
+    leaders,
+    mirrored,
+    near_first,
+    node_of,
+    split,
+    tree,
+)
+from mpicoll.schedule import Schedule, lenders, on, recv, send, then
 
 
 @algorithm("allgather", aliases=("linear",))
@@ -80,19 +102,10 @@ def bruck(rank: int, size: int, radix: int = 2) -> Schedule:
     send(3, 0) recv(1, 1)
     send(2, 0, 1) recv(2, 2, 3)
     """
-    distance = 1
-    while distance < size:
-        hops = range(distance, min(radix * distance, size), distance)
-        runs = [(hop, min(distance, size - hop)) for hop in hops]
-        yield (
-            *(send((rank - hop) % size, *_run(rank, n, size)) for hop, n in runs),
-            *(recv((rank + hop) % size, *_run(rank + hop, n, size)) for hop, n in runs),
-        )
-        distance *= radix
-
-
-def _run(first: int, length: int, size: int) -> list[int]:
-    return [index % size for index in range(first, first + length)]
+    steps = [1]
+    while steps[-1] < size:
+        steps.append(min(radix * steps[-1], size))
+    return graph.widening(rank, size, steps)
 
 
 @algorithm("allgather", needs=power_of_two)
@@ -137,6 +150,245 @@ def neighbor_exchange(rank: int, size: int) -> Schedule:
         last, pair = pair, (pair + (step if step % 2 == 0 else -step) * 2 * outward) % size
         peer = peers[step % 2]
         yield send(peer, last, last + 1), recv(peer, pair, pair + 1)
+
+
+@algorithm("allgather")
+def circulant(rank: int, size: int, ports: int = 1) -> Schedule:
+    """Fetch rows from the right over the halved skips of a circulant graph (Träff 2024).
+
+    As Bruck's, but what is held doubles, less one at times, instead of being cut short at the
+    end: read backwards, as a reduce_scatter, it is as good for every number of ranks.
+
+    Rounds ceil(log_(k+1) p) with k ports; bytes sent (p-1)/p m.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("allgather", "circulant").rounds(0, 5):
+    ...     print(*round)
+    send(4, 0) recv(1, 1)
+    send(3, 0) recv(2, 2)
+    send(2, 0, 1) recv(3, 3, 4)
+    """
+    return graph.widening(rank, size, graph.skips(size, ports))
+
+
+@algorithm("allgather", blocks=lambda size, segments: size * segments, aliases=("circ_graph",))
+def pipelined_circulant(rank: int, size: int, segments: int = 4) -> Schedule:
+    """Broadcast everyone's row at once on the circulant graph, in segments (Träff 2023).
+
+    All ranks are roots of one schedule each, which is turned: what they send to the same rank in
+    a round makes one message. Made for uneven rows, where it needs no more than all rows and a few
+    segments of the largest one for each round (MPICH's circ_graph).
+
+    Rounds n-1+ceil(log2 p) for n segments; bytes sent (p-1)/p m.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("allgather", "pipelined_circulant(segments=1)").rounds(0, 4):
+    ...     print(*round)
+    send(1, 0) recv(3, 3)
+    send(2, 0, 3) recv(2, 1, 2)
+    """
+    views = [graph.turns((rank - root) % size, size, segments) for root in range(size)]
+    for turns in zip(*views, strict=True):
+        to, source = ((turns[rank].to + rank) % size, (turns[rank].source + rank) % size)
+        leaving = [root * segments + turn.leaving for root, turn in enumerate(turns)
+                   if turn.leaving is not None]  # fmt: skip
+        arriving = [root * segments + turn.arriving for root, turn in enumerate(turns)
+                    if turn.arriving is not None]  # fmt: skip
+        yield (
+            *((send(to, *leaving),) if leaving else ()),
+            *((recv(source, *arriving),) if arriving else ()),
+        )
+
+
+@algorithm("allgather", needs=even)
+def swing(rank: int, size: int) -> Schedule:
+    """Exchange with partners at distance ..., 11, 5, 3, 1, 1 (De Sensi et al. 2024 and 2025).
+
+    Partners are nearer than at powers of two, a third less on the way; nearest where messages are
+    largest. Reach sets make it serve every even number of ranks (`bine`).
+
+    Rounds ceil(log2 p); bytes sent (p-1)/p m.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("allgather", "swing").rounds(0, 6):
+    ...     print(*round)
+    send(3, 0) recv(3, 3)
+    send(5, 0, 3) recv(5, 2, 5)
+    send(1, 0, 3) recv(1, 1, 4)
+    """
+    return bine.swing(rank, size)
+
+
+@algorithm("allgather")
+def recexch(rank: int, size: int, radix: int = 4) -> Schedule:
+    """Exchange all one has in groups of k at distance 1, k, k^2, ... (as in MPICH).
+
+    Where p is no power of k, surplus ranks first lend their row to a neighbour, which hands
+    them the others at the end.
+
+    Rounds ceil(log_k p) with k-1 ports (+2); bytes sent (p-1)/p m, up to k times that.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("allgather", "recexch(radix=3)").rounds(1, 4):
+    ...     print(*round)
+    recv(0, 0)
+    send(2, 0, 1) recv(2, 2) send(3, 0, 1) recv(3, 3)
+    send(0, 1, 2, 3)
+    """
+    groups = lenders(size, radix)
+    number, group = next((i, each) for i, each in enumerate(groups) if rank in each)
+    *lent, head = group
+    if rank != head:
+        yield send(head, rank)
+        yield recv(head, *(row for row in range(size) if row != rank))
+        return
+    yield tuple(recv(lender, lender) for lender in lent)
+    core = near_first(number, len(groups), lambda index: groups[index], radix)
+    yield from on([each[-1] for each in groups], core)
+    yield tuple(send(lender, *(row for row in range(size) if row != lender)) for lender in lent)
+
+
+@algorithm("allgather")
+def bcube(rank: int, size: int, radix: int = 4) -> Schedule:
+    """Exchange in groups of as many ranks as a factor of p has, far ranks first (as in gloo).
+
+    Factors are at most `radix`, where the primes of p allow it.
+
+    Rounds: as many as factors f, with f-1 ports; bytes sent (p-1)/p m.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("allgather", "bcube(radix=3)").rounds(0, 6):
+    ...     print(*round)
+    send(3, 0) recv(3, 3)
+    send(1, 0, 3) recv(1, 1, 4) send(2, 0, 3) recv(2, 2, 5)
+    """
+    return far_first(rank, size, lambda row: (row,), factors(size, radix)[::-1])
+
+
+@algorithm("allgather")
+def sparbit(rank: int, size: int) -> Schedule:
+    """Double what is held from far to near, every d-th row in turn (Loch and Koslovski 2021).
+
+    Bruck's mirrored in distance: few rows travel far, many near. Any number of ranks.
+
+    Rounds ceil(log2 p); bytes sent (p-1)/p m.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("allgather", "sparbit").rounds(0, 5):
+    ...     print(*round)
+    send(4, 0) recv(1, 1)
+    send(2, 0) recv(3, 3)
+    send(1, 0, 3) recv(4, 4, 2)
+    """
+    distance = 1 << (size - 1).bit_length() >> 1
+    while distance:
+        rows = range(0, size - distance, 2 * distance)
+        to, source = (rank + distance) % size, (rank - distance) % size
+        yield (
+            send(to, *((rank - row) % size for row in rows)),
+            recv(source, *((source - row) % size for row in rows)),
+        )
+        distance //= 2
+
+
+def aggregating(aggregation: int) -> Constraint:
+    """Return what `pat` serves."""
+    fits = aggregation & (aggregation - 1) == 0
+    return (
+        any_size if fits else Constraint("an aggregation that is a power of two", lambda _: False)
+    )
+
+
+@algorithm("allgather", needs=aggregating)
+def pat(rank: int, size: int, aggregation: int = 4) -> Schedule:
+    """Run parallel aggregated trees, of which every rank is a root (Jeaugey 2025, NCCL).
+
+    First rows spread far in few long strides, then each message carries at most `aggregation`
+    rows, which bounds the memory in between. With 1 it is a pipeline of trees of p-1 rounds, with
+    p or more the fewest rounds, like `sparbit`.
+
+    Rounds log2 A + P/A - 1 for aggregation A, P ranks up to a power of two; bytes sent (p-1)/p m.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("allgather", "pat(aggregation=2)").rounds(0, 4):
+    ...     print(*round)
+    send(2, 0) recv(2, 2)
+    send(3, 0, 2) recv(1, 1, 3)
+    """
+    whole = 1 << (size - 1).bit_length()
+    near = max(1, whole // aggregation)
+    far = [whole >> index for index in range(1, whole.bit_length()) if whole >> index >= near]
+    backwards = [hop for index in range(1, near) for hop in mirrored(near)(index)]
+    strides = [(hop, range(hop, size, 2 * hop)) for hop in far]
+    strides += [(hop & -hop, range(hop, size, near)) for hop in backwards]
+    for hop, rows in strides:
+        if rows:
+            yield (
+                send((rank - hop) % size, *((rank - hop + row) % size for row in rows)),
+                recv((rank + hop) % size, *((rank + row) % size for row in rows)),
+            )
+
+
+def in_groups(group: int) -> Constraint:
+    """Return what `k_ring` serves."""
+    text = f"a multiple of group={group} ranks"
+    return Constraint(text, lambda size: size % group == 0 or size == 1)
+
+
+@algorithm("allgather", needs=in_groups)
+def k_ring(rank: int, size: int, group: int = 2) -> Schedule:
+    """Turn rows inside groups of k ranks before they go on to the next group (Wilkins et al. 2023).
+
+    As many messages as in a ring, of which only one in k leaves the group: for groups that are
+    joined better inside, such as nodes.
+
+    Rounds p-1; bytes sent (p-1)/p m, (p/k-1)/p m to another group.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("allgather", "k_ring").rounds(0, 4):
+    ...     print(*round)
+    send(1, 0) recv(1, 1)
+    send(2, 0) recv(2, 2)
+    send(1, 2) recv(1, 3)
+    """
+    if size == 1:
+        return
+    first, place, groups = rank - rank % group, rank % group, size // group
+    right, left = first + (place + 1) % group, first + (place - 1) % group
+    for step in range(groups):
+        origin = (first - step * group) % size
+        for turn in range(group - 1):
+            leaving, arriving = (place - turn) % group, (place - turn - 1) % group
+            yield send(right, origin + leaving), recv(left, origin + arriving)
+        if step < groups - 1:
+            came = (origin - group) % size + place
+            yield send((rank + group) % size, origin + place), recv((rank - group) % size, came)
+
+
+@algorithm("allgather")
+def two_level(
+    rank: int, size: int, nodes: Nodes, local: str = "binomial", across: str = "bruck"
+) -> Schedule:
+    """Gather inside every node, allgather across one rank of each, broadcast inside every node.
+
+    `local` is any gather and broadcast, `across` any allgather. Each row crosses each node's link
+    once, all by one rank; see `lanes`.
+
+    Rounds and bytes sent: those of its three parts.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("allgather", "two_level").rounds(0, 4, nodes=((0, 1), (2, 3))):
+    ...     print(*round)
+    recv(1, 1)
+    send(2, 0, 1) recv(2, 2, 3)
+    send(1, 0, 1, 2, 3)
+    """
+    heads, node = leaders(nodes), node_of(rank, nodes)
+    return then(
+        inside(node, rank, "gather", local, node[0], lambda block, _: [node[block]]),
+        inside(heads, rank, "allgather", across, heads[0], lambda block, _: nodes[block]),
+        inside(node, rank, "broadcast", local, node[0], split(range(size))),
+    )
 
 
 @algorithm("allgather", name="gather+broadcast", aliases=("tree",))

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from mpicoll.algorithms import Nodes, algorithm, allgather, find, reduce_scatter
+from itertools import accumulate, pairwise
+
+from mpicoll.algorithms import (
+    Nodes,
+    algorithm,
+    allgather,
+    bine,
+    circulant,
+    even,
+    find,
+    power_of_three,
+    reduce_scatter,
+    trees,
+)
 from mpicoll.algorithms.broadcast import naive as broadcast_naive
 from mpicoll.algorithms.reduce import naive as reduce_naive
 from mpicoll.algorithms.shapes import (
@@ -12,6 +25,7 @@ from mpicoll.algorithms.shapes import (
     inside,
     lane,
     leaders,
+    meeting,
     mirrored,
     node_of,
     split,
@@ -20,8 +34,11 @@ from mpicoll.algorithms.shapes import (
 )
 from mpicoll.schedule import (
     Block,
+    Fold,
+    Op,
     Schedule,
     Temp,
+    copy,
     fold,
     folded,
     on,
@@ -29,6 +46,7 @@ from mpicoll.schedule import (
     reduce,
     reverse,
     send,
+    side_of,
     then,
 )
 
@@ -157,15 +175,7 @@ def one_shot(rank: int, size: int) -> Schedule:
 
     Rounds 1 with p-1 ports; bytes sent and reduced (p-1) m.
     """
-    vectors = {peer: Temp(f"from{peer}", 0) for peer in range(size) if peer != rank}
-    earlier, later = list(vectors.values())[:rank], list(vectors.values())[rank:]
-    yield (
-        *(send(peer, 0) for peer in vectors),
-        *(recv(peer, vector) for peer, vector in vectors.items()),
-        *(fold(earlier[0], vector, "right") for vector in earlier[1:]),
-        *((fold(0, earlier[0], "left"),) if earlier else ()),
-        *(fold(0, vector, "right") for vector in later),
-    )
+    yield meeting(rank, range(size))
 
 
 @algorithm("allreduce")
@@ -221,6 +231,351 @@ def reduce_broadcast(rank: int, size: int, nodes: Nodes, over: str = "tree") -> 
     )
 
 
+@algorithm("allreduce", blocks=1, aliases=("recursive_multiplying",))
+def recexch(rank: int, size: int, radix: int = 4) -> Schedule:
+    """Exchange whole vectors in groups of k at distance 1, k, k^2, ... (Ruefenacht et al. 2017).
+
+    Recursive doubling with k for 2: fewer rounds for more ports. Where p is no power of k, surplus
+    ranks lend their vector to a neighbour (MPICH's recursive exchange). Rank order is kept, and
+    all fold in the same association.
+
+    Rounds ceil(log_k p) with k-1 ports (+2); bytes sent and reduced (k-1) m log_k p (+ up to
+    (k-1) m).
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("allreduce", "recexch(radix=2)").rounds(0, 4):
+    ...     print(*round)
+    send(1, 0) recv(1, from1[0]) fold_right(0, from1[0])
+    send(2, 0) recv(2, from1[0]) fold_right(0, from1[0])
+    """
+
+    def core(me: int, count: int) -> Schedule:
+        distance = 1
+        while distance < count:
+            digit = me // distance % radix
+            first = me - digit * distance
+            yield meeting(digit, range(first, first + radix * distance, distance))
+            distance *= radix
+
+    return folded(rank, size, core, 0, radix=radix)
+
+
+@algorithm("allreduce", blocks=1)
+def cyclic(rank: int, size: int) -> Schedule:
+    """Fold whole vectors around the circulant graph: any number of ranks (Bruck and Ho 1993).
+
+    A rank holds the fold of itself and so many ranks to its left, and that without itself: one of
+    both makes as many as the next skip needs, so that every number of ranks takes as few rounds
+    as the next power of two. The second value is kept only as long as it is needed.
+
+    Rounds ceil(log2 p); bytes sent m ceil(log2 p), reduced up to (2 ceil(log2 p) - 1) m.
+    Commutative operators only.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("allreduce", "cyclic").rounds(0, 6):
+    ...     print(*round)
+    send(1, 0) recv(5, got[0]) fold_left(0, got[0]) copy(others[0], got[0])
+    send(1, others[0]) recv(5, got[0]) fold_left(0, got[0])
+    send(3, 0) recv(3, got[0]) fold_left(0, got[0])
+    """
+    with_me, others, got = 0, Temp("others", 0), Temp("got", 0)
+    steps = [*pairwise(circulant.skips(size))]
+    odd = [index for index, (held, wanted) in enumerate(steps) if wanted < 2 * held]
+    for index, (held, wanted) in enumerate(steps):
+        distance, value = (held - 1, others) if wanted < 2 * held else (held, with_me)
+        keep = fold if index else copy
+        yield (
+            send((rank + distance) % size, value),
+            recv((rank - distance) % size, got),
+            fold(with_me, got),
+            *((keep(others, got),) if index < max(odd, default=0) else ()),
+        )
+
+
+@algorithm("allreduce", blocks=1, needs=power_of_three)
+def trivance(rank: int, size: int) -> Schedule:
+    """Fold whole vectors from both sides at distance 1, 3, 9, ... (Jürß et al. 2026).
+
+    Both directions of a ring's links work at once, and what a rank knows triples in each round.
+    Powers of three of ranks only.
+
+    Rounds log3 p with 2 ports; bytes sent and reduced 2m log3 p. Commutative operators only.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("allreduce", "trivance").rounds(0, 9):
+    ...     print(*round)
+    send(8, 0) send(1, 0) reduce_left(8, 0) reduce_right(1, 0)
+    send(6, 0) send(3, 0) reduce_left(6, 0) reduce_right(3, 0)
+    """
+    distance = 1
+    while distance < size:
+        left, right = (rank - distance) % size, (rank + distance) % size
+        yield send(left, 0), send(right, 0), reduce(left, 0), reduce(right, 0, side="right")
+        distance *= 3
+
+
+@algorithm("allreduce", blocks=1)
+def swing_latency(rank: int, size: int) -> Schedule:
+    """Exchange whole vectors with partners at distance 1, 1, 3, 5, 11, ... (De Sensi et al. 2024).
+
+    Recursive doubling with nearer partners.
+
+    Rounds log2 p (+2 where p is no power of two); bytes sent and reduced m log2 p (+m).
+    Commutative operators only.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("allreduce", "swing_latency").rounds(0, 8):
+    ...     print(*round)
+    send(1, 0) reduce_right(1, 0)
+    send(7, 0) reduce_right(7, 0)
+    send(3, 0) reduce_right(3, 0)
+    """
+
+    def core(me: int, count: int) -> Schedule:
+        for step in range(count.bit_length() - 1):
+            peer = bine.partner(me, step, count)
+            yield send(peer, 0), reduce(peer, 0, side=side_of(peer, me))
+
+    return folded(rank, size, core, 0)
+
+
+@algorithm("allreduce", blocks=lambda size, segments: size * segments)
+def segmented_ring(rank: int, size: int, segments: int = 2) -> Schedule:
+    """Run the ring in segments, each folded while the next one travels (as in Open MPI and gloo).
+
+    With one segment it is the plain ring.
+
+    Rounds 2n(p-1) for n segments; bytes sent 2(p-1)/p m; reduced (p-1)/p m. Commutative
+    operators only.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("allreduce", "segmented_ring").rounds(0, 2):
+    ...     print(*round)
+    send(1, 0) recv(1, got[2])
+    send(1, 1) recv(1, got[3]) fold_left(2, got[2])
+    send(1, 2) recv(1, 0) fold_left(3, got[3])
+    send(1, 3) recv(1, 1)
+    """
+    right, left = (rank + 1) % size, (rank - 1) % size
+    half = (size - 1) * segments
+
+    def part(index: int) -> int:
+        """Return the block that is the index-th to be sent."""
+        step, segment = divmod(index, segments)
+        return (rank - step) % size * segments + segment
+
+    def fold_in(index: int) -> Fold:
+        return fold(part(index), Temp("got", part(index)))
+
+    for now in range(2 * half):
+        comes = now + segments
+        into = Temp("got", part(comes)) if now < half else part(comes)
+        ready = [comes] if segments == 1 else [comes - 1]
+        yield (
+            send(right, part(now)),
+            recv(left, into),
+            *(fold_in(index) for index in ready if segments <= index < half + segments),
+        )
+
+
+@algorithm("allreduce", blocks=windows)
+def binary_blocks(rank: int, size: int) -> Schedule:
+    """Halve and double inside blocks of a power of two each (Rabenseifner and Träff 2004; gloo).
+
+    Ranks part into powers of two, largest first. Each block reduce-scatters by the butterfly, hands
+    its shares to the next larger block, gets them back folded, and allgathers. No rank sits idle,
+    but the smallest block's have many messages to send. Rank order is kept.
+
+    Rounds 2 log2 p, and the hops between blocks; bytes sent about 2m, reduced about m.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("allreduce", "binary_blocks").rounds(2, 3):
+    ...     print(*round)
+    send(0, 0)
+    send(1, 1)
+    recv(0, 0)
+    recv(1, 1)
+    """
+    whole, groups = windows(size), _powers(size)
+
+    def share(number: int, index: int) -> range:
+        """Return the blocks that are folded by the index-th rank of a group."""
+        (place,) = mirrored(len(groups[number]))(index)
+        length = whole // len(groups[number])
+        return range(place * length, (place + 1) * length)
+
+    number = next(index for index, group in enumerate(groups) if rank in group)
+    group = groups[number]
+    me, mine = group.index(rank), share(number, group.index(rank))
+
+    def peers(other: int) -> list[tuple[int, range]]:
+        """Return the ranks of another group with whom blocks are shared, and those blocks."""
+        if not 0 <= other < len(groups):
+            return []
+        theirs = ((peer, share(other, index)) for index, peer in enumerate(groups[other]))
+        common = ((peer, range(max(mine[0], s[0]), min(mine[-1], s[-1]) + 1)) for peer, s in theirs)
+        return [(peer, blocks) for peer, blocks in common if blocks]
+
+    def spread() -> Schedule:
+        return far_first(me, len(group), lambda index: share(number, index))
+
+    smaller, larger = peers(number + 1), peers(number - 1)
+    yield from on(group, reverse(spread(), me, folds=True))
+    yield from (reduce(peer, *blocks, side="right") for peer, blocks in smaller)
+    yield from (send(peer, *blocks) for peer, blocks in larger)
+    yield from (recv(peer, *blocks) for peer, blocks in larger)
+    yield from (send(peer, *blocks) for peer, blocks in smaller)
+    yield from on(group, spread())
+
+
+def _powers(size: int) -> list[range]:
+    """Part ranks into neighbours, as many as the binary digits of their number say."""
+    bits = [1 << bit for bit in reversed(range(size.bit_length())) if size >> bit & 1]
+    return [range(*pair) for pair in pairwise(accumulate(bits, initial=0))]
+
+
+@algorithm("allreduce")
+def bcube(rank: int, size: int, radix: int = 4) -> Schedule:
+    """Reduce-scatter, then allgather in groups of as many ranks as a factor of p has (as in gloo).
+
+    Near ranks fold first, so rank order is kept.
+
+    Rounds: twice as many as factors f, with f-1 ports; bytes sent 2(p-1)/p m, reduced (p-1)/p m.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("allreduce", "bcube(radix=3)").rounds(0, 6):
+    ...     print(*round)
+    reduce_right(1, 0, 3) send(1, 1, 4) reduce_right(2, 0, 3) send(2, 2, 5)
+    reduce_right(3, 0) send(3, 3)
+    send(3, 0) recv(3, 3)
+    send(1, 0, 3) recv(1, 1, 4) send(2, 0, 3) recv(2, 2, 5)
+    """
+    return then(reduce_scatter.bcube(rank, size, radix), allgather.bcube(rank, size, radix))
+
+
+@algorithm("allreduce", name="circulant")
+def circulant_graph(rank: int, size: int, ports: int = 1) -> Schedule:
+    """Reduce-scatter, then allgather on the circulant graph (Träff 2024).
+
+    The least volume and the fewest folds, in no more than twice the fewest rounds, for every
+    number of ranks: for operators that commute it is never worse than Rabenseifner's.
+
+    Rounds 2 ceil(log_(k+1) p) with k ports; bytes sent 2(p-1)/p m; reduced (p-1)/p m.
+    Commutative operators only.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("allreduce", "circulant").rounds(0, 3):
+    ...     print(*round)
+    reduce_right(1, 0) send(2, 2)
+    reduce_right(2, 0) send(1, 1)
+    send(2, 0) recv(1, 1)
+    send(1, 0) recv(2, 2)
+    """
+    return then(reduce_scatter.circulant(rank, size, ports), allgather.circulant(rank, size, ports))
+
+
+@algorithm("allreduce", needs=even)
+def swing(rank: int, size: int) -> Schedule:
+    """Reduce-scatter, then allgather with partners at distance 1, 1, 3, 5, 11, ... (De Sensi 2024).
+
+    Large messages stay near, which spares links on a torus. Reach sets make it serve every even
+    number of ranks.
+
+    Rounds 2 ceil(log2 p); bytes sent 2(p-1)/p m; reduced (p-1)/p m. Commutative operators only.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("allreduce", "swing").rounds(0, 4):
+    ...     print(*round)
+    reduce_right(1, 0, 3) send(1, 1, 2)
+    reduce_right(3, 0) send(3, 3)
+    send(3, 0) recv(3, 3)
+    send(1, 0, 3) recv(1, 1, 2)
+    """
+    return then(reduce_scatter.swing(rank, size), allgather.swing(rank, size))
+
+
+@algorithm("allreduce", blocks="segments")
+def double_tree(rank: int, size: int, segments: int = 8) -> Schedule:
+    """Reduce up, then broadcast down two binary trees with half of the segments each (NCCL's Tree).
+
+    Ranks inside one tree are leaves of the other (Sanders, Speck and Träff 2009): the volume of
+    a chain in a logarithmic number of rounds.
+
+    Rounds about 2n+4 log2 p for n segments; bytes sent 2m, reduced m. Rank order is kept for even
+    numbers of ranks.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("allreduce", "double_tree(segments=2)").rounds(1, 4):
+    ...     print(*round)
+    reduce_right(2, 1)
+    send(2, 0) reduce_left(0, 1)
+    send(3, 1)
+    recv(3, 1)
+    recv(2, 0) send(0, 1)
+    send(2, 1)
+    """
+
+    def down() -> Schedule:
+        return trees.down(rank, trees.pair(size), segments)
+
+    return then(reverse(down(), rank, folds=True), down())
+
+
+@algorithm("allreduce", blocks="segments")
+def dual_root(rank: int, size: int, segments: int = 8) -> Schedule:
+    """Fold up and hand down two trees at once, whose roots exchange what they have (Träff 2021).
+
+    Each half of the ranks is a binary tree, numbered such that children come before their parent.
+    A rank meets its two children and its parent in turn: one segment goes up while an earlier one
+    comes down. Rank order is kept.
+
+    Rounds about 3n+4 log2 p for n segments; bytes sent 3m, reduced 3m at most.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("allreduce", "dual_root(segments=2)").rounds(1, 4):
+    ...     print(*round)
+    reduce_left(0, 0)
+    send(3, 0) reduce_right(3, 0)
+    reduce_left(0, 1) send(0, 0)
+    send(3, 1) reduce_right(3, 1)
+    send(0, 1)
+    """
+    if size == 1:
+        return
+    half = size // 2
+    start, stop, other = (0, half, size - 1) if rank < half else (half, size, half - 1)
+    parent, children, depth = _post_order(rank, start, stop)
+
+    def meet(peer: int, up: Op, down: Op, folded: int, done: int) -> Schedule:
+        """Exchange a segment that goes up for one that comes down, as far as there are any."""
+        yield (
+            *((up,) if folded < segments else ()),
+            *((down,) if 0 <= done < segments else ()),
+        )
+
+    for now in range(segments + depth + 1):
+        for child in children:
+            later = now - depth - 1
+            yield from meet(child, reduce(child, now), send(child, later), now, later)
+        if parent is not None:
+            later = now - depth
+            yield from meet(parent, send(parent, now), recv(parent, later), now, later)
+        elif now < segments:
+            yield send(other, now), reduce(other, now, side=side_of(other, rank))
+
+
+def _post_order(rank: int, start: int, stop: int) -> tuple[int | None, list[int], int]:
+    """Return a rank's parent, its children and its depth in a tree below the last rank."""
+    parent, depth = None, 0
+    while True:
+        root, middle = stop - 1, (start + stop - 1) // 2
+        parts = [(middle, root), (start, middle)]
+        if rank == root:
+            return parent, [last - 1 for first, last in parts if first < last], depth
+        start, stop = parts[rank < middle]
+        parent, depth = root, depth + 1
+
+
 @algorithm("allreduce")
 def two_level(
     rank: int,
@@ -253,7 +608,7 @@ def two_level(
     )
 
 
-@algorithm("allreduce")
+@algorithm("allreduce", aliases=("split_rail", "blueconnect"))
 def lanes(
     rank: int,
     size: int,

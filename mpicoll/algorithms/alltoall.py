@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
-from mpicoll.algorithms import algorithm
-from mpicoll.schedule import Schedule, recv, send
+from collections.abc import Callable, Iterable, Sequence
+from math import isqrt
+from typing import Any
+
+from mpicoll.algorithms import Nodes, algorithm, even
+from mpicoll.algorithms.shapes import inside, lane, leaders, node_of
+from mpicoll.errors import Unsupported
+from mpicoll.schedule import Block, Op, Round, Schedule, recv, send, then
+
+Pair = tuple[int, int]
+Chosen = Callable[[Pair], bool]
+
+
+def _all(pair: Pair) -> bool:
+    return True
 
 
 @algorithm("alltoall", aliases=("linear",))
@@ -37,12 +50,24 @@ def pairwise(rank: int, size: int) -> Schedule:
     send(2, (0, 2)) recv(2, (2, 0))
     send(3, (0, 3)) recv(3, (3, 0))
     """
+    return _straight(rank, size, _all)
+
+
+def _straight(rank: int, size: int, chosen: Chosen) -> Schedule:
+    """Exchange the chosen rows with one peer per round."""
     paired = size & (size - 1) == 0
     for step in range(1, size):
         to, source = (
             (rank ^ step, rank ^ step) if paired else ((rank + step) % size, (rank - step) % size)
         )
-        yield send(to, (rank, to)), recv(source, (source, rank))
+        yield _filled(
+            send(to, *filter(chosen, [(rank, to)])), recv(source, *filter(chosen, [(source, rank)]))
+        )
+
+
+def _filled(*messages: Op) -> Round:
+    """Leave out messages without rows, which would be signals."""
+    return tuple(op for op in messages if op.blocks)  # type: ignore[union-attr]
 
 
 @algorithm("alltoall")
@@ -60,27 +85,270 @@ def bruck(rank: int, size: int, radix: int = 2) -> Schedule:
     send(1, (0, 1), (0, 3)) recv(3, (3, 0), (3, 2))
     send(2, (0, 2), (3, 2)) recv(2, (2, 0), (1, 0))
     """
-    distance = 1
-    while distance < size:
-        hops = range(distance, min(radix * distance, size), distance)
-        yield (
+    return _forwarded(rank, size, _digits(size, radix))
+
+
+def _digits(size: int, radix: int) -> list[list[int]]:
+    """Return the hops of every offset: its digits, each times its power of the radix."""
+    powers = [radix**place for place in range(size) if radix**place < size]
+    return [[offset // power % radix * power for power in powers] for offset in range(size)]
+
+
+def _forwarded(
+    rank: int, size: int, paths: Sequence[Sequence[int]], chosen: Chosen = _all
+) -> Schedule:
+    """Forward the chosen rows, one that must travel `offset` by the hops of ``paths[offset]``.
+
+    Args:
+        paths: the hops of every offset, one for each round, 0 to stay.
+    """
+    for step in range(len(paths[0])):
+        hops = sorted({path[step] for path in paths} - {0})
+        yield _filled(
             *(
-                send((rank + hop) % size, *_moving(rank, size, hop, distance, radix))
+                send((rank + hop) % size, *filter(chosen, _hopping(rank, paths, step, hop)))
                 for hop in hops
             ),
             *(
-                recv((rank - hop) % size, *_moving(rank - hop, size, hop, distance, radix))
+                recv((rank - hop) % size, *filter(chosen, _hopping(rank - hop, paths, step, hop)))
                 for hop in hops
             ),
         )
-        distance *= radix
 
 
-def _moving(at: int, size: int, hop: int, distance: int, radix: int) -> list[tuple[int, int]]:
-    """Return the rows that leave rank `at` for `hop` ranks to its right."""
-    offsets = [o for o in range(1, size) if o // distance % radix == hop // distance]
-    sources = [(offset, (at - offset % distance) % size) for offset in offsets]
+def _hopping(at: int, paths: Sequence[Sequence[int]], step: int, hop: int) -> list[Pair]:
+    """Return the rows that leave rank `at` in one round for `hop` ranks to its right."""
+    size = len(paths)
+    offsets = [offset for offset, path in enumerate(paths) if path[step] == hop]
+    sources = [(offset, (at - sum(paths[offset][:step])) % size) for offset in offsets]
     return [(source, (source + offset) % size) for offset, source in sources]
+
+
+@algorithm("alltoall", aliases=("two_phase_bruck=tuna(radix=2)",))
+def tuna(rank: int, size: int, radix: int = 4) -> Schedule:
+    """Forward rows digit by digit, one value of a digit per round (Fan et al. 2022, 2024).
+
+    The Bruck algorithm for uneven counts, through one port: a larger radix trades rounds
+    for bytes, up to pairwise. Of its two phases, sizes and data, only the data are sent,
+    since all ranks know all counts.
+
+    Rounds about (k-1) ceil(log_k p); bytes sent as by bruck.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("alltoall", "tuna(radix=3)").rounds(0, 4):
+    ...     print(*round)
+    send(1, (0, 1)) recv(3, (3, 0))
+    send(2, (0, 2)) recv(2, (2, 0))
+    send(3, (0, 3)) recv(1, (1, 0))
+    """
+    paths = _digits(size, radix)
+    rounds = [
+        (place, hop)
+        for place in range(len(paths[0]))
+        for hop in sorted({path[place] for path in paths} - {0})
+    ]
+    return _forwarded(
+        rank, size, [[hop * (path[place] == hop) for place, hop in rounds] for path in paths]
+    )
+
+
+@algorithm("alltoall")
+def circulant(rank: int, size: int) -> Schedule:
+    """Forward rows along the skips p/2, p/4, ..., 1, rounded up (Träff 2024).
+
+    The way to go is split into skips, the largest first, of which any number below p is
+    a sum. As few rounds as bruck; what a round carries is at most half of the rows.
+
+    Rounds ceil(log2 p); bytes sent up to m/2 ceil(log2 p).
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("alltoall", "circulant").rounds(0, 4):
+    ...     print(*round)
+    send(2, (0, 2), (0, 3)) recv(2, (2, 0), (2, 1))
+    send(1, (0, 1), (2, 1)) recv(3, (3, 0), (1, 0))
+    """
+    return _forwarded(rank, size, [list(_skips(offset, size)) for offset in range(size)])
+
+
+def _skips(offset: int, size: int) -> Iterable[int]:
+    """Yield each skip that an offset takes, and 0 for those that it does not.
+
+    >>> [*_skips(4, 7)], [*_skips(3, 7)]
+    ([4, 0, 0], [0, 2, 1])
+    """
+    skip = size
+    while skip > 1:
+        skip = (skip + 1) // 2
+        taken = skip * (offset >= skip)
+        offset -= taken
+        yield taken
+
+
+@algorithm("alltoall", needs=even)
+def swing(rank: int, size: int) -> Schedule:
+    """Exchange rows with peers at distance 1, -1, 3, -5, 11, ... (De Sensi et al. 2024, 2025).
+
+    Even ranks swing to the right where odd ones swing to the left, so that peers stay
+    nearer than at distance 1, 2, 4, ... In every round a rank hands over all rows whose
+    targets only its peer will reach.
+
+    Rounds ceil(log2 p); bytes sent up to m/2 ceil(log2 p). Even numbers of ranks only.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("alltoall", "swing").rounds(0, 4):
+    ...     print(*round)
+    send(1, (0, 1), (0, 2)) recv(1, (1, 0), (1, 3))
+    send(3, (0, 3), (1, 3)) recv(3, (3, 0), (2, 0))
+    """
+
+    def seen_by(who: int, pairs: Iterable[Pair]) -> list[Pair]:
+        sign = -1 if who % 2 else 1
+        return [((who + sign * s) % size, (who + sign * t) % size) for s, t in pairs]
+
+    for swung, pairs in _swinging(size):
+        peer = (rank - swung if rank % 2 else rank + swung) % size
+        yield send(peer, *seen_by(rank, pairs)), recv(peer, *seen_by(peer, pairs))
+
+
+def _swinging(size: int) -> Iterable[tuple[int, list[Pair]]]:
+    """Yield each round's swing and the rows that travel, relative to an even rank."""
+    swings = [(1 - (-2) ** (step + 1)) // 3 for step in range((size - 1).bit_length())]
+    reached, handed = {0}, []
+    for swung in reversed(swings):
+        new = {(swung - each) % size for each in reached} - reached
+        reached |= new
+        handed.append(new)
+    held = {target: [0] for target in range(size)}
+    for swung, targets in zip(swings, reversed(handed), strict=True):
+        yield swung, [(source, target) for target in sorted(targets) for source in held[target]]
+        # An odd peer counts to the left what an even rank counts to the right.
+        for target in targets:
+            held[(swung - target) % size] += [(swung - source) % size for source in held[target]]
+
+
+@algorithm("alltoall")
+def hybrid(rank: int, size: int, counts: tuple[tuple[int, ...], ...], limit: int = 64) -> Schedule:
+    """Forward small rows by their offset's digits, then send large ones straight (as in UCC).
+
+    For uneven counts: what costs latency shares messages, what costs bandwidth travels
+    once. A row is small that counts no more than `limit`.
+
+    Rounds up to ceil(log2 p)+p-1, those of bruck where all rows are small and of pairwise
+    where all are large; bytes sent likewise.
+
+    >>> from mpicoll.algorithms import find
+    >>> counts = [[1, 1, 1, 99]] * 4
+    >>> for round in find("alltoall", "hybrid").rounds(0, 4, counts=counts):
+    ...     print(*round)
+    send(1, (0, 1)) recv(3, (3, 0), (3, 2))
+    send(2, (0, 2), (3, 2)) recv(2, (2, 0), (1, 0))
+    send(3, (0, 3))
+    """
+
+    def small(pair: Pair) -> bool:
+        return counts[pair[0]][pair[1]] <= limit
+
+    return then(
+        _forwarded(rank, size, _digits(size, 2), small),
+        _straight(rank, size, lambda pair: not small(pair)),
+    )
+
+
+@algorithm("alltoall")
+def grid(rank: int, size: int, rows: int = 0) -> Schedule:
+    """Exchange bundles along the columns of a grid of ranks, then rows along its rows.
+
+    Ranks lie row by row. A bundle is what a whole row of ranks is to get from one rank, so
+    a message less than in pairwise is sent for each pair that shares neither row nor
+    column. Unless `rows` says otherwise the grid is as square as can be, which for a prime
+    p is a single row, and pairwise; tuna with a radix near sqrt(p) is the like for any p.
+
+    Rounds R+C-2 for p = RC; bytes sent (2p-R-C)/p m.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("alltoall", "grid").rounds(0, 4):
+    ...     print(*round)
+    send(2, (0, 2), (0, 3)) recv(2, (2, 0), (2, 1))
+    send(1, (0, 1), (2, 1)) recv(1, (1, 0), (3, 0))
+
+    Raises:
+        Unsupported: `rows` does not divide the number of ranks.
+    """
+    divisors = [each for each in range(1, size + 1) if size % each == 0]
+    if rows and rows not in divisors:
+        fit = ", ".join(map(str, divisors))
+        raise Unsupported(f"grid needs rows that divide {size} ranks, not {rows}: {fit} would do")
+    width = size // (rows or max(each for each in divisors if each <= isqrt(size)))
+    return lanes(rank, size, tuple(tuple(range(at, at + width)) for at in range(0, size, width)))
+
+
+@algorithm("alltoall")
+def lanes(
+    rank: int, size: int, nodes: Nodes, local: str = "pairwise", across: str = "pairwise"
+) -> Schedule:
+    """Send each node its rows by the rank in the same place there, which hands them out.
+
+    All ranks of a node take part in sending, and two ranks of different nodes exchange
+    messages only if they are in the same place. Needs as many ranks on every node.
+
+    Rounds N+c-2 for N nodes of c ranks; bytes sent (2p-N-c)/p m, (p-c)/p m of them to
+    other nodes.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("alltoall", "lanes").rounds(0, 4, nodes=((0, 1), (2, 3))):
+    ...     print(*round)
+    send(2, (0, 2), (0, 3)) recv(2, (2, 0), (2, 1))
+    send(1, (0, 1), (2, 1)) recv(1, (1, 0), (3, 0))
+    """
+    number, _, group = lane(rank, nodes)
+    node = nodes[number]
+
+    def bundle(pair: Any, _: int) -> list[Block]:
+        return [(group[pair[0]], target) for target in nodes[pair[1]]]
+
+    def handed_out(pair: Any, _: int) -> list[Block]:
+        return [(each[pair[0]], node[pair[1]]) for each in nodes]
+
+    return then(
+        inside(group, rank, "alltoall", across, group[0], bundle),
+        inside(node, rank, "alltoall", local, node[0], handed_out),
+    )
+
+
+@algorithm("alltoall")
+def two_level(
+    rank: int, size: int, nodes: Nodes, local: str = "binomial", across: str = "pairwise"
+) -> Schedule:
+    """Gather the rows on one rank of each node, exchange bundles among those, then scatter.
+
+    Two nodes exchange one message each way, in exchange for one rank's sending all of it:
+    for small rows. `local` names both a gather and a scatter, `across` any alltoall.
+
+    Rounds those of its parts; bytes sent (c(p-c)+(c-1)(p-1))/p m by the first of c ranks.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("alltoall", "two_level").rounds(0, 4, nodes=((0, 1), (2, 3))):
+    ...     print(*round)
+    recv(1, (1, 0), (1, 2), (1, 3))
+    send(2, (0, 2), (0, 3), (1, 2), (1, 3)) recv(2, (2, 0), (2, 1), (3, 0), (3, 1))
+    send(1, (0, 1), (2, 1), (3, 1))
+    """
+    node = node_of(rank, nodes)
+
+    def gathered(row: int, _: int) -> list[Block]:
+        return [(node[row], target) for target in range(size) if target != node[row]]
+
+    def bundle(pair: Any, _: int) -> list[Block]:
+        return [(source, target) for source in nodes[pair[0]] for target in nodes[pair[1]]]
+
+    def handed_out(row: int, _: int) -> list[Block]:
+        return [(source, node[row]) for source in range(size) if source != node[row]]
+
+    return then(
+        inside(node, rank, "gather", local, node[0], gathered),
+        inside(leaders(nodes), rank, "alltoall", across, nodes[0][0], bundle),
+        inside(node, rank, "scatter", local, node[0], handed_out),
+    )
 
 
 @algorithm("alltoall")
@@ -107,5 +375,5 @@ def ring(rank: int, size: int) -> Schedule:
         )
 
 
-def _travelling(source: int, size: int, step: int) -> list[tuple[int, int]]:
+def _travelling(source: int, size: int, step: int) -> list[Pair]:
     return [(source, (source + offset) % size) for offset in range(step, size)]

@@ -123,6 +123,39 @@ def recursive_doubling(rank: int, size: int) -> Schedule:
 
 
 @algorithm("barrier")
+def recexch(rank: int, size: int, radix: int = 4) -> Schedule:
+    """Exchange signals in groups of k at distance 1, k, k^2, ... (as in MPICH and UCC).
+
+    Surplus ranks signal a neighbour before, and are signalled after.
+
+    Rounds ceil(log_k p) with k-1 ports (+2 where p is no power of k).
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("barrier", "recexch").rounds(0, 4):
+    ...     print(*round)
+    send(1) recv(1) send(2) recv(2) send(3) recv(3)
+    """
+    return folded(
+        rank, size, lambda me, count: shapes.near_first(me, count, lambda _: (), radix), radix=radix
+    )
+
+
+@algorithm("barrier")
+def direct(rank: int, size: int) -> Schedule:
+    """Signal everyone at once, and wait for everyone (as in gloo).
+
+    Rounds 1 with p-1 ports.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("barrier", "direct").rounds(0, 4):
+    ...     print(*round)
+    send(1) send(2) send(3) recv(1) recv(2) recv(3)
+    """
+    peers = [peer for peer in range(size) if peer != rank]
+    yield (*(send(peer) for peer in peers), *(recv(peer) for peer in peers))
+
+
+@algorithm("barrier")
 def two_level(rank: int, size: int, nodes: Nodes, across: str = "dissemination") -> Schedule:
     """Signal up to one rank of each node, between these by `across`, and down again.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mpicoll.algorithms import algorithm, scatter
+from mpicoll.algorithms import Nodes, algorithm, even, scatter
 from mpicoll.schedule import Schedule, reverse
 
 
@@ -40,6 +40,84 @@ def binomial(rank: int, size: int, root: int) -> Schedule:
     recv(2, 2, 3)
     """
     return reverse(scatter.binomial(rank, size, root), rank, folds=False)
+
+
+@algorithm("gather")
+def knomial(rank: int, size: int, root: int, radix: int = 4) -> Schedule:
+    """Collect from radix-1 children at a time up the k-nomial tree (as in UCC).
+
+    Each message carries the rows of a whole subtree; fewer rounds for more ports.
+
+    Rounds ceil(log_k p) with k-1 ports; bytes received (p-1)/p m by the root.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("gather", "knomial").rounds(0, 4):
+    ...     print(*round)
+    recv(1, 1) recv(2, 2) recv(3, 3)
+    """
+    return reverse(scatter.knomial(rank, size, root, radix), rank, folds=False)
+
+
+@algorithm("gather", needs=even)
+def bine(rank: int, size: int, root: int) -> Schedule:
+    """Collect up the tree whose ranks swing to the right and to the left (De Sensi et al. 2025).
+
+    From round to round the distance doubles and the direction turns: 1, -1, 3, -5, ... for
+    even ranks, counted from the root, and the opposite for odd ones. Even numbers of ranks only.
+
+    Rounds ceil(log2 p); bytes sent up to m/2, received (p-1)/p m by the root.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("gather", "bine").rounds(0, 4):
+    ...     print(*round)
+    recv(1, 1)
+    recv(3, 2, 3)
+    """
+    return reverse(scatter.bine(rank, size, root), rank, folds=False)
+
+
+@algorithm("gather")
+def size_aware(rank: int, size: int, root: int, counts: tuple[int, ...]) -> Schedule:
+    """Collect up a tree in which long rows travel once, whatever the counts (Träff 2017).
+
+    Neighbouring groups of ranks merge, and the rank that has gathered less for others, and is
+    not the root, hands all to the one that has gathered more. The paper's exchange of sizes is
+    not needed: all ranks know the counts here.
+
+    Rounds ceil(log2 p); bytes received (m - m_root) by the root.
+
+    >>> from mpicoll.algorithms import find
+    >>> for rank in range(4):
+    ...     for round in find("gather", "size_aware").rounds(rank, 4, counts=(1, 1, 5, 9)):
+    ...         print(rank, *round)
+    0 recv(1, 1)
+    0 recv(3, 2, 3)
+    1 send(0, 1)
+    2 send(3, 2)
+    3 recv(2, 2)
+    3 send(0, 2, 3)
+    """
+    return reverse(scatter.size_aware(rank, size, root, counts), rank, folds=False)
+
+
+@algorithm("gather")
+def two_level(
+    rank: int, size: int, root: int, nodes: Nodes, local: str = "binomial", across: str = "binomial"
+) -> Schedule:
+    """Collect the rows of each node on one rank, and send them to the root in one bundle.
+
+    The root is the first of its node. Both algorithms are any scatter, read backwards.
+
+    Rounds those of `local` plus those of `across` on the nodes; bytes received (p-1)/p m by
+    the root.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("gather", "two_level").rounds(0, 4, nodes=((0, 1), (2, 3))):
+    ...     print(*round)
+    recv(1, 1)
+    recv(2, 2, 3)
+    """
+    return reverse(scatter.two_level(rank, size, root, nodes, local, across), rank, folds=False)
 
 
 @algorithm("gather", aliases=("pipeline",))

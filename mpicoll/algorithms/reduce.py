@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mpicoll.algorithms import Nodes, algorithm, broadcast, gather, reduce_scatter
+from mpicoll.algorithms import Nodes, algorithm, broadcast, even, gather, reduce_scatter
 from mpicoll.algorithms.shapes import (
     core_after_swap,
     far_first,
@@ -116,6 +116,152 @@ def chain(rank: int, size: int, root: int, segments: int = 8) -> Schedule:
     send(0, 0)
     """
     return reverse(broadcast.chain(rank, size, root, segments), rank, folds=True)
+
+
+@algorithm("reduce", blocks="segments")
+def kary(rank: int, size: int, root: int, radix: int = 2, segments: int = 8) -> Schedule:
+    """Fold up the complete k-ary tree in segments (binary tree of Open MPI).
+
+    The broadcast backwards: a flatter chain.
+
+    Rounds about log_k p+n-1 for n segments with k ports; bytes sent m, reduced k m.
+    Commutative operators only.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("reduce", "kary(segments=2)").rounds(1, 4):
+    ...     print(*round)
+    reduce_right(3, 1)
+    send(0, 1) reduce_right(3, 0)
+    send(0, 0)
+    """
+    return reverse(broadcast.kary(rank, size, root, radix, segments), rank, folds=True)
+
+
+@algorithm("reduce", blocks="segments")
+def chains(rank: int, size: int, root: int, count: int = 4, segments: int = 8) -> Schedule:
+    """Pass partial results along `count` chains that end at the root, in segments (as in Open MPI).
+
+    Rounds about (p-1)/k+n-1 for k chains and n segments with k ports; bytes sent m, reduced k m
+    by the root.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("reduce", "chains(count=2,segments=2)").rounds(0, 4):
+    ...     print(*round)
+    reduce_right(1, 1) reduce_right(2, 1)
+    reduce_right(1, 0) reduce_right(2, 0)
+    """
+    return reverse(broadcast.chains(rank, size, root, count, segments), rank, folds=True)
+
+
+@algorithm("reduce", blocks=1, aliases=("postal",))
+def fibonacci(rank: int, size: int, root: int, latency: int = 2) -> Schedule:
+    """Fold up the postal tree (Bar-Noy and Kipnis 1992).
+
+    The broadcast backwards, for messages that take `latency` times as long as sending one does.
+
+    Rounds about log p to the base of the golden ratio; bytes sent m, reduced m by the root for
+    each of its children.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("reduce", "fibonacci").rounds(0, 4):
+    ...     print(*round)
+    reduce_right(1, 0)
+    reduce_right(2, 0)
+    reduce_right(3, 0)
+    """
+    return reverse(broadcast.fibonacci(rank, size, root, latency), rank, folds=True)
+
+
+@algorithm("reduce", blocks=lambda size, segments: 2 * segments)
+def split_binary(rank: int, size: int, root: int, segments: int = 4) -> Schedule:
+    """Fold halves with a neighbour, then up a binary tree each (Open MPI's idea backwards).
+
+    Rounds about log2 p+n for n segments of a half with 2 ports; bytes sent and reduced 3m/2.
+    Commutative operators only.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("reduce", "split_binary(segments=1)").rounds(1, 5):
+    ...     print(*round)
+    reduce_right(2, 0) send(2, 1)
+    reduce_right(3, 0)
+    send(0, 0)
+    """
+    return reverse(broadcast.split_binary(rank, size, root, segments), rank, folds=True)
+
+
+@algorithm("reduce", blocks="segments", aliases=("circ_graph",))
+def pipelined_circulant(rank: int, size: int, root: int, segments: int = 8) -> Schedule:
+    """Fold a new segment over the circulant graph in every round (Träff 2023; MPICH's circ_graph).
+
+    The broadcast backwards. No schedule of one message at a time has fewer rounds.
+
+    Rounds r = n-1+ceil(log2 p) for n segments; bytes sent m, reduced r/n m by the root.
+    Commutative operators only.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("reduce", "pipelined_circulant(segments=3)").rounds(1, 5):
+    ...     print(*round)
+    reduce_right(4, 2) send(3, 0)
+    send(4, 1)
+    send(0, 2)
+    """
+    return reverse(broadcast.pipelined_circulant(rank, size, root, segments), rank, folds=True)
+
+
+@algorithm("reduce", blocks="segments")
+def two_tree(rank: int, size: int, root: int, segments: int = 8) -> Schedule:
+    """Fold half of the segments up each of two binary trees below the root (Sanders et al. 2009).
+
+    The broadcast backwards. Each rank folds in one tree and only sends in the other.
+
+    Rounds about n+2 log2 p for n segments; bytes sent m, reduced m.
+    Commutative operators only.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("reduce", "two_tree(segments=2)").rounds(0, 4):
+    ...     print(*round)
+    reduce_right(2, 0)
+    reduce_right(3, 1)
+    """
+    return reverse(broadcast.two_tree(rank, size, root, segments), rank, folds=True)
+
+
+@algorithm("reduce", blocks=1, needs=even)
+def bine(rank: int, size: int, root: int) -> Schedule:
+    """Halve the partial results at distance 1, 1, 3, 5, 11, ... in turn (De Sensi et al. 2025).
+
+    The Bine tree backwards. Even numbers of ranks only.
+
+    Rounds ceil(log2 p); bytes sent m, reduced m ceil(log2 p) by the root.
+    Commutative operators only.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("reduce", "bine").rounds(0, 8):
+    ...     print(*round)
+    reduce_right(1, 0)
+    reduce_right(7, 0)
+    reduce_right(3, 0)
+    """
+    return reverse(broadcast.bine(rank, size, root), rank, folds=True)
+
+
+@algorithm("reduce")
+def circulant(rank: int, size: int, root: int) -> Schedule:
+    """Reduce-scatter on the circulant graph, then gather by the binomial tree (Träff 2024).
+
+    As few folds as can be, for every number of ranks.
+
+    Rounds 2 ceil(log2 p); bytes sent up to 3m/2, reduced (p-1)/p m. Commutative operators only.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("reduce", "circulant").rounds(0, 3):
+    ...     print(*round)
+    reduce_right(1, 0) send(2, 2)
+    reduce_right(2, 0) send(1, 1)
+    recv(1, 1)
+    recv(2, 2)
+    """
+    return then(reduce_scatter.circulant(rank, size), gather.binomial(rank, size, root))
 
 
 @algorithm("reduce", blocks="segments")

@@ -15,29 +15,34 @@ from mpicoll.algorithms.shapes import (
     lane,
     near_first,
 )
-from mpicoll.schedule import Schedule, core_member, on, recv, reduce, reverse, send, side_of, then
+from mpicoll.schedule import Schedule, lenders, on, recv, reduce, reverse, send, side_of, then
 
 
-def _lent(rank: int, size: int, core: Callable[[int, int, Part], Schedule]) -> Schedule:
-    """Serve any size with a reversed allgather among a power of two of ranks.
+def _lending(rank: int, size: int, core: Callable[[int, int], Schedule]) -> Schedule:
+    """Serve any size with a `core(rank, size)` that needs a power of two.
 
     As `folded`, but a lending rank gets back only its own row.
     """
-    power = 1 << (size.bit_length() - 1)
-    surplus = size - power
-    lent = rank < 2 * surplus
-    if lent and rank % 2 == 0:
-        yield send(rank + 1, *range(size))
-        yield recv(rank + 1, rank)
+    groups = lenders(size)
+    number, group = next((i, each) for i, each in enumerate(groups) if rank in each)
+    *lent, head = group
+    if rank != head:
+        yield send(head, *range(size))
+        yield recv(head, rank)
         return
-    if lent:
-        yield reduce(rank - 1, *range(size))
-    me = rank >> 1 if lent else rank - surplus
-    members = [core_member(index, size) for index in range(power)]
-    rows = [(2 * i, 2 * i + 1) if i < surplus else (i + surplus,) for i in range(power)]
-    yield from on(members, reverse(core(me, power, lambda i: rows[i]), me, folds=True))
-    if lent:
-        yield send(rank - 1, rank - 1)
+    yield tuple(reduce(lender, *range(size)) for lender in lent)
+    yield from on([each[-1] for each in groups], core(number, len(groups)))
+    yield tuple(send(lender, lender) for lender in lent)
+
+
+def _halving(rank: int, size: int, spread: Callable[[int, int, Part], Schedule]) -> Schedule:
+    """Run an allgather among a power of two of ranks backwards."""
+    groups = lenders(size)
+
+    def core(me: int, count: int) -> Schedule:
+        return reverse(spread(me, count, lambda index: groups[index]), me, folds=True)
+
+    return _lending(rank, size, core)
 
 
 @algorithm("reduce_scatter")
@@ -137,7 +142,7 @@ def recursive_halving(rank: int, size: int) -> Schedule:
     reduce_right(2, 0, 1) send(2, 2, 3)
     reduce_right(1, 0) send(1, 1)
     """
-    return _lent(rank, size, near_first)
+    return _halving(rank, size, near_first)
 
 
 @algorithm("reduce_scatter")
@@ -156,7 +161,7 @@ def butterfly(rank: int, size: int) -> Schedule:
     reduce_right(1, 0, 2) send(1, 1, 3)
     reduce_right(2, 0) send(2, 2)
     """
-    return _lent(rank, size, far_first)
+    return _halving(rank, size, far_first)
 
 
 @algorithm("reduce_scatter")
@@ -192,6 +197,184 @@ def neighbor_exchange(rank: int, size: int) -> Schedule:
     reduce_right(1, 0) send(1, 1)
     """
     return reverse(allgather.neighbor_exchange(rank, size), rank, folds=True)
+
+
+@algorithm("reduce_scatter")
+def circulant(rank: int, size: int, ports: int = 1) -> Schedule:
+    """Fold shrinking runs of rows to the right over the skips of a circulant graph (Träff 2024).
+
+    Fewest rounds, least volume and fewest folds at once, for every number of ranks.
+
+    Rounds ceil(log_(k+1) p) with k ports; bytes sent and reduced (p-1)/p m.
+    Commutative operators only.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("reduce_scatter", "circulant").rounds(0, 5):
+    ...     print(*round)
+    reduce_right(2, 0, 1) send(3, 3, 4)
+    reduce_right(3, 0) send(2, 2)
+    reduce_right(4, 0) send(1, 1)
+    """
+    return reverse(allgather.circulant(rank, size, ports), rank, folds=True)
+
+
+@algorithm("reduce_scatter", blocks=lambda size, segments: size * segments, aliases=("circ_graph",))
+def pipelined_circulant(rank: int, size: int, segments: int = 4) -> Schedule:
+    """Fold everyone's row at once on the circulant graph, in segments (Träff 2023, backwards).
+
+    The allgather backwards; for uneven rows.
+
+    Rounds n-1+ceil(log2 p) for n segments; bytes sent and reduced (p-1)/p m.
+    Commutative operators only.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("reduce_scatter", "pipelined_circulant(segments=1)").rounds(0, 4):
+    ...     print(*round)
+    reduce_right(2, 0, 3) send(2, 1, 2)
+    reduce_right(1, 0) send(3, 3)
+    """
+    return reverse(allgather.pipelined_circulant(rank, size, segments), rank, folds=True)
+
+
+@algorithm("reduce_scatter", needs=even)
+def swing(rank: int, size: int) -> Schedule:
+    """Fold with partners at distance 1, 1, 3, 5, 11, ... (De Sensi et al. 2024).
+
+    Nearest where messages are largest. Even numbers of ranks only.
+
+    Rounds ceil(log2 p); bytes sent and reduced (p-1)/p m. Commutative operators only.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("reduce_scatter", "swing").rounds(0, 6):
+    ...     print(*round)
+    reduce_right(1, 0, 3) send(1, 1, 4)
+    reduce_right(5, 0, 3) send(5, 2, 5)
+    reduce_right(3, 0) send(3, 3)
+    """
+    return reverse(allgather.swing(rank, size), rank, folds=True)
+
+
+@algorithm("reduce_scatter")
+def recexch(rank: int, size: int, radix: int = 4) -> Schedule:
+    """Exchange what remains in groups of k at distance ..., k^2, k, 1 (as in MPICH).
+
+    Rounds ceil(log_k p) with k-1 ports (+2 where p is no power of k); bytes sent and reduced
+    (p-1)/p m, up to about k+1 times that where it is none. Commutative operators only.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("reduce_scatter", "recexch(radix=3)").rounds(1, 4):
+    ...     print(*round)
+    reduce_left(0, 1, 2, 3)
+    reduce_right(2, 0, 1) send(2, 2) reduce_right(3, 0, 1) send(3, 3)
+    send(0, 0)
+    """
+    return reverse(allgather.recexch(rank, size, radix), rank, folds=True)
+
+
+@algorithm("reduce_scatter")
+def bcube(rank: int, size: int, radix: int = 4) -> Schedule:
+    """Exchange in groups of as many ranks as a factor of p has, near ranks first (as in gloo).
+
+    Near ranks fold first, so rank order is kept.
+
+    Rounds: as many as factors f, with f-1 ports; bytes sent and reduced (p-1)/p m.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("reduce_scatter", "bcube(radix=3)").rounds(0, 6):
+    ...     print(*round)
+    reduce_right(1, 0, 3) send(1, 1, 4) reduce_right(2, 0, 3) send(2, 2, 5)
+    reduce_right(3, 0) send(3, 3)
+    """
+    return reverse(allgather.bcube(rank, size, radix), rank, folds=True)
+
+
+@algorithm("reduce_scatter")
+def sparbit(rank: int, size: int) -> Schedule:
+    """Halve what remains from near to far, every d-th row in turn (Loch and Koslovski 2021).
+
+    The allgather backwards. Any number of ranks.
+
+    Rounds ceil(log2 p); bytes sent and reduced (p-1)/p m. Commutative operators only.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("reduce_scatter", "sparbit").rounds(0, 5):
+    ...     print(*round)
+    reduce_right(1, 0, 3) send(4, 4, 2)
+    reduce_right(2, 0) send(3, 3)
+    reduce_right(4, 0) send(1, 1)
+    """
+    return reverse(allgather.sparbit(rank, size), rank, folds=True)
+
+
+@algorithm("reduce_scatter", needs=allgather.aggregating)
+def pat(rank: int, size: int, aggregation: int = 4) -> Schedule:
+    """Fold up parallel aggregated trees, of which every rank is a root (Jeaugey 2025, NCCL).
+
+    The allgather backwards: at most `aggregation` rows in a message.
+
+    Rounds log2 A + P/A - 1 for aggregation A, P ranks up to a power of two; bytes sent and
+    reduced (p-1)/p m. Commutative operators only.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("reduce_scatter", "pat(aggregation=2)").rounds(0, 4):
+    ...     print(*round)
+    reduce_right(3, 0, 2) send(1, 1, 3)
+    reduce_right(2, 0) send(2, 2)
+    """
+    return reverse(allgather.pat(rank, size, aggregation), rank, folds=True)
+
+
+@algorithm("reduce_scatter", needs=allgather.in_groups)
+def k_ring(rank: int, size: int, group: int = 2) -> Schedule:
+    """Fold rows inside groups of k ranks before they go on to the next group (Wilkins et al. 2023).
+
+    The allgather backwards: only one message in k leaves the group.
+
+    Rounds p-1; bytes sent and reduced (p-1)/p m, (p/k-1)/p m to another group. Commutative
+    operators only.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("reduce_scatter", "k_ring").rounds(0, 4):
+    ...     print(*round)
+    reduce_right(1, 2) send(1, 3)
+    reduce_right(2, 0) send(2, 2)
+    reduce_right(1, 0) send(1, 1)
+    """
+    return reverse(allgather.k_ring(rank, size, group), rank, folds=True)
+
+
+@algorithm("reduce_scatter")
+def recursive_doubling(rank: int, size: int) -> Schedule:
+    """Exchange and fold all rows that others still need with peers at distance 1, 2, 4, ...
+
+    What MPICH runs for operators that do not commute: rank order is kept. A rank keeps to itself
+    only the rows of those whose values it has folded already.
+
+    Rounds log2 p (+2 where p is no power of two); bytes sent and reduced m log2 p - (p-1)/p m
+    (+ about m).
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("reduce_scatter", "recursive_doubling").rounds(0, 4):
+    ...     print(*round)
+    send(1, 1, 2, 3) reduce_right(1, 0, 2, 3)
+    send(2, 2, 3) reduce_right(2, 0, 1)
+    """
+    groups = lenders(size)
+
+    def core(me: int, count: int) -> Schedule:
+        distance = 1
+        while distance < count:
+            peer = me ^ distance
+            mine, theirs = ({*range(first, first + distance)}
+                            for first in (me & -distance, peer & -distance))  # fmt: skip
+            yield (
+                send(peer, *(row for i in range(count) if i not in mine for row in groups[i])),
+                reduce(peer, *(row for i in range(count) if i not in theirs for row in groups[i]),
+                       side=side_of(peer, me)),
+            )  # fmt: skip
+            distance *= 2
+
+    return _lending(rank, size, core)
 
 
 @algorithm("reduce_scatter")

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from mpicoll.algorithms import algorithm
-from mpicoll.algorithms.shapes import flat, relayed, tree
-from mpicoll.schedule import Schedule, on
+from collections.abc import Iterable, Sequence
+
+from mpicoll.algorithms import Nodes, algorithm, even
+from mpicoll.algorithms.shapes import flat, inside, leaders, node_of, relayed, tree
+from mpicoll.schedule import Schedule, on, recv, send, then
+
+Move = tuple[int, int, Sequence[int]]
+"""Who hands which rows to whom: giver, taker, rows."""
 
 
 def _turned(root: int, size: int, schedule: Schedule) -> Schedule:
@@ -46,7 +51,142 @@ def binomial(rank: int, size: int, root: int) -> Schedule:
     send(2, 2, 3)
     send(1, 1)
     """
-    return _turned(root, size, tree((rank - root) % size, size, 2, range))
+    return knomial(rank, size, root, radix=2)
+
+
+@algorithm("scatter")
+def knomial(rank: int, size: int, root: int, radix: int = 4) -> Schedule:
+    """Send to radix-1 children at a time down the k-nomial tree (as in UCC).
+
+    Each message carries the rows of a whole subtree; fewer rounds for more ports.
+
+    Rounds ceil(log_k p) with k-1 ports; bytes sent (p-1)/p m by the root.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("scatter", "knomial").rounds(0, 4):
+    ...     print(*round)
+    send(1, 1) send(2, 2) send(3, 3)
+    """
+    return _turned(root, size, tree((rank - root) % size, size, radix, range))
+
+
+@algorithm("scatter", needs=even)
+def bine(rank: int, size: int, root: int) -> Schedule:
+    """Send down the tree whose ranks swing to the right and to the left (De Sensi et al. 2025).
+
+    From round to round the distance halves and the direction turns: ..., -5, 3, -1, 1 for
+    even ranks, counted from the root, and the opposite for odd ones. Subtrees lie closer
+    together than in the binomial tree. Even numbers of ranks only: others are not all reached.
+
+    Rounds ceil(log2 p); bytes sent (p-1)/p m by the root.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("scatter", "bine").rounds(0, 4):
+    ...     print(*round)
+    send(3, 2, 3)
+    send(1, 1)
+    """
+    return _turned(root, size, _handed_on((rank - root) % size, _swings(size)))
+
+
+def _swings(size: int) -> list[list[Move]]:
+    """Return the rounds of `bine`, each message with the rows of its subtree."""
+    reached, tree_edges = {0}, []
+    for step in reversed(range((size - 1).bit_length())):
+        swing = (1 - (-2) ** (step + 1)) // 3
+        pairs = [(at, (at - swing if at % 2 else at + swing) % size) for at in sorted(reached)]
+        tree_edges.append([(at, peer) for at, peer in pairs if peer not in reached])
+        reached |= {peer for _, peer in pairs}
+    below = {at: [at] for at in range(size)}
+    rounds: list[list[Move]] = []
+    for edges in reversed(tree_edges):
+        rounds.append([(at, peer, sorted(below[peer])) for at, peer in edges])
+        for at, peer in edges:
+            below[at] += below[peer]
+    return rounds[::-1]
+
+
+def _handed_on(rank: int, rounds: Iterable[Iterable[Move]]) -> Schedule:
+    """Take one rank's part in moves of rows."""
+    for moves in rounds:
+        for giver, taker, rows in moves:
+            if rank == giver:
+                yield send(taker, *rows)
+            elif rank == taker:
+                yield recv(giver, *rows)
+
+
+@algorithm("scatter")
+def size_aware(rank: int, size: int, root: int, counts: tuple[int, ...]) -> Schedule:
+    """Send down a tree in which long rows travel once, whatever the counts (Träff 2017).
+
+    Ranks merge to pairs, those to fours, and so on. In each group one rank speaks for all: the
+    root, else the one with more of others' rows. The scatter runs from the whole group down.
+    All ranks know the counts here, so that nothing need be exchanged to build the tree.
+
+    Rounds ceil(log2 p); bytes sent (m - m_root) by the root, at most as many again by those
+    that forward once it is done, and none if the merging ends at the root by itself.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("scatter", "size_aware").rounds(3, 4, counts=(5, 1, 1, 9)):
+    ...     print(*round)
+    recv(0, 2, 3)
+    send(2, 2)
+    """
+    rounds = reversed([*merges(counts, root)])
+    return _handed_on(
+        rank, ([(keeps, gives, rows) for gives, keeps, rows in each] for each in rounds)
+    )
+
+
+def merges(counts: Sequence[int], root: int) -> Iterable[list[Move]]:
+    """Yield the rounds of a size-aware gather: groups of ranks merge, one's rows move.
+
+    What a rank has gathered for others was sent once already, and would be again; its own
+    row would not. Whoever saves more keeps. With a root of -1 the merging ends where it may.
+    """
+
+    def weight(group: tuple[int, range]) -> tuple[bool, int, int]:
+        speaker, rows = group
+        total = sum(counts[row] for row in rows)
+        return speaker == root, total - counts[speaker], total
+
+    groups = [(rank, range(rank, rank + 1)) for rank in range(len(counts))]
+    while len(groups) > 1:
+        moves: list[Move] = []
+        merged = []
+        for pair in (groups[index : index + 2] for index in range(0, len(groups), 2)):
+            keeps, _ = max(pair, key=weight)
+            moves += [(speaker, keeps, rows) for speaker, rows in pair if speaker != keeps]
+            merged.append((keeps, range(pair[0][1].start, pair[-1][1].stop)))
+        yield moves
+        groups = merged
+
+
+@algorithm("scatter")
+def two_level(
+    rank: int, size: int, root: int, nodes: Nodes, local: str = "binomial", across: str = "binomial"
+) -> Schedule:
+    """Send each node its rows in one bundle, then hand them out inside every node.
+
+    The root is the first of its node. Both algorithms are any scatter.
+
+    Rounds those of `across` on the nodes plus those of `local`; bytes sent (p-1)/p m by the
+    root.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("scatter", "two_level").rounds(0, 4, nodes=((0, 1), (2, 3))):
+    ...     print(*round)
+    send(2, 2, 3)
+    send(1, 1)
+    """
+    heads, node = leaders(nodes, root), node_of(rank, nodes)
+    return then(
+        inside(heads, rank, "scatter", across, root, lambda row, _: nodes[row]),
+        inside(
+            node, rank, "scatter", local, leaders((node,), root)[0], lambda row, _: (node[row],)
+        ),
+    )
 
 
 @algorithm("scatter", aliases=("pipeline",))

@@ -12,6 +12,8 @@ from mpicoll.schedule import (
     Block,
     Round,
     Schedule,
+    Temp,
+    fold,
     on,
     recv,
     reduce,
@@ -53,6 +55,14 @@ def staggered(arriving: Iterable[Round], leaving: Iterable[Round]) -> Schedule:
     """Merge two schedules, the second one round behind the first: what arrives leaves next."""
     for parts in zip_longest((*arriving, ()), ((), *leaving), fillvalue=()):
         yield tuple(op for part in parts for op in part)
+
+
+def passed_down(parent: int | None, children: Sequence[int], segments: Sequence[Block]) -> Schedule:
+    """Hand segments down a tree, each to all children the round after it arrived."""
+    return staggered(
+        [] if parent is None else [(recv(parent, segment),) for segment in segments],
+        [tuple(send(child, segment) for child in children) for segment in segments],
+    )
 
 
 def relayed(rank: int, size: int, arriving: Iterable[Block], leaving: Iterable[Block]) -> Schedule:
@@ -145,28 +155,53 @@ def _exchange(peer: int, mine: range, theirs: range, part: Part) -> Round:
     return send(peer, *blocks(mine)), recv(peer, *blocks(theirs))
 
 
-def near_first(rank: int, size: int, part: Part) -> Schedule:
-    """Exchange parts at distance 1, 2, 4, ...: each rank holds a growing run of parts."""
+def near_first(rank: int, size: int, part: Part, radix: int = 2) -> Schedule:
+    """Exchange parts at distance 1, k, k^2, ...: each rank holds a growing run of parts."""
     distance = 1
     while distance < size:
-        peer = rank ^ distance
-        mine, theirs = (index // distance * distance for index in (rank, peer))
-        yield _exchange(peer, range(mine, mine + distance), range(theirs, theirs + distance), part)
-        distance *= 2
+        mine = rank // distance * distance
+        yield tuple(
+            op
+            for peer in alike(rank, distance, radix)
+            for op in _exchange(
+                peer,
+                range(mine, mine + distance),
+                range(peer // distance * distance, (peer // distance + 1) * distance),
+                part,
+            )
+        )
+        distance *= radix
 
 
-def far_first(rank: int, size: int, part: Part) -> Schedule:
+def far_first(rank: int, size: int, part: Part, radices: Sequence[int] = ()) -> Schedule:
     """Exchange parts at distance p/2, p/4, ..., 1: each rank holds every d-th part.
 
     Backwards, as a reduce-scatter, near ranks fold first: rank order is kept.
+
+    Args:
+        radices: how many ranks exchange in each round, 2 by default; their product is `size`.
     """
-    distance = size // 2
-    while distance:
-        peer, stride = rank ^ distance, 2 * distance
-        yield _exchange(
-            peer, range(rank % stride, size, stride), range(peer % stride, size, stride), part
+    distance = size
+    for radix in radices or [2] * (size.bit_length() - 1):
+        stride, distance = distance, distance // radix
+        yield tuple(
+            op
+            for peer in alike(rank, distance, radix)
+            for op in _exchange(
+                peer, range(rank % stride, size, stride), range(peer % stride, size, stride), part
+            )
         )
-        distance //= 2
+
+
+def alike(rank: int, distance: int, radix: int) -> list[int]:
+    """Return the ranks that differ only in one digit, in the order in which to fold them.
+
+    >>> alike(5, distance=1, radix=4), alike(5, distance=4, radix=3)
+    ([4, 6, 7], [1, 9])
+    """
+    digit = rank // distance % radix
+    first = rank - digit * distance
+    return [first + other * distance for other in in_rank_order(digit, radix)]
 
 
 def doubling(rank: int, size: int, *blocks: Block) -> Schedule:
@@ -181,6 +216,41 @@ def doubling(rank: int, size: int, *blocks: Block) -> Schedule:
 def in_rank_order(rank: int, size: int) -> list[int]:
     """Return the other ranks in the order in which folding them keeps rank order."""
     return [*reversed(range(rank)), *range(rank + 1, size)]
+
+
+def meeting(me: int, group: Sequence[int], block: Block = 0) -> Round:
+    """Exchange one block in a group of ranks, of which one is the me-th, and fold all of them.
+
+    Everyone folds from left to right, in the same association: all get the same bits.
+    """
+    came = {index: Temp(f"from{index}", block) for index in range(len(group)) if index != me}
+    earlier, later = list(came.values())[:me], list(came.values())[me:]
+    return (
+        *(send(group[index], block) for index in came),
+        *(recv(group[index], vector) for index, vector in came.items()),
+        *(fold(earlier[0], vector, "right") for vector in earlier[1:]),
+        *((fold(block, earlier[0], "left"),) if earlier else ()),
+        *(fold(block, vector, "right") for vector in later),
+    )
+
+
+def wrapped(first: int, length: int, size: int) -> list[int]:
+    """Return the ranks from `first` on, going round at `size`."""
+    return [index % size for index in range(first, first + length)]
+
+
+def factors(size: int, most: int) -> list[int]:
+    """Split a number into factors of at most `most`, where primes allow it, large ones first.
+
+    >>> factors(24, 4), factors(14, 4), factors(1, 4)
+    ([4, 3, 2], [2, 7], [])
+    """
+    found = []
+    while size > 1:
+        divisors = [each for each in range(2, size + 1) if size % each == 0]
+        found.append(max((each for each in divisors if each <= most), default=divisors[0]))
+        size //= found[-1]
+    return found
 
 
 def windows(size: int) -> int:

@@ -21,7 +21,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
-from mpicoll.algorithms import Algorithm, Nodes, find
+from mpicoll.algorithms import Algorithm, Counts, Nodes, find
 from mpicoll.contract import Collective, Contents, Contribution, Place
 from mpicoll.errors import ArgumentError, Deadlock, WrongContents
 from mpicoll.schedule import Block, Copy, Fold, Receive, Round, Send, Side, Temp
@@ -98,16 +98,20 @@ def prove(
     root: int = 0,
     nodes: Nodes | None = None,
     sizes: Sizes | None = None,
+    counts: Counts | None = None,
     *,
     history: bool = False,
 ) -> Trace:
     """Simulate an algorithm on `size` ranks.
 
+    Args:
+        counts: what size-aware algorithms are told of the rows; `sizes` says what they are.
+
     Raises:
         Unsupported: the algorithm cannot serve this size.
         Deadlock, WrongContents: its schedule is wrong.
     """
-    schedules = [algorithm.rounds(rank, size, root, nodes) for rank in range(size)]
+    schedules = [algorithm.rounds(rank, size, root, nodes, counts) for rank in range(size)]
     blocks = algorithm.blocks(size)
     return simulate(schedules, algorithm.collective, size, root, blocks, sizes, history=history)
 
