@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections import defaultdict
 from itertools import cycle
 from typing import Any
@@ -61,6 +60,7 @@ class Plain:
         self.open = [0] * size
         self.waiting: dict[Any, list[Any]] = defaultdict(list)
         self.ready: list[tuple[float, int, int, int, int]] = []
+        self.needs: dict[tuple[int, int], Any] = {}
         self.ports: dict[Any, list[float]] = defaultdict(lambda: [0.0] * model.servers)
         self.links: dict[int, float] = defaultdict(float)
 
@@ -68,7 +68,8 @@ class Plain:
         for rank in range(len(self.rounds)):
             self.enter(rank)
         while self.ready:
-            self.carry(*heapq.heappop(self.ready))
+            self.ready.sort(key=lambda each: (self.start(*each), *each))
+            self.carry(*self.ready.pop(0))
         return max(self.began)
 
     def fold(self, rank: int, index: int) -> int:
@@ -108,23 +109,35 @@ class Plain:
         time, other, blocks = others.pop(0)
         assert blocks == len(op.blocks)
         first = place if sends else other
-        heapq.heappush(self.ready, (max(at, time), first, *key, blocks))
+        self.ready.append((max(at, time), first, *key, blocks))
+
+    def route(self, source: int, target: int) -> tuple[list[int], Link | None]:
+        """Return the links of a message, and what it takes that uses none."""
+        if (source, target) not in self.needs:
+            pair = np.array([source]), np.array([target])
+            near = self.topology.near(*pair)
+            path = [int(link) for link in self.topology.path(*pair)[0] if link >= 0]
+            own = self.topology.inside(Link(self.model.latency, self.model.beta))
+            self.needs[source, target] = path, own if near is not None and near[0] else None
+        return self.needs[source, target]
+
+    def sides(self, source: int, target: int) -> list[list[float]]:
+        if self.route(source, target)[1] and not self.model.hold:
+            return []
+        return [self.ports["from", source], self.ports["to", target]]
+
+    def start(self, at: float, place: int, source: int, target: int, blocks: int) -> float:
+        links = (self.links[link] for link in self.route(source, target)[0])
+        return max([at, *map(min, self.sides(source, target)), *links])
 
     def carry(self, at: float, place: int, source: int, target: int, blocks: int) -> None:
-        model = self.model
-        pair = np.array([source]), np.array([target])
-        near = self.topology.near(*pair)
-        path = [int(link) for link in self.topology.path(*pair)[0] if link >= 0]
-        nbytes = blocks * self.unit
+        model, nbytes = self.model, blocks * self.unit
+        path, inside = self.route(source, target)
         takes, busy = model.latency + nbytes * model.beta, model.hold + nbytes * model.beta
-        sides = [self.ports["from", source], self.ports["to", target]]
-        if near is not None and near[0]:
-            inside = self.topology.inside(Link(model.latency, model.beta))
-            assert inside is not None
+        if inside:
             takes = busy = inside.alpha + nbytes * inside.beta
-            sides = sides if model.hold else []
-        start = max([at, *map(min, sides), *(self.links[link] for link in path)])
-        for side in sides:
+        start = self.start(at, place, source, target, blocks)
+        for side in self.sides(source, target):
             side[side.index(min(side))] = start + busy
         for link in path:
             self.links[link] = start + nbytes * model.beta

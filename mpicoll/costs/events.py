@@ -1,16 +1,16 @@
 """The price of a schedule by simulating every message on a topology, many at a time.
 
-A message is ready when both its ranks have come to its round. Messages start in the order in
-which they are ready (of those ready together, in the order in which their senders list them,
-lower ranks first), each as soon as a port of either rank and all links of its path are free.
-What a message that is ready at time t brings about is ready no earlier than t plus the least
-time that a message takes: so all that are ready before the first of these are done at once, and
-where they meet on a link or a port, in as many waves as have to wait for each other.
+A message is ready when both its ranks have come to its round, and starts as soon as a port of
+either rank and all links of its path are free. Of those that could start at one time, the one
+that was ready first goes first, then the one that its sender lists first, then that of the
+lowest rank. What a message brings about is ready no earlier than its end: so all that can start
+before any of them could end are done at once, in as many waves as have to wait for each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from math import inf, nextafter
 from typing import NamedTuple
 
 import numpy as np
@@ -18,35 +18,69 @@ import numpy as np
 from mpicoll.costs.models import Link, Model
 from mpicoll.costs.programs import Flags, Ints, Program
 from mpicoll.costs.topologies import NONE, Topology
-from mpicoll.errors import Deadlock
+from mpicoll.errors import Deadlock, Unsupported
 
 Floats = np.ndarray
 _AT_ONCE = 1 << 14
 _DONE = -1
+_PER_MESSAGE, _PER_ROUND = 0.5e-6, 0.5e-3
+"""Seconds to simulate on one core, where few messages wait for each other."""
 
 
 class Batch(NamedTuple):
-    """Messages, each with the time at which both its ranks are ready."""
+    """Messages, and what they need.
+
+    Attributes:
+        ready: when both ranks are.
+        takes: seconds from start to end; busy: for which it keeps its ports; load: its links.
+        ports: of the sender and of the receiver, NONE where it needs none; links: of its path.
+        used: both, in numbers that tell ports from links.
+    """
 
     ready: Floats
     source: Ints
     target: Ints
-    message: Ints
+    place: Ints
+    takes: Floats
+    busy: Floats
+    load: Floats
+    ports: Ints
+    links: Ints
+    used: Ints
 
-    def take(self, which: Flags | slice) -> Batch:
+    def take(self, which: Ints | Flags) -> Batch:
         """Return some of them."""
         return Batch(*(each[which] for each in self))
 
+    def beside(self, other: Batch) -> Batch:
+        """Return these and others."""
+        return Batch(*map(_stacked, self, other))
 
-def simulate(program: Program, nbytes: float, model: Model, topology: Topology) -> float:
+
+def _stacked(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Put arrays one behind the other, rows of different lengths filled up with NONE."""
+    if one.ndim > 1 and one.shape[1] != other.shape[1]:
+        width = max(one.shape[1], other.shape[1])
+        one, other = (
+            np.pad(each, ((0, 0), (0, width - each.shape[1])), constant_values=NONE)
+            for each in (one, other)
+        )
+    return np.concatenate([one, other])
+
+
+def simulate(
+    program: Program, nbytes: float, model: Model, topology: Topology, seconds: float = inf
+) -> float:
     """Return the seconds from a common start until the last rank is done.
 
     Args:
         nbytes: of a vector, or of all rows of a row-wise collective; it is cut evenly, into
             fractions of bytes where need be.
+        seconds: how long the simulation may take.
 
     Raises:
         Deadlock: ranks wait for each other.
+        Unsupported: it would take longer than `seconds`, by estimate or by the clock.
 
     >>> from mpicoll.algorithms import find
     >>> from mpicoll.costs import Hockney, Switch, compiled
@@ -54,7 +88,12 @@ def simulate(program: Program, nbytes: float, model: Model, topology: Topology) 
     >>> simulate(ring, 400, Hockney(alpha=1.0, beta=0.01), Switch(4))
     12.0
     """
-    return _Run(program, nbytes, model, topology).finish()
+    estimate = program.messages * _PER_MESSAGE + program.rounds * _PER_ROUND
+    if estimate > seconds:
+        raise Unsupported(
+            f"to simulate {program.messages:,} messages would take about {estimate:.0f} s"
+        )
+    return _Run(program, nbytes, model, topology).finish(time.monotonic() + seconds)
 
 
 class _Run:
@@ -64,52 +103,35 @@ class _Run:
         now: the round that each rank is in; began, ends: when it began and, so far, ends.
         open: messages of that round that each rank still waits for.
         ports: when each port of each rank is free, senders first; links: when each link is.
+        pending: messages that are ready and have not started.
     """
 
     def __init__(self, program: Program, nbytes: float, model: Model, topology: Topology) -> None:
         self.program, self.model, self.topology = program, model, topology
-        size, self.unit = program.size, nbytes / program.cut
-        self.fold = program.folded * (self.unit * model.gamma)
-        self.bytes = program.blocks * self.unit
-        far = Link(model.latency, model.beta)
-        self.inside = topology.inside(far) or far
-        # Rounded as in `_lasting`: no message may end before it could.
-        self.least = min(far.alpha, self.inside.alpha) + self.bytes * min(
-            far.beta, self.inside.beta
-        )
+        size, unit = program.size, nbytes / program.cut
+        self.fold = program.folded * (unit * model.gamma)
+        self.bytes = program.blocks * unit
         kind = np.arange(size) % program.period
         self.now, self.last = program.base[kind], program.base[kind + 1]
-        self.began = program.head[kind] * (self.unit * model.gamma)
-        self.open = np.zeros(size, np.int64)
-        self.ends = np.zeros(size)
+        self.began = program.head[kind] * (unit * model.gamma)
+        self.open, self.ends = np.zeros(size, np.int64), np.zeros(size)
         self.fresh = np.zeros(size, bool)
         self.ports = np.zeros((2 * size + 1, model.servers))
         self.links = np.zeros(topology.links + 1)
-        self.mark = np.zeros(2 * size + topology.links + 2, np.int64)
-        self.pending = Batch(np.empty(0), *(np.empty(0, np.int64) for _ in range(3)))
+        self.mark = np.zeros(2 * size + topology.links + 1, np.int64)
+        self.pending: Batch | None = None
 
-    def finish(self) -> float:
+    def finish(self, deadline: float) -> float:
         """Run to the end and return when that is."""
         self._enter(np.arange(self.program.size))
-        while len(self.pending.ready):
-            self._land(self._next())
+        while self.pending and len(self.pending.ready):
+            self._advance(self.pending)
+            if time.monotonic() > deadline:
+                share = np.mean(self.now[self.now != _DONE] / self.program.base[-1])
+                raise Unsupported(f"its simulation ran out of time after {share:.0%}")
         if (self.now != _DONE).any():
             raise Deadlock(f"rank {np.flatnonzero(self.now != _DONE)[0]} waits for ever")
         return float(self.began.max())
-
-    def _next(self) -> Batch:
-        """Take out what nothing that is still to come can precede."""
-        ready = self.pending.ready
-        horizon = (ready + self.least[self.pending.message]).min()
-        chosen = ready < horizon
-        if not chosen.any():
-            chosen = ready == ready.min()
-        found = self.pending
-        if chosen.all():
-            self.pending = found.take(slice(0))
-            return found
-        self.pending = found.take(~chosen)
-        return found.take(chosen)
 
     def _enter(self, ranks: Ints) -> None:
         """Let ranks begin their next round, and find the messages that become ready."""
@@ -117,8 +139,7 @@ class _Run:
         if over.any():
             self.now[ranks[over]] = _DONE
             ranks = ranks[~over]
-        first = self.program.first
-        rounds = self.now[ranks]
+        first, rounds = self.program.first, self.now[ranks]
         begin, count = first[rounds], first[rounds + 1] - first[rounds]
         self.open[ranks] = count
         self.ends[ranks] = self.began[ranks]
@@ -135,20 +156,84 @@ class _Run:
         sends = program.sends[message]
         met = (self.now[peer] == program.round[partner]) & (sends | ~self.fresh[peer])
         own, peer, sends = own[met], peer[met], sends[met]
-        new = Batch(
-            np.maximum(self.began[own], self.began[peer]),
-            np.where(sends, own, peer),
-            np.where(sends, peer, own),
-            np.where(sends, message[met], partner[met]),
-        )
-        if len(self.pending.ready):
-            new = Batch(*map(np.concatenate, zip(self.pending, new, strict=True)))
-        self.pending = new
+        ready = np.maximum(self.began[own], self.began[peer])
+        source, target = np.where(sends, own, peer), np.where(sends, peer, own)
+        new = self._batch(ready, source, target, np.where(sends, message[met], partner[met]))
+        waiting = self.pending is not None and len(self.pending.ready)
+        self.pending = self.pending.beside(new) if self.pending and waiting else new
 
-    def _land(self, batch: Batch) -> None:
-        """Carry messages, and let the ranks go on whose last ones these were."""
-        ends = self._carry(batch)
-        both = np.concatenate([batch.source, batch.target])
+    def _batch(self, ready: Floats, source: Ints, target: Ints, message: Ints) -> Batch:
+        """Return messages with all that they need."""
+        program, model, topology, size = self.program, self.model, self.topology, self.program.size
+        nbytes = self.bytes[message]
+        load = nbytes * model.beta
+        takes, busy = model.latency + load, model.hold + load
+        ports = np.stack([source, size + target], axis=1)
+        near = topology.near(source, target)
+        if near is not None:
+            inside = topology.inside(Link(model.latency, model.beta))
+            assert inside is not None
+            quick = inside.alpha + nbytes * inside.beta
+            takes, busy = np.where(near, quick, takes), np.where(near, quick, busy)
+            # Where ports are not counted, memory takes any number of messages at once.
+            ports[near & (not model.hold)] = NONE
+        links = topology.path(source, target)
+        takes = takes + topology.hop * (links != NONE).sum(axis=1)
+        used = np.concatenate([ports, np.where(links == NONE, NONE, 2 * size + links)], axis=1)
+        place = message - program.first[program.round[message]]
+        return Batch(ready, source, target, place, takes, busy, load, ports, links, used)
+
+    def _advance(self, pending: Batch) -> None:
+        """Carry what starts before anything could end, and let the ranks go on."""
+        start = self._start(pending)
+        # At least those that start first, where messages take no time at all.
+        horizon = max((start + pending.takes).min(), nextafter(start.min(), inf))
+        left, going = np.flatnonzero(start < horizon), np.zeros(len(start), bool)
+        while len(left):
+            wave = self._wave(pending, start, left)
+            self._keep(pending.take(wave), start[wave])
+            going[wave] = True
+            left = left[~going[left]]
+            start[left] = self._start(pending.take(left))
+            left = left[start[left] < horizon]
+        self.pending = pending.take(~going)
+        self._land(pending.source[going], pending.target[going], (start + pending.takes)[going])
+
+    def _start(self, batch: Batch) -> Floats:
+        """Return when each message finds all that it needs free."""
+        port = self.ports[batch.ports].min(axis=2).max(axis=1)
+        link = self.links[batch.links].max(axis=1, initial=0.0)
+        start: Floats = np.maximum(np.maximum(batch.ready, port), link)
+        return start
+
+    def _wave(self, batch: Batch, start: Floats, left: Ints) -> Ints:
+        """Return those of the messages left that come first at all ports and links they need."""
+        used = batch.used[left]
+        if self._first(used).all():
+            return left
+        keys = batch.source[left], batch.place[left], batch.ready[left], start[left]
+        order = np.lexsort(keys)[:_AT_ONCE]
+        wave: Ints = left[order[self._first(used[order])]]
+        return wave
+
+    def _first(self, used: Ints) -> Flags:
+        """Return which rows share nothing with an earlier one."""
+        number, flat = np.arange(len(used)), used.ravel()
+        self.mark[flat] = len(used)
+        np.minimum.at(self.mark, flat, np.repeat(number, used.shape[1]))
+        alone: Flags = ((self.mark[used] == number[:, None]) | (used == NONE)).all(axis=1)
+        return alone
+
+    def _keep(self, batch: Batch, start: Floats) -> None:
+        """Keep the port of either rank that was free first busy, and all links of the path."""
+        ports = batch.ports
+        self.ports[ports, self.ports[ports].argmin(axis=2)] = (start + batch.busy)[:, None]
+        self.links[batch.links] = (start + batch.load)[:, None]
+        self.ports[NONE] = self.links[NONE] = 0.0
+
+    def _land(self, source: Ints, target: Ints, ends: Floats) -> None:
+        """Let the ranks go on whose last messages these were."""
+        both = np.concatenate([source, target])
         np.maximum.at(self.ends, both, np.concatenate([ends, ends]))
         np.subtract.at(self.open, both, 1)
         done = both[self.open[both] == 0]
@@ -157,69 +242,3 @@ class _Run:
         self.began[done] = self.ends[done] + self.fold[self.now[done]]
         self.now[done] += 1
         self._enter(done)
-
-    def _carry(self, batch: Batch) -> Floats:
-        """Return when messages arrive, and keep their ports and links busy."""
-        size, nbytes = self.program.size, self.bytes[batch.message]
-        takes, busy = self._lasting(batch, nbytes)
-        ports = np.stack([batch.source, size + batch.target], axis=1)
-        ports[busy < 0] = NONE
-        links = self.topology.path(batch.source, batch.target)
-        takes += self.topology.hop * (links != NONE).sum(axis=1)
-        load, start = nbytes * self.model.beta, np.empty(len(nbytes))
-        used = np.concatenate([ports, np.where(links == NONE, NONE, 2 * size + links)], axis=1)
-        for wave in self._waves(batch, used):
-            begin = self._begin(batch.ready[wave], ports[wave], links[wave])
-            start[wave] = begin
-            self._keep(ports[wave], begin + busy[wave], links[wave], begin + load[wave])
-        ends: Floats = start + takes
-        return ends
-
-    def _lasting(self, batch: Batch, nbytes: Floats) -> tuple[Floats, Floats]:
-        """Return how long messages take, and keep their ports busy; -1 where they need none."""
-        model, inside = self.model, self.inside
-        takes = model.latency + nbytes * model.beta
-        busy = model.hold + nbytes * model.beta
-        near = self.topology.near(batch.source, batch.target)
-        if near is not None:
-            quick = inside.alpha + nbytes * inside.beta
-            takes = np.where(near, quick, takes)
-            busy = np.where(near, quick if model.hold else -1.0, busy)
-        return takes, busy
-
-    def _begin(self, ready: Floats, ports: Ints, links: Ints) -> Floats:
-        """Return when each message finds all that it needs free."""
-        port = self.ports[ports].min(axis=2).max(axis=1)
-        start: Floats = np.maximum(
-            np.maximum(ready, port), self.links[links].max(axis=1, initial=0)
-        )
-        return start
-
-    def _keep(self, ports: Ints, until: Floats, links: Ints, passed: Floats) -> None:
-        """Keep the port of either rank that was free first busy, and all links of the path."""
-        self.ports[ports, self.ports[ports].argmin(axis=2)] = until[:, None]
-        self.links[links] = passed[:, None]
-        self.ports[NONE] = self.links[NONE] = 0.0
-
-    def _waves(self, batch: Batch, used: Ints) -> Iterator[Ints]:
-        """Yield messages that share nothing, those that come first before the others."""
-        if self._free(used).all():
-            yield np.arange(len(used))
-            return
-        place = batch.message - self.program.first[self.program.round[batch.message]]
-        order = np.lexsort((batch.source, place, batch.ready))
-        for at in range(0, len(order), _AT_ONCE):
-            left = order[at : at + _AT_ONCE]
-            while len(left):
-                free = self._free(used[left])
-                yield left[free]
-                left = left[~free]
-
-    def _free(self, used: Ints) -> Flags:
-        """Return which rows share nothing with an earlier one."""
-        number, flat = np.arange(len(used)), used.ravel()
-        self.mark[flat] = len(used)
-        np.minimum.at(self.mark, flat, np.repeat(number, used.shape[1]))
-        first = (self.mark[used] == number[:, None]) | (used == NONE)
-        alone: Flags = first.all(axis=1)
-        return alone

@@ -172,8 +172,8 @@ class _Compiler:
         each = (time.perf_counter() - began) / max(1, len(self.known))
         if each * self.size > self.seconds:
             raise Unsupported(
-                f"{self.algorithm}: its ranks differ, and to generate the schedules of "
-                f"{self.size} of them would take about {each * self.size:.0f} s"
+                f"its ranks differ, and to generate the schedules of all {self.size} would take "
+                f"about {each * self.size:.0f} s"
             )
         return self._program(self.size)
 
@@ -226,10 +226,7 @@ class _Compiler:
         for step in islice(steps, _COMPARED) if short else steps:
             blocks += found.read(step)
             if blocks > _MOST_BLOCKS:
-                raise Unsupported(
-                    f"{self.algorithm}: one rank of {self.size} names more than "
-                    f"{_MOST_BLOCKS:,} blocks"
-                )
+                raise Unsupported(f"one rank names more than {_MOST_BLOCKS:,} blocks")
         if not short or len(found.folded) < _COMPARED - 1:
             self.known[rank] = found
         return found
