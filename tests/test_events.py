@@ -116,7 +116,7 @@ class Plain:
         if (source, target) not in self.needs:
             pair = np.array([source]), np.array([target])
             near = self.topology.near(*pair)
-            path = [int(link) for link in self.topology.path(*pair)[0] if link >= 0]
+            path = [int(link) for link in self.topology.path(*pair)[:, 0] if link >= 0]
             own = self.topology.inside(Link(self.model.latency, self.model.beta))
             self.needs[source, target] = path, own if near is not None and near[0] else None
         return self.needs[source, target]

@@ -50,7 +50,7 @@ class Batch(NamedTuple):
 
     def take(self, which: Ints | Flags) -> Batch:
         """Return some of them."""
-        return Batch(*(each[which] for each in self))
+        return Batch(*(each[..., which] for each in self))
 
     def beside(self, other: Batch) -> Batch:
         """Return these and others."""
@@ -58,14 +58,14 @@ class Batch(NamedTuple):
 
 
 def _stacked(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Put arrays one behind the other, rows of different lengths filled up with NONE."""
-    if one.ndim > 1 and one.shape[1] != other.shape[1]:
-        width = max(one.shape[1], other.shape[1])
+    """Put arrays one beside the other, the shorter columns filled up with NONE."""
+    if len(one) != len(other) and one.ndim > 1:
+        height = max(len(one), len(other))
         one, other = (
-            np.pad(each, ((0, 0), (0, width - each.shape[1])), constant_values=NONE)
+            np.pad(each, ((0, height - len(each)), (0, 0)), constant_values=NONE)
             for each in (one, other)
         )
-    return np.concatenate([one, other])
+    return np.concatenate([one, other], axis=-1)
 
 
 def simulate(
@@ -116,7 +116,7 @@ class _Run:
         self.began = program.head[kind] * (unit * model.gamma)
         self.open, self.ends = np.zeros(size, np.int64), np.zeros(size)
         self.fresh = np.zeros(size, bool)
-        self.ports = np.zeros((2 * size + 1, model.servers))
+        self.ports = np.zeros((model.servers, 2 * size + 1))
         self.links = np.zeros(topology.links + 1)
         self.mark = np.zeros(2 * size + topology.links + 1, np.int64)
         self.pending: Batch | None = None
@@ -159,8 +159,7 @@ class _Run:
         ready = np.maximum(self.began[own], self.began[peer])
         source, target = np.where(sends, own, peer), np.where(sends, peer, own)
         new = self._batch(ready, source, target, np.where(sends, message[met], partner[met]))
-        waiting = self.pending is not None and len(self.pending.ready)
-        self.pending = self.pending.beside(new) if self.pending and waiting else new
+        self.pending = self.pending.beside(new) if self.pending else new
 
     def _batch(self, ready: Floats, source: Ints, target: Ints, message: Ints) -> Batch:
         """Return messages with all that they need."""
@@ -168,7 +167,7 @@ class _Run:
         nbytes = self.bytes[message]
         load = nbytes * model.beta
         takes, busy = model.latency + load, model.hold + load
-        ports = np.stack([source, size + target], axis=1)
+        ports = np.stack([source, size + target])
         near = topology.near(source, target)
         if near is not None:
             inside = topology.inside(Link(model.latency, model.beta))
@@ -176,10 +175,10 @@ class _Run:
             quick = inside.alpha + nbytes * inside.beta
             takes, busy = np.where(near, quick, takes), np.where(near, quick, busy)
             # Where ports are not counted, memory takes any number of messages at once.
-            ports[near & (not model.hold)] = NONE
+            ports[:, near & (not model.hold)] = NONE
         links = topology.path(source, target)
-        takes = takes + topology.hop * (links != NONE).sum(axis=1)
-        used = np.concatenate([ports, np.where(links == NONE, NONE, 2 * size + links)], axis=1)
+        takes = takes + topology.hop * (links != NONE).sum(axis=0)
+        used = np.concatenate([ports, np.where(links == NONE, NONE, 2 * size + links)])
         place = message - program.first[program.round[message]]
         return Batch(ready, source, target, place, takes, busy, load, ports, links, used)
 
@@ -191,45 +190,46 @@ class _Run:
         left, going = np.flatnonzero(start < horizon), np.zeros(len(start), bool)
         while len(left):
             wave = self._wave(pending, start, left)
-            self._keep(pending.take(wave), start[wave])
+            self._keep(pending, wave, start[wave])
             going[wave] = True
             left = left[~going[left]]
-            start[left] = self._start(pending.take(left))
-            left = left[start[left] < horizon]
-        self.pending = pending.take(~going)
+            if len(left):
+                start[left] = self._start(pending.take(left))
+                left = left[start[left] < horizon]
+        self.pending = None if going.all() else pending.take(~going)
         self._land(pending.source[going], pending.target[going], (start + pending.takes)[going])
 
     def _start(self, batch: Batch) -> Floats:
         """Return when each message finds all that it needs free."""
-        port = self.ports[batch.ports].min(axis=2).max(axis=1)
-        link = self.links[batch.links].max(axis=1, initial=0.0)
+        port = self.ports[:, batch.ports].min(axis=0).max(axis=0)
+        link = self.links[batch.links].max(axis=0, initial=0.0)
         start: Floats = np.maximum(np.maximum(batch.ready, port), link)
         return start
 
     def _wave(self, batch: Batch, start: Floats, left: Ints) -> Ints:
         """Return those of the messages left that come first at all ports and links they need."""
-        used = batch.used[left]
+        used = batch.used[:, left]
         if self._first(used).all():
             return left
         keys = batch.source[left], batch.place[left], batch.ready[left], start[left]
         order = np.lexsort(keys)[:_AT_ONCE]
-        wave: Ints = left[order[self._first(used[order])]]
+        wave: Ints = left[order[self._first(used[:, order])]]
         return wave
 
     def _first(self, used: Ints) -> Flags:
-        """Return which rows share nothing with an earlier one."""
-        number, flat = np.arange(len(used)), used.ravel()
-        self.mark[flat] = len(used)
-        np.minimum.at(self.mark, flat, np.repeat(number, used.shape[1]))
-        alone: Flags = ((self.mark[used] == number[:, None]) | (used == NONE)).all(axis=1)
+        """Return which columns share nothing with an earlier one."""
+        number, flat = np.arange(used.shape[1]), used.ravel()
+        self.mark[flat] = len(number)
+        np.minimum.at(self.mark, flat, np.tile(number, len(used)))
+        alone: Flags = ((self.mark[used] == number) | (used == NONE)).all(axis=0)
         return alone
 
-    def _keep(self, batch: Batch, start: Floats) -> None:
+    def _keep(self, batch: Batch, wave: Ints, start: Floats) -> None:
         """Keep the port of either rank that was free first busy, and all links of the path."""
-        ports = batch.ports
-        self.ports[ports, self.ports[ports].argmin(axis=2)] = (start + batch.busy)[:, None]
-        self.links[batch.links] = (start + batch.load)[:, None]
-        self.ports[NONE] = self.links[NONE] = 0.0
+        ports = batch.ports[:, wave]
+        self.ports[self.ports[:, ports].argmin(axis=0), ports] = start + batch.busy[wave]
+        self.links[batch.links[:, wave]] = start + batch.load[wave]
+        self.ports[:, NONE] = self.links[NONE] = 0.0
 
     def _land(self, source: Ints, target: Ints, ends: Floats) -> None:
         """Let the ranks go on whose last messages these were."""

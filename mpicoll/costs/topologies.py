@@ -68,8 +68,8 @@ class Topology:
         return None
 
     def path(self, sources: Ranks, targets: Ranks) -> Ranks:
-        """Return the inner links of each message in a row, filled up with NONE."""
-        return np.empty((len(sources), 0), np.int64)
+        """Return the inner links of each message in a column, filled up with NONE."""
+        return np.empty((0, len(sources)), np.int64)
 
     def cuts(self, root: int) -> Iterator[Cut]:
         """Yield cuts that bound what the topology can carry."""
@@ -92,7 +92,7 @@ class Nodes(Topology):
         ArgumentError: some rank is on no node, or on two.
 
     >>> Nodes(4, nodes=((0, 1), (2, 3))).path(np.array([0, 0]), np.array([1, 2])).tolist()
-    [[-1, -1], [0, 3]]
+    [[-1, 0], [-1, 3]]
     """
 
     nodes: Groups = ()
@@ -156,7 +156,7 @@ class FatTree(Topology):
 
     >>> tree = FatTree(8, radix=4, oversubscription=2)
     >>> tree.leaves, tree.spines, tree.path(np.array([0, 0]), np.array([1, 5])).tolist()
-    (2, 2, [[-1, -1], [1, 7]])
+    (2, 2, [[-1, 1], [-1, 7]])
     """
 
     radix: int = 32
@@ -217,7 +217,7 @@ class Torus(Topology):
         ArgumentError: the dimensions do not multiply to the number of ranks.
 
     >>> Torus(9, dims=(3, 3)).path(np.array([0]), np.array([5])).tolist()
-    [[3, 8]]
+    [[3], [8]]
     """
 
     dims: tuple[int, ...] = ()
@@ -241,11 +241,11 @@ class Torus(Topology):
 
     def path(self, sources: Ranks, targets: Ranks) -> Ranks:
         """Step by step along each dimension."""
-        found, at = [np.empty((len(sources), 0), np.int64)], sources
+        found, at = [], sources
         for dim in reversed(range(len(self.dims))):
             way, at = self._along(dim, at, targets)
             found.append(way)
-        return np.concatenate(found, axis=1)
+        return np.concatenate(found)
 
     def _along(self, dim: int, at: Ranks, targets: Ranks) -> tuple[Ranks, Ranks]:
         """Return the links of one dimension, and where they lead."""
@@ -254,11 +254,10 @@ class Torus(Topology):
         ahead = (targets // stride - here) % width
         back = 2 * ahead > width
         count, sign = np.where(back, width - ahead, ahead), np.where(back, -1, 1)
-        steps = np.arange(count.max(initial=0))
-        places = (here[:, None] + sign[:, None] * steps) % width
-        ranks = at[:, None] + (places - here[:, None]) * stride
-        links = 2 * (ranks * len(self.dims) + dim) + back[:, None]
-        links[steps >= count[:, None]] = NONE
+        steps = np.arange(count.max(initial=0))[:, None]
+        ranks = at + ((here + sign * steps) % width - here) * stride
+        links = 2 * (ranks * len(self.dims) + dim) + back
+        links[steps >= count] = NONE
         return links, at + ((here + ahead) % width - here) * stride
 
     def cuts(self, root: int) -> Iterator[Cut]:
@@ -287,7 +286,7 @@ class Dragonfly(Topology):
 
     >>> fly = Dragonfly(8, routers=2, ports=2)
     >>> fly.path(np.array([0, 0]), np.array([2, 7])).tolist()
-    [[1, -1, -1], [-1, 9, 5]]
+    [[1, -1], [-1, 9], [-1, 5]]
     """
 
     routers: int = 4
@@ -332,8 +331,7 @@ class Dragonfly(Topology):
                 self._local(here, start, leaving),
                 np.where(here == there, NONE, across),
                 self._local(there, entering, stop),
-            ],
-            axis=1,
+            ]
         )
 
     def _gateway(self, group: Ranks, other: Ranks) -> Ranks:
@@ -354,7 +352,7 @@ class Dragonfly(Topology):
 
 def _where(far: Flags, *links: Ranks) -> Ranks:
     """Return paths of these links where messages go far, and empty ones elsewhere."""
-    return np.where(far[:, None], np.stack(links, axis=1), NONE)
+    return np.where(far, np.stack(links), NONE)
 
 
 def _rows(size: int, width: int) -> Groups:
