@@ -104,11 +104,6 @@ class Program:
     round: Ints
 
     @property
-    def symmetric(self) -> bool:
-        """Whether one program stands for all ranks."""
-        return self.period == 1
-
-    @property
     def messages(self) -> int:
         """How many messages all ranks send."""
         return int(self.sends.sum()) * (self.size // self.period)

@@ -224,8 +224,8 @@ def _crossing(one: Curve, other: Curve, low: float, high: float) -> float:
 def rank(setting: Setting, chosen: Iterable[Family], sizes: Sequence[float]) -> Ranking:
     """Price algorithms at these sizes and between them.
 
-    The first value of a family's parameters that is the best of it at none of the sizes is the
-    last one that is tried.
+    The first value of a family's parameters that has no price, or is the best of the family at
+    none of the sizes, is the last one that is tried.
 
     >>> from mpicoll.costs import Hockney, Switch
     >>> setting = Setting("allreduce", Hockney(1e-6, 1e-9), Switch(8))
@@ -242,7 +242,7 @@ def rank(setting: Setting, chosen: Iterable[Family], sizes: Sequence[float]) -> 
                 curves.append(curve(each, setting, sizes))
             except CollectiveError as reason:
                 found.unpriced.append(Unpriced(each, str(reason)))
-                continue
+                break
             if not any(_is_best(curves, size) for size in sizes):
                 break
         found.families.append(curves)
