@@ -10,19 +10,20 @@ import numpy as np
 import pytest
 from placing import topologies
 
-from mpicoll.algorithms import Algorithm, algorithms
+from mpicoll.algorithms import Algorithm, algorithms, find
 from mpicoll.contract import COLLECTIVES
 from mpicoll.costs import (
     Hockney,
     Link,
     LogGP,
     Model,
+    Switch,
     Topology,
     compiled,
     simulate,
 )
-from mpicoll.errors import Unsupported
-from mpicoll.schedule import Fold, Receive, Send
+from mpicoll.errors import Deadlock, ScheduleError, Unsupported
+from mpicoll.schedule import Fold, Receive, Send, recv, send
 
 MODELS: list[Model] = [
     Hockney(1e-6, 1e-9, 3e-10), Hockney(1e-6, 1e-9, ports=None), Hockney(2e-6, 1e-9, ports=2),
@@ -151,3 +152,58 @@ class Plain:
             folds = self.fold(rank, self.next[rank] - 1) * (self.unit * self.model.gamma)
             self.began[rank] = self.ends[rank] + folds
             self.enter(rank)
+
+
+@pytest.mark.parametrize(
+    ("collective", "algorithm", "size", "model", "price"),
+    [
+        # One port: p-1 messages of a rank take turns. Without counted ports only bytes do.
+        ("broadcast", "one_shot", 5, Hockney(2, 1, ports=1), 4 * (2 + 100)),
+        ("broadcast", "one_shot", 5, Hockney(2, 1, ports=None), 2 + 4 * 100),
+        ("broadcast", "one_shot", 5, Hockney(2, 1, ports=2), 2 * (2 + 100)),
+        ("broadcast", "knomial(radix=4)", 16, Hockney(2, 1, ports=3), 2 * (2 + 100)),
+        # 2o + L, and each further message max(g, o) + n G later.
+        ("broadcast", "one_shot", 2, LogGP(L=5, o=2, g=3, G=1), 2 * 2 + 5 + 100),
+        ("broadcast", "one_shot", 4, LogGP(L=5, o=2, g=3, G=1), 2 * 2 + 5 + 100 + 2 * (3 + 100)),
+        ("broadcast", "one_shot", 4, LogGP(L=5, o=3, g=2, G=0), 2 * 3 + 5 + 2 * 3),
+        ("alltoall", "naive", 5, Hockney(2, 1, ports=1), 4 * (2 + 20)),
+    ],
+)  # fmt: skip
+def test_what_ports_and_gaps_take(
+    collective: str, algorithm: str, size: int, model: Model, price: float
+) -> None:
+    program = compiled(find(collective, algorithm), size)
+    assert simulate(program, 100, model, Switch(size)) == pytest.approx(price)
+
+
+def test_a_waiting_message_keeps_no_port() -> None:
+    """Rank 0 sends to 1, which is busy with 2 at first, and to 3, which is not."""
+    lonely = two_sided({0: [(send(1, 0), send(3, 0))], 2: [send(1, 0)], 1: [recv(2, 0), recv(0, 0)],
+                        3: [recv(0, 0)]})  # fmt: skip
+    assert simulate(compiled(lonely, 4), 10, Hockney(1, 1), Switch(4)) == 22
+
+
+def test_messages_without_another_side() -> None:
+    with pytest.raises(ScheduleError, match="is sent and not received"):
+        compiled(two_sided({0: [send(1, 0)], 1: []}), 2)
+
+
+def test_ranks_that_wait_for_each_other() -> None:
+    waiting = two_sided({0: [recv(1, 0), send(1, 0)], 1: [recv(0, 0), send(0, 0)]})
+    with pytest.raises(Deadlock, match="rank 0 waits"):
+        simulate(compiled(waiting, 2), 1, Hockney(1, 1), Switch(2))
+
+
+def test_what_takes_too_long() -> None:
+    ring = compiled(find("allreduce", "ring"), 64)
+    with pytest.raises(Unsupported, match="8,064 messages would take about"):
+        simulate(ring, 1, Hockney(1, 1), Switch(64), seconds=0.01)
+    with pytest.raises(Unsupported, match="all 500 would take about"):
+        compiled(find("broadcast", "binomial"), 500, seconds=1e-9)
+
+
+def two_sided(rounds: dict[int, list[Any]]) -> Algorithm:
+    """Return a schedule given rank by rank."""
+    return Algorithm(
+        COLLECTIVES["broadcast"], "given", lambda rank, size: iter(rounds[rank]), cut=1
+    )

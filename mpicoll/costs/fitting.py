@@ -67,13 +67,18 @@ def _solved(records: Iterable[Record], backend: str) -> Fitted:
 
 def _row(record: Record) -> tuple[float, ...] | None:
     """Return how many alphas, betas and gammas a schedule takes; None if it is not one of ours."""
-    name, size, root = record["executed"].partition("@")[0], record["ranks"], record["root"] or 0
+    size = record["ranks"]
     try:
-        program = compiled(find(record["collective"], name), size, root)
+        algorithm = find(record["collective"], record["executed"].partition("@")[0])
+        program = compiled(algorithm, size, record["root"] or 0)
     except CollectiveError:
         return None
+    if record["nodes"] > 1 and algorithm.takes("nodes"):
+        return None  # The record does not tell which ranks were on which node.
     return tuple(
-        simulate(program, record["bytes_total"], Hockney(alpha, beta, gamma, None), Switch(size))
+        simulate(
+            program, record["bytes_total"] or 0, Hockney(alpha, beta, gamma, None), Switch(size)
+        )
         for alpha, beta, gamma in np.eye(3).tolist()
     )
 
