@@ -81,10 +81,10 @@ class Binding:
                 continue
             tests = tuple(test for _, test in found if test is not None)
             messages = Messages((), tuple(thunk for thunk, _ in found), partial(_all, tests), _none)
-            bound.append(BoundRound(tuple(actions), messages, ()))
+            bound.append(BoundRound(tuple(actions), messages))
             actions = []
         if actions:
-            bound.append(BoundRound(tuple(actions), Messages((), (), _true, _none), ()))
+            bound.append(BoundRound(tuple(actions), Messages((), (), _true, _none)))
         return bound
 
     def _bound(self, each: Instruction | Fused, number: int, total: int) -> list[Part]:

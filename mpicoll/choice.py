@@ -1,16 +1,24 @@
-"""``algorithm="auto"``: what to run, from a measured table or by the cost model."""
+"""What to run for a name that leaves it open: ``auto``, and the defaults of libraries.
+
+``auto`` follows a measured table or the cost model; `mpicoll.defaults` what a library would do.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
+from math import prod
 
-from mpicoll import pricing, tables
+from mpicoll import defaults, pricing, tables
 from mpicoll.algorithms import algorithms, find
 from mpicoll.backend import STAGED, Nodes, Transport
 from mpicoll.device import IPC, STAYS
 from mpicoll.mapped import TILE
 from mpicoll.request import Request, itemsize
 from mpicoll.sharing import Reach
+
+CHOOSERS = ("auto", *defaults.NAMES)
+"""Names that stand for another algorithm at each call."""
 
 CANDIDATES: dict[str, tuple[str, ...]] = {
     "barrier": ("dissemination(radix=2)", "dissemination(radix=4)"),
@@ -43,12 +51,17 @@ _BETWEEN_NODES = {
 }
 """What serves small and large payloads where the library has no call of its own."""
 _BY_NODES = {
-    "barrier": ("two_level",),
-    "broadcast": ("two_level", "chain(segments=64)"),
-    "reduce": ("two_level",),
-    "allreduce": ("two_level", "lane_ring"),
-    "allgather": ("lane_ring",),
-    "reduce_scatter": ("lane_ring",),
+    "barrier": ("two_level", "recexch(radix=4)"),
+    "broadcast": ("two_level", "chain(segments=64)", "pipelined_circulant(segments=16)"),
+    "reduce": ("two_level", "circulant"),
+    "allreduce": ("two_level", "lanes(across=circulant)", "lane_ring"),
+    "gather": ("knomial(radix=4)",),
+    "allgather": ("lanes(across=circulant)", "lane_ring"),
+    "scatter": ("knomial(radix=4)",),
+    "reduce_scatter": ("lanes(across=circulant)", "lane_ring"),
+    "alltoall": ("bruck",),
+    "scan": ("linear", "two_shot"),
+    "exscan": ("linear", "two_shot"),
 }
 """What makes the most of the links between nodes; nodes may be too uneven for some."""
 
@@ -118,9 +131,38 @@ class Chooser:
         return self.prices[key]
 
 
+def default(name: str, request: Request, nodes: Nodes) -> defaults.Choice:
+    """Return what a library would run; the same on all ranks.
+
+    Args:
+        name: one of `defaults.NAMES`.
+    """
+    counted = request.counts is not None
+    return defaults.choose(name, request.collective.name, _call(request, nodes), counted=counted)
+
+
+def _call(request: Request, nodes: Nodes) -> defaults.Call:
+    """Return what libraries decide by, of a request that all ranks agree on."""
+    what, counts = request.collective, request.counts
+    rows = [1] if what.unit == "vector" else [1] * request.size
+    if counts is not None:
+        rows = list(chain.from_iterable(counts)) if what.unit == "pairs" else list(counts)  # type: ignore[arg-type]
+    total = request.bytes_per_row * sum(rows)
+    sizes, ranks = layout(nodes), list(chain.from_iterable(nodes))
+    return defaults.Call(
+        ranks=request.size, bytes=total // len(rows), total=total, count=prod(request.row or ()),
+        commutative=request.op.commutative, builtin=request.op.function is None,
+        regular=len(set(rows)) == 1, root=request.root,
+        # With counts, or at a root alone, in place is a matter of each rank.
+        in_place=request.in_place and counts is None and not what.rooted,
+        nodes=len(nodes), largest=max(sizes), balanced=len(set(sizes)) == 1,
+        consecutive=ranks == sorted(ranks),
+    )  # fmt: skip
+
+
 def between(name: str) -> tuple[str, ...]:
     """Return the schedules worth measuring between nodes."""
-    return tuple(dict.fromkeys((*_BETWEEN_NODES[name], *_BY_NODES.get(name, ()))))
+    return tuple(dict.fromkeys((*_BETWEEN_NODES[name], *_BY_NODES[name])))
 
 
 def payload(request: Request) -> int:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
+from mpicoll import choice, defaults
 from mpicoll import request as asked
 from mpicoll.algorithms import Algorithm, algorithms, aliases, find
 from mpicoll.backend import DIRECT, STAGED, Array, Call, Nodes, Thunk, Transport
 from mpicoll.backend import Request as Pending
-from mpicoll.choice import Chooser
 from mpicoll.compositions import COMPOSITIONS, compose
 from mpicoll.contract import COLLECTIVES, ReduceOp, collective, kind_of
 from mpicoll.device import IPC, DeviceStore, open_device
@@ -77,6 +77,8 @@ class Collectives:
         algorithm: ``native``, ``native_persistent``, ``native:reduce+broadcast`` and the
             like, a schedule such as ``knomial(radix=4)``, or ``auto``: what the decision
             table of this machine says (`mpicoll.tune`), else what the cost model does.
+            ``mpich_default`` and ``openmpi_default`` run what these libraries would take
+            (`mpicoll.defaults`).
             A schedule takes the fastest way to each rank; ``ring@point-to-point``,
             ``ring@symmetric`` and ``ring@cma`` say which, and for arrays on a GPU ``ring@ipc``
             and ``ring@staged`` or ``ring@direct``.
@@ -91,7 +93,7 @@ class Collectives:
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
         self.rank, self.size = transport.rank, transport.size
-        self.chooser = Chooser(transport)
+        self.chooser = choice.Chooser(transport)
         self._plans: OrderedDict[Any, tuple[Request, Plan]] = OrderedDict()
         self._schedules: dict[tuple[Callable[..., Schedule], str, int, Any], list[Round]] = {}
         self._tag = 0
@@ -371,6 +373,8 @@ class Collectives:
         text, _, transport = text.partition("@")
         if transport and transport not in TRANSPORTS:
             raise UnknownName("transport", transport, TRANSPORTS)
+        if text in defaults.NAMES:
+            return
         if text in ("auto", "native", "native_persistent"):
             if transport:
                 raise ArgumentError(f"{text} chooses its own transport: leave out @{transport}")
@@ -383,7 +387,7 @@ class Collectives:
         try:
             chosen = find(what.name, text)
         except UnknownName:
-            names = [*self.algorithms(what.name), "auto", *aliases(what.name)]
+            names = [*self.algorithms(what.name), *choice.CHOOSERS, *aliases(what.name)]
             raise UnknownName(f"{what.name} algorithm", text, names) from None
         # What only some ranks' schedules refuse must be known to all before anything is bound.
         self._rounds(chosen, request)
@@ -432,6 +436,8 @@ class Collectives:
         if text.startswith("native:"):
             return compose(self, request, text)
         name, _, transport = text.partition("@")
+        if name in defaults.NAMES:
+            return self._by_default(request, name, transport)
         return self._schedule(request, find(request.collective.name, name), transport)
 
     def _with_out(self, request: Request) -> Request:
@@ -453,6 +459,15 @@ class Collectives:
                 refused = error
         assert refused is not None
         raise refused
+
+    def _by_default(self, request: Request, library: str, transport: str) -> Plan:
+        """Bind the schedule that stands for what a library would take."""
+        name, schedule, note = choice.default(library, request, self.nodes)
+        trial = replace(request, algorithm=f"{schedule}@{transport}".rstrip("@"))
+        self._check_algorithm(trial)
+        plan = self._build(trial)
+        plan.note = f"{name}: {note}" if note else name
+        return plan
 
     def _finish(self, request: Request) -> list[Thunk]:
         """Return what follows the messages: a mean is a sum, divided at the end."""
@@ -492,7 +507,7 @@ class Collectives:
         if staged:
             x = self._like(request)
             entry = arrays.copier(arrays.flat(x), arrays.flat(request.x))
-            first = BoundRound((entry,), NO_MESSAGES, ())
+            first = BoundRound((entry,), NO_MESSAGES)
         in_place = request.in_place and not staged
         blocks_in, blocks_out = what.before(place), list(what.after(place))
         dtype, buffers = request.dtype or "uint8", buffers_for(arrays, x, request.out)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from mpicoll.errors import ArgumentError, UnknownName
@@ -80,8 +81,13 @@ def _own(at: Place) -> list[Block]:
     return list(range(at.rank * at.parts, (at.rank + 1) * at.parts))
 
 
+@lru_cache(maxsize=65536)
+def _fold_of(ranks: range, block: Block) -> tuple[Contribution, ...]:
+    return tuple((rank, block) for rank in ranks)
+
+
 def _folded(ranks: range, blocks: list[Block]) -> Contents:
-    return {block: tuple((rank, block) for rank in ranks) for block in blocks}
+    return {block: _fold_of(ranks, block) for block in blocks}
 
 
 def _at_root(contents: Callable[[Place], Any]) -> Callable[[Place], Any]:

@@ -273,6 +273,17 @@ def overlaps(piece: Piece, others: Iterable[Piece]) -> bool:
     )
 
 
+def apart(step: Step) -> tuple[list[Move | Combine], list[Move | Combine]]:
+    """Part a round's local work: what may be done while its messages travel, and what must wait."""
+    travelling = [each.piece for each in (*step.sends, *step.receives) if each.piece]
+    at_once: list[Move | Combine] = []
+    later: list[Move | Combine] = []
+    for each in step.after:
+        waiting = [*travelling, *(piece for other in later for piece in other)]
+        (later if any(overlaps(piece, waiting) for piece in each) else at_once).append(each)
+    return at_once, later
+
+
 def like(whole: Piece, parts: Sequence[Piece]) -> list[Piece]:
     """Cut `whole` into consecutive pieces of the parts' lengths."""
     starts = accumulate((part.length for part in parts), initial=whole.start)

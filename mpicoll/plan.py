@@ -13,16 +13,21 @@ from typing import Any, NamedTuple, Protocol, Self
 
 from mpicoll.backend import Array, Arrays, Message, Messages, Native, Request, Thunk, Transport
 from mpicoll.contract import ReduceOp
-from mpicoll.lowering import Combine, Move, Piece, Program, Transfer
+from mpicoll.lowering import Combine, Move, Piece, Program, Step, Transfer, apart
 from mpicoll.waiting import Idle
 
 
 class BoundRound(NamedTuple):
-    """One round, bound to memory and messages."""
+    """One round, bound to memory and messages.
+
+    Attributes:
+        during: local work that may be done while the messages travel.
+    """
 
     before: tuple[Thunk, ...]
     messages: Messages
-    after: tuple[Thunk, ...]
+    during: tuple[Thunk, ...] = ()
+    after: tuple[Thunk, ...] = ()
 
 
 NO_MESSAGES = Messages((), (), lambda: True, lambda: None)
@@ -49,16 +54,18 @@ def bind(
     def messages(transfers: list[Transfer]) -> list[Message]:
         return [Message(each.peer, each.piece and view(each.piece)) for each in transfers]
 
-    return [
-        BoundRound(
+    def bound(step: Step) -> BoundRound:
+        during, after = apart(step)
+        return BoundRound(
             tuple(map(local, step.before)),
             transport.messages(messages(step.sends), messages(step.receives), tag)
             if step.sends or step.receives
             else NO_MESSAGES,
-            tuple(map(local, step.after)),
+            tuple(map(local, during)),
+            tuple(map(local, after)),
         )
-        for step in program.steps
-    ]
+
+    return [*map(bound, program.steps)]
 
 
 class Plan:
@@ -71,10 +78,13 @@ class Plan:
     Attributes:
         algorithm: what really runs, with its parameters.
         transport: how its messages travel.
+        note: where a library's default was asked for, what it takes and how this differs.
         out: the array that holds the result after a run, None where this rank gets none.
         run: run the collective once.
         start: begin to run it.
     """
+
+    note = ""
 
     def __init__(
         self, algorithm: str, transport: str, out: Array | None, run: Thunk,
@@ -175,7 +185,8 @@ def _in_order(
 
 def _flat(bound: Sequence[BoundRound]) -> Iterator[Thunk]:
     for each in bound:
-        yield from (*each.before, *each.messages.start, *each.messages.wait, *each.after)
+        yield from (*each.before, *each.messages.start, *each.during)
+        yield from (*each.messages.wait, *each.after)
 
 
 _under_way: list[_Progress] = []
@@ -199,7 +210,7 @@ class _Progress:
             self.life.under_way = False
             posted: Sequence[Thunk] = self.finish
         else:
-            posted = (*self.current.before, *self.current.messages.start)
+            posted = (*self.current.before, *self.current.messages.start, *self.current.during)
         for thunk in posted:
             thunk()
 

@@ -16,7 +16,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from mpicoll.lowering import Combine, Lowering, Move, Piece, Step, Transfer, like, overlaps
+from mpicoll.lowering import Combine, Lowering, Move, Piece, Step, Transfer, apart, like, overlaps
 from mpicoll.schedule import Block, Receive, Round, Send
 
 
@@ -292,7 +292,7 @@ class _Sharing(Lowering):
                 flags = _turns(made.receipts[number].tiles, tile, passes)
                 into += (Await(number, flag) for flag in flags)
             if step.sends or step.receives:
-                at_once, later = _apart(step)
+                at_once, later = apart(step)
                 into += [*at_once, Complete(), *later]
             else:
                 into += self._within(step.after, tile, passes)
@@ -357,17 +357,6 @@ class _Sharing(Lowering):
                 yield type(action)(
                     *(Piece(each.buffer, each.start + shift, last - first) for each in action)
                 )
-
-
-def _apart(step: Step) -> tuple[list[Move | Combine], list[Move | Combine]]:
-    """Part a round's local work: what may be done while its messages travel, and what must wait."""
-    travelling = [each.piece for each in (*step.sends, *step.receives) if each.piece]
-    at_once: list[Move | Combine] = []
-    later: list[Move | Combine] = []
-    for each in step.after:
-        waiting = [*travelling, *(piece for other in later for piece in other)]
-        (later if any(overlaps(piece, waiting) for piece in each) else at_once).append(each)
-    return at_once, later
 
 
 def _turns(own: int, tile: int, passes: int) -> Iterator[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from mpicoll.bench.cli import parse as parse_flags
 from mpicoll.checking import Case, Check, Wrong, compare, expected, inputs, poison
 from mpicoll.contract import COLLECTIVES, DTYPES, OPS, check_op
 from mpicoll.errors import ArgumentError
+from mpicoll.sweep import expand
 
 ROOT = Path(__file__).parents[1]
 MPIRUN = Path(sys.executable).parent / "mpirun"
@@ -76,6 +78,57 @@ def test_steps_that_do_not_grow_are_refused(arguments: Any) -> None:
 def test_names_split_outside_brackets() -> None:
     assert split_names("a(b=1,c=2),d") == ("a(b=1,c=2)", "d")
     assert chosen(("x", "all", "x"), ("x", "y")) == ("x", "y")
+
+
+def test_names_with_brackets_in_brackets_stay_whole() -> None:
+    nested = "two_level(local=knomial(radix=4),across=ring)"
+    assert split_names(f"a, {nested},b") == ("a", nested, "b")
+
+
+@given(some.integers(0, 60), some.integers(0, 60), some.integers(1, 9))
+def test_a_range_holds_what_it_says(first: int, more: int, step: int) -> None:
+    found = expand(f"chain(segments={first}:{first + more}:+{step})@cma")
+    every = range(first, first + more + 1, step)
+    assert found == [f"chain(segments={number})@cma" for number in every]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("ring", ["ring"]),
+        ("knomial(radix=2)", ["knomial(radix=2)"]),
+        ("a(x=3:3)", ["a(x=3)"]),
+        ("a(x=1|4|16)", ["a(x=1)", "a(x=4)", "a(x=16)"]),
+        ("a(x=1|2:4|4)", ["a(x=1)", "a(x=2)", "a(x=3)", "a(x=4)"]),
+        ("a(x=3:100:*5)", ["a(x=3)", "a(x=15)", "a(x=75)"]),
+        ("a(x=1:2, y=b|c)", ["a(x=1,y=b)", "a(x=1,y=c)", "a(x=2,y=b)", "a(x=2,y=c)"]),
+        ("a(x=b(z=1:2)|c,y=1)@d", ["a(x=b(z=1),y=1)@d", "a(x=b(z=2),y=1)@d", "a(x=c,y=1)@d"]),
+        ("a(x=1:16,y=1:16)", [f"a(x={x},y={y})" for x in range(1, 17) for y in range(1, 17)]),
+    ],
+)  # fmt: skip
+def test_sweeps_are_expanded(text: str, names: list[str]) -> None:
+    assert expand(text) == names
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a(x=8:2)", "'8:2' in 'a(x=8:2)' is empty"),
+        ("a(x=2:b)", "'2:b' in 'a(x=2:b)' is no range"),
+        ("a(x=2:)", "is no range"),
+        ("a(x=1.5:2)", "is no range"),
+        ("a(x=1:9:2)", "first:last:+step"),
+        ("a(x=1:9:*1)", "does not grow"),
+        ("a(x=0:9:*2)", "does not grow"),
+        ("a(x=1:9:+0)", "does not grow"),
+        ("a(x=1:257)", "stands for 257 algorithms: at most 256"),
+        ("a(x=1:999999999999)", "stands for 999999999999 algorithms"),
+        ("a(x=1:16,y=1:17)", "stands for 272 algorithms"),
+    ],
+)
+def test_bad_sweeps_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ArgumentError, match=re.escape(message)):
+        flags(algorithms=f"ring,{text}")
 
 
 def flags(**given: Any) -> Any:
@@ -435,6 +488,25 @@ def test_records_of_every_collective(tmp_path: Path) -> None:
 
 
 @needs_mpi
+def test_sweeps_and_defaults_run_side_by_side(tmp_path: Path) -> None:
+    """Each member under its own name; of a library's default the record says what ran."""
+    asked = "chain(segments=1:4:*2)@point-to-point,knomial(radix=2|3),mpich_default,openmpi_default"
+    file = tmp_path / "records.jsonl"
+    done = mpirun(2, *BENCH, *TINY, "bcast", "scan", "--algorithms", asked, "-J", file)
+    assert done.returncode == 0, done.stderr
+    found = journal.cases(map(json.loads, file.read_text().splitlines()))
+    ran = {each["algorithm"]: each for each in found if each["collective"] == "broadcast"}
+    assert list(ran) == [
+        "native", *(f"chain(segments={number})@point-to-point" for number in (1, 2, 4)),
+        "knomial(radix=2)", "knomial(radix=3)", "mpich_default", "openmpi_default",
+    ]  # fmt: skip
+    assert all(each["executed"] == name.partition("@")[0] for name, each in list(ran.items())[:6])
+    assert ran["mpich_default"]["executed"] == ran["mpich_default"]["note"] == "binomial"
+    assert ran["openmpi_default"]["executed"] == "kary(radix=2,segments=1)"
+    assert "mpich_default: binomial" in done.stdout
+
+
+@needs_mpi
 @pytest.mark.parametrize("dtype", ["int8", "float64", "float16"])
 def test_in_place_is_right(dtype: str) -> None:
     done = mpirun(2, *BENCH, *TINY, "--in-place", "-d", dtype, "--format", "csv")
@@ -493,6 +565,8 @@ needs_no_gpu = pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there
     [
         (["allredcue"], "did you mean 'allreduce'?"),
         (["--algorithms", "rnig"], "did you mean 'ring'?"),
+        (["--algorithms", "knomial(radix=8:2)"], "is empty"),
+        (["bcast", "--algorithms", "knomial(base=2:3)"], "has no 'base': it takes radix"),
         (["--wrong-flag"], "No such option"),
         (["bcast", "-r", "9"], "root 9 is not a rank"),
         (["bcast", "--device", "cuda", "--allocate"], "leave out --allocate"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from math import ceil, log2
 
 import pytest
 from hypothesis import given, settings
@@ -156,3 +157,32 @@ def test_any_gather_and_scatter_runs_across_nodes(of: str, root: int, name: str,
     if name == "bine" and len(nodes) % 2:
         pytest.skip("bine serves even numbers of nodes")
     prove(two_level, 6, root, nodes)
+
+
+# -- scan and exscan --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", range(2, 65))
+def test_123_doubling_folds_once_a_round_and_takes_one_round_more_at_most(size: int) -> None:
+    trace = prove(find("exscan", "123_doubling"), size)
+    fewest = prove(find("exscan", "recursive_doubling"), size).rounds
+    assert trace.rounds == ceil(log2(size - 1) + log2(4 / 3))
+    assert trace.reduced <= trace.rounds <= fewest + 1
+
+
+@pytest.mark.parametrize("size", range(2, 65, 7))
+@pytest.mark.parametrize("of", ["scan", "exscan"])
+def test_two_trees_share_the_work(of: str, size: int) -> None:
+    one, two = (
+        prove(find(of, f"{name}(segments=12)"), size) for name in ("binary_tree", "two_tree")
+    )
+    assert two.sent <= min(2, one.sent)
+    assert two.reduced <= min(2, max(one.reduced, 1.5))
+    assert two.rounds <= 2 * (size - 1).bit_length() + 6
+    assert one.rounds <= 2 * (size.bit_length() - 1) + 12
+
+
+@pytest.mark.parametrize("size", [5, 8, 21, 64])
+def test_sweeps_fold_less_than_twice_per_rank(size: int) -> None:
+    sweep, shift = (prove(find("scan", name), size) for name in ("sweep", "shift"))
+    assert sweep.messages < min(2 * size, shift.messages)

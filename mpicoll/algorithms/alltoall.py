@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from math import isqrt
 from typing import Any
 
-from mpicoll.algorithms import Nodes, algorithm, even
+from mpicoll.algorithms import Nodes, algorithm, bine, even
+from mpicoll.algorithms.circulant import skips
 from mpicoll.algorithms.shapes import inside, lane, leaders, node_of
 from mpicoll.errors import Unsupported
 from mpicoll.schedule import Block, Op, Round, Schedule, recv, send, then
@@ -128,9 +129,9 @@ def _hopping(at: int, paths: Sequence[Sequence[int]], step: int, hop: int) -> li
 def tuna(rank: int, size: int, radix: int = 4) -> Schedule:
     """Forward rows digit by digit, one value of a digit per round (Fan et al. 2022, 2024).
 
-    The Bruck algorithm for uneven counts, through one port: a larger radix trades rounds
-    for bytes, up to pairwise. Of its two phases, sizes and data, only the data are sent,
-    since all ranks know all counts.
+    The Bruck algorithm for uneven counts, through one port: a larger radix sends fewer bytes
+    in more rounds, up to pairwise. The papers' first phase, which tells sizes, is not needed:
+    all ranks know all counts here.
 
     Rounds about (k-1) ceil(log_k p); bytes sent as by bruck.
 
@@ -156,8 +157,8 @@ def tuna(rank: int, size: int, radix: int = 4) -> Schedule:
 def circulant(rank: int, size: int) -> Schedule:
     """Forward rows along the skips p/2, p/4, ..., 1, rounded up (Träff 2024).
 
-    The way to go is split into skips, the largest first, of which any number below p is
-    a sum. As few rounds as bruck; what a round carries is at most half of the rows.
+    The distance to go is a sum of skips, the largest first. As few rounds as bruck, and for
+    many p fewer bytes: a round carries at most half of the rows, whatever p is.
 
     Rounds ceil(log2 p); bytes sent up to m/2 ceil(log2 p).
 
@@ -167,18 +168,16 @@ def circulant(rank: int, size: int) -> Schedule:
     send(2, (0, 2), (0, 3)) recv(2, (2, 0), (2, 1))
     send(1, (0, 1), (2, 1)) recv(3, (3, 0), (1, 0))
     """
-    return _forwarded(rank, size, [list(_skips(offset, size)) for offset in range(size)])
+    return _forwarded(rank, size, [list(_skipping(offset, size)) for offset in range(size)])
 
 
-def _skips(offset: int, size: int) -> Iterable[int]:
+def _skipping(offset: int, size: int) -> Iterable[int]:
     """Yield each skip that an offset takes, and 0 for those that it does not.
 
-    >>> [*_skips(4, 7)], [*_skips(3, 7)]
+    >>> [*_skipping(4, 7)], [*_skipping(3, 7)]
     ([4, 0, 0], [0, 2, 1])
     """
-    skip = size
-    while skip > 1:
-        skip = (skip + 1) // 2
+    for skip in reversed(skips(size)[:-1]):
         taken = skip * (offset >= skip)
         offset -= taken
         yield taken
@@ -200,41 +199,31 @@ def swing(rank: int, size: int) -> Schedule:
     send(1, (0, 1), (0, 2)) recv(1, (1, 0), (1, 3))
     send(3, (0, 3), (1, 3)) recv(3, (3, 0), (2, 0))
     """
-
-    def seen_by(who: int, pairs: Iterable[Pair]) -> list[Pair]:
-        sign = -1 if who % 2 else 1
-        return [((who + sign * s) % size, (who + sign * t) % size) for s, t in pairs]
-
-    for swung, pairs in _swinging(size):
-        peer = (rank - swung if rank % 2 else rank + swung) % size
-        yield send(peer, *seen_by(rank, pairs)), recv(peer, *seen_by(peer, pairs))
-
-
-def _swinging(size: int) -> Iterable[tuple[int, list[Pair]]]:
-    """Yield each round's swing and the rows that travel, relative to an even rank."""
-    swings = [(1 - (-2) ** (step + 1)) // 3 for step in range((size - 1).bit_length())]
-    reached, handed = {0}, []
-    for swung in reversed(swings):
-        new = {(swung - each) % size for each in reached} - reached
-        reached |= new
-        handed.append(new)
     held = {target: [0] for target in range(size)}
-    for swung, targets in zip(swings, reversed(handed), strict=True):
-        yield swung, [(source, target) for target in sorted(targets) for source in held[target]]
-        # An odd peer counts to the left what an even rank counts to the right.
+    for step, targets in enumerate(bine.reach(size)):
+        pairs = [(source, target) for target in targets for source in held[target]]
+        peer = bine.partner(rank, step, size)
+        yield send(peer, *_seen_from(rank, pairs, size)), recv(peer, *_seen_from(peer, pairs, size))
         for target in targets:
-            held[(swung - target) % size] += [(swung - source) % size for source in held[target]]
+            there = bine.partner(0, step, size)
+            held[(there - target) % size] += [(there - source) % size for source in held[target]]
+
+
+def _seen_from(rank: int, pairs: Iterable[Pair], size: int) -> list[Pair]:
+    """Return the rows whose distances from a rank are given, to the left where it is odd."""
+    sign = -1 if rank % 2 else 1
+    return [((rank + sign * s) % size, (rank + sign * t) % size) for s, t in pairs]
 
 
 @algorithm("alltoall")
 def hybrid(rank: int, size: int, counts: tuple[tuple[int, ...], ...], limit: int = 64) -> Schedule:
     """Forward small rows by their offset's digits, then send large ones straight (as in UCC).
 
-    For uneven counts: what costs latency shares messages, what costs bandwidth travels
-    once. A row is small that counts no more than `limit`.
+    For uneven counts: what costs latency shares messages, what costs bandwidth travels once.
+    What one rank has for another is small up to `limit` rows of its array.
 
-    Rounds up to ceil(log2 p)+p-1, those of bruck where all rows are small and of pairwise
-    where all are large; bytes sent likewise.
+    Rounds and bytes sent: those of bruck for what is small plus those of pairwise for what is
+    large, up to ceil(log2 p)+p-1 rounds.
 
     >>> from mpicoll.algorithms import find
     >>> counts = [[1, 1, 1, 99]] * 4
@@ -258,10 +247,10 @@ def hybrid(rank: int, size: int, counts: tuple[tuple[int, ...], ...], limit: int
 def grid(rank: int, size: int, rows: int = 0) -> Schedule:
     """Exchange bundles along the columns of a grid of ranks, then rows along its rows.
 
-    Ranks lie row by row. A bundle is what a whole row of ranks is to get from one rank, so
-    a message less than in pairwise is sent for each pair that shares neither row nor
-    column. Unless `rows` says otherwise the grid is as square as can be, which for a prime
-    p is a single row, and pairwise; tuna with a radix near sqrt(p) is the like for any p.
+    Ranks lie row by row. All that a row of ranks is to get from one rank goes to its member in
+    that rank's column, who hands it out: far fewer messages than in pairwise, nothing sent more
+    than twice. By default the grid is as square as can be. For a prime p that is a single row,
+    and pairwise; there tuna with a radix near sqrt(p) does the like.
 
     Rounds R+C-2 for p = RC; bytes sent (2p-R-C)/p m.
 
@@ -288,8 +277,8 @@ def lanes(
 ) -> Schedule:
     """Send each node its rows by the rank in the same place there, which hands them out.
 
-    All ranks of a node take part in sending, and two ranks of different nodes exchange
-    messages only if they are in the same place. Needs as many ranks on every node.
+    All ranks of a node share in what is sent to other nodes, each to the rank in its own place
+    there (after Träff and Hunold 2020). Nodes must have as many ranks each.
 
     Rounds N+c-2 for N nodes of c ranks; bytes sent (2p-N-c)/p m, (p-c)/p m of them to
     other nodes.
@@ -321,8 +310,8 @@ def two_level(
 ) -> Schedule:
     """Gather the rows on one rank of each node, exchange bundles among those, then scatter.
 
-    Two nodes exchange one message each way, in exchange for one rank's sending all of it:
-    for small rows. `local` names both a gather and a scatter, `across` any alltoall.
+    One message each way is all that two nodes exchange, but one rank of each sends everything:
+    for small rows. `local` names both a gather and a scatter, `across` an alltoall.
 
     Rounds those of its parts; bytes sent (c(p-c)+(c-1)(p-1))/p m by the first of c ranks.
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 from mpicoll.algorithms import algorithm, scan
 from mpicoll.algorithms.shapes import staggered
-from mpicoll.schedule import Block, Schedule, Temp, copy, fold, on, recv, send
+from mpicoll.schedule import Block, Schedule, Temp, copy, fold, on, recv, reduce, send
 
 
 @algorithm("exscan", blocks=1, aliases=("naive",))
@@ -92,7 +93,7 @@ def two_shot(rank: int, size: int) -> Schedule:
     )
 
 
-@algorithm("exscan", blocks=1)
+@algorithm("exscan", blocks=1, aliases=("shift",))
 def hillis_steele(rank: int, size: int) -> Schedule:
     """Shift all vectors one rank to the right, then scan them (Hillis and Steele 1986).
 
@@ -108,12 +109,101 @@ def hillis_steele(rank: int, size: int) -> Schedule:
     reduce_left(2, 0)
     reduce_left(1, 0)
     """
+    return _shifted(rank, size, scan.hillis_steele)
+
+
+@algorithm("exscan", blocks=1)
+def sweep(rank: int, size: int) -> Schedule:
+    """Shift all vectors one rank to the right, then sweep up and down (Blelloch 1990).
+
+    Rounds 2+floor(log2(p-1))+floor(log2((p-1)/3)); bytes sent up to m(1+floor(log2(p-1))), by
+    all ranks together less than 3pm.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("exscan", "sweep").rounds(2, 4):
+    ...     print(*round)
+    send(3, 0) recv(1, 0)
+    reduce_left(1, 0)
+    send(3, 0)
+    """
+    return _shifted(rank, size, scan.sweep)
+
+
+def _shifted(rank: int, size: int, inclusive: Callable[[int, int], Schedule]) -> Schedule:
+    """Shift all vectors one rank to the right, then scan them there."""
     yield (
         *((send(rank + 1, 0),) if rank < size - 1 else ()),
         *((recv(rank - 1, 0),) if rank > 0 else ()),
     )
     if rank > 0:
-        yield from on(range(1, size), scan.hillis_steele(rank - 1, size - 1))
+        yield from on(range(1, size), inclusive(rank - 1, size - 1))
+
+
+@algorithm("exscan", blocks=1, aliases=("123_doubling",))
+def one_two_three(rank: int, size: int) -> Schedule:
+    """Receive from the rank 1, 2, 3, 6, 12, ... to the left (123-doubling, Träff 2025).
+
+    The prefix covers 1 rank, then 3, then twice as many in every round: almost as few rounds
+    as recursive_doubling, with about half of its folds.
+
+    Rounds ceil(log2(p-1) + log2(4/3)); bytes sent and reduced up to m for each round.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("exscan", "one_two_three").rounds(2, 5):
+    ...     print(*round)
+    send(3, 0) recv(1, before[0]) fold_left(0, before[0])
+    send(4, 0) reduce_left(0, before[0]) copy(0, before[0])
+    """
+    # Only who sends in the second round needs its own vector any longer.
+    own = rank + 2 < size
+    before: Block = Temp("before", 0) if own else 0
+    yield (
+        *((send(rank + 1, 0),) if rank + 1 < size else ()),
+        *((recv(rank - 1, before),) if rank else ()),
+        *((fold(0, before),) if rank and own else ()),
+    )
+    yield (
+        *((send(rank + 2, 0),) if own else ()),
+        *((reduce(rank - 2, before),) if rank >= 2 else ()),
+        *((copy(0, before),) if rank and own else ()),
+    )
+    distance = 3
+    while distance < size - 1:
+        yield (
+            *((send(rank + distance, 0),) if rank and rank + distance < size else ()),
+            *((reduce(rank - distance, 0),) if rank > distance else ()),
+        )
+        distance *= 2
+
+
+@algorithm("exscan", blocks="segments")
+def binary_tree(rank: int, size: int, segments: int = 8) -> Schedule:
+    """Fold up and down a binary tree in rank order, in segments (Sanders, Speck, Träff 2009).
+
+    As the scan of that name, but a rank keeps the prefix of its left subtree beside the one
+    that it hands on.
+
+    Rounds up to 2 floor(log2 p)+n for n segments, with 3 ports; bytes sent up to 3m, reduced 4m.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("exscan", "binary_tree(segments=1)").rounds(1, 4):
+    ...     print(*round)
+    recv(0, before[0]) fold_left(0, before[0]) recv(2, total[0]) fold_left(total[0], 0)
+    send(3, total[0])
+    send(2, 0) copy(0, before[0])
+    """
+    return scan.one_tree(rank, size, segments, inclusive=False)
+
+
+@algorithm("exscan", blocks="segments")
+def two_tree(rank: int, size: int, segments: int = 8) -> Schedule:
+    """Scan half of the segments by another tree, with other leaves (Sanders et al. 2009).
+
+    As the scan of that name.
+
+    Rounds up to 2 ceil(log2 p)+n/2 for n segments, with 4 ports; bytes sent and reduced up to 2m.
+    """
+    return scan.two_trees(rank, size, segments, inclusive=False)
 
 
 @algorithm("exscan", blocks=1)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
+from typing import NamedTuple
 
 from mpicoll.algorithms import algorithm
 from mpicoll.algorithms.shapes import staggered
-from mpicoll.schedule import Block, Schedule, Temp, copy, fold, recv, reduce, send, side_of
+from mpicoll.algorithms.trees import in_order
+from mpicoll.schedule import Block, Op, Schedule, Temp, copy, fold, recv, reduce, send, side_of
+
+Move = tuple[int, Op]
+"""What a rank does, behind the time at which it does."""
 
 
 @algorithm("scan", blocks=1, aliases=("naive",))
@@ -92,7 +99,7 @@ def two_shot(rank: int, size: int) -> Schedule:
     yield (*(send(peer, parts[peer]) for peer in peers), *(recv(peer, peer) for peer in peers))
 
 
-@algorithm("scan", blocks=1)
+@algorithm("scan", blocks=1, aliases=("shift",))
 def hillis_steele(rank: int, size: int) -> Schedule:
     """Fold in the partial prefix of the rank 1, 2, 4, ... to the left (Hillis and Steele 1986).
 
@@ -143,3 +150,186 @@ def doubling(rank: int, size: int, *, inclusive: bool) -> Schedule:
         if peer < rank:
             yield fold(0, got) if started else copy(0, got)
             started = True
+
+
+@algorithm("scan", blocks=1)
+def sweep(rank: int, size: int) -> Schedule:
+    """Sweep up to totals of 2, 4, 8, ... ranks, then down to the prefixes between (Blelloch 1990).
+
+    The last rank of each group folds in the total of its left half; then it sends its prefix
+    to the middle of the next group. Nobody folds more than hillis_steele, and most far less.
+
+    Rounds floor(log2 p)+floor(log2(p/3))+1; bytes sent and reduced up to m floor(log2 p),
+    by all ranks together less than 2pm.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("scan", "sweep").rounds(1, 4):
+    ...     print(*round)
+    reduce_left(0, 0)
+    send(3, 0)
+    send(2, 0)
+    """
+    group = (rank + 1) & -(rank + 1)
+    distances = [1 << level for level in range(group.bit_length() - 1)]
+    for distance in distances:
+        yield reduce(rank - distance, 0)
+    if rank + group < size:
+        yield send(rank + group, 0)
+    if rank >= group:
+        yield reduce(rank - group, 0)
+    for distance in reversed(distances):
+        if rank + distance < size:
+            yield send(rank + distance, 0)
+
+
+@algorithm("scan", blocks="segments")
+def binary_tree(rank: int, size: int, segments: int = 8) -> Schedule:
+    """Fold up and down a binary tree in rank order, in segments (Sanders, Speck, Träff 2009).
+
+    A rank stands between its left and its right subtree. On the way up it sends their total
+    with its own value between; on the way down it gets the prefix before its subtree, hands it
+    to the left, and its own prefix to the right. Segments follow each other at once.
+
+    Rounds up to 2 floor(log2 p)+n for n segments, with 3 ports; bytes sent and reduced up to 3m.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("scan", "binary_tree(segments=1)").rounds(1, 4):
+    ...     print(*round)
+    recv(0, before[0]) fold_left(0, before[0]) recv(2, total[0]) fold_left(total[0], 0)
+    send(3, total[0])
+    send(2, 0)
+    """
+    return one_tree(rank, size, segments, inclusive=True)
+
+
+@algorithm("scan", blocks="segments")
+def two_tree(rank: int, size: int, segments: int = 8) -> Schedule:
+    """Scan half of the segments by another tree, with other leaves (Sanders et al. 2009).
+
+    In a binary tree the inner ranks do most of the work. In the same tree shifted by one rank
+    they are the leaves: all ranks work equally much.
+
+    Rounds up to 2 ceil(log2 p)+n/2 for n segments, with 4 ports; bytes sent and reduced up to 2m.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("scan", "two_tree(segments=2)").rounds(0, 4):
+    ...     print(*round)
+    send(1, 0)
+    send(2, 1)
+    """
+    return two_trees(rank, size, segments, inclusive=True)
+
+
+def one_tree(rank: int, size: int, segments: int, *, inclusive: bool) -> Schedule:
+    """Scan by one tree."""
+    return _by_time(_moves(_seat(rank, size, 1), range(segments), inclusive))
+
+
+def two_trees(rank: int, size: int, segments: int, *, inclusive: bool) -> Schedule:
+    """Scan by two trees that share the segments."""
+    one = _moves(_seat(rank, size, 1), range(0, segments, 2), inclusive)
+    other = _moves(_seat(rank, size, 0), range(1, segments, 2), inclusive)
+    return _by_time([*one, *other])
+
+
+def _by_time(moves: Iterable[Move]) -> Schedule:
+    """Make one round of all that happens at one time."""
+    times = defaultdict(list)
+    for time, op in moves:
+        times[time].append(op)
+    for time in sorted(times):
+        yield tuple(times[time])
+
+
+class _Peer(NamedTuple):
+    """A rank, and how high it is in the tree."""
+
+    rank: int
+    level: int
+
+
+class _Seat(NamedTuple):
+    """A rank's place in a binary tree in rank order.
+
+    Attributes:
+        level, top: how high it is, and the highest rank.
+        above: the rank above, where there is one.
+        follows, precedes: whether there are ranks before, and after, its subtree.
+    """
+
+    level: int
+    top: int
+    above: int
+    left: _Peer | None
+    right: _Peer | None
+    follows: bool
+    precedes: bool
+
+
+def _seat(rank: int, size: int, first: int) -> _Seat:
+    """Return a rank's place where rank 0 is number `first` of `in_order`: 1, or 0, above all."""
+    number, last = rank + first, size - 1 + first
+    parents = in_order(last + 1)
+
+    def level(number: int) -> int:
+        return (number & -number or 1 << last.bit_length()).bit_length() - 1
+
+    below = [_Peer(each - first, level(each)) for each, up in enumerate(parents) if up == number]
+    reach = 1 << level(number)
+    return _Seat(
+        level(number),
+        last.bit_length() - first,
+        (parents[number] or 0) - first,
+        next((child for child in below if child.rank < rank), None),
+        next((child for child in below if child.rank > rank), None),
+        number - reach >= first,
+        number + reach <= last,
+    )
+
+
+def _moves(at: _Seat, blocks: Iterable[Block], inclusive: bool) -> Iterator[Move]:
+    """Yield what a rank does, and when, which is the same time on both sides of a message.
+
+    Totals climb a level at a time and prefixes descend as fast; blocks follow each other.
+    """
+    for start, block in enumerate(blocks):
+        yield from _climb(at, start, block, inclusive)
+        yield from _descend(at, start + 2 * at.top, block, inclusive)
+        if not inclusive:
+            yield from _exclude(at, start + 2 * at.top, block)
+
+
+def _climb(at: _Seat, start: int, block: Block, inclusive: bool) -> Iterator[Move]:
+    """Get the total of the left subtree, fold it in, and send that of all three parts."""
+    before, total = Temp("before", block), Temp("total", block)
+    if at.left:
+        yield start + at.left.level, recv(at.left.rank, before)
+    if at.left and (inclusive or at.right or at.precedes):
+        yield start + at.left.level, fold(block, before)
+    if at.left and at.right and at.precedes:
+        yield start + at.right.level, recv(at.right.rank, total)
+        yield start + at.left.level, fold(total, block)
+    if at.precedes:
+        yield start + at.level, send(at.above, total if at.right else block)
+
+
+def _descend(at: _Seat, end: int, block: Block, inclusive: bool) -> Iterator[Move]:
+    """Get the prefix before the subtree, hand it to the left, and one's own to the right."""
+    prefix = Temp("prefix", block)
+    if at.follows:
+        yield end - at.level, recv(at.above, prefix)
+    if at.follows and (inclusive or at.right):
+        yield end - at.level, fold(block, prefix)
+    if at.follows and at.left:
+        yield end - at.left.level, send(at.left.rank, prefix)
+    if at.right:
+        yield end - at.right.level, send(at.right.rank, block)
+
+
+def _exclude(at: _Seat, end: int, block: Block) -> Iterator[Move]:
+    """End with the prefix of all before, once nobody needs the one with one's own."""
+    before, prefix = Temp("before", block), Temp("prefix", block)
+    if at.follows and at.left:
+        yield end - at.level, fold(before, prefix)
+    if at.follows or at.left:
+        yield end - (at.right or at).level, copy(block, before if at.left else prefix)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from mpicoll.algorithms import Nodes, algorithm, even
+from mpicoll.algorithms.bine import subtrees
+from mpicoll.algorithms.bine import tree as bine_tree
 from mpicoll.algorithms.shapes import flat, inside, leaders, node_of, relayed, tree
 from mpicoll.schedule import Schedule, on, recv, send, then
 
@@ -86,24 +88,9 @@ def bine(rank: int, size: int, root: int) -> Schedule:
     send(3, 2, 3)
     send(1, 1)
     """
-    return _turned(root, size, _handed_on((rank - root) % size, _swings(size)))
-
-
-def _swings(size: int) -> list[list[Move]]:
-    """Return the rounds of `bine`, each message with the rows of its subtree."""
-    reached, tree_edges = {0}, []
-    for step in reversed(range((size - 1).bit_length())):
-        swing = (1 - (-2) ** (step + 1)) // 3
-        pairs = [(at, (at - swing if at % 2 else at + swing) % size) for at in sorted(reached)]
-        tree_edges.append([(at, peer) for at, peer in pairs if peer not in reached])
-        reached |= {peer for _, peer in pairs}
-    below = {at: [at] for at in range(size)}
-    rounds: list[list[Move]] = []
-    for edges in reversed(tree_edges):
-        rounds.append([(at, peer, sorted(below[peer])) for at, peer in edges])
-        for at, peer in edges:
-            below[at] += below[peer]
-    return rounds[::-1]
+    below = subtrees(size)
+    rounds = ([(at, child, below[child]) for at, child in edges] for edges in bine_tree(size))
+    return _turned(root, size, _handed_on((rank - root) % size, rounds))
 
 
 def _handed_on(rank: int, rounds: Iterable[Iterable[Move]]) -> Schedule:
@@ -124,8 +111,8 @@ def size_aware(rank: int, size: int, root: int, counts: tuple[int, ...]) -> Sche
     root, else the one with more of others' rows. The scatter runs from the whole group down.
     All ranks know the counts here, so that nothing need be exchanged to build the tree.
 
-    Rounds ceil(log2 p); bytes sent (m - m_root) by the root, at most as many again by those
-    that forward once it is done, and none if the merging ends at the root by itself.
+    Rounds ceil(log2 p); bytes sent (m - m_root) by the root. Forwarding takes less than as long
+    again, and no longer where the merging would end at the root by itself.
 
     >>> from mpicoll.algorithms import find
     >>> for round in find("scatter", "size_aware").rounds(3, 4, counts=(5, 1, 1, 9)):

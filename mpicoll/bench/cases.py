@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import chain, product
 
+from mpicoll import defaults
 from mpicoll.algorithms import find
+from mpicoll.choice import CHOOSERS
 from mpicoll.collectives import TRANSPORTS, Collectives, names
 from mpicoll.contract import DTYPES, OPS, Collective, check_op, collective, kind_of, reduce_op
 from mpicoll.errors import ArgumentError, CollectiveError, UnknownName
 from mpicoll.request import itemsize
+from mpicoll.sweep import expand, outside_brackets
 
 DEFAULT_SIZES = (64, 4096, 65536, 1048576)
 DEFAULT_ALGORITHMS = {
@@ -134,8 +137,16 @@ def split_names(text: str) -> tuple[str, ...]:
     >>> split_names("ring, two_level(local=chain,across=ring),native")
     ('ring', 'two_level(local=chain,across=ring)', 'native')
     """
-    parts = re.findall(r"(?:[^,(]|\([^)]*\))+", text)
-    return tuple(part.strip() for part in parts if part.strip())
+    return tuple(filter(None, outside_brackets(text, ",")))
+
+
+def swept(text: str) -> tuple[str, ...]:
+    """Split names of algorithms, each member of a sweep for itself (`mpicoll.sweep`).
+
+    >>> swept("ring,knomial(radix=2:3)")
+    ('ring', 'knomial(radix=2)', 'knomial(radix=3)')
+    """
+    return tuple(chain.from_iterable(map(expand, split_names(text))))
 
 
 def chosen(given: Sequence[str], every: Sequence[str]) -> tuple[str, ...]:
@@ -274,6 +285,8 @@ def is_known(what: Collective, name: str, known: Sequence[str]) -> bool:
     schedule, _, transport = name.partition("@")
     if transport and transport not in TRANSPORTS:
         raise UnknownName("transport", transport, TRANSPORTS)
+    if schedule in defaults.NAMES:
+        return True
     try:
         find(what.name, schedule)
     except UnknownName:
@@ -290,4 +303,4 @@ def check_algorithms(wanted: Wanted, worlds: dict[str, Collectives]) -> None:
     for name in wanted.algorithms:
         if name.lower() != "all" and not any(is_known(w, name, k) for w, k in known.items()):
             every = [each for some in known.values() for each in some]
-            raise UnknownName("algorithm", name, dict.fromkeys([*every, "auto", "all"]))
+            raise UnknownName("algorithm", name, dict.fromkeys([*every, *CHOOSERS, "all"]))

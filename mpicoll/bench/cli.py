@@ -22,7 +22,7 @@ import click
 
 from mpicoll.bench import cases as choice
 from mpicoll.bench import environment, render
-from mpicoll.bench.cases import Group, Wanted, parse_size, split_names, steps
+from mpicoll.bench.cases import Group, Wanted, parse_size, split_names, steps, swept
 from mpicoll.bench.description import describe, details
 from mpicoll.bench.gpubound import copy_bandwidth
 from mpicoll.bench.journal import run_line
@@ -150,7 +150,9 @@ _PARAMETERS: list[click.Parameter] = [
     option("--backends", "--backend", metavar="A,B", help="mpi4py, torch, or both (default)."),
     option(
         "--algorithms", "--algorithm", metavar="A,B|all",
-        help="Names as --list prints them, or all. Native calls always run as the baseline.",
+        help="Names as --list prints them, or all; auto, mpich_default, openmpi_default; sweeps: "
+        "'knomial(radix=2:8)', 'chain(segments=1:64:*2)', 'bruck(radix=2|4)'. Native calls always "
+        "run as the baseline.",
     ),
     option(
         "--transports", "--transport", metavar="A,B|all",
@@ -228,7 +230,7 @@ def parse(given: dict[str, Any], worlds: Worlds) -> Options:
             each if each == "all" else collective(each).name
             for each in (*given["collectives"], *split_names(given["listed"] or ""))
         ),
-        algorithms=split_names(given["algorithms"] or ""),
+        algorithms=swept(given["algorithms"] or ""),
         sizes=_sizes(given),
         dtypes=split_names(given["datatype"]),
         ops=split_names(given["op"]),

@@ -81,6 +81,7 @@ class Candidate:
 
     Attributes:
         message: why it was refused; empty where it ran.
+        note: what a library's default is there, and how what ran differs.
         samples: microseconds of the slowest rank, by block.
         late: the same for samples with a late start; they count only where too few do not.
         preempted: the same for samples during which a rank lost its core.
@@ -92,6 +93,7 @@ class Candidate:
     message: str = ""
     executed: str = ""
     transport: str = ""
+    note: str = ""
     calls: int = 1
     estimate: float = 0.0
     samples: dict[int, float] = field(default_factory=dict)
@@ -215,6 +217,7 @@ class Bench:
                 candidate.plan = benches[candidate.case.backend].plan(candidate.case)
                 candidate.executed = candidate.plan.algorithm
                 candidate.transport = candidate.plan.transport
+                candidate.note = candidate.plan.note
             except CollectiveError as error:
                 candidate.message = str(error)
         everyone = self.control.exchange([each.message for each in candidates])

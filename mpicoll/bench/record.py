@@ -16,7 +16,8 @@ kind ``case``, also meant where a line has no kind: times are in microseconds.
     `versions` and `libraries`; `transports` that there are; `hosts` and `cores` by rank;
     `quota`; `load` before it; `oversubscribed`: more ranks than cores.
     What identifies a case stands in `identity.FIELDS`; `bytes_total` is S as nccl-tests counts
-    it, `bytes_per_rank` one vector or one row. `executed` and `transport`: what ran.
+    it, `bytes_per_rank` one vector or one row. `executed` and `transport`: what ran;
+    `note`: where that is a library's default, what it is called there and how ours differs.
     `samples_us`: the times that count, in the order in which they were taken; `late_starts` and
     `preempted`: samples that were spoilt, as a rank came late or lost its core, and that
     count only where too few others do, and then `undisturbed` is false; `sync_error_us`: the
@@ -67,6 +68,7 @@ def _record(
         "backend": case.backend,
         "library": world.library,
         "transport": candidate.transport or None,
+        "note": candidate.note or None,
         "device": group.device,
         "dtype": group.dtype if vector else None,
         "op": group.op if group.what.reduces else None,

@@ -18,6 +18,7 @@ from rich.text import Text
 from mpicoll.bench.environment import is_terminal
 from mpicoll.bench.record import Record
 from mpicoll.bench.statistics import is_enough
+from mpicoll.choice import CHOOSERS
 
 _PIPED_WIDTH = 170
 _COLUMNS = (
@@ -140,9 +141,9 @@ def _cells(row: Record, unicode: bool) -> list[Text]:
 
 
 def _algorithm(row: Record) -> str:
-    """Return what was asked for, and for ``auto`` what ran."""
+    """Return what was asked for, and what ran where that left it open."""
     asked: str = row["algorithm"].partition("@")[0]
-    return f"auto: {row['executed']}" if asked == "auto" else asked
+    return f"{asked}: {row['executed']}" if asked in CHOOSERS else asked
 
 
 def _ratio(found: Record | None) -> str:
@@ -181,7 +182,16 @@ def footer(records: Sequence[Record], remarks: Sequence[str]) -> list[str]:
     for (what, backend, message), rows in reasons:
         names = ", ".join(dict.fromkeys(row["algorithm"] for row in rows))
         lines.append(f"#   {what} {names} ({backend}): {message}")
-    return lines + [f"# {remark}" for remark in remarks]
+    return lines + [f"# {remark}" for remark in [*_differences(records), *remarks]]
+
+
+def _differences(records: Sequence[Record]) -> Iterable[str]:
+    """Say once how the schedules that stand for a library's defaults differ from these."""
+    told = ((row, (row.get("note") or "").partition(": ")) for row in records)
+    return dict.fromkeys(
+        f"{row['algorithm'].partition('@')[0]}, {row['collective']} {name}: {how}"
+        for row, (name, _, how) in told if how
+    )  # fmt: skip
 
 
 # -- other layouts ------------------------------------------------------------------------

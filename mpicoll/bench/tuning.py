@@ -21,12 +21,22 @@ import click
 
 from mpicoll import choice, tables
 from mpicoll.bench import cases, cli, environment
-from mpicoll.bench.cases import Case, Group, Wanted, parse_size, split_names
+from mpicoll.bench.cases import (
+    Case,
+    Group,
+    Wanted,
+    chosen,
+    is_known,
+    parse_size,
+    split_names,
+    swept,
+)
 from mpicoll.bench.measure import Bench, Candidate, Settings
 from mpicoll.bench.statistics import median_interval
 from mpicoll.bench.watchdog import Watchdog
 from mpicoll.collectives import Collectives
 from mpicoll.contract import collective
+from mpicoll.errors import ArgumentError
 
 SIZES = tuple(4 << (2 * step) for step in range(12))
 _MARGIN, _DOUBT = 1.03, 1.06
@@ -45,6 +55,10 @@ other numbers of ranks. COLLECTIVES are all by default.
 _PARAMETERS: list[click.Parameter] = [
     click.Argument(["collectives"], nargs=-1, metavar="[COLLECTIVES]..."),
     cli.option("--backends", "--backend", metavar="A,B", help="mpi4py, torch, or both (default)."),
+    cli.option(
+        "--algorithms", "--algorithm", metavar="A,B|all",
+        help="Try these too: 'chain(segments=16:256:*2)', openmpi_default, ring@cma, ...",
+    ),
     cli.option("--sizes", metavar="4,1K,1M", help="Total bytes (default 4 to 16M by 4)."),
     cli.option(
         "--time", "budget", type=click.FloatRange(0, min_open=True), default=240.0, shown=True,
@@ -92,8 +106,11 @@ def parse(given: dict[str, Any], worlds: cli.Worlds) -> Options:
     """
     names = tuple(each if each == "all" else collective(each).name for each in given["collectives"])
     sizes = tuple(map(parse_size, split_names(given["sizes"]))) if given["sizes"] else SIZES
+    more = swept(given["algorithms"] or "")
+    if "auto" in more:
+        raise ArgumentError("auto is what this is to decide: name other algorithms")
     return Options(
-        Wanted(names, sizes=tuple(sorted(set(sizes)))), cli.backends(given["backends"], worlds),
+        Wanted(names, more, tuple(sorted(set(sizes)))), cli.backends(given["backends"], worlds),
         given["budget"], given["output"] or tables.default_path(), given["timeout"],
         given["interface"], given["resume"],
     )  # fmt: skip
@@ -113,6 +130,7 @@ def run(options: Options, makers: cli.Worlds) -> int:
     speaks = everyone.rank == 0
     for remark in [*remarks, *crowded, *environment.busy(everyone.nodes, machines)]:
         _say(speaks, f"warning: {remark}")
+    cases.check_algorithms(options.wanted, worlds)
     bench = Bench(worlds, _PRECISE, watchdog, bool(crowded))
     spent = everyone.exchange(time.monotonic() - began)[0]
     until = bench.meeting.time + int((options.budget - spent) * 1e9)
@@ -123,7 +141,7 @@ def run(options: Options, makers: cli.Worlds) -> int:
     if done:
         _say(speaks, f"{options.output} has {', '.join(sorted(done))} already")
     count = 0
-    for name, by_backend in _measure(bench, groups, until):
+    for name, by_backend in _measure(bench, groups, options.wanted.algorithms, until):
         entries = _entries(bench, name, by_backend, speaks)
         count += len(entries)
         # Each on its own: whoever is ended by a time limit keeps what is decided.
@@ -151,7 +169,7 @@ def _say(speaks: bool, text: str) -> None:
 
 
 def _measure(
-    bench: Bench, groups: Sequence[Group], until: int
+    bench: Bench, groups: Sequence[Group], more: Sequence[str], until: int
 ) -> Iterator[tuple[str, dict[str, dict[int, list[Candidate]]]]]:
     """Yield each collective with what ran, by backend and size."""
     position = 0
@@ -163,7 +181,7 @@ def _measure(
             asked = [
                 Case(group, backend, each)
                 for backend, world in bench.worlds.items()
-                for each in candidates(world, name, group.bytes_total)
+                for each in candidates(world, name, group.bytes_total, more)
             ]
             for each in filter(_is_good, bench.measure(asked, max(share, 0.0))):
                 by_size = found.setdefault(each.case.backend, {})
@@ -189,16 +207,17 @@ def _entries(
     return entries
 
 
-def candidates(world: Collectives, name: str, nbytes: int) -> list[str]:
-    """Return what may be the fastest: native, and schedules over each transport."""
+def candidates(world: Collectives, name: str, nbytes: int, more: Sequence[str]) -> list[str]:
+    """Return what may be the fastest: native, schedules over each transport, what was asked for."""
     shared = world.transport.shared is not None and len(world.nodes) == 1
     schedules = choice.CANDIDATES[name] if shared else ()
     ways = [each for each in world.transports if each != world.transport.name]
     if nbytes < _ATTACHED:
         ways = ways[:1]
-    if not shared:
-        return ["native", *choice.between(name)]
-    return ["native", *(f"{each}@{way}" for each in schedules for way in ways)]
+    usual = [f"{each}@{way}" for each in schedules for way in ways]
+    known = world.algorithms(name)
+    asked = (each for each in chosen(more, known) if is_known(collective(name), each, known))
+    return [*dict.fromkeys(["native", *(usual if shared else choice.between(name)), *asked])]
 
 
 def _is_good(each: Candidate) -> bool:

@@ -1,4 +1,4 @@
-"""Print what the simulator proves and derives: ``python -m mpicoll.simulator --size 7``."""
+"""Print what the simulator proves and derives: ``python -m mpicoll.simulator --size 4,7,100``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,16 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from mpicoll.algorithms import Algorithm, Nodes, algorithms, find
+from mpicoll.algorithms import (
+    Algorithm,
+    Nodes,
+    algorithms,
+    any_size,
+    even,
+    find,
+    power_of_three,
+    power_of_two,
+)
 from mpicoll.contract import COLLECTIVES, Contents
 from mpicoll.contract import collective as collective_named
 from mpicoll.errors import ArgumentError, CollectiveError, Unsupported
@@ -23,45 +32,76 @@ class Row(NamedTuple):
     """One line of the table: an algorithm, its trace or the reason why there is none."""
 
     algorithm: Algorithm
+    size: int
     trace: Trace | None
     reason: str = ""
+
+
+FIGURES = ("rounds", "sent", "reduced", "messages", "ports", "ordered")
 
 
 def rows(chosen: Sequence[Algorithm], size: int, root: int, nodes: Nodes | None) -> Iterator[Row]:
     """Prove algorithms one after the other."""
     for each in chosen:
         try:
-            yield Row(each, prove(each, size, root if each.collective.rooted else 0, nodes))
+            yield Row(each, size, prove(each, size, root if each.collective.rooted else 0, nodes))
         except Unsupported as reason:
-            yield Row(each, None, str(reason))
+            yield Row(each, size, None, str(reason))
 
 
-def _json(row: Row, size: int) -> str:
-    names = ("rounds", "sent", "reduced", "ports", "ordered")
+def _json(row: Row) -> str:
     record: dict[str, Any] = {
         "collective": row.algorithm.collective.name,
         "algorithm": str(row.algorithm),
-        "size": size,
-        **{name: getattr(row.trace, name, None) for name in names},
+        "serves": row.algorithm.needs.text,
+        "size": row.size,
+        **{name: getattr(row.trace, name, None) for name in FIGURES},
     }
     return json.dumps(record)
 
 
-def _table(lines: Sequence[Row], size: int) -> Table:
-    table = Table("collective", "algorithm", title=f"{size} ranks; sent and reduced in vectors")
-    for name in ("rounds", "sent", "reduced", "ports", "ordered"):
+def _table(lines: Sequence[Row]) -> Table:
+    table = Table("collective", "algorithm", title=_TITLE.format(lines[0].size))
+    for name in FIGURES:
         table.add_column(name, justify="right")
-    for algorithm, trace, _ in lines:
+    table.add_column("serves")
+    for algorithm, _, trace, _ in lines:
         if trace is not None:
-            table.add_row(algorithm.collective.name, str(algorithm), *_cells(algorithm, trace))
+            cells = *_cells(algorithm, trace), _SHORT.get(algorithm.needs, algorithm.needs.text)
+            table.add_row(algorithm.collective.name, str(algorithm), *cells)
     return table
+
+
+_TITLE = "{} ranks; sent and reduced by the busiest rank, in vectors"
+_SHORT = {any_size: "any", even: "even", power_of_two: "2^k", power_of_three: "3^k"}
 
 
 def _cells(algorithm: Algorithm, trace: Trace) -> tuple[str, ...]:
     ordered = ("yes" if trace.ordered else "no") if algorithm.collective.reduces else ""
     return (
-        str(trace.rounds), f"{trace.sent:.4g}", f"{trace.reduced:.4g}", str(trace.ports), ordered,
+        str(trace.rounds), f"{trace.sent:.4g}", f"{trace.reduced:.4g}", str(trace.messages),
+        str(trace.ports), ordered,
     )  # fmt: skip
+
+
+def sizes_in(text: str) -> list[int]:
+    """Return the numbers in a list of them and of ranges.
+
+    >>> sizes_in("4,7,16:18")
+    [4, 7, 16, 17, 18]
+
+    Raises:
+        ArgumentError: it is no such list.
+    """
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.strip().partition(":")
+        if not first.isdigit() or not (last or first).isdigit():
+            raise ArgumentError(f"{text!r} is no list of sizes: give 8, or 4,7,100, or 1:64")
+        found += range(int(first), int(last or first) + 1)
+    if not found or min(found) < 1:
+        raise ArgumentError(f"{text!r} has no sizes of one rank and more")
+    return found
 
 
 def steps(trace: Trace) -> Iterator[str]:
@@ -99,7 +139,7 @@ def _chosen(of: str | None, text: str | None) -> list[Algorithm]:
 
 
 @click.command()
-@click.option("--size", type=click.IntRange(1), required=True, help="Number of ranks.")
+@click.option("--size", "sizes", required=True, help="Numbers of ranks, as 8 or 4,7,100 or 1:64.")
 @click.option("--collective", help="Only this collective.")
 @click.option("--algorithm", help="Only this algorithm, such as 'knomial(radix=8)'.")
 @click.option("--root", type=click.IntRange(0), default=0, help="Root of the rooted ones.")
@@ -107,7 +147,7 @@ def _chosen(of: str | None, text: str | None) -> list[Algorithm]:
 @click.option("--format", "style", type=click.Choice(["table", "jsonl"]), default="table")
 @click.option("--steps", "stepwise", is_flag=True, help="Show every round of one algorithm.")
 def main(
-    size: int,
+    sizes: str,
     collective: str | None,
     algorithm: str | None,
     root: int,
@@ -117,30 +157,31 @@ def main(
 ) -> None:
     """Prove algorithms for a number of ranks and print their properties."""
     try:
-        if root >= size:
-            raise ArgumentError(f"root {root} is not one of {size} ranks")
+        wanted = sizes_in(sizes)
+        if root >= min(wanted):
+            raise ArgumentError(f"root {root} is not one of {min(wanted)} ranks")
         if stepwise and not (collective and algorithm):
             raise ArgumentError("--steps needs --collective and --algorithm")
-        layout = contiguous(size, nodes) if nodes else None
         chosen = _chosen(collective, algorithm)
-        lines = list(rows(chosen, size, root, layout))
-        if style == "jsonl":
-            for row in lines:
-                click.echo(_json(row, size))
-            return
-        _print(lines, size, root, layout, stepwise=bool(algorithm))
+        for size in wanted:
+            layout = contiguous(size, nodes) if nodes else None
+            lines = rows(chosen, size, root, layout)
+            if style == "jsonl":
+                for row in lines:
+                    click.echo(_json(row))
+            else:
+                _print([*lines], root, layout, stepwise=stepwise)
     except CollectiveError as error:
         raise click.ClickException(str(error)) from error
 
 
-def _print(
-    lines: Sequence[Row], size: int, root: int, nodes: Nodes | None, *, stepwise: bool
-) -> None:
+def _print(lines: Sequence[Row], root: int, nodes: Nodes | None, *, stepwise: bool) -> None:
     if stepwise and lines[0].trace is not None:
-        for line in steps(prove(lines[0].algorithm, size, root, nodes, history=True)):
+        algorithm, size, _, _ = lines[0]
+        for line in steps(prove(algorithm, size, root, nodes, history=True)):
             click.echo(line)
-    width = None if sys.stdout.isatty() else 120
-    Console(width=width).print(_table(lines, size))
+    width = None if sys.stdout.isatty() else 140
+    Console(width=width).print(_table(lines))
     for row in lines:
         if row.trace is None:
             click.echo(f"refused: {row.reason}")

@@ -1,0 +1,58 @@
+"""What MPICH and Open MPI choose by default, as data: ``algorithm="mpich_default"``.
+
+Each library's decision table is a file beside this one; `rules` says how it is read. The
+schedules run over this project's executor, so a difference to the library's own call is one of
+executors, not of algorithms, but for what `Choice.note` says.
+
+>>> choose("mpich_default", "broadcast", Call(8, bytes=12288)).schedule
+'binomial'
+>>> choose("mpich_default", "broadcast", Call(8, bytes=12289)).schedule
+'scatter_recursive_doubling'
+>>> choose("openmpi_default", "alltoall", Call(8, bytes=64)).note
+'at most so many messages at a time as a parameter says, which is unset: all of them'
+
+``python -m mpicoll.defaults allreduce --ranks 8`` prints the tables for a number of ranks.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from importlib.resources import files
+
+from mpicoll.defaults.rules import Call, Choice, Table, look_up
+
+__all__ = ["NAMES", "Call", "Choice", "choose", "function", "table"]
+
+NAMES = ("mpich_default", "openmpi_default")
+"""What stands for a library's choice in the place of an algorithm."""
+
+
+@cache
+def table(name: str) -> Table:
+    """Return the decision table of a library."""
+    path = files(__name__) / f"{name.removesuffix('_default')}.toml"
+    return tomllib.loads(path.read_text("utf-8"))
+
+
+def function(collective: str, *, counted: bool = False) -> str:
+    """Return the call of MPI, as decision tables name it.
+
+    >>> function("broadcast"), function("allgather", counted=True)
+    ('bcast', 'allgatherv')
+    >>> function("reduce_scatter"), function("reduce_scatter", counted=True)
+    ('reduce_scatter_block', 'reduce_scatter')
+    """
+    if collective == "reduce_scatter":
+        return collective if counted else "reduce_scatter_block"
+    return {"broadcast": "bcast"}.get(collective, collective) + "v" * counted
+
+
+def choose(name: str, collective: str, call: Call, *, counted: bool = False) -> Choice:
+    """Return what a library takes for a call.
+
+    Args:
+        name: one of `NAMES`.
+        counted: rows have counts, as in MPI's calls that end in v.
+    """
+    return look_up(table(name), function(collective, counted=counted), call)

@@ -1,0 +1,118 @@
+"""Print the libraries' choices for a number of ranks: ``python -m mpicoll.defaults allreduce``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import groupby, zip_longest
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from mpicoll.contract import Collective, kind_of
+from mpicoll.contract import collective as collective_named
+from mpicoll.defaults import NAMES, Call, Choice, choose, function, table
+from mpicoll.defaults.rules import limits
+from mpicoll.errors import ArgumentError, CollectiveError
+from mpicoll.request import itemsize
+
+_SHOWN = {1 << 20: "M", 1 << 10: "K"}
+
+
+def ranges(
+    name: str, what: Collective, call: Call, width: int, *, counted: bool
+) -> Iterator[tuple[int, Choice]]:
+    """Yield what a library takes, and from how many bytes on: of a vector, or of one row.
+
+    Args:
+        call: all but the sizes.
+        width: bytes of an element.
+    """
+    rows = 1 if what.unit == "vector" else call.ranks
+    starts = {0}
+    if what.unit != "none":
+        for group in (2, call.ranks, call.nodes, call.largest):
+            starts |= {width * group, width * replace(call, ranks=group).window}
+        for measure, limit in limits(table(name), function(what.name, counted=counted)):
+            # Between nodes go the rows of whole nodes.
+            starts |= {
+                -(-limit // rows) if measure == "total" else limit,
+                -(-limit // call.largest),
+            }
+    taken = [
+        (start, choose(name, what.name, _sized(call, start, rows, width), counted=counted))
+        for start in sorted(starts)
+    ]
+    for choice, same in groupby(taken, key=lambda pair: pair[1]):
+        yield next(same)[0], choice
+
+
+def _sized(call: Call, nbytes: int, rows: int, width: int) -> Call:
+    return replace(call, bytes=nbytes, total=nbytes * rows, count=nbytes // width)
+
+
+def _size(nbytes: int) -> str:
+    for unit, letter in _SHOWN.items():
+        if nbytes and nbytes % unit == 0:
+            return f"{nbytes // unit}{letter}"
+    return str(nbytes)
+
+
+@click.command()
+@click.argument("collective")
+@click.option("--ranks", type=click.IntRange(1), required=True, help="Number of ranks.")
+@click.option("--nodes", type=click.IntRange(1), default=1, help="Spread evenly over so many.")
+@click.option("--datatype", "-d", default="float32", help="dtype of the elements.")
+@click.option("--counts", "counted", is_flag=True, help="Rows with counts, as in allgatherv.")
+@click.option("--in-place", is_flag=True, help="Input and output share memory.")
+@click.option("--not-commutative", is_flag=True, help="A function of the user's that is not.")
+def main(
+    collective: str, ranks: int, nodes: int, datatype: str, counted: bool, in_place: bool,
+    not_commutative: bool,
+) -> None:  # fmt: skip
+    """Print what MPICH and Open MPI choose by default, by size, and what runs for it here.
+
+    Sizes are bytes of a vector, or of one row of collectives with a row for each rank.
+    """
+    try:
+        what = collective_named(collective)
+        kind_of(datatype)
+        if ranks % nodes:
+            raise ArgumentError(f"{ranks} ranks do not spread evenly over {nodes} nodes")
+        if counted and what.unit not in ("rows", "pairs"):
+            raise ArgumentError(f"{what.name} takes no counts: every rank gives a whole vector")
+    except CollectiveError as error:
+        raise click.UsageError(str(error)) from error
+    operator = not not_commutative
+    call = Call(
+        ranks, commutative=operator, builtin=operator, in_place=in_place, nodes=nodes,
+        largest=ranks // nodes,
+    )  # fmt: skip
+    _print(what, call, itemsize(datatype), counted)
+
+
+def _print(what: Collective, call: Call, width: int, counted: bool) -> None:
+    shown = Table("library", "bytes", "its choice", "runs here", box=SIMPLE_HEAD)
+    notes: dict[str, str] = {}
+    for name in NAMES:
+        found = list(ranges(name, what, call, width, counted=counted))
+        ends = [start for start, _ in found[1:]]
+        for (start, choice), end in zip_longest(found, ends):
+            sizes = "" if what.unit == "none" else f"{_size(start)} .."
+            sizes += f" {_size(end - 1)}" if end else ""
+            mark = notes.setdefault(choice.note, f" ({len(notes) + 1})") if choice.note else ""
+            library = table(name)["library"] if start == 0 else ""
+            shown.add_row(library, sizes, choice.name, f"{choice.schedule}{mark}")
+    Console(width=None if sys.stdout.isatty() else 160).print(shown)
+    for note, mark in notes.items():
+        click.echo(f"{mark.strip()} {note}")
+    for name in NAMES:
+        for remark in table(name)["remarks"]:
+            click.echo(f"{table(name)['library']}: {remark}")
+
+
+if __name__ == "__main__":
+    main()

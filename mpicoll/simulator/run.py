@@ -1,0 +1,352 @@
+"""The run of all ranks: messages meet, rounds end, and what blocks hold is followed.
+
+What a rank holds changes only when its round ends, so that a message takes its values when both of
+its sides have come to it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import NamedTuple
+
+from mpicoll.contract import Collective, Contents, Contribution, Place
+from mpicoll.errors import Deadlock, WrongContents
+from mpicoll.schedule import Block, Copy, Fold, Receive, Round, Send, Side, Temp
+
+Sizes = Mapping[Block, int]
+Blocks = tuple[Block, ...]
+
+
+class Value(NamedTuple):
+    """What a block is folded from: what some ranks held under one name at the start.
+
+    Attributes:
+        block: that name; `MIXED` where contributions of several names were folded.
+        ranks: bit i is set for rank i.
+        first, stop: the run of ranks it is the fold of in rank order; 0, 0 where it is none, as
+            then nothing can be put between any more.
+    """
+
+    block: Block
+    ranks: int
+    first: int
+    stop: int
+
+    @property
+    def contributions(self) -> tuple[Contribution, ...]:
+        """What it is folded from, as pairs of rank and block."""
+        bits = range(self.ranks.bit_length())
+        return tuple((rank, self.block) for rank in bits if self.ranks >> rank & 1)
+
+
+MIXED = "a mix of blocks"
+NOTHING = Value(None, 0, 0, 0)
+
+
+def _own(rank: int, block: Block) -> Value:
+    return Value(block, 1 << rank, rank, rank + 1)
+
+
+def _joined(left: Value, right: Value) -> Value:
+    """Return ``left op right``."""
+    ordered = left.stop == right.first and left.stop and right.stop
+    return Value(
+        left.block if left.block == right.block else MIXED,
+        left.ranks | right.ranks,
+        *((left.first, right.stop) if ordered else (0, 0)),
+    )
+
+
+def _demanded(contributions: tuple[Contribution, ...]) -> Value:
+    """Return the value that a contract demands: a fold of neighbours in rank order."""
+    (first, block), (last, _) = contributions[0], contributions[-1]
+    return Value(block, (1 << last + 1) - (1 << first), first, last + 1)
+
+
+class Message(NamedTuple):
+    """One message: when it was sent, from where to where, with which blocks."""
+
+    round: int
+    source: int
+    destination: int
+    blocks: tuple[Block, ...]
+
+
+@dataclass(slots=True)
+class Rank:
+    """Where one rank stands: its contents, its current round, and what it did so far.
+
+    Attributes:
+        heard: bit i is set for rank i, of which this one knows; `news` will be when the round ends.
+        start, end: on how long a chain of messages the round began, and would end by now.
+        pending: messages of the round that have not met their other half.
+        arrived: what those that did have brought: their place in the round, targets and values.
+    """
+
+    schedule: Sequence[Round]
+    contents: dict[Block, Value]
+    heard: int
+    at: int = -1
+    start: int = 0
+    end: int = 0
+    pending: int = 0
+    sent: int = 0
+    reduced: int = 0
+    ports: int = 0
+    arrived: list[tuple[int, Blocks, list[Value]]] = field(default_factory=list)
+    news: int = 0
+    history: list[tuple[int, Contents]] = field(default_factory=list)
+
+    def record(self) -> None:
+        """Add what the rank holds to its history."""
+        held = {block: value.contributions for block, value in self.contents.items()}
+        self.history.append((self.end, held))
+
+
+class _Half(NamedTuple):
+    """A send or a receive of a rank that waits for its other half."""
+
+    rank: int
+    position: int
+    blocks: Blocks
+
+
+class Run:
+    """All ranks, run round by round as their messages meet."""
+
+    def __init__(
+        self,
+        schedules: Sequence[Sequence[Round]],
+        collective: Collective,
+        place: Place,
+        sizes: Sizes | None,
+        history: bool,
+    ) -> None:
+        self.collective, self.place, self.sizes, self.history = collective, place, sizes, history
+        self.ranks = [
+            Rank(schedule, self._before(rank), 1 << rank) for rank, schedule in enumerate(schedules)
+        ]
+        for me in self.ranks if history else []:
+            me.record()
+        self.sends: dict[tuple[int, int], deque[_Half]] = defaultdict(deque)
+        self.receives: dict[tuple[int, int], deque[_Half]] = defaultdict(deque)
+        self.ready = list(range(len(schedules)))
+        self.log: list[Message] = []
+
+    def _before(self, rank: int) -> dict[Block, Value]:
+        held = self.collective.before(self.place._replace(rank=rank))
+        return {block: _own(rank, block) for block in held if self._count(block)}
+
+    def _count(self, block: Block) -> int:
+        if self.sizes is None:
+            return 1
+        while isinstance(block, Temp):
+            block = block.block
+        return self.sizes[block]
+
+    def run(self) -> None:
+        """Advance whoever can, until nobody can.
+
+        Raises:
+            Deadlock: ranks wait for messages that never come.
+            WrongContents: a message or a fold is not what it must be.
+        """
+        while self.ready:
+            self._enter(self.ready.pop())
+        stuck = [rank for rank, at in enumerate(self.ranks) if at.pending]
+        if stuck:
+            raise Deadlock("; ".join(map(self._waits, stuck)))
+
+    def _enter(self, rank: int) -> None:
+        """Begin the next round of a rank, if there is one."""
+        me = self.ranks[rank]
+        me.at += 1
+        me.start = me.end
+        if me.at == len(me.schedule):
+            return
+        sends: list[tuple[int, _Half]] = []
+        receives: list[tuple[int, _Half]] = []
+        for index, op in enumerate(me.schedule[me.at]):
+            if isinstance(op, Send | Receive):
+                if not 0 <= op.peer < len(self.ranks) or op.peer == rank:
+                    raise WrongContents(f"{self._where(rank)}: {op} has no peer of that number")
+                blocks = op.blocks if self.sizes is None else self._filled(op.blocks)
+                if blocks or not op.blocks:
+                    side = sends if isinstance(op, Send) else receives
+                    side.append((op.peer, _Half(rank, index, blocks)))
+        me.ports = max(me.ports, len(sends), len(receives))
+        me.pending = len(sends) + len(receives)
+        if not me.pending:
+            self._leave(rank, me)
+        for peer, half in sends:
+            self._offer(half, (rank, peer), self.sends, self.receives)
+        for peer, half in receives:
+            self._offer(half, (peer, rank), self.receives, self.sends)
+
+    def _filled(self, blocks: Blocks) -> Blocks:
+        return tuple(filter(self._count, blocks))
+
+    def _offer(
+        self,
+        half: _Half,
+        key: tuple[int, int],
+        own: dict[tuple[int, int], deque[_Half]],
+        others: dict[tuple[int, int], deque[_Half]],
+    ) -> None:
+        """Match one half of a message with the other, first come first served."""
+        waiting = others.get(key)
+        if not waiting:
+            own[key].append(half)
+        elif own is self.sends:
+            self._match(half, waiting.popleft())
+        else:
+            self._match(waiting.popleft(), half)
+
+    def _match(self, sent: _Half, received: _Half) -> None:
+        source, destination = self.ranks[sent.rank], self.ranks[received.rank]
+        if not self._alike(sent.blocks, received.blocks):
+            raise WrongContents(
+                f"{self._where(sent.rank)} sends blocks {_listed(sent.blocks)} where"
+                f" {self._where(received.rank)} receives {_listed(received.blocks)}"
+            )
+        try:
+            values = [source.contents[block] for block in sent.blocks]
+        except KeyError as missing:
+            op = source.schedule[source.at][sent.position]
+            raise self._not_held(sent.rank, missing.args[0], op) from None
+        end = 1 + max(source.start, destination.start)
+        self.log.append(Message(end, sent.rank, received.rank, sent.blocks))
+        destination.arrived.append((received.position, received.blocks, values))
+        destination.news |= source.heard
+        source.sent += len(values) if self.sizes is None else sum(map(self._count, sent.blocks))
+        for rank, me in ((sent.rank, source), (received.rank, destination)):
+            me.end = max(me.end, end)
+            me.pending -= 1
+            if not me.pending:
+                self._leave(rank, me)
+
+    def _alike(self, sent: Blocks, received: Blocks) -> bool:
+        if self.sizes is None:
+            return len(sent) == len(received)
+        return [*map(self._count, sent)] == [*map(self._count, received)]
+
+    def _leave(self, rank: int, me: Rank) -> None:
+        """End a round: what arrived lands or is folded as listed, then local operations."""
+        ops = me.schedule[me.at]
+        if len(me.arrived) > 1:
+            me.arrived.sort(key=itemgetter(0))
+        self._check_targets(rank, me)
+        for index, blocks, values in me.arrived:
+            op = ops[index]
+            if op.side is None:  # type: ignore[union-attr]
+                me.contents.update(zip(blocks, values, strict=True))
+                continue
+            for block, value in zip(blocks, values, strict=True):
+                self._fold(rank, block, value, op.side, op)  # type: ignore[union-attr]
+        for op in ops:
+            if isinstance(op, Copy | Fold):
+                self._local(rank, op)
+        me.heard |= me.news
+        me.arrived.clear()
+        if self.history:
+            me.record()
+        self.ready.append(rank)
+
+    def _check_targets(self, rank: int, me: Rank) -> None:
+        """Refuse two messages into one block unless both are folded."""
+        ops = me.schedule[me.at]
+        plain: list[Block] = []
+        folded: list[Block] = []
+        for index, blocks, _ in me.arrived:
+            (folded if ops[index].side else plain).extend(blocks)  # type: ignore[union-attr]
+        once = set(plain)
+        if len(once) < len(plain) or not once.isdisjoint(folded):
+            twice = next(each for each in plain if plain.count(each) > 1 or each in folded)
+            raise WrongContents(f"{self._where(rank)} receives {twice} twice")
+
+    def _local(self, rank: int, op: Copy | Fold) -> None:
+        if not self._alike((op.source,), (op.target,)):
+            raise WrongContents(f"{self._where(rank)}: {op} is of blocks of different sizes")
+        if not self._count(op.source):
+            return
+        contents = self.ranks[rank].contents
+        if op.source not in contents:
+            raise self._not_held(rank, op.source, op)
+        if isinstance(op, Copy):
+            contents[op.target] = contents[op.source]
+        else:
+            self._fold(rank, op.target, contents[op.source], op.side, op)
+
+    def _fold(self, rank: int, target: Block, value: Value, side: Side, op: object) -> None:
+        me = self.ranks[rank]
+        mine = me.contents.get(target)
+        if mine is None:
+            raise self._not_held(rank, target, op)
+        if mine.ranks & value.ranks and mine.block == value.block:
+            raise WrongContents(f"{self._where(rank)}: {op} counts {_shown(value)} twice")
+        me.contents[target] = _joined(value, mine) if side == "left" else _joined(mine, value)
+        me.reduced += 1 if self.sizes is None else self._count(target)
+
+    def _not_held(self, rank: int, block: Block, op: object) -> WrongContents:
+        return WrongContents(f"{self._where(rank)}: {op} uses {block}, not held")
+
+    def _where(self, rank: int) -> str:
+        return f"rank {rank} in round {self.ranks[rank].at}"
+
+    def _waits(self, rank: int) -> str:
+        to = {key[1] for key, halves in self.sends.items() if halves and key[0] == rank}
+        whence = {key[0] for key, halves in self.receives.items() if halves and key[1] == rank}
+        peers = to | whence
+        return f"{self._where(rank)} waits for " + " and ".join(map(self._stage, sorted(peers)))
+
+    def _stage(self, rank: int) -> str:
+        me = self.ranks[rank]
+        done = me.at >= len(me.schedule)
+        return f"rank {rank}, which " + ("has finished" if done else f"is in round {me.at}")
+
+    def check(self) -> bool:
+        """Compare every rank with the contract and return whether rank order was kept."""
+        if self.collective.unit == "none":
+            everyone = (1 << len(self.ranks)) - 1
+            for rank, me in enumerate(self.ranks):
+                if me.heard != everyone:
+                    missing = [peer for peer in range(len(self.ranks)) if not me.heard >> peer & 1]
+                    raise WrongContents(f"rank {rank} leaves without word from ranks {missing}")
+            return True
+        kept = [self._keeps(rank, me) for rank, me in enumerate(self.ranks)]
+        return all(kept)
+
+    def _keeps(self, rank: int, me: Rank) -> bool:
+        ordered = True
+        for block, expected in self.collective.after(self.place._replace(rank=rank)).items():
+            if not self._count(block):
+                continue
+            got, wanted = me.contents.get(block, NOTHING), _demanded(expected)
+            if got.ranks != wanted.ranks or got.block != wanted.block:
+                raise WrongContents(
+                    f"rank {rank} ends with {_shown(got)} as block {block},"
+                    f" not with {_shown(wanted)}"
+                )
+            ordered &= got == wanted
+        return ordered
+
+    @property
+    def whole(self) -> int:
+        """The elements of the whole vector; of alltoall, of all that one rank sends."""
+        rank = self.place.root if self.collective.rooted else 0
+        if self.collective.unit == "rows":
+            blocks: list[Block] = list(range(self.place.size * self.place.parts))
+        else:
+            blocks = self.collective.before(self.place._replace(rank=rank))
+        return max(1, sum(map(self._count, blocks)))
+
+
+def _listed(blocks: Sequence[Block]) -> str:
+    return ", ".join(map(str, blocks)) or "none"
+
+
+def _shown(value: Value) -> str:
+    return " + ".join(f"{block} of rank {rank}" for rank, block in value.contributions) or "nothing"

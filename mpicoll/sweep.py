@@ -1,0 +1,99 @@
+"""Sweeps: one name with ranges of parameters, for many algorithms.
+
+``2:8`` is every number from 2 to 8, ``1:64:*2`` doubles, ``8:32:+8`` adds 8, and ``1|4|16`` lists
+values, which may be ranges, words or algorithms. Several parameters make every combination.
+
+>>> expand("knomial(radix=2:4)")
+['knomial(radix=2)', 'knomial(radix=3)', 'knomial(radix=4)']
+>>> expand("chain(segments=1:64:*8)@symmetric")
+['chain(segments=1)@symmetric', 'chain(segments=8)@symmetric', 'chain(segments=64)@symmetric']
+>>> expand("two_level(local=binomial|knomial(radix=4:8:+4))")  # doctest: +NORMALIZE_WHITESPACE
+['two_level(local=binomial)', 'two_level(local=knomial(radix=4))',
+ 'two_level(local=knomial(radix=8))']
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from itertools import chain, product
+from math import prod
+
+from mpicoll.errors import ArgumentError
+
+MOST = 256
+"""Algorithms that one name may stand for."""
+
+
+def expand(text: str) -> list[str]:
+    """Return the names that a name with ranges stands for; other names as they are.
+
+    Raises:
+        ArgumentError: a range is empty or none, or there are more than `MOST` algorithms.
+    """
+    name, bracket, rest = text.partition("(")
+    inner, close, after = rest.rpartition(")")
+    if not bracket or not close:
+        return [text]
+    choices = [_parameter(each, text) for each in outside_brackets(inner, ",")]
+    _check_number(prod(map(len, choices)), text)
+    return [f"{name}({','.join(each)}){after}" for each in product(*choices)]
+
+
+def outside_brackets(text: str, separator: str) -> list[str]:
+    """Split at a separator, but not within brackets.
+
+    >>> outside_brackets("ring, two_level(local=knomial(radix=4),across=ring)", ",")
+    ['ring', 'two_level(local=knomial(radix=4),across=ring)']
+    """
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter == "(") - (letter == ")")
+        if letter == separator and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts]
+
+
+def _parameter(text: str, whole: str) -> list[str]:
+    """Return ``key=value`` for every value of one parameter."""
+    key, sign, values = text.partition("=")
+    found = (_values(each, whole) for each in outside_brackets(values, "|"))
+    every = dict.fromkeys(map(str, chain.from_iterable(found)))
+    return [f"{key}{sign}{value}" for value in every]
+
+
+def _values(text: str, whole: str) -> Iterable[object]:
+    if "(" in text or ":" not in text:
+        return expand(text)
+    form = re.fullmatch(r"(\d+):(\d+)(?::([*+])(\d+))?", text.replace(" ", ""))
+    if not form:
+        raise ArgumentError(
+            f"{text!r} in {whole!r} is no range: give whole numbers as first:last, "
+            "first:last:*factor or first:last:+step"
+        )
+    first, last, step = int(form[1]), int(form[2]), int(form[4] or 1)
+    if first > last:
+        raise ArgumentError(f"{text!r} in {whole!r} is empty: the first number is above the last")
+    if form[3] == "*":
+        return _multiplied(first, last, step, whole)
+    if step < 1:
+        raise ArgumentError(f"{text!r} in {whole!r} does not grow: add 1 at least")
+    numbers = range(first, last + 1, step)
+    _check_number(len(numbers), whole)
+    return numbers
+
+
+def _multiplied(first: int, last: int, factor: int, whole: str) -> list[int]:
+    if first < 1 or factor < 2:
+        raise ArgumentError(f"a range of {whole!r} does not grow: multiply 1 or more by 2 or more")
+    numbers = [first]
+    while numbers[-1] * factor <= last:
+        numbers.append(numbers[-1] * factor)
+    return numbers
+
+
+def _check_number(count: int, whole: str) -> None:
+    if count > MOST:
+        raise ArgumentError(f"{whole!r} stands for {count} algorithms: at most {MOST} in one name")
