@@ -15,7 +15,7 @@ from rich.console import Console
 from mpicoll.bench import journal
 from mpicoll.bench.cases import parse_size, split_names
 from mpicoll.contract import collective as named
-from mpicoll.costs.fitting import fitted
+from mpicoll.costs.fitting import Fitted, fitted
 from mpicoll.costs.models import Hockney, Link, LogGP, Model
 from mpicoll.costs.ranking import Setting, candidates, rank
 from mpicoll.costs.telling import Told, described, lines, notes, tables
@@ -26,7 +26,6 @@ from mpicoll.simulator import contiguous
 ALPHA_US, BETA_NS, GAMMA_NS = 2.0, 0.04, 0.05
 """A message, a byte at 25 GB/s, and to fold a byte, where nothing else is said."""
 Given = dict[str, Any]
-
 
 _TOPOLOGIES = ("switch", "nodes", "fat-tree", "torus", "dragonfly")
 _time = click.FloatRange(0)
@@ -99,7 +98,7 @@ _many = click.IntRange(1)
     "--patience",
     type=click.FloatRange(0, min_open=True),
     default=30.0,
-    help="Seconds for one algorithm.",
+    help="Seconds to generate a schedule, or to simulate it at one size.",
 )
 @click.option("--format", "style", type=click.Choice(["table", "jsonl"]), default="table")
 def main(**given: Any) -> None:
@@ -146,9 +145,9 @@ def priced(given: Given) -> Told:
 
 def _model(given: Given) -> tuple[Model, Link | None]:
     """Return the model of messages, and what they take within a node."""
-    alpha, beta, gamma, memory = ALPHA_US / 1e6, BETA_NS / 1e9, GAMMA_NS / 1e9, None
-    if given["source"]:
-        (alpha, beta, gamma), memory = fitted(journal.read(given["source"]), given["backend"])
+    (alpha, beta), memory, gamma, _ = known = _known(given)
+    if known.source:
+        click.echo(f"alpha, beta and gamma from {known.source}", err=True)
     alpha = _or(given["alpha_us"], 1e-6, alpha)
     beta = 1e-9 / given["bandwidth"] if given["bandwidth"] else _or(given["beta_ns"], 1e-9, beta)
     gamma = _or(given["gamma_ns"], 1e-9, gamma)
@@ -163,6 +162,13 @@ def _model(given: Given) -> tuple[Model, Link | None]:
     if alpha < 2 * overhead:
         raise ArgumentError(f"--alpha-us is L + 2o: at least {2 * given['overhead_us']:g} here")
     return LogGP(alpha - 2 * overhead, overhead, gap, beta, gamma, given["ports"] or 1), memory
+
+
+def _known(given: Given) -> Fitted:
+    """Return what the records tell, or else what is usual."""
+    if given["source"]:
+        return fitted(journal.read(given["source"]), given["backend"])
+    return Fitted(Link(ALPHA_US / 1e6, BETA_NS / 1e9), None, GAMMA_NS / 1e9, "")
 
 
 def _or(value: float | None, unit: float, otherwise: float) -> float:

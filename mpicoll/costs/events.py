@@ -23,7 +23,7 @@ from mpicoll.errors import Deadlock, Unsupported
 Floats = np.ndarray
 _AT_ONCE = 1 << 14
 _DONE = -1
-_PER_MESSAGE, _PER_ROUND = 0.5e-6, 0.5e-3
+_PER_MESSAGE, _PER_ROUND = 0.25e-6, 0.4e-3
 """Seconds to simulate on one core, where few messages wait for each other."""
 
 

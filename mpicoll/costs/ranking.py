@@ -21,7 +21,7 @@ from mpicoll.costs.lockstep import holds, lockstep
 from mpicoll.costs.models import Model
 from mpicoll.costs.programs import compiled
 from mpicoll.costs.topologies import Topology
-from mpicoll.errors import ArgumentError, CollectiveError, Unsupported
+from mpicoll.errors import ArgumentError, CollectiveError
 
 SWEEPS = {"radix": (2, 4, 8, 16), "segments": (1, 4, 16, 64, 256, 1024)}
 """What is tried of a parameter where no value is given."""
@@ -41,7 +41,7 @@ class Setting:
 
     Attributes:
         events: simulate also where there is a closed form.
-        patience: seconds that one algorithm may take to be priced.
+        patience: seconds that it may take to generate a schedule, or to simulate it at one size.
     """
 
     collective: str
@@ -145,27 +145,27 @@ def curve(algorithm: Algorithm, setting: Setting, sizes: Iterable[float]) -> Cur
     def priced(nbytes: float) -> float:
         if closed:
             return lockstep(program, nbytes, setting.model)
-        left = setting.patience - (time.monotonic() - began)
-        return simulate(program, nbytes, setting.model, topology, left)
+        return simulate(program, nbytes, setting.model, topology, setting.patience)
 
     points = {nbytes: priced(nbytes) for nbytes in sorted(set(sizes))}
-    smooth = _refine(points, priced)
+    smooth = _refine(points, priced, lambda: time.monotonic() - began < setting.patience)
     how = "closed form" if closed else "events"
     placed = tuple(sorted(points.items()))
     return Curve(algorithm, program.rounds, program.sent, how, placed, smooth)
 
 
-def _refine(points: dict[float, float], priced: Callable[[float], float]) -> bool:
+def _refine(
+    points: dict[float, float], priced: Callable[[float], float], in_time: Callable[[], bool]
+) -> bool:
     """Price sizes in the middle until none is off the line; return whether time sufficed."""
     gaps = [(*pair, 0) for pair in pairwise(sorted(points))]
     while gaps:
+        if not in_time():
+            return False
         low, high, depth = gaps.pop()
         middle = sqrt(max(1.0, low) * high)
         guess = points[low] + (points[high] - points[low]) * (middle - low) / (high - low)
-        try:
-            points[middle] = priced(middle)
-        except Unsupported:
-            return False
+        points[middle] = priced(middle)
         if abs(guess / points[middle] - 1) > _TOLERANCE and depth < _DEPTH:
             gaps += [(low, middle, depth + 1), (middle, high, depth + 1)]
     return True

@@ -33,7 +33,7 @@ def tables(told: Told) -> Iterator[Table]:
     """Yield a table for each size, then that of the crossovers."""
     for nbytes in told.sizes:
         yield _prices(told, nbytes)
-    found = Table("from", "to", "cheapest", title="crossovers")
+    found = Table("from", "to", "cheapest", title="crossovers among these")
     for each in told.ranking.ranges(*told.sweep):
         found.add_row(size(each.low), size(each.high), str(each.algorithm))
     yield found
