@@ -21,7 +21,6 @@ from mpicoll.costs.topologies import NONE, Topology
 from mpicoll.errors import Deadlock, Unsupported
 
 Floats = np.ndarray
-_AT_ONCE = 1 << 14
 _DONE = -1
 _PER_MESSAGE, _PER_ROUND = 0.25e-6, 0.4e-3
 """Seconds to simulate on one core, where few messages wait for each other."""
@@ -212,7 +211,7 @@ class _Run:
         if self._first(used).all():
             return left
         keys = batch.source[left], batch.place[left], batch.ready[left], start[left]
-        order = np.lexsort(keys)[:_AT_ONCE]
+        order = np.lexsort(keys)
         wave: Ints = left[order[self._first(used[:, order])]]
         return wave
 
