@@ -9,7 +9,9 @@ before any of them could end are done at once, in as many waves as have to wait 
 
 from __future__ import annotations
 
+import heapq
 import time
+from collections.abc import Sequence
 from math import inf, nextafter
 from typing import NamedTuple
 
@@ -22,6 +24,7 @@ from mpicoll.errors import Deadlock, Unsupported
 
 Floats = np.ndarray
 _DONE = -1
+_FEW = 16
 _PER_MESSAGE, _PER_ROUND = 0.25e-6, 0.4e-3
 """Seconds to simulate on one core, where few messages wait for each other."""
 
@@ -189,6 +192,9 @@ class _Run:
         left, going = np.flatnonzero(start < horizon), np.zeros(len(start), bool)
         while len(left):
             wave = self._wave(pending, start, left)
+            if going.any() and len(wave) < _FEW + len(left) // 16:
+                self._one_by_one(pending, start, left, going, horizon)
+                break
             self._keep(pending, wave, start[wave])
             going[wave] = True
             left = left[~going[left]]
@@ -222,6 +228,49 @@ class _Run:
         np.minimum.at(self.mark, flat, np.tile(number, len(used)))
         alone: Flags = ((self.mark[used] == number) | (used == NONE)).all(axis=0)
         return alone
+
+    def _one_by_one(
+        self, batch: Batch, start: Floats, left: Ints, going: Flags, horizon: float
+    ) -> None:
+        """Carry messages that wait for each other in chains, of which waves would hold few."""
+        used = batch.used[:, left].T.tolist()
+        free = self._free(np.unique(batch.used[:, left]).tolist())
+        first_link = 2 * self.program.size
+        keys = zip(
+            *(each[left].tolist() for each in (start, batch.ready, batch.place, batch.source)),
+            range(len(left)), strict=True,
+        )  # fmt: skip
+        queue = [*keys]
+        heapq.heapify(queue)
+        while queue:
+            known, ready, place, source, at = heapq.heappop(queue)
+            now = max(ready, *(min(free[each]) for each in used[at]))
+            if now > known:
+                if now < horizon:
+                    heapq.heappush(queue, (now, ready, place, source, at))
+                continue
+            index = left[at]
+            start[index], going[index] = now, True
+            port, link = now + float(batch.busy[index]), now + float(batch.load[index])
+            for each in used[at]:
+                if each != NONE:
+                    times = free[each]
+                    times[times.index(min(times))] = port if each < first_link else link
+        for each, times in free.items():
+            if each < first_link:
+                self.ports[:, each] = times
+            else:
+                self.links[each - first_link] = times[0]
+
+    def _free(self, used: Sequence[int]) -> dict[int, list[float]]:
+        """Return when each of these ports and links is free; what none needs always is."""
+        size = self.program.size
+        return {
+            each: self.ports[:, each].tolist()
+            if each < 2 * size
+            else [float(self.links[each - 2 * size])]
+            for each in used
+        }
 
     def _keep(self, batch: Batch, wave: Ints, start: Floats) -> None:
         """Keep the port of either rank that was free first busy, and all links of the path."""
