@@ -23,6 +23,7 @@ from rich.text import Text
 from mpicoll.bench.comparing import Compared, Comparison, compare, load, shown
 from mpicoll.bench.identity import FIELDS
 from mpicoll.bench.render import number, size_text
+from mpicoll.choice import CHOOSERS
 from mpicoll.errors import ArgumentError
 
 _WIDTH = 500
@@ -158,7 +159,7 @@ def _algorithm(each: Compared) -> str:
     asked = str(each.some["algorithm"])
     ran = [_ran(side) for side in (each.first, each.second) if side]
     told = " -> ".join(dict.fromkeys(filter(None, ran)))
-    changed = len(set(ran)) > 1 or asked == "auto"
+    changed = len(set(ran)) > 1 or asked.partition("@")[0] in CHOOSERS
     return f"{asked}: {told}" if told and changed else asked
 
 

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 from expect import affine, expected, input_shape, values
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpicoll.algorithms import Algorithm, algorithms
 from mpicoll.arrays import NumpyArrays
 from mpicoll.contract import COLLECTIVES, user_op
 from mpicoll.errors import Unsupported
-from mpicoll.lowering import Combine, Program, cut, lower
+from mpicoll.lowering import Combine, Piece, Program, Step, Transfer, apart, cut, lower
 from mpicoll.request import Request, check
 from mpicoll.schedule import recv, reduce, send
 from mpicoll.simulator import is_ordered
@@ -118,6 +118,7 @@ def run_all(
 
 @pytest.mark.parametrize("algorithm", EVERY, ids=lambda each: f"{each.collective.name}-{each}")
 @given(data=st.data())
+@settings(max_examples=50)
 def test_programs_keep_the_contract(algorithm: Algorithm, data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 9), "size")
     root = data.draw(st.integers(0, size - 1), "root") if algorithm.collective.rooted else 0
@@ -169,3 +170,11 @@ def test_a_receive_never_lands_in_memory_being_sent() -> None:
     received = program.steps[0].receives[0].piece
     assert received is not None
     assert received.buffer == "staging"
+
+
+def test_only_what_touches_nothing_in_flight_is_done_while_messages_travel() -> None:
+    """A fold of what came before need not wait; nor may it run ahead of one that must."""
+    sent, came, old, own = (Piece("scratch", 4 * index, 4) for index in range(4))
+    early, late = Combine(own, old, own), Combine(own, came, own)
+    step = Step(sends=[Transfer(1, sent)], receives=[Transfer(1, came)], after=[early, late, early])
+    assert apart(step) == ([early], [late, early])

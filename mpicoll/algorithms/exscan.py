@@ -202,6 +202,13 @@ def two_tree(rank: int, size: int, segments: int = 8) -> Schedule:
     As the scan of that name.
 
     Rounds up to 2 ceil(log2 p)+n/2 for n segments, with 4 ports; bytes sent and reduced up to 2m.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("exscan", "two_tree(segments=2)").rounds(3, 4):
+    ...     print(*round)
+    recv(1, before[0])
+    copy(0, before[0])
+    recv(2, prefix[1]) copy(1, prefix[1])
     """
     return scan.two_trees(rank, size, segments, inclusive=False)
 

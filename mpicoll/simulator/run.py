@@ -18,6 +18,7 @@ from mpicoll.schedule import Block, Copy, Fold, Receive, Round, Send, Side, Temp
 
 Sizes = Mapping[Block, int]
 Blocks = tuple[Block, ...]
+_MESSAGES, _LOCAL = (Send, Receive), (Copy, Fold)
 
 
 class Value(NamedTuple):
@@ -170,7 +171,7 @@ class Run:
         sends: list[tuple[int, _Half]] = []
         receives: list[tuple[int, _Half]] = []
         for index, op in enumerate(me.schedule[me.at]):
-            if isinstance(op, Send | Receive):
+            if isinstance(op, _MESSAGES):
                 if not 0 <= op.peer < len(self.ranks) or op.peer == rank:
                     raise WrongContents(f"{self._where(rank)}: {op} has no peer of that number")
                 blocks = op.blocks if self.sizes is None else self._filled(op.blocks)
@@ -247,7 +248,7 @@ class Run:
             for block, value in zip(blocks, values, strict=True):
                 self._fold(rank, block, value, op.side, op)  # type: ignore[union-attr]
         for op in ops:
-            if isinstance(op, Copy | Fold):
+            if isinstance(op, _LOCAL):
                 self._local(rank, op)
         me.heard |= me.news
         me.arrived.clear()
