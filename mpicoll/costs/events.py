@@ -235,42 +235,47 @@ class _Run:
         """Carry messages that wait for each other in chains, of which waves would hold few."""
         used = batch.used[:, left].T.tolist()
         free = self._free(np.unique(batch.used[:, left]).tolist())
-        first_link = 2 * self.program.size
-        keys = zip(
-            *(each[left].tolist() for each in (start, batch.ready, batch.place, batch.source)),
-            range(len(left)), strict=True,
-        )  # fmt: skip
-        queue = [*keys]
+        keys = (each[left].tolist() for each in (start, batch.ready, batch.place, batch.source))
+        queue = [*zip(*keys, range(len(left)), strict=True)]
         heapq.heapify(queue)
         while queue:
-            known, ready, place, source, at = heapq.heappop(queue)
+            known, ready, *rest, at = heapq.heappop(queue)
             now = max(ready, *(min(free[each]) for each in used[at]))
-            if now > known:
-                if now < horizon:
-                    heapq.heappush(queue, (now, ready, place, source, at))
-                continue
-            index = left[at]
-            start[index], going[index] = now, True
-            port, link = now + float(batch.busy[index]), now + float(batch.load[index])
-            for each in used[at]:
-                if each != NONE:
-                    times = free[each]
-                    times[times.index(min(times))] = port if each < first_link else link
-        for each, times in free.items():
-            if each < first_link:
-                self.ports[:, each] = times
-            else:
-                self.links[each - first_link] = times[0]
+            if now == known:
+                index = left[at]
+                start[index], going[index] = now, True
+                ends = now + float(batch.busy[index]), now + float(batch.load[index])
+                self._occupy(free, used[at], *ends)
+            elif now < horizon:
+                heapq.heappush(queue, (now, ready, *rest, at))
+        self._set_free(free)
 
     def _free(self, used: Sequence[int]) -> dict[int, list[float]]:
-        """Return when each of these ports and links is free; what none needs always is."""
-        size = self.program.size
+        """Return when each of these ports and links is free; NONE always is."""
+        first = 2 * self.program.size
         return {
             each: self.ports[:, each].tolist()
-            if each < 2 * size
-            else [float(self.links[each - 2 * size])]
+            if each < first
+            else [float(self.links[each - first])]
             for each in used
         }
+
+    def _occupy(
+        self, free: dict[int, list[float]], used: Sequence[int], port: float, link: float
+    ) -> None:
+        """Let ports and links be free again at these times."""
+        for each in used:
+            if each != NONE:
+                times = free[each]
+                times[times.index(min(times))] = port if each < 2 * self.program.size else link
+
+    def _set_free(self, free: dict[int, list[float]]) -> None:
+        first = 2 * self.program.size
+        for each, times in free.items():
+            if each < first:
+                self.ports[:, each] = times
+            else:
+                self.links[each - first] = times[0]
 
     def _keep(self, batch: Batch, wave: Ints, start: Floats) -> None:
         """Keep the port of either rank that was free first busy, and all links of the path."""
