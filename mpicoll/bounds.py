@@ -1,29 +1,33 @@
-"""What no schedule can beat: lower bounds of a collective on a network of one-port links.
+"""What no schedule can beat: lower bounds of a collective under a model and a topology.
 
-Latency: what one rank knows can reach p of them in no fewer than ceil(log2 p) rounds, where a
-rank sends one message in a round. Bandwidth: what some rank, or some node, must send or receive,
-over its one link. Folds: what must be folded, shared evenly. Each of them holds by itself, so the
-largest does (Chan, Heimlich, Purkayastha and van de Geijn 2007). Ranks that start several
-messages at once, or read the memory of several others, may beat the first of them, and hardware
-that copies or folds on the way all.
+Latency: of so many ports, what one rank knows reaches (ports + 1) times as many ranks with every
+message. Bandwidth: what some rank must send or receive over its ports, and what must cross a cut
+of the topology over its links. Folds: what must be folded, shared evenly. Each of them holds by
+itself, so the largest does (Chan, Heimlich, Purkayastha and van de Geijn 2007).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import ceil, sqrt
 from typing import NamedTuple
 
-from mpicoll.backend import Nodes
+from mpicoll.backend import Nodes as Groups
 from mpicoll.contract import collective as named
-from mpicoll.costs import Link, Network
+from mpicoll.costs import Hockney, Link, Model, Network, Nodes, Topology
 
 
 class Bound(NamedTuple):
-    """Seconds, each of which holds by itself."""
+    """Seconds, each of which holds by itself.
+
+    Attributes:
+        pipelined: of a broadcast on one port, latency and bandwidth together.
+    """
 
     latency: float
     bandwidth: float
     folds: float
+    pipelined: float = 0.0
 
     @property
     def seconds(self) -> float:
@@ -42,47 +46,118 @@ _SHARES: dict[str, Callable[[int], float]] = {
 }
 """The share of all bytes that one of so many ranks must send, or must receive."""
 
+_CROSSING: dict[str, Callable[[int, int, bool], float]] = {
+    "barrier": lambda near, far, rooted: 0.0,
+    "alltoall": lambda near, far, rooted: near * far / (near + far),
+    **dict.fromkeys(
+        ("allgather", "reduce_scatter"),
+        lambda near, far, rooted: max(near, far) / (near + far),
+    ),
+    **dict.fromkeys(
+        ("gather", "scatter"),
+        lambda near, far, rooted: (far if rooted else near) / (near + far),
+    ),
+    **dict.fromkeys(
+        ("broadcast", "reduce", "allreduce", "scan", "exscan"), lambda near, far, rooted: 1.0
+    ),
+}
+"""The share of all bytes that must cross between some ranks and the others, in one direction."""
 
-def lower_bound(
-    collective: str, size: int, nbytes: int, network: Network, nodes: Nodes | None = None
-) -> Bound:
+
+def bound(collective: str, nbytes: float, model: Model, topology: Topology, root: int = 0) -> Bound:
     """Return the bounds of a collective.
 
     Args:
         nbytes: of a vector, or of all rows of a row-wise collective, as nccl-tests counts.
+
+    Raises:
+        UnknownName: there is no such collective.
+
+    >>> from mpicoll.costs import Switch
+    >>> bound("broadcast", 1000, Hockney(alpha=1.0, beta=0.01), Switch(8))
+    Bound(latency=3.0, bandwidth=10.0, folds=0.0, pipelined=20.944271909999163)
+    >>> bound("allreduce", 1000, Hockney(alpha=1.0, beta=0.01, ports=2), Switch(8)).seconds
+    8.75
+    """
+    what, size = named(collective), topology.size
+    if size == 1:
+        return Bound(0.0, 0.0, 0.0)
+    quick = _quickest(model, topology)
+    latency = max(_spread(size, quick.alpha, model), _across(model, topology))
+    bandwidth = _SHARES[what.name](size) * quick.beta / model.servers
+    for cut in topology.cuts(root):
+        crossing = _CROSSING[what.name](cut.ranks, size - cut.ranks, cut.rooted)
+        bandwidth = max(bandwidth, crossing * model.beta / cut.links)
+    if what.name == "allreduce" and isinstance(topology, Nodes):
+        bandwidth = max(bandwidth, _SHARES[what.name](len(topology.nodes)) * model.beta)
+    # The first rank of an exscan gets nothing, so one vector need not be folded.
+    folded = max(0, size - 1 - (what.name == "exscan")) / size if what.reduces else 0.0
+    found = Bound(latency, bandwidth * nbytes, folded * nbytes * model.gamma)
+    if what.name == "broadcast" and model.servers == 1 and model.hold == model.latency:
+        return found._replace(pipelined=_pipelined(size, quick, nbytes))
+    return found
+
+
+def lower_bound(
+    collective: str, size: int, nbytes: int, network: Network, nodes: Groups | None = None
+) -> Bound:
+    """Return the bounds of a collective on a network of nodes whose ranks have one port.
+
+    Ranks that start several messages at once, or read the memory of several others, may beat
+    the bound of latency, and hardware that copies or folds on the way all of them.
+
+    Args:
+        nbytes: as in `bound`.
         nodes: the ranks of each node; a node for each rank by default.
 
     Raises:
         UnknownName: there is no such collective.
 
-    >>> bound = lower_bound("allreduce", 4, 1000, Network(Link(1.0, 0.01)))
-    >>> bound.latency, bound.bandwidth, bound.seconds
+    >>> found = lower_bound("allreduce", 4, 1000, Network(Link(1.0, 0.01)))
+    >>> found.latency, found.bandwidth, found.seconds
     (2.0, 15.0, 15.0)
     """
-    what = named(collective)
-    if size == 1:
-        return Bound(0.0, 0.0, 0.0)
-    count = len(nodes) if nodes else size
-    far, near = network.between, network.within or network.between
-    quick = near if count == 1 else Link(min(far.alpha, near.alpha), min(far.beta, near.beta))
-    rounds = _rounds(size) * quick.alpha
-    moved = _SHARES[what.name](size) * nbytes * quick.beta
-    if count > 1:
-        rounds = max(rounds, _rounds(count) * far.alpha)
-        moved = max(moved, _across(what.name, size, nbytes, nodes) * far.beta)
-    folds = (size - 1) / size * nbytes * network.gamma if what.reduces else 0.0
-    return Bound(rounds, moved, folds)
+    placed = nodes or tuple((rank,) for rank in range(size))
+    model = Hockney(*network.between, network.gamma)
+    topology = Nodes(size, nodes=placed, memory=network.within)
+    return bound(collective, nbytes, model, topology)._replace(pipelined=0.0)
 
 
-def _rounds(size: int) -> int:
-    return (size - 1).bit_length()
+def _quickest(model: Model, topology: Topology) -> Link:
+    """Return the least that a message takes, and the least for which a byte keeps a port busy."""
+    far = Link(model.latency, model.beta)
+    inside = topology.inside(far)
+    if inside is None or len(topology.groups) == topology.size:
+        return far
+    # Without ports to be counted, messages within a node do not wait for each other.
+    near = inside if model.hold else inside._replace(beta=0.0)
+    if len(topology.groups) == 1:
+        return near
+    return Link(min(far.alpha, near.alpha), min(far.beta, near.beta))
 
 
-def _across(name: str, size: int, nbytes: int, nodes: Nodes | None) -> float:
-    """Return the bytes that the link of some node must carry in one direction."""
-    count = len(nodes) if nodes else size
-    if name != "alltoall":
-        # Some node lacks at least as much as one does where all are of one size.
-        return _SHARES[name](count) * nbytes
-    most = max((len(each) for each in nodes), default=1) if nodes else 1
-    return most * (size - most) * nbytes / size
+def _spread(size: int, latency: float, model: Model, senders: int = 1) -> float:
+    """Return the least time in which what one knows reaches `size`, each of so many senders."""
+    if not model.hold:
+        return latency if size > 1 else 0.0
+    growth = 1 + senders * model.servers * max(1, ceil(latency / model.hold))
+    rounds, known = 0, 1
+    while known < size:
+        rounds, known = rounds + 1, known * growth
+    return rounds * latency
+
+
+def _across(model: Model, topology: Topology) -> float:
+    """Return the same for the nodes, all of whose ranks may send."""
+    if not isinstance(topology, Nodes):
+        return 0.0
+    return _spread(len(topology.nodes), model.latency, model, max(map(len, topology.nodes)))
+
+
+def _pipelined(size: int, link: Link, nbytes: float) -> float:
+    """Return what a broadcast in n equal segments takes at least, for the best n.
+
+    That is the least of (n - 1 + q)(alpha + m beta / n) over n, where q = ceil(log2 p).
+    """
+    steps = (size - 1).bit_length() - 1
+    return (sqrt(steps * link.alpha) + sqrt(nbytes * link.beta)) ** 2

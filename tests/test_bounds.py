@@ -6,13 +6,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from placing import topologies
 from reporting import ALPHA_US, BETA_NS, case, fit, reported, run
 
-from mpicoll.algorithms import Algorithm, algorithms
-from mpicoll.bounds import lower_bound
+from mpicoll.algorithms import Algorithm, algorithms, find
+from mpicoll.bounds import bound, lower_bound
 from mpicoll.contract import COLLECTIVES
-from mpicoll.costs import Link, Network, price
+from mpicoll.costs import (
+    FatTree,
+    Hockney,
+    Link,
+    LogGP,
+    Model,
+    Network,
+    Nodes,
+    Switch,
+    Topology,
+    compiled,
+    price,
+    simulate,
+)
+from mpicoll.errors import Unsupported
 from mpicoll.schedule import Receive, Send
+from mpicoll.simulator import contiguous
 
 NETWORK = Network(Link(ALPHA_US / 1e6, BETA_NS / 1e9))
 
@@ -69,7 +87,8 @@ def test_nor_on_nodes_that_share_a_link(collective: str) -> None:
     nodes = ((0, 1), (2, 3), (4, 5))
     network = Network(NETWORK.between, Link(1e-7, 1e-11))
     bound = lower_bound(collective, 6, 60000, network, nodes)
-    assert bound.latency >= 2 * NETWORK.between.alpha
+    # Two ranks of a node can reach two other nodes at once.
+    assert bound.latency == NETWORK.between.alpha
     prices = [price(each, 6, 60000, network, nodes=nodes) for each in _serving(collective, 6)]
     assert min(prices) >= bound.bandwidth * (1 - 1e-9)
 
@@ -83,3 +102,66 @@ def _has_one_port(given: Algorithm, size: int) -> bool:
     rounds = [each for rank in range(size) for each in given.rounds(rank, size)]
     kinds = [[type(op) for op in each] for each in rounds]
     return all(each.count(Send) <= 1 and each.count(Receive) <= 1 for each in kinds)
+
+
+seconds = st.floats(1e-9, 1e-3)
+models = st.one_of(
+    st.builds(Hockney, seconds, seconds, seconds, st.sampled_from([None, 1, 2, 3])),
+    st.builds(LogGP, seconds, seconds, seconds, seconds, seconds, st.sampled_from([1, 2])),
+)
+
+
+@given(st.data(), st.sampled_from([*COLLECTIVES]), st.integers(1, 12), models,
+       st.sampled_from([0, 1, 100, 10**6]))  # fmt: skip
+@settings(max_examples=150, deadline=None)
+def test_no_algorithm_beats_the_bound_on_any_topology(
+    data: st.DataObject, collective: str, size: int, model: Model, nbytes: int
+) -> None:
+    algorithm = data.draw(st.sampled_from(_serving(collective, size)))
+    topology = data.draw(st.sampled_from([*topologies(size)]))
+    root = data.draw(st.integers(0, size - 1)) if algorithm.collective.rooted else 0
+    try:
+        program = compiled(algorithm, size, root, topology.groups)
+    except Unsupported:
+        return
+    least = bound(collective, nbytes, model, topology, root)
+    assert simulate(program, nbytes, model, topology) >= least.seconds * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("collective", "algorithm", "model", "topology"),
+    [
+        ("barrier", "dissemination(radix=2)", Hockney(1, 1), Switch(7)),
+        ("barrier", "dissemination(radix=4)", Hockney(1, 1, ports=3), Switch(16)),
+        ("broadcast", "one_shot", Hockney(1, 0, ports=None), Switch(9)),
+        ("allgather", "bruck(radix=2)", Hockney(0, 1), Switch(8)),
+        ("allreduce", "ring", Hockney(0, 1), Switch(5)),
+        ("allreduce", "rabenseifner", Hockney(0, 0, 1), Switch(8)),
+        ("reduce_scatter", "ring", Hockney(0, 0, 1), Switch(5)),
+        ("allreduce", "lanes", Hockney(0, 1, ports=None), Nodes(8, nodes=contiguous(8, 4),
+         memory=Link(0, 0))),
+    ],
+)  # fmt: skip
+def test_bounds_that_are_reached(
+    collective: str, algorithm: str, model: Model, topology: Topology
+) -> None:
+    program = compiled(find(collective, algorithm), topology.size, 0, topology.groups)
+    least = bound(collective, 8000, model, topology).seconds
+    assert simulate(program, 8000, model, topology) == pytest.approx(least, rel=1e-9)
+
+
+def test_few_links_between_leaves_bound_an_exchange() -> None:
+    """Three of seven rounds stay on a leaf, and in four all eight ranks want one link."""
+    narrow = FatTree(8, radix=4, oversubscription=4)
+    least = bound("alltoall", 8000, Hockney(0, 1), narrow)
+    assert least.bandwidth == 16000 > bound("alltoall", 8000, Hockney(0, 1), Switch(8)).bandwidth
+    program = compiled(find("alltoall", "pairwise"), 8)
+    assert simulate(program, 8000, Hockney(0, 1), narrow) == 19000
+
+
+def test_a_chain_in_the_best_segments_reaches_the_bound_of_pipelines() -> None:
+    model = Hockney(1.0, 1.0)
+    least = bound("broadcast", 10**6, model, Switch(3))
+    assert least.pipelined > 1.001 * least.bandwidth
+    chain = compiled(find("broadcast", "chain(segments=1000)"), 3)
+    assert simulate(chain, 10**6, model, Switch(3)) == pytest.approx(least.pipelined, rel=1e-5)

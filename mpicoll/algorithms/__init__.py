@@ -106,6 +106,13 @@ class Algorithm:
         Raises:
             Unsupported: the algorithm cannot serve this size.
         """
+        return rounds(self.schedule(rank, size, root, nodes, counts))
+
+    def schedule(
+        self, rank: int, size: int, root: int = 0, nodes: Nodes | None = None,
+        counts: Counts | None = None,
+    ) -> Schedule:  # fmt: skip
+        """Return the same while it is generated, for schedules too long to be held."""
         self.serve(size)
         context: dict[str, Any] = {
             "root": root,
@@ -113,7 +120,7 @@ class Algorithm:
             "counts": counts or self._equal_counts(size),
         }
         wanted = {key: context[key] for key in context if self.takes(key)}
-        return rounds(self.generator(rank, size, **wanted, **self.parameters))
+        return self.generator(rank, size, **wanted, **self.parameters)
 
 
 _CONTEXT = ("rank", "size", "root", "nodes", "counts")

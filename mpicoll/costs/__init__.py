@@ -1,0 +1,19 @@
+"""What a schedule should cost: models of messages, topologies, and prices under both.
+
+A price is the seconds from a common start until the last rank is done. `simulate` finds it by
+following every message (`events`), on any topology; `lockstep` in closed form where all ranks do
+the same on one switch. Times are in seconds and sizes in bytes throughout.
+`python -m mpicoll.costs allreduce --ranks 4096 --bytes 1G` ranks the algorithms of a collective.
+"""
+
+from mpicoll.costs.events import simulate
+from mpicoll.costs.lockstep import lockstep
+from mpicoll.costs.models import Hockney, Link, LogGP, Model
+from mpicoll.costs.network import Network, price
+from mpicoll.costs.programs import Program, compiled
+from mpicoll.costs.topologies import Dragonfly, FatTree, Nodes, Switch, Topology, Torus
+
+__all__ = [
+    "Dragonfly", "FatTree", "Hockney", "Link", "LogGP", "Model", "Network", "Nodes", "Program",
+    "Switch", "Topology", "Torus", "compiled", "lockstep", "price", "simulate",
+]  # fmt: skip

@@ -1,0 +1,297 @@
+"""The price of a schedule by simulating every message on a topology, many at a time.
+
+A message is ready when both its ranks have come to its round, and starts as soon as a port of
+either rank and all links of its path are free. Of those that could start at one time, the one
+that was ready first goes first, then the one that its sender lists first, then that of the
+lowest rank. What a message brings about is ready no earlier than its end: so all that can start
+before any of them could end are done at once, in as many waves as have to wait for each other.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Sequence
+from math import inf, nextafter
+from typing import NamedTuple
+
+import numpy as np
+
+from mpicoll.costs.models import Link, Model
+from mpicoll.costs.programs import Flags, Ints, Program
+from mpicoll.costs.topologies import NONE, Topology
+from mpicoll.errors import Deadlock, Unsupported
+
+Floats = np.ndarray
+_DONE = -1
+_FEW = 16
+_PER_MESSAGE, _PER_ROUND = 0.25e-6, 0.4e-3
+"""Seconds to simulate on one core, where few messages wait for each other."""
+
+
+class Batch(NamedTuple):
+    """Messages, and what they need.
+
+    Attributes:
+        ready: when both ranks are.
+        takes: seconds from start to end; busy: for which it keeps its ports; load: its links.
+        ports: of the sender and of the receiver, NONE where it needs none; links: of its path.
+        used: both, in numbers that tell ports from links.
+    """
+
+    ready: Floats
+    source: Ints
+    target: Ints
+    place: Ints
+    takes: Floats
+    busy: Floats
+    load: Floats
+    ports: Ints
+    links: Ints
+    used: Ints
+
+    def take(self, which: Ints | Flags) -> Batch:
+        """Return some of them."""
+        return Batch(*(each[..., which] for each in self))
+
+    def beside(self, other: Batch) -> Batch:
+        """Return these and others."""
+        return Batch(*map(_stacked, self, other))
+
+
+def _stacked(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Put arrays one beside the other, the shorter columns filled up with NONE."""
+    if len(one) != len(other) and one.ndim > 1:
+        height = max(len(one), len(other))
+        one, other = (
+            np.pad(each, ((0, height - len(each)), (0, 0)), constant_values=NONE)
+            for each in (one, other)
+        )
+    return np.concatenate([one, other], axis=-1)
+
+
+def simulate(
+    program: Program, nbytes: float, model: Model, topology: Topology, seconds: float = inf
+) -> float:
+    """Return the seconds from a common start until the last rank is done.
+
+    Args:
+        nbytes: of a vector, or of all rows of a row-wise collective; it is cut evenly, into
+            fractions of bytes where need be.
+        seconds: how long the simulation may take.
+
+    Raises:
+        Deadlock: ranks wait for each other.
+        Unsupported: it would take longer than `seconds`, by estimate or by the clock.
+
+    >>> from mpicoll.algorithms import find
+    >>> from mpicoll.costs import Hockney, Switch, compiled
+    >>> ring = compiled(find("allreduce", "ring"), 4)
+    >>> simulate(ring, 400, Hockney(alpha=1.0, beta=0.01), Switch(4))
+    12.0
+    """
+    estimate = program.messages * _PER_MESSAGE + program.rounds * _PER_ROUND
+    if estimate > seconds:
+        raise Unsupported(
+            f"to simulate {program.messages:,} messages would take about {estimate:.0f} s"
+        )
+    return _Run(program, nbytes, model, topology).finish(time.monotonic() + seconds)
+
+
+class _Run:
+    """All ranks at once.
+
+    Attributes:
+        now: the round that each rank is in; began, ends: when it began and, so far, ends.
+        open: messages of that round that each rank still waits for.
+        ports: when each port of each rank is free, senders first; links: when each link is.
+        pending: messages that are ready and have not started.
+    """
+
+    def __init__(self, program: Program, nbytes: float, model: Model, topology: Topology) -> None:
+        self.program, self.model, self.topology = program, model, topology
+        size, unit = program.size, nbytes / program.cut
+        self.fold = program.folded * (unit * model.gamma)
+        self.bytes = program.blocks * unit
+        kind = np.arange(size) % program.period
+        self.now, self.last = program.base[kind], program.base[kind + 1]
+        self.began = program.head[kind] * (unit * model.gamma)
+        self.open, self.ends = np.zeros(size, np.int64), np.zeros(size)
+        self.fresh = np.zeros(size, bool)
+        self.ports = np.zeros((model.servers, 2 * size + 1))
+        self.links = np.zeros(topology.links + 1)
+        self.mark = np.zeros(2 * size + topology.links + 1, np.int64)
+        self.pending: Batch | None = None
+
+    def finish(self, deadline: float) -> float:
+        """Run to the end and return when that is."""
+        self._enter(np.arange(self.program.size))
+        while self.pending and len(self.pending.ready):
+            self._advance(self.pending)
+            if time.monotonic() > deadline:
+                share = np.mean(self.now[self.now != _DONE] / self.program.base[-1])
+                raise Unsupported(f"its simulation ran out of time after {share:.0%}")
+        if (self.now != _DONE).any():
+            raise Deadlock(f"rank {np.flatnonzero(self.now != _DONE)[0]} waits for ever")
+        return float(self.began.max())
+
+    def _enter(self, ranks: Ints) -> None:
+        """Let ranks begin their next round, and find the messages that become ready."""
+        over = self.now[ranks] == self.last[ranks]
+        if over.any():
+            self.now[ranks[over]] = _DONE
+            ranks = ranks[~over]
+        first, rounds = self.program.first, self.now[ranks]
+        begin, count = first[rounds], first[rounds + 1] - first[rounds]
+        self.open[ranks] = count
+        self.ends[ranks] = self.began[ranks]
+        own = np.repeat(ranks, count)
+        message = np.arange(len(own)) + np.repeat(begin - np.cumsum(count) + count, count)
+        self.fresh[ranks] = True
+        self._post(own, message)
+        self.fresh[ranks] = False
+
+    def _post(self, own: Ints, message: Ints) -> None:
+        """Add those messages whose other side is there already; of two new sides, the sender's."""
+        program = self.program
+        peer, partner = program.peer(own, message), program.partner[message]
+        sends = program.sends[message]
+        met = (self.now[peer] == program.round[partner]) & (sends | ~self.fresh[peer])
+        own, peer, sends = own[met], peer[met], sends[met]
+        ready = np.maximum(self.began[own], self.began[peer])
+        source, target = np.where(sends, own, peer), np.where(sends, peer, own)
+        new = self._batch(ready, source, target, np.where(sends, message[met], partner[met]))
+        self.pending = self.pending.beside(new) if self.pending else new
+
+    def _batch(self, ready: Floats, source: Ints, target: Ints, message: Ints) -> Batch:
+        """Return messages with all that they need."""
+        program, model, topology, size = self.program, self.model, self.topology, self.program.size
+        nbytes = self.bytes[message]
+        load = nbytes * model.beta
+        takes, busy = model.latency + load, model.hold + load
+        ports = np.stack([source, size + target])
+        near = topology.near(source, target)
+        if near is not None:
+            inside = topology.inside(Link(model.latency, model.beta))
+            assert inside is not None
+            quick = inside.alpha + nbytes * inside.beta
+            takes, busy = np.where(near, quick, takes), np.where(near, quick, busy)
+            # Where ports are not counted, memory takes any number of messages at once.
+            ports[:, near & (not model.hold)] = NONE
+        links = topology.path(source, target)
+        takes = takes + topology.hop * (links != NONE).sum(axis=0)
+        used = np.concatenate([ports, np.where(links == NONE, NONE, 2 * size + links)])
+        place = message - program.first[program.round[message]]
+        return Batch(ready, source, target, place, takes, busy, load, ports, links, used)
+
+    def _advance(self, pending: Batch) -> None:
+        """Carry what starts before anything could end, and let the ranks go on."""
+        start = self._start(pending)
+        # At least those that start first, where messages take no time at all.
+        horizon = max((start + pending.takes).min(), nextafter(start.min(), inf))
+        left, going = np.flatnonzero(start < horizon), np.zeros(len(start), bool)
+        while len(left):
+            wave = self._wave(pending, start, left)
+            if going.any() and len(wave) < _FEW + len(left) // 16:
+                self._one_by_one(pending, start, left, going, horizon)
+                break
+            self._keep(pending, wave, start[wave])
+            going[wave] = True
+            left = left[~going[left]]
+            if len(left):
+                start[left] = self._start(pending.take(left))
+                left = left[start[left] < horizon]
+        self.pending = None if going.all() else pending.take(~going)
+        self._land(pending.source[going], pending.target[going], (start + pending.takes)[going])
+
+    def _start(self, batch: Batch) -> Floats:
+        """Return when each message finds all that it needs free."""
+        port = self.ports[:, batch.ports].min(axis=0).max(axis=0)
+        link = self.links[batch.links].max(axis=0, initial=0.0)
+        start: Floats = np.maximum(np.maximum(batch.ready, port), link)
+        return start
+
+    def _wave(self, batch: Batch, start: Floats, left: Ints) -> Ints:
+        """Return those of the messages left that come first at all ports and links they need."""
+        used = batch.used[:, left]
+        if self._first(used).all():
+            return left
+        keys = batch.source[left], batch.place[left], batch.ready[left], start[left]
+        order = np.lexsort(keys)
+        wave: Ints = left[order[self._first(used[:, order])]]
+        return wave
+
+    def _first(self, used: Ints) -> Flags:
+        """Return which columns share nothing with an earlier one."""
+        number, flat = np.arange(used.shape[1]), used.ravel()
+        self.mark[flat] = len(number)
+        np.minimum.at(self.mark, flat, np.tile(number, len(used)))
+        alone: Flags = ((self.mark[used] == number) | (used == NONE)).all(axis=0)
+        return alone
+
+    def _one_by_one(
+        self, batch: Batch, start: Floats, left: Ints, going: Flags, horizon: float
+    ) -> None:
+        """Carry messages that wait for each other in chains, of which waves would hold few."""
+        used = batch.used[:, left].T.tolist()
+        free = self._free(np.unique(batch.used[:, left]).tolist())
+        keys = (each[left].tolist() for each in (start, batch.ready, batch.place, batch.source))
+        queue = [*zip(*keys, range(len(left)), strict=True)]
+        heapq.heapify(queue)
+        while queue:
+            known, ready, *rest, at = heapq.heappop(queue)
+            now = max(ready, *(min(free[each]) for each in used[at]))
+            if now == known:
+                index = left[at]
+                start[index], going[index] = now, True
+                ends = now + float(batch.busy[index]), now + float(batch.load[index])
+                self._occupy(free, used[at], *ends)
+            elif now < horizon:
+                heapq.heappush(queue, (now, ready, *rest, at))
+        self._set_free(free)
+
+    def _free(self, used: Sequence[int]) -> dict[int, list[float]]:
+        """Return when each of these ports and links is free; NONE always is."""
+        first = 2 * self.program.size
+        return {
+            each: self.ports[:, each].tolist()
+            if each < first
+            else [float(self.links[each - first])]
+            for each in used
+        }
+
+    def _occupy(
+        self, free: dict[int, list[float]], used: Sequence[int], port: float, link: float
+    ) -> None:
+        """Let ports and links be free again at these times."""
+        for each in used:
+            if each != NONE:
+                times = free[each]
+                times[times.index(min(times))] = port if each < 2 * self.program.size else link
+
+    def _set_free(self, free: dict[int, list[float]]) -> None:
+        first = 2 * self.program.size
+        for each, times in free.items():
+            if each < first:
+                self.ports[:, each] = times
+            else:
+                self.links[each - first] = times[0]
+
+    def _keep(self, batch: Batch, wave: Ints, start: Floats) -> None:
+        """Keep the port of either rank that was free first busy, and all links of the path."""
+        ports = batch.ports[:, wave]
+        self.ports[self.ports[:, ports].argmin(axis=0), ports] = start + batch.busy[wave]
+        self.links[batch.links[:, wave]] = start + batch.load[wave]
+        self.ports[:, NONE] = self.links[NONE] = 0.0
+
+    def _land(self, source: Ints, target: Ints, ends: Floats) -> None:
+        """Let the ranks go on whose last messages these were."""
+        both = np.concatenate([source, target])
+        np.maximum.at(self.ends, both, np.concatenate([ends, ends]))
+        np.subtract.at(self.open, both, 1)
+        done = both[self.open[both] == 0]
+        self.mark[done] = np.arange(len(done))
+        done = done[self.mark[done] == np.arange(len(done))]
+        self.began[done] = self.ends[done] + self.fold[self.now[done]]
+        self.now[done] += 1
+        self._enter(done)

@@ -1,0 +1,84 @@
+"""The price of a schedule in closed form, where all ranks do alike on one switch.
+
+All send as many bytes in each round, and of the messages that they list in one place of it every
+rank receives one: then all are always in the same round, and nobody waits for anybody. So one
+rank's rounds, added up, are the price, for a million ranks as well.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+
+import numpy as np
+
+from mpicoll.costs.models import Model
+from mpicoll.costs.programs import Program
+from mpicoll.costs.topologies import Switch, Topology
+
+
+def holds(program: Program, model: Model, topology: Topology) -> bool:
+    """Whether `lockstep` is the price."""
+    # Else a port is still busy when the next round begins.
+    ends_with_round = model.hold <= model.latency
+    return ends_with_round and isinstance(topology, Switch) and _alike(program) and _meet(program)
+
+
+def _alike(program: Program) -> bool:
+    """Whether all programs send, receive and fold as much in each round."""
+    count = np.diff(program.first)
+    parts = program.head, program.folded, count, program.blocks, program.sends
+    return all(len(each) % program.period == 0 for each in parts) and all(
+        (rows == rows[0]).all() for rows in (each.reshape(program.period, -1) for each in parts)
+    )
+
+
+def _meet(program: Program) -> bool:
+    """Whether a rank receives in each round one message of each place in which one is listed."""
+    before = np.cumsum(program.sends) - program.sends
+    place = before - before[program.first[program.round]] if len(before) else before
+    partner = program.partner[~program.sends]
+    same_round = program.round[partner] % program.rounds == program.round[~program.sends] % (
+        program.rounds
+    )
+    arriving = np.lexsort((place[partner], program.round[~program.sends]))
+    leaving = np.lexsort((place[program.sends], program.round[program.sends]))
+    return bool(same_round.all()) and np.array_equal(
+        place[partner][arriving], place[program.sends][leaving]
+    )
+
+
+def lockstep(program: Program, nbytes: float, model: Model) -> float:
+    """Return the seconds from a common start until all ranks are done.
+
+    Args:
+        nbytes: as in `simulate`.
+
+    >>> from mpicoll.algorithms import find
+    >>> from mpicoll.costs import Hockney, compiled
+    >>> lockstep(compiled(find("allreduce", "ring"), 4), 400, Hockney(alpha=1.0, beta=0.01))
+    12.0
+    """
+    unit, end = nbytes / program.cut, program.base[1]
+    first = program.round < end
+    sends = program.sends & first
+    takes = model.beta * unit * program.blocks[sends]
+    in_round = program.round[sends]
+    count = np.bincount(in_round, minlength=end)
+    alone = count[in_round] == 1
+    total = float(takes[alone].sum()) + int(alone.sum()) * model.latency
+    for number in np.flatnonzero(count > 1):
+        low, high = np.searchsorted(in_round, [number, number + 1])
+        total += _round(takes[low:high].tolist(), model)
+    folded = int(program.head[0] + program.folded[:end].sum())
+    return total + folded * unit * model.gamma
+
+
+def _round(takes: Iterable[float], model: Model) -> float:
+    """Return when the last message of a round has arrived, each on the port that is free first."""
+    free, end = [0.0] * model.servers, 0.0
+    for each in takes:
+        start = free[0]
+        heapq.heapreplace(free, start + model.hold + each)
+        end = max(end, start + model.latency + each)
+    return end

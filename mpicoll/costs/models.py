@@ -1,0 +1,131 @@
+"""What a message takes at its two ends: Hockney's model and LogGP, with one port or k.
+
+A model says four things of a message of n bytes, in seconds. It arrives `latency` + n `beta`
+after its start; it keeps a port of its sender and one of its receiver busy for `hold` + n `beta`;
+a rank has `servers` ports in each direction; and to fold it takes n `gamma`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from mpicoll.errors import ArgumentError
+
+
+class Link(NamedTuple):
+    """Seconds of a message: `alpha` each, and `beta` for every byte."""
+
+    alpha: float
+    beta: float
+
+
+class Model(Protocol):
+    """What the prices need to know of a model; see the module."""
+
+    @property
+    def latency(self) -> float: ...
+    @property
+    def beta(self) -> float: ...
+    @property
+    def gamma(self) -> float: ...
+    @property
+    def hold(self) -> float: ...
+    @property
+    def servers(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Hockney:
+    """A message takes ``alpha + n beta``, and folding it ``n gamma`` (Hockney 1994).
+
+    Attributes:
+        alpha, beta, gamma: seconds of a message, of a byte, and to fold a byte.
+        ports: a rank drives so many messages at once in each direction, each of them at full
+            speed, and the others wait. None: start-ups overlap without limit, and bytes share
+            the one link of the rank.
+
+    Raises:
+        ArgumentError: a time is negative, or there are no ports.
+    """
+
+    alpha: float
+    beta: float
+    gamma: float = 0.0
+    ports: int | None = 1
+
+    def __post_init__(self) -> None:
+        _check(self.ports, alpha=self.alpha, beta=self.beta, gamma=self.gamma)
+
+    @property
+    def latency(self) -> float:
+        """Seconds until an empty message has arrived."""
+        return self.alpha
+
+    @property
+    def hold(self) -> float:
+        """Seconds for which an empty message keeps its ports busy."""
+        return self.alpha if self.ports else 0.0
+
+    @property
+    def servers(self) -> int:
+        """Messages that a rank drives at once in each direction."""
+        return self.ports or 1
+
+
+@dataclass(frozen=True)
+class LogGP:
+    """A message takes ``L + 2o + n G``, and the next may follow ``max(g, o) + n G`` after it.
+
+    So the p of LogGP's name comes from the schedule, and a round of one message each way takes
+    ``2o + n G + L`` (Alexandrov, Ionescu, Schauser and Scheiman 1995).
+
+    Attributes:
+        L: seconds on the way.
+        o: seconds of the processor at either end.
+        g: the least gap between the starts of messages of one port.
+        G: seconds of a byte.
+        gamma: seconds to fold a byte.
+        ports: a rank has so many ports in each direction.
+
+    Raises:
+        ArgumentError: a time is negative, or there are no ports.
+    """
+
+    L: float
+    o: float
+    g: float
+    G: float
+    gamma: float = 0.0
+    ports: int = 1
+
+    def __post_init__(self) -> None:
+        _check(self.ports, L=self.L, o=self.o, g=self.g, G=self.G, gamma=self.gamma)
+
+    @property
+    def latency(self) -> float:
+        """Seconds until an empty message has arrived."""
+        return self.L + 2 * self.o
+
+    @property
+    def beta(self) -> float:
+        """Seconds of a byte."""
+        return self.G
+
+    @property
+    def hold(self) -> float:
+        """Seconds for which an empty message keeps its ports busy."""
+        return max(self.g, self.o)
+
+    @property
+    def servers(self) -> int:
+        """Messages that a rank drives at once in each direction."""
+        return self.ports
+
+
+def _check(ports: int | None, **times: float) -> None:
+    for name, value in times.items():
+        if not 0 <= value < float("inf"):
+            raise ArgumentError(f"{name} is a number of seconds, 0 or more, not {value}")
+    if ports is not None and ports < 1:
+        raise ArgumentError(f"a rank has at least one port, not {ports}")

@@ -1,0 +1,273 @@
+"""Schedules as arrays, small enough for thousands of ranks: equal ranks share one program.
+
+In many schedules all ranks do the same, each with its own neighbours: rank r's is rank 0's with
+every peer moved on by r (ring, Bruck, circulant), or with its number XOR r (recursive doubling),
+or ranks repeat with a period (two lanes of each node). Then one program, or one period of them,
+stands for all. What is left has a program for each rank.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
+
+from mpicoll.algorithms import Algorithm
+from mpicoll.backend import Nodes
+from mpicoll.errors import ScheduleError, Unsupported
+from mpicoll.schedule import Fold, Op, Receive, Round, Send
+
+Ints = np.ndarray
+Flags = np.ndarray
+_MOST_BLOCKS = 50_000_000
+_SAMPLE = 5
+_ALL = 64
+"""Up to so many ranks the symmetry of all is checked, and of a sample beyond."""
+_COMPARED = 20_000
+"""Rounds of a rank that are compared with those expected of it."""
+
+
+@dataclass
+class Listing:
+    """What one rank does: for each round its messages, in listed order, and its folds.
+
+    Attributes:
+        first: number of messages before each round.
+        folded: blocks folded in each round; rounds without messages count to the one before.
+        head: blocks folded before the first message.
+        peers, blocks, sends: of each message; whether it is sent, else received.
+    """
+
+    first: array[int] = field(default_factory=lambda: array("q", [0]))
+    folded: array[int] = field(default_factory=lambda: array("q"))
+    head: int = 0
+    peers: array[int] = field(default_factory=lambda: array("q"))
+    blocks: array[int] = field(default_factory=lambda: array("q"))
+    sends: array[int] = field(default_factory=lambda: array("b"))
+
+    def read(self, step: Op | Round) -> int:
+        """Take in a round and return how many blocks it names."""
+        folded, before = 0, len(self.blocks)
+        for op in step if isinstance(step, tuple) else (step,):
+            if isinstance(op, Send | Receive):
+                self.peers.append(op.peer)
+                self.blocks.append(len(op.blocks))
+                self.sends.append(isinstance(op, Send))
+                folded += len(op.blocks) if isinstance(op, Receive) and op.side else 0
+            elif isinstance(op, Fold):
+                folded += 1
+        if len(self.blocks) > before:
+            self.first.append(len(self.blocks))
+            self.folded.append(folded)
+        elif self.folded:
+            self.folded[-1] += folded
+        else:
+            self.head += folded
+        return sum(self.blocks[before:]) + folded
+
+
+@dataclass(frozen=True)
+class Program:
+    """What all ranks do; rounds and messages are numbered through all programs.
+
+    Attributes:
+        size: number of ranks.
+        cut: blocks of the whole vector, or of all rows.
+        period: rank r runs program r % period, moved on by r - r % period.
+        xor: peers are told by XOR, not by distance.
+        base: the first round of each program; one more tells the end.
+        head: blocks that each program folds first of all.
+        first: the first message of each round; one more tells the end.
+        folded: blocks folded at the end of each round.
+        peers: of each message, the distance to the peer; blocks, sends: as in `Listing`.
+        partner: of each message, the same one in the program of the peer.
+        round: of each message.
+    """
+
+    size: int
+    cut: int
+    period: int
+    xor: bool
+    base: Ints
+    head: Ints
+    first: Ints
+    folded: Ints
+    peers: Ints
+    blocks: Ints
+    sends: Flags
+    partner: Ints
+    round: Ints
+
+    @property
+    def messages(self) -> int:
+        """How many messages all ranks send."""
+        return int(self.sends.sum()) * (self.size // self.period)
+
+    @property
+    def rounds(self) -> int:
+        """The most rounds that a rank has messages in."""
+        return int(np.diff(self.base).max())
+
+    @property
+    def sent(self) -> float:
+        """The most that a rank sends, in vectors."""
+        return self._most(np.where(self.sends, self.blocks, 0)) / self.cut
+
+    def _most(self, blocks: Ints) -> int:
+        total = np.concatenate([[0], np.cumsum(blocks)])
+        return int(np.diff(total[self.first[self.base]]).max())
+
+    def peer(self, ranks: Ints, messages: Ints) -> Ints:
+        """Return the ranks at the other end."""
+        distance = self.peers[messages]
+        peer: Ints = ranks ^ distance if self.xor else (ranks + distance) % self.size
+        return peer
+
+
+def compiled(
+    algorithm: Algorithm, size: int, root: int = 0, nodes: Nodes | None = None,
+    seconds: float = float("inf"),
+) -> Program:  # fmt: skip
+    """Return the schedules of all ranks as arrays.
+
+    Args:
+        seconds: how long it may take, by estimate.
+
+    Raises:
+        Unsupported: the algorithm cannot serve this size, or it would take longer.
+        ScheduleError: messages do not match.
+
+    >>> from mpicoll.algorithms import find
+    >>> [compiled(find("allreduce", name), 4).period for name in ("ring", "reduce+broadcast")]
+    [1, 4]
+    """
+    return _Compiler(algorithm, size, root, nodes, seconds).run()
+
+
+class _Compiler:
+    def __init__(
+        self, algorithm: Algorithm, size: int, root: int, nodes: Nodes | None, seconds: float
+    ) -> None:
+        self.algorithm, self.size, self.root, self.nodes = algorithm, size, root, nodes
+        self.seconds = seconds
+        self.known: dict[int, Listing] = {}
+
+    def run(self) -> Program:
+        began = time.perf_counter()
+        if self.size & (self.size - 1) == 0 and self._holds(1, xor=True):
+            return self._program(1, xor=True)
+        for period in self._periods():
+            if self._holds(period):
+                return self._program(period)
+        each = (time.perf_counter() - began) / max(1, len(self.known))
+        if each * self.size > self.seconds:
+            raise Unsupported(
+                f"its ranks differ, and to generate the schedules of all {self.size} would take "
+                f"about {each * self.size:.0f} s"
+            )
+        return self._program(self.size)
+
+    def _periods(self) -> Iterator[int]:
+        """Yield the periods that may be: of all ranks, pairs, and nodes of one width."""
+        widths = {len(node) for node in self.nodes or ()}
+        for period in sorted({1, 2} | (widths if len(widths) == 1 else set())):
+            if self.size % period == 0 and period < self.size:
+                yield period
+
+    def _holds(self, period: int, *, xor: bool = False) -> bool:
+        """Whether the others do what the first ranks do."""
+        return all(self._alike(rank, rank % period, xor) for rank in self._checked(period))
+
+    def _checked(self, period: int) -> Iterable[int]:
+        if self.size <= _ALL:
+            return range(period, self.size)
+        some = random.Random(self.size).sample(range(self.size), _SAMPLE)
+        return dict.fromkeys([period, self.size - 1, *some])
+
+    def _alike(self, rank: int, like: int, xor: bool) -> bool:
+        """Whether a rank does what another does, the peers moved on."""
+        own, other = self._listing(rank, short=True), self._listing(like)
+        count, rounds = len(own.blocks), len(own.folded)
+        whole = rounds < _COMPARED - 1
+        if whole and rounds != len(other.folded):
+            return False
+        compared = rounds if whole else rounds - 1
+        return (
+            own.head == other.head
+            and own.first == other.first[: rounds + 1]
+            and own.folded[:compared] == other.folded[:compared]
+            and own.blocks == other.blocks[:count]
+            and own.sends == other.sends[:count]
+            and np.array_equal(
+                self._distances(own, rank, xor), self._distances(other, like, xor)[:count]
+            )
+        )
+
+    def _distances(self, listing: Listing, rank: int, xor: bool) -> Ints:
+        peers = np.array(listing.peers, np.int64)
+        return peers ^ rank if xor else (peers - rank) % self.size
+
+    def _listing(self, rank: int, *, short: bool = False) -> Listing:
+        """Return what a rank does, or the beginning of it where that is long."""
+        if rank in self.known:
+            return self.known[rank]
+        found, blocks = Listing(), 0
+        steps = iter(self.algorithm.schedule(rank, self.size, self.root, self.nodes))
+        for step in islice(steps, _COMPARED) if short else steps:
+            blocks += found.read(step)
+            if blocks > _MOST_BLOCKS:
+                raise Unsupported(f"one rank names more than {_MOST_BLOCKS:,} blocks")
+        if not short or len(found.folded) < _COMPARED - 1:
+            self.known[rank] = found
+        return found
+
+    def _program(self, period: int, *, xor: bool = False) -> Program:
+        """Put the programs of the first ranks one behind the other."""
+        parts = [self._listing(rank) for rank in range(period)]
+        peers = [self._distances(each, rank, xor) for rank, each in enumerate(parts)]
+        first = np.concatenate([[0], *(np.diff(np.array(each.first)) for each in parts)])
+        owner = np.repeat(np.arange(period), [len(each.blocks) for each in parts])
+        sends = _joined(each.sends for each in parts).astype(bool)
+        distance, blocks = np.concatenate(peers), _joined(each.blocks for each in parts)
+        return Program(
+            self.size, max(1, self.algorithm.blocks(self.size)), period, xor,
+            base=np.cumsum([0, *(len(each.folded) for each in parts)]),
+            head=np.array([each.head for each in parts]),
+            first=np.cumsum(first),
+            folded=_joined(each.folded for each in parts),
+            peers=distance, blocks=blocks, sends=sends,
+            partner=_partners(owner, distance, sends, blocks, period, 0 if xor else self.size),
+            round=np.repeat(np.arange(len(first) - 1), first[1:]),
+        )  # fmt: skip
+
+
+def _joined(parts: Iterable[array[int]]) -> Ints:
+    return np.concatenate([np.array(each, np.int64) for each in parts])
+
+
+def _partners(
+    owner: Ints, distance: Ints, sends: Flags, blocks: Ints, period: int, size: int
+) -> Ints:
+    """Match the k-th send from one rank to another with the k-th receive there.
+
+    Args:
+        size: the number of ranks; 0 where distances are XORs.
+    """
+    here, there = np.flatnonzero(sends), np.flatnonzero(~sends)
+    source = (owner[there] + distance[there]) % period if size else owner[there]
+    onwards = -distance[there] % size if size else distance[there]
+    if len(here) == len(there):
+        # Stable: those between the same two ranks stay in their order.
+        left, right = np.lexsort((distance[here], owner[here])), np.lexsort((onwards, source))
+        here, there, source, onwards = here[left], there[right], source[right], onwards[right]
+        fits = (owner[here] == source) & (distance[here] == onwards)
+        if bool((fits & (blocks[here] == blocks[there])).all()):
+            partner = np.empty(len(sends), np.int64)
+            partner[here], partner[there] = there, here
+            return partner
+    raise ScheduleError("some message is sent and not received, or the other way round")

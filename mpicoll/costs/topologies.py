@@ -1,0 +1,360 @@
+"""Who shares which links: one switch, nodes, a fat tree, tori and a dragonfly.
+
+A topology numbers its inner links, one for each direction, and says which of them a message
+takes; a rank's own ports belong to the model. All links are as fast as a port. A message holds
+those of its path together, from its start until its bytes have passed (cut-through), and each of
+them adds `hop` seconds to its latency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil, prod
+from typing import NamedTuple
+
+import numpy as np
+
+from mpicoll.backend import Nodes as Groups
+from mpicoll.costs.models import Link
+from mpicoll.errors import ArgumentError
+
+Ranks = np.ndarray
+Flags = np.ndarray
+NONE = -1
+"""Stands in a path where there is no further link."""
+
+
+class Cut(NamedTuple):
+    """A place where few links join many ranks.
+
+    Attributes:
+        ranks: how many are on one side; `rooted`: whether the root is one of them.
+        links: how many lead to the other side, and as many back.
+    """
+
+    ranks: int
+    rooted: bool
+    links: int
+
+
+@dataclass(frozen=True)
+class Topology:
+    """What all have in common; by itself, ranks that share no link.
+
+    Attributes:
+        size: number of ranks.
+        hop: seconds for each inner link of a message's path.
+    """
+
+    size: int
+    hop: float = 0.0
+
+    links = 0
+    """The number of inner links."""
+
+    @cached_property
+    def groups(self) -> Groups:
+        """The ranks that are close to each other, for algorithms that know of nodes."""
+        return tuple((rank,) for rank in range(self.size))
+
+    def inside(self, link: Link) -> Link | None:
+        """Return what messages take that use no network, where others take `link`."""
+        return None
+
+    def near(self, sources: Ranks, targets: Ranks) -> Flags | None:
+        """Return which messages use no network; None where there are no such."""
+        return None
+
+    def path(self, sources: Ranks, targets: Ranks) -> Ranks:
+        """Return the inner links of each message in a column, filled up with NONE."""
+        return np.empty((0, len(sources)), np.int64)
+
+    def cuts(self, root: int) -> Iterator[Cut]:
+        """Yield cuts that bound what the topology can carry."""
+        return iter(())
+
+
+class Switch(Topology):
+    """One switch that is never the limit: only the ports of the ranks are."""
+
+
+@dataclass(frozen=True)
+class Nodes(Topology):
+    """Nodes on one switch: the ranks of a node share its link, one in each direction.
+
+    Attributes:
+        nodes: the ranks of each node.
+        memory: what messages within a node take; they use no link.
+
+    Raises:
+        ArgumentError: some rank is on no node, or on two.
+
+    >>> Nodes(4, nodes=((0, 1), (2, 3))).path(np.array([0, 0]), np.array([1, 2])).tolist()
+    [[-1, 0], [-1, 3]]
+    """
+
+    nodes: Groups = ()
+    memory: Link | None = None
+
+    def __post_init__(self) -> None:
+        if sorted(rank for node in self.nodes for rank in node) != [*range(self.size)]:
+            raise ArgumentError(f"these nodes do not name each of {self.size} ranks once")
+
+    @property
+    def links(self) -> int:  # type: ignore[override]
+        """An uplink and a downlink for each node."""
+        return 2 * len(self.nodes)
+
+    @property
+    def groups(self) -> Groups:
+        """The nodes."""
+        return self.nodes
+
+    @cached_property
+    def _node_of(self) -> Ranks:
+        found = np.empty(self.size, np.int64)
+        for index, node in enumerate(self.nodes):
+            found[list(node)] = index
+        return found
+
+    def inside(self, link: Link) -> Link:
+        """Return what messages within a node take."""
+        return self.memory or link
+
+    def near(self, sources: Ranks, targets: Ranks) -> Flags:
+        """Return which messages stay within a node."""
+        same: Flags = self._node_of[sources] == self._node_of[targets]
+        return same
+
+    def path(self, sources: Ranks, targets: Ranks) -> Ranks:
+        """Up from the one node and down to the other."""
+        here, there = self._node_of[sources], self._node_of[targets]
+        return _where(here != there, here, len(self.nodes) + there)
+
+    def cuts(self, root: int) -> Iterator[Cut]:
+        """Yield every node."""
+        if len(self.nodes) > 1:
+            yield from (Cut(len(node), root in node, 1) for node in self.nodes)
+
+
+@dataclass(frozen=True)
+class FatTree(Topology):
+    """Leaf switches below a row of spines, each joined to each leaf (Leiserson 1985).
+
+    A leaf has a link up for so many of its ranks as `oversubscription` says. A message goes up
+    to the spine that its target's number chooses (destination modulo the number of spines), so
+    messages to one rank share their way, and all others may collide.
+
+    Attributes:
+        radix: ranks on a leaf; the last leaf may have fewer.
+        oversubscription: links down over links up of a leaf, 1 or more.
+
+    Raises:
+        ArgumentError: the leaves have no ranks, or more links up than down.
+
+    >>> tree = FatTree(8, radix=4, oversubscription=2)
+    >>> tree.leaves, tree.spines, tree.path(np.array([0, 0]), np.array([1, 5])).tolist()
+    (2, 2, [[-1, 1], [-1, 7]])
+    """
+
+    radix: int = 32
+    oversubscription: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.radix < 1:
+            raise ArgumentError(f"a leaf has at least one rank, not {self.radix}")
+        if not 1 <= self.oversubscription <= self.radix:
+            raise ArgumentError(
+                f"oversubscription {self.oversubscription} is out of range: with {self.radix} "
+                f"ranks on a leaf it is from 1 to {self.radix}"
+            )
+
+    @property
+    def leaves(self) -> int:
+        """The number of leaf switches."""
+        return ceil(self.size / self.radix)
+
+    @property
+    def spines(self) -> int:
+        """The number of spines, which is that of links up from a leaf."""
+        return round(self.radix / self.oversubscription)
+
+    @property
+    def links(self) -> int:  # type: ignore[override]
+        """Up from each leaf to each spine, then down again."""
+        return 2 * self.leaves * self.spines
+
+    @cached_property
+    def groups(self) -> Groups:
+        """The ranks of each leaf."""
+        return _rows(self.size, self.radix)
+
+    def path(self, sources: Ranks, targets: Ranks) -> Ranks:
+        """Up to a spine and down to the other leaf."""
+        here, there, spine = sources // self.radix, targets // self.radix, targets % self.spines
+        up, down = here * self.spines + spine, (self.leaves + there) * self.spines + spine
+        return _where(here != there, up, down)
+
+    def cuts(self, root: int) -> Iterator[Cut]:
+        """Yield the first leaf, and the first half of them."""
+        for leaves in {1, self.leaves // 2} if self.leaves > 1 else ():
+            ranks = leaves * self.radix
+            yield Cut(ranks, root < ranks, leaves * self.spines)
+
+
+@dataclass(frozen=True)
+class Torus(Topology):
+    """A grid closed in every dimension: ranks are joined to their neighbours on either side.
+
+    Messages cross the last dimension first, each the shorter way round (dimension order).
+
+    Attributes:
+        dims: ranks along each dimension; the last one's neighbours have adjacent numbers.
+
+    Raises:
+        ArgumentError: the dimensions do not multiply to the number of ranks.
+
+    >>> Torus(9, dims=(3, 3)).path(np.array([0]), np.array([5])).tolist()
+    [[3], [8]]
+    """
+
+    dims: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.dims or min(self.dims) < 1 or prod(self.dims) != self.size:
+            shape = "x".join(map(str, self.dims)) or "no dimensions"
+            raise ArgumentError(
+                f"a torus of {shape} does not have {self.size} ranks, but {prod(self.dims)}"
+            )
+
+    @property
+    def links(self) -> int:  # type: ignore[override]
+        """For each rank and dimension one forwards and one back."""
+        return 2 * len(self.dims) * self.size
+
+    @cached_property
+    def groups(self) -> Groups:
+        """The ranks of each line along the last dimension."""
+        return _rows(self.size, self.dims[-1])
+
+    def path(self, sources: Ranks, targets: Ranks) -> Ranks:
+        """Step by step along each dimension."""
+        found, at = [], sources
+        for dim in reversed(range(len(self.dims))):
+            way, at = self._along(dim, at, targets)
+            found.append(way)
+        return np.concatenate(found)
+
+    def _along(self, dim: int, at: Ranks, targets: Ranks) -> tuple[Ranks, Ranks]:
+        """Return the links of one dimension, and where they lead."""
+        width, stride = self.dims[dim], prod(self.dims[dim + 1 :])
+        here = at // stride % width
+        ahead = (targets // stride - here) % width
+        back = 2 * ahead > width
+        count, sign = np.where(back, width - ahead, ahead), np.where(back, -1, 1)
+        steps = np.arange(count.max(initial=0))[:, None]
+        ranks = at + ((here + sign * steps) % width - here) * stride
+        links = 2 * (ranks * len(self.dims) + dim) + back
+        links[steps >= count] = NONE
+        return links, at + ((here + ahead) % width - here) * stride
+
+    def cuts(self, root: int) -> Iterator[Cut]:
+        """Yield the first half of each dimension, which is cut in two places."""
+        for dim, width in enumerate(self.dims):
+            if width > 1:
+                half, lines = width // 2, self.size // width
+                place = root // prod(self.dims[dim + 1 :]) % width
+                yield Cut(half * lines, place < half, 2 * lines)
+
+
+@dataclass(frozen=True)
+class Dragonfly(Topology):
+    """Groups of routers: all pairs of routers of a group are joined, and all pairs of groups.
+
+    Messages take the shortest way: to the router that has the link to the other group, over it,
+    and to the target's router (minimal routing; Kim, Dally, Scott and Abts 2008). The links to
+    the other groups are dealt out to the routers of a group in turn.
+
+    Attributes:
+        routers: routers of a group.
+        ports: ranks on a router.
+
+    Raises:
+        ArgumentError: the ranks do not fill whole groups.
+
+    >>> fly = Dragonfly(8, routers=2, ports=2)
+    >>> fly.path(np.array([0, 0]), np.array([2, 7])).tolist()
+    [[1, -1], [-1, 9], [-1, 5]]
+    """
+
+    routers: int = 4
+    ports: int = 4
+
+    def __post_init__(self) -> None:
+        if min(self.routers, self.ports) < 1 or self.size % self.width:
+            raise ArgumentError(
+                f"groups of {self.routers} routers with {self.ports} ranks each do not hold "
+                f"{self.size} ranks evenly: choose a multiple of {self.routers * self.ports}"
+            )
+
+    @property
+    def width(self) -> int:
+        """Ranks of a group."""
+        return self.routers * self.ports
+
+    @property
+    def count(self) -> int:
+        """The number of groups."""
+        return self.size // self.width
+
+    @property
+    def links(self) -> int:  # type: ignore[override]
+        """Between all routers of each group, then between all groups."""
+        return self.count * self.routers**2 + self.count**2
+
+    @cached_property
+    def groups(self) -> Groups:
+        """The ranks of each group."""
+        return _rows(self.size, self.width)
+
+    def path(self, sources: Ranks, targets: Ranks) -> Ranks:
+        """Within the group, over to the other, and within that one."""
+        here, there = sources // self.width, targets // self.width
+        start, stop = (ranks // self.ports % self.routers for ranks in (sources, targets))
+        leaving = np.where(here == there, stop, self._gateway(here, there))
+        entering = np.where(here == there, stop, self._gateway(there, here))
+        across = self.count * self.routers**2 + here * self.count + there
+        return np.stack(
+            [
+                self._local(here, start, leaving),
+                np.where(here == there, NONE, across),
+                self._local(there, entering, stop),
+            ]
+        )
+
+    def _gateway(self, group: Ranks, other: Ranks) -> Ranks:
+        """Return the router of a group that is joined to the other one."""
+        router: Ranks = (other - group - 1) % self.count % self.routers
+        return router
+
+    def _local(self, group: Ranks, router: Ranks, other: Ranks) -> Ranks:
+        link = (group * self.routers + router) * self.routers + other
+        return np.where(router == other, NONE, link)
+
+    def cuts(self, root: int) -> Iterator[Cut]:
+        """Yield the first group, and the first half of them."""
+        for groups in {1, self.count // 2} if self.count > 1 else ():
+            ranks = groups * self.width
+            yield Cut(ranks, root < ranks, groups * (self.count - groups))
+
+
+def _where(far: Flags, *links: Ranks) -> Ranks:
+    """Return paths of these links where messages go far, and empty ones elsewhere."""
+    return np.where(far, np.stack(links), NONE)
+
+
+def _rows(size: int, width: int) -> Groups:
+    """Return ranks in their order, so many in a group."""
+    return tuple(tuple(range(at, min(at + width, size))) for at in range(0, size, width))
