@@ -22,8 +22,9 @@ class Opened:
     """A page, with whatever it complained of or asked the network for."""
 
     def __init__(
-        self, browser: Any, path: Path, width: int, first: str = ".collective", **more: Any
-    ) -> None:
+        self, browser: Any, path: Path, width: int, first: str = ".collective",
+        drawn: str = ".main-svg", **more: Any,
+    ) -> None:  # fmt: skip
         self.complaints: list[str] = []
         size = {"width": width, "height": 900}
         context = browser.new_context(viewport=size, offline=True, accept_downloads=True, **more)
@@ -34,7 +35,7 @@ class Opened:
         self.tab.on("request", self._note)
         self.tab.goto(path.as_uri())
         self.tab.locator(first).first.scroll_into_view_if_needed()
-        self.tab.locator(f"{first} .main-svg").first.wait_for(state="attached")
+        self.tab.locator(f"{first} {drawn}").first.wait_for(state="attached")
 
     def _note(self, request: Any) -> None:
         if not request.url.startswith(("file:", "blob:", "data:")):

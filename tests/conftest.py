@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -26,6 +28,20 @@ def c(request: pytest.FixtureRequest) -> Iterator[Collectives]:
     yield group
     if not request.session.testsfailed:  # a rank that fails alone must not wait for the others
         group.free()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A Chromium without a window; tests that need one are skipped where there is none."""
+    driver = pytest.importorskip("playwright.sync_api", reason="needs playwright to drive chromium")
+    names = map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
+    found = next(filter(None, names), None)
+    if found is None:
+        pytest.skip("needs a chromium: apt-get install chromium")
+    with driver.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield opened
+        opened.close()
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,21 +18,6 @@ from mpicoll.report.page import page as content_of
 from mpicoll.report.tables import tables
 
 HOSTILE = "<script>alert(1)</script>"
-_CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    pytest.importorskip("plotly", reason="the page needs plotly")
-    driver = pytest.importorskip("playwright.sync_api", reason="needs playwright to drive chromium")
-    if _CHROMIUM is None:
-        pytest.skip("needs a chromium: apt-get install chromium")
-    with driver.sync_playwright() as started:
-        found = started.chromium.launch(executable_path=_CHROMIUM, args=["--no-sandbox"])
-        yield found
-        found.close()
 
 
 @pytest.fixture(scope="module")

@@ -386,20 +386,12 @@ def test_one_table_for_each_size() -> None:
     assert output.count("refused: allgather algorithm swing needs an even number") == 1
 
 
-def test_steps_show_messages_and_contents() -> None:
-    result = command("--size 4 --collective broadcast --algorithm binomial --root 1 --steps")
-    lines = result.output.splitlines()
-    assert lines[:3] == ["round 1", "  1 -> 3: 0", "  rank 0"]
-    assert "  rank 3 holds 0=1" in lines
-
-
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
         ("--size 4 --collective nothing", "unknown collective"),
         ("--size 4 --collective allreduce --algorithm rign", "did you mean 'ring'"),
         ("--size 4 --algorithm ring", "needs --collective"),
-        ("--size 4 --steps", "needs --collective and --algorithm"),
         ("--size 4 --root 4", "root 4"),
         ("--size 4 --nodes 5", "5 nodes"),
         ("--size 0", "no sizes of one rank and more"),

@@ -21,10 +21,9 @@ from mpicoll.algorithms import (
     power_of_three,
     power_of_two,
 )
-from mpicoll.contract import COLLECTIVES, Contents
+from mpicoll.contract import COLLECTIVES
 from mpicoll.contract import collective as collective_named
 from mpicoll.errors import ArgumentError, CollectiveError, Unsupported
-from mpicoll.schedule import Block, Temp
 from mpicoll.simulator import Trace, contiguous, prove
 
 
@@ -104,31 +103,6 @@ def sizes_in(text: str) -> list[int]:
     return found
 
 
-def steps(trace: Trace) -> Iterator[str]:
-    """Yield line by line which messages each round carries and what each rank then holds."""
-    for now in range(1, trace.rounds + 1):
-        yield f"round {now}"
-        for message in sorted(message for message in trace.log if message.round == now):
-            blocks = " ".join(map(_name, message.blocks)) or "signal"
-            yield f"  {message.source} -> {message.destination}: {blocks}"
-        for rank, history in enumerate(trace.history):
-            held = next((contents for end, contents in reversed(history) if end <= now), {})
-            yield f"  rank {rank} holds {_held(held)}" if held else f"  rank {rank}"
-
-
-def _name(block: Block) -> str:
-    if isinstance(block, Temp):
-        return f"{block.name}[{_name(block.block)}]"
-    return ">".join(map(str, block)) if isinstance(block, tuple) else str(block)
-
-
-def _held(contents: Contents) -> str:
-    return ", ".join(
-        f"{_name(block)}={'+'.join(str(rank) for rank, _ in value)}"
-        for block, value in sorted(contents.items(), key=lambda item: str(item[0]))
-    )
-
-
 def _chosen(of: str | None, text: str | None) -> list[Algorithm]:
     names = [collective_named(of).name] if of else [*COLLECTIVES]
     if text is None:
@@ -145,7 +119,6 @@ def _chosen(of: str | None, text: str | None) -> list[Algorithm]:
 @click.option("--root", type=click.IntRange(0), default=0, help="Root of the rooted ones.")
 @click.option("--nodes", type=click.IntRange(1), help="Spread the ranks over so many nodes.")
 @click.option("--format", "style", type=click.Choice(["table", "jsonl"]), default="table")
-@click.option("--steps", "stepwise", is_flag=True, help="Show every round of one algorithm.")
 def main(
     sizes: str,
     collective: str | None,
@@ -153,15 +126,12 @@ def main(
     root: int,
     nodes: int | None,
     style: str,
-    stepwise: bool,
 ) -> None:
     """Prove algorithms for a number of ranks and print their properties."""
     try:
         wanted = sizes_in(sizes)
         if root >= min(wanted):
             raise ArgumentError(f"root {root} is not one of {min(wanted)} ranks")
-        if stepwise and not (collective and algorithm):
-            raise ArgumentError("--steps needs --collective and --algorithm")
         chosen = _chosen(collective, algorithm)
         for size in wanted:
             layout = contiguous(size, nodes) if nodes else None
@@ -170,16 +140,12 @@ def main(
                 for row in lines:
                     click.echo(_json(row))
             else:
-                _print([*lines], root, layout, stepwise=stepwise)
+                _print([*lines])
     except CollectiveError as error:
         raise click.ClickException(str(error)) from error
 
 
-def _print(lines: Sequence[Row], root: int, nodes: Nodes | None, *, stepwise: bool) -> None:
-    if stepwise and lines[0].trace is not None:
-        algorithm, size, _, _ = lines[0]
-        for line in steps(prove(algorithm, size, root, nodes, history=True)):
-            click.echo(line)
+def _print(lines: Sequence[Row]) -> None:
     width = None if sys.stdout.isatty() else 140
     Console(width=width).print(_table(lines))
     for row in lines:

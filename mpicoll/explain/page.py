@@ -1,0 +1,124 @@
+"""A page that plays schedules: one file that needs no network, with all films of 2 to 16 ranks.
+
+A film travels as its first state and what changes in each round; the script builds the rest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from html import escape
+from importlib import resources
+from typing import Any
+
+from mpicoll.algorithms import Algorithm
+from mpicoll.errors import ArgumentError, Unsupported
+from mpicoll.explain.film import Film, film, listed
+from mpicoll.explain.measures import ALPHA, BETA, least
+from mpicoll.explain.words import AIMS, reasons, sentence, verdict
+from mpicoll.simulator import contiguous
+
+SIZES = range(2, 17)
+"""Numbers of ranks that a page plays."""
+_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"
+
+
+def page(chosen: Sequence[Algorithm], ranks: int, root: int = 0, nodes: int | None = None) -> str:
+    """Return the page.
+
+    Args:
+        ranks: how many it shows at first.
+        nodes: over how many nodes ranks are spread.
+
+    Raises:
+        ArgumentError: a page does not play so many ranks.
+    """
+    if ranks not in SIZES:
+        raise ArgumentError(f"a page plays {SIZES[0]} to {SIZES[-1]} ranks, not {ranks}")
+    what = chosen[0].collective
+    data = {
+        "collective": what.name,
+        "ranks": ranks,
+        "alpha": ALPHA,
+        "beta": BETA,
+        "algorithms": [_films(each, root, nodes) for each in chosen],
+    }
+    title = f"{what.name}: {' and '.join(map(str, chosen))}"
+    return _file("page.html").format(
+        policy=_POLICY, title=escape(title), aim=escape(AIMS[what.name]), style=_file("page.css"),
+        data=json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),
+        script=_file("player.js"), least=SIZES[0], most=SIZES[-1], ranks=ranks,
+    )  # fmt: skip
+
+
+def _file(name: str) -> str:
+    return resources.files("mpicoll.explain").joinpath("assets", name).read_text("utf-8")
+
+
+def _films(algorithm: Algorithm, root: int, nodes: int | None) -> dict[str, Any]:
+    return {
+        "name": str(algorithm),
+        "summary": algorithm.summary,
+        "sizes": {size: _sized(algorithm, size, root, nodes) for size in SIZES},
+    }
+
+
+def _sized(algorithm: Algorithm, size: int, root: int, nodes: int | None) -> dict[str, Any]:
+    """Return a film, or the reason why there is none."""
+    if root >= size:
+        return {"refused": f"there is no rank {root} to be the root of {size}"}
+    if nodes and nodes > size:
+        return {"refused": f"{size} ranks cannot be on {nodes} nodes"}
+    try:
+        return told(film(algorithm, size, root, contiguous(size, nodes) if nodes else None))
+    except Unsupported as reason:
+        return {"refused": str(reason)}
+
+
+def told(shown: Film) -> dict[str, Any]:
+    """Return a film as plain data.
+
+    ``rounds[k]`` holds the changed cells ``[rank, column, mask, mark]`` and the messages
+    ``[from, to, columns, share of m, label, folded]`` of round k, and what all that comes to.
+    """
+    bounds = least(shown)
+    return {
+        "columns": [column.name for column in shown.columns],
+        "scratch": [column.scratch for column in shown.columns],
+        "goals": shown.goals,
+        "nodes": shown.nodes,
+        "least": [bounds.rounds, bounds.volume],
+        "volume": shown.volume,
+        "verdict": verdict(shown),
+        "reasons": reasons(shown),
+        "rounds": [_round(shown, now) for now in range(shown.rounds + 1)],
+    }
+
+
+def _round(shown: Film, now: int) -> dict[str, Any]:
+    before = shown.states[now - 1] if now else None
+    cells = [
+        [rank, column, cell.mask, cell.mark]
+        for rank, row in enumerate(shown.states[now])
+        for column, cell in enumerate(row)
+        if cell.mask and (before is None or cell.mark or cell.mask != before[rank][column].mask)
+    ]
+    hops = [
+        [hop.source, hop.destination, _columns(shown, hop.blocks),
+         round(len(hop.blocks) / shown.whole, 6), listed(hop.blocks), hop.folded]
+        for hop in shown.hops[now]
+    ]  # fmt: skip
+    return {
+        "cells": cells,
+        "hops": hops,
+        "moved": round(shown.moved(now), 6),
+        "done": round(shown.done(now), 4),
+        "says": sentence(shown, now),
+    }
+
+
+def _columns(shown: Film, blocks: Sequence[Any]) -> list[int]:
+    carried = {*blocks}
+    return [
+        index for index, column in enumerate(shown.columns) if not carried.isdisjoint(column.blocks)
+    ]

@@ -1,0 +1,316 @@
+"""Plain words: what a collective is for, what happens in a round, and what is good about it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from math import log
+
+from mpicoll.explain.film import Film, Hop, ranks_of, runs
+from mpicoll.explain.measures import least
+
+AIMS = {
+    "barrier": "No rank may go on before it has heard of all others.",
+    "broadcast": "One rank, the root, has a vector m; all must end with it.",
+    "reduce": "Every rank has a vector m; the root must end with the sum of them all.",
+    "allreduce": "Every rank has a vector m; all must end with the sum of them all.",
+    "gather": "Every rank has a row; the root must end with all rows, m together.",
+    "allgather": "Every rank has a row; all must end with all rows, m together.",
+    "scatter": "The root has a row for every rank, m together; each must end with its own.",
+    "reduce_scatter": "Every rank has all rows, m together; each must end with the sum of its own.",
+    "alltoall": "Every rank has a row for every rank, m together; all must be delivered.",
+    "scan": "Every rank has a vector m; each must end with the sum up to its own.",
+    "exscan": "Every rank has a vector m; each must end with the sum of those before it.",
+}
+"""What each collective is for."""
+
+
+def share(part: float | Fraction, unit: str = "m") -> str:
+    """Write a share of the vector.
+
+    >>> share(Fraction(1, 4)), share(1.5), share(1.0), share(Fraction(3, 16)), share(0)
+    ('m/4', '1.5 m', 'm', '3m/16', '0')
+    """
+    exact = Fraction(part).limit_denominator(4096)
+    if exact in (0, 1):
+        return unit if exact else "0"
+    if exact < 1:
+        return f"{exact.numerator if exact.numerator > 1 else ''}{unit}/{exact.denominator}"
+    return f"{float(exact):.4g} {unit}"
+
+
+def counted(number: int, thing: str) -> str:
+    """Return a number of things.
+
+    >>> counted(1, "round"), counted(6, "round")
+    ('1 round', '6 rounds')
+    """
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def about_bytes(nbytes: float) -> str:
+    """Write a number of bytes, roughly.
+
+    >>> about_bytes(176000.0), about_bytes(900), about_bytes(3.2e6)
+    ('172 KiB', '900 B', '3.05 MiB')
+    """
+    power = min(3, int(log(max(1.0, nbytes), 1024)))
+    return f"{nbytes / 1024**power:.3g} {('B', 'KiB', 'MiB', 'GiB')[power]}"
+
+
+# -- a round ---------------------------------------------------------------------------------
+
+
+def sentence(film: Film, now: int) -> str:
+    """Say what happens in a round.
+
+    >>> from mpicoll.algorithms import find
+    >>> from mpicoll.explain.film import film
+    >>> print(sentence(film(find("allreduce", "ring"), 4), 2))
+    Each rank sends the block it has just folded (m/4) to its right neighbour, which folds it in.
+    >>> print(sentence(film(find("allreduce", "recursive_doubling"), 4), 2))
+    Pairs of ranks, 2 apart, swap whole vectors (m); each folds in what it gets.
+    """
+    hops = film.hops[now]
+    if now == 0:
+        return f"Before the first round. {AIMS[film.collective.name]}"
+    if not hops:
+        return "No message leaves in this round."
+    pairs = [(hop.source, hop.destination) for hop in hops]
+    what, ends = _what(film, hops, now), _ends(film, hops)
+    if _swap(pairs):
+        return f"{_swaps(pairs, film.size, _plural(what))}{ends[0]}."
+    return f"{_sends(pairs, film.size, what)}{ends[1]}."
+
+
+def _swap(pairs: Sequence[tuple[int, int]]) -> bool:
+    """Whether the ranks are in pairs that swap."""
+    alone = max(Counter(source for source, _ in pairs).values()) == 1
+    return alone and {(target, source) for source, target in pairs} == {*pairs}
+
+
+def _swaps(pairs: Sequence[tuple[int, int]], size: int, what: str) -> str:
+    """Say who swaps what with whom."""
+    if len(pairs) == 2:
+        return f"Ranks {pairs[0][0]} and {pairs[0][1]} swap {what}"
+    if len(pairs) < size:
+        return f"Ranks {_ranks(source for source, _ in pairs)} swap {what} in pairs"
+    distances = {
+        min((target - source) % size, (source - target) % size) for source, target in pairs
+    }
+    apart = f", {distances.pop()} apart," if len(distances) == 1 else ""
+    return f"Pairs of ranks{apart} swap {what}"
+
+
+def _sends(pairs: Sequence[tuple[int, int]], size: int, what: str) -> str:
+    """Say who sends what to whom."""
+    sources, targets = {source for source, _ in pairs}, {target for _, target in pairs}
+    if len({*pairs}) == size * (size - 1):
+        return f"Each rank sends {what} to every other rank"
+    if len(pairs) > len(sources) == len(targets) == size:
+        return f"Each rank sends {what} to several others"
+    around = {(target - source) % size for source, target in pairs}
+    if len(pairs) == size and len(around) == 1:
+        return f"Each rank sends {what} to {_neighbour(around.pop(), size)}"
+    steps = {target - source for source, target in pairs}
+    if len(sources) > 1 and len(steps) == 1:
+        return f"Ranks {_ranks(sources)} each send {what} to {_neighbour(steps.pop(), 2 * size)}"
+    every = (
+        f"Rank {_ranks(sources)} sends" if len(sources) == 1 else f"Ranks {_ranks(sources)} send"
+    )
+    return f"{every} {what} to {'rank' if len(targets) == 1 else 'ranks'} {_ranks(targets)}"
+
+
+def _neighbour(step: int, around: int) -> str:
+    """Return who is that many steps to the right of a rank, the short way."""
+    right = step % around
+    distance, side = min((right, "right"), (around - right, "left"))
+    return f"its {side} neighbour" if distance == 1 else f"the rank {distance} to its {side}"
+
+
+def _ranks(ranks: Iterable[int]) -> str:
+    return runs(sum(1 << rank for rank in {*ranks}))
+
+
+def _what(film: Film, hops: Sequence[Hop], now: int) -> str:
+    """Say what a message carries, and how much of the vector that is."""
+    counts = {len(hop.blocks) for hop in hops}
+    most = max(counts)
+    if most == 0:
+        return "a signal"
+    upto = "up to " if len(counts) > 1 else ""
+    size = f" ({upto}{share(Fraction(most, film.whole))})"
+    if most == film.whole and film.collective.unit == "vector":
+        return f"the whole vector{size}"
+    word = (
+        "row" if film.collective.unit in ("rows", "pairs") and film.whole == film.size else "block"
+    )
+    past = _past(film, hops, now)
+    if most == 1:
+        return (
+            f"{'a' if past.startswith('finished') else 'the' if past else 'a'} "
+            + (f"finished {word}" if past == "finished" else f"{word}{past}")
+            + size
+        )
+    finished = "finished " if past == "finished" else ""
+    return f"{upto}{most} {finished}{word}s{past if not finished else ''}{size}"
+
+
+def _past(film: Film, hops: Sequence[Hop], now: int) -> str:
+    """Say where the blocks come from that leave in a round."""
+    sent = [
+        (hop.source, column)
+        for hop in hops
+        for column, each in enumerate(film.columns)
+        if not {*hop.blocks}.isdisjoint(each.blocks)
+    ]
+    cells = [film.states[now - 1][rank][column] for rank, column in sent]
+    everyone = (1 << film.size) - 1
+    if film.collective.reduces and cells and all(cell.mask == everyone for cell in cells):
+        return "finished"
+    marks = {cell.mark for cell in cells}
+    if film.collective.unit != "pairs" and marks in ({"+"}, {"="}):
+        return " it has just folded" if marks == {"+"} else " it has just received"
+    return ""
+
+
+_PLURALS = (
+    ("the whole vector", "whole vectors"),
+    ("a signal", "signals"),
+    ("a finished block", "finished blocks"),
+    ("a finished row", "finished rows"),
+    ("a block", "blocks"),
+    ("a row", "rows"),
+    ("the block it has", "the blocks they have"),
+    ("the row it has", "the rows they have"),
+    ("it has just", "they have just"),
+)
+
+
+def _plural(what: str) -> str:
+    """Return what two ranks swap, where each sends it.
+
+    >>> _plural("the whole vector (m)"), _plural("a signal"), _plural("2 blocks (m/2)")
+    ('whole vectors (m)', 'signals', '2 blocks (m/2)')
+    """
+    for one, many in _PLURALS:
+        if one in what:
+            return what.replace(one, many)
+    return what
+
+
+def _ends(film: Film, hops: Sequence[Hop]) -> tuple[str, str]:
+    """Say what becomes of what arrives: where ranks swap, and where they only send."""
+    if not film.collective.reduces:
+        return "", ""
+    folds = {hop.folded for hop in hops}
+    if len(folds) > 1:
+        return "; some is folded in, some kept", "; some is folded in, some kept"
+    verb, done = ("folds", "folded in") if folds == {True} else ("keeps", "kept")
+    it = " in what it gets" if folds == {True} else " what it gets"
+    alone = len(hops) == film.size or len({hop.destination for hop in hops}) == 1
+    sent = f", which {verb} it{' in' * (folds == {True})}" if alone else f"; what arrives is {done}"
+    return f"; each {verb}{it}", sent
+
+
+# -- the whole ----------------------------------------------------------------------------------
+
+
+def verdict(film: Film) -> str:
+    """Say how a schedule compares with what none can do without.
+
+    >>> from mpicoll.algorithms import find
+    >>> from mpicoll.explain.film import film
+    >>> print(verdict(film(find("allreduce", "ring"), 4)))
+    ring: 6 rounds where 2 would do; 1.5 m sent, the least possible
+    >>> print(verdict(film(find("allreduce", "recursive_doubling"), 8)))
+    recursive_doubling: 3 rounds, the fewest possible; 3 m sent where 1.75 m would do
+    """
+    said = f"{film.algorithm}: {_rounds(film)}"
+    return said if film.collective.unit == "none" else f"{said}; {_volume(film)}"
+
+
+def _rounds(film: Film) -> str:
+    few, ports = least(film).rounds, film.trace.ports
+    said = counted(film.rounds, "round")
+    if film.rounds > few:
+        return f"{said} where {few} would do"
+    if film.rounds == few:
+        return f"{said}, the fewest possible"
+    return f"{said}, fewer than the {few} of one message at a time: up to {ports} at once"
+
+
+def _volume(film: Film) -> str:
+    little, moved = least(film).volume, film.moved(film.rounds)
+    way = "sent" if film.sent(film.rounds) == moved else "received by one rank"
+    if moved > little + 1e-9:
+        return f"{share(moved)} {way} where {share(little)} would do"
+    return f"{share(moved)} {way}, the least possible"
+
+
+def reasons(film: Film) -> list[str]:
+    """Say why a schedule is, or is not, the best for small and for large messages."""
+    found = [_latency(film)]
+    if film.collective.unit != "none":
+        found.append(_bandwidth(film))
+    return found
+
+
+def _latency(film: Film) -> str:
+    few = least(film).rounds
+    known = [min(mask.bit_count() for mask in heard) for heard in film.heard]
+    if film.rounds < few:
+        return (
+            f"Rounds: {film.rounds}, as a rank starts up to {film.trace.ports} messages at once; "
+            f"one at a time, {few} would be the fewest."
+        )
+    path = ", ".join(map(str, known[: min(len(known), 6)])) + (", ..." if len(known) > 6 else "")
+    if film.rounds == few:
+        return (
+            f"Rounds: {film.rounds}, the fewest possible. What is known to a rank can at most "
+            f"double in a round, and {film.size} ranks need {few} doublings. "
+            "So this is latency-optimal: small messages cost rounds, and here are no more."
+        )
+    return (
+        f"Rounds: {film.rounds} where {few} would do. What is known could double in each round; "
+        f"here the least informed rank has heard of {path} of {film.size} ranks after 0, 1, 2, "
+        "... rounds. Small messages cost rounds, so they pay for it."
+    )
+
+
+def _bandwidth(film: Film) -> str:
+    little, moved = least(film).volume, film.moved(film.rounds)
+    if moved > little + 1e-9:
+        return (
+            f"Bytes: {share(moved)} through the busiest rank where {share(little)} would do: "
+            f"{_typical(film)}. Large messages cost bytes, so they pay for it."
+        )
+    return (
+        f"Bytes: {share(moved)} through the busiest rank, the least possible. {_must(film)} "
+        f"Here {_typical(film)}, so no rank moves more than its part. So this is "
+        "bandwidth-optimal: large messages cost bytes, and here are no more."
+    )
+
+
+def _typical(film: Film) -> str:
+    """Say how much a message carries."""
+    sizes = [Fraction(len(hop.blocks), film.whole) for now in film.hops for hop in now]
+    low, high = share(min(sizes, default=0)), share(max(sizes, default=0))
+    return f"every message carries {low}" if low == high else f"messages carry {low} to {high}"
+
+
+def _must(film: Film) -> str:
+    if film.collective.name == "allreduce":
+        size = film.size
+        return (
+            f"To bring {size} vectors together takes {size - 1} transfers of m, to hand the sum "
+            f"out as many: {share(2 * (size - 1))} in all, so at least "
+            f"{share(least(film).volume)} for some of {size} ranks."
+        )
+    return "Some rank must send, or receive, that much in any schedule."
+
+
+def heard_of(film: Film, now: int) -> int:
+    """Return of how many ranks the least informed one has heard after a round."""
+    return min(len(ranks_of(mask)) for mask in film.heard[now])
