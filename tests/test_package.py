@@ -18,7 +18,8 @@ BACKEND_FREE = (
     "mpicoll.simulator", "mpicoll.lowering", "mpicoll.plan", "mpicoll.request",
     "mpicoll.collectives", "mpicoll.compositions", "mpicoll.checking", "mpicoll.sharing",
     "mpicoll.mapped", "mpicoll.binding", "mpicoll.publishing", "mpicoll.choice", "mpicoll.tables",
-    "mpicoll.pricing", "mpicoll.waiting", "mpicoll.heap", "mpicoll.attach",
+    "mpicoll.pricing", "mpicoll.waiting", "mpicoll.heap", "mpicoll.attach", "mpicoll.costs",
+    "mpicoll.bounds", "mpicoll.sweep", "mpicoll.defaults", "mpicoll.explain.page",
 )  # fmt: skip
 EVERY = [each for name in COLLECTIVES for each in algorithms(name)]
 
