@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-from mpicoll.algorithms import Nodes, algorithm, allgather, circulant, even, power_of_two, trees
+from mpicoll.algorithms import (
+    Nodes,
+    algorithm,
+    allgather,
+    circulant,
+    even,
+    power_of_two,
+    scatter,
+    trees,
+)
 from mpicoll.algorithms import bine as bine_trees
 from mpicoll.algorithms.shapes import (
     flat,
@@ -16,7 +25,7 @@ from mpicoll.algorithms.shapes import (
     split,
     tree,
 )
-from mpicoll.schedule import Block, Schedule, around, recv, send, then, together
+from mpicoll.schedule import Schedule, around, recv, send, then, together
 
 
 @algorithm("broadcast", blocks=1)
@@ -172,12 +181,14 @@ def fibonacci(rank: int, size: int, root: int, latency: int = 2) -> Schedule:
     send(2, 0)
     send(1, 0)
     """
+    return _along(rank, size, root, trees.postal(size, latency))
+
+
+def _along(rank: int, size: int, root: int, edges: Iterable[tuple[int, int]]) -> Schedule:
+    """Pass the vector along the edges of a tree below rank 0, from parent to child, in order."""
     me = (rank - root) % size
-    ops = (
-        send(child, 0) if me == parent else recv(parent, 0)
-        for parent, child in trees.postal(size, latency)
-        if me in (parent, child)
-    )
+    own = (edge for edge in edges if me in edge)
+    ops = (send(child, 0) if me == parent else recv(parent, 0) for parent, child in own)
     return around(root, size, ops)
 
 
@@ -285,17 +296,7 @@ def bine(rank: int, size: int, root: int) -> Schedule:
     send(7, 0)
     send(1, 0)
     """
-    me = (rank - root) % size
-    return around(root, size, _down_bine(me, size, lambda child: (0,)))
-
-
-def _down_bine(me: int, size: int, load: Callable[[int], Iterable[Block]]) -> Schedule:
-    for edges in bine_trees.tree(size):
-        yield tuple(
-            send(child, *load(child)) if me == parent else recv(parent, *load(child))
-            for parent, child in edges
-            if me in (parent, child)
-        )
+    return _along(rank, size, root, (edge for edges in bine_trees.tree(size) for edge in edges))
 
 
 @algorithm("broadcast", needs=even)
@@ -315,8 +316,7 @@ def scatter_bine(rank: int, size: int, root: int) -> Schedule:
     send(1, 0, 3) recv(1, 1, 2)
     """
     me = (rank - root) % size
-    scatter = _down_bine(me, size, lambda child: bine_trees.subtrees(size)[child])
-    return around(root, size, then(scatter, allgather.swing(me, size)))
+    return around(root, size, then(scatter.bine(me, size, 0), allgather.swing(me, size)))
 
 
 @algorithm("broadcast")
