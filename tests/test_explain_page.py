@@ -145,6 +145,16 @@ def test_sizes_that_are_not_served_say_why(browser: Any, tmp_path: Path) -> None
     found.tab.context.close()
 
 
+def test_long_names_fit_a_phone_too(browser: Any, tmp_path: Path) -> None:
+    path = tmp_path / "nodes.html"
+    path.write_text(page([find("allreduce", "two_level")], 4, nodes=2), encoding="utf-8")
+    found = opened(browser, path, 360)
+    assert found.tab.evaluate("document.documentElement.scrollWidth") <= 360
+    assert found.tab.locator(".rank.odd").count() == 2
+    assert found.complaints == []
+    found.tab.context.close()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_fits_a_phone(browser: Any, file: Path, scheme: str) -> None:
     found = opened(browser, file, 360, color_scheme=scheme, has_touch=True)

@@ -82,11 +82,12 @@ def told(shown: Film) -> dict[str, Any]:
     ``[from, to, columns, share of m, label, folded]`` of round k, and what all that comes to.
     """
     bounds = least(shown)
+    node = {rank: index for index, ranks in enumerate(shown.nodes) for rank in ranks}
     return {
         "columns": [column.name for column in shown.columns],
         "scratch": [column.scratch for column in shown.columns],
         "goals": shown.goals,
-        "nodes": shown.nodes,
+        "node": [node[rank] for rank in range(shown.size)],
         "least": [bounds.rounds, bounds.volume],
         "volume": shown.volume,
         "verdict": verdict(shown),
@@ -112,7 +113,6 @@ def _round(shown: Film, now: int) -> dict[str, Any]:
         "cells": cells,
         "hops": hops,
         "moved": round(shown.moved(now), 6),
-        "done": round(shown.done(now), 4),
         "says": sentence(shown, now),
     }
 

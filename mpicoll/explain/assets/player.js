@@ -106,7 +106,9 @@
       this.ranks = Array.from({ length: this.size }, (_, rank) => {
         const turn = (2 * Math.PI * rank) / this.size - Math.PI / 2;
         const x = 180 + 132 * Math.cos(turn), y = 165 + 132 * Math.sin(turn);
-        const group = draw("g", svg, { class: "rank", "data-rank": rank });
+        const group = draw("g", svg, {
+          class: `rank${this.film.node[rank] % 2 ? " odd" : ""}`, "data-rank": rank,
+        });
         draw("circle", group, { class: "disc", cx: x, cy: y, r: this.radius });
         const ring = draw("circle", group, {
           class: "part", cx: x, cy: y, r: this.radius - 3, pathLength: 1,
@@ -130,7 +132,9 @@
       this.wordy = this.film.columns.length <= 8 && this.size <= 8;
       grid.style.gridTemplateColumns = `2.6rem repeat(${this.film.columns.length}, minmax(0, 1fr))`;
       make("span", grid, "row", { textContent: "rank" });
-      for (const name of this.film.columns) make("span", grid, "", { textContent: name, title: name });
+      this.film.columns.forEach((name, column) => make(
+        "span", grid, this.film.scratch[column] ? "scratch" : "", { textContent: name, title: name },
+      ));
       this.cells = Array.from({ length: this.size }, (_, rank) => {
         make("span", grid, "row", { textContent: rank });
         return this.film.columns.map(() => {
