@@ -185,15 +185,24 @@ def _relabelled(op: Op, group: Sequence[int], block: Callable[[Block], Block]) -
     return Receive(group[op.peer], blocks, op.side)
 
 
-def widened(op: Op, runs: Callable[[Block], Iterable[Block]]) -> Op:
+def widened(op: Op, runs: Callable[[Block], Iterable[Block]]) -> Round:
     """Return an operation on all the blocks that `runs` puts in the place of each of its own.
 
-    Raises:
-        TypeError: it copies or folds locally, or uses scratch, which has no such form.
+    Scratch is widened with the block that it is as large as.
+
+    >>> print(*widened(fold(0, Temp("got", 0)), lambda block: [8, 9]))
+    fold_left(8, got[8]) fold_left(9, got[9])
     """
-    if not isinstance(op, Send | Receive) or any(isinstance(each, Temp) for each in op.blocks):
-        raise TypeError(f"{op} works on one block")
-    return replace(op, blocks=tuple(chain.from_iterable(map(runs, op.blocks))))
+
+    def wide(block: Block) -> Iterable[Block]:
+        if isinstance(block, Temp):
+            return [Temp(block.name, each) for each in wide(block.block)]
+        return runs(block)
+
+    if isinstance(op, Copy | Fold):
+        pairs = zip(wide(op.target), wide(op.source), strict=True)
+        return tuple(replace(op, target=target, source=source) for target, source in pairs)
+    return (replace(op, blocks=tuple(chain.from_iterable(map(wide, op.blocks)))),)
 
 
 def around(root: int, size: int, schedule: Iterable[Op | Round]) -> Schedule:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import suppress
 from itertools import product
 
 import pytest
@@ -170,28 +171,60 @@ def test_two_level_is_right_on_every_layout(of: str, root: int, nodes) -> None:
     prove(find(of, "two_level"), 7, root if collective(of).rooted else 0, nodes)
 
 
-INNER = {
-    "allreduce": ["recursive_doubling", "ring", "rabenseifner", "two_shot"],
-    "allgather": ["ring", "direct", "bruck(radix=2)"],
-    "reduce_scatter": ["ring", "direct", "pairwise"],
+WITHIN = {
+    "two_level": {
+        "barrier": ("broadcast", "barrier"),
+        "broadcast": ("broadcast", "broadcast"),
+        "reduce": ("reduce", "reduce"),
+        "allreduce": ("broadcast", "allreduce"),
+        "allgather": ("gather", "allgather"),
+        "alltoall": ("gather", "alltoall"),
+        "gather": ("gather", "gather"),
+        "scatter": ("scatter", "scatter"),
+    },
+    "lanes": {of: (of, of) for of in ("allgather", "reduce_scatter", "alltoall")},
 }
+"""The collectives that `local` and `across` of node-aware algorithms name."""
+BOTH = {
+    of: {each.name for each in algorithms(one)} & {each.name for each in algorithms(other)}
+    for of, one, other in (
+        ("allreduce", "broadcast", "reduce"),
+        ("allgather", "gather", "broadcast"),
+        ("alltoall", "gather", "scatter"),
+    )
+}
+"""What `local` may name where it is two collectives."""
+LEVELS = [
+    (of, f"{form}({level}={str(each)!r})", each)
+    for form, of, (local, across) in (
+        (form, of, both) for form in WITHIN for of, both in WITHIN[form].items()
+    )
+    for level, inner in (("local", local), ("across", across))
+    for each in algorithms(inner)
+    if (form, level) != ("two_level", "local") or of not in BOTH or each.name in BOTH[of]
+]
 
 
-@pytest.mark.parametrize("name", ["two_level", "lanes"])
 @pytest.mark.parametrize(
     "nodes",
     [
-        ((0, 1, 2, 3, 4, 5),),
         ((0, 1), (2, 3), (4, 5)),
         ((0, 3, 5), (1, 2, 4)),
+        ((0, 1, 2, 3, 4, 5),),
         ((0,), (1,), (2,), (3,), (4,), (5,)),
     ],
+    ids=str,
 )
-@pytest.mark.parametrize(("of", "across"), [(of, each) for of in INNER for each in INNER[of]])
-def test_any_algorithm_runs_across(of: str, across: str, nodes, name: str) -> None:
-    if name == "two_level" and of != "allreduce":
-        pytest.skip(f"no two_level {of}")
-    prove(find(of, f"{name}(across={across!r})"), 6, 0, nodes)
+@pytest.mark.parametrize(("of", "text", "inner"), LEVELS, ids=label)
+def test_any_algorithm_runs_at_either_level(of: str, text: str, inner, nodes) -> None:
+    """Only sizes that it does not serve are refused, and in lanes what cuts rows finer."""
+    refused: list[type[Exception]] = []
+    if not all(map(inner.needs.holds, {len(nodes), *map(len, nodes)})):
+        refused.append(Unsupported)
+    if text.startswith("lanes") and inner.blocks(2) > 2:
+        refused.append(ArgumentError)
+    with suppress(*refused):
+        prove(find(of, text), 6, 0, nodes)
 
 
 @pytest.mark.parametrize(("nodes", "ordered"), [(2, True), (3, True), (7, True)])

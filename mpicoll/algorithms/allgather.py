@@ -14,8 +14,10 @@ from mpicoll.algorithms import (
 )
 from mpicoll.algorithms import circulant as graph
 from mpicoll.algorithms.shapes import (
+    by_rows,
     factors,
     far_first,
+    fine,
     in_lanes,
     inside,
     lane,
@@ -365,7 +367,12 @@ def k_ring(rank: int, size: int, group: int = 2) -> Schedule:
             yield send((rank + group) % size, origin + place), recv((rank - group) % size, came)
 
 
-@algorithm("allgather")
+def _cut(size: int, local: str, across: str) -> int:
+    """Return a multiple of the number of ranks that suits all three parts."""
+    return -(-fine(size, broadcast=local, allgather=across) // size) * size
+
+
+@algorithm("allgather", blocks=_cut)
 def two_level(
     rank: int, size: int, nodes: Nodes, local: str = "binomial", across: str = "bruck"
 ) -> Schedule:
@@ -383,11 +390,13 @@ def two_level(
     send(2, 0, 1) recv(2, 2, 3)
     send(1, 0, 1, 2, 3)
     """
-    heads, node = leaders(nodes), node_of(rank, nodes)
+    heads, node, count = leaders(nodes), node_of(rank, nodes), _cut(size, local, across)
+    row = [range(first, first + count // size) for first in range(0, count, count // size)]
+    bundles = [[block for member in each for block in row[member]] for each in nodes]
     return then(
-        inside(node, rank, "gather", local, node[0], lambda block, _: [node[block]]),
-        inside(heads, rank, "allgather", across, heads[0], lambda block, _: nodes[block]),
-        inside(node, rank, "broadcast", local, node[0], split(range(size))),
+        inside(node, rank, "gather", local, node[0], by_rows([row[member] for member in node])),
+        inside(heads, rank, "allgather", across, heads[0], by_rows(bundles)),
+        inside(node, rank, "broadcast", local, node[0], split(range(count))),
     )
 
 
@@ -433,7 +442,7 @@ def lanes(
     number, _, group = lane(rank, nodes)
     node = nodes[number]
     return then(
-        inside(group, rank, "allgather", across, group[0], lambda block, _: [group[block]]),
+        inside(group, rank, "allgather", across, group[0], by_rows([*zip(group)])),
         inside(node, rank, "allgather", local, node[0], in_lanes(nodes)),
     )
 

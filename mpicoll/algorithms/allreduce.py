@@ -22,6 +22,7 @@ from mpicoll.algorithms.shapes import (
     core_after_swap,
     doubling,
     far_first,
+    fine,
     inside,
     lane,
     leaders,
@@ -576,7 +577,11 @@ def _post_order(rank: int, start: int, stop: int) -> tuple[int | None, list[int]
         parent, depth = root, depth + 1
 
 
-@algorithm("allreduce")
+def _all_three(size: int, local: str, across: str) -> int:
+    return fine(size, reduce=local, broadcast=local, allreduce=across)
+
+
+@algorithm("allreduce", blocks=_all_three)
 def two_level(
     rank: int,
     size: int,
@@ -600,7 +605,7 @@ def two_level(
     send(1, 0, 1, 2, 3)
     """
     heads, node = leaders(nodes), node_of(rank, nodes)
-    whole = split(range(size))
+    whole = split(range(_all_three(size, local, across)))
     return then(
         inside(node, rank, "reduce", local, node[0], whole),
         inside(heads, rank, "allreduce", across, heads[0], whole),

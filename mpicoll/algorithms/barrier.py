@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mpicoll.algorithms import Nodes, algorithm, shapes
-from mpicoll.schedule import Schedule, folded, on, recv, reverse, send, then
+from mpicoll.schedule import Schedule, folded, recv, reverse, send, then
 
 
 def _out(rank: int, size: int) -> Schedule:
@@ -156,12 +156,15 @@ def direct(rank: int, size: int) -> Schedule:
 
 
 @algorithm("barrier")
-def two_level(rank: int, size: int, nodes: Nodes, across: str = "dissemination") -> Schedule:
+def two_level(
+    rank: int, size: int, nodes: Nodes, local: str = "binomial", across: str = "dissemination"
+) -> Schedule:
     """Signal up to one rank of each node, between these by `across`, and down again.
 
-    Few signals cross the network.
+    `local` is any broadcast, whose messages are signals here, and that backwards; `across` any
+    barrier. Few signals cross the network.
 
-    Rounds 2 ceil(log2 c) for c ranks on a node, plus those of `across` on the nodes.
+    Rounds: twice those of `local` plus those of `across` on the nodes.
 
     >>> from mpicoll.algorithms import find
     >>> for round in find("barrier", "two_level").rounds(0, 4):
@@ -172,9 +175,12 @@ def two_level(rank: int, size: int, nodes: Nodes, across: str = "dissemination")
     send(1)
     """
     node, heads = shapes.node_of(rank, nodes), shapes.leaders(nodes)
-    me, count = node.index(rank), len(node)
+
+    def out() -> Schedule:
+        return shapes.inside(node, rank, "broadcast", local, node[0], lambda block, count: ())
+
     return then(
-        on(node, _in(me, count)),
-        shapes.inside(heads, rank, "barrier", across, heads[0], shapes.split(())),
-        on(node, _out(me, count)),
+        reverse(out(), rank, folds=False),
+        shapes.inside(heads, rank, "barrier", across, heads[0], lambda block, count: ()),
+        out(),
     )

@@ -16,6 +16,7 @@ from mpicoll.algorithms import (
 )
 from mpicoll.algorithms import bine as bine_trees
 from mpicoll.algorithms.shapes import (
+    fine,
     flat,
     inside,
     leaders,
@@ -386,7 +387,11 @@ def scatter_ring(rank: int, size: int, root: int) -> Schedule:
     return around(root, size, then(tree(me, size, 2, range), allgather.ring(me, size)))
 
 
-@algorithm("broadcast")
+def _both(size: int, local: str, across: str) -> int:
+    return max(fine(size, broadcast=local), fine(size, broadcast=across))
+
+
+@algorithm("broadcast", blocks=_both)
 def two_level(
     rank: int,
     size: int,
@@ -397,8 +402,7 @@ def two_level(
 ) -> Schedule:
     """Broadcast across one rank of each node, then inside every node.
 
-    The vector crosses the network once for each node. Both algorithms may be any
-    broadcast that cuts it into no more blocks than there are ranks.
+    The vector crosses the network once for each node. Both algorithms may be any broadcast.
 
     Rounds and bytes sent: those of `across` on the nodes plus those of `local`.
 
@@ -409,7 +413,7 @@ def two_level(
     send(1, 0, 1, 2, 3)
     """
     heads, node = leaders(nodes, root), node_of(rank, nodes)
-    whole = split(range(size))
+    whole = split(range(_both(size, local, across)))
     return then(
         inside(heads, rank, "broadcast", across, root, whole),
         inside(node, rank, "broadcast", local, leaders((node,), root)[0], whole),

@@ -6,6 +6,7 @@ from mpicoll.algorithms import Nodes, algorithm, broadcast, even, gather, reduce
 from mpicoll.algorithms.shapes import (
     core_after_swap,
     far_first,
+    fine,
     in_rank_order,
     inside,
     leaders,
@@ -356,7 +357,11 @@ def ring(rank: int, size: int, root: int) -> Schedule:
     return then(reduce_scatter.ring(rank, size), gather.binomial(rank, size, root))
 
 
-@algorithm("reduce")
+def _both(size: int, local: str, across: str) -> int:
+    return max(fine(size, reduce=local), fine(size, reduce=across))
+
+
+@algorithm("reduce", blocks=_both)
 def two_level(
     rank: int,
     size: int,
@@ -367,8 +372,7 @@ def two_level(
 ) -> Schedule:
     """Reduce inside every node, then across one rank of each node.
 
-    The vector crosses the network once for each node. Both algorithms may be any
-    reduce that cuts it into no more blocks than there are ranks.
+    The vector crosses the network once for each node. Both algorithms may be any reduce.
 
     Rounds, bytes sent and reduced: those of `local` plus those of `across` on the nodes.
 
@@ -379,7 +383,7 @@ def two_level(
     reduce_right(2, 0, 1, 2, 3)
     """
     heads, node = leaders(nodes, root), node_of(rank, nodes)
-    whole = split(range(size))
+    whole = split(range(_both(size, local, across)))
     return then(
         inside(node, rank, "reduce", local, leaders((node,), root)[0], whole),
         inside(heads, rank, "reduce", across, root, whole),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from mpicoll.algorithms import Nodes, algorithm, allgather, even, scatter
 from mpicoll.algorithms.shapes import (
     Part,
+    by_rows,
     far_first,
     flat,
     in_lanes,
@@ -398,7 +399,9 @@ def lanes(
     node = nodes[number]
     return then(
         inside(node, rank, "reduce_scatter", local, node[0], in_lanes(nodes)),
-        inside(group, rank, "reduce_scatter", across, group[0], lambda block, _: [group[block]]),
+        inside(
+            group, rank, "reduce_scatter", across, group[0], by_rows([[each] for each in group])
+        ),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import cast
 
 from mpicoll.algorithms import Nodes, find
@@ -81,20 +81,14 @@ def inside(
 
     Args:
         runs: returns the blocks that block `i` of `n` of the inner algorithm stands for.
-
-    Raises:
-        ArgumentError: that algorithm has no such blocks.
     """
     if rank not in group:
         return
     inner = find(of, text)
     count = inner.blocks(len(group))
-    try:
-        for step in on(group, inner.rounds(group.index(rank), len(group), group.index(root))):
-            ops = step if isinstance(step, tuple) else (step,)
-            yield tuple(widened(op, lambda block: runs(cast(int, block), count)) for op in ops)
-    except (TypeError, IndexError) as error:
-        raise ArgumentError(f"{text!r} cannot run inside another algorithm: {error}") from None
+    for step in inner.rounds(group.index(rank), len(group), group.index(root)):
+        wide = (widened(op, lambda block: runs(cast(int, block), count)) for op in step)
+        yield from on(group, [tuple(chain.from_iterable(wide))])
 
 
 def split(blocks: Sequence[Block]) -> Callable[[int, int], Iterable[Block]]:
@@ -111,17 +105,46 @@ def split(blocks: Sequence[Block]) -> Callable[[int, int], Iterable[Block]]:
     def part(block: int, count: int) -> Iterable[Block]:
         if count > size:
             raise ArgumentError(
-                f"an inner algorithm cuts the vector into {count} blocks, but there are {size}, "
-                "one for each rank: choose fewer segments"
+                f"an inner algorithm cuts what it is given into {count} blocks, but there are "
+                f"{size}: choose fewer segments"
             )
         return blocks[-(-block * size // count) : -(-(block + 1) * size // count)]
 
     return part
 
 
+def by_rows(runs: Sequence[Sequence[Block]]) -> Callable[[int, int], Iterable[Block]]:
+    """Let each row of an algorithm on a group stand for a run of blocks, for `inside`.
+
+    >>> [*by_rows([[0, 1], [4, 5]])(1, 2)], [*by_rows([[0, 1], [4, 5]])(3, 4)]
+    ([4, 5], [5])
+
+    Raises:
+        ArgumentError: when a row is cut into more parts than there are blocks in its run.
+    """
+
+    def part(block: int, count: int) -> Iterable[Block]:
+        parts = count // len(runs)
+        return split(runs[block // parts])(block % parts, parts)
+
+    return part
+
+
+def fine(size: int, **inner: str) -> int:
+    """Return into how many blocks to cut, one for each rank at least, so that others fit inside.
+
+    Args:
+        inner: the algorithms that run inside, each under its collective.
+
+    >>> fine(4, broadcast="chain(segments=9)", allreduce="ring"), fine(4, allreduce="ring")
+    (9, 4)
+    """
+    return max(size, *(find(of, text).blocks(size) for of, text in inner.items()))
+
+
 def in_lanes(nodes: Nodes) -> Callable[[int, int], Iterable[Block]]:
-    """Let a block of an algorithm inside a node stand for all rows of one lane, for `inside`."""
-    return lambda block, _: [node[block] for node in nodes]
+    """Let a row of an algorithm inside a node stand for all rows of one lane, for `inside`."""
+    return by_rows([*zip(*nodes, strict=True)])
 
 
 def lane(rank: int, nodes: Nodes) -> tuple[int, int, tuple[int, ...]]:
