@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -16,26 +17,30 @@ from launcher import ranks
 COUNTS = [int(number) for number in os.environ.get("MPICOLL_TEST_RANKS", "1,2,3,4,5").split(",")]
 PYTEST = ("-m", "pytest", "--with-mpi", "-m", "mpi", "-x", "-q", "-p", "no:hypothesispytest")
 HERE = Path(__file__).parent
-MODULES = ("collectives", "bad_input", "run_time_check", "gpu", "real_gpu", "symmetric")
-KINDS = {("mpi4py", 3), ("torch", 2)}
-"""Where every dtype and operator runs, which do not depend on the number of ranks."""
-LEAN = {("mpi4py", 5), ("torch", 3), ("torch", 4)}
-"""Where other launches have shown shared memory: fewer ranks, or as many on uneven nodes."""
-LAUNCHES = [(count, backend) for count in COUNTS for backend in ("mpi4py", "torch")
-            if (backend, count) != ("torch", 5)]  # fmt: skip
+ALWAYS = ("bad_input", "gpu", "real_gpu")
+ALSO = {
+    ("mpi4py", 1): ("collectives", "symmetric"),
+    ("mpi4py", 2): ("symmetric", "run_time_check"),
+    ("mpi4py", 3): ("kinds", "run_time_check"),
+    ("mpi4py", 4): ("collectives", "symmetric", "run_time_check"),
+    ("mpi4py", 5): ("collectives",),
+    ("torch", 1): ("collectives", "symmetric"),
+    ("torch", 2): ("kinds", "symmetric"),
+    ("torch", 3): ("collectives", "run_time_check"),
+    ("torch", 4): (),
+}
+"""The modules of each launch: every schedule and plan on a few numbers of ranks, of every kind."""
+LAUNCHES = [(count, backend) for backend, count in ALSO if count in COUNTS]
 
 
 def modules(count: int, backend: str) -> list[str]:
     """Return the files of tests that a launch runs."""
-    names = [*MODULES, *(["kinds"] if (backend, count) in KINDS else [])]
-    if (backend, count) in LEAN:
-        names.remove("symmetric")
-    return [str(HERE / "mpi" / f"test_{name}.py") for name in names]
+    return [str(HERE / "mpi" / f"test_{name}.py") for name in (*ALWAYS, *ALSO[backend, count])]
 
 
 def test_every_module_is_launched() -> None:
     found = {path.stem.removeprefix("test_") for path in (HERE / "mpi").glob("test_*.py")}
-    assert found == {*MODULES, "kinds"}
+    assert found == {*ALWAYS, *chain.from_iterable(ALSO.values())}
 
 
 def limits(seconds: int) -> tuple[str, ...]:
@@ -60,24 +65,30 @@ def test_on_ranks(count: int, backend: str) -> None:
     assert len(re.findall(r"\d+ passed", done.stdout)) == count
 
 
+FEW = ("-k", "every_schedule or random")
+"""Those tests of shared memory that run every schedule once, and many of them in succession."""
+
+
 @pytest.mark.parametrize(
-    ("backend", "count", "environment"),
+    ("backend", "count", "environment", "chosen"),
     [
-        pytest.param("mpi4py", 4, {"MPICOLL_RANKS_PER_NODE": "2"}, id="mpi4py-two nodes"),
-        pytest.param("mpi4py", 3, {"MPICOLL_RANKS_PER_NODE": "2"}, id="mpi4py-uneven nodes"),
-        pytest.param("torch", 3, {"MPICOLL_RANKS_PER_NODE": "2"}, id="torch-uneven nodes"),
+        pytest.param("mpi4py", 4, {"MPICOLL_RANKS_PER_NODE": "2"}, (), id="mpi4py-two nodes"),
+        pytest.param("mpi4py", 3, {"MPICOLL_RANKS_PER_NODE": "2"}, FEW, id="mpi4py-uneven nodes"),
+        pytest.param("torch", 3, {"MPICOLL_RANKS_PER_NODE": "2"}, FEW, id="torch-uneven nodes"),
         *(
-            pytest.param(backend, 2, {name: value}, id=f"{backend}-{name}={value}")
+            pytest.param(backend, 2, {name: value}, FEW, id=f"{backend}-{name}={value}")
             for backend in ("mpi4py", "torch")
             for name, value in (("MPICOLL_FENCES", "always"), ("MPICOLL_SYMMETRIC", "0"))
         ),
     ],
 )
-def test_shared_memory_elsewhere(backend: str, count: int, environment: dict[str, str]) -> None:
+def test_shared_memory_elsewhere(
+    backend: str, count: int, environment: dict[str, str], chosen: tuple[str, ...]
+) -> None:
     """Ranks of several nodes, of which only some share memory; weakly ordered memory; none."""
     done = ranks(
         count, *PYTEST, *limits(120), "-o", "addopts=--strict-markers",
-        str(HERE / "mpi" / "test_symmetric.py"), timeout=300,
+        str(HERE / "mpi" / "test_symmetric.py"), *chosen, timeout=300,
         environment={"MPICOLL_TEST_BACKEND": backend, **environment},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-20000:]
