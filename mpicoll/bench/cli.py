@@ -348,7 +348,7 @@ def launch(
     worlds: dict[str, Collectives] = {}
     remarks: list[str] = []
     for name in names:
-        watchdog.step(f"starting {name}")
+        watchdog.starting(name)
         try:
             world = makers[name](interface)
         except (ImportError, CollectiveError) as error:
@@ -361,7 +361,7 @@ def launch(
         _complain("; ".join(remarks), 2)
         return {}, remarks
     common = next(iter(worlds.values())).exchange(list(worlds))
-    watchdog.step("")
+    watchdog.started()
     return {
         name: world for name, world in worlds.items() if all(name in e for e in common)
     }, remarks

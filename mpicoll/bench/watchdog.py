@@ -25,6 +25,17 @@ class Watchdog:
         """Say what begins now; an empty name is nothing to watch."""
         self._step = name, time.monotonic()
 
+    def starting(self, name: str) -> None:
+        """Say which library starts now: one that hangs may hold the interpreter's lock."""
+        self.step(f"starting {name}")
+        if self.limit > 0:
+            faulthandler.dump_traceback_later(self.limit + _GRACE, exit=True)
+
+    def started(self) -> None:
+        """Say that all have started."""
+        faulthandler.cancel_dump_traceback_later()
+        self.step("")
+
     def _watch(self) -> None:
         while True:
             time.sleep(min(0.5, self.limit / 4))
