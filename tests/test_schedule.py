@@ -199,7 +199,7 @@ def test_reduce_and_broadcast_take_what_both_have(over: str) -> None:
     ("of", "text", "said"),
     [
         ("broadcast", "two_level(across='chain(segments=32)')", ""),
-        ("allgather", "lanes(across='pipelined_circulant(segments=9)')", "into 9 blocks, but there"),
+        ("allgather", "lanes(across='pipelined_circulant(segments=9)')", "into 9 blocks"),
         ("allgather", "lanes(across='bruck(radix=2)')", ""),
         ("allreduce", "two_level(across='hello')", "unknown allreduce algorithm 'hello'"),
     ],
