@@ -107,12 +107,8 @@ class Rank:
         self.history.append((self.end, held))
 
 
-class _Half(NamedTuple):
-    """A send or a receive of a rank that waits for its other half."""
-
-    rank: int
-    position: int
-    blocks: Blocks
+_Half = tuple[int, int, Blocks]
+"""A send or a receive that waits for its other half: its rank, its place in the round, blocks."""
 
 
 class Run:
@@ -180,8 +176,7 @@ class Run:
                     blocks = tuple(filter(self._count, blocks))
                     if not blocks:
                         continue
-                half = _Half(rank, index, blocks)
-                (sends if isinstance(op, Send) else receives).append((peer, half))
+                (sends if type(op) is Send else receives).append((peer, (rank, index, blocks)))
         me.ports = max(me.ports, len(sends), len(receives))
         me.pending = len(sends) + len(receives)
         if not me.pending:
@@ -200,28 +195,34 @@ class Run:
                 self.receives[peer, rank].append(half)
 
     def _match(self, sent: _Half, received: _Half) -> None:
-        source, destination = self.ranks[sent.rank], self.ranks[received.rank]
-        if not self._alike(sent.blocks, received.blocks):
-            raise WrongContents(
-                f"{self._where(sent.rank)} sends blocks {_listed(sent.blocks)} where"
-                f" {self._where(received.rank)} receives {_listed(received.blocks)}"
-            )
+        (giver, place, blocks), (taker, position, targets) = sent, received
+        source, destination = self.ranks[giver], self.ranks[taker]
+        if self.sizes is not None or len(blocks) != len(targets):
+            self._check_alike(sent, received)
         try:
-            values = [source.contents[block] for block in sent.blocks]
+            values = [source.contents[block] for block in blocks]
         except KeyError as missing:
-            op = source.schedule[source.at][sent.position]
-            raise self._not_held(sent.rank, missing.args[0], op) from None
-        end = 1 + max(source.start, destination.start)
-        self.log.append(Message(end, sent.rank, received.rank, sent.blocks))
-        destination.arrived.append((received.position, received.blocks, values))
+            op = source.schedule[source.at][place]
+            raise self._not_held(giver, missing.args[0], op) from None
+        end = 1 + (source.start if source.start > destination.start else destination.start)
+        self.log.append(Message(end, giver, taker, blocks))
+        destination.arrived.append((position, targets, values))
         destination.news |= source.heard
-        source.sent += len(values) if self.sizes is None else sum(map(self._count, sent.blocks))
-        for rank, me in ((sent.rank, source), (received.rank, destination)):
+        source.sent += len(values) if self.sizes is None else sum(map(self._count, blocks))
+        for rank, me in ((giver, source), (taker, destination)):
             if me.end < end:
                 me.end = end
             me.pending -= 1
             if not me.pending:
                 self._leave(rank, me)
+
+    def _check_alike(self, sent: _Half, received: _Half) -> None:
+        """Refuse a message whose blocks are not as large as those that it is to land in."""
+        if not self._alike(sent[2], received[2]):
+            raise WrongContents(
+                f"{self._where(sent[0])} sends blocks {_listed(sent[2])} where"
+                f" {self._where(received[0])} receives {_listed(received[2])}"
+            )
 
     def _alike(self, sent: Blocks, received: Blocks) -> bool:
         if self.sizes is None:
