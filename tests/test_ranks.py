@@ -20,8 +20,8 @@ HERE = Path(__file__).parent
 ALWAYS = ("bad_input", "gpu", "real_gpu")
 ALSO = {
     ("mpi4py", 1): ("collectives", "symmetric"),
-    ("mpi4py", 2): ("symmetric", "run_time_check"),
-    ("mpi4py", 3): ("kinds", "run_time_check"),
+    ("mpi4py", 2): ("kinds", "symmetric", "run_time_check"),
+    ("mpi4py", 3): ("run_time_check",),
     ("mpi4py", 4): ("collectives", "symmetric", "run_time_check"),
     ("mpi4py", 5): ("collectives",),
     ("torch", 1): ("collectives", "symmetric"),
