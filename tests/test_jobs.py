@@ -281,7 +281,11 @@ class Long:
         return path.read_text().count("\n") if path.exists() else 0
 
     def state(self) -> str:
-        return self.slurm.run("squeue", "-h", "-j", self.job, "-o", "%T").stdout.strip()
+        """Return what Slurm says of it: nothing once it is over."""
+        done = self.slurm.run("squeue", "-h", "-j", self.job, "-o", "%T")
+        # A busy controller may not answer in time, which is not an end.
+        assert done.returncode == 0 or "Invalid job id" in done.stderr, done.stderr
+        return done.stdout.strip()
 
     def output(self) -> str:
         return (self.folder / "job.out").read_text()
@@ -297,7 +301,7 @@ class Long:
         check(found, NODES)
         kinds = Counter((record["bytes_total"], record["algorithm"]) for record in found)
         assert kinds == Counter({(int(size), name): 1 for size in self.sizes
-                                 for name in ("native", "ring")})  # fmt: skip
+                                 for name in ("native", "ring")}), self.output()  # fmt: skip
         assert f"of {len(self.sizes)} groups are measured already" in self.output()
 
 
