@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import socket
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,9 +91,13 @@ def here() -> dict[str, Any]:
     }
 
 
-def usable(processes: Iterable[dict[str, Any]]) -> float:
+def usable(processes: Sequence[dict[str, Any]]) -> float:
     """Return the cores that the processes of one node may use together, each told by `here`."""
-    found = list(processes)
-    cores = float(len({core for each in found for core in each["cores"]}))
-    quotas = [each["quota"] for each in found if each["quota"]]
+    cores = float(len({core for each in processes for core in each["cores"]}))
+    quotas = [each["quota"] for each in processes if each["quota"]]
     return min(cores, max(quotas)) if quotas else cores
+
+
+def crowded(processes: Sequence[dict[str, Any]]) -> bool:
+    """Whether the processes of one node, each told by `here`, outnumber the cores they may use."""
+    return len(processes) > usable(processes)

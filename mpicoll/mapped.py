@@ -81,7 +81,7 @@ class Mapped:
         refused = [attach.refusal(*said[each][:3]) for each in near if each != rank]
         everyone = exchange(next(filter(None, refused), ""))
         self.unattached = next(filter(None, everyone), "")
-        crowded = len(near) > machine.usable(said[each][3] for each in near)
+        crowded = machine.crowded([said[each][3] for each in near])
         self.patience = Patience(rank, self.processes, crowded, segments.progress)
         self._fence = _fence(segments)
         self.grow(_FIRST)

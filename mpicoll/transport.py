@@ -415,7 +415,7 @@ def _is_crowded(comm: MPI.Comm, nodes: Nodes) -> bool:
     """Whether the ranks of this node outnumber the cores that they may use."""
     told = comm.allgather(machine.here())
     node = next(each for each in nodes if comm.rank in each)
-    return len(node) > machine.usable(told[rank] for rank in node)
+    return machine.crowded([told[rank] for rank in node])
 
 
 def _placed(comm: MPI.Comm) -> tuple[Nodes, str]:

@@ -326,7 +326,9 @@ def test_a_job_at_its_limit_queues_again_and_completes_itself(long: Long) -> Non
     long.slurm.run("scancel", "--batch", "--signal=USR1", long.job)
     wait_until(lambda: long.state() == "PENDING", long.slurm)
     long.check_half()
-    # Slurm lets a job that queues again wait for two minutes.
+    # Slurm lets a job that queues again wait for two minutes: its nodes refuse it while their
+    # clocks show the second in which they ended it ("Job credential revoked").
+    time.sleep(2)
     long.slurm.run("scontrol", "update", f"jobid={long.job}", "StartTime=now")
     wait_until(lambda: long.state() == "", long.slurm)
     long.check_whole()

@@ -298,15 +298,10 @@ def run(options: Options, makers: Worlds) -> int:
     """Build the worlds, then list, estimate or measure; return the exit status."""
     watchdog = Watchdog(options.timeout)
     worlds, remarks = launch(options.backends, options.interface, makers, watchdog)
-    if not worlds:
-        return 2
     gpus: dict[str, dict[str, str]] = {}
     if options.wanted.device == choice.CUDA:
         worlds, gpus = with_gpus(worlds, remarks)
-        if not worlds:
-            return _complain("; ".join(remarks), 2)
     everyone = next(iter(worlds.values()))
-    watchdog.rank = everyone.rank
     machines = everyone.exchange(environment.here())
     crowded = environment.crowded(everyone.nodes, machines)
     choice.check_algorithms(options.wanted, worlds)
@@ -328,12 +323,18 @@ def run(options: Options, makers: Worlds) -> int:
 def with_gpus(
     worlds: dict[str, Collectives], remarks: list[str]
 ) -> tuple[dict[str, Collectives], dict[str, dict[str, str]]]:
-    """Return the worlds whose ranks have GPUs, and how their arrays travel; collective."""
+    """Return the worlds whose ranks have GPUs, and how their arrays travel; collective.
+
+    Raises:
+        ArgumentError: there is none.
+    """
     found = {name: world.gpu_transports() for name, world in worlds.items()}
     for name, ways in found.items():
         if all(ways.values()):
             remarks.append(f"{name} is left out: {next(iter(ways.values()))}")
     kept = {name: world for name, world in worlds.items() if not all(found[name].values())}
+    if not kept:
+        raise ArgumentError("; ".join(remarks))
     lacking = {
         f"no {each} transport: {why}" for name in kept for each, why in found[name].items() if why
     }
@@ -344,7 +345,11 @@ def with_gpus(
 def launch(
     names: Sequence[str], interface: str | None, makers: Worlds, watchdog: Watchdog
 ) -> tuple[dict[str, Collectives], list[str]]:
-    """Form each backend's group; one that is not here is left out, and that is said."""
+    """Form each backend's group; one that is not here, on some rank, is left out, and that is said.
+
+    Raises:
+        ArgumentError: there is none, or the launcher is not that of the MPI library.
+    """
     worlds: dict[str, Collectives] = {}
     remarks: list[str] = []
     for name in names:
@@ -355,16 +360,16 @@ def launch(
             remarks.append(f"{name} is left out: {error}")
             continue
         if complaint := environment.mismatch(world.size, world.library):
-            return {}, [str(_complain(complaint, 2))]
+            raise ArgumentError(complaint)
         worlds[name] = world
     if not worlds:
-        _complain("; ".join(remarks), 2)
-        return {}, remarks
-    common = next(iter(worlds.values())).exchange(list(worlds))
+        raise ArgumentError("; ".join(remarks))
+    first = next(iter(worlds.values()))
+    common = set.intersection(*map(set, first.exchange(list(worlds))))
     watchdog.started()
-    return {
-        name: world for name, world in worlds.items() if all(name in e for e in common)
-    }, remarks
+    watchdog.rank = first.rank
+    remarks += [f"{name} is left out: some ranks lack it" for name in worlds if name not in common]
+    return {name: world for name, world in worlds.items() if name in common}, remarks
 
 
 class _Session:

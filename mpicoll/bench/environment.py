@@ -115,12 +115,11 @@ def crowded(nodes: Nodes, everyone: list[dict[str, Any]]) -> list[str]:
     """Return one remark for each node with more ranks than cores."""
     remarks = []
     for node in nodes:
-        cores = machine.usable(everyone[rank] for rank in node)
-        if len(node) > cores:
-            host = everyone[node[0]]["host"]
+        there = [everyone[rank] for rank in node]
+        if machine.crowded(there):
             remarks.append(
-                f"oversubscribed: {len(node)} ranks share {cores:g} cores on {host}; these "
-                "timings are those of ranks that wait for a core"
+                f"oversubscribed: {len(node)} ranks share {machine.usable(there):g} cores on "
+                f"{there[0]['host']}; these timings are those of ranks that wait for a core"
             )
     return remarks
 
@@ -129,7 +128,7 @@ def busy(nodes: Nodes, everyone: list[dict[str, Any]]) -> list[str]:
     """Return one remark for each node on which something else runs."""
     remarks = []
     for node in nodes:
-        cores, first = machine.usable(everyone[rank] for rank in node), everyone[node[0]]
+        cores, first = machine.usable([everyone[rank] for rank in node]), everyone[node[0]]
         if first["load"] > cores:
             remarks.append(
                 f"{first['host']} was busy: its load before this run was {first['load']:g} on "

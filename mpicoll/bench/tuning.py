@@ -121,10 +121,7 @@ def run(options: Options, makers: cli.Worlds) -> int:
     began = time.monotonic()
     watchdog = Watchdog(options.timeout)
     worlds, remarks = cli.launch(options.backends, options.interface, makers, watchdog)
-    if not worlds:
-        return 2
     everyone = next(iter(worlds.values()))
-    watchdog.rank = everyone.rank
     machines = everyone.exchange(environment.here())
     crowded = environment.crowded(everyone.nodes, machines)
     speaks = everyone.rank == 0
