@@ -38,9 +38,9 @@ NETWORK = Network(Link(ALPHA_US / 1e6, BETA_NS / 1e9))
 def test_measured_against_model_and_bound(tmp_path: Path) -> None:
     records = [case("ring", 100.0, 4096), case("native", 50.0, 4096), fit()]
     found = {each.record["algorithm"]: each for each in reported(tmp_path, *records).against[0]}
-    # Six messages of a quarter; at least two rounds, or 1.5 times the vector.
+    # Six messages of a quarter; at least two rounds, or 1.5 times the vector after a start.
     model = 6 * (ALPHA_US + 1024 * BETA_NS / 1000)
-    bound = max(2 * ALPHA_US, 1.5 * 4096 * BETA_NS / 1000)
+    bound = ALPHA_US + max(ALPHA_US, 1.5 * 4096 * BETA_NS / 1000)
     assert found["ring"].over_model == pytest.approx(100 / model)
     assert found["ring"].over_bound == pytest.approx(100 / bound)
     assert found["native"].model is None

@@ -123,12 +123,12 @@ class Plain:
             pair = np.array([source]), np.array([target])
             near = self.topology.near(*pair)
             path = [int(link) for link in self.topology.path(*pair)[:, 0] if link >= 0]
-            own = self.topology.inside(Link(self.model.latency, self.model.beta))
+            own = self.topology.inside
             self.needs[source, target] = path, own if near is not None and near[0] else None
         return self.needs[source, target]
 
     def sides(self, source: int, target: int) -> list[list[float]]:
-        if self.route(source, target)[1] and not self.model.hold:
+        if self.route(source, target)[1] and not self.model.counted:
             return []
         return [self.ports["from", source], self.ports["to", target]]
 

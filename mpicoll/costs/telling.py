@@ -51,7 +51,7 @@ def _prices(told: Told, nbytes: int) -> Table:
             number(seconds / least.seconds) if least.seconds else "-", each.how,
         )  # fmt: skip
     found.add_section()
-    limit = max(least._fields, key=lambda name: getattr(least, name))
+    limit = max(least.limits, key=least.limits.__getitem__)
     found.add_row("bound", "", "", number(least.seconds * 1e6), "1", f"by {limit}")
     return found
 
