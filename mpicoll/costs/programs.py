@@ -32,6 +32,8 @@ _COMPARED = 20_000
 """Rounds of a rank that are compared with those expected of it."""
 _UNTIMED = 64
 """Rounds that are generated between two looks at the clock."""
+_PER_SEGMENT = 5e-6
+"""Seconds to generate one: many schedules are at once complete, with no look at the clock."""
 
 
 @dataclass
@@ -167,8 +169,10 @@ class _Compiler:
         self.known: dict[int, Listing] = {}
 
     def run(self) -> Program:
-        if self.cut > _MOST_BLOCKS:
-            raise Unsupported(f"it cuts the data into more than {_MOST_BLOCKS:,} blocks")
+        if self.cut > self.size and (estimate := self.cut * _PER_SEGMENT) > self.seconds:
+            raise Unsupported(
+                f"to generate a schedule of {self.cut:,} segments would take about {estimate:.0f} s"
+            )
         if self.size & (self.size - 1) == 0 and self._holds(1, xor=True):
             return self._program(1, xor=True)
         for period in self._periods():

@@ -209,7 +209,7 @@ class Ranking:
 
     def ranges(self, low: float, high: float) -> list[Range]:
         """Return which algorithm is the cheapest from which size to which."""
-        steps = ceil(_STEPS * log2(high / low))
+        steps = max(1, ceil(_STEPS * log2(high / low)))
         grid = [low * (high / low) ** (step / steps) for step in range(steps + 1)]
         winner, found = self._cheapest(low), []
         for before, after in pairwise(grid):

@@ -59,7 +59,7 @@ class Topology:
         check_times(hop=self.hop)
 
     def __str__(self) -> str:
-        return self._with_hops(f"{type(self).__name__}, {self.size} ranks")
+        return self._with_hops(f"{type(self).__name__}")
 
     def _with_hops(self, text: str) -> str:
         return f"{text}, {1e6 * self.hop:g} us a hop" if self.hop else text
