@@ -24,6 +24,7 @@ from mpicoll.errors import ArgumentError, Unsupported
 
 _DOUBTFUL = 0.25
 """Median relative error beyond which a fit is told to be a poor one."""
+_NEGLIGIBLE = 1e-6
 _SHORTEST = 1e-6
 """Microseconds: no clock measures less."""
 _PATIENCE = 30.0
@@ -87,16 +88,22 @@ def _solved(records: Iterable[Record], backend: str, ports: int | None) -> Fitte
         )
     shares = np.array(rows) / np.array(times)[:, None]
     alpha, beta, gamma = factors = _least(shares)
-    error = float(np.median(np.abs(shares @ factors - 1)))
+    terms = shares * factors
+    error = float(np.median(np.abs(terms.sum(axis=1) - 1)))
     source = f"{len(rows)} times of schedules, with a median error of {error:.0%}"
     folds = bool(shares[:, 2].any())
-    doubts = (*_doubts(error, alpha=alpha, beta=beta, **{"gamma": gamma} if folds else {}),)
+    doubts = (*_doubts(error, *terms.max(axis=0)[: 2 + folds]),)
     return Fitted(Link(alpha, beta), None, gamma if folds else None, source, doubts)
 
 
-def _doubts(error: float, **factors: float) -> Iterator[str]:
-    for name, value in factors.items():
-        if value == 0:
+def _doubts(error: float, *most: float) -> Iterator[str]:
+    """Yield what speaks against a fit.
+
+    Args:
+        most: the largest share of a time that is due to alpha, to beta and to gamma.
+    """
+    for name, share in zip(("alpha", "beta", "gamma"), most, strict=False):
+        if share < _NEGLIGIBLE:
             yield f"{name} comes out as 0: these times do not tell it from the others"
     if error > _DOUBTFUL:
         yield f"half of the times are more than {error:.0%} off: the model does not describe them"
