@@ -43,7 +43,12 @@ _many = click.IntRange(1)
     "--algorithms",
     help="Only these, such as 'ring,chain(segments=1:64:*2)', with ranges as in the benchmark.",
 )
-@click.option("--topology", type=click.Choice(flags.TOPOLOGIES), default="switch")
+@click.option(
+    "--topology",
+    type=click.Choice(flags.TOPOLOGIES),
+    default="switch",
+    help="Which ranks share which links.",
+)
 @click.option(
     "--ranks-per-node", type=_many, default=4, help="nodes: ranks that share a node's link."
 )
@@ -72,7 +77,9 @@ _many = click.IntRange(1)
     show_default="that of --from, or as between nodes",
     help="nodes: nanoseconds of each of its bytes.",
 )
-@click.option("--model", type=click.Choice(flags.MODELS), default="hockney")
+@click.option(
+    "--model", type=click.Choice(flags.MODELS), default="hockney", help="What a message takes."
+)
 @click.option(
     "--alpha-us",
     type=Seconds(),
@@ -117,7 +124,13 @@ _many = click.IntRange(1)
     default=30.0,
     help="Seconds of the processor to generate a schedule, or to simulate it at one size.",
 )
-@click.option("--format", "style", type=click.Choice(["table", "jsonl"]), default="table")
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["table", "jsonl"]),
+    default="table",
+    help="For people or for programs.",
+)
 @click.pass_context
 def main(ctx: click.Context, /, **given: Any) -> None:
     """Rank the algorithms of COLLECTIVE by what they should cost.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import inf, isnan
+from math import isnan
 from re import fullmatch
 from typing import Any
 
@@ -48,7 +48,7 @@ class Seconds(click.FloatRange):
     """A number from 0 on; unlike click's, never nan."""
 
     def __init__(self, *, min_open: bool = False) -> None:
-        super().__init__(0, inf, min_open=min_open)
+        super().__init__(0, min_open=min_open)
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
