@@ -128,10 +128,10 @@ class _Run:
         """Run to the end and return when that is."""
         self._enter(np.arange(self.program.size))
         while self.pending and len(self.pending.ready):
-            self._advance(self.pending)
             if time.process_time() > deadline:
                 share = np.mean(self.now[self.now != _DONE] / self.program.base[-1])
                 raise Unsupported(f"its simulation ran out of time after {share:.0%}")
+            self._advance(self.pending)
         if (self.now != _DONE).any():
             raise Deadlock(f"rank {np.flatnonzero(self.now != _DONE)[0]} waits for ever")
         return float(self.began.max())
