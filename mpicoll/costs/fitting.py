@@ -25,6 +25,7 @@ from mpicoll.errors import ArgumentError, Unsupported
 _DOUBTFUL = 0.25
 """Median relative error beyond which a fit is told to be a poor one."""
 _NEGLIGIBLE = 1e-6
+"""Share of every time below which a factor does not matter."""
 _SHORTEST = 1e-6
 """Microseconds: no clock measures less."""
 _PATIENCE = 30.0
