@@ -269,6 +269,8 @@ def _volume(film: Film) -> str:
 
 def reasons(film: Film) -> list[str]:
     """Say why a schedule is, or is not, the best for small and for large messages."""
+    if film.size == 1:
+        return ["A rank alone has nobody to send to."]
     found = [_latency(film)]
     if film.collective.unit != "none":
         found.append(_bandwidth(film))
