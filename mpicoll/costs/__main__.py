@@ -6,19 +6,21 @@ Exit status 2: bad usage.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 from click.core import ParameterSource
 from rich.console import Console
+from rich.progress import track
 
 from mpicoll.bench.cases import split_names
 from mpicoll.contract import collective as named
 from mpicoll.costs import flags
 from mpicoll.costs.flags import Given, Seconds
 from mpicoll.costs.models import Link
-from mpicoll.costs.ranking import Setting, candidates, rank
+from mpicoll.costs.ranking import Family, Setting, candidates, rank
 from mpicoll.costs.telling import Told, lines, notes, tables
 from mpicoll.errors import ArgumentError, CollectiveError
 
@@ -171,10 +173,18 @@ def priced(given: Given, spelled: set[str]) -> Told:
         click.echo(note, err=True)
     setting = Setting(what.name, model, topology, given["root"], given["events"], given["patience"])
     chosen = [*candidates(what.name, split_names(given["algorithms"] or ""))]
-    ranking = rank(setting, chosen, (*(sweep or ()), *sizes))
+    ranking = rank(setting, _shown(chosen), (*(sweep or ()), *sizes))
     if not ranking.curves:
         raise ArgumentError(f"no algorithm has a price; {'; '.join(notes(ranking))}")
     return Told(ranking, sizes, sweep)
+
+
+def _shown(chosen: Sequence[Family]) -> Iterable[Family]:
+    """Tell whoever sits at a terminal how far the ranking is: it may take minutes."""
+    return track(
+        chosen, "pricing", transient=True, disable=not sys.stderr.isatty(),
+        console=Console(stderr=True),
+    )  # fmt: skip
 
 
 def _print(told: Told) -> None:
