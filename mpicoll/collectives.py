@@ -90,7 +90,8 @@ class Collectives:
             ``out=x[rank]``.
         op: sum, prod, min, max, avg, band, bor, bxor, land, lor, or an associative
             ``function(left, right)``; bare functions count as not commutative
-            (`mpicoll.user_op` says otherwise).
+            (`mpicoll.user_op` says otherwise). Ranks compare what a function is called and
+            whether it commutes: two different ones of one name are not told apart.
         counts: rows per rank, the same on every rank; for alltoall a matrix,
             ``counts[source][target]``.
         algorithm: ``native``, ``native_persistent``, ``native:reduce+broadcast`` and the
@@ -107,6 +108,9 @@ class Collectives:
         Unsupported: the algorithm cannot serve this size or operator.
         Unavailable: the library has no such native call, or this group no such transport.
         RankLost: a rank that others wait for has ended, or did not come within `deadline`.
+
+    What a user's function raises is raised on the rank that folds. Those that wait for it get
+    `RankLost` in the end; over messages, whose library knows no deadline, they wait for ever.
     """
 
     def __init__(self, transport: Transport) -> None:
