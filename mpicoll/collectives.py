@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,12 +14,11 @@ from mpicoll.algorithms import Algorithm, algorithms, aliases, find
 from mpicoll.backend import DIRECT, STAGED, Array, Call, Nodes, Thunk, Transport
 from mpicoll.backend import Request as Pending
 from mpicoll.compositions import COMPOSITIONS, compose
-from mpicoll.contract import COLLECTIVES, ReduceOp, collective, kind_of
+from mpicoll.contract import COLLECTIVES, ReduceOp, collective
 from mpicoll.device import IPC, DeviceStore, open_device
 from mpicoll.errors import (
     ArgumentError,
     CollectiveError,
-    Disagreement,
     Unavailable,
     UnknownName,
     Unsupported,
@@ -214,7 +212,9 @@ class Collectives:
             ArgumentError: no such shape or dtype.
         """
         arrays, shared = self.transport.arrays, self.transport.shared
-        lengths, name = self._unanimous(lambda: (_lengths(shape), _dtype_name(dtype)))
+        lengths, name = self._unanimous(
+            lambda: (asked.check_shape(shape), asked.check_dtype(dtype))
+        )
         if shared is None:
             return arrays.empty(lengths, name)
         return shared.allocate(lengths, name, math.prod(lengths) * itemsize(name))
@@ -225,12 +225,7 @@ class Collectives:
             checked, error = check(), None
         except ArgumentError as refused:
             error = refused
-        everyone = self.transport.exchange(error and str(error))
-        if error is not None:
-            raise error
-        for rank, said in enumerate(everyone):
-            if said is not None:
-                raise Disagreement(f"rank {rank}: {said}")
+        asked.raise_any(error, self.transport.exchange(error and str(error)))
         return checked
 
     # -- the collectives ------------------------------------------------------------
@@ -676,7 +671,10 @@ class Collectives:
                 32 bits; `Disagreement` on the other ranks.
         """
         color, key = self._unanimous(
-            lambda: (_whole("color", color, _COLORS), _whole("key", key, _KEYS))
+            lambda: (
+                asked.check_number("color", color, _COLORS),
+                asked.check_number("key", key, _KEYS),
+            )
         )
         part = self.transport.split(color, self.rank if key is None else key)
         return None if part is None else Collectives(part)
@@ -706,37 +704,6 @@ class Collectives:
 
 def _behind(first: BoundRound, turn: Turn) -> Turn:
     return lambda: [first, *turn()]
-
-
-def _lengths(shape: Any) -> tuple[int, ...]:
-    """Return a shape as a tuple, or raise ArgumentError."""
-    try:
-        lengths = (shape,) if isinstance(shape, int) else tuple(map(operator.index, shape))
-    except TypeError:
-        lengths = (-1,)
-    if any(each < 0 for each in lengths):
-        raise ArgumentError(f"a shape is numbers of elements, not {shape!r}")
-    return lengths
-
-
-def _dtype_name(dtype: Any) -> str:
-    """Return the name of a dtype given by name, or as NumPy's or torch's."""
-    name = str(getattr(dtype, "__name__", None) or dtype).removeprefix("torch.")
-    kind_of(name)
-    return name
-
-
-def _whole(label: str, given: Any, within: range) -> int | None:
-    """Return `given` as a whole number, None as None, or raise ArgumentError."""
-    try:
-        number = None if given is None else int(operator.index(given))
-    except TypeError:
-        number = -1 << 99
-    if number is not None and number not in within:
-        raise ArgumentError(
-            f"{label} is None or a whole number from {within[0]} to {within[-1]}, not {given!r}"
-        )
-    return number
 
 
 def names() -> list[str]:

@@ -81,8 +81,8 @@ class Plan:
         transport: how its messages travel.
         note: where a library's default was asked for, what it takes and how this differs.
         out: the array that holds the result after a run, None where this rank gets none.
-        run: run the collective once. RuntimeError where it is under way or freed; a copy of
-            this attribute, kept from before, is that of a plan that may run.
+        run: run the collective once. RuntimeError where it is under way or freed: what says so
+            takes the place of this attribute, as a run has no time to ask.
     """
 
     note = ""
@@ -92,7 +92,6 @@ class Plan:
         start: Callable[[], Request], free: Thunk,
     ) -> None:  # fmt: skip
         self.algorithm, self.transport, self.out = algorithm, transport, out
-        # What refuses a run takes the place of `run`, so that a run need not ask.
         self.run = self._run = run
         self._start, self._free = start, free
 

@@ -206,6 +206,39 @@ def check_rank(given: Any, size: int, label: str) -> int:
     return rank
 
 
+def check_shape(shape: Any) -> tuple[int, ...]:
+    """Return a shape as a tuple, or raise ArgumentError."""
+    try:
+        lengths = (shape,) if isinstance(shape, int) else tuple(map(operator.index, shape))
+    except TypeError:
+        lengths = (-1,)
+    if any(each < 0 for each in lengths):
+        raise ArgumentError(f"a shape is numbers of elements, not {shape!r}")
+    return lengths
+
+
+def check_dtype(dtype: Any) -> str:
+    """Return the name of a dtype given as such, as NumPy's or as torch's, or raise UnknownName."""
+    name = str(getattr(dtype, "__name__", None) or dtype).removeprefix("torch.")
+    kind_of(name)
+    return name
+
+
+def check_number(label: str, given: Any, within: range) -> int | None:
+    """Return `given` as a whole number, None as None, or raise ArgumentError."""
+    if given is None:
+        return None
+    try:
+        number = int(operator.index(given))
+    except TypeError:
+        number = None
+    if number is None or number not in within:
+        raise ArgumentError(
+            f"{label} is None or a whole number from {within[0]} to {within[-1]}, not {given!r}"
+        )
+    return number
+
+
 def _check_counts(what: Collective, counts: Any, size: int) -> Counts | None:
     if counts is None:
         return None
@@ -308,11 +341,8 @@ def settle(own: Request | CollectiveError, everyone: Sequence[Any]) -> Request:
         CollectiveError: this rank's own error.
         Disagreement: another rank's error, or arguments that do not fit together.
     """
-    if isinstance(own, CollectiveError):
-        raise own
-    for rank, said in enumerate(everyone):
-        if isinstance(said, str):
-            raise Disagreement(f"rank {rank}: {said}")
+    raise_any(own, everyone)
+    assert isinstance(own, Request)
     known: dict[str, Any] = {}
     for name in own.signature:
         told = [(rank, said[name]) for rank, said in enumerate(everyone) if said[name] is not None]
@@ -326,3 +356,17 @@ def settle(own: Request | CollectiveError, everyone: Sequence[Any]) -> Request:
     if own.collective.unit != "none" and own.dtype is None:
         return replace(own, dtype=known["dtype"], row=known["shape"], device=known["device"])
     return own
+
+
+def raise_any(own: object, everyone: Sequence[Any]) -> None:
+    """Raise this rank's own error, or tell of another's.
+
+    Args:
+        own: an error, or whatever else was found.
+        everyone: for each rank the text of its error, or no text.
+    """
+    if isinstance(own, CollectiveError):
+        raise own
+    for rank, said in enumerate(everyone):
+        if isinstance(said, str):
+            raise Disagreement(f"rank {rank}: {said}")
