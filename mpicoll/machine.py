@@ -25,7 +25,7 @@ def stated_node(rank: int) -> int | None:
     text = os.environ.get(RANKS_PER_NODE)
     if text is None:
         return None
-    if not text.isdigit() or not int(text):
+    if not text.isdecimal() or not int(text):
         raise ArgumentError(f"{RANKS_PER_NODE} is a number of ranks, at least 1, not {text!r}")
     return rank // int(text)
 

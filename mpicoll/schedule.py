@@ -219,16 +219,34 @@ def folded(
     the result at the end; rank order is kept. Adds 2 rounds and 2m bytes (Thakur, Rabenseifner
     and Gropp 2005, section 4.5; for other radices as in MPICH's recursive exchange).
     """
+    return lent(
+        rank, size, lambda me, groups: core(me, len(groups)),
+        lambda lender: blocks, lambda lender: blocks, radix,
+    )  # fmt: skip
+
+
+def lent(
+    rank: int, size: int, core: Callable[[int, Sequence[tuple[int, ...]]], Schedule],
+    there: Callable[[int], Iterable[Block]], back: Callable[[int], Iterable[Block]],
+    radix: int = 2, *, folds: bool = True,
+) -> Schedule:  # fmt: skip
+    """Serve any size with a `core(rank, groups)` for a power of `radix` of groups (`lenders`).
+
+    Args:
+        there: what a lending rank gives to the last one of its group, which folds or takes it.
+        back: what it gets at the end.
+    """
     groups = lenders(size, radix)
-    number, group = next((i, each) for i, each in enumerate(groups) if rank in each)
-    *lent, head = group
+    number = next(index for index, each in enumerate(groups) if rank in each)
+    *others, head = groups[number]
     if rank != head:
-        yield send(head, *blocks)
-        yield recv(head, *blocks)
+        yield send(head, *there(rank))
+        yield recv(head, *back(rank))
         return
-    yield tuple(reduce(lender, *blocks) for lender in reversed(lent))
-    yield from on([each[-1] for each in groups], core(number, len(groups)))
-    yield tuple(send(lender, *blocks) for lender in lent)
+    take = reduce if folds else recv
+    yield tuple(take(lender, *there(lender)) for lender in reversed(others))
+    yield from on([each[-1] for each in groups], core(number, groups))
+    yield tuple(send(lender, *back(lender)) for lender in others)
 
 
 def lenders(size: int, radix: int = 2) -> list[tuple[int, ...]]:

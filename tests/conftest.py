@@ -7,11 +7,15 @@ import shutil
 from collections.abc import Iterator
 from typing import Any
 
+import hypothesis
 import pytest
 
 from mpicoll import Collectives
 
 BACKEND = "MPICOLL_TEST_BACKEND"
+# How long an example takes says more of what else runs here than of the code.
+hypothesis.settings.register_profile("shared machine", deadline=None)
+hypothesis.settings.load_profile("shared machine")
 
 
 @pytest.fixture(scope="session")

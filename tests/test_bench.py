@@ -436,6 +436,14 @@ def test_piped_table_is_plain_text(encoding: str) -> None:
     assert "1.50x +" in best and "10.0 .. 10.0" in best and "(n)" in best
 
 
+def test_a_long_name_goes_on_below_and_leaves_numbers_whole() -> None:
+    stream, name = io.StringIO(), "two_level(local=rabenseifner,across=" + "x" * 99 + ")"
+    render.print_tables([record(algorithm=name)], stream)
+    lines = stream.getvalue().splitlines()
+    assert any("1.50x +" in line and "10.0 .. 10.0" in line for line in lines)
+    assert "".join(lines).count("x") >= 99 and "…" not in stream.getvalue()
+
+
 @pytest.mark.parametrize(
     ("layout", "line"),
     [

@@ -113,7 +113,7 @@ models = st.one_of(
 
 @given(st.data(), st.sampled_from([*COLLECTIVES]), st.integers(1, 12), models,
        st.sampled_from([0, 1, 100, 10**6]))  # fmt: skip
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_no_algorithm_beats_the_bound_on_any_topology(
     data: st.DataObject, collective: str, size: int, model: Model, nbytes: int
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import log2
 
 import pytest
 from forms import FORMS
@@ -10,6 +11,7 @@ from forms import FORMS
 from mpicoll.algorithms import Algorithm, algorithms, find
 from mpicoll.contract import COLLECTIVES
 from mpicoll.errors import Unsupported
+from mpicoll.schedule import Send
 from mpicoll.simulator import Trace, prove
 
 SIZES = range(1, 65)
@@ -116,3 +118,81 @@ def test_allreduce_of_sixty_four_ranks(name: str) -> None:
 def test_figures_of_the_catalogue(of: str, name: str, size: int, figures) -> None:
     trace = prove(find(of, name), size)
     assert (trace.rounds, trace.sent, trace.reduced) == figures
+
+
+# -- what parameters do --------------------------------------------------------------------
+
+SOME = range(2, 41)
+BY_RADIX = [
+    ("barrier", "dissemination"), ("broadcast", "knomial"), ("reduce", "knomial"),
+    ("gather", "knomial"), ("scatter", "knomial"), ("allgather", "bruck"),
+    ("reduce_scatter", "bruck"), ("alltoall", "bruck"),
+]  # fmt: skip
+BY_PORTS = [("allgather", "circulant"), ("reduce_scatter", "circulant")]
+
+
+def fewest(size: int, radix: int) -> int:
+    """Return ceil(log_radix size)."""
+    return 0 if size <= 1 else 1 + fewest(-(-size // radix), radix)
+
+
+@pytest.mark.parametrize("radix", [2, 3, 5, 8])
+@pytest.mark.parametrize(("of", "name"), BY_RADIX + BY_PORTS)
+def test_a_radix_or_ports_take_the_fewest_rounds(of: str, name: str, radix: int) -> None:
+    given = f"ports={radix - 1}" if (of, name) in BY_PORTS else f"radix={radix}"
+    proved = {size: prove(find(of, f"{name}({given})"), size) for size in SOME}
+    assert {size: trace.rounds for size, trace in proved.items()} == {
+        size: fewest(size, radix) for size in SOME
+    }
+    assert max(trace.ports for trace in proved.values()) == radix - 1
+
+
+@pytest.mark.parametrize("aggregation", [1, 2, 8, 64])
+def test_aggregation_bounds_rows_and_rounds(aggregation: int) -> None:
+    for size in SOME:
+        trace = prove(find("allgather", f"pat(aggregation={aggregation})"), size)
+        whole = 1 << (size - 1).bit_length()
+        most = min(aggregation, whole)
+        rounds = size - 1 if most == 1 else most.bit_length() - 1 + whole // most - 1
+        assert trace.rounds == rounds
+        assert max(len(message.blocks) for message in trace.log) <= aggregation
+
+
+@pytest.mark.parametrize("segments", [1, 2, 8, 32])
+@pytest.mark.parametrize(
+    ("of", "name", "each", "levels"),
+    [
+        ("broadcast", "two_tree", 1, 2),
+        ("reduce", "two_tree", 1, 2),
+        ("reduce", "in_order_binary", 1, 1),
+        ("allreduce", "double_tree", 2, 4),
+        ("allreduce", "dual_root", 3, 4),
+    ],
+)
+def test_trees_are_pipelined(of: str, name: str, each: int, levels: int, segments: int) -> None:
+    found = find(of, f"{name}(segments={segments})")
+    for size in SOME:
+        assert prove(found, size).rounds <= each * segments + levels * log2(size)
+
+
+@pytest.mark.parametrize("latency", [1, 2, 3, 5])
+def test_a_postal_tree_is_as_quick_as_can_be(latency: int) -> None:
+    """A rank sends every round and hears `latency` rounds later (Bar-Noy and Kipnis 1994)."""
+    for size in SOME:
+        informed = [1] * latency
+        while informed[-1] < size:
+            informed.append(informed[-1] + informed[-latency])
+        heard, order = {0: 0}, [0]
+        for rank in order:
+            sent = find("broadcast", f"fibonacci(latency={latency})").rounds(rank, size)
+            children = [op.peer for (op,) in sent if isinstance(op, Send)]
+            heard |= {child: heard[rank] + i + latency for i, child in enumerate(children)}
+            order += children
+        assert max(heard.values()) == len(informed) - 1
+
+
+@pytest.mark.parametrize(("group", "size"), [(3, 9), (4, 12), (5, 25)])
+def test_few_messages_of_a_k_ring_leave_their_group(group: int, size: int) -> None:
+    log = prove(find("allgather", f"k_ring(group={group})"), size).log
+    leaving = [each for each in log if each.source // group != each.destination // group]
+    assert len(leaving) == size * (size // group - 1)

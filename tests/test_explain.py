@@ -51,6 +51,14 @@ def test_every_schedule_ends_as_the_contract_demands(each: Algorithm) -> None:
     assert len(told(shown)["rounds"]) == shown.rounds + 1
 
 
+@pytest.mark.parametrize("of", COLLECTIVES)
+def test_a_rank_alone_has_nothing_to_explain(of: str) -> None:
+    alone = [film(each, 1) for each in algorithms(of)]
+    assert {reason for each in alone for reason in reasons(each)} == {
+        "A rank alone has nobody to send to."
+    }
+
+
 @pytest.mark.parametrize("each", CATALOGUE, ids=label)
 def test_every_schedule_has_a_diagram(each: Algorithm) -> None:
     shown = film(each, served(each))

@@ -167,6 +167,21 @@ def test_it_fits_a_phone(browser: Any, file: Path, scheme: str) -> None:
     found.tab.context.close()
 
 
+def test_a_phone_on_its_side_leaves_room_for_the_picture(browser: Any, file: Path) -> None:
+    found = opened(browser, file, 740)
+    found.tab.set_viewport_size({"width": 740, "height": 360})
+    assert found.tab.locator("nav").bounding_box()["height"] < 60
+    assert found.tab.evaluate("document.documentElement.scrollWidth") <= 740
+    found.tab.context.close()
+
+
+def test_paper_has_no_buttons(browser: Any, file: Path) -> None:
+    found = opened(browser, file)
+    found.tab.emulate_media(media="print")
+    assert not found.tab.locator("nav").is_visible()
+    found.tab.context.close()
+
+
 def test_it_fills_a_desk(browser: Any, file: Path) -> None:
     """Two schedules stand side by side."""
     found = opened(browser, file)

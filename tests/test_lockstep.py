@@ -22,7 +22,7 @@ models = st.one_of(
 
 
 @given(st.sampled_from(EVERY), st.integers(1, 40), models, st.integers(0, 10**9))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_a_closed_form_is_what_the_simulation_finds(algorithm, size, model, nbytes) -> None:  # type: ignore[no-untyped-def]
     try:
         program = compiled(algorithm, size)

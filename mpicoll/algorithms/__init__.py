@@ -11,8 +11,8 @@ import functools
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mpicoll.contract import COLLECTIVES, Collective, collective
@@ -20,7 +20,11 @@ from mpicoll.errors import ArgumentError, UnknownName, Unsupported
 from mpicoll.schedule import Round, Schedule, rounds
 
 Nodes = tuple[tuple[int, ...], ...]
-Counts = tuple[int, ...] | tuple[tuple[int, ...], ...]
+Rows = Sequence[int]
+"""Every rank's number of rows."""
+Pairs = Sequence[Sequence[int]]
+"""``counts[source][target]`` rows."""
+Counts = Rows | Pairs
 Blocks = int | str | Callable[..., int]
 
 
@@ -52,7 +56,8 @@ class Algorithm:
     parameters: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        inner = ",".join(f"{key}={value}" for key, value in self.parameters.items())
+        given = ((key, value) for key, value in self.parameters.items() if value != "")
+        inner = ",".join(f"{key}={value}" for key, value in given)
         return f"{self.name}({inner})" if inner else self.name
 
     @property
@@ -104,6 +109,7 @@ class Algorithm:
                 size-aware algorithms; one each by default.
 
         Raises:
+            ArgumentError: there is no such rank or root.
             Unsupported: the algorithm cannot serve this size.
         """
         return rounds(self.schedule(rank, size, root, nodes, counts))
@@ -113,6 +119,9 @@ class Algorithm:
         counts: Counts | None = None,
     ) -> Schedule:  # fmt: skip
         """Return the same while it is generated, for schedules too long to be held."""
+        for name, each in (("rank", rank), ("root", root)):
+            if not 0 <= each < size:
+                raise ArgumentError(f"{name} {each} is not one of {size} ranks")
         self.serve(size)
         context: dict[str, Any] = {
             "root": root,
@@ -214,13 +223,13 @@ def find(of: str, text: str) -> Algorithm:
             raise ArgumentError(f"{what.name} algorithm {name} has no {key!r}: it takes {choices}")
         default = found.parameters[key]
         if type(value) is not type(default):
-            raise ArgumentError(f"{key} of {name} is a {type(default).__name__}, not {value!r}")
+            kind = {int: "a whole number", str: "a name"}[type(default)]
+            raise ArgumentError(f"{key} of {name} is {kind}, not {value!r}")
         if isinstance(default, int):
             least = 2 if key == "radix" else min(1, default)
             if value < least:
                 raise ArgumentError(f"{key} of {name} is at least {least}, not {value}")
-    chosen = {**found.parameters, **given}
-    return Algorithm(what, name, found.generator, found.cut, found.rule, chosen)
+    return replace(found, parameters={**found.parameters, **given})
 
 
 def parse(text: str) -> tuple[str, dict[str, Any]]:
@@ -239,11 +248,16 @@ def parse(text: str) -> tuple[str, dict[str, Any]]:
         return name, {}
     try:
         call = ast.parse(f"f({rest}", mode="eval").body
-        if not isinstance(call, ast.Call) or call.args:
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
             raise ValueError
-        return name, {str(pair.arg): _value(pair.value) for pair in call.keywords}
+        given = {pair.arg: _value(pair.value) for pair in call.keywords if pair.arg}
+        if len(given) < len(call.keywords):
+            raise ValueError
+        return name, given
     except (SyntaxError, ValueError):
-        raise ArgumentError(f"algorithm {text!r} is not of the form name(key=value)") from None
+        raise ArgumentError(
+            f"algorithm {text!r} is not of the form name(key=value,...), each key once"
+        ) from None
 
 
 def _value(node: ast.expr) -> Any:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from mpicoll.algorithms import (
     Constraint,
     Nodes,
+    Rows,
     algorithm,
     any_size,
     bine,
     even,
+    find,
     gather,
     power_of_two,
 )
@@ -18,17 +20,20 @@ from mpicoll.algorithms.shapes import (
     factors,
     far_first,
     fine,
-    in_lanes,
+    finer,
     inside,
     lane,
     leaders,
     mirrored,
     near_first,
     node_of,
+    rows_of,
     split,
     tree,
+    way_back,
 )
-from mpicoll.schedule import Schedule, lenders, on, recv, send, then
+from mpicoll.errors import ArgumentError
+from mpicoll.schedule import Schedule, lent, recv, send, then
 
 
 @algorithm("allgather", aliases=("linear",))
@@ -228,7 +233,8 @@ def recexch(rank: int, size: int, radix: int = 4) -> Schedule:
     Where p is no power of k, surplus ranks first lend their row to a neighbour, which hands
     them the others at the end.
 
-    Rounds ceil(log_k p) with k-1 ports (+2); bytes sent (p-1)/p m, up to k times that.
+    Rounds floor(log_k p) with k-1 ports (+2); bytes sent (p-1)/p m, up to about
+    3k/2 times that where p is no power of k.
 
     >>> from mpicoll.algorithms import find
     >>> for round in find("allgather", "recexch(radix=3)").rounds(1, 4):
@@ -237,17 +243,13 @@ def recexch(rank: int, size: int, radix: int = 4) -> Schedule:
     send(2, 0, 1) recv(2, 2) send(3, 0, 1) recv(3, 3)
     send(0, 1, 2, 3)
     """
-    groups = lenders(size, radix)
-    number, group = next((i, each) for i, each in enumerate(groups) if rank in each)
-    *lent, head = group
-    if rank != head:
-        yield send(head, rank)
-        yield recv(head, *(row for row in range(size) if row != rank))
-        return
-    yield tuple(recv(lender, lender) for lender in lent)
-    core = near_first(number, len(groups), lambda index: groups[index], radix)
-    yield from on([each[-1] for each in groups], core)
-    yield tuple(send(lender, *(row for row in range(size) if row != lender)) for lender in lent)
+    return lent(
+        rank, size,
+        lambda me, groups: near_first(me, len(groups), groups.__getitem__, radix),
+        lambda lender: (lender,),
+        lambda lender: (row for row in range(size) if row != lender),
+        radix, folds=False,
+    )  # fmt: skip
 
 
 @algorithm("allgather")
@@ -294,10 +296,16 @@ def sparbit(rank: int, size: int) -> Schedule:
 
 
 def aggregating(aggregation: int) -> Constraint:
-    """Return what `pat` serves."""
-    fits = aggregation & (aggregation - 1) == 0
-    return (
-        any_size if fits else Constraint("an aggregation that is a power of two", lambda _: False)
+    """Return what `pat` serves.
+
+    Raises:
+        ArgumentError: no power of two.
+    """
+    below = 1 << (aggregation.bit_length() - 1)
+    if aggregation == below:
+        return any_size
+    raise ArgumentError(
+        f"aggregation of pat is a power of two, not {aggregation}: {below} or {2 * below} would do"
     )
 
 
@@ -309,7 +317,8 @@ def pat(rank: int, size: int, aggregation: int = 4) -> Schedule:
     rows, which bounds the memory in between. With 1 it is a pipeline of trees of p-1 rounds, with
     p or more the fewest rounds, like `sparbit`.
 
-    Rounds log2 A + P/A - 1 for aggregation A, P ranks up to a power of two; bytes sent (p-1)/p m.
+    Rounds up to log2 A + P/A - 1 for aggregation A, P ranks up to a power of two; bytes sent
+    (p-1)/p m.
 
     >>> from mpicoll.algorithms import find
     >>> for round in find("allgather", "pat(aggregation=2)").rounds(0, 4):
@@ -367,19 +376,26 @@ def k_ring(rank: int, size: int, group: int = 2) -> Schedule:
             yield send((rank + group) % size, origin + place), recv((rank - group) % size, came)
 
 
-def _cut(size: int, local: str, across: str) -> int:
+def _cut(size: int, local: str, across: str, back: str) -> int:
     """Return a multiple of the number of ranks that suits all three parts."""
-    return -(-fine(size, broadcast=local, allgather=across) // size) * size
+    home = find("broadcast", way_back("broadcast", local, back))
+    return -(-fine(size, find("allgather", across), home) // size) * size
 
 
 @algorithm("allgather", blocks=_cut)
 def two_level(
-    rank: int, size: int, nodes: Nodes, local: str = "binomial", across: str = "bruck"
+    rank: int,
+    size: int,
+    nodes: Nodes,
+    counts: Rows,
+    local: str = "binomial",
+    across: str = "bruck",
+    back: str = "",
 ) -> Schedule:
     """Gather inside every node, allgather across one rank of each, broadcast inside every node.
 
-    `local` is any gather and broadcast, `across` any allgather. Each row crosses each node's link
-    once, all by one rank; see `lanes`.
+    `local` is any gather, `across` any allgather and `back` any broadcast, by default the one
+    that is called as `local`. Each row crosses each node's link once, all by one rank; see `lanes`.
 
     Rounds and bytes sent: those of its three parts.
 
@@ -390,13 +406,14 @@ def two_level(
     send(2, 0, 1) recv(2, 2, 3)
     send(1, 0, 1, 2, 3)
     """
-    heads, node, count = leaders(nodes), node_of(rank, nodes), _cut(size, local, across)
-    row = [range(first, first + count // size) for first in range(0, count, count // size)]
-    bundles = [[block for member in each for block in row[member]] for each in nodes]
+    heads, node, count = leaders(nodes), node_of(rank, nodes), _cut(size, local, across, back)
+    parts = count // size
+    own = by_rows([rows_of([member], parts) for member in node])
+    bundles = by_rows([rows_of(each, parts) for each in nodes])
     return then(
-        inside(node, rank, "gather", local, node[0], by_rows([row[member] for member in node])),
-        inside(heads, rank, "allgather", across, heads[0], by_rows(bundles)),
-        inside(node, rank, "broadcast", local, node[0], split(range(count))),
+        inside(node, rank, "gather", local, node[0], own, rows=lambda at: counts[at // parts]),
+        inside(heads, rank, "allgather", across, heads[0], bundles),
+        inside(node, rank, "broadcast", back or local, node[0], split(range(count))),
     )
 
 
@@ -421,7 +438,11 @@ def gather_broadcast(rank: int, size: int) -> Schedule:
     )
 
 
-@algorithm("allgather")
+def _in_lanes(size: int, local: str, across: str) -> int:
+    return finer(size, find("allgather", local), find("allgather", across))
+
+
+@algorithm("allgather", blocks=_in_lanes)
 def lanes(
     rank: int, size: int, nodes: Nodes, local: str = "direct", across: str = "ring"
 ) -> Schedule:
@@ -440,10 +461,12 @@ def lanes(
     send(1, 0, 2) recv(1, 1, 3)
     """
     number, _, group = lane(rank, nodes)
-    node = nodes[number]
+    node, parts = nodes[number], _in_lanes(size, local, across) // size
+    own = by_rows([rows_of([each], parts) for each in group])
+    shared = by_rows([rows_of(each, parts) for each in zip(*nodes, strict=True)])
     return then(
-        inside(group, rank, "allgather", across, group[0], by_rows([*zip(group)])),
-        inside(node, rank, "allgather", local, node[0], in_lanes(nodes)),
+        inside(group, rank, "allgather", across, group[0], own),
+        inside(node, rank, "allgather", local, node[0], shared),
     )
 
 
@@ -456,7 +479,7 @@ def lane_ring(rank: int, size: int, nodes: Nodes, segments: int = 4) -> Schedule
     the last exchange is not hidden (a multi-lane ring, after Träff and Hunold 2020, and Cho et
     al. 2019). Nodes must have as many ranks each.
 
-    Rounds s(n-1)+1 on n nodes for s segments; m(n-1)/n bytes cross each node's link.
+    Rounds s(n-1)+1 on n nodes for s segments, s on one; m(n-1)/n bytes cross each node's link.
 
     >>> from mpicoll.algorithms import find
     >>> ring = find("allgather", "lane_ring(segments=1)")

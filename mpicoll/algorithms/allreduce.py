@@ -23,6 +23,7 @@ from mpicoll.algorithms.shapes import (
     doubling,
     far_first,
     fine,
+    finer,
     inside,
     lane,
     leaders,
@@ -31,13 +32,16 @@ from mpicoll.algorithms.shapes import (
     node_of,
     split,
     swapped,
+    way_back,
     windows,
 )
 from mpicoll.schedule import (
     Block,
     Fold,
-    Op,
+    Receive,
+    Round,
     Schedule,
+    Send,
     Temp,
     copy,
     fold,
@@ -126,6 +130,13 @@ def ring_unchunked(rank: int, size: int) -> Schedule:
     reduce-scatter, p times its volume.
 
     Rounds p-1; bytes sent and reduced (p-1) m. Commutative operators only.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("allreduce", "ring_unchunked").rounds(0, 4):
+    ...     print(*round)
+    send(1, 0) recv(3, even[0]) fold_left(0, even[0])
+    send(1, even[0]) recv(3, odd[0]) fold_left(0, odd[0])
+    send(1, odd[0]) recv(3, even[0]) fold_left(0, even[0])
     """
     right, left = (rank + 1) % size, (rank - 1) % size
     leaving: Block = 0
@@ -175,6 +186,11 @@ def one_shot(rank: int, size: int) -> Schedule:
     order and association, so all get the same bits.
 
     Rounds 1 with p-1 ports; bytes sent and reduced (p-1) m.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("allreduce", "one_shot").rounds(0, 2):
+    ...     print(*round)
+    send(1, 0) recv(1, from1[0]) fold_right(0, from1[0])
     """
     yield meeting(rank, range(size))
 
@@ -196,9 +212,9 @@ def two_shot(rank: int, size: int) -> Schedule:
     return then(reduce_scatter.direct(rank, size), allgather.direct(rank, size))
 
 
-def _over(size: int, over: str) -> int:
-    find("reduce", over)
-    return find("broadcast", over).blocks(size)
+def _over(size: int, over: str, back: str) -> int:
+    there, home = find("reduce", over), find("broadcast", way_back("broadcast", over, back))
+    return max(there.blocks(size), home.blocks(size))
 
 
 @algorithm(
@@ -210,11 +226,13 @@ def _over(size: int, over: str) -> int:
         "pipeline=reduce+broadcast(over=pipeline)",
     ),
 )
-def reduce_broadcast(rank: int, size: int, nodes: Nodes, over: str = "tree") -> Schedule:
+def reduce_broadcast(
+    rank: int, size: int, nodes: Nodes, over: str = "tree", back: str = ""
+) -> Schedule:
     """Reduce to rank 0, then broadcast from it.
 
-    `over` is any algorithm that both have: ``tree``, ``pipeline``, ``knomial(radix=8)``,
-    ``two_level``.
+    `over` is any reduce, `back` any broadcast, by default the one that is called as `over`:
+    ``tree``, ``pipeline``, ``knomial(radix=8)``, ``two_level``.
 
     Rounds and bytes sent: twice those of the broadcast at most.
 
@@ -226,9 +244,10 @@ def reduce_broadcast(rank: int, size: int, nodes: Nodes, over: str = "tree") -> 
     send(2, 0)
     send(1, 0)
     """
+    everyone, whole = range(size), split(range(_over(size, over, back)))
     return then(
-        find("reduce", over).rounds(rank, size, 0, nodes),
-        find("broadcast", over).rounds(rank, size, 0, nodes),
+        inside(everyone, rank, "reduce", over, 0, whole, nodes=nodes),
+        inside(everyone, rank, "broadcast", back or over, 0, whole, nodes=nodes),
     )
 
 
@@ -240,8 +259,8 @@ def recexch(rank: int, size: int, radix: int = 4) -> Schedule:
     ranks lend their vector to a neighbour (MPICH's recursive exchange). Rank order is kept, and
     all fold in the same association.
 
-    Rounds ceil(log_k p) with k-1 ports (+2); bytes sent and reduced (k-1) m log_k p (+ up to
-    (k-1) m).
+    Rounds floor(log_k p) with k-1 ports (+2); bytes sent and reduced (k-1) m floor(log_k p)
+    (+ up to (k-1) m).
 
     >>> from mpicoll.algorithms import find
     >>> for round in find("allreduce", "recexch(radix=2)").rounds(0, 4):
@@ -547,22 +566,17 @@ def dual_root(rank: int, size: int, segments: int = 8) -> Schedule:
     start, stop, other = (0, half, size - 1) if rank < half else (half, size, half - 1)
     parent, children, depth = _post_order(rank, start, stop)
 
-    def meet(peer: int, up: Op, down: Op, folded: int, done: int) -> Schedule:
+    def exchange(one: Send | Receive, other: Send | Receive) -> Round:
         """Exchange a segment that goes up for one that comes down, as far as there are any."""
-        yield (
-            *((up,) if folded < segments else ()),
-            *((down,) if 0 <= done < segments else ()),
-        )
+        return tuple(op for op in (one, other) if op.blocks[0] in range(segments))
 
     for now in range(segments + depth + 1):
         for child in children:
-            later = now - depth - 1
-            yield from meet(child, reduce(child, now), send(child, later), now, later)
-        if parent is not None:
-            later = now - depth
-            yield from meet(parent, send(parent, now), recv(parent, later), now, later)
-        elif now < segments:
-            yield send(other, now), reduce(other, now, side=side_of(other, rank))
+            yield exchange(reduce(child, now), send(child, now - depth - 1))
+        if parent is None:
+            yield exchange(send(other, now), reduce(other, now, side=side_of(other, rank)))
+        else:
+            yield exchange(send(parent, now), recv(parent, now - depth))
 
 
 def _post_order(rank: int, start: int, stop: int) -> tuple[int | None, list[int], int]:
@@ -577,8 +591,9 @@ def _post_order(rank: int, start: int, stop: int) -> tuple[int | None, list[int]
         parent, depth = root, depth + 1
 
 
-def _all_three(size: int, local: str, across: str) -> int:
-    return fine(size, reduce=local, broadcast=local, allreduce=across)
+def _all_three(size: int, local: str, across: str, back: str) -> int:
+    there, between = find("reduce", local), find("allreduce", across)
+    return fine(size, there, between, find("broadcast", way_back("broadcast", local, back)))
 
 
 @algorithm("allreduce", blocks=_all_three)
@@ -588,11 +603,13 @@ def two_level(
     nodes: Nodes,
     local: str = "binomial",
     across: str = "recursive_doubling",
+    back: str = "",
 ) -> Schedule:
     """Reduce inside every node, allreduce across one rank of each, broadcast inside every node.
 
     The vector crosses the network as often as if each node were one rank. `local` is any
-    reduce and broadcast, `across` any allreduce; ``across="ring"`` moves the least between nodes.
+    reduce, `across` any allreduce and `back` any broadcast, by default the one that is called
+    as `local`; ``across="ring"`` moves the least between nodes.
 
     Rounds, bytes sent and reduced: those of its three parts.
 
@@ -605,27 +622,34 @@ def two_level(
     send(1, 0, 1, 2, 3)
     """
     heads, node = leaders(nodes), node_of(rank, nodes)
-    whole = split(range(_all_three(size, local, across)))
+    whole = split(range(_all_three(size, local, across, back)))
     return then(
         inside(node, rank, "reduce", local, node[0], whole),
         inside(heads, rank, "allreduce", across, heads[0], whole),
-        inside(node, rank, "broadcast", local, node[0], whole),
+        inside(node, rank, "broadcast", back or local, node[0], whole),
     )
 
 
-@algorithm("allreduce", aliases=("split_rail", "blueconnect"))
+def _in_lanes(size: int, local: str, across: str, back: str) -> int:
+    there, between = find("reduce_scatter", local), find("allreduce", across)
+    return finer(size, there, between, find("allgather", way_back("allgather", local, back)))
+
+
+@algorithm("allreduce", blocks=_in_lanes, aliases=("split_rail", "blueconnect"))
 def lanes(
     rank: int,
     size: int,
     nodes: Nodes,
     local: str = "direct",
     across: str = "ring",
+    back: str = "",
 ) -> Schedule:
     """Reduce-scatter inside every node, allreduce along each lane, allgather inside every node.
 
     A lane is one rank of each node; all of them share the nodes' links, so that one's folds
-    hide behind another's messages (Träff and Hunold 2020). `local` is any reduce_scatter and
-    allgather, `across` any allreduce. Nodes must have as many ranks each.
+    hide behind another's messages (Träff and Hunold 2020). `local` is any reduce_scatter,
+    `across` any allreduce and `back` any allgather, by default the one that is called as `local`.
+    Nodes must have as many ranks each. By default for commutative operators only.
 
     Rounds: those of its three parts. On n nodes 2m(n-1)/n bytes cross each node's link.
 
@@ -638,12 +662,12 @@ def lanes(
     send(1, 0, 1) recv(1, 2, 3)
     """
     number, place, group = lane(rank, nodes)
-    node, whole = nodes[number], split(range(size))
-    mine = split(range(place * len(nodes), (place + 1) * len(nodes)))
+    node, blocks = nodes[number], range(_in_lanes(size, local, across, back))
+    whole, share = split(blocks), len(blocks) // len(node)
     return then(
         inside(node, rank, "reduce_scatter", local, node[0], whole),
-        inside(group, rank, "allreduce", across, group[0], mine),
-        inside(node, rank, "allgather", local, node[0], whole),
+        inside(group, rank, "allreduce", across, group[0], split(blocks[place * share :][:share])),
+        inside(node, rank, "allgather", back or local, node[0], whole),
     )
 
 
@@ -653,9 +677,9 @@ def lane_ring(rank: int, size: int, nodes: Nodes, segments: int = 4) -> Schedule
 
     A lane is one rank of each node; see `allgather.lane_ring`. Only the first fold and the last
     exchange inside a node are not hidden behind messages between nodes: a segment of a row each.
-    Nodes must have as many ranks each.
+    Nodes must have as many ranks each. Commutative operators only.
 
-    Rounds 2s(n-1)+2 on n nodes for s segments; 2m(n-1)/n bytes cross each node's link.
+    Rounds 2s(n-1)+2 on n nodes for s segments, 2s on one; 2m(n-1)/n bytes cross each node's link.
 
     >>> from mpicoll.algorithms import find
     >>> ring = find("allreduce", "lane_ring(segments=1)")

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from math import isqrt
 from typing import Any
 
-from mpicoll.algorithms import Nodes, algorithm, bine, even
+from mpicoll.algorithms import Constraint, Nodes, Pairs, algorithm, any_size, bine, even
 from mpicoll.algorithms.circulant import skips
-from mpicoll.algorithms.shapes import inside, lane, leaders, node_of
-from mpicoll.errors import Unsupported
+from mpicoll.algorithms.shapes import inside, lane, leaders, node_of, way_back
 from mpicoll.schedule import Block, Op, Round, Schedule, recv, send, then
 
 Pair = tuple[int, int]
@@ -27,6 +26,11 @@ def naive(rank: int, size: int) -> Schedule:
     All p-1 messages of a rank are in flight together; the library sorts out the rest.
 
     Rounds 1 with p-1 ports; bytes sent (p-1)/p m.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("alltoall", "naive").rounds(0, 4):
+    ...     print(*round)
+    send(1, (0, 1)) send(2, (0, 2)) send(3, (0, 3)) recv(1, (1, 0)) recv(2, (2, 0)) recv(3, (3, 0))
     """
     peers = [(rank + step) % size for step in range(1, size)]
     yield (
@@ -216,7 +220,7 @@ def _seen_from(rank: int, pairs: Iterable[Pair], size: int) -> list[Pair]:
 
 
 @algorithm("alltoall")
-def hybrid(rank: int, size: int, counts: tuple[tuple[int, ...], ...], limit: int = 64) -> Schedule:
+def hybrid(rank: int, size: int, counts: Pairs, limit: int = 64) -> Schedule:
     """Forward small rows by their offset's digits, then send large ones straight (as in UCC).
 
     For uneven counts: what costs latency shares messages, what costs bandwidth travels once.
@@ -243,7 +247,14 @@ def hybrid(rank: int, size: int, counts: tuple[tuple[int, ...], ...], limit: int
     )
 
 
-@algorithm("alltoall")
+def in_rows(rows: int) -> Constraint:
+    """Return what `grid` serves."""
+    if not rows:
+        return any_size
+    return Constraint(f"a multiple of rows={rows} ranks", lambda size: size % rows == 0)
+
+
+@algorithm("alltoall", needs=in_rows)
 def grid(rank: int, size: int, rows: int = 0) -> Schedule:
     """Exchange bundles along the columns of a grid of ranks, then rows along its rows.
 
@@ -259,21 +270,26 @@ def grid(rank: int, size: int, rows: int = 0) -> Schedule:
     ...     print(*round)
     send(2, (0, 2), (0, 3)) recv(2, (2, 0), (2, 1))
     send(1, (0, 1), (2, 1)) recv(1, (1, 0), (3, 0))
-
-    Raises:
-        Unsupported: `rows` does not divide the number of ranks.
     """
-    divisors = [each for each in range(1, size + 1) if size % each == 0]
-    if rows and rows not in divisors:
-        fit = ", ".join(map(str, divisors))
-        raise Unsupported(f"grid needs rows that divide {size} ranks, not {rows}: {fit} would do")
-    width = size // (rows or max(each for each in divisors if each <= isqrt(size)))
-    return lanes(rank, size, tuple(tuple(range(at, at + width)) for at in range(0, size, width)))
+    height = rows or max(each for each in range(1, isqrt(size) + 1) if size % each == 0)
+    width = size // height
+    grid = tuple(tuple(range(at, at + width)) for at in range(0, size, width))
+    return lanes(rank, size, grid, [[1] * size] * size)
+
+
+def _rows(counts: Pairs) -> Callable[[Any], int]:
+    """Return what tells how many rows a block has."""
+    return lambda pair: counts[pair[0]][pair[1]]
 
 
 @algorithm("alltoall")
 def lanes(
-    rank: int, size: int, nodes: Nodes, local: str = "pairwise", across: str = "pairwise"
+    rank: int,
+    size: int,
+    nodes: Nodes,
+    counts: Pairs,
+    local: str = "pairwise",
+    across: str = "pairwise",
 ) -> Schedule:
     """Send each node its rows by the rank in the same place there, which hands them out.
 
@@ -298,20 +314,28 @@ def lanes(
     def handed_out(pair: Any, _: int) -> list[Block]:
         return [(each[pair[0]], node[pair[1]]) for each in nodes]
 
+    rows = _rows(counts)
     return then(
-        inside(group, rank, "alltoall", across, group[0], bundle),
-        inside(node, rank, "alltoall", local, node[0], handed_out),
+        inside(group, rank, "alltoall", across, group[0], bundle, rows=rows),
+        inside(node, rank, "alltoall", local, node[0], handed_out, rows=rows),
     )
 
 
 @algorithm("alltoall")
 def two_level(
-    rank: int, size: int, nodes: Nodes, local: str = "binomial", across: str = "pairwise"
+    rank: int,
+    size: int,
+    nodes: Nodes,
+    counts: Pairs,
+    local: str = "binomial",
+    across: str = "pairwise",
+    back: str = "",
 ) -> Schedule:
     """Gather the rows on one rank of each node, exchange bundles among those, then scatter.
 
     One message each way is all that two nodes exchange, but one rank of each sends everything:
-    for small rows. `local` names both a gather and a scatter, `across` an alltoall.
+    for small rows. `local` is any gather, `across` any alltoall and `back` any scatter, by
+    default the one that is called as `local`.
 
     Rounds those of its parts; bytes sent (c(p-c)+(c-1)(p-1))/p m by the first of c ranks.
 
@@ -333,10 +357,11 @@ def two_level(
     def handed_out(row: int, _: int) -> list[Block]:
         return [(source, node[row]) for source in range(size) if source != node[row]]
 
+    rows, back = _rows(counts), way_back("scatter", local, back)
     return then(
-        inside(node, rank, "gather", local, node[0], gathered),
-        inside(leaders(nodes), rank, "alltoall", across, nodes[0][0], bundle),
-        inside(node, rank, "scatter", local, node[0], handed_out),
+        inside(node, rank, "gather", local, node[0], gathered, rows=rows),
+        inside(leaders(nodes), rank, "alltoall", across, nodes[0][0], bundle, rows=rows),
+        inside(node, rank, "scatter", back, node[0], handed_out, rows=rows),
     )
 
 

@@ -128,7 +128,7 @@ def recexch(rank: int, size: int, radix: int = 4) -> Schedule:
 
     Surplus ranks signal a neighbour before, and are signalled after.
 
-    Rounds ceil(log_k p) with k-1 ports (+2 where p is no power of k).
+    Rounds floor(log_k p) with k-1 ports (+2 where p is no power of k).
 
     >>> from mpicoll.algorithms import find
     >>> for round in find("barrier", "recexch").rounds(0, 4):

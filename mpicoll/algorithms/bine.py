@@ -50,8 +50,7 @@ def swing(rank: int, size: int) -> Schedule:
     sets = reach(size)
     for step in reversed(range(len(sets))):
         peer = partner(rank, step, size)
-        if sets[step]:
-            yield send(peer, *rows(peer, sets[step])), recv(peer, *rows(rank, sets[step]))
+        yield send(peer, *rows(peer, sets[step])), recv(peer, *rows(rank, sets[step]))
 
 
 @lru_cache(maxsize=256)

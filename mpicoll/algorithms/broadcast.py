@@ -10,6 +10,7 @@ from mpicoll.algorithms import (
     allgather,
     circulant,
     even,
+    find,
     power_of_two,
     scatter,
     trees,
@@ -91,7 +92,7 @@ def knomial(rank: int, size: int, root: int, radix: int = 4) -> Schedule:
     The number of ranks that have the vector grows by `radix` in a round, whose radix-1
     messages are in flight together: fewer rounds for more ports.
 
-    Rounds ceil(log_k p) with k-1 ports; bytes sent (k-1) m ceil(log_k p) by the root.
+    Rounds ceil(log_k p) with k-1 ports; bytes sent up to (k-1) m ceil(log_k p) by the root.
 
     >>> from mpicoll.algorithms import find
     >>> for round in find("broadcast", "knomial").rounds(0, 4):
@@ -288,7 +289,7 @@ def bine(rank: int, size: int, root: int) -> Schedule:
 
     As many rounds as the binomial tree, a third less distance. Even numbers of ranks only.
 
-    Rounds ceil(log2 p); bytes sent m ceil(log2 p) by the root.
+    Rounds ceil(log2 p); bytes sent up to m ceil(log2 p) by the root.
 
     >>> from mpicoll.algorithms import find
     >>> for round in find("broadcast", "bine").rounds(0, 8):
@@ -388,7 +389,7 @@ def scatter_ring(rank: int, size: int, root: int) -> Schedule:
 
 
 def _both(size: int, local: str, across: str) -> int:
-    return max(fine(size, broadcast=local), fine(size, broadcast=across))
+    return fine(size, find("broadcast", local), find("broadcast", across))
 
 
 @algorithm("broadcast", blocks=_both)

@@ -34,6 +34,13 @@ def chain(rank: int, size: int, segments: int = 8) -> Schedule:
     folded in.
 
     Rounds p-2+n for n segments; bytes sent and reduced m.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("exscan", "chain(segments=2)").rounds(1, 4):
+    ...     print(*round)
+    recv(0, prefix[0]) fold_left(0, prefix[0])
+    recv(0, prefix[1]) fold_left(1, prefix[1]) send(2, 0) copy(0, prefix[0])
+    send(2, 1) copy(1, prefix[1])
     """
     first, last = rank == 0, rank == size - 1
     came = [Temp("prefix", segment) for segment in range(segments)]
@@ -75,6 +82,12 @@ def two_shot(rank: int, size: int) -> Schedule:
     An alltoall, local prefix sums and an alltoall: all ranks fold equally much.
 
     Rounds 2 with p-1 ports; bytes sent 2(p-1)/p m; reduced (p-2)/p m.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("exscan", "two_shot").rounds(1, 2):
+    ...     print(*round)
+    send(0, 0) recv(0, from0[1]) copy(from1[1], 1) copy(1, from0[1])
+    recv(0, 0)
     """
     parts = [Temp(f"from{peer}", rank) for peer in range(size)]
     peers = [peer for peer in range(size) if peer != rank]
@@ -201,7 +214,8 @@ def two_tree(rank: int, size: int, segments: int = 8) -> Schedule:
 
     As the scan of that name.
 
-    Rounds up to 2 ceil(log2 p)+n/2 for n segments, with 4 ports; bytes sent and reduced up to 2m.
+    Rounds up to 2 ceil(log2 p)+n/2 for an even number n of segments, with 4 ports; bytes sent and
+    reduced up to 2m, 3m and 4m for a single segment.
 
     >>> from mpicoll.algorithms import find
     >>> for round in find("exscan", "two_tree(segments=2)").rounds(3, 4):
@@ -220,5 +234,13 @@ def recursive_doubling(rank: int, size: int) -> Schedule:
     Each rank keeps the total of its group; those from the left make up the prefix.
 
     Rounds ceil(log2 p); bytes sent m ceil(log2 p), reduced up to 2m ceil(log2 p).
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("exscan", "recursive_doubling").rounds(1, 4):
+    ...     print(*round)
+    copy(total[0], 0)
+    send(0, total[0]) recv(0, got[0]) fold_left(total[0], got[0])
+    copy(0, got[0])
+    send(3, total[0]) recv(3, got[0]) fold_right(total[0], got[0])
     """
     return scan.doubling(rank, size, inclusive=False)

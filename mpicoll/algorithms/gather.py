@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mpicoll.algorithms import Nodes, algorithm, even, scatter
+from mpicoll.algorithms import Nodes, Rows, algorithm, even, scatter
 from mpicoll.schedule import Schedule, reverse
 
 
@@ -77,7 +77,7 @@ def bine(rank: int, size: int, root: int) -> Schedule:
 
 
 @algorithm("gather")
-def size_aware(rank: int, size: int, root: int, counts: tuple[int, ...]) -> Schedule:
+def size_aware(rank: int, size: int, root: int, counts: Rows) -> Schedule:
     """Collect up a tree in which long rows travel once, whatever the counts (Träff 2017).
 
     Neighbouring groups of ranks merge, and the rank that has gathered less for others, and is
@@ -102,7 +102,13 @@ def size_aware(rank: int, size: int, root: int, counts: tuple[int, ...]) -> Sche
 
 @algorithm("gather")
 def two_level(
-    rank: int, size: int, root: int, nodes: Nodes, local: str = "binomial", across: str = "binomial"
+    rank: int,
+    size: int,
+    root: int,
+    nodes: Nodes,
+    counts: Rows,
+    local: str = "binomial",
+    across: str = "binomial",
 ) -> Schedule:
     """Collect the rows of each node on one rank, and send them to the root in one bundle.
 
@@ -117,7 +123,8 @@ def two_level(
     recv(1, 1)
     recv(2, 2, 3)
     """
-    return reverse(scatter.two_level(rank, size, root, nodes, local, across), rank, folds=False)
+    down = scatter.two_level(rank, size, root, nodes, counts, local, across)
+    return reverse(down, rank, folds=False)
 
 
 @algorithm("gather", aliases=("pipeline",))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mpicoll.algorithms import Nodes, algorithm, broadcast, even, gather, reduce_scatter
+from mpicoll.algorithms import Nodes, algorithm, broadcast, even, find, gather, reduce_scatter
 from mpicoll.algorithms.shapes import (
     core_after_swap,
     far_first,
@@ -62,7 +62,15 @@ def two_shot(rank: int, size: int, root: int) -> Schedule:
 
     All ranks share the folding; the root reads what they have folded.
 
-    Rounds p, the first with p-1 ports; bytes sent and reduced (p-1)/p m.
+    Rounds p, the first with p-1 ports; bytes sent m, reduced (p-1)/p m.
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("reduce", "two_shot").rounds(0, 4):
+    ...     print(*round)
+    send(1, 1) send(2, 2) send(3, 3) reduce_right(1, 0) reduce_right(2, 0) reduce_right(3, 0)
+    recv(1, 1)
+    recv(2, 2)
+    recv(3, 3)
     """
     return then(reduce_scatter.direct(rank, size), gather.naive(rank, size, root))
 
@@ -90,7 +98,7 @@ def knomial(rank: int, size: int, root: int, radix: int = 4) -> Schedule:
 
     The k-nomial broadcast backwards: fewer rounds for more ports.
 
-    Rounds ceil(log_k p) with k-1 ports; bytes sent m, reduced (k-1) m ceil(log_k p).
+    Rounds ceil(log_k p) with k-1 ports; bytes sent m, reduced up to (k-1) m ceil(log_k p).
 
     >>> from mpicoll.algorithms import find
     >>> for round in find("reduce", "knomial").rounds(0, 4):
@@ -309,7 +317,8 @@ def rabenseifner(rank: int, size: int, root: int) -> Schedule:
     Surplus ranks first share the work of a neighbour, half each. Near ranks fold first,
     so rank order is kept.
 
-    Rounds 2 log2 p (+2 where p is no power of two); bytes sent and reduced (p-1)/p m (+m/2).
+    Rounds 2 log2 p (+2 where p is no power of two); bytes sent up to 3m/2 and
+    reduced (p-1)/p m (+m/2 each).
 
     >>> from mpicoll.algorithms import find
     >>> for round in find("reduce", "rabenseifner").rounds(0, 4):
@@ -358,7 +367,7 @@ def ring(rank: int, size: int, root: int) -> Schedule:
 
 
 def _both(size: int, local: str, across: str) -> int:
-    return max(fine(size, reduce=local), fine(size, reduce=across))
+    return fine(size, find("reduce", local), find("reduce", across))
 
 
 @algorithm("reduce", blocks=_both)

@@ -2,48 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from mpicoll.algorithms import Nodes, algorithm, allgather, even, scatter
+from mpicoll.algorithms import Nodes, algorithm, allgather, even, find, scatter
 from mpicoll.algorithms.shapes import (
     Part,
     by_rows,
     far_first,
+    finer,
     flat,
-    in_lanes,
     in_rank_order,
     inside,
     lane,
     near_first,
+    rows_of,
 )
-from mpicoll.schedule import Schedule, lenders, on, recv, reduce, reverse, send, side_of, then
+from mpicoll.schedule import Schedule, lent, reduce, reverse, send, side_of, then
 
 
-def _lending(rank: int, size: int, core: Callable[[int, int], Schedule]) -> Schedule:
-    """Serve any size with a `core(rank, size)` that needs a power of two.
-
-    As `folded`, but a lending rank gets back only its own row.
-    """
-    groups = lenders(size)
-    number, group = next((i, each) for i, each in enumerate(groups) if rank in each)
-    *lent, head = group
-    if rank != head:
-        yield send(head, *range(size))
-        yield recv(head, rank)
-        return
-    yield tuple(reduce(lender, *range(size)) for lender in lent)
-    yield from on([each[-1] for each in groups], core(number, len(groups)))
-    yield tuple(send(lender, lender) for lender in lent)
+def _lending(
+    rank: int, size: int, core: Callable[[int, Sequence[tuple[int, ...]]], Schedule]
+) -> Schedule:
+    """Serve any size with a `core` for a power of two of groups; each rank gets back its row."""
+    return lent(rank, size, core, lambda lender: range(size), lambda lender: (lender,))
 
 
 def _halving(rank: int, size: int, spread: Callable[[int, int, Part], Schedule]) -> Schedule:
     """Run an allgather among a power of two of ranks backwards."""
-    groups = lenders(size)
-
-    def core(me: int, count: int) -> Schedule:
-        return reverse(spread(me, count, lambda index: groups[index]), me, folds=True)
-
-    return _lending(rank, size, core)
+    return _lending(
+        rank, size,
+        lambda me, groups: reverse(spread(me, len(groups), groups.__getitem__), me, folds=True),
+    )  # fmt: skip
 
 
 @algorithm("reduce_scatter")
@@ -135,7 +124,7 @@ def recursive_halving(rank: int, size: int) -> Schedule:
     until only its own is left. Surplus ranks lend their rows to a neighbour.
 
     Rounds log2 p (+2 where p is no power of two); bytes sent and reduced
-    (p-1)/p m (+ about m). Commutative operators only.
+    (p-1)/p m; where it is none, sent m, reduced up to about 2.4 m. Commutative operators only.
 
     >>> from mpicoll.algorithms import find
     >>> for round in find("reduce_scatter", "recursive_halving").rounds(0, 4):
@@ -154,7 +143,7 @@ def butterfly(rank: int, size: int) -> Schedule:
     row, which spares the final permutation of the paper's contiguous halves.
 
     Rounds log2 p (+2 where p is no power of two); bytes sent and reduced
-    (p-1)/p m (+ about m).
+    (p-1)/p m; where it is none, sent m, reduced up to about 2.2 m.
 
     >>> from mpicoll.algorithms import find
     >>> for round in find("reduce_scatter", "butterfly").rounds(0, 4):
@@ -259,8 +248,8 @@ def swing(rank: int, size: int) -> Schedule:
 def recexch(rank: int, size: int, radix: int = 4) -> Schedule:
     """Exchange what remains in groups of k at distance ..., k^2, k, 1 (as in MPICH).
 
-    Rounds ceil(log_k p) with k-1 ports (+2 where p is no power of k); bytes sent and reduced
-    (p-1)/p m, up to about k+1 times that where it is none. Commutative operators only.
+    Rounds floor(log_k p) with k-1 ports (+2 where p is no power of k); bytes sent and reduced
+    (p-1)/p m; reduced up to about 3k/2 times that where it is none. Commutative operators only.
 
     >>> from mpicoll.algorithms import find
     >>> for round in find("reduce_scatter", "recexch(radix=3)").rounds(1, 4):
@@ -313,7 +302,7 @@ def pat(rank: int, size: int, aggregation: int = 4) -> Schedule:
 
     The allgather backwards: at most `aggregation` rows in a message.
 
-    Rounds log2 A + P/A - 1 for aggregation A, P ranks up to a power of two; bytes sent and
+    Rounds up to log2 A + P/A - 1 for aggregation A, P ranks up to a power of two; bytes sent and
     reduced (p-1)/p m. Commutative operators only.
 
     >>> from mpicoll.algorithms import find
@@ -360,10 +349,9 @@ def recursive_doubling(rank: int, size: int) -> Schedule:
     send(1, 1, 2, 3) reduce_right(1, 0, 2, 3)
     send(2, 2, 3) reduce_right(2, 0, 1)
     """
-    groups = lenders(size)
 
-    def core(me: int, count: int) -> Schedule:
-        distance = 1
+    def core(me: int, groups: Sequence[tuple[int, ...]]) -> Schedule:
+        count, distance = len(groups), 1
         while distance < count:
             peer = me ^ distance
             mine, theirs = ({*range(first, first + distance)}
@@ -378,14 +366,19 @@ def recursive_doubling(rank: int, size: int) -> Schedule:
     return _lending(rank, size, core)
 
 
-@algorithm("reduce_scatter")
+def _in_lanes(size: int, local: str, across: str) -> int:
+    return finer(size, find("reduce_scatter", local), find("reduce_scatter", across))
+
+
+@algorithm("reduce_scatter", blocks=_in_lanes)
 def lanes(
     rank: int, size: int, nodes: Nodes, local: str = "direct", across: str = "ring"
 ) -> Schedule:
     """Reduce-scatter inside every node by lanes, then along each lane.
 
     A lane is one rank of each node (Träff and Hunold 2020). Both algorithms are any
-    reduce_scatter. Nodes must have as many ranks each.
+    reduce_scatter. Nodes must have as many ranks each. By default for commutative operators
+    only.
 
     Rounds: those of its two parts. On n nodes m(n-1)/n bytes cross each node's link.
 
@@ -396,12 +389,12 @@ def lanes(
     reduce_right(2, 0) send(2, 2)
     """
     number, _, group = lane(rank, nodes)
-    node = nodes[number]
+    node, parts = nodes[number], _in_lanes(size, local, across) // size
+    own = by_rows([rows_of([each], parts) for each in group])
+    shared = by_rows([rows_of(each, parts) for each in zip(*nodes, strict=True)])
     return then(
-        inside(node, rank, "reduce_scatter", local, node[0], in_lanes(nodes)),
-        inside(
-            group, rank, "reduce_scatter", across, group[0], by_rows([[each] for each in group])
-        ),
+        inside(node, rank, "reduce_scatter", local, node[0], shared),
+        inside(group, rank, "reduce_scatter", across, group[0], own),
     )
 
 
@@ -410,9 +403,10 @@ def lane_ring(rank: int, size: int, nodes: Nodes, segments: int = 4) -> Schedule
     """Reduce in segments along the ring of each lane, and inside each node one round ahead of it.
 
     `allgather.lane_ring` backwards in time: only the first exchange inside a node is not hidden
-    behind messages between nodes. Nodes must have as many ranks each.
+    behind messages between nodes. Nodes must have as many ranks each. Commutative operators
+    only.
 
-    Rounds s(n-1)+1 on n nodes for s segments; m(n-1)/n bytes cross each node's link.
+    Rounds s(n-1)+1 on n nodes for s segments, s on one; m(n-1)/n bytes cross each node's link.
 
     >>> from mpicoll.algorithms import find
     >>> ring = find("reduce_scatter", "lane_ring(segments=1)")

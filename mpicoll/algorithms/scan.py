@@ -131,6 +131,14 @@ def recursive_doubling(rank: int, size: int) -> Schedule:
     left enter the prefix.
 
     Rounds ceil(log2 p); bytes sent m ceil(log2 p), reduced up to 2m ceil(log2 p).
+
+    >>> from mpicoll.algorithms import find
+    >>> for round in find("scan", "recursive_doubling").rounds(1, 4):
+    ...     print(*round)
+    copy(total[0], 0)
+    send(0, total[0]) recv(0, got[0]) fold_left(total[0], got[0])
+    fold_left(0, got[0])
+    send(3, total[0]) recv(3, got[0]) fold_right(total[0], got[0])
     """
     return doubling(rank, size, inclusive=True)
 
@@ -209,7 +217,8 @@ def two_tree(rank: int, size: int, segments: int = 8) -> Schedule:
     In a binary tree the inner ranks do most of the work. In the same tree shifted by one rank
     they are the leaves: all ranks work equally much.
 
-    Rounds up to 2 ceil(log2 p)+n/2 for n segments, with 4 ports; bytes sent and reduced up to 2m.
+    Rounds up to 2 ceil(log2 p)+n/2 for an even number n of segments, with 4 ports; bytes sent and
+    reduced up to 2m, 3m for a single segment.
 
     >>> from mpicoll.algorithms import find
     >>> for round in find("scan", "two_tree(segments=2)").rounds(0, 4):

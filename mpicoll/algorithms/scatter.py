@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from mpicoll.algorithms import Nodes, algorithm, even
+from mpicoll.algorithms import Nodes, Rows, algorithm, even
 from mpicoll.algorithms.bine import subtrees
 from mpicoll.algorithms.bine import tree as bine_tree
-from mpicoll.algorithms.shapes import flat, inside, leaders, node_of, relayed, tree
+from mpicoll.algorithms.shapes import by_rows, flat, inside, leaders, node_of, relayed, tree
 from mpicoll.schedule import Schedule, on, recv, send, then
 
 Move = tuple[int, int, Sequence[int]]
@@ -104,7 +104,7 @@ def _handed_on(rank: int, rounds: Iterable[Iterable[Move]]) -> Schedule:
 
 
 @algorithm("scatter")
-def size_aware(rank: int, size: int, root: int, counts: tuple[int, ...]) -> Schedule:
+def size_aware(rank: int, size: int, root: int, counts: Rows) -> Schedule:
     """Send down a tree in which long rows travel once, whatever the counts (Träff 2017).
 
     Ranks merge to pairs, those to fours, and so on. In each group one rank speaks for all: the
@@ -152,7 +152,13 @@ def merges(counts: Sequence[int], root: int) -> Iterable[list[Move]]:
 
 @algorithm("scatter")
 def two_level(
-    rank: int, size: int, root: int, nodes: Nodes, local: str = "binomial", across: str = "binomial"
+    rank: int,
+    size: int,
+    root: int,
+    nodes: Nodes,
+    counts: Rows,
+    local: str = "binomial",
+    across: str = "binomial",
 ) -> Schedule:
     """Send each node its rows in one bundle, then hand them out inside every node.
 
@@ -168,11 +174,11 @@ def two_level(
     send(1, 1)
     """
     heads, node = leaders(nodes, root), node_of(rank, nodes)
+    (head,) = leaders((node,), root)
+    rows = counts.__getitem__
     return then(
-        inside(heads, rank, "scatter", across, root, lambda row, _: nodes[row]),
-        inside(
-            node, rank, "scatter", local, leaders((node,), root)[0], lambda row, _: (node[row],)
-        ),
+        inside(heads, rank, "scatter", across, root, by_rows(nodes), rows=rows),
+        inside(node, rank, "scatter", local, head, by_rows([*zip(node)]), rows=rows),
     )
 
 

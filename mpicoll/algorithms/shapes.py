@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, zip_longest
-from typing import cast
+from typing import Any
 
-from mpicoll.algorithms import Nodes, find
-from mpicoll.errors import ArgumentError, Unsupported
+from mpicoll.algorithms import Algorithm, Counts, Nodes, find
+from mpicoll.errors import ArgumentError, UnknownName, Unsupported
 from mpicoll.schedule import (
     Block,
     Round,
@@ -23,6 +23,8 @@ from mpicoll.schedule import (
 )
 
 Part = Callable[[int], Iterable[int]]
+Runs = Callable[[Any, int], Iterable[Block]]
+"""Which blocks the i-th of n blocks of an algorithm inside another one stands for."""
 
 
 def flat(rank: int, size: int, root: int, load: Callable[[int], Iterable[Block]]) -> Schedule:
@@ -74,24 +76,36 @@ def relayed(rank: int, size: int, arriving: Iterable[Block], leaving: Iterable[B
 
 
 def inside(
-    group: Sequence[int], rank: int, of: str, text: str, root: int,
-    runs: Callable[[int, int], Iterable[Block]],
+    group: Sequence[int], rank: int, of: str, text: str, root: int, runs: Runs, *,
+    nodes: Nodes | None = None, rows: Callable[[Any], int] | None = None,
 ) -> Schedule:  # fmt: skip
     """Run the algorithm that `text` names on a group of ranks; the others do nothing.
 
     Args:
         runs: returns the blocks that block `i` of `n` of the inner algorithm stands for.
+        nodes: which of them are on a node, for node-aware algorithms; all on one by default.
+        rows: returns how many rows a block has, for size-aware algorithms; one by default.
     """
     if rank not in group:
         return
     inner = find(of, text)
-    count = inner.blocks(len(group))
-    for step in inner.rounds(group.index(rank), len(group), group.index(root)):
-        wide = (widened(op, lambda block: runs(cast(int, block), count)) for op in step)
+    place, size, count = group.index(rank), len(group), inner.blocks(len(group))
+    counts = _counts(inner, size, runs, rows) if rows and inner.takes("counts") else None
+    for step in inner.rounds(place, size, group.index(root), nodes, counts):
+        wide = (widened(op, lambda block: runs(block, count)) for op in step)
         yield from on(group, [tuple(chain.from_iterable(wide))])
 
 
-def split(blocks: Sequence[Block]) -> Callable[[int, int], Iterable[Block]]:
+def _counts(inner: Algorithm, size: int, runs: Runs, rows: Callable[[Any], int]) -> Counts:
+    def total(name: Block) -> int:
+        return sum(map(rows, runs(name, size)))
+
+    if inner.collective.unit == "pairs":
+        return [[total((source, target)) for target in range(size)] for source in range(size)]
+    return [total(rank) for rank in range(size)]
+
+
+def split(blocks: Sequence[Block]) -> Runs:
     """Cut a run of blocks evenly, for `inside`.
 
     >>> [*split(range(8))(1, 3)], [*split(range(8))(0, 1)]
@@ -113,7 +127,7 @@ def split(blocks: Sequence[Block]) -> Callable[[int, int], Iterable[Block]]:
     return part
 
 
-def by_rows(runs: Sequence[Sequence[Block]]) -> Callable[[int, int], Iterable[Block]]:
+def by_rows(runs: Sequence[Sequence[Block]]) -> Runs:
     """Let each row of an algorithm on a group stand for a run of blocks, for `inside`.
 
     >>> [*by_rows([[0, 1], [4, 5]])(1, 2)], [*by_rows([[0, 1], [4, 5]])(3, 4)]
@@ -130,21 +144,41 @@ def by_rows(runs: Sequence[Sequence[Block]]) -> Callable[[int, int], Iterable[Bl
     return part
 
 
-def fine(size: int, **inner: str) -> int:
+def fine(size: int, *inner: Algorithm) -> int:
     """Return into how many blocks to cut, one for each rank at least, so that others fit inside.
 
-    Args:
-        inner: the algorithms that run inside, each under its collective.
-
-    >>> fine(4, broadcast="chain(segments=9)", allreduce="ring"), fine(4, allreduce="ring")
-    (9, 4)
+    >>> fine(4, find("broadcast", "chain(segments=9)"), find("allreduce", "ring"))
+    9
     """
-    return max(size, *(find(of, text).blocks(size) for of, text in inner.items()))
+    return max(size, *(each.blocks(size) for each in inner))
 
 
-def in_lanes(nodes: Nodes) -> Callable[[int, int], Iterable[Block]]:
-    """Let a row of an algorithm inside a node stand for all rows of one lane, for `inside`."""
-    return by_rows([*zip(*nodes, strict=True)])
+def finer(size: int, *inner: Algorithm) -> int:
+    """Return the same where groups share the blocks evenly: what one rank takes, for each rank.
+
+    >>> finer(4, find("allreduce", "double_tree(segments=2)"), find("allgather", "ring"))
+    8
+    """
+    return size * max(each.blocks(1) for each in inner)
+
+
+def rows_of(ranks: Sequence[int], each: int) -> list[Block]:
+    """Return the blocks of some ranks' rows, each of them cut into so many."""
+    return [block for rank in ranks for block in range(rank * each, (rank + 1) * each)]
+
+
+def way_back(of: str, there: str, back: str) -> str:
+    """Return the algorithm for the way back: by default the one that is called as that there.
+
+    Raises:
+        ArgumentError: none is.
+    """
+    if not back:
+        try:
+            find(of, there)
+        except UnknownName as error:
+            raise ArgumentError(f"{error}; for the way back, name one by back=") from None
+    return back or there
 
 
 def lane(rank: int, nodes: Nodes) -> tuple[int, int, tuple[int, ...]]:

@@ -116,7 +116,9 @@ def _table(title: str, rows: list[Record], unicode: bool) -> Table:
         box=SIMPLE_HEAD if unicode else ASCII2, pad_edge=False, show_edge=False,
     )  # fmt: skip
     for name, justify in _COLUMNS:
-        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+        # Where a line is too short, names go on in the next one, and numbers stay whole.
+        is_name = name == "algorithm"
+        table.add_column(name, justify=justify, overflow="fold", no_wrap=not is_name)  # type: ignore[arg-type]
     for _, same in groupby(rows, lambda row: row["bytes_total"]):
         for position, row in enumerate(group := list(same)):
             style = "bold green" if row["best"] else "red" if row["correct"] is False else ""

@@ -11,7 +11,7 @@ from fractions import Fraction
 from xml.etree import ElementTree as xml
 
 from mpicoll.explain.film import Cell, Film, Hop, listed, runs
-from mpicoll.explain.words import AIMS, counted, share, verdict
+from mpicoll.explain.words import aim, counted, share, verdict
 
 _STYLE = """
 svg { --back: #ffffff; --ink: #1d232b; --soft: #5b6673; --line: #c9d0d8; --empty: #eef1f4;
@@ -100,7 +100,7 @@ def _draw(root: xml.Element, stage: _Stage) -> None:
     group = xml.SubElement(root, "g", {"data-algorithm": str(film.algorithm)})
     name = f"{film.collective.name}: {film.algorithm}, {counted(film.size, 'rank')}"
     _text(group, "title", 16, stage.top + 18, name)
-    _text(group, "soft", 16, stage.top + 34, AIMS[film.collective.name])
+    _text(group, "soft", 16, stage.top + 34, aim(film.collective.name, film.root))
     for rank in range(film.size):
         y = stage.middle(rank)
         _text(group, "", 16, y + 4, f"rank {rank}")

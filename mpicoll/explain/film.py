@@ -70,6 +70,7 @@ class Film:
 
     algorithm: Algorithm
     size: int
+    root: int
     nodes: Nodes
     whole: int
     trace: Trace
@@ -155,7 +156,7 @@ def film(algorithm: Algorithm, size: int, root: int = 0, nodes: Nodes | None = N
         states = _listening(heard)
     whole = blocks if algorithm.collective.unit in ("vector", "rows") else size
     placed = nodes or (tuple(range(size)),)
-    return Film(algorithm, size, placed, whole, trace, columns, states, hops, goals, heard)
+    return Film(algorithm, size, root, placed, whole, trace, columns, states, hops, goals, heard)
 
 
 def _hops(trace: Trace, schedules: Sequence[Sequence[Round]]) -> list[list[Hop]]:

@@ -15,7 +15,7 @@ from mpicoll.algorithms import Algorithm
 from mpicoll.errors import ArgumentError, Unsupported
 from mpicoll.explain.film import Film, film, listed
 from mpicoll.explain.measures import ALPHA, BETA, least
-from mpicoll.explain.words import AIMS, reasons, sentence, verdict
+from mpicoll.explain.words import aim, reasons, sentence, together, verdict
 from mpicoll.simulator import contiguous
 
 SIZES = range(2, 17)
@@ -43,9 +43,9 @@ def page(chosen: Sequence[Algorithm], ranks: int, root: int = 0, nodes: int | No
         "beta": BETA,
         "algorithms": [_films(each, root, nodes) for each in chosen],
     }
-    title = f"{what.name}: {' and '.join(map(str, chosen))}"
+    title, purpose = f"{what.name}: {together(chosen)}", aim(what.name, root)
     return _file("page.html").format(
-        policy=_POLICY, title=escape(title), aim=escape(AIMS[what.name]), style=_file("page.css"),
+        policy=_POLICY, title=escape(title), aim=escape(purpose), style=_file("page.css"),
         data=json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),
         script=_file("player.js"), least=SIZES[0], most=SIZES[-1], ranks=ranks,
     )  # fmt: skip

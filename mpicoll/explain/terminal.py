@@ -16,13 +16,14 @@ from mpicoll.bench.render import number, size_text
 from mpicoll.explain.film import Cell, Film, Hop, listed, runs
 from mpicoll.explain.measures import ALPHA, BETA, crossover, least, seconds
 from mpicoll.explain.words import (
-    AIMS,
     about_bytes,
+    aim,
     counted,
     heard_of,
     reasons,
     sentence,
     share,
+    together,
     verdict,
 )
 
@@ -70,12 +71,12 @@ def played(film: Film, width: int, glyphs: Glyphs = UNICODE) -> Iterator[Rendera
 
 def _title(films: Sequence[Film]) -> RenderableType:
     film = films[0]
-    names = " and ".join(str(each.algorithm) for each in films)
+    names = together(each.algorithm for each in films)
     title = Text(f"{film.collective.name}: {names}, {counted(film.size, 'rank')}", "bold")
     if len(film.nodes) > 1:
         places = "; ".join(runs(sum(1 << rank for rank in node)) for node in film.nodes)
         title.append(f", on {len(film.nodes)} nodes: {places}")
-    return Group(title, Text(AIMS[film.collective.name]))
+    return Group(title, Text(aim(film.collective.name, film.root)))
 
 
 def _heading(film: Film, now: int) -> Text:

@@ -12,18 +12,36 @@ from mpicoll.explain.measures import least
 
 AIMS = {
     "barrier": "No rank may go on before it has heard of all others.",
-    "broadcast": "One rank, the root, has a vector m; all must end with it.",
-    "reduce": "Every rank has a vector m; the root must end with the sum of them all.",
+    "broadcast": "Rank {root}, the root, has a vector m; all must end with it.",
+    "reduce": "Every rank has a vector m; rank {root}, the root, must end with their sum.",
     "allreduce": "Every rank has a vector m; all must end with the sum of them all.",
-    "gather": "Every rank has a row; the root must end with all rows, m together.",
+    "gather": "Every rank has a row; rank {root}, the root, must end with all rows, m together.",
     "allgather": "Every rank has a row; all must end with all rows, m together.",
-    "scatter": "The root has a row for every rank, m together; each must end with its own.",
+    "scatter": "Rank {root}, the root, has all rows, m together; each rank must end with its own.",
     "reduce_scatter": "Every rank has all rows, m together; each must end with the sum of its own.",
     "alltoall": "Every rank has a row for every rank, m together; all must be delivered.",
     "scan": "Every rank has a vector m; each must end with the sum up to its own.",
     "exscan": "Every rank has a vector m; each must end with the sum of those before it.",
 }
-"""What each collective is for."""
+
+
+def aim(collective: str, root: int) -> str:
+    """Return what a collective is for.
+
+    >>> aim("broadcast", 2)
+    'Rank 2, the root, has a vector m; all must end with it.'
+    """
+    return AIMS[collective].format(root=root)
+
+
+def together(names: Iterable[object]) -> str:
+    """Enumerate names.
+
+    >>> together(["ring"]), together(["ring", "swing", "circulant"])
+    ('ring', 'ring, swing and circulant')
+    """
+    *others, last = map(str, names)
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def share(part: float | Fraction, unit: str = "m") -> str:
@@ -74,7 +92,7 @@ def sentence(film: Film, now: int) -> str:
     """
     hops = film.hops[now]
     if now == 0:
-        return f"Before the first round. {AIMS[film.collective.name]}"
+        return f"Before the first round. {aim(film.collective.name, film.root)}"
     if not hops:
         return "No message leaves in this round."
     pairs = [(hop.source, hop.destination) for hop in hops]
@@ -251,6 +269,8 @@ def _volume(film: Film) -> str:
 
 def reasons(film: Film) -> list[str]:
     """Say why a schedule is, or is not, the best for small and for large messages."""
+    if film.size == 1:
+        return ["A rank alone has nobody to send to."]
     found = [_latency(film)]
     if film.collective.unit != "none":
         found.append(_bandwidth(film))

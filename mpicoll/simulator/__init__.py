@@ -107,9 +107,12 @@ def prove(
         counts: what size-aware algorithms are told of the rows; `sizes` says what they are.
 
     Raises:
+        ArgumentError: there are no ranks, or no such root.
         Unsupported: the algorithm cannot serve this size.
         Deadlock, WrongContents: its schedule is wrong.
     """
+    if size < 1:
+        raise ArgumentError(f"there are no {size} ranks: 1 at least")
     with _uncollected():
         schedules = [algorithm.rounds(rank, size, root, nodes, counts) for rank in range(size)]
         blocks = algorithm.blocks(size)

@@ -25,6 +25,7 @@ from mpicoll.contract import COLLECTIVES
 from mpicoll.contract import collective as collective_named
 from mpicoll.errors import ArgumentError, CollectiveError, Unsupported
 from mpicoll.simulator import Trace, contiguous, prove
+from mpicoll.sweep import expand
 
 
 class Row(NamedTuple):
@@ -95,7 +96,7 @@ def sizes_in(text: str) -> list[int]:
     found: list[int] = []
     for part in text.split(","):
         first, _, last = part.strip().partition(":")
-        if not first.isdigit() or not (last or first).isdigit():
+        if not first.isdecimal() or not (last or first).isdecimal():
             raise ArgumentError(f"{text!r} is no list of sizes: give 8, or 4,7,100, or 1:64")
         found += range(int(first), int(last or first) + 1)
     if not found or min(found) < 1:
@@ -109,13 +110,13 @@ def _chosen(of: str | None, text: str | None) -> list[Algorithm]:
         return [each for name in names for each in algorithms(name)]
     if not of:
         raise ArgumentError("--algorithm needs --collective")
-    return [find(of, text)]
+    return [find(of, each) for each in expand(text)]
 
 
 @click.command()
 @click.option("--size", "sizes", required=True, help="Numbers of ranks, as 8 or 4,7,100 or 1:64.")
 @click.option("--collective", help="Only this collective.")
-@click.option("--algorithm", help="Only this algorithm, such as 'knomial(radix=8)'.")
+@click.option("--algorithm", help="Only this algorithm, such as 'knomial(radix=2:8)'.")
 @click.option("--root", type=click.IntRange(0), default=0, help="Root of the rooted ones.")
 @click.option("--nodes", type=click.IntRange(1), help="Spread the ranks over so many nodes.")
 @click.option("--format", "style", type=click.Choice(["table", "jsonl"]), default="table")
