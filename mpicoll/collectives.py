@@ -117,6 +117,7 @@ class Collectives:
         self.chooser = choice.Chooser(transport)
         self._plans: OrderedDict[Any, Cached] = OrderedDict()
         self._planned = 0
+        self._broken: list[Plan] = []
         self._schedules: dict[tuple[Callable[..., Schedule], str, int, Any], list[Round]] = {}
         self._tags = Tags(transport.exchange)
         self._gpus: tuple[DeviceStore | None, str] | None = None
@@ -339,14 +340,17 @@ class Collectives:
         key = checked.key
         cached = self._plans.get(key)
         if not self.transport.agree(checked.digest(cached and cached.number)):
-            self._forget(key)
+            if cached is not None:
+                self._plans.pop(key).plan.free()
             return self._once(checked)
         try:
             cached = cached or self._keep(key, checked)
             self._plans.move_to_end(key)
             return self._through(cached, checked)
         except BaseException:
-            self._forget(key)
+            # Other ranks may still read its memory, or write there.
+            if key in self._plans:
+                self._broken.append(self._plans.pop(key).plan)
             raise
 
     def _once(self, checked: Request | CollectiveError) -> Any:
@@ -374,11 +378,6 @@ class Collectives:
         if like is None and request.device == "gpu":
             like = self.gpu()
         return self.transport.arrays.empty(shape, request.dtype, like)
-
-    def _forget(self, key: Any) -> None:
-        """Drop a plan that other ranks lack, or that ended half-way through a run."""
-        if key in self._plans:
-            self._plans.pop(key).plan.free()
 
     def _through(self, cached: Cached, request: Request) -> Array | None:
         """Run a cached plan for a caller's arrays."""
@@ -685,8 +684,10 @@ class Collectives:
 
     def free(self) -> None:
         """Release the cached plans and the group itself."""
-        while self._plans:
-            self._plans.popitem()[1].plan.free()
+        for plan in (*self._broken, *(each.plan for each in self._plans.values())):
+            plan.free()
+        self._broken.clear()
+        self._plans.clear()
         self._gpus = None
         self.transport.close()
 
