@@ -1,38 +1,51 @@
 """What no schedule can beat: lower bounds of a collective under a model and a topology.
 
-Latency: of so many ports, what one rank knows reaches (ports + 1) times as many ranks with every
-message. Bandwidth: what some rank must send or receive over its ports, and what must cross a cut
-of the topology over its links. Folds: what must be folded, shared evenly. Each of them holds by
-itself, so the largest does (Chan, Heimlich, Purkayastha and van de Geijn 2007).
+Latency: how fast what one rank knows can reach all others (Karp, Sahay, Santos and Schauser 1993).
+Bandwidth: what some rank must send or receive over its ports, and what must cross a cut of the
+topology over its links. Folds: what must be folded, shared evenly. Bytes and folds come on top of
+the latency of one message. Each of them holds by itself, so the largest does (Chan, Heimlich,
+Purkayastha and van de Geijn 2007).
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable
-from math import ceil, sqrt
+from functools import cache
+from math import sqrt
 from typing import NamedTuple
 
 from mpicoll.backend import Nodes as Groups
 from mpicoll.contract import collective as named
-from mpicoll.costs import Hockney, Link, Model, Network, Nodes, Topology
+from mpicoll.costs import Hockney, Model, Network, Nodes, Topology
 
 
 class Bound(NamedTuple):
     """Seconds, each of which holds by itself.
 
     Attributes:
+        start: of one message, which comes before all of `bandwidth` and of `folds`.
         pipelined: of a broadcast on one port, latency and bandwidth together.
     """
 
     latency: float
     bandwidth: float
     folds: float
+    start: float = 0.0
     pipelined: float = 0.0
 
     @property
+    def limits(self) -> dict[str, float]:
+        """What limits a schedule, and to how many seconds."""
+        return {
+            "latency": self.latency, "bandwidth": self.start + self.bandwidth,
+            "folds": self.start + self.folds, "pipelined": self.pipelined,
+        }  # fmt: skip
+
+    @property
     def seconds(self) -> float:
-        """The largest of them."""
-        return max(self)
+        """The largest of the limits."""
+        return max(self.limits.values())
 
 
 _SHARES: dict[str, Callable[[int], float]] = {
@@ -75,15 +88,15 @@ def bound(collective: str, nbytes: float, model: Model, topology: Topology, root
 
     >>> from mpicoll.costs import Switch
     >>> bound("broadcast", 1000, Hockney(alpha=1.0, beta=0.01), Switch(8))
-    Bound(latency=3.0, bandwidth=10.0, folds=0.0, pipelined=20.944271909999163)
+    Bound(latency=3.0, bandwidth=10.0, folds=0.0, start=1.0, pipelined=20.944271909999163)
     >>> bound("allreduce", 1000, Hockney(alpha=1.0, beta=0.01, ports=2), Switch(8)).seconds
-    8.75
+    9.75
     """
     what, size = named(collective), topology.size
     if size == 1:
         return Bound(0.0, 0.0, 0.0)
     quick = _quickest(model, topology)
-    latency = max(_spread(size, quick.alpha, model), _across(model, topology))
+    latency = max(_spread(size, quick.alpha, quick.hold, model.servers), _across(model, topology))
     bandwidth = _SHARES[what.name](size) * quick.beta / model.servers
     for cut in topology.cuts(root):
         crossing = _CROSSING[what.name](cut.ranks, size - cut.ranks, cut.rooted)
@@ -92,8 +105,9 @@ def bound(collective: str, nbytes: float, model: Model, topology: Topology, root
         bandwidth = max(bandwidth, _SHARES[what.name](len(topology.nodes)) * model.beta)
     # The first rank of an exscan gets nothing, so one vector need not be folded.
     folded = max(0, size - 1 - (what.name == "exscan")) / size if what.reduces else 0.0
-    found = Bound(latency, bandwidth * nbytes, folded * nbytes * model.gamma)
-    if what.name == "broadcast" and model.servers == 1 and model.hold == model.latency:
+    found = Bound(latency, bandwidth * nbytes, folded * nbytes * model.gamma, quick.alpha)
+    one_port = model.counted and model.servers == 1
+    if what.name == "broadcast" and one_port and model.hold == model.latency:
         return found._replace(pipelined=_pipelined(size, quick, nbytes))
     return found
 
@@ -113,9 +127,10 @@ def lower_bound(
     Raises:
         UnknownName: there is no such collective.
 
+    >>> from mpicoll.costs import Link
     >>> found = lower_bound("allreduce", 4, 1000, Network(Link(1.0, 0.01)))
     >>> found.latency, found.bandwidth, found.seconds
-    (2.0, 15.0, 15.0)
+    (2.0, 15.0, 16.0)
     """
     placed = nodes or tuple((rank,) for rank in range(size))
     model = Hockney(*network.between, network.gamma)
@@ -123,38 +138,54 @@ def lower_bound(
     return bound(collective, nbytes, model, topology)._replace(pipelined=0.0)
 
 
-def _quickest(model: Model, topology: Topology) -> Link:
-    """Return the least that a message takes, and the least for which a byte keeps a port busy."""
-    far = Link(model.latency, model.beta)
-    inside = topology.inside(far)
+class _Quickest(NamedTuple):
+    """The least that a message takes, and for which it and each byte of it keep a port busy."""
+
+    alpha: float
+    beta: float
+    hold: float
+
+
+def _quickest(model: Model, topology: Topology) -> _Quickest:
+    far, inside = _Quickest(model.latency, model.beta, model.hold), topology.inside
     if inside is None or len(topology.groups) == topology.size:
         return far
     # Without ports to be counted, messages within a node do not wait for each other.
-    near = inside if model.hold else inside._replace(beta=0.0)
-    if len(topology.groups) == 1:
-        return near
-    return Link(min(far.alpha, near.alpha), min(far.beta, near.beta))
+    near = _Quickest(*inside, inside.alpha) if model.counted else _Quickest(inside.alpha, 0.0, 0.0)
+    return near if len(topology.groups) == 1 else _Quickest(*map(min, far, near))
 
 
-def _spread(size: int, latency: float, model: Model, senders: int = 1) -> float:
-    """Return the least time in which what one knows reaches `size`, each of so many senders."""
-    if not model.hold:
+@cache
+def _spread(size: int, latency: float, hold: float, servers: int) -> float:
+    """Return the least time in which what one knows reaches `size`.
+
+    Whoever knows it starts a message on each of its servers, and another whenever one has been
+    held for long enough. (Karp, Sahay, Santos and Schauser 1993)
+    """
+    if size == 1 or not hold:
         return latency if size > 1 else 0.0
-    growth = 1 + senders * model.servers * max(1, ceil(latency / model.hold))
-    rounds, known = 0, 1
-    while known < size:
-        rounds, known = rounds + 1, known * growth
-    return rounds * latency
+    known, arriving, times = 1, {latency: servers}, [latency]
+    while True:
+        now = heapq.heappop(times)
+        count = arriving.pop(now)
+        known += count
+        if known >= size:
+            return now
+        for time, more in ((now + hold, count), (now + latency, count * servers)):
+            if time not in arriving:
+                heapq.heappush(times, time)
+            arriving[time] = arriving.get(time, 0) + more
 
 
 def _across(model: Model, topology: Topology) -> float:
     """Return the same for the nodes, all of whose ranks may send."""
     if not isinstance(topology, Nodes):
         return 0.0
-    return _spread(len(topology.nodes), model.latency, model, max(map(len, topology.nodes)))
+    servers = model.servers * max(map(len, topology.nodes))
+    return _spread(len(topology.nodes), model.latency, model.hold, servers)
 
 
-def _pipelined(size: int, link: Link, nbytes: float) -> float:
+def _pipelined(size: int, link: _Quickest, nbytes: float) -> float:
     """Return what a broadcast in n equal segments takes at least, for the best n.
 
     That is the least of (n - 1 + q)(alpha + m beta / n) over n, where q = ceil(log2 p).

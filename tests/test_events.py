@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
+from collections.abc import Iterator
 from itertools import cycle
 from typing import Any
 
@@ -17,10 +19,12 @@ from mpicoll.costs import (
     Link,
     LogGP,
     Model,
+    Nodes,
     Switch,
     Topology,
     compiled,
     events,
+    lockstep,
     simulate,
 )
 from mpicoll.errors import Deadlock, ScheduleError, Unsupported
@@ -123,12 +127,12 @@ class Plain:
             pair = np.array([source]), np.array([target])
             near = self.topology.near(*pair)
             path = [int(link) for link in self.topology.path(*pair)[:, 0] if link >= 0]
-            own = self.topology.inside(Link(self.model.latency, self.model.beta))
+            own = self.topology.inside
             self.needs[source, target] = path, own if near is not None and near[0] else None
         return self.needs[source, target]
 
     def sides(self, source: int, target: int) -> list[list[float]]:
-        if self.route(source, target)[1] and not self.model.hold:
+        if self.route(source, target)[1] and not self.model.counted:
             return []
         return [self.ports["from", source], self.ports["to", target]]
 
@@ -181,6 +185,32 @@ def test_what_ports_and_gaps_take(
     assert simulate(program, 100, model, Switch(size)) == pytest.approx(price)
 
 
+@pytest.mark.parametrize("model", MODELS, ids=str)
+@pytest.mark.parametrize(
+    ("collective", "algorithm"),
+    [("broadcast", "one_shot"), ("alltoall", "naive"), ("allreduce", "ring")],
+)
+def test_a_node_without_memory_is_a_switch(collective: str, algorithm: str, model: Model) -> None:
+    program = compiled(find(collective, algorithm), 8)
+    node, switch = Nodes(8, nodes=(tuple(range(8)),)), Switch(8)
+    assert simulate(program, 64, model, node) == simulate(program, 64, model, switch)
+
+
+def test_ports_count_also_where_messages_take_no_time() -> None:
+    program = compiled(find("alltoall", "naive"), 8)
+    node = Nodes(8, nodes=(tuple(range(8)),), memory=Link(0.5, 0.01))
+    # Seven messages of 80 bytes in turn; all at once if start-ups overlap.
+    assert simulate(program, 640, Hockney(0, 1), node) == pytest.approx(7 * 1.3)
+    assert simulate(program, 640, Hockney(0, 1, ports=None), node) == pytest.approx(1.3)
+
+
+def test_any_number_of_ports() -> None:
+    program = compiled(find("alltoall", "naive"), 8)
+    some, many = (Hockney(1, 1, ports=ports) for ports in (7, 10**12))
+    assert simulate(program, 80, many, Switch(8)) == simulate(program, 80, some, Switch(8))
+    assert lockstep(program, 80, many) == lockstep(program, 80, some)
+
+
 def test_a_waiting_message_keeps_no_port() -> None:
     """Rank 0 sends to 1, which is busy with 2 at first, and to 3, which is not."""
     lonely = two_sided({0: [(send(1, 0), send(3, 0))], 2: [send(1, 0)], 1: [recv(2, 0), recv(0, 0)],
@@ -204,7 +234,26 @@ def test_what_takes_too_long() -> None:
     with pytest.raises(Unsupported, match="8,064 messages would take about"):
         simulate(ring, 1, Hockney(1, 1), Switch(64), seconds=0.01)
     with pytest.raises(Unsupported, match="all 500 would take about"):
-        compiled(find("broadcast", "binomial"), 500, seconds=1e-9)
+        compiled(find("broadcast", "binomial"), 500, seconds=1e-4)
+    with pytest.raises(Unsupported, match="1,000,000,000 segments would take about 5000 s"):
+        compiled(find("broadcast", "chain(segments=1000000000)"), 8, seconds=30)
+    with pytest.raises(Unsupported, match=r"takes more than 0\.05 s"):
+        compiled(two_sided({0: [send(1)] * 10**6, 1: [recv(0)] * 10**6}), 2, seconds=0.05)
+
+
+def test_time_that_others_take_does_not_count() -> None:
+    def slow(rank: int, size: int) -> Iterator[Any]:
+        time.sleep(0.02)
+        yield send(1, 0) if rank == 0 else recv(0, 0)
+
+    class Slow(Topology):
+        def path(self, sources: Any, targets: Any) -> Any:
+            time.sleep(0.1)
+            return super().path(sources, targets)
+
+    lazy = Algorithm(COLLECTIVES["broadcast"], "slow", slow, cut=1)
+    program = compiled(lazy, 2, seconds=0.03)
+    assert simulate(program, 1, Hockney(1, 1), Slow(2), seconds=0.05) == 2
 
 
 def two_sided(rounds: dict[int, list[Any]]) -> Algorithm:

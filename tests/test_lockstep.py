@@ -14,7 +14,7 @@ from mpicoll.errors import Unsupported
 from mpicoll.simulator import contiguous
 
 EVERY = [each for name in COLLECTIVES for each in algorithms(name)]
-seconds = st.floats(1e-9, 1e-3)
+seconds = st.just(0.0) | st.floats(1e-9, 1e-3)
 models = st.one_of(
     st.builds(Hockney, seconds, seconds, seconds, st.sampled_from([None, 1, 2, 3])),
     st.builds(LogGP, seconds, seconds, seconds, seconds, seconds, st.sampled_from([1, 2])),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import inf, nan, prod
 
 import numpy as np
 import pytest
@@ -15,6 +15,8 @@ from mpicoll.costs import (
     Dragonfly,
     FatTree,
     Hockney,
+    Link,
+    LogGP,
     Nodes,
     Switch,
     Topology,
@@ -22,6 +24,7 @@ from mpicoll.costs import (
     compiled,
     simulate,
 )
+from mpicoll.costs.topologies import in_order
 from mpicoll.errors import ArgumentError
 from mpicoll.simulator import contiguous
 
@@ -107,11 +110,38 @@ def test_hops_add_to_latency() -> None:
 
 
 @pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        (Switch(8), "Switch"),
+        (Nodes(9, nodes=in_order(9, 8)), "Nodes, 2 of 8 or 1 ranks"),
+        (Nodes(4, hop=1e-7, nodes=in_order(4, 2), memory=Link(1e-7, 1e-10)),
+         "Nodes, 2 of 2 ranks (within: alpha 0.1 us, beta 0.1 ns/B), 0.1 us a hop"),
+        (FatTree(8, radix=4, oversubscription=2),
+         "FatTree, 2 leaves of 4 ranks, 2 links up of each"),
+        (Torus(8, dims=(2, 4)), "Torus, 2x4 ranks"),
+        (Dragonfly(8, routers=2, ports=2), "Dragonfly, 2 groups of 2 routers of 2 ranks"),
+        (Hockney(2e-6, 0.04e-9, 0.05e-9),
+         "Hockney: alpha 2 us, beta 0.04 ns/B, gamma 0.05 ns/B, 1 port"),
+        (Hockney(0, 0, ports=None),
+         "Hockney: alpha 0 us, beta 0 ns/B, gamma 0 ns/B, start-ups overlap"),
+        (LogGP(1.4e-6, 3e-7, 3e-7, 0.04e-9, ports=2),
+         "LogGP: L 1.4 us, o 0.3 us, g 0.3 us, G 0.04 ns/B, gamma 0 ns/B, 2 ports"),
+    ],
+)  # fmt: skip
+def test_what_is_told_of_it(what: object, told: str) -> None:
+    assert str(what) == told
+
+
+@pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: Nodes(4, nodes=((0, 1), (1, 2))), "each of 4 ranks once"),
         (lambda: FatTree(4, radix=0), "at least one rank"),
         (lambda: FatTree(8, radix=4, oversubscription=5), "from 1 to 4"),
+        (lambda: FatTree(16, radix=8, oversubscription=5), "with 2 it is 4, with 1 it is 8"),
+        (lambda: Switch(4, hop=inf), "hop is a number of seconds"),
+        (lambda: Torus(4, hop=1e300, dims=(4,)), "hop is a number of seconds"),
+        (lambda: Nodes(2, nodes=((0, 1),), memory=Link(nan, 0)), "alpha is a number of seconds"),
         (lambda: Torus(8, dims=(3, 3)), "3x3 does not have 8 ranks, but 9"),
         (lambda: Dragonfly(9, routers=2, ports=2), "choose a multiple of 4"),
         (lambda: Hockney(-1, 1), "alpha is a number of seconds"),

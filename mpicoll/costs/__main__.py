@@ -10,31 +10,27 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 
-from mpicoll.bench import journal
-from mpicoll.bench.cases import parse_size, split_names
+from mpicoll.bench.cases import split_names
 from mpicoll.contract import collective as named
-from mpicoll.costs.fitting import Fitted, fitted
-from mpicoll.costs.models import Hockney, Link, LogGP, Model
+from mpicoll.costs import flags
+from mpicoll.costs.flags import Given, Seconds
+from mpicoll.costs.models import Link
 from mpicoll.costs.ranking import Setting, candidates, rank
-from mpicoll.costs.telling import Told, described, lines, notes, tables
-from mpicoll.costs.topologies import Dragonfly, FatTree, Nodes, Switch, Topology, Torus
+from mpicoll.costs.telling import Told, lines, notes, tables
 from mpicoll.errors import ArgumentError, CollectiveError
-from mpicoll.simulator import contiguous
 
-ALPHA_US, BETA_NS, GAMMA_NS = 2.0, 0.04, 0.05
-"""A message, a byte at 25 GB/s, and to fold a byte, where nothing else is said."""
-Given = dict[str, Any]
-
-_TOPOLOGIES = ("switch", "nodes", "fat-tree", "torus", "dragonfly")
-_time = click.FloatRange(0)
+_PIPED_WIDTH = 160
 _many = click.IntRange(1)
 
 
-@click.command(context_settings={"max_content_width": 100})
+@click.command(context_settings={"max_content_width": 100, "show_default": True})
 @click.argument("collective")
-@click.option("--ranks", type=_many, required=True, help="Number of ranks.")
+@click.option(
+    "--ranks", type=click.IntRange(1, flags.MOST_RANKS), required=True, help="Number of ranks."
+)
 @click.option(
     "--bytes",
     "sizes",
@@ -43,8 +39,16 @@ _many = click.IntRange(1)
 )
 @click.option("--sweep", default="8:1G", help="Where to look for crossovers, low:high.")
 @click.option("--root", type=click.IntRange(0), default=0, help="Root of the rooted ones.")
-@click.option("--algorithms", default="", help="Only these, such as 'ring,chain(segments=1:64)'.")
-@click.option("--topology", type=click.Choice(_TOPOLOGIES), default="switch")
+@click.option(
+    "--algorithms",
+    help="Only these, such as 'ring,chain(segments=1:64:*2)', with ranges as in the benchmark.",
+)
+@click.option(
+    "--topology",
+    type=click.Choice(flags.TOPOLOGIES),
+    default="switch",
+    help="Which ranks share which links.",
+)
 @click.option(
     "--ranks-per-node", type=_many, default=4, help="nodes: ranks that share a node's link."
 )
@@ -59,25 +63,45 @@ _many = click.IntRange(1)
 @click.option("--routers", type=_many, default=4, help="dragonfly: routers of a group.")
 @click.option("--ranks-per-router", type=_many, default=4, help="dragonfly: ranks on a router.")
 @click.option(
-    "--hop-us", type=_time, default=0, help="Microseconds for each link inside the network."
+    "--hop-us", type=Seconds(), default=0, help="Microseconds for each link inside the network."
 )
-@click.option("--within-us", type=_time, help="nodes: microseconds of a message within a node.")
-@click.option("--within-ns", type=_time, help="nodes: nanoseconds of each of its bytes.")
-@click.option("--model", "kind", type=click.Choice(["hockney", "loggp"]), default="hockney")
+@click.option(
+    "--within-us",
+    type=Seconds(),
+    show_default="that of --from, or as between nodes",
+    help="nodes: microseconds of a message within a node.",
+)
+@click.option(
+    "--within-ns",
+    type=Seconds(),
+    show_default="that of --from, or as between nodes",
+    help="nodes: nanoseconds of each of its bytes.",
+)
+@click.option(
+    "--model", type=click.Choice(flags.MODELS), default="hockney", help="What a message takes."
+)
 @click.option(
     "--alpha-us",
-    type=_time,
-    help=f"hockney: microseconds of a message [{ALPHA_US:g}]; loggp: L + 2o.",
+    type=Seconds(),
+    show_default=f"{flags.ALPHA_US:g}",
+    help="hockney: microseconds of a message; loggp: L + 2o.",
 )
-@click.option("--beta-ns", type=_time, help=f"Nanoseconds of a byte [{BETA_NS:g}].")
 @click.option(
-    "--bandwidth", type=click.FloatRange(0, min_open=True), help="GB/s, in place of --beta-ns."
+    "--beta-ns", type=Seconds(), show_default=f"{flags.BETA_NS:g}", help="Nanoseconds of a byte."
 )
-@click.option("--gamma-ns", type=_time, help=f"Nanoseconds to fold a byte [{GAMMA_NS:g}].")
+@click.option("--bandwidth", type=Seconds(min_open=True), help="GB/s, in place of --beta-ns.")
 @click.option(
-    "--overhead-us", type=_time, default=0.3, help="loggp: o, of the processor at either end."
+    "--gamma-ns",
+    type=Seconds(),
+    show_default=f"{flags.GAMMA_NS:g}",
+    help="Nanoseconds to fold a byte.",
 )
-@click.option("--gap-us", type=_time, default=0.3, help="loggp: g, between the starts of messages.")
+@click.option(
+    "--overhead-us", type=Seconds(), default=0.3, help="loggp: o, of the processor at either end."
+)
+@click.option(
+    "--gap-us", type=Seconds(), default=0.3, help="loggp: g, between the starts of messages."
+)
 @click.option(
     "--ports",
     type=click.IntRange(0),
@@ -96,19 +120,29 @@ _many = click.IntRange(1)
 )
 @click.option(
     "--patience",
-    type=click.FloatRange(0, min_open=True),
+    type=Seconds(min_open=True),
     default=30.0,
-    help="Seconds to generate a schedule, or to simulate it at one size.",
+    help="Seconds of the processor to generate a schedule, or to simulate it at one size.",
 )
-@click.option("--format", "style", type=click.Choice(["table", "jsonl"]), default="table")
-def main(**given: Any) -> None:
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["table", "jsonl"]),
+    default="table",
+    help="For people or for programs.",
+)
+@click.pass_context
+def main(ctx: click.Context, /, **given: Any) -> None:
     """Rank the algorithms of COLLECTIVE by what they should cost.
 
     Prints the ranking, the bound that no algorithm beats, and which algorithm is the cheapest
     from which size to which.
     """  # fmt: skip
+    spelled = {
+        name for name in given if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
     try:
-        told = priced(given)
+        told = priced(given, spelled)
     except CollectiveError as error:
         raise click.UsageError(str(error)) from error
     if given["style"] == "jsonl":
@@ -118,90 +152,35 @@ def main(**given: Any) -> None:
         _print(told)
 
 
-def priced(given: Given) -> Told:
+def priced(given: Given, spelled: set[str]) -> Told:
     """Price what the flags ask for.
+
+    Args:
+        spelled: names of the flags on the command line.
 
     Raises:
         ArgumentError: flags that cannot be meant.
     """
-    what, size = named(given["collective"]), given["ranks"]
-    if given["root"] >= size:
-        raise ArgumentError(f"root {given['root']} is not one of {size} ranks")
-    sizes = tuple(map(parse_size, given["sizes"].split(",")))
-    sweep = tuple(map(parse_size, given["sweep"].split(":")))
-    if len(sweep) != 2 or not 0 < sweep[0] < sweep[1]:
-        raise ArgumentError(f"--sweep {given['sweep']} is no smaller and larger size, as 8:1G")
-    model, memory = _model(given)
-    root = given["root"] if what.rooted else 0
-    setting = Setting(
-        what.name, model, _topology(given, memory), root, given["events"], given["patience"]
-    )
-    chosen = [*candidates(what.name, split_names(given["algorithms"]))]
-    ranking = rank(setting, chosen, (*sweep, *sizes))
+    what = named(given["collective"])
+    flags.check(given, spelled, what)
+    sizes, sweep = ((0,), None) if what.unit == "none" else (flags.sizes(given), flags.sweep(given))
+    found = flags.known(given)
+    model = flags.model(given, found)
+    topology = flags.topology(given, found, Link(model.latency, model.beta))
+    for note in flags.notes(found, given):
+        click.echo(note, err=True)
+    setting = Setting(what.name, model, topology, given["root"], given["events"], given["patience"])
+    chosen = [*candidates(what.name, split_names(given["algorithms"] or ""))]
+    ranking = rank(setting, chosen, (*(sweep or ()), *sizes))
     if not ranking.curves:
-        raise ArgumentError(f"no algorithm could be priced: {'; '.join(notes(ranking))}")
-    return Told(ranking, sizes if what.unit != "none" else (0,), sweep)
-
-
-def _model(given: Given) -> tuple[Model, Link | None]:
-    """Return the model of messages, and what they take within a node."""
-    (alpha, beta), memory, gamma, _ = known = _known(given)
-    if known.source:
-        click.echo(f"alpha, beta and gamma from {known.source}", err=True)
-    alpha = _or(given["alpha_us"], 1e-6, alpha)
-    beta = 1e-9 / given["bandwidth"] if given["bandwidth"] else _or(given["beta_ns"], 1e-9, beta)
-    gamma = _or(given["gamma_ns"], 1e-9, gamma)
-    if given["within_us"] is not None or given["within_ns"] is not None:
-        memory = memory or Link(alpha, beta)
-        memory = Link(
-            _or(given["within_us"], 1e-6, memory.alpha), _or(given["within_ns"], 1e-9, memory.beta)
-        )
-    if given["kind"] == "hockney":
-        return Hockney(alpha, beta, gamma, given["ports"] or None), memory
-    overhead, gap = given["overhead_us"] / 1e6, given["gap_us"] / 1e6
-    if alpha < 2 * overhead:
-        raise ArgumentError(f"--alpha-us is L + 2o: at least {2 * given['overhead_us']:g} here")
-    return LogGP(alpha - 2 * overhead, overhead, gap, beta, gamma, given["ports"] or 1), memory
-
-
-def _known(given: Given) -> Fitted:
-    """Return what the records tell, or else what is usual."""
-    if given["source"]:
-        return fitted(journal.read(given["source"]), given["backend"])
-    return Fitted(Link(ALPHA_US / 1e6, BETA_NS / 1e9), None, GAMMA_NS / 1e9, "")
-
-
-def _or(value: float | None, unit: float, otherwise: float) -> float:
-    return otherwise if value is None else value * unit
-
-
-def _topology(given: Given, memory: Link | None) -> Topology:
-    size, hop, kind = given["ranks"], given["hop_us"] / 1e6, given["topology"]
-    if kind == "nodes":
-        count = -(-size // given["ranks_per_node"])
-        return Nodes(size, hop, nodes=contiguous(size, count), memory=memory)
-    if kind == "fat-tree":
-        return FatTree(size, hop, given["ranks_per_leaf"], given["oversubscription"])
-    if kind == "torus":
-        if not given["dims"]:
-            raise ArgumentError("a torus needs its shape: --dims 16x16x16")
-        return Torus(size, hop, _shape(given["dims"]))
-    if kind == "dragonfly":
-        return Dragonfly(size, hop, given["routers"], given["ranks_per_router"])
-    return Switch(size, hop)
-
-
-def _shape(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(each) for each in text.split("x"))
-    except ValueError:
-        raise ArgumentError(f"--dims {text} is no shape: give lengths, as 16x16x16") from None
+        raise ArgumentError(f"no algorithm has a price; {'; '.join(notes(ranking))}")
+    return Told(ranking, sizes, sweep)
 
 
 def _print(told: Told) -> None:
     setting = told.ranking.setting
-    click.echo(f"{described(setting.topology)}; {setting.model}")
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    click.echo(f"{setting.topology}; {setting.model}")
+    console = Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH)
     for table in tables(told):
         console.print(table)
     for note in notes(told.ranking):

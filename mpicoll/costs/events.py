@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpicoll.costs.models import Link, Model
+from mpicoll.costs.models import Model
 from mpicoll.costs.programs import Flags, Ints, Program
 from mpicoll.costs.topologies import NONE, Topology
 from mpicoll.errors import Deadlock, Unsupported
@@ -78,7 +78,7 @@ def simulate(
     Args:
         nbytes: of a vector, or of all rows of a row-wise collective; it is cut evenly, into
             fractions of bytes where need be.
-        seconds: how long the simulation may take.
+        seconds: of the processor, how many the simulation may take.
 
     Raises:
         Deadlock: ranks wait for each other.
@@ -95,7 +95,7 @@ def simulate(
         raise Unsupported(
             f"to simulate {program.messages:,} messages would take about {estimate:.0f} s"
         )
-    return _Run(program, nbytes, model, topology).finish(time.monotonic() + seconds)
+    return _Run(program, nbytes, model, topology).finish(time.process_time() + seconds)
 
 
 class _Run:
@@ -118,7 +118,8 @@ class _Run:
         self.began = program.head[kind] * (unit * model.gamma)
         self.open, self.ends = np.zeros(size, np.int64), np.zeros(size)
         self.fresh = np.zeros(size, bool)
-        self.ports = np.zeros((model.servers, 2 * size + 1))
+        servers = min(model.servers, program.degree)
+        self.ports = np.zeros((servers, 2 * size + 1))
         self.links = np.zeros(topology.links + 1)
         self.mark = np.zeros(2 * size + topology.links + 1, np.int64)
         self.pending: Batch | None = None
@@ -127,10 +128,10 @@ class _Run:
         """Run to the end and return when that is."""
         self._enter(np.arange(self.program.size))
         while self.pending and len(self.pending.ready):
-            self._advance(self.pending)
-            if time.monotonic() > deadline:
+            if time.process_time() > deadline:
                 share = np.mean(self.now[self.now != _DONE] / self.program.base[-1])
                 raise Unsupported(f"its simulation ran out of time after {share:.0%}")
+            self._advance(self.pending)
         if (self.now != _DONE).any():
             raise Deadlock(f"rank {np.flatnonzero(self.now != _DONE)[0]} waits for ever")
         return float(self.began.max())
@@ -172,12 +173,11 @@ class _Run:
         ports = np.stack([source, size + target])
         near = topology.near(source, target)
         if near is not None:
-            inside = topology.inside(Link(model.latency, model.beta))
-            assert inside is not None
-            quick = inside.alpha + nbytes * inside.beta
+            assert topology.inside is not None
+            quick = topology.inside.alpha + nbytes * topology.inside.beta
             takes, busy = np.where(near, quick, takes), np.where(near, quick, busy)
             # Where ports are not counted, memory takes any number of messages at once.
-            ports[:, near & (not model.hold)] = NONE
+            ports[:, near & (not model.counted)] = NONE
         links = topology.path(source, target)
         takes = takes + topology.hop * (links != NONE).sum(axis=0)
         used = np.concatenate([ports, np.where(links == NONE, NONE, 2 * size + links)])

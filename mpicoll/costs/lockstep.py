@@ -8,7 +8,7 @@ rank's rounds, added up, are the price, for a million ranks as well.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -74,9 +74,9 @@ def lockstep(program: Program, nbytes: float, model: Model) -> float:
     return total + folded * unit * model.gamma
 
 
-def _round(takes: Iterable[float], model: Model) -> float:
+def _round(takes: Sequence[float], model: Model) -> float:
     """Return when the last message of a round has arrived, each on the port that is free first."""
-    free, end = [0.0] * model.servers, 0.0
+    free, end = [0.0] * min(model.servers, len(takes)), 0.0
     for each in takes:
         start = free[0]
         heapq.heapreplace(free, start + model.hold + each)

@@ -2,7 +2,8 @@
 
 A model says four things of a message of n bytes, in seconds. It arrives `latency` + n `beta`
 after its start; it keeps a port of its sender and one of its receiver busy for `hold` + n `beta`;
-a rank has `servers` ports in each direction; and to fold it takes n `gamma`.
+a rank has `servers` ports in each direction, which are `counted`, or else stand for the bytes of
+its one link alone; and to fold it takes n `gamma`.
 """
 
 from __future__ import annotations
@@ -12,12 +13,19 @@ from typing import NamedTuple, Protocol
 
 from mpicoll.errors import ArgumentError
 
+LONGEST = 1e9
+"""Seconds: more cannot be meant, and sums of much more overflow."""
+_OF_A_BYTE = ("beta", "gamma", "G")
+
 
 class Link(NamedTuple):
     """Seconds of a message: `alpha` each, and `beta` for every byte."""
 
     alpha: float
     beta: float
+
+    def __str__(self) -> str:
+        return _told(**self._asdict())
 
 
 class Model(Protocol):
@@ -33,6 +41,8 @@ class Model(Protocol):
     def hold(self) -> float: ...
     @property
     def servers(self) -> int: ...
+    @property
+    def counted(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -65,12 +75,21 @@ class Hockney:
     @property
     def hold(self) -> float:
         """Seconds for which an empty message keeps its ports busy."""
-        return self.alpha if self.ports else 0.0
+        return self.alpha if self.counted else 0.0
 
     @property
     def servers(self) -> int:
         """Messages that a rank drives at once in each direction."""
         return self.ports or 1
+
+    @property
+    def counted(self) -> bool:
+        """Whether a rank starts only so many messages at once."""
+        return self.ports is not None
+
+    def __str__(self) -> str:
+        ports = _counted(self.servers) if self.ports else "start-ups overlap"
+        return f"Hockney: {_told(alpha=self.alpha, beta=self.beta, gamma=self.gamma)}, {ports}"
 
 
 @dataclass(frozen=True)
@@ -122,10 +141,38 @@ class LogGP:
         """Messages that a rank drives at once in each direction."""
         return self.ports
 
+    @property
+    def counted(self) -> bool:
+        """Whether a rank starts only so many messages at once: always."""
+        return True
+
+    def __str__(self) -> str:
+        told = _told(L=self.L, o=self.o, g=self.g, G=self.G, gamma=self.gamma)
+        return f"LogGP: {told}, {_counted(self.ports)}"
+
+
+def check_times(**times: float) -> None:
+    """Raise ArgumentError for times that are no seconds."""
+    for name, value in times.items():
+        if not 0 <= value <= LONGEST:
+            raise ArgumentError(
+                f"{name} is a number of seconds, from 0 to {LONGEST:g}, not {value:g}"
+            )
+
 
 def _check(ports: int | None, **times: float) -> None:
-    for name, value in times.items():
-        if not 0 <= value < float("inf"):
-            raise ArgumentError(f"{name} is a number of seconds, 0 or more, not {value}")
+    check_times(**times)
     if ports is not None and ports < 1:
         raise ArgumentError(f"a rank has at least one port, not {ports}")
+
+
+def _told(**times: float) -> str:
+    """Return times in words, those of a byte in nanoseconds."""
+    return ", ".join(
+        f"{name} {1e9 * value:g} ns/B" if name in _OF_A_BYTE else f"{name} {1e6 * value:g} us"
+        for name, value in times.items()
+    )
+
+
+def _counted(ports: int) -> str:
+    return "1 port" if ports == 1 else f"{ports} ports"

@@ -7,15 +7,16 @@ alpha and beta of their own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from mpicoll.algorithms import Algorithm
 from mpicoll.backend import Nodes as Groups
 from mpicoll.costs.events import simulate
 from mpicoll.costs.models import Hockney, Link
 from mpicoll.costs.programs import compiled
+from mpicoll.costs.records import Record, number, word
 from mpicoll.costs.topologies import Nodes
 from mpicoll.errors import ArgumentError
 
@@ -35,28 +36,39 @@ class Network:
     gamma: float = 0.0
 
     @classmethod
-    def fitted(cls, records: Iterable[Mapping[str, Any]], backend: str, gamma: float = 0.0) -> Self:
+    def fitted(cls, records: Iterable[Record], backend: str, gamma: float = 0.0) -> Self:
         """Return the network that `mpicoll.p2p` measured, from its records of kind ``fit``.
 
+        Where no pair of ranks was on two nodes, those of one node stand for them.
+
         Raises:
-            ArgumentError: no messages between ranks were measured.
+            ArgumentError: no messages between ranks were measured, or a record is damaged.
         """
-        found: dict[bool, dict[str, Link]] = {True: {}, False: {}}
-        for each in records:
-            if each.get("kind") == "fit" and each["backend"] == backend:
-                link = Link(each["alpha_us"] / 1e6, each["beta_ns_per_byte"] / 1e9)
-                found[each["link"] == "network"][each["transport"]] = link
-        # What auto and plain schedules take comes first.
-        ways = ("symmetric", "point-to-point", "cma")
-        between, within = (
-            next((found[far][way] for way in ways if way in found[far]), None)
-            for far in (True, False)
-        )
-        if between is None and within is None:
-            raise ArgumentError(
-                f"no fits of {backend} in these records: python -m mpicoll.p2p makes them"
-            )
+        between, within = measured(records, backend)
         return cls(between or within, within, gamma)  # type: ignore[arg-type]
+
+
+def measured(records: Iterable[Record], backend: str) -> tuple[Link | None, Link | None]:
+    """Return what messages between nodes take, and those within one; None if not measured.
+
+    Raises:
+        ArgumentError: neither was measured, or a record is damaged.
+    """
+    found: dict[bool, dict[str, Link]] = {True: {}, False: {}}
+    for each in records:
+        if each.get("kind") == "fit" and each.get("backend") == backend:
+            link = Link(number(each, "alpha_us") / 1e6, number(each, "beta_ns_per_byte") / 1e9)
+            found[word(each, "link") == "network"][word(each, "transport")] = link
+    # What auto and plain schedules take comes first.
+    ways = ("symmetric", "point-to-point", "cma")
+    between, within = (
+        next((found[far][way] for way in ways if way in found[far]), None) for far in (True, False)
+    )
+    if between is None and within is None:
+        raise ArgumentError(
+            f"no fits of {backend} in these records: python -m mpicoll.p2p makes them"
+        )
+    return between, within
 
 
 def price(

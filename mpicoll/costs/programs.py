@@ -30,6 +30,10 @@ _ALL = 64
 """Up to so many ranks the symmetry of all is checked, and of a sample beyond."""
 _COMPARED = 20_000
 """Rounds of a rank that are compared with those expected of it."""
+_UNTIMED = 64
+"""Rounds that are generated between two looks at the clock."""
+_PER_SEGMENT = 5e-6
+"""Seconds to generate one: many schedules are at once complete, with no look at the clock."""
 
 
 @dataclass
@@ -118,6 +122,11 @@ class Program:
         """The most that a rank sends, in vectors."""
         return self._most(np.where(self.sends, self.blocks, 0)) / self.cut
 
+    @property
+    def degree(self) -> int:
+        """The most messages that a rank sends, or that one receives; at least 1."""
+        return max(1, self._most(self.sends), self._most(~self.sends))
+
     def _most(self, blocks: Ints) -> int:
         total = np.concatenate([[0], np.cumsum(blocks)])
         return int(np.diff(total[self.first[self.base]]).max())
@@ -136,10 +145,11 @@ def compiled(
     """Return the schedules of all ranks as arrays.
 
     Args:
-        seconds: how long it may take, by estimate.
+        seconds: of the processor, how many it may take.
 
     Raises:
-        Unsupported: the algorithm cannot serve this size, or it would take longer.
+        Unsupported: the algorithm cannot serve this size, or it takes longer, by estimate or by
+            the clock.
         ScheduleError: messages do not match.
 
     >>> from mpicoll.algorithms import find
@@ -154,17 +164,21 @@ class _Compiler:
         self, algorithm: Algorithm, size: int, root: int, nodes: Nodes | None, seconds: float
     ) -> None:
         self.algorithm, self.size, self.root, self.nodes = algorithm, size, root, nodes
-        self.seconds = seconds
+        self.seconds, self.began = seconds, time.process_time()
+        self.cut = max(1, algorithm.blocks(size))
         self.known: dict[int, Listing] = {}
 
     def run(self) -> Program:
-        began = time.perf_counter()
+        if self.cut > self.size and (estimate := self.cut * _PER_SEGMENT) > self.seconds:
+            raise Unsupported(
+                f"to generate a schedule of {self.cut:,} segments would take about {estimate:.0f} s"
+            )
         if self.size & (self.size - 1) == 0 and self._holds(1, xor=True):
             return self._program(1, xor=True)
         for period in self._periods():
             if self._holds(period):
                 return self._program(period)
-        each = (time.perf_counter() - began) / max(1, len(self.known))
+        each = (time.process_time() - self.began) / max(1, len(self.known))
         if each * self.size > self.seconds:
             raise Unsupported(
                 f"its ranks differ, and to generate the schedules of all {self.size} would take "
@@ -218,10 +232,12 @@ class _Compiler:
             return self.known[rank]
         found, blocks = Listing(), 0
         steps = iter(self.algorithm.schedule(rank, self.size, self.root, self.nodes))
-        for step in islice(steps, _COMPARED) if short else steps:
+        for number, step in enumerate(islice(steps, _COMPARED) if short else steps, 1):
             blocks += found.read(step)
             if blocks > _MOST_BLOCKS:
                 raise Unsupported(f"one rank names more than {_MOST_BLOCKS:,} blocks")
+            if number % _UNTIMED == 0 and time.process_time() - self.began > self.seconds:
+                raise Unsupported(f"to generate its schedules takes more than {self.seconds:g} s")
         if not short or len(found.folded) < _COMPARED - 1:
             self.known[rank] = found
         return found
@@ -235,7 +251,7 @@ class _Compiler:
         sends = _joined(each.sends for each in parts).astype(bool)
         distance, blocks = np.concatenate(peers), _joined(each.blocks for each in parts)
         return Program(
-            self.size, max(1, self.algorithm.blocks(self.size)), period, xor,
+            self.size, self.cut, period, xor,
             base=np.cumsum([0, *(len(each.folded) for each in parts)]),
             head=np.array([each.head for each in parts]),
             first=np.cumsum(first),

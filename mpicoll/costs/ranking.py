@@ -6,32 +6,36 @@ What cannot be priced is told with the reason, never left out.
 
 from __future__ import annotations
 
-import re
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise, product
+from itertools import chain, pairwise
 from math import ceil, inf, log2, sqrt
 from typing import NamedTuple
 
-from mpicoll.algorithms import Algorithm, algorithms, find
+import numpy as np
+
+from mpicoll.algorithms import Algorithm, algorithms, aliases, find, parse
 from mpicoll.costs.events import simulate
 from mpicoll.costs.lockstep import holds, lockstep
 from mpicoll.costs.models import Model
 from mpicoll.costs.programs import compiled
 from mpicoll.costs.topologies import Topology
+from mpicoll.defaults import NAMES as LIBRARIES
 from mpicoll.errors import ArgumentError, CollectiveError
+from mpicoll.sweep import expand
 
-SWEEPS = {"radix": (2, 4, 8, 16), "segments": (1, 4, 16, 64, 256, 1024)}
-"""What is tried of a parameter where no value is given."""
+RADIXES = 2, 4, 8, 16
+SEGMENTS = 1, 4, 16, 64, 256, 1024
+"""What is tried of these parameters where no value is given."""
 _TOLERANCE = 0.02
 _DEPTH = 5
 _STEPS = 4
 _EQUAL = 1e-9
 
-
-Family = list[Algorithm]
+Row = list[Algorithm]
+"""Algorithms that differ in their segments alone, fewest first, of which not all are tried."""
+Family = list[Row]
 """An algorithm with several values of its parameters."""
 
 
@@ -41,7 +45,8 @@ class Setting:
 
     Attributes:
         events: simulate also where there is a closed form.
-        patience: seconds that it may take to generate a schedule, or to simulate it at one size.
+        patience: seconds of the processor that it may take to generate a schedule, or to simulate
+            it at one size.
     """
 
     collective: str
@@ -72,9 +77,8 @@ class Curve:
 
     def seconds(self, nbytes: float) -> float:
         """Return the price of a size between the first point and the last."""
-        at = max(1, bisect_left(self.points, (nbytes, -inf)))
-        (low, early), (high, late) = self.points[at - 1 : at + 1]
-        return early + (late - early) * (nbytes - low) / (high - low)
+        sizes, times = zip(*self.points, strict=True)
+        return float(np.interp(nbytes, sizes, times))
 
 
 class Unpriced(NamedTuple):
@@ -93,43 +97,54 @@ class Range(NamedTuple):
 
 
 def candidates(collective: str, texts: Sequence[str] = ()) -> Iterator[Family]:
-    """Yield algorithms, each with the values of its parameters that are to be tried, in order.
+    """Yield algorithms, each with the values of its parameters that are to be tried.
 
     Args:
-        texts: names as of `find`, with ``low:high`` for powers of two between the two; without
-            any, all algorithms of the collective. Parameters that are not given are swept.
+        texts: names as of `find`, with ranges as of `mpicoll.sweep`; without any, all algorithms
+            of the collective. A radix and segments that are not given are swept.
 
     Raises:
-        UnknownName, ArgumentError: there is no such algorithm or parameter.
+        UnknownName, ArgumentError: there is no such algorithm or parameter, or the name stands
+            for no schedule.
 
-    >>> for family in candidates("broadcast", ["chain(segments=2:8)", "binomial"]):
-    ...     print(*family)
-    chain(segments=2) chain(segments=4) chain(segments=8)
-    binomial
+    >>> for family in candidates("broadcast", ["kary(radix=2:3)", "chain(segments=2:8:*2)"]):
+    ...     print(*(f"{len(row)} from {row[0]}" for row in family), sep="; ")
+    6 from kary(radix=2,segments=1); 6 from kary(radix=3,segments=1)
+    1 from chain(segments=2); 1 from chain(segments=4); 1 from chain(segments=8)
     """
     for text in texts or [each.name for each in algorithms(collective)]:
-        given = [find(collective, each) for each in _expanded(text)]
-        swept = [key for key in SWEEPS if key in given[0].parameters and f"{key}=" not in text]
-        values = [
-            dict(zip(swept, each, strict=True)) for each in product(*(SWEEPS[key] for key in swept))
-        ]
-        yield [
-            replace(one, parameters=one.parameters | each) for one, each in product(given, values)
-        ]
+        yield [row for name in expand(text) for row in _rows(collective, name)]
 
 
-def _expanded(text: str) -> Iterator[str]:
-    """Yield a text for each of the values that its first ``low:high`` stands for."""
-    found = re.search(r"(\d+):(\d+)", text)
-    if not found:
-        yield text
-        return
-    value, high = map(int, found.groups())
-    if not 0 < value <= high:
-        raise ArgumentError(f"{found[0]!r} is no range: give low:high, as segments=1:64")
-    while value <= high:
-        yield from _expanded(text[: found.start()] + str(value) + text[found.end() :])
-        value *= 2
+def _rows(collective: str, name: str) -> Iterator[Row]:
+    """Yield an algorithm with each radix, and in each number of segments, if none is given."""
+    found = _schedule(collective, name)
+    given = parse(name)[1] | parse(aliases(collective).get(parse(name)[0], ""))[1]
+    free = found.parameters.keys() - given.keys()
+    for one in _with(found, "radix", RADIXES) if "radix" in free else [found]:
+        yield _with(one, "segments", SEGMENTS) if "segments" in free else [one]
+
+
+def _with(algorithm: Algorithm, key: str, values: Iterable[int]) -> list[Algorithm]:
+    """Return an algorithm with each of these values of a parameter."""
+    return [replace(algorithm, parameters=algorithm.parameters | {key: value}) for value in values]
+
+
+def _schedule(collective: str, name: str) -> Algorithm:
+    """Return the schedule of a name; say why where it names none."""
+    plain, at, transport = name.partition("@")
+    if at:
+        raise ArgumentError(f"a price knows no transports: leave out '@{transport}' of {name!r}")
+    if plain == "auto" or plain.startswith("native"):
+        raise ArgumentError(
+            f"{name!r} is no schedule that could be priced: what runs is known on the machine alone"
+        )
+    if plain in LIBRARIES:
+        raise ArgumentError(
+            f"{name!r} stands for another schedule at each size: name those that python -m "
+            f"mpicoll.defaults {collective} tells"
+        )
+    return find(collective, name)
 
 
 def curve(algorithm: Algorithm, setting: Setting, sizes: Iterable[float]) -> Curve:
@@ -138,7 +153,7 @@ def curve(algorithm: Algorithm, setting: Setting, sizes: Iterable[float]) -> Cur
     Raises:
         Unsupported: it cannot serve so many ranks, or takes too long.
     """
-    began, topology = time.monotonic(), setting.topology
+    began, topology = time.process_time(), setting.topology
     program = compiled(algorithm, topology.size, setting.root, topology.groups, setting.patience)
     closed = not setting.events and holds(program, setting.model, topology)
 
@@ -147,8 +162,8 @@ def curve(algorithm: Algorithm, setting: Setting, sizes: Iterable[float]) -> Cur
             return lockstep(program, nbytes, setting.model)
         return simulate(program, nbytes, setting.model, topology, setting.patience)
 
-    points = {nbytes: priced(nbytes) for nbytes in sorted(set(sizes))}
-    smooth = _refine(points, priced, lambda: time.monotonic() - began < setting.patience)
+    points = {nbytes: priced(nbytes) for nbytes in sorted(set(map(float, sizes)))}
+    smooth = _refine(points, priced, lambda: time.process_time() - began < setting.patience)
     how = "closed form" if closed else "events"
     placed = tuple(sorted(points.items()))
     return Curve(algorithm, program.rounds, program.sent, how, placed, smooth)
@@ -166,7 +181,7 @@ def _refine(
         middle = sqrt(max(1.0, low) * high)
         guess = points[low] + (points[high] - points[low]) * (middle - low) / (high - low)
         points[middle] = priced(middle)
-        if abs(guess / points[middle] - 1) > _TOLERANCE and depth < _DEPTH:
+        if abs(guess - points[middle]) > _TOLERANCE * points[middle] and depth < _DEPTH:
             gaps += [(low, middle, depth + 1), (middle, high, depth + 1)]
     return True
 
@@ -194,7 +209,7 @@ class Ranking:
 
     def ranges(self, low: float, high: float) -> list[Range]:
         """Return which algorithm is the cheapest from which size to which."""
-        steps = ceil(_STEPS * log2(high / low))
+        steps = max(1, ceil(_STEPS * log2(high / low)))
         grid = [low * (high / low) ** (step / steps) for step in range(steps + 1)]
         winner, found = self._cheapest(low), []
         for before, after in pairwise(grid):
@@ -224,8 +239,8 @@ def _crossing(one: Curve, other: Curve, low: float, high: float) -> float:
 def rank(setting: Setting, chosen: Iterable[Family], sizes: Sequence[float]) -> Ranking:
     """Price algorithms at these sizes and between them.
 
-    The first value of a family's parameters that has no price, or is the best of the family at
-    none of the sizes, is the last one that is tried.
+    The first of a row that has no price, or is the best of the row at none of the sizes, is the
+    last one of it that is tried.
 
     >>> from mpicoll.costs import Hockney, Switch
     >>> setting = Setting("allreduce", Hockney(1e-6, 1e-9), Switch(8))
@@ -236,17 +251,23 @@ def rank(setting: Setting, chosen: Iterable[Family], sizes: Sequence[float]) -> 
     """
     found = Ranking(setting)
     for family in chosen:
-        curves: list[Curve] = []
-        for each in family:
-            try:
-                curves.append(curve(each, setting, sizes))
-            except CollectiveError as reason:
-                found.unpriced.append(Unpriced(each, str(reason)))
-                break
-            if not any(_is_best(curves, size) for size in sizes):
-                break
-        found.families.append(curves)
+        rows = (_priced(row, found, sizes) for row in family)
+        found.families.append([*chain.from_iterable(rows)])
     return found
+
+
+def _priced(row: Row, ranking: Ranking, sizes: Sequence[float]) -> Iterator[Curve]:
+    """Yield the curves of a row, as far as it is tried, and note what has none."""
+    curves: list[Curve] = []
+    for each in row:
+        try:
+            curves.append(curve(each, ranking.setting, sizes))
+        except CollectiveError as reason:
+            ranking.unpriced.append(Unpriced(each, str(reason)))
+            return
+        yield curves[-1]
+        if not any(_is_best(curves, size) for size in sizes):
+            return
 
 
 def _is_best(curves: Sequence[Curve], nbytes: float) -> bool:

@@ -12,16 +12,20 @@ from rich.table import Table
 from mpicoll.bench.render import number
 from mpicoll.bounds import Bound, bound
 from mpicoll.costs.ranking import Curve, Ranking
-from mpicoll.costs.topologies import Topology
 
 
 @dataclass(frozen=True)
 class Told:
-    """A ranking, the sizes to show it at, and the sizes between which to look for crossovers."""
+    """A ranking, and what to tell of it.
+
+    Attributes:
+        sizes: at which to show it.
+        sweep: sizes between which to look for crossovers; None where sizes mean nothing.
+    """
 
     ranking: Ranking
     sizes: Sequence[int]
-    sweep: tuple[int, int]
+    sweep: tuple[int, int] | None
 
     def bound(self, nbytes: float) -> Bound:
         """Return what no algorithm beats."""
@@ -33,7 +37,10 @@ def tables(told: Told) -> Iterator[Table]:
     """Yield a table for each size, then that of the crossovers."""
     for nbytes in told.sizes:
         yield _prices(told, nbytes)
-    found = Table("from", "to", "cheapest", title="crossovers among these")
+    if told.sweep is None:
+        return
+    found = Table("from", "to", title="crossovers among these")
+    found.add_column("cheapest", overflow="fold")
     for each in told.ranking.ranges(*told.sweep):
         found.add_row(size(each.low), size(each.high), str(each.algorithm))
     yield found
@@ -41,9 +48,14 @@ def tables(told: Told) -> Iterator[Table]:
 
 def _prices(told: Told, nbytes: int) -> Table:
     setting, least = told.ranking.setting, told.bound(nbytes)
-    found = Table(title=f"{setting.collective}, {setting.topology.size} ranks, {size(nbytes)}")
-    for name in ("algorithm", "rounds", "sent", "time us", "x bound", "priced by"):
-        found.add_column(name, justify="left" if name in ("algorithm", "priced by") else "right")
+    ranks = setting.topology.size
+    parts = [setting.collective, f"{ranks} rank{'s' if ranks > 1 else ''}"]
+    found = Table(title=", ".join([*parts, size(nbytes)] if told.sweep else parts))
+    # Names are folded where the table is too wide: cut short they would say nothing.
+    found.add_column("algorithm", overflow="fold")
+    for name in ("rounds", "sent", "time us", "x bound"):
+        found.add_column(name, justify="right", no_wrap=True)
+    found.add_column("priced by", no_wrap=True)
     for each in told.ranking.at(nbytes):
         seconds = each.seconds(nbytes)
         found.add_row(
@@ -51,7 +63,7 @@ def _prices(told: Told, nbytes: int) -> Table:
             number(seconds / least.seconds) if least.seconds else "-", each.how,
         )  # fmt: skip
     found.add_section()
-    limit = max(least._fields, key=lambda name: getattr(least, name))
+    limit = max(least.limits, key=least.limits.__getitem__)
     found.add_row("bound", "", "", number(least.seconds * 1e6), "1", f"by {limit}")
     return found
 
@@ -78,14 +90,14 @@ def lines(told: Told) -> Iterator[str]:
     yield _line("setting", {
         "collective": setting.collective, "ranks": setting.topology.size, "root": setting.root,
         "model": [type(setting.model).__name__, asdict(setting.model)],  # type: ignore[call-overload]
-        "topology": described(setting.topology),
+        "topology": str(setting.topology),
     })  # fmt: skip
     for nbytes in told.sizes:
         least = told.bound(nbytes)
         yield _line("bound", {"bytes": nbytes, "seconds": least.seconds, **least._asdict()})
         for each in told.ranking.at(nbytes):
             yield _line("price", _record(each, nbytes, least))
-    for wins in told.ranking.ranges(*told.sweep):
+    for wins in told.ranking.ranges(*told.sweep) if told.sweep else ():
         record = {"low": wins.low, "high": wins.high, "algorithm": str(wins.algorithm)}
         yield _line("cheapest", record)
     for refused in told.ranking.unpriced:
@@ -104,17 +116,6 @@ def _record(each: Curve, nbytes: int, least: Bound) -> dict[str, Any]:
 
 def _line(kind: str, record: dict[str, Any]) -> str:
     return json.dumps({"kind": kind, **record})
-
-
-def described(topology: Topology) -> str:
-    """Return a topology in words."""
-    kind = type(topology).__name__
-    hidden = ("size", "nodes")
-    shown = {
-        name: value for name, value in vars(topology).items()
-        if name in topology.__dataclass_fields__ and name not in hidden and value
-    }  # fmt: skip
-    return ", ".join([kind, *(f"{name} {value}" for name, value in shown.items())])
 
 
 def size(nbytes: float) -> str:

@@ -17,13 +17,14 @@ from typing import NamedTuple
 import numpy as np
 
 from mpicoll.backend import Nodes as Groups
-from mpicoll.costs.models import Link
+from mpicoll.costs.models import Link, check_times
 from mpicoll.errors import ArgumentError
 
 Ranks = np.ndarray
 Flags = np.ndarray
 NONE = -1
 """Stands in a path where there is no further link."""
+_ROUNDING = 1e-9
 
 
 class Cut(NamedTuple):
@@ -54,17 +55,27 @@ class Topology:
     links = 0
     """The number of inner links."""
 
+    def __post_init__(self) -> None:
+        check_times(hop=self.hop)
+
+    def __str__(self) -> str:
+        return self._with_hops(f"{type(self).__name__}")
+
+    def _with_hops(self, text: str) -> str:
+        return f"{text}, {1e6 * self.hop:g} us a hop" if self.hop else text
+
     @cached_property
     def groups(self) -> Groups:
         """The ranks that are close to each other, for algorithms that know of nodes."""
         return tuple((rank,) for rank in range(self.size))
 
-    def inside(self, link: Link) -> Link | None:
-        """Return what messages take that use no network, where others take `link`."""
+    @property
+    def inside(self) -> Link | None:
+        """What messages take that use no network; None where they are like all others."""
         return None
 
     def near(self, sources: Ranks, targets: Ranks) -> Flags | None:
-        """Return which messages use no network; None where there are no such."""
+        """Return which messages take what `inside` says; None where there are no such."""
         return None
 
     def path(self, sources: Ranks, targets: Ranks) -> Ranks:
@@ -86,7 +97,7 @@ class Nodes(Topology):
 
     Attributes:
         nodes: the ranks of each node.
-        memory: what messages within a node take; they use no link.
+        memory: what messages within a node take; if None, like all others. They use no link.
 
     Raises:
         ArgumentError: some rank is on no node, or on two.
@@ -101,6 +112,15 @@ class Nodes(Topology):
     def __post_init__(self) -> None:
         if sorted(rank for node in self.nodes for rank in node) != [*range(self.size)]:
             raise ArgumentError(f"these nodes do not name each of {self.size} ranks once")
+        super().__post_init__()
+        if self.memory:
+            check_times(**self.memory._asdict())
+
+    def __str__(self) -> str:
+        widths = sorted({len(node) for node in self.nodes}, reverse=True)
+        inside = f" (within: {self.memory})" if self.memory else ""
+        ranks = " or ".join(map(str, widths))
+        return self._with_hops(f"Nodes, {len(self.nodes)} of {ranks} ranks{inside}")
 
     @property
     def links(self) -> int:  # type: ignore[override]
@@ -119,12 +139,15 @@ class Nodes(Topology):
             found[list(node)] = index
         return found
 
-    def inside(self, link: Link) -> Link:
-        """Return what messages within a node take."""
-        return self.memory or link
+    @property
+    def inside(self) -> Link | None:
+        """What messages within a node take; None where they are like all others."""
+        return self.memory
 
-    def near(self, sources: Ranks, targets: Ranks) -> Flags:
-        """Return which messages stay within a node."""
+    def near(self, sources: Ranks, targets: Ranks) -> Flags | None:
+        """Return which messages stay within a node, where they take something else."""
+        if self.memory is None:
+            return None
         same: Flags = self._node_of[sources] == self._node_of[targets]
         return same
 
@@ -170,6 +193,19 @@ class FatTree(Topology):
                 f"oversubscription {self.oversubscription} is out of range: with {self.radix} "
                 f"ranks on a leaf it is from 1 to {self.radix}"
             )
+        if abs(self.radix / self.oversubscription - self.spines) > _ROUNDING:
+            few = int(self.radix / self.oversubscription)
+            raise ArgumentError(
+                f"{self.radix} ranks on a leaf have no whole number of links up with "
+                f"oversubscription {self.oversubscription:g}: with {few + 1} it is "
+                f"{self.radix / (few + 1):g}, with {few} it is {self.radix / few:g}"
+            )
+        super().__post_init__()
+
+    def __str__(self) -> str:
+        return self._with_hops(
+            f"FatTree, {self.leaves} leaves of {self.radix} ranks, {self.spines} links up of each"
+        )
 
     @property
     def leaves(self) -> int:
@@ -189,7 +225,7 @@ class FatTree(Topology):
     @cached_property
     def groups(self) -> Groups:
         """The ranks of each leaf."""
-        return _rows(self.size, self.radix)
+        return in_order(self.size, self.radix)
 
     def path(self, sources: Ranks, targets: Ranks) -> Ranks:
         """Up to a spine and down to the other leaf."""
@@ -228,6 +264,10 @@ class Torus(Topology):
             raise ArgumentError(
                 f"a torus of {shape} does not have {self.size} ranks, but {prod(self.dims)}"
             )
+        super().__post_init__()
+
+    def __str__(self) -> str:
+        return self._with_hops(f"Torus, {'x'.join(map(str, self.dims))} ranks")
 
     @property
     def links(self) -> int:  # type: ignore[override]
@@ -237,7 +277,7 @@ class Torus(Topology):
     @cached_property
     def groups(self) -> Groups:
         """The ranks of each line along the last dimension."""
-        return _rows(self.size, self.dims[-1])
+        return in_order(self.size, self.dims[-1])
 
     def path(self, sources: Ranks, targets: Ranks) -> Ranks:
         """Step by step along each dimension."""
@@ -298,6 +338,12 @@ class Dragonfly(Topology):
                 f"groups of {self.routers} routers with {self.ports} ranks each do not hold "
                 f"{self.size} ranks evenly: choose a multiple of {self.routers * self.ports}"
             )
+        super().__post_init__()
+
+    def __str__(self) -> str:
+        return self._with_hops(
+            f"Dragonfly, {self.count} groups of {self.routers} routers of {self.ports} ranks"
+        )
 
     @property
     def width(self) -> int:
@@ -317,7 +363,7 @@ class Dragonfly(Topology):
     @cached_property
     def groups(self) -> Groups:
         """The ranks of each group."""
-        return _rows(self.size, self.width)
+        return in_order(self.size, self.width)
 
     def path(self, sources: Ranks, targets: Ranks) -> Ranks:
         """Within the group, over to the other, and within that one."""
@@ -355,6 +401,10 @@ def _where(far: Flags, *links: Ranks) -> Ranks:
     return np.where(far, np.stack(links), NONE)
 
 
-def _rows(size: int, width: int) -> Groups:
-    """Return ranks in their order, so many in a group."""
+def in_order(size: int, width: int) -> Groups:
+    """Return ranks in their order, so many in a group; the last one may have fewer.
+
+    >>> in_order(5, 3)
+    ((0, 1, 2), (3, 4))
+    """
     return tuple(tuple(range(at, min(at + width, size))) for at in range(0, size, width))
