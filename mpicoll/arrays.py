@@ -1,4 +1,7 @@
-"""NumPy and CuPy memory: the few operations that plans and checks need."""
+"""NumPy and CuPy memory: the few operations that plans and checks need.
+
+Its counterpart, line by line, is `torchcoll.arrays`.
+"""
 
 from __future__ import annotations
 
@@ -50,6 +53,15 @@ class NumpyArrays:
 
     def owns(self, x: object) -> bool:
         return isinstance(x, np.ndarray) or is_cupy(x)
+
+    def unfit(self, x: Array, *, written: bool) -> str | None:
+        if is_cupy(x):
+            return None
+        if type(x) is not np.ndarray and isinstance(x, np.matrix | np.ma.MaskedArray):
+            return f"is a {type(x).__name__}, with rules of its own: give a plain numpy.ndarray"
+        if written and not x.flags.writeable:
+            return "is read-only: give an array that can be written"
+        return None
 
     def dtype(self, x: Array) -> str:
         carried = DTYPES if is_cupy(x) else _CARRIED

@@ -33,6 +33,9 @@ class Arrays(Protocol):
     def owns(self, x: object) -> bool:
         """Whether `x` is an array of this backend."""
 
+    def unfit(self, x: Array, *, written: bool) -> str | None:
+        """Return why memory of `x` cannot be read, or `written`; None where it can."""
+
     def dtype(self, x: Array) -> str:
         """Return the dtype's name, as in `contract.DTYPES`.
 

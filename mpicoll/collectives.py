@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 from mpicoll import choice, defaults
 from mpicoll import request as asked
@@ -15,12 +14,11 @@ from mpicoll.algorithms import Algorithm, algorithms, aliases, find
 from mpicoll.backend import DIRECT, STAGED, Array, Call, Nodes, Thunk, Transport
 from mpicoll.backend import Request as Pending
 from mpicoll.compositions import COMPOSITIONS, compose
-from mpicoll.contract import COLLECTIVES, ReduceOp, collective, kind_of
+from mpicoll.contract import COLLECTIVES, ReduceOp, collective
 from mpicoll.device import IPC, DeviceStore, open_device
 from mpicoll.errors import (
     ArgumentError,
     CollectiveError,
-    Disagreement,
     Unavailable,
     UnknownName,
     Unsupported,
@@ -44,6 +42,7 @@ from mpicoll.request import Request, itemsize
 from mpicoll.schedule import Round, Schedule
 from mpicoll.sharing import share
 from mpicoll.simulator import is_ordered
+from mpicoll.tags import Tags
 from mpicoll.waiting import check_deadline
 
 Op = str | ReduceOp | Callable[[Any, Any], Any]
@@ -52,6 +51,24 @@ TRANSPORTS = ("point-to-point", SYMMETRIC, CMA, IPC, DIRECT, STAGED)
 _ON_GPU = (IPC, DIRECT, STAGED)
 _CACHED_PLANS = 32
 _CACHED_SCHEDULES = 64
+_COLORS, _KEYS = range(1 << 31), range(-(1 << 31), 1 << 31)
+_UNSETTLED = b"unsettle"
+"""In place of a digest, from a rank that must hear from the others first what to do."""
+
+Checked = TypeVar("Checked")
+
+
+class Cached(NamedTuple):
+    """A plan over arrays of its own, which serves every call of one signature.
+
+    Attributes:
+        number: how many were made before it; ranks that run one plan know it by one number.
+        request: what it was made for.
+    """
+
+    number: int
+    request: Request
+    plan: Plan
 
 
 class Collectives:
@@ -71,7 +88,8 @@ class Collectives:
             ``out=x[rank]``.
         op: sum, prod, min, max, avg, band, bor, bxor, land, lor, or an associative
             ``function(left, right)``; bare functions count as not commutative
-            (`mpicoll.user_op` says otherwise).
+            (`mpicoll.user_op` says otherwise). Ranks compare what a function is called and
+            whether it commutes: two different ones of one name are not told apart.
         counts: rows per rank, the same on every rank; for alltoall a matrix,
             ``counts[source][target]``.
         algorithm: ``native``, ``native_persistent``, ``native:reduce+broadcast`` and the
@@ -88,15 +106,20 @@ class Collectives:
         Unsupported: the algorithm cannot serve this size or operator.
         Unavailable: the library has no such native call, or this group no such transport.
         RankLost: a rank that others wait for has ended, or did not come within `deadline`.
+
+    What a user's function raises is raised on the rank that folds. Those that wait for it get
+    `RankLost` in the end; over messages, whose library knows no deadline, they wait for ever.
     """
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
         self.rank, self.size = transport.rank, transport.size
         self.chooser = choice.Chooser(transport)
-        self._plans: OrderedDict[Any, tuple[Request, Plan]] = OrderedDict()
+        self._plans: OrderedDict[Any, Cached] = OrderedDict()
+        self._planned = 0
+        self._broken: list[Plan] = []
         self._schedules: dict[tuple[Callable[..., Schedule], str, int, Any], list[Round]] = {}
-        self._tag = 0
+        self._tags = Tags(transport.exchange)
         self._gpus: tuple[DeviceStore | None, str] | None = None
 
     # -- what this group is ---------------------------------------------------------
@@ -190,23 +213,21 @@ class Collectives:
             ArgumentError: no such shape or dtype.
         """
         arrays, shared = self.transport.arrays, self.transport.shared
-        try:
-            lengths = (shape,) if isinstance(shape, int) else tuple(map(operator.index, shape))
-            if any(each < 0 for each in lengths):
-                raise TypeError
-        except TypeError:
-            checked: Any = ArgumentError(f"a shape is numbers of elements, not {shape!r}")
-        else:
-            checked = _dtype_name(dtype)
-        everyone = self.transport.exchange(str(checked) if isinstance(checked, Exception) else None)
-        if isinstance(checked, Exception):
-            raise checked
-        for rank, error in enumerate(everyone):
-            if error is not None:
-                raise Disagreement(f"rank {rank}: {error}")
+        lengths, name = self._unanimous(
+            lambda: (asked.check_shape(shape), asked.check_dtype(dtype))
+        )
         if shared is None:
-            return arrays.empty(lengths, checked)
-        return shared.allocate(lengths, checked, math.prod(lengths) * itemsize(checked))
+            return arrays.empty(lengths, name)
+        return shared.allocate(lengths, name, math.prod(lengths) * itemsize(name))
+
+    def _unanimous(self, check: Callable[[], Checked]) -> Checked:
+        """Return what `check` does, unless it fails on some rank: then fail on all."""
+        try:
+            checked, error = check(), None
+        except ArgumentError as refused:
+            error = refused
+        asked.raise_any(error, self.transport.exchange(error and str(error)))
+        return checked
 
     # -- the collectives ------------------------------------------------------------
 
@@ -313,28 +334,39 @@ class Collectives:
     def _run(self, name: str, x: Any, out: Any, **given: Any) -> Any:
         """Run a collective once: agree, then take a cached plan over arrays of its own."""
         checked = self._check(name, x, out, **given)
-        failed = isinstance(checked, CollectiveError)
-        complete = not failed and (
-            checked.dtype is not None or checked.collective.unit == "none"  # type: ignore[union-attr]
-        )
-        digest = checked.digest if complete else b"unsettled"[:8]  # type: ignore[union-attr]
-        if not self.transport.agree(digest) or not complete:
-            with self._build(self._settle(checked)) as plan:
-                plan.run()
-                return plan.out
-        assert isinstance(checked, Request)
-        own, plan = self._cached(checked)
-        return self._through(own, plan, checked)
+        if not isinstance(checked, Request) or not checked.is_complete:
+            self.transport.agree(_UNSETTLED)
+            return self._once(checked)
+        key = checked.key
+        cached = self._plans.get(key)
+        if not self.transport.agree(checked.digest(cached and cached.number)):
+            if cached is not None:
+                self._plans.pop(key).plan.free()
+            return self._once(checked)
+        try:
+            cached = cached or self._keep(key, checked)
+            self._plans.move_to_end(key)
+            return self._through(cached, checked)
+        except BaseException:
+            # Other ranks may still read its memory, or write there.
+            if key in self._plans:
+                self._broken.append(self._plans.pop(key).plan)
+            raise
 
-    def _cached(self, request: Request) -> tuple[Request, Plan]:
-        if request.key in self._plans:
-            self._plans.move_to_end(request.key)
-            return self._plans[request.key]
+    def _once(self, checked: Request | CollectiveError) -> Any:
+        """Run what not all ranks know, or have a plan for: agree in full, and keep nothing."""
+        with self._build(self._settle(checked)) as plan:
+            plan.run()
+            return plan.out
+
+    def _keep(self, key: Any, request: Request) -> Cached:
+        """Make a plan to be cached, in place of the one that was used least recently."""
         if len(self._plans) == _CACHED_PLANS:
-            self._plans.popitem(last=False)[1][1].free()
+            self._plans.popitem(last=False)[1].plan.free()
+        self._planned += 1
         own = replace(request, x=self._like(request), out=None, in_place=False)
-        self._plans[request.key] = own, self._build(own)
-        return self._plans[request.key]
+        self._plans[key] = Cached(self._planned, own, self._build(own))
+        return self._plans[key]
 
     def _like(self, request: Request) -> Array | None:
         return None if request.x is None else self.empty(request, tuple(request.x.shape))
@@ -347,9 +379,9 @@ class Collectives:
             like = self.gpu()
         return self.transport.arrays.empty(shape, request.dtype, like)
 
-    def _through(self, own: Request, plan: Plan, request: Request) -> Array | None:
+    def _through(self, cached: Cached, request: Request) -> Array | None:
         """Run a cached plan for a caller's arrays."""
-        arrays = self.transport.arrays
+        arrays, own, plan = self.transport.arrays, cached.request, cached.plan
         if request.x is not None:
             arrays.copier(arrays.flat(own.x), arrays.flat(request.x))()
         plan.run()
@@ -375,9 +407,9 @@ class Collectives:
             raise UnknownName("transport", transport, TRANSPORTS)
         if text in defaults.NAMES:
             return
+        if transport and (text == "auto" or text.startswith("native")):
+            raise ArgumentError(f"{text} chooses its own transport: leave out @{transport}")
         if text in ("auto", "native", "native_persistent"):
-            if transport:
-                raise ArgumentError(f"{text} chooses its own transport: leave out @{transport}")
             return
         if text.startswith("native:"):
             if text[7:] not in COMPOSITIONS.get(what.name, ()):
@@ -514,11 +546,11 @@ class Collectives:
         route, store = self._route(request, transport), None
         if route in ("", IPC) and request.device == "gpu":
             route, store = self._gpu_route(request, route)
-        self._tag += 1
+        tag = self._tags.take()
         if route in (self.transport.name, DIRECT, STAGED):
             program = lower(rounds, sizes, blocks_in, blocks_out, in_place=in_place)
             buffers |= scratch_for(arrays, program.scratch, dtype, x, request.out)
-            bound = bind(program, buffers, request.op, self.transport, self._tag)
+            bound = bind(program, buffers, request.op, self.transport, tag)
             life: Life = Posts(bound)
             turns: list[Turn] = [lambda: bound]
         else:
@@ -528,11 +560,12 @@ class Collectives:
             both = share(rounds, sizes, blocks_in, blocks_out, reach, in_place=in_place)
             meets = what.synchronizes and request.counts is None and all(sizes.values())
             life, turns = shared.bind(
-                both, buffers, dtype, request.op, self.transport, self._tag,
+                both, buffers, dtype, request.op, self.transport, tag,
                 what=f"{what.name} {chosen}", meets=meets, store=store,
             )  # fmt: skip
             if len(shared.near) < self.size:
                 route = f"{route}+{self.transport.way if store else self.transport.name}"
+        self._tags.hold(tag, life)
         if staged:
             turns = [_behind(first, turn) for turn in turns]
         return scheduled(str(chosen), route, request.out, turns, self._finish(request), life)
@@ -619,20 +652,29 @@ class Collectives:
         return out
 
     def _message(self, label: str, array: Any, peer: Any, tag: Any) -> tuple[Array, int, int]:
-        if not self.transport.arrays.owns(array):
-            raise ArgumentError(f"{label} is a {type(array).__name__}, not an array")
+        flat = asked.check_array(self.transport.arrays, label, array)
         self.transport.arrays.dtype(array)
         if not isinstance(tag, int) or not 0 <= tag < 32768:
             raise ArgumentError(f"tag is a number from 0 to 32767, not {tag!r}")
-        return self.transport.arrays.flat(array), asked.check_rank(peer, self.size, "peer"), tag
+        return flat, asked.check_rank(peer, self.size, "peer"), tag
 
     # -- groups ---------------------------------------------------------------------
 
     def split(self, color: int | None, key: int | None = None) -> Collectives | None:
         """Return the group of the ranks with the same `color`, ordered by `key`, then rank.
 
-        ``color=None`` takes part in none and gets None.
+        ``color=None`` takes part in none and gets None. Collective.
+
+        Raises:
+            ArgumentError: `color` is not None or a number from 0 to 2^31-1, or `key` no number of
+                32 bits; `Disagreement` on the other ranks.
         """
+        color, key = self._unanimous(
+            lambda: (
+                asked.check_number("color", color, _COLORS),
+                asked.check_number("key", key, _KEYS),
+            )
+        )
         part = self.transport.split(color, self.rank if key is None else key)
         return None if part is None else Collectives(part)
 
@@ -642,8 +684,10 @@ class Collectives:
 
     def free(self) -> None:
         """Release the cached plans and the group itself."""
-        while self._plans:
-            self._plans.popitem()[1][1].free()
+        for plan in (*self._broken, *(each.plan for each in self._plans.values())):
+            plan.free()
+        self._broken.clear()
+        self._plans.clear()
         self._gpus = None
         self.transport.close()
 
@@ -661,16 +705,6 @@ class Collectives:
 
 def _behind(first: BoundRound, turn: Turn) -> Turn:
     return lambda: [first, *turn()]
-
-
-def _dtype_name(dtype: Any) -> str | ArgumentError:
-    """Return the name of a dtype given by name, or as NumPy's or torch's."""
-    name = str(getattr(dtype, "__name__", None) or dtype).removeprefix("torch.")
-    try:
-        kind_of(name)
-    except ArgumentError as error:
-        return error
-    return name
 
 
 def names() -> list[str]:

@@ -72,16 +72,17 @@ class Plan:
     """A collective bound to its arrays, to run many times.
 
     Every rank runs its plans in the same order. ``run()`` blocks; ``start()`` returns a
-    request whose ``wait()`` completes it and whose ``test()`` advances it. `free` (or
-    leaving a ``with`` block, or dropping the plan) releases the library's requests.
+    request whose ``wait()`` completes it and whose ``test()`` advances it. Until one of them
+    says that it is complete, the plan neither runs nor starts again. `free` (or leaving a
+    ``with`` block, or dropping the plan) releases the library's requests.
 
     Attributes:
         algorithm: what really runs, with its parameters.
         transport: how its messages travel.
         note: where a library's default was asked for, what it takes and how this differs.
         out: the array that holds the result after a run, None where this rank gets none.
-        run: run the collective once.
-        start: begin to run it.
+        run: run the collective once. RuntimeError where it is under way or freed: what says so
+            takes the place of this attribute, as a run has no time to ask.
     """
 
     note = ""
@@ -91,18 +92,42 @@ class Plan:
         start: Callable[[], Request], free: Thunk,
     ) -> None:  # fmt: skip
         self.algorithm, self.transport, self.out = algorithm, transport, out
-        self.run, self.start, self._free = run, start, free
+        self.run = self._run = run
+        self._start, self._free = start, free
+
+    def start(self) -> Request:
+        """Begin to run the collective.
+
+        Raises:
+            RuntimeError: it is under way, or freed.
+        """
+        if self.run is not self._run:
+            self.run()
+        request = self._start()
+        self.run = _busy
+        return _Started(request, self._rest)
+
+    def _rest(self) -> None:
+        self.run = self._run
 
     def free(self) -> None:
-        """Release what the plan holds of the library; it cannot run afterwards."""
-        self.run = self.start = _freed
+        """Release what the plan holds of the library; it cannot run afterwards.
+
+        Raises:
+            RuntimeError: it is under way.
+        """
+        if self.run is _busy:
+            _busy()
+        self.run = _freed
         self._free()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.free()
+        # Whoever fails while a run is under way must hear why, not that it is.
+        if exception[0] is None or self.run is not _busy:
+            self.free()
 
     def __repr__(self) -> str:
         return f"<Plan {self.algorithm} over {self.transport}>"
@@ -110,6 +135,38 @@ class Plan:
 
 def _freed() -> Any:
     raise RuntimeError("this plan has been freed: make a new one")
+
+
+def _busy() -> Any:
+    raise RuntimeError("this plan is under way: wait for it before it runs again, or is freed")
+
+
+class _Started:
+    """A run of a plan, which is told when this is complete, or has failed."""
+
+    def __init__(self, request: Request, tell: Thunk) -> None:
+        self.request = request
+        self.tell: Thunk | None = tell
+
+    def wait(self) -> None:
+        try:
+            self.request.wait()
+        finally:
+            self._end()
+
+    def test(self) -> bool:
+        done = True
+        try:
+            done = self.request.test()
+        finally:
+            if done:
+                self._end()
+        return done
+
+    def _end(self) -> None:
+        tell, self.tell = self.tell, None
+        if tell is not None:
+            tell()
 
 
 class Life(Protocol):
@@ -158,14 +215,14 @@ def scheduled(
     # A caller may keep only `plan.run`: the default argument keeps the requests alive with it.
     def run(_alive: object = life) -> None:
         if _under_way:
-            _Progress(next(order)[1], finish, life).wait()
+            start().wait()
             return
         for thunk in only or next(order)[0]:
             thunk()
 
     def start() -> Request:
         if life.under_way:
-            raise RuntimeError("this plan is under way: wait for it before it runs again")
+            _busy()
         return _Progress(next(order)[1], finish, life)
 
     return Plan(algorithm, transport, out, run, start, life.free)
@@ -194,20 +251,50 @@ _under_way: list[_Progress] = []
 
 
 class _Progress:
-    """A schedule under way: the first round is posted at once, later ones as it advances."""
+    """A schedule under way: the first round is posted at once, later ones as it advances.
+
+    What fails ends this run alone, and is raised to whoever waits for it: others may be the
+    ones that advance it.
+    """
 
     def __init__(self, bound: list[BoundRound], finish: list[Thunk], life: Life) -> None:
         self.remaining = iter(bound)
         self.finish, self.life = finish, life
+        self.current: BoundRound | None = None
+        self.error: Exception | None = None
         life.under_way = True
         _under_way.append(self)
-        self._next()
+        self._attempt(self._next)
+
+    def test(self) -> bool:
+        self._attempt(self._advance)
+        return self._is_complete()
+
+    def wait(self) -> None:
+        self._attempt(self._complete)
+        self._is_complete()
+
+    def _is_complete(self) -> bool:
+        if self.error is not None:
+            raise self.error
+        return self.current is None
+
+    def _attempt(self, action: Thunk) -> None:
+        try:
+            action()
+        except Exception as error:
+            self.error = error
+            self._leave()
+
+    def _leave(self) -> None:
+        self.current, self.life.under_way = None, False
+        if self in _under_way:
+            _under_way.remove(self)
 
     def _next(self) -> None:
         self.current = next(self.remaining, None)
         if self.current is None:
-            _under_way.remove(self)
-            self.life.under_way = False
+            self._leave()
             posted: Sequence[Thunk] = self.finish
         else:
             posted = (*self.current.before, *self.current.messages.start, *self.current.during)
@@ -219,18 +306,19 @@ class _Progress:
             thunk()
         self._next()
 
-    def test(self) -> bool:
+    def _advance(self) -> None:
+        """Go as far as is possible without waiting."""
         while self.current is not None and self.current.messages.test():
             self._land(self.current)
-        return self.current is None
 
-    def wait(self) -> None:
+    def _complete(self) -> None:
+        """Go to the end, and advance all others on the way."""
         idle = Idle(self.life.deadline())
         while self.current is not None:
             if len(_under_way) > 1:
                 before = [each.current for each in _under_way]
                 for each in list(_under_way):
-                    each.test()
+                    each._attempt(each._advance)
                 if before == [each.current for each in _under_way]:
                     idle.pause()
                 else:

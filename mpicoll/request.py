@@ -69,7 +69,7 @@ class Request:
         return {
             "collective": self.collective.name,
             "algorithm": self.algorithm,
-            "op": self.op.name if self.collective.reduces else None,
+            "op": _told(self.op) if self.collective.reduces else None,
             "root": self.root if self.collective.rooted else None,
             "counts": self.counts or "equal",
             "dtype": self.dtype,
@@ -84,9 +84,14 @@ class Request:
         return (*self.signature.values(), self.op)
 
     @property
-    def digest(self) -> bytes:
-        """Eight bytes that are equal on all ranks whose signatures are."""
-        return hashlib.blake2b(repr(self.signature).encode(), digest_size=8).digest()
+    def is_complete(self) -> bool:
+        """Whether this rank knows all that a plan needs, without the others."""
+        return self.dtype is not None or self.collective.unit == "none"
+
+    def digest(self, plan: int | None) -> bytes:
+        """Return eight bytes, equal where ranks ask for the same and would run the same plan."""
+        told = repr((plan, *self.signature.values()))
+        return hashlib.blake2b(told.encode(), digest_size=8).digest()
 
     @property
     def bytes_per_row(self) -> int:
@@ -120,6 +125,16 @@ class Request:
             mine = 0 if side == "input" else 1
             return (sum(n for pair, n in whole.items() if pair[mine] == self.rank), *self.row)
         return (sum(whole.values()) if many else whole[self.rank], *self.row)
+
+
+def _told(op: ReduceOp) -> str:
+    """Return what ranks must agree on of an operator: all that an algorithm is chosen by.
+
+    Not of a user's function: two of one name cannot be told apart.
+    """
+    if op.function is None:
+        return op.name
+    return f"{op.name} (a function{', commutative' if op.commutative else ''})"
 
 
 def _rows(request: Request) -> dict[Any, int]:
@@ -161,16 +176,23 @@ def check(
     if x is None and what.holds_input(rank, root):
         raise ArgumentError(f"{what.name} needs an array from rank {rank}, not None")
     for label, array in (("x", x), ("out", out)):
-        if array is not None and not arrays.owns(array):
-            given = f"{type(array).__module__}.{type(array).__name__}"
-            raise ArgumentError(f"{label} is a {given}, not an array of this backend")
         if array is not None:
-            arrays.flat(array)
+            check_array(arrays, label, array)
     request = Request(
         what, algorithm, reducing, root, _check_counts(what, counts, size),
         x, out, None, None, rank, size,
     )  # fmt: skip
     return _check_arrays(request, arrays)
+
+
+def check_array(arrays: Arrays, label: str, array: Any) -> Array:
+    """Return the array ``x`` or ``out`` as a flat view, or raise ArgumentError."""
+    if not arrays.owns(array):
+        given = f"{type(array).__module__}.{type(array).__name__}"
+        raise ArgumentError(f"{label} is a {given}, not an array of this backend")
+    if reason := arrays.unfit(array, written=label == "out"):
+        raise ArgumentError(f"{label} {reason}")
+    return arrays.flat(array)
 
 
 def check_rank(given: Any, size: int, label: str) -> int:
@@ -182,6 +204,39 @@ def check_rank(given: Any, size: int, label: str) -> int:
     if not 0 <= rank < size:
         raise ArgumentError(f"{label}={rank} is out of range: this group has ranks 0 to {size - 1}")
     return rank
+
+
+def check_shape(shape: Any) -> tuple[int, ...]:
+    """Return a shape as a tuple, or raise ArgumentError."""
+    try:
+        lengths = (shape,) if isinstance(shape, int) else tuple(map(operator.index, shape))
+    except TypeError:
+        lengths = (-1,)
+    if any(each < 0 for each in lengths):
+        raise ArgumentError(f"a shape is numbers of elements, not {shape!r}")
+    return lengths
+
+
+def check_dtype(dtype: Any) -> str:
+    """Return the name of a dtype given as such, as NumPy's or as torch's, or raise UnknownName."""
+    name = str(getattr(dtype, "__name__", None) or dtype).removeprefix("torch.")
+    kind_of(name)
+    return name
+
+
+def check_number(label: str, given: Any, within: range) -> int | None:
+    """Return `given` as a whole number, None as None, or raise ArgumentError."""
+    if given is None:
+        return None
+    try:
+        number = int(operator.index(given))
+    except TypeError:
+        number = None
+    if number is None or number not in within:
+        raise ArgumentError(
+            f"{label} is None or a whole number from {within[0]} to {within[-1]}, not {given!r}"
+        )
+    return number
 
 
 def _check_counts(what: Collective, counts: Any, size: int) -> Counts | None:
@@ -286,11 +341,8 @@ def settle(own: Request | CollectiveError, everyone: Sequence[Any]) -> Request:
         CollectiveError: this rank's own error.
         Disagreement: another rank's error, or arguments that do not fit together.
     """
-    if isinstance(own, CollectiveError):
-        raise own
-    for rank, said in enumerate(everyone):
-        if isinstance(said, str):
-            raise Disagreement(f"rank {rank}: {said}")
+    raise_any(own, everyone)
+    assert isinstance(own, Request)
     known: dict[str, Any] = {}
     for name in own.signature:
         told = [(rank, said[name]) for rank, said in enumerate(everyone) if said[name] is not None]
@@ -304,3 +356,17 @@ def settle(own: Request | CollectiveError, everyone: Sequence[Any]) -> Request:
     if own.collective.unit != "none" and own.dtype is None:
         return replace(own, dtype=known["dtype"], row=known["shape"], device=known["device"])
     return own
+
+
+def raise_any(own: object, everyone: Sequence[Any]) -> None:
+    """Raise this rank's own error, or tell of another's.
+
+    Args:
+        own: an error, or whatever else was found.
+        everyone: for each rank the text of its error, or no text.
+    """
+    if isinstance(own, CollectiveError):
+        raise own
+    for rank, said in enumerate(everyone):
+        if isinstance(said, str):
+            raise Disagreement(f"rank {rank}: {said}")

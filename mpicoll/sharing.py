@@ -12,6 +12,8 @@ still in the cache when it is read.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -170,6 +172,7 @@ class _Sharing(Lowering):
         super().__init__(rounds, sizes, before, after, in_place)
         self.reach = reach
         self.made = SharedProgram()
+        self.received: Counter[int] = Counter()
         self.last_use = {
             block: index for index, ops in enumerate(self.rounds) for op in ops
             for block in (op.blocks if isinstance(op, Send | Receive) else (op.target, op.source))
@@ -193,6 +196,7 @@ class _Sharing(Lowering):
 
     def _step(self, ops: Round) -> _SharedStep:
         step, self.staged = _SharedStep(), 0
+        self.away: list[Block] = []
         receives = [op for op in ops if isinstance(op, Receive)]
         local = [op for op in ops if not isinstance(op, Send | Receive)]
         written = [block for op in receives for block in op.blocks]
@@ -247,7 +251,8 @@ class _Sharing(Lowering):
         assert isinstance(step, _SharedStep)
         receipts = self.made.receipts
         number = len(receipts)
-        order = sum(each.peer == op.peer for each in receipts)
+        order = self.received[op.peer]
+        self.received[op.peer] += 1
         homes = [self.home[block] for block in op.blocks]
         length = sum(home.length for home in homes)
         receipts.append(Receipt(op.peer, order, length, self._tiles(length)))
@@ -256,6 +261,7 @@ class _Sharing(Lowering):
         if op.side is None:
             # It stays with its sender until somebody needs it here: a fold reads it there.
             self.where |= dict(zip(op.blocks, parts, strict=True))
+            self.away += op.blocks
         else:
             self._fold(op.blocks, parts, op.side, step)
         return None, []
@@ -265,8 +271,8 @@ class _Sharing(Lowering):
         step.receives = [each for each in step.receives if each.peer not in self.reach.near]
 
     def _settle(self, step: _SharedStep) -> None:
-        """Bring home what still lies with its sender, if it is ever used again."""
-        away = [block for block, piece in self.where.items() if is_remote(piece)]
+        """Bring home what this round left with its sender, if it is ever used again."""
+        away = [block for block in dict.fromkeys(self.away) if is_remote(self.where[block])]
         for block in away:
             if self.last_use[block] <= self.round:
                 del self.where[block]
@@ -387,19 +393,43 @@ def _acknowledge(made: SharedProgram) -> None:
 
 def _drain(made: SharedProgram) -> None:
     """Wait for the readers of what stays in place before it is written, and at the end."""
-    published: dict[int, Piece] = {}
+    lying = _Lying()
     wanted: dict[int, list[Hashable]] = {}
     for position, each in enumerate(made.instructions):
         for piece in _written(each):
-            for number in [n for n, lies in published.items() if overlaps(piece, [lies])]:
-                wanted.setdefault(position, []).append(Drain(number))
-                del published[number]
+            if found := lying.take(piece):
+                wanted.setdefault(position, []).extend(map(Drain, found))
         if isinstance(each, Publish):
             publication = made.publications[each.publication]
             if publication.stays and publication.piece:
-                published[each.publication] = publication.piece
-    wanted.setdefault(len(made.instructions), []).extend(map(Drain, published))
+                lying.add(each.publication, publication.piece)
+    wanted.setdefault(len(made.instructions), []).extend(map(Drain, lying.all()))
     _insert(made, wanted)
+
+
+class _Lying:
+    """Publications that lie in place: for each buffer where they start and end, in order."""
+
+    def __init__(self) -> None:
+        self.found: defaultdict[str, list[tuple[int, int, int]]] = defaultdict(list)
+        self.longest = 0
+
+    def add(self, number: int, piece: Piece) -> None:
+        insort(self.found[piece.buffer], (piece.start, piece.start + piece.length, number))
+        self.longest = max(self.longest, piece.length)
+
+    def take(self, written: Piece) -> list[int]:
+        """Remove those that share memory with a piece, and return their numbers."""
+        found = self.found[written.buffer]
+        first = bisect_left(found, (written.start - self.longest,))
+        last = bisect_left(found, (written.start + written.length,))
+        hit = [each for each in found[first:last] if each[1] > written.start]
+        if hit:
+            found[first:last] = [each for each in found[first:last] if each not in hit]
+        return sorted(number for *_, number in hit)
+
+    def all(self) -> list[int]:
+        return sorted(number for found in self.found.values() for *_, number in found)
 
 
 def _written(each: Instruction) -> list[Piece]:

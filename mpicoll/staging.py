@@ -1,4 +1,7 @@
-"""GPU buffers under MPI: whether it reads them itself, and copies to the host where it does not."""
+"""GPU buffers under MPI: whether it reads them itself, and copies to the host where it does not.
+
+Its counterpart is `torchcoll.staging`.
+"""
 
 from __future__ import annotations
 

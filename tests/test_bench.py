@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import click
 import expect
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from hypothesis import strategies as some
 
 from mpicoll import machine
 from mpicoll.arrays import NumpyArrays
-from mpicoll.bench import environment, journal, render
+from mpicoll.bench import cli, environment, journal, pairing, render, tuning
 from mpicoll.bench.cases import Wanted, chosen, groups, is_known, parse_size, split_names, steps
 from mpicoll.bench.cli import parse as parse_flags
 from mpicoll.checking import Case, Check, Wrong, compare, expected, inputs, poison
@@ -174,12 +175,32 @@ def test_size_flags(given: dict[str, Any], sizes: tuple[int, ...]) -> None:
         {"backends": "nccl5"},
         {"op": "summ"},
         {"datatype": "float31"},
+        {"minbytes": ""},
+        {"maxbytes": ""},
+        {"stepbytes": ""},
     ],
     ids=str,
 )
 def test_bad_flags_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError):
         flags(**given)
+
+
+@pytest.mark.parametrize("text", ["", ",", " , "])
+@pytest.mark.parametrize(
+    ("command", "flag"),
+    [
+        *((cli, flag) for flag in ("--collectives", "--backends", "--algorithms", "--transports",
+                                   "--sizes", "-o", "-d", "-r")),
+        *((pairing, flag) for flag in ("--backends", "--transports", "--sizes")),
+        *((tuning, flag) for flag in ("--backends", "--algorithms", "--sizes")),
+    ],
+)  # fmt: skip
+def test_an_empty_list_is_not_its_default(command: Any, flag: str, text: str) -> None:
+    parser = click.Command("any", params=command._PARAMETERS)
+    with pytest.raises(click.BadParameter, match="names nothing: leave it out") as caught:
+        parser.main([flag, text], standalone_mode=False)
+    assert flag in caught.value.format_message() and caught.value.exit_code == 2
 
 
 @pytest.mark.parametrize("name", ["allreduce", "allgather", "alltoall", "scatter"])
@@ -576,6 +597,7 @@ needs_no_gpu = pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there
         (["--algorithms", "knomial(radix=8:2)"], "is empty"),
         (["bcast", "--algorithms", "knomial(base=2:3)"], "has no 'base': it takes radix"),
         (["--wrong-flag"], "No such option"),
+        (["-d", ""], "'-d' / '--datatype': '' names nothing"),
         (["bcast", "-r", "9"], "root 9 is not a rank"),
         (["bcast", "--device", "cuda", "--allocate"], "leave out --allocate"),
         pytest.param(

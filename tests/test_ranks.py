@@ -17,7 +17,7 @@ from launcher import ranks
 COUNTS = [int(number) for number in os.environ.get("MPICOLL_TEST_RANKS", "1,2,3,4,5").split(",")]
 PYTEST = ("-m", "pytest", "--with-mpi", "-m", "mpi", "-x", "-q", "-p", "no:hypothesispytest")
 HERE = Path(__file__).parent
-ALWAYS = ("bad_input", "gpu", "real_gpu")
+ALWAYS = ("bad_input", "plans", "gpu", "real_gpu")
 ALSO = {
     ("mpi4py", 1): ("collectives", "symmetric"),
     ("mpi4py", 2): ("kinds", "symmetric", "run_time_check"),

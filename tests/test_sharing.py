@@ -8,6 +8,7 @@ or early, never from a copy.
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -15,13 +16,16 @@ from typing import Any
 import numpy as np
 import pytest
 from expect import affine, expected, input_shape, values
+from hypothesis import given
+from hypothesis import strategies as some
 
-from mpicoll.algorithms import Algorithm, algorithms
+from mpicoll import sharing
+from mpicoll.algorithms import Algorithm, algorithms, find
 from mpicoll.arrays import NumpyArrays
 from mpicoll.contract import COLLECTIVES, user_op
 from mpicoll.errors import Unsupported
 from mpicoll.heap import Area, Heap
-from mpicoll.lowering import Combine, Move, Piece
+from mpicoll.lowering import Combine, Move, Piece, overlaps
 from mpicoll.request import check
 from mpicoll.schedule import Temp, copy, fold, recv, reduce, send
 from mpicoll.sharing import (
@@ -238,6 +242,35 @@ def test_ranks_of_other_nodes_get_messages() -> None:
     names = [type(each).__name__ for each in made.instructions]
     assert names.count("Post") == names.count("Complete") == 2
     assert names.count("Publish") == names.count("Await") == 1
+
+
+@pytest.mark.parametrize("readable", [(), STAYS], ids=["slots", "in place"])
+def test_many_segments_take_no_more_than_their_share(readable: tuple[str, ...]) -> None:
+    """Time in proportion to their square is five times the limit."""
+    count = 10_000
+    rounds = find("broadcast", f"chain(segments={count})").rounds(1, 3, 0)
+    reach = Reach(frozenset({0, 2}), frozenset(readable), 3, 1000)
+    began = time.process_time()
+    made = share(rounds, dict.fromkeys(range(count), 4), [], range(count), reach)
+    assert time.process_time() - began < 4
+    assert len(made.publications) == len(made.receipts) == count
+    assert [each.order for each in made.receipts] == [*range(count)]
+
+
+@given(
+    some.lists(some.tuples(some.integers(0, 40), some.integers(1, 9)), max_size=12),
+    some.tuples(some.integers(0, 40), some.integers(0, 12)),
+)
+def test_what_a_write_would_change_is_found(pieces: list[tuple[int, int]], at: Any) -> None:
+    lying, written = sharing._Lying(), Piece("output", *at)
+    for number, (start, length) in enumerate(pieces):
+        lying.add(number, Piece("output", start, length))
+        lying.add(100 + number, Piece("input", start, length))
+    hit = [n for n, piece in enumerate(pieces) if overlaps(Piece("output", *piece), [written])]
+    assert lying.take(written) == hit
+    assert lying.take(written) == []
+    left = {*range(len(pieces)), *range(100, 100 + len(pieces))} - {*hit}
+    assert lying.all() == sorted(left)
 
 
 # -- the heap ---------------------------------------------------------------------------

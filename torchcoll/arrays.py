@@ -54,6 +54,13 @@ class TorchArrays:
     def owns(self, x: object) -> bool:
         return isinstance(x, torch.Tensor)
 
+    def unfit(self, x: Array, *, written: bool) -> str | None:
+        if x.is_nested:
+            return "is a nested tensor, which has no one shape: give its parts one by one"
+        if not (x.is_cpu or x.is_cuda):
+            return f"is on device {x.device}: give a tensor on cpu or cuda"
+        return None
+
     def dtype(self, x: Array) -> str:
         name = str(x.dtype).removeprefix("torch.")
         if name not in DTYPES:

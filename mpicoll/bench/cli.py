@@ -130,6 +130,13 @@ def option(*names: str, **keywords: Any) -> click.Option:
     return click.Option(names, show_default=keywords.pop("shown", False), **keywords)
 
 
+def named(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+    """Return a list of names as it is, unless it is empty, as from a variable that is not set."""
+    if value is not None and not split_names(value):
+        raise click.BadParameter(f"{value!r} names nothing: leave it out for its default")
+    return value
+
+
 def _state_nodes(_context: click.Context, _option: click.Parameter, value: int | None) -> None:
     if value is not None:
         os.environ[RANKS_PER_NODE] = str(value)
@@ -146,16 +153,18 @@ def ranks_per_node() -> click.Option:
 
 _PARAMETERS: list[click.Parameter] = [
     click.Argument(["collectives"], nargs=-1, metavar="[COLLECTIVES]..."),
-    option("--collectives", "--collective", "listed", metavar="A,B", help="Which collectives."),
-    option("--backends", "--backend", metavar="A,B", help="mpi4py, torch, or both (default)."),
+    option("--collectives", "--collective", "listed", callback=named, metavar="A,B",
+           help="Which collectives."),
+    option("--backends", "--backend", callback=named, metavar="A,B",
+           help="mpi4py, torch, or both (default)."),
     option(
-        "--algorithms", "--algorithm", metavar="A,B|all",
+        "--algorithms", "--algorithm", callback=named, metavar="A,B|all",
         help="Names as --list prints them, or all; auto, mpich_default, openmpi_default; sweeps: "
         "'knomial(radix=2:8)', 'chain(segments=1:64:*2)', 'bruck(radix=2|4)'. Native calls always "
         "run as the baseline.",
     ),
     option(
-        "--transports", "--transport", metavar="A,B|all",
+        "--transports", "--transport", callback=named, metavar="A,B|all",
         help="Run schedules over each of these: point-to-point, symmetric (shared memory), cma "
         "(and cross-memory attach). By default over the fastest that reaches a rank.",
     ),
@@ -163,7 +172,7 @@ _PARAMETERS: list[click.Parameter] = [
     option("-e", "--maxbytes", metavar="SIZE", help="Largest size."),
     option("-f", "--stepfactor", type=float, help="Multiply sizes by this (default 2)."),
     option("-i", "--stepbytes", metavar="SIZE", help="Add this between sizes instead."),
-    option("--sizes", metavar="4,1K,1M", help="An explicit list of sizes."),
+    option("--sizes", callback=named, metavar="4,1K,1M", help="An explicit list of sizes."),
     option(
         "-n", "--iters", type=click.IntRange(1),
         help="Samples of each case, of a few calls if these are short (adaptive when absent).",
@@ -176,11 +185,12 @@ _PARAMETERS: list[click.Parameter] = [
         "-c", "--check", type=click.IntRange(0), default=1, shown=True,
         help="Check this many times before timing, and once after; 0 checks nothing.",
     ),
-    option("-o", "--op", default="sum", shown=True, metavar="A,B|all", help="Operators."),
-    option(
-        "-d", "--datatype", default="float32", shown=True, metavar="A,B|all", help="dtypes."
-    ),
-    option("-r", "--root", default="0", shown=True, metavar="0,1|all", help="Roots."),
+    option("-o", "--op", callback=named, default="sum", shown=True, metavar="A,B|all",
+           help="Operators."),
+    option("-d", "--datatype", callback=named, default="float32", shown=True, metavar="A,B|all",
+           help="dtypes."),
+    option("-r", "--root", callback=named, default="0", shown=True, metavar="0,1|all",
+           help="Roots."),
     option(
         "-z", "--timing", "--blocking", type=click.Choice(list(_TIMINGS)), default="together",
         shown=True, help="Start samples at a common deadline, or when each rank gets there.",
@@ -275,9 +285,12 @@ def _sizes(given: dict[str, Any]) -> tuple[int, ...]:
         return choice.DEFAULT_SIZES
     if given["stepfactor"] is not None and given["stepbytes"] is not None:
         raise ArgumentError("-f multiplies and -i adds: give one of them")
-    least = parse_size(given["minbytes"] or "64")
-    most = parse_size(given["maxbytes"]) if given["maxbytes"] else max(least, 1 << 20)
-    add = parse_size(given["stepbytes"]) if given["stepbytes"] else None
+    least, most, add = (
+        None if given[key] is None else parse_size(given[key])
+        for key in ("minbytes", "maxbytes", "stepbytes")
+    )
+    least = 64 if least is None else least
+    most = max(least, 1 << 20) if most is None else most
     return steps(least, most, given["stepfactor"], add)
 
 

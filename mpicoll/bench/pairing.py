@@ -46,12 +46,14 @@ latency, the others bandwidth, one way and both ways at once. The matrices show 
 """
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _PARAMETERS: list[click.Parameter] = [
-    cli.option("--backends", "--backend", metavar="A,B", help="mpi4py, torch, or both (default)."),
+    cli.option("--backends", "--backend", callback=cli.named, metavar="A,B",
+               help="mpi4py, torch, or both (default)."),
     cli.option(
-        "--transports", "--transport", metavar="A,B|all",
+        "--transports", "--transport", callback=cli.named, metavar="A,B|all",
         help="point-to-point, symmetric, cma, ipc, ...; by default all that the ranks have.",
     ),
-    cli.option("--sizes", metavar="8,64K,4M", help="Bytes of a message (default 8,64K,1M,4M)."),
+    cli.option("--sizes", callback=cli.named, metavar="8,64K,4M",
+               help="Bytes of a message (default 8,64K,1M,4M)."),
     cli.option(
         "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", shown=True,
         help="Where the buffers are: in the host's memory, or each on its rank's GPU.",

@@ -54,12 +54,14 @@ other numbers of ranks. COLLECTIVES are all by default.
 """
 _PARAMETERS: list[click.Parameter] = [
     click.Argument(["collectives"], nargs=-1, metavar="[COLLECTIVES]..."),
-    cli.option("--backends", "--backend", metavar="A,B", help="mpi4py, torch, or both (default)."),
+    cli.option("--backends", "--backend", callback=cli.named, metavar="A,B",
+               help="mpi4py, torch, or both (default)."),
     cli.option(
-        "--algorithms", "--algorithm", metavar="A,B|all",
+        "--algorithms", "--algorithm", callback=cli.named, metavar="A,B|all",
         help="Try these too: 'chain(segments=16:256:*2)', openmpi_default, ring@cma, ...",
     ),
-    cli.option("--sizes", metavar="4,1K,1M", help="Total bytes (default 4 to 16M by 4)."),
+    cli.option("--sizes", callback=cli.named, metavar="4,1K,1M",
+               help="Total bytes (default 4 to 16M by 4)."),
     cli.option(
         "--time", "budget", type=click.FloatRange(0, min_open=True), default=240.0, shown=True,
         help="Seconds for the whole run.",

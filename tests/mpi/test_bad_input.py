@@ -9,11 +9,16 @@ import numpy as np
 import pytest
 from exercise import compare, device
 
-from mpicoll import ArgumentError, CollectiveError, Collectives
+from mpicoll import ArgumentError, CollectiveError, Collectives, user_op
+from mpicoll.contract import ReduceOp
 
 pytestmark = pytest.mark.mpi
 
 Bad = Callable[[Collectives], Any]
+
+
+def add(left: Any, right: Any) -> Any:
+    return left + right
 
 
 def vector(c: Collectives, count: int = 4, dtype: str = "float32") -> Any:
@@ -57,6 +62,9 @@ EVERYWHERE: dict[str, tuple[str, Bad]] = {
                            lambda c: c.plan("allreduce", vector(c), counts=[1] * c.size)),
     "counts no matrix": ("a matrix", lambda c: c.alltoall(vector(c), counts=[1] * c.size)),
     "not contiguous": ("not C-contiguous", lambda c: c.allreduce(vector(c, 8)[::2])),
+    "composition over a transport": (
+        "native:reduce+broadcast chooses its own transport",
+        lambda c: c.allreduce(vector(c), algorithm="native:reduce+broadcast@symmetric")),
     "tag": ("tag is a number", lambda c: c.isend(vector(c), 0, -5)),
     "peer": ("peer=77 is out of range", lambda c: c.isend(vector(c), 77)),
 }  # fmt: skip
@@ -78,6 +86,12 @@ ON_ONE_RANK: dict[str, tuple[str, Bad, Bad]] = {
               lambda c: c.allreduce(vector(c))),
     "op": ("op differs", lambda c: c.allreduce(vector(c), "max"),
            lambda c: c.allreduce(vector(c))),
+    "commutative": ("op differs: rank 0 has 'add (a function)'",
+                    lambda c: c.allreduce(vector(c), user_op(add, commutative=True)),
+                    lambda c: c.allreduce(vector(c), add)),
+    "namesake": ("op differs: rank 0 has 'sum', rank",
+                 lambda c: c.allreduce(vector(c), ReduceOp("sum", function=add)),
+                 lambda c: c.allreduce(vector(c), "sum")),
     "root": ("root differs", lambda c: c.broadcast(vector(c), c.size - 1),
              lambda c: c.broadcast(vector(c))),
     "algorithm": ("algorithm differs", lambda c: c.allreduce(vector(c), algorithm="ring"),
@@ -105,6 +119,70 @@ def test_one_deviating_rank_is_told_to_all(c: Collectives, case: str) -> None:
         (odd if c.rank == c.size - 1 else even)(c)
     assert message in str(caught.value)
     still_works(c)
+
+
+def read_only(c: Collectives) -> Any:
+    array = np.zeros(4, "float32")
+    array.flags.writeable = False
+    return array
+
+
+def nested(c: Collectives) -> Any:
+    import torch
+
+    return torch.nested.nested_tensor([torch.zeros(2)])
+
+
+UNFIT: dict[str, tuple[str, str, Bad]] = {
+    "out": ("mpi4py", "out is read-only", lambda c: c.allreduce(vector(c), out=read_only(c))),
+    "matrix": ("mpi4py", "x is a matrix", lambda c: c.allreduce(np.matrix([[1.0, 2.0]]))),
+    "masked": ("mpi4py", "x is a MaskedArray", lambda c: c.allreduce(np.ma.zeros(4))),
+    "meta": ("torch", "x is on device meta", lambda c: c.allreduce(vector(c).to("meta"))),
+    "nested": ("torch", "x is a nested tensor", lambda c: c.allreduce(nested(c))),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass", "ignore:The PyTorch API of nested")
+@pytest.mark.parametrize("alone", [True, False], ids=["on one rank", "everywhere"])
+@pytest.mark.parametrize("case", UNFIT)
+def test_memory_of_other_rules_is_refused(c: Collectives, case: str, alone: bool) -> None:
+    backend, message, bad = UNFIT[case]
+    if c.backend != backend:
+        pytest.skip(f"{backend} alone has such memory")
+    odd = not alone or c.rank == c.size - 1
+    with pytest.raises(ArgumentError, match=message):
+        (bad if odd else lambda c: c.allreduce(vector(c)))(c)
+    still_works(c)
+
+
+def test_a_message_is_not_received_into_what_cannot_be_written(c: Collectives) -> None:
+    if c.backend != "mpi4py":
+        pytest.skip("every tensor can be written")
+    with pytest.raises(ArgumentError, match="out is read-only"):
+        c.irecv(read_only(c), 0)
+    c.irecv(vector(c), c.rank), c.send(read_only(c), c.rank)
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["on one rank", "everywhere"])
+@pytest.mark.parametrize(
+    ("color", "key", "label"),
+    [("a", 0, "color"), (1.5, 0, "color"), (-3, 0, "color"), (1 << 31, 0, "color"),
+     (0, "k", "key"), (0, 0.5, "key"), (0, 1 << 31, "key")],
+)  # fmt: skip
+def test_a_group_is_named_by_whole_numbers(
+    c: Collectives, color: Any, key: Any, label: str, alone: bool
+) -> None:
+    odd = not alone or c.rank == c.size - 1
+    with pytest.raises(ArgumentError, match=f"{label} is None or a whole number from"):
+        c.split(*(color, key) if odd else (0, 0))
+    still_works(c)
+
+
+@pytest.mark.parametrize("color", [True, np.int8(1), (1 << 31) - 1], ids=repr)
+def test_a_whole_number_of_any_type_is_a_color(c: Collectives, color: Any) -> None:
+    part = c.split(color if c.rank else int(color), np.int64(-c.rank))
+    assert part is not None and part.size == c.size and part.rank == c.size - 1 - c.rank
+    part.free()
 
 
 def test_overlapping_buffers_are_refused(c: Collectives) -> None:
