@@ -127,6 +127,7 @@ def test_simulated_or_in_closed_form() -> None:
         (("allreduce", "--ranks", "8", "--sweep", "1G:8"), "--sweep 1G:8"),
         (("allreduce", "--ranks", "8", "--algorithms", "rng"), "did you mean 'ring'"),
         (("broadcast", "--ranks", "8", "--algorithms", "chain(segments=8:1)"), "is empty"),
+        (("broadcast", "--ranks", "8", "--algorithms", ","), "names nothing"),
         (("broadcast", "--ranks", "8", "--root", "8"), "root 8 is not one of 8"),
         (("allreduce", "--ranks", "8", "--model", "loggp", "--alpha-us", "0.1"), "L + 2o"),
         (("allreduce", "--ranks", "8", "--algorithms", "trivance"), "power of three"),

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from mpicoll.bench import journal
-from mpicoll.bench.cases import parse_size
+from mpicoll.bench.cases import parse_size, split_names
 from mpicoll.contract import COLLECTIVES, Collective
 from mpicoll.costs.fitting import Fitted, fitted
 from mpicoll.costs.models import Hockney, Link, LogGP, Model
@@ -82,6 +82,8 @@ def _misfits(given: Given, spelled: set[str], what: Collective) -> Iterator[str]
     if "root" in spelled and not what.rooted:
         rooted = ", ".join(each.name for each in COLLECTIVES.values() if each.rooted)
         yield f"--root is for {rooted}: {what.name} has none"
+    if "algorithms" in spelled and not split_names(given["algorithms"]):
+        yield "--algorithms names nothing: leave it out for all of them"
     if given["root"] >= given["ranks"]:
         yield f"root {given['root']} is not one of {given['ranks']} ranks"
     if {"sizes", "sweep"} & spelled and what.unit == "none":
