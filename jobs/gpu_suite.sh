@@ -41,7 +41,7 @@ pytest=(-m pytest --with-mpi -m mpi -q -x --maxfail=3 -W default -p no:hypothesi
 for n in 2 4; do
     for backend in mpi4py torch; do
         MPICOLL_TEST_BACKEND=$backend step 60 "tests-$backend-$n" \
-            bash -c 'ranks "$@"' _ "$n" "${pytest[@]}" tests/mpi/test_real_gpu.py tests/mpi/test_gpu.py
+            bash -c 'ranks "$@"' _ "$n" "${pytest[@]}" tests/on_ranks/test_real_gpu.py tests/on_ranks/test_gpu.py
     done
 done
 step 40 doctor bash -c 'ranks "$@"' _ 2 -m mpicoll.doctor

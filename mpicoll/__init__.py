@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mpicoll.collectives import Collectives
-from mpicoll.contract import ReduceOp, user_op
 from mpicoll.errors import (
     ArgumentError,
     CollectiveError,
@@ -23,7 +22,8 @@ from mpicoll.errors import (
     Unsupported,
     WrongContents,
 )
-from mpicoll.plan import Plan
+from mpicoll.notation.contract import ReduceOp, user_op
+from mpicoll.runtime.plan import Plan
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -57,6 +57,6 @@ def world(comm: MPI.Intracomm | None = None) -> Collectives:
     """
     from mpi4py import MPI
 
-    from mpicoll.transport import MpiTransport
+    from mpicoll.mpi.transport import MpiTransport
 
     return Collectives(MpiTransport(comm if comm is not None else MPI.COMM_WORLD))

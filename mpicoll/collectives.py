@@ -8,14 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Self, TypeVar
 
-from mpicoll import choice, defaults
-from mpicoll import request as asked
-from mpicoll.algorithms import Algorithm, algorithms, aliases, find
-from mpicoll.backend import DIRECT, STAGED, Array, Call, Nodes, Thunk, Transport
-from mpicoll.backend import Request as Pending
-from mpicoll.compositions import COMPOSITIONS, compose
-from mpicoll.contract import COLLECTIVES, ReduceOp, collective
-from mpicoll.device import IPC, DeviceStore, open_device
+from mpicoll import defaults
+from mpicoll.algorithms.registry import Algorithm, algorithms, aliases, find
 from mpicoll.errors import (
     ArgumentError,
     CollectiveError,
@@ -23,9 +17,19 @@ from mpicoll.errors import (
     UnknownName,
     Unsupported,
 )
-from mpicoll.lowering import lower
-from mpicoll.mapped import CMA, PREFER_ATTACH, SYMMETRIC
-from mpicoll.plan import (
+from mpicoll.gpu.ipc import IPC, DeviceStore, open_device
+from mpicoll.interfaces import DIRECT, STAGED, Array, Call, Nodes, Thunk, Transport
+from mpicoll.interfaces import Request as Pending
+from mpicoll.memory.segments import CMA, PREFER_ATTACH, SYMMETRIC
+from mpicoll.memory.waiting import check_deadline
+from mpicoll.notation.contract import COLLECTIVES, ReduceOp, collective
+from mpicoll.notation.schedule import Round, Schedule
+from mpicoll.programs.messages import lower
+from mpicoll.programs.shared_memory import share
+from mpicoll.runtime import arguments as asked
+from mpicoll.runtime.arguments import Request, itemsize
+from mpicoll.runtime.compositions import COMPOSITIONS, compose
+from mpicoll.runtime.plan import (
     NO_MESSAGES,
     BoundRound,
     Life,
@@ -38,12 +42,9 @@ from mpicoll.plan import (
     scheduled,
     scratch_for,
 )
-from mpicoll.request import Request, itemsize
-from mpicoll.schedule import Round, Schedule
-from mpicoll.sharing import share
+from mpicoll.runtime.tags import Tags
+from mpicoll.selection import auto as choice
 from mpicoll.simulator import is_ordered
-from mpicoll.tags import Tags
-from mpicoll.waiting import check_deadline
 
 Op = str | ReduceOp | Callable[[Any, Any], Any]
 

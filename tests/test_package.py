@@ -9,18 +9,39 @@ from pathlib import Path
 import pytest
 from launcher import python
 
-from mpicoll.algorithms import algorithms
-from mpicoll.contract import COLLECTIVES
+from mpicoll.algorithms.registry import algorithms
+from mpicoll.notation.contract import COLLECTIVES
 
 ROOT = Path(__file__).parent.parent
 BACKEND_FREE = (
-    "mpicoll", "mpicoll.errors", "mpicoll.contract", "mpicoll.schedule", "mpicoll.algorithms",
-    "mpicoll.simulator", "mpicoll.lowering", "mpicoll.plan", "mpicoll.request",
-    "mpicoll.collectives", "mpicoll.compositions", "mpicoll.checking", "mpicoll.sharing",
-    "mpicoll.mapped", "mpicoll.binding", "mpicoll.publishing", "mpicoll.choice", "mpicoll.tables",
-    "mpicoll.pricing", "mpicoll.waiting", "mpicoll.heap", "mpicoll.attach", "mpicoll.costs",
-    "mpicoll.bounds", "mpicoll.sweep", "mpicoll.defaults", "mpicoll.explain.page",
-)  # fmt: skip
+    "mpicoll",
+    "mpicoll.errors",
+    "mpicoll.notation.contract",
+    "mpicoll.notation.schedule",
+    "mpicoll.algorithms",
+    "mpicoll.simulator",
+    "mpicoll.programs.messages",
+    "mpicoll.runtime.plan",
+    "mpicoll.runtime.arguments",
+    "mpicoll.collectives",
+    "mpicoll.runtime.compositions",
+    "mpicoll.measurement.checking",
+    "mpicoll.programs.shared_memory",
+    "mpicoll.memory.segments",
+    "mpicoll.execution.shared_memory",
+    "mpicoll.memory.slots",
+    "mpicoll.selection.auto",
+    "mpicoll.selection.tables",
+    "mpicoll.selection.pricing",
+    "mpicoll.memory.waiting",
+    "mpicoll.memory.allocator",
+    "mpicoll.memory.cma",
+    "mpicoll.costs",
+    "mpicoll.costs.bounds",
+    "mpicoll.notation.sweep",
+    "mpicoll.defaults",
+    "mpicoll.explain.page",
+)
 EVERY = [each for name in COLLECTIVES for each in algorithms(name)]
 
 

@@ -1,4 +1,4 @@
-"""Start the tests of ``tests/mpi`` on real ranks, one launch per number and backend.
+"""Start the tests of ``tests/on_ranks`` on real ranks, one launch per number and backend.
 
 Rank 0 speaks for all; a failing rank ends the launch and shows what failed, a hanging
 one ends by timeout with every rank's stacks.
@@ -20,12 +20,12 @@ HERE = Path(__file__).parent
 ALWAYS = ("bad_input", "plans", "gpu", "real_gpu")
 ALSO = {
     ("mpi4py", 1): ("collectives", "symmetric"),
-    ("mpi4py", 2): ("kinds", "symmetric", "run_time_check"),
+    ("mpi4py", 2): ("dtypes_and_operators", "symmetric", "run_time_check"),
     ("mpi4py", 3): ("run_time_check",),
     ("mpi4py", 4): ("collectives", "symmetric", "run_time_check"),
     ("mpi4py", 5): ("collectives",),
     ("torch", 1): ("collectives", "symmetric"),
-    ("torch", 2): ("kinds", "symmetric"),
+    ("torch", 2): ("dtypes_and_operators", "symmetric"),
     ("torch", 3): ("collectives", "run_time_check"),
     ("torch", 4): (),
 }
@@ -35,11 +35,11 @@ LAUNCHES = [(count, backend) for backend, count in ALSO if count in COUNTS]
 
 def modules(count: int, backend: str) -> list[str]:
     """Return the files of tests that a launch runs."""
-    return [str(HERE / "mpi" / f"test_{name}.py") for name in (*ALWAYS, *ALSO[backend, count])]
+    return [str(HERE / "on_ranks" / f"test_{name}.py") for name in (*ALWAYS, *ALSO[backend, count])]
 
 
 def test_every_module_is_launched() -> None:
-    found = {path.stem.removeprefix("test_") for path in (HERE / "mpi").glob("test_*.py")}
+    found = {path.stem.removeprefix("test_") for path in (HERE / "on_ranks").glob("test_*.py")}
     assert found == {*ALWAYS, *chain.from_iterable(ALSO.values())}
 
 
@@ -88,7 +88,7 @@ def test_shared_memory_elsewhere(
     """Ranks of several nodes, of which only some share memory; weakly ordered memory; none."""
     done = ranks(
         count, *PYTEST, *limits(120), "-o", "addopts=--strict-markers",
-        str(HERE / "mpi" / "test_symmetric.py"), *chosen, timeout=300,
+        str(HERE / "on_ranks" / "test_symmetric.py"), *chosen, timeout=300,
         environment={"MPICOLL_TEST_BACKEND": backend, **environment},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-20000:]
@@ -111,7 +111,7 @@ def test_a_bad_rank_fails_the_launch(planted: str, shown: str, tmp_path: Path) -
     done = ranks(
         2, *PYTEST, *limits(6), "-c", os.devnull, "--rootdir", str(tmp_path),
         "--confcutdir", str(HERE), "-p", "conftest", str(module), timeout=60,
-        environment={"PLANTED": planted, "PYTHONPATH": f"{HERE}:{HERE.parent}"},
+        environment={"PLANTED": planted, "PYTHONPATH": f"{HERE}:{HERE / 'support'}:{HERE.parent}"},
     )  # fmt: skip
     assert done.returncode != 0
     assert "killed after" not in done.stdout

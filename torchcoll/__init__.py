@@ -7,7 +7,6 @@ returns the same interface over MPI. Importing this package starts nothing.
 from __future__ import annotations
 
 from mpicoll.collectives import Collectives
-from mpicoll.contract import ReduceOp, user_op
 from mpicoll.errors import (
     ArgumentError,
     CollectiveError,
@@ -21,7 +20,8 @@ from mpicoll.errors import (
     Unsupported,
     WrongContents,
 )  # fmt: skip
-from mpicoll.plan import Plan
+from mpicoll.notation.contract import ReduceOp, user_op
+from mpicoll.runtime.plan import Plan
 from torchcoll.launch import world
 
 __version__ = "0.1.0"

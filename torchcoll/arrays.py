@@ -1,6 +1,6 @@
 """Tensor memory: the few operations that plans and checks need.
 
-Its counterpart, line by line, is `mpicoll.arrays`.
+Its counterpart, line by line, is `mpicoll.mpi.arrays`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from mpicoll.arrays import NumpyArrays
-from mpicoll.backend import Array, Memory, Stopwatch, Thunk
-from mpicoll.contract import DTYPES, ReduceOp
 from mpicoll.errors import ArgumentError, Unavailable, UnknownName
-from mpicoll.fusing import Steps
+from mpicoll.interfaces import Array, Memory, Stopwatch, Thunk
+from mpicoll.mpi.arrays import NumpyArrays
+from mpicoll.notation.contract import DTYPES, ReduceOp
+from mpicoll.programs.fusing import Steps
 
 _FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
     "sum": torch.add,
@@ -46,7 +46,7 @@ _HOST = NumpyArrays()
 
 
 class TorchArrays:
-    """`mpicoll.backend.Arrays` for tensors; they are made on `device` unless like another."""
+    """`mpicoll.interfaces.Arrays` for tensors; they are made on `device` unless like another."""
 
     def __init__(self, device: torch.device | None = None) -> None:
         self.device = device
@@ -156,7 +156,7 @@ class TorchArrays:
 
 
 class TorchStopwatch:
-    """`mpicoll.backend.Stopwatch` by CUDA events."""
+    """`mpicoll.interfaces.Stopwatch` by CUDA events."""
 
     def __init__(self) -> None:
         self.begin, self.end = _event(), _event()

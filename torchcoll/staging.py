@@ -1,17 +1,17 @@
 """GPU tensors under gloo, which reads host memory only: copies to the host and back.
 
-Its counterpart is `mpicoll.staging`.
+Its counterpart is `mpicoll.mpi.staging`.
 """
 
 from __future__ import annotations
 
 import torch
 
-from mpicoll.backend import Array
+from mpicoll.interfaces import Array
 
 
 class TorchCopies:
-    """`mpicoll.pinned.Copies` for tensors."""
+    """`mpicoll.gpu.staging.Copies` for tensors."""
 
     def pinned(self, data: Array) -> Array:
         return torch.empty(data.shape, dtype=data.dtype, pin_memory=data.is_cuda)

@@ -1,6 +1,6 @@
 """All of torch.distributed: sends and receives, and the library's own collectives.
 
-Its counterpart, line by line, is `mpicoll.transport`.
+Its counterpart, line by line, is `mpicoll.mpi.transport`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from mpicoll import machine, mapped
-from mpicoll.backend import (
+from mpicoll.errors import Deadlock, Unavailable
+from mpicoll.gpu.driver import Driver, Gpu
+from mpicoll.gpu.natives import on_host
+from mpicoll.gpu.staging import PIECE, Copies, Mirror
+from mpicoll.interfaces import (
     DIRECT,
     STAGED,
     Array,
@@ -34,15 +37,13 @@ from mpicoll.backend import (
     Request,
     Thunk,
 )
-from mpicoll.contract import Collective
-from mpicoll.cuda import Driver, Gpu
-from mpicoll.errors import Deadlock, Unavailable
-from mpicoll.mirror import on_host
-from mpicoll.pinned import PIECE, Copies, Mirror
+from mpicoll.machine import cores as machine
+from mpicoll.memory import segments as mapped
+from mpicoll.notation.contract import Collective
 from torchcoll.arrays import TorchArrays
 from torchcoll.network import host_identity
 from torchcoll.staging import TorchCopies
-from torchcoll.symmetric import Files
+from torchcoll.windows import Files
 
 _OPS = {
     "sum": dist.ReduceOp.SUM, "avg": dist.ReduceOp.SUM, "prod": dist.ReduceOp.PRODUCT,
@@ -71,7 +72,7 @@ Post = Callable[..., Any]
 
 
 class TorchTransport:
-    """`mpicoll.backend.Transport` over a process group, the default one if None is given."""
+    """`mpicoll.interfaces.Transport` over a process group, the default one if None is given."""
 
     backend = "torch"
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from mpicoll.algorithms import (
+from mpicoll.algorithms import bine, gather
+from mpicoll.algorithms import circulant as graph
+from mpicoll.algorithms.registry import (
     Constraint,
     Nodes,
     Rows,
     algorithm,
     any_size,
-    bine,
     even,
     find,
-    gather,
     power_of_two,
 )
-from mpicoll.algorithms import circulant as graph
 from mpicoll.algorithms.shapes import (
     by_rows,
     factors,
@@ -33,7 +32,7 @@ from mpicoll.algorithms.shapes import (
     way_back,
 )
 from mpicoll.errors import ArgumentError
-from mpicoll.schedule import Schedule, lent, recv, send, then
+from mpicoll.notation.schedule import Schedule, lent, recv, send, then
 
 
 @algorithm("allgather", aliases=("linear",))

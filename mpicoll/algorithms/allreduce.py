@@ -4,20 +4,10 @@ from __future__ import annotations
 
 from itertools import accumulate, pairwise
 
-from mpicoll.algorithms import (
-    Nodes,
-    algorithm,
-    allgather,
-    bine,
-    circulant,
-    even,
-    find,
-    power_of_three,
-    reduce_scatter,
-    trees,
-)
+from mpicoll.algorithms import allgather, bine, circulant, reduce_scatter, trees
 from mpicoll.algorithms.broadcast import naive as broadcast_naive
 from mpicoll.algorithms.reduce import naive as reduce_naive
+from mpicoll.algorithms.registry import Nodes, algorithm, even, find, power_of_three
 from mpicoll.algorithms.shapes import (
     core_after_swap,
     doubling,
@@ -35,7 +25,7 @@ from mpicoll.algorithms.shapes import (
     way_back,
     windows,
 )
-from mpicoll.schedule import (
+from mpicoll.notation.schedule import (
     Block,
     Fold,
     Receive,

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from math import isqrt
 from typing import Any
 
-from mpicoll.algorithms import Constraint, Nodes, Pairs, algorithm, any_size, bine, even
+from mpicoll.algorithms import bine
 from mpicoll.algorithms.circulant import skips
+from mpicoll.algorithms.registry import Constraint, Nodes, Pairs, algorithm, any_size, even
 from mpicoll.algorithms.shapes import inside, lane, leaders, node_of, way_back
-from mpicoll.schedule import Block, Op, Round, Schedule, recv, send, then
+from mpicoll.notation.schedule import Block, Op, Round, Schedule, recv, send, then
 
 Pair = tuple[int, int]
 Chosen = Callable[[Pair], bool]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from mpicoll.algorithms import Nodes, algorithm, shapes
-from mpicoll.schedule import Schedule, folded, recv, reverse, send, then
+from mpicoll.algorithms import shapes
+from mpicoll.algorithms.registry import Nodes, algorithm
+from mpicoll.notation.schedule import Schedule, folded, recv, reverse, send, then
 
 
 def _out(rank: int, size: int) -> Schedule:

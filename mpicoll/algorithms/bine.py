@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from mpicoll.schedule import Schedule, recv, send
+from mpicoll.notation.schedule import Schedule, recv, send
 
 
 def partner(rank: int, step: int, size: int) -> int:

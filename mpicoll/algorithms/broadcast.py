@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mpicoll.algorithms import (
-    Nodes,
-    algorithm,
-    allgather,
-    circulant,
-    even,
-    find,
-    power_of_two,
-    scatter,
-    trees,
-)
+from mpicoll.algorithms import allgather, circulant, scatter, trees
 from mpicoll.algorithms import bine as bine_trees
+from mpicoll.algorithms.registry import Nodes, algorithm, even, find, power_of_two
 from mpicoll.algorithms.shapes import (
     fine,
     flat,
@@ -27,7 +18,7 @@ from mpicoll.algorithms.shapes import (
     split,
     tree,
 )
-from mpicoll.schedule import Schedule, around, recv, send, then, together
+from mpicoll.notation.schedule import Schedule, around, recv, send, then, together
 
 
 @algorithm("broadcast", blocks=1)

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from mpicoll.algorithms.shapes import wrapped
-from mpicoll.schedule import Schedule, recv, send
+from mpicoll.notation.schedule import Schedule, recv, send
 
 
 @lru_cache(maxsize=256)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 
-from mpicoll.algorithms import algorithm, scan
+from mpicoll.algorithms import scan
+from mpicoll.algorithms.registry import algorithm
 from mpicoll.algorithms.shapes import staggered
-from mpicoll.schedule import Block, Schedule, Temp, copy, fold, on, recv, reduce, send
+from mpicoll.notation.schedule import Block, Schedule, Temp, copy, fold, on, recv, reduce, send
 
 
 @algorithm("exscan", blocks=1, aliases=("naive",))

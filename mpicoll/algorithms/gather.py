@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from mpicoll.algorithms import Nodes, Rows, algorithm, even, scatter
-from mpicoll.schedule import Schedule, reverse
+from mpicoll.algorithms import scatter
+from mpicoll.algorithms.registry import Nodes, Rows, algorithm, even
+from mpicoll.notation.schedule import Schedule, reverse
 
 
 @algorithm("gather", aliases=("linear",))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from mpicoll.algorithms import Nodes, algorithm, broadcast, even, find, gather, reduce_scatter
+from mpicoll.algorithms import broadcast, gather, reduce_scatter
+from mpicoll.algorithms.registry import Nodes, algorithm, even, find
 from mpicoll.algorithms.shapes import (
     core_after_swap,
     far_first,
@@ -17,7 +18,7 @@ from mpicoll.algorithms.shapes import (
     swapped,
     windows,
 )
-from mpicoll.schedule import Round, Schedule, on, reduce, reverse, send, side_of, then
+from mpicoll.notation.schedule import Round, Schedule, on, reduce, reverse, send, side_of, then
 
 
 @algorithm("reduce", blocks=1)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from mpicoll.algorithms import Nodes, algorithm, allgather, even, find, scatter
+from mpicoll.algorithms import allgather, scatter
+from mpicoll.algorithms.registry import Nodes, algorithm, even, find
 from mpicoll.algorithms.shapes import (
     Part,
     by_rows,
@@ -17,7 +18,7 @@ from mpicoll.algorithms.shapes import (
     near_first,
     rows_of,
 )
-from mpicoll.schedule import Schedule, lent, reduce, reverse, send, side_of, then
+from mpicoll.notation.schedule import Schedule, lent, reduce, reverse, send, side_of, then
 
 
 def _lending(

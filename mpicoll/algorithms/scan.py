@@ -7,10 +7,21 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from mpicoll.algorithms import algorithm
+from mpicoll.algorithms.registry import algorithm
 from mpicoll.algorithms.shapes import staggered
 from mpicoll.algorithms.trees import in_order
-from mpicoll.schedule import Block, Op, Schedule, Temp, copy, fold, recv, reduce, send, side_of
+from mpicoll.notation.schedule import (
+    Block,
+    Op,
+    Schedule,
+    Temp,
+    copy,
+    fold,
+    recv,
+    reduce,
+    send,
+    side_of,
+)
 
 Move = tuple[int, Op]
 """What a rank does, behind the time at which it does."""

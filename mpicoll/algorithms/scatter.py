@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from mpicoll.algorithms import Nodes, Rows, algorithm, even
 from mpicoll.algorithms.bine import subtrees
 from mpicoll.algorithms.bine import tree as bine_tree
+from mpicoll.algorithms.registry import Nodes, Rows, algorithm, even
 from mpicoll.algorithms.shapes import by_rows, flat, inside, leaders, node_of, relayed, tree
-from mpicoll.schedule import Schedule, on, recv, send, then
+from mpicoll.notation.schedule import Schedule, on, recv, send, then
 
 Move = tuple[int, int, Sequence[int]]
 """Who hands which rows to whom: giver, taker, rows."""

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, zip_longest
 from typing import Any
 
-from mpicoll.algorithms import Algorithm, Counts, Nodes, find
+from mpicoll.algorithms.registry import Algorithm, Counts, Nodes, find
 from mpicoll.errors import ArgumentError, UnknownName, Unsupported
-from mpicoll.schedule import (
+from mpicoll.notation.schedule import (
     Block,
     Round,
     Schedule,

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
-from mpicoll.schedule import Op, Schedule, recv, send
+from mpicoll.notation.schedule import Op, Schedule, recv, send
 
 Parents = tuple[int | None, ...]
 """The parent of every rank in a tree; the root has none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mpicoll.bench.cli import start
-from mpicoll.bench.worlds import BOTH
+from mpicoll.cli.worlds import BOTH
 
 if __name__ == "__main__":
     start(BOTH)

@@ -20,20 +20,21 @@ from typing import Any, NoReturn
 
 import click
 
-from mpicoll.bench import cases as choice
-from mpicoll.bench import environment, render
-from mpicoll.bench.cases import Group, Wanted, parse_size, split_names, steps, swept
-from mpicoll.bench.description import describe, details
+from mpicoll.bench import render
 from mpicoll.bench.gpubound import copy_bandwidth
-from mpicoll.bench.journal import run_line
-from mpicoll.bench.measure import Bench, Settings
 from mpicoll.bench.record import Record, records
 from mpicoll.bench.resume import Ledger
-from mpicoll.bench.watchdog import Watchdog
+from mpicoll.cli.watchdog import Watchdog
 from mpicoll.collectives import TRANSPORTS, Collectives
-from mpicoll.contract import collective
 from mpicoll.errors import ArgumentError, CollectiveError, UnknownName
-from mpicoll.machine import RANKS_PER_NODE
+from mpicoll.machine import environment
+from mpicoll.machine.cores import RANKS_PER_NODE
+from mpicoll.measurement import cases as choice
+from mpicoll.measurement.cases import Group, Wanted, parse_size, split_names, steps, swept
+from mpicoll.measurement.description import describe, details
+from mpicoll.measurement.measure import Bench, Settings
+from mpicoll.notation.contract import collective
+from mpicoll.records.journal import run_line
 
 Worlds = Mapping[str, Callable[[str | None], Collectives]]
 """For each backend what forms its group, given the network interface that was asked for."""

@@ -14,11 +14,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from mpicoll.backend import Array
-from mpicoll.bench import journal
 from mpicoll.collectives import Collectives
-from mpicoll.device import IPC
 from mpicoll.errors import ArgumentError
+from mpicoll.gpu.ipc import IPC
+from mpicoll.interfaces import Array
+from mpicoll.records import journal
 
 _BYTES = 256 << 20
 _SAMPLES, _COPIES = 5, 10

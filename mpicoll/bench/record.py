@@ -31,9 +31,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from mpicoll.bench.journal import CASE, SCHEMA
-from mpicoll.bench.measure import Bench, Candidate
-from mpicoll.bench.statistics import speedup, summary
+from mpicoll.measurement.measure import Bench, Candidate
+from mpicoll.measurement.statistics import speedup, summary
+from mpicoll.records.journal import CASE, SCHEMA
 
 Record = dict[str, Any]
 

@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mpicoll.bench.environment import is_terminal
 from mpicoll.bench.record import Record
-from mpicoll.bench.statistics import is_enough
-from mpicoll.choice import CHOOSERS
+from mpicoll.machine.environment import is_terminal
+from mpicoll.measurement.statistics import is_enough
+from mpicoll.selection.auto import CHOOSERS
 
 _PIPED_WIDTH = 170
 _COLUMNS = (

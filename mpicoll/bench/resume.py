@@ -16,14 +16,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mpicoll.bench import journal
-from mpicoll.bench.cases import BASELINES, Case
-from mpicoll.bench.conditions import differences
-from mpicoll.bench.identity import Key, key, key_of
-from mpicoll.bench.journal import Journal
 from mpicoll.bench.record import Record, mark_best
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
+from mpicoll.measurement.cases import BASELINES, Case
+from mpicoll.records import journal
+from mpicoll.records.conditions import differences
+from mpicoll.records.identity import Key, key, key_of
+from mpicoll.records.journal import Journal
 
 
 class Ledger:

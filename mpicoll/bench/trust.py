@@ -20,10 +20,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from mpicoll.bench import journal
-from mpicoll.bench.comparing import compare, load
-from mpicoll.bench.identity import Key
+from mpicoll.compare.comparison import compare, load
 from mpicoll.errors import ArgumentError
+from mpicoll.records import journal
+from mpicoll.records.identity import Key
 
 Record = dict[str, Any]
 TWINS = "twins"

@@ -15,15 +15,18 @@ from typing import Any, NoReturn, cast
 
 import click
 
-from mpicoll.bench import cases, cli, clock, environment, journal
-from mpicoll.bench.cases import Case, Group, Wanted
-from mpicoll.bench.description import describe, details
-from mpicoll.bench.measure import Bench, Candidate, Settings, Workbench
-from mpicoll.bench.statistics import median_interval, speedup
+from mpicoll.bench import cli
 from mpicoll.bench.trust import TWINS
-from mpicoll.bench.watchdog import Watchdog
-from mpicoll.bench.worlds import BOTH
-from mpicoll.plan import Plan
+from mpicoll.cli.watchdog import Watchdog
+from mpicoll.cli.worlds import BOTH
+from mpicoll.machine import environment
+from mpicoll.measurement import cases, clock
+from mpicoll.measurement.cases import Case, Group, Wanted
+from mpicoll.measurement.description import describe, details
+from mpicoll.measurement.measure import Bench, Candidate, Settings, Workbench
+from mpicoll.measurement.statistics import median_interval, speedup
+from mpicoll.records import journal
+from mpicoll.runtime.plan import Plan
 
 TWIN = "native (again)"
 _COLLECTIVES = ("broadcast", "allreduce", "allgather", "alltoall", "reduce_scatter")

@@ -15,14 +15,14 @@ from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import track
 
-from mpicoll.bench.cases import split_names
-from mpicoll.contract import collective as named
 from mpicoll.costs import flags
 from mpicoll.costs.flags import Given, Seconds
 from mpicoll.costs.models import Link
 from mpicoll.costs.ranking import Family, Setting, candidates, rank
-from mpicoll.costs.telling import Told, lines, notes, tables
+from mpicoll.costs.rendering import Told, lines, notes, tables
 from mpicoll.errors import ArgumentError, CollectiveError
+from mpicoll.measurement.cases import split_names
+from mpicoll.notation.contract import collective as named
 
 _PIPED_WIDTH = 160
 _many = click.IntRange(1)

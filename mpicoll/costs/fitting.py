@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpicoll.algorithms import Algorithm, find
+from mpicoll.algorithms.registry import Algorithm, find
 from mpicoll.costs.events import simulate
 from mpicoll.costs.models import Hockney, Link
 from mpicoll.costs.network import measured

@@ -9,9 +9,6 @@ from typing import Any
 
 import click
 
-from mpicoll.bench import journal
-from mpicoll.bench.cases import parse_size, split_names
-from mpicoll.contract import COLLECTIVES, Collective
 from mpicoll.costs.fitting import Fitted, fitted
 from mpicoll.costs.models import Hockney, Link, LogGP, Model
 from mpicoll.costs.topologies import (
@@ -24,6 +21,9 @@ from mpicoll.costs.topologies import (
     in_order,
 )
 from mpicoll.errors import ArgumentError
+from mpicoll.measurement.cases import parse_size, split_names
+from mpicoll.notation.contract import COLLECTIVES, Collective
+from mpicoll.records import journal
 
 Given = dict[str, Any]
 TOPOLOGIES = ("switch", "nodes", "fat-tree", "torus", "dragonfly")

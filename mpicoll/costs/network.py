@@ -11,14 +11,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
-from mpicoll.algorithms import Algorithm
-from mpicoll.backend import Nodes as Groups
+from mpicoll.algorithms.registry import Algorithm
 from mpicoll.costs.events import simulate
 from mpicoll.costs.models import Hockney, Link
 from mpicoll.costs.programs import compiled
 from mpicoll.costs.records import Record, number, word
 from mpicoll.costs.topologies import Nodes
 from mpicoll.errors import ArgumentError
+from mpicoll.interfaces import Nodes as Groups
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ from itertools import islice
 
 import numpy as np
 
-from mpicoll.algorithms import Algorithm
-from mpicoll.backend import Nodes
+from mpicoll.algorithms.registry import Algorithm
 from mpicoll.errors import ScheduleError, Unsupported
-from mpicoll.schedule import Fold, Op, Receive, Round, Send
+from mpicoll.interfaces import Nodes
+from mpicoll.notation.schedule import Fold, Op, Receive, Round, Send
 
 Ints = np.ndarray
 Flags = np.ndarray

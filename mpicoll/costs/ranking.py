@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpicoll.algorithms import Algorithm, algorithms, aliases, find, parse
+from mpicoll.algorithms.registry import Algorithm, algorithms, aliases, find, parse
 from mpicoll.costs.events import simulate
 from mpicoll.costs.lockstep import holds, lockstep
 from mpicoll.costs.models import Model
@@ -23,7 +23,7 @@ from mpicoll.costs.programs import compiled
 from mpicoll.costs.topologies import Topology
 from mpicoll.defaults import NAMES as LIBRARIES
 from mpicoll.errors import ArgumentError, CollectiveError
-from mpicoll.sweep import expand
+from mpicoll.notation.sweep import expand
 
 RADIXES = 2, 4, 8, 16
 SEGMENTS = 1, 4, 16, 64, 256, 1024
@@ -100,8 +100,8 @@ def candidates(collective: str, texts: Sequence[str] = ()) -> Iterator[Family]:
     """Yield algorithms, each with the values of its parameters that are to be tried.
 
     Args:
-        texts: names as of `find`, with ranges as of `mpicoll.sweep`; without any, all algorithms
-            of the collective. A radix and segments that are not given are swept.
+        texts: names as of `find`, with ranges as of `mpicoll.notation.sweep`; without any, all
+            algorithms of the collective. A radix and segments that are not given are swept.
 
     Raises:
         UnknownName, ArgumentError: there is no such algorithm or parameter, or the name stands

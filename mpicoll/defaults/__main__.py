@@ -12,12 +12,12 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from mpicoll.contract import Collective, kind_of
-from mpicoll.contract import collective as collective_named
 from mpicoll.defaults import NAMES, Call, Choice, choose, function, table
 from mpicoll.defaults.rules import limits
 from mpicoll.errors import ArgumentError, CollectiveError
-from mpicoll.request import itemsize
+from mpicoll.notation.contract import Collective, kind_of
+from mpicoll.notation.contract import collective as collective_named
+from mpicoll.runtime.arguments import itemsize
 
 _SHOWN = {1 << 20: "M", 1 << 10: "K"}
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from mpicoll.algorithms import Algorithm, algorithms, find
-from mpicoll.contract import Collective, collective
+from mpicoll.algorithms.registry import Algorithm, algorithms, find
 from mpicoll.errors import ArgumentError, CollectiveError
-from mpicoll.explain.film import Film, film
 from mpicoll.explain.terminal import show
+from mpicoll.explain.trace import Film, film
+from mpicoll.notation.contract import Collective, collective
 from mpicoll.simulator import contiguous
 
 _HELP = """Show a schedule round by round, or compare several.

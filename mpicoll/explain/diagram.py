@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from xml.etree import ElementTree as xml
 
-from mpicoll.explain.film import Cell, Film, Hop, listed, runs
+from mpicoll.explain.trace import Cell, Film, Hop, listed, runs
 from mpicoll.explain.words import aim, counted, share, verdict
 
 _STYLE = """

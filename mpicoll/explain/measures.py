@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from mpicoll.bounds import lower_bound
 from mpicoll.costs import Link, Network
-from mpicoll.explain.film import Film
+from mpicoll.costs.bounds import lower_bound
+from mpicoll.explain.trace import Film
 
 ALPHA, BETA = 2e-6, 1e-10
 """Seconds to start a message, and for each byte of it: an ordinary cluster's 10 GB/s."""
@@ -27,7 +27,7 @@ def least(film: Film) -> Least:
     """Return the fewest rounds, and the fewest vectors m through some rank.
 
     >>> from mpicoll.algorithms import find
-    >>> from mpicoll.explain.film import film
+    >>> from mpicoll.explain.trace import film
     >>> least(film(find("allreduce", "ring"), 4))
     Least(rounds=2, volume=1.5)
     """
@@ -39,7 +39,7 @@ def seconds(film: Film, nbytes: float) -> float:
     """Return the modelled time of a vector of so many bytes.
 
     >>> from mpicoll.algorithms import find
-    >>> from mpicoll.explain.film import film
+    >>> from mpicoll.explain.trace import film
     >>> ring = film(find("allreduce", "ring"), 8)
     >>> round(1e6 * seconds(ring, 0), 1), round(1e6 * seconds(ring, 1e6), 1)
     (28.0, 203.0)
@@ -51,7 +51,7 @@ def crossover(one: Film, other: Film) -> float | None:
     """Return the bytes of a vector at which two schedules take as long, if there are such.
 
     >>> from mpicoll.algorithms import find
-    >>> from mpicoll.explain.film import film
+    >>> from mpicoll.explain.trace import film
     >>> ring = film(find("allreduce", "ring"), 8)
     >>> round(crossover(ring, film(find("allreduce", "recursive_doubling"), 8)))
     176000

@@ -11,10 +11,10 @@ from html import escape
 from importlib import resources
 from typing import Any
 
-from mpicoll.algorithms import Algorithm
+from mpicoll.algorithms.registry import Algorithm
 from mpicoll.errors import ArgumentError, Unsupported
-from mpicoll.explain.film import Film, film, listed
 from mpicoll.explain.measures import ALPHA, BETA, least
+from mpicoll.explain.trace import Film, film, listed
 from mpicoll.explain.words import aim, reasons, sentence, together, verdict
 from mpicoll.simulator import contiguous
 

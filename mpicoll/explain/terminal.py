@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from mpicoll.bench.render import number, size_text
-from mpicoll.explain.film import Cell, Film, Hop, listed, runs
 from mpicoll.explain.measures import ALPHA, BETA, crossover, least, seconds
+from mpicoll.explain.trace import Cell, Film, Hop, listed, runs
 from mpicoll.explain.words import (
     about_bytes,
     aim,

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from math import log
 
-from mpicoll.explain.film import Film, Hop, ranks_of, runs
 from mpicoll.explain.measures import least
+from mpicoll.explain.trace import Film, Hop, ranks_of, runs
 
 AIMS = {
     "barrier": "No rank may go on before it has heard of all others.",
@@ -84,7 +84,7 @@ def sentence(film: Film, now: int) -> str:
     """Say what happens in a round.
 
     >>> from mpicoll.algorithms import find
-    >>> from mpicoll.explain.film import film
+    >>> from mpicoll.explain.trace import film
     >>> print(sentence(film(find("allreduce", "ring"), 4), 2))
     Each rank sends the block it has just folded (m/4) to its right neighbour, which folds it in.
     >>> print(sentence(film(find("allreduce", "recursive_doubling"), 4), 2))
@@ -239,7 +239,7 @@ def verdict(film: Film) -> str:
     """Say how a schedule compares with what none can do without.
 
     >>> from mpicoll.algorithms import find
-    >>> from mpicoll.explain.film import film
+    >>> from mpicoll.explain.trace import film
     >>> print(verdict(film(find("allreduce", "ring"), 4)))
     ring: 6 rounds where 2 would do; 1.5 m sent, the least possible
     >>> print(verdict(film(find("allreduce", "recursive_doubling"), 8)))

@@ -10,16 +10,16 @@ from html import escape
 from statistics import median
 from typing import Any
 
-from mpicoll.bench.heatmap import RANGE
-from mpicoll.bench.journal import Line
-from mpicoll.bench.lane import COPY, LATENCY
-from mpicoll.bench.matrix import lanes, matrices
-from mpicoll.bench.pairrecord import value
 from mpicoll.bench.render import number, size_text
-from mpicoll.report.against import Against
+from mpicoll.measurement.ping_pong import COPY, LATENCY
+from mpicoll.p2p.heatmap import RANGE
+from mpicoll.p2p.matrix import lanes, matrices
+from mpicoll.p2p.record import value
+from mpicoll.records.journal import Line
 from mpicoll.report.curves import Curve, Panel
 from mpicoll.report.data import Report
 from mpicoll.report.loading import run_id
+from mpicoll.report.model_comparison import Against
 
 Values = dict[str, Any]
 

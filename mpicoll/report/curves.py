@@ -12,9 +12,9 @@ from math import exp, inf, log
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from mpicoll.bench.identity import key
-from mpicoll.bench.journal import Line
-from mpicoll.contract import COLLECTIVES
+from mpicoll.notation.contract import COLLECTIVES
+from mpicoll.records.identity import key
+from mpicoll.records.journal import Line
 from mpicoll.report.loading import Records, run_id
 from mpicoll.report.setups import Setup, by_run
 

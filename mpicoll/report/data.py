@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mpicoll.report.against import Against, against
 from mpicoll.report.curves import Panel, panels
 from mpicoll.report.loading import Records, run_id
+from mpicoll.report.model_comparison import Against, against
 from mpicoll.report.notices import Notice, notices
 from mpicoll.report.setups import Setup, setups
 from mpicoll.report.winners import WinnerMap, winner_maps

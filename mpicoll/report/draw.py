@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mpicoll.bench.render import size_text
-from mpicoll.report.against import Against
 from mpicoll.report.curves import Curve, Panel
+from mpicoll.report.model_comparison import Against
 from mpicoll.report.style import ONE_COLUMN, TWO_COLUMNS, Style, dash_of
 
 Points = Sequence[tuple[float, float, float, float]]

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from mpicoll.bench.journal import Line
-from mpicoll.bench.matrix import lanes, matrices
 from mpicoll.bench.render import number, size_text
-from mpicoll.report.against import placed
+from mpicoll.p2p.matrix import lanes, matrices
+from mpicoll.records.journal import Line
 from mpicoll.report.data import Report
 from mpicoll.report.loading import run_id
+from mpicoll.report.model_comparison import placed
 from mpicoll.report.style import ONE_COLUMN, TWO_COLUMNS, Style
 from mpicoll.report.winners import Winner, WinnerMap
 
@@ -74,7 +74,7 @@ def pair_maps(found: Report) -> Iterator[tuple[str, Callable[[Any], None]]]:
 
 def _pairs(figure: Any, label: str, shown: Sequence[tuple[str, Mapping[Any, Line]]],
            nodes: Any) -> None:  # fmt: skip
-    from mpicoll.bench.heatmap import panel
+    from mpicoll.p2p.heatmap import panel
 
     axes = figure.subplots(1, len(shown), squeeze=False)[0]
     for axis, (title, cells) in zip(axes, shown, strict=True):

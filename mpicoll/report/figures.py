@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from mpicoll.errors import ArgumentError
-from mpicoll.report.against import Against
 from mpicoll.report.colours import colours
 from mpicoll.report.curves import Panel
 from mpicoll.report.data import Report
 from mpicoll.report.draw import curves, over_bounds, speedups
 from mpicoll.report.drawmaps import pair_maps, winners
+from mpicoll.report.model_comparison import Against
 from mpicoll.report.output import write
 from mpicoll.report.style import RC, Style
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mpicoll.bench import journal
-from mpicoll.bench.identity import key
-from mpicoll.bench.journal import Line
 from mpicoll.errors import ArgumentError
+from mpicoll.records import journal
+from mpicoll.records.identity import key
+from mpicoll.records.journal import Line
 
 _NEEDED = ("run", "time_us", "correct", "algorithm", "backend", "ranks", "bytes_total")
 _KINDS = {"pair": "pairs", "fit": "fits"}

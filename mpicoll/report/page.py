@@ -10,11 +10,11 @@ from typing import Any
 
 from mpicoll.errors import ArgumentError
 from mpicoll.report import markup
-from mpicoll.report.against import HOW
 from mpicoll.report.charts import drawn, heat_maps
 from mpicoll.report.colours import colours
 from mpicoll.report.data import Report
 from mpicoll.report.markup import script_data, text
+from mpicoll.report.model_comparison import HOW
 from mpicoll.report.setups import Setup, kind
 from mpicoll.report.tables import Table, tables
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mpicoll.bench.conditions import differences
-from mpicoll.bench.journal import Line
+from mpicoll.records.conditions import differences
+from mpicoll.records.journal import Line
 
 Run = Mapping[str, Any]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from io import StringIO
 from typing import Any
 
-from mpicoll.bench.identity import FIELDS
-from mpicoll.bench.journal import Line
+from mpicoll.records.identity import FIELDS
+from mpicoll.records.journal import Line
 from mpicoll.report.data import Report
 from mpicoll.report.loading import run_id
 from mpicoll.report.setups import by_run, kind

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mpicoll.bench.journal import Line
+from mpicoll.records.journal import Line
 from mpicoll.report.curves import Panel, is_sound, median_of
 
 

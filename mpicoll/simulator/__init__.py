@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 
-from mpicoll.algorithms import Algorithm, Counts, Nodes, find
-from mpicoll.contract import Collective, Contents, Place
+from mpicoll.algorithms.registry import Algorithm, Counts, Nodes, find
 from mpicoll.errors import ArgumentError
-from mpicoll.schedule import Round
+from mpicoll.notation.contract import Collective, Contents, Place
+from mpicoll.notation.schedule import Round
 from mpicoll.simulator.run import Message, Run, Sizes
 
 

@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from mpicoll.algorithms import (
+from mpicoll.algorithms.registry import (
     Algorithm,
     Nodes,
     algorithms,
@@ -21,11 +21,11 @@ from mpicoll.algorithms import (
     power_of_three,
     power_of_two,
 )
-from mpicoll.contract import COLLECTIVES
-from mpicoll.contract import collective as collective_named
 from mpicoll.errors import ArgumentError, CollectiveError, Unsupported
+from mpicoll.notation.contract import COLLECTIVES
+from mpicoll.notation.contract import collective as collective_named
+from mpicoll.notation.sweep import expand
 from mpicoll.simulator import Trace, contiguous, prove
-from mpicoll.sweep import expand
 
 
 class Row(NamedTuple):

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import NamedTuple
 
-from mpicoll.contract import Collective, Contents, Contribution, Place
 from mpicoll.errors import Deadlock, WrongContents
-from mpicoll.schedule import Block, Copy, Fold, Receive, Round, Send, Side, Temp
+from mpicoll.notation.contract import Collective, Contents, Contribution, Place
+from mpicoll.notation.schedule import Block, Copy, Fold, Receive, Round, Send, Side, Temp
 
 Sizes = Mapping[Block, int]
 Blocks = tuple[Block, ...]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mpicoll.bench.cli import start
-from mpicoll.bench.worlds import TORCH
+from mpicoll.cli.worlds import TORCH
 
 if __name__ == "__main__":
     start(TORCH)

@@ -1,0 +1,267 @@
+"""The registry: every algorithm under its collective and name, with its parameters.
+
+An algorithm is a generator function ``name(rank, size[, root][, nodes][, counts], **parameters)``
+registered by `algorithm`; it is found again by `find("broadcast", "knomial(radix=8)")`.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from mpicoll.errors import ArgumentError, UnknownName, Unsupported
+from mpicoll.notation.contract import COLLECTIVES, Collective, collective
+from mpicoll.notation.schedule import Round, Schedule, rounds
+
+Nodes = tuple[tuple[int, ...], ...]
+Rows = Sequence[int]
+"""Every rank's number of rows."""
+Pairs = Sequence[Sequence[int]]
+"""``counts[source][target]`` rows."""
+Counts = Rows | Pairs
+Blocks = int | str | Callable[..., int]
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """Which numbers of ranks an algorithm serves."""
+
+    text: str
+    holds: Callable[[int], bool]
+
+
+any_size = Constraint("any number of ranks", lambda size: True)
+even = Constraint("an even number of ranks", lambda size: size % 2 == 0 or size == 1)
+power_of_two = Constraint("a power of two of ranks", lambda size: size & (size - 1) == 0)
+power_of_three = Constraint("a power of three of ranks", lambda size: 3**40 % size == 0)
+Needs = Constraint | Callable[..., Constraint]
+"""What an algorithm serves; where that depends on its parameters, a function of them."""
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A registered generator together with chosen parameters."""
+
+    collective: Collective
+    name: str
+    generator: Callable[..., Schedule]
+    cut: Blocks = "size"
+    rule: Needs = any_size
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        given = ((key, value) for key, value in self.parameters.items() if value != "")
+        inner = ",".join(f"{key}={value}" for key, value in given)
+        return f"{self.name}({inner})" if inner else self.name
+
+    @property
+    def summary(self) -> str:
+        """The first line of the docstring."""
+        return (inspect.getdoc(self.generator) or "").split("\n", 1)[0]
+
+    @property
+    def needs(self) -> Constraint:
+        """The numbers of ranks it serves."""
+        return self.rule if isinstance(self.rule, Constraint) else self.rule(**self.parameters)
+
+    def blocks(self, size: int) -> int:
+        """Return into how many blocks the vector, or all rows, are cut for `size` ranks."""
+        if self.collective.unit not in ("vector", "rows"):
+            return size
+        if self.cut == "size":
+            return size
+        if isinstance(self.cut, int):
+            return self.cut
+        if callable(self.cut):
+            return self.cut(size, **self.parameters)
+        return int(self.parameters[self.cut])
+
+    def serve(self, size: int) -> None:
+        """Raise Unsupported where this algorithm cannot serve `size` ranks."""
+        if not self.needs.holds(size):
+            raise Unsupported(
+                f"{self.collective.name} algorithm {self} needs {self.needs.text}, not {size}"
+            )
+
+    def takes(self, context: str) -> bool:
+        """Whether the schedule depends on ``root``, ``nodes`` or ``counts``."""
+        return context in _signature(self.generator)
+
+    def _equal_counts(self, size: int) -> Counts:
+        ones = (1,) * size
+        return (ones,) * size if self.collective.unit == "pairs" else ones
+
+    def rounds(
+        self, rank: int, size: int, root: int = 0, nodes: Nodes | None = None,
+        counts: Counts | None = None,
+    ) -> list[Round]:  # fmt: skip
+        """Return the schedule of one rank.
+
+        Args:
+            nodes: the ranks of each node, for node-aware algorithms; one node by default.
+            counts: every rank's rows, or for alltoall ``counts[source][target]``, for
+                size-aware algorithms; one each by default.
+
+        Raises:
+            ArgumentError: there is no such rank or root.
+            Unsupported: the algorithm cannot serve this size.
+        """
+        return rounds(self.schedule(rank, size, root, nodes, counts))
+
+    def schedule(
+        self, rank: int, size: int, root: int = 0, nodes: Nodes | None = None,
+        counts: Counts | None = None,
+    ) -> Schedule:  # fmt: skip
+        """Return the same while it is generated, for schedules too long to be held."""
+        for name, each in (("rank", rank), ("root", root)):
+            if not 0 <= each < size:
+                raise ArgumentError(f"{name} {each} is not one of {size} ranks")
+        self.serve(size)
+        context: dict[str, Any] = {
+            "root": root,
+            "nodes": nodes or (tuple(range(size)),),
+            "counts": counts or self._equal_counts(size),
+        }
+        wanted = {key: context[key] for key in context if self.takes(key)}
+        return self.generator(rank, size, **wanted, **self.parameters)
+
+
+_CONTEXT = ("rank", "size", "root", "nodes", "counts")
+_REGISTRY: dict[str, dict[str, Algorithm]] = {name: {} for name in COLLECTIVES}
+_ALIASES: dict[tuple[str, str], str] = {}
+
+
+@functools.cache
+def _signature(generator: Callable[..., Schedule]) -> dict[str, inspect.Parameter]:
+    return dict(inspect.signature(generator).parameters)
+
+
+def algorithm(
+    of: str,
+    *,
+    name: str | None = None,
+    blocks: Blocks = "size",
+    needs: Needs = any_size,
+    aliases: tuple[str, ...] = (),
+) -> Callable[[Callable[..., Schedule]], Callable[..., Schedule]]:
+    """Register a generator as an algorithm of collective `of`.
+
+    Args:
+        name: the generator's own name by default.
+        blocks: into how many blocks a vector is cut: a number, the name of a parameter
+            that says it, or a function of the number of ranks and the parameters; one per
+            rank by default.
+            Rows are cut evenly: a multiple of the number of ranks. Pairs are not cut.
+        needs: the numbers of ranks it serves, or a function of the parameters that says it.
+        aliases: further names; an alias may fix parameters, as in ``"tree(radix=2)"``,
+            written ``"alias=target"``.
+    """
+
+    def register(generator: Callable[..., Schedule]) -> Callable[..., Schedule]:
+        own = name or generator.__name__
+        defaults = {
+            key: parameter.default
+            for key, parameter in _signature(generator).items()
+            if key not in _CONTEXT
+        }
+        _REGISTRY[of][own] = Algorithm(collective(of), own, generator, blocks, needs, defaults)
+        for alias in aliases:
+            spelling, _, target = alias.partition("=")
+            _ALIASES[of, spelling] = target or own
+        return generator
+
+    return register
+
+
+@functools.cache
+def _load() -> None:
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        importlib.import_module(f"mpicoll.algorithms.{module.name}")
+
+
+def algorithms(of: str) -> Iterator[Algorithm]:
+    """Yield every algorithm of a collective, with default parameters."""
+    _load()
+    return iter(_REGISTRY[collective(of).name].values())
+
+
+def aliases(of: str) -> dict[str, str]:
+    """Return the further names of a collective's algorithms and what they stand for."""
+    _load()
+    return {alias: to for (what, alias), to in _ALIASES.items() if what == collective(of).name}
+
+
+def find(of: str, text: str) -> Algorithm:
+    """Return the algorithm that `text` names, with the parameters it gives.
+
+    >>> str(find("broadcast", "knomial(radix=8)"))
+    'knomial(radix=8)'
+
+    Raises:
+        UnknownName: the collective has no such algorithm.
+        ArgumentError: a parameter is unknown, or its value is out of range.
+    """
+    _load()
+    what = collective(of)
+    name, given = parse(text)
+    if (target := _ALIASES.get((what.name, name))) is not None:
+        name, fixed = parse(target)
+        given = {**fixed, **given}
+    known = _REGISTRY[what.name]
+    if name not in known:
+        raise UnknownName(f"{what.name} algorithm", text, [*known, *aliases(what.name)])
+    found = known[name]
+    for key, value in given.items():
+        if key not in found.parameters:
+            choices = ", ".join(found.parameters) or "none"
+            raise ArgumentError(f"{what.name} algorithm {name} has no {key!r}: it takes {choices}")
+        default = found.parameters[key]
+        if type(value) is not type(default):
+            kind = {int: "a whole number", str: "a name"}[type(default)]
+            raise ArgumentError(f"{key} of {name} is {kind}, not {value!r}")
+        if isinstance(default, int):
+            least = 2 if key == "radix" else min(1, default)
+            if value < least:
+                raise ArgumentError(f"{key} of {name} is at least {least}, not {value}")
+    return replace(found, parameters={**found.parameters, **given})
+
+
+def parse(text: str) -> tuple[str, dict[str, Any]]:
+    """Split ``name(key=value,...)``; words and calls stand for themselves.
+
+    >>> parse("chain(segments=32)")
+    ('chain', {'segments': 32})
+    >>> parse("reduce+broadcast(over=tree)")
+    ('reduce+broadcast', {'over': 'tree'})
+
+    Raises:
+        ArgumentError: the text has no such form.
+    """
+    name, bracket, rest = text.strip().partition("(")
+    if not bracket:
+        return name, {}
+    try:
+        call = ast.parse(f"f({rest}", mode="eval").body
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
+            raise ValueError
+        given = {pair.arg: _value(pair.value) for pair in call.keywords if pair.arg}
+        if len(given) < len(call.keywords):
+            raise ValueError
+        return name, given
+    except (SyntaxError, ValueError):
+        raise ArgumentError(
+            f"algorithm {text!r} is not of the form name(key=value,...), each key once"
+        ) from None
+
+
+def _value(node: ast.expr) -> Any:
+    if isinstance(node, ast.Name | ast.Call):
+        return ast.unparse(node).replace(" ", "")
+    return ast.literal_eval(node)

@@ -1,0 +1,1 @@
+"""The skeleton that all commands share: flags, launch, watchdog, exit status."""

@@ -1,0 +1,1 @@
+"""Compare the records of two runs: ``python -m mpicoll.compare A B``."""

@@ -1,0 +1,194 @@
+"""What no schedule can beat: lower bounds of a collective under a model and a topology.
+
+Latency: how fast what one rank knows can reach all others (Karp, Sahay, Santos and Schauser 1993).
+Bandwidth: what some rank must send or receive over its ports, and what must cross a cut of the
+topology over its links. Folds: what must be folded, shared evenly. Bytes and folds come on top of
+the latency of one message. Each of them holds by itself, so the largest does (Chan, Heimlich,
+Purkayastha and van de Geijn 2007).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from functools import cache
+from math import sqrt
+from typing import NamedTuple
+
+from mpicoll.costs import Hockney, Model, Network, Nodes, Topology
+from mpicoll.interfaces import Nodes as Groups
+from mpicoll.notation.contract import collective as named
+
+
+class Bound(NamedTuple):
+    """Seconds, each of which holds by itself.
+
+    Attributes:
+        start: of one message, which comes before all of `bandwidth` and of `folds`.
+        pipelined: of a broadcast on one port, latency and bandwidth together.
+    """
+
+    latency: float
+    bandwidth: float
+    folds: float
+    start: float = 0.0
+    pipelined: float = 0.0
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """What limits a schedule, and to how many seconds."""
+        return {
+            "latency": self.latency, "bandwidth": self.start + self.bandwidth,
+            "folds": self.start + self.folds, "pipelined": self.pipelined,
+        }  # fmt: skip
+
+    @property
+    def seconds(self) -> float:
+        """The largest of the limits."""
+        return max(self.limits.values())
+
+
+_SHARES: dict[str, Callable[[int], float]] = {
+    "barrier": lambda size: 0.0,
+    "allreduce": lambda size: 2 * (size - 1) / size,
+    **dict.fromkeys(
+        ("gather", "scatter", "allgather", "reduce_scatter", "alltoall"),
+        lambda size: (size - 1) / size,
+    ),
+    **dict.fromkeys(("broadcast", "reduce", "scan", "exscan"), lambda size: 1.0),
+}
+"""The share of all bytes that one of so many ranks must send, or must receive."""
+
+_CROSSING: dict[str, Callable[[int, int, bool], float]] = {
+    "barrier": lambda near, far, rooted: 0.0,
+    "alltoall": lambda near, far, rooted: near * far / (near + far),
+    **dict.fromkeys(
+        ("allgather", "reduce_scatter"),
+        lambda near, far, rooted: max(near, far) / (near + far),
+    ),
+    **dict.fromkeys(
+        ("gather", "scatter"),
+        lambda near, far, rooted: (far if rooted else near) / (near + far),
+    ),
+    **dict.fromkeys(
+        ("broadcast", "reduce", "allreduce", "scan", "exscan"), lambda near, far, rooted: 1.0
+    ),
+}
+"""The share of all bytes that must cross between some ranks and the others, in one direction."""
+
+
+def bound(collective: str, nbytes: float, model: Model, topology: Topology, root: int = 0) -> Bound:
+    """Return the bounds of a collective.
+
+    Args:
+        nbytes: of a vector, or of all rows of a row-wise collective, as nccl-tests counts.
+
+    Raises:
+        UnknownName: there is no such collective.
+
+    >>> from mpicoll.costs import Switch
+    >>> bound("broadcast", 1000, Hockney(alpha=1.0, beta=0.01), Switch(8))
+    Bound(latency=3.0, bandwidth=10.0, folds=0.0, start=1.0, pipelined=20.944271909999163)
+    >>> bound("allreduce", 1000, Hockney(alpha=1.0, beta=0.01, ports=2), Switch(8)).seconds
+    9.75
+    """
+    what, size = named(collective), topology.size
+    if size == 1:
+        return Bound(0.0, 0.0, 0.0)
+    quick = _quickest(model, topology)
+    latency = max(_spread(size, quick.alpha, quick.hold, model.servers), _across(model, topology))
+    bandwidth = _SHARES[what.name](size) * quick.beta / model.servers
+    for cut in topology.cuts(root):
+        crossing = _CROSSING[what.name](cut.ranks, size - cut.ranks, cut.rooted)
+        bandwidth = max(bandwidth, crossing * model.beta / cut.links)
+    if what.name == "allreduce" and isinstance(topology, Nodes):
+        bandwidth = max(bandwidth, _SHARES[what.name](len(topology.nodes)) * model.beta)
+    # The first rank of an exscan gets nothing, so one vector need not be folded.
+    folded = max(0, size - 1 - (what.name == "exscan")) / size if what.reduces else 0.0
+    found = Bound(latency, bandwidth * nbytes, folded * nbytes * model.gamma, quick.alpha)
+    one_port = model.counted and model.servers == 1
+    if what.name == "broadcast" and one_port and model.hold == model.latency:
+        return found._replace(pipelined=_pipelined(size, quick, nbytes))
+    return found
+
+
+def lower_bound(
+    collective: str, size: int, nbytes: int, network: Network, nodes: Groups | None = None
+) -> Bound:
+    """Return the bounds of a collective on a network of nodes whose ranks have one port.
+
+    Ranks that start several messages at once, or read the memory of several others, may beat
+    the bound of latency, and hardware that copies or folds on the way all of them.
+
+    Args:
+        nbytes: as in `bound`.
+        nodes: the ranks of each node; a node for each rank by default.
+
+    Raises:
+        UnknownName: there is no such collective.
+
+    >>> from mpicoll.costs import Link
+    >>> found = lower_bound("allreduce", 4, 1000, Network(Link(1.0, 0.01)))
+    >>> found.latency, found.bandwidth, found.seconds
+    (2.0, 15.0, 16.0)
+    """
+    placed = nodes or tuple((rank,) for rank in range(size))
+    model = Hockney(*network.between, network.gamma)
+    topology = Nodes(size, nodes=placed, memory=network.within)
+    return bound(collective, nbytes, model, topology)._replace(pipelined=0.0)
+
+
+class _Quickest(NamedTuple):
+    """The least that a message takes, and for which it and each byte of it keep a port busy."""
+
+    alpha: float
+    beta: float
+    hold: float
+
+
+def _quickest(model: Model, topology: Topology) -> _Quickest:
+    far, inside = _Quickest(model.latency, model.beta, model.hold), topology.inside
+    if inside is None or len(topology.groups) == topology.size:
+        return far
+    # Without ports to be counted, messages within a node do not wait for each other.
+    near = _Quickest(*inside, inside.alpha) if model.counted else _Quickest(inside.alpha, 0.0, 0.0)
+    return near if len(topology.groups) == 1 else _Quickest(*map(min, far, near))
+
+
+@cache
+def _spread(size: int, latency: float, hold: float, servers: int) -> float:
+    """Return the least time in which what one knows reaches `size`.
+
+    Whoever knows it starts a message on each of its servers, and another whenever one has been
+    held for long enough. (Karp, Sahay, Santos and Schauser 1993)
+    """
+    if size == 1 or not hold:
+        return latency if size > 1 else 0.0
+    known, arriving, times = 1, {latency: servers}, [latency]
+    while True:
+        now = heapq.heappop(times)
+        count = arriving.pop(now)
+        known += count
+        if known >= size:
+            return now
+        for time, more in ((now + hold, count), (now + latency, count * servers)):
+            if time not in arriving:
+                heapq.heappush(times, time)
+            arriving[time] = arriving.get(time, 0) + more
+
+
+def _across(model: Model, topology: Topology) -> float:
+    """Return the same for the nodes, all of whose ranks may send."""
+    if not isinstance(topology, Nodes):
+        return 0.0
+    servers = model.servers * max(map(len, topology.nodes))
+    return _spread(len(topology.nodes), model.latency, model.hold, servers)
+
+
+def _pipelined(size: int, link: _Quickest, nbytes: float) -> float:
+    """Return what a broadcast in n equal segments takes at least, for the best n.
+
+    That is the least of (n - 1 + q)(alpha + m beta / n) over n, where q = ceil(log2 p).
+    """
+    steps = (size - 1).bit_length() - 1
+    return (sqrt(steps * link.alpha) + sqrt(nbytes * link.beta)) ** 2

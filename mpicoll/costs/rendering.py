@@ -1,0 +1,132 @@
+"""What a ranking says: as a table for people, and as lines of JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.table import Table
+
+from mpicoll.bench.render import number
+from mpicoll.costs.bounds import Bound, bound
+from mpicoll.costs.ranking import Curve, Ranking
+
+
+@dataclass(frozen=True)
+class Told:
+    """A ranking, and what to tell of it.
+
+    Attributes:
+        sizes: at which to show it.
+        sweep: sizes between which to look for crossovers; None where sizes mean nothing.
+    """
+
+    ranking: Ranking
+    sizes: Sequence[int]
+    sweep: tuple[int, int] | None
+
+    def bound(self, nbytes: float) -> Bound:
+        """Return what no algorithm beats."""
+        setting = self.ranking.setting
+        return bound(setting.collective, nbytes, setting.model, setting.topology, setting.root)
+
+
+def tables(told: Told) -> Iterator[Table]:
+    """Yield a table for each size, then that of the crossovers."""
+    for nbytes in told.sizes:
+        yield _prices(told, nbytes)
+    if told.sweep is None:
+        return
+    found = Table("from", "to", title="crossovers among these")
+    found.add_column("cheapest", overflow="fold")
+    for each in told.ranking.ranges(*told.sweep):
+        found.add_row(size(each.low), size(each.high), str(each.algorithm))
+    yield found
+
+
+def _prices(told: Told, nbytes: int) -> Table:
+    setting, least = told.ranking.setting, told.bound(nbytes)
+    ranks = setting.topology.size
+    parts = [setting.collective, f"{ranks} rank{'s' if ranks > 1 else ''}"]
+    found = Table(title=", ".join([*parts, size(nbytes)] if told.sweep else parts))
+    # Names are folded where the table is too wide: cut short they would say nothing.
+    found.add_column("algorithm", overflow="fold")
+    for name in ("rounds", "sent", "time us", "x bound"):
+        found.add_column(name, justify="right", no_wrap=True)
+    found.add_column("priced by", no_wrap=True)
+    for each in told.ranking.at(nbytes):
+        seconds = each.seconds(nbytes)
+        found.add_row(
+            str(each.algorithm), str(each.rounds), number(each.sent), number(seconds * 1e6),
+            number(seconds / least.seconds) if least.seconds else "-", each.how,
+        )  # fmt: skip
+    found.add_section()
+    limit = max(least.limits, key=least.limits.__getitem__)
+    found.add_row("bound", "", "", number(least.seconds * 1e6), "1", f"by {limit}")
+    return found
+
+
+def notes(ranking: Ranking) -> Iterator[str]:
+    """Yield what the tables do not say: what has no price, and which lines are rough."""
+    for reason, names in _grouped(ranking).items():
+        yield f"not priced: {', '.join(names)}: {reason}"
+    rough = [str(each.algorithm) for each in ranking.curves if not each.smooth]
+    if rough:
+        yield f"rough between the sizes shown, as time ran out: {', '.join(rough)}"
+
+
+def _grouped(ranking: Ranking) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for each in ranking.unpriced:
+        found.setdefault(each.reason, []).append(str(each.algorithm))
+    return found
+
+
+def lines(told: Told) -> Iterator[str]:
+    """Yield JSON: the setting, then a line for each bound, price, crossover and refusal."""
+    setting = told.ranking.setting
+    yield _line("setting", {
+        "collective": setting.collective, "ranks": setting.topology.size, "root": setting.root,
+        "model": [type(setting.model).__name__, asdict(setting.model)],  # type: ignore[call-overload]
+        "topology": str(setting.topology),
+    })  # fmt: skip
+    for nbytes in told.sizes:
+        least = told.bound(nbytes)
+        yield _line("bound", {"bytes": nbytes, "seconds": least.seconds, **least._asdict()})
+        for each in told.ranking.at(nbytes):
+            yield _line("price", _record(each, nbytes, least))
+    for wins in told.ranking.ranges(*told.sweep) if told.sweep else ():
+        record = {"low": wins.low, "high": wins.high, "algorithm": str(wins.algorithm)}
+        yield _line("cheapest", record)
+    for refused in told.ranking.unpriced:
+        record = {"algorithm": str(refused.algorithm), "reason": refused.reason}
+        yield _line("unpriced", record)
+
+
+def _record(each: Curve, nbytes: int, least: Bound) -> dict[str, Any]:
+    seconds = each.seconds(nbytes)
+    return {
+        "bytes": nbytes, "algorithm": str(each.algorithm), "seconds": seconds,
+        "over_bound": seconds / least.seconds if least.seconds else None,
+        "rounds": each.rounds, "sent": each.sent, "priced_by": each.how,
+    }  # fmt: skip
+
+
+def _line(kind: str, record: dict[str, Any]) -> str:
+    return json.dumps({"kind": kind, **record})
+
+
+def size(nbytes: float) -> str:
+    """Return bytes in the largest unit of the flags, to three digits where they are not whole.
+
+    >>> size(4096), size(1234567), size(777.2)
+    ('4K', '1.18M', '777')
+    """
+    unit, factor = next((each for each in _UNITS if nbytes >= each[1]), ("", 1))
+    value = nbytes / factor
+    return f"{round(value) if value == round(value) or not unit else number(value)}{unit}"
+
+
+_UNITS = (("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10))

@@ -1,0 +1,353 @@
+"""A schedule as a film: what every rank holds after every round, and what went from whom to whom.
+
+Ranks are sets of bits here: the mask of a cell has bit `r` where rank r's data is in it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
+
+from mpicoll.algorithms.registry import Algorithm, Nodes
+from mpicoll.notation.contract import Collective, Contents, Place
+from mpicoll.notation.schedule import Block, Fold, Receive, Round, Temp
+from mpicoll.simulator import Trace, prove
+from mpicoll.simulator.run import Message
+
+
+class Hop(NamedTuple):
+    """One message: in which round it travels, after which it has landed, and what it does there."""
+
+    round: int
+    source: int
+    destination: int
+    blocks: tuple[Block, ...]
+    lands: int
+    folded: bool
+
+
+class Cell(NamedTuple):
+    """What a rank holds of a column.
+
+    Attributes:
+        mask: the ranks whose data is in it.
+        mark: what this round did to it: ``+`` folded into, ``=`` taken over as it came.
+    """
+
+    mask: int
+    mark: str = ""
+
+
+class Column(NamedTuple):
+    """Blocks that are held and sent together throughout."""
+
+    name: str
+    blocks: tuple[Block, ...]
+    scratch: bool = False
+
+
+_FEW = 4
+"""As many columns of scratch can be told apart at a glance."""
+
+State = list[list[Cell]]
+"""The cells of all ranks: ``state[rank][column]``."""
+
+
+@dataclass(frozen=True)
+class Film:
+    """A proved schedule, round by round.
+
+    Attributes:
+        whole: the blocks that make a whole vector m; of alltoall, all that one rank sends.
+        states: before the first round, and after each; as many as `rounds` and one more.
+        hops: the messages of each round, from 1; none in round 0.
+        goals: the mask that the contract demands of ``goals[rank][column]``, 0 for nothing.
+        heard: the ranks that ``heard[round][rank]`` has heard of.
+    """
+
+    algorithm: Algorithm
+    size: int
+    root: int
+    nodes: Nodes
+    whole: int
+    trace: Trace
+    columns: list[Column]
+    states: list[State]
+    hops: list[list[Hop]]
+    goals: list[list[int]]
+    heard: list[list[int]]
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds there are."""
+        return self.trace.rounds
+
+    @property
+    def collective(self) -> Collective:
+        """What the schedule does."""
+        return self.algorithm.collective
+
+    @property
+    def most(self) -> int:
+        """How many ranks' data a cell must hold, where it must hold the most."""
+        return max(max(goal.bit_count() for goal in goals) for goals in self.goals)
+
+    def moved(self, now: int) -> float:
+        """Return what the busiest rank has sent, or received, after a round, in vectors m."""
+        return max(self.sent(now), self._busiest("destination", range(now + 1)))
+
+    def sent(self, now: int) -> float:
+        """Return the most that one rank has sent after a round, in vectors m."""
+        return self._busiest("source", range(now + 1))
+
+    @property
+    def volume(self) -> float:
+        """What the busiest rank sends, or receives, in each round, summed: vectors m."""
+        every = range(1, self.rounds + 1)
+        return sum(
+            max(self._busiest(end, [now]) for end in ("source", "destination")) for now in every
+        )
+
+    def _busiest(self, end: str, rounds: Sequence[int]) -> float:
+        loads = [0] * self.size
+        for hop in (hop for now in rounds for hop in self.hops[now]):
+            loads[getattr(hop, end)] += len(hop.blocks)
+        return max(loads) / self.whole
+
+    def done(self, now: int) -> float:
+        """Return which part of what all ranks must hold they do hold after a round."""
+        cells = [
+            (len(column.blocks), cell.mask == goal)
+            for row, goals in zip(self.states[now], self.goals, strict=True)
+            for column, cell, goal in zip(self.columns, row, goals, strict=True)
+            if goal
+        ]
+        return sum(width for width, ends in cells if ends) / max(
+            1, sum(width for width, _ in cells)
+        )
+
+
+def film(algorithm: Algorithm, size: int, root: int = 0, nodes: Nodes | None = None) -> Film:
+    """Prove a schedule and return its film.
+
+    Raises:
+        Unsupported: the algorithm cannot serve this number of ranks.
+
+    >>> from mpicoll.algorithms import find
+    >>> ring = film(find("allreduce", "ring"), 4)
+    >>> ring.rounds, ring.moved(3), ring.moved(6), ring.volume
+    (6, 0.75, 1.5, 1.5)
+    >>> [runs(cell.mask) for cell in ring.states[2][0]]
+    ['0', '0', '0,2-3', '0,3']
+    """
+    trace = prove(algorithm, size, root, nodes, history=True)
+    schedules = [algorithm.rounds(rank, size, root, nodes) for rank in range(size)]
+    blocks = algorithm.blocks(size)
+    hops = _hops(trace, schedules)
+    heard = _heard(hops, size)
+    filming = _Filming(algorithm.collective, Place(0, size, root, blocks), trace, schedules, hops)
+    columns, states, goals = filming.columns(), filming.states(), filming.goals()
+    if algorithm.collective.unit == "none":
+        everyone = (1 << size) - 1
+        columns, goals = [Column("heard of", (0,))], [[everyone] for _ in range(size)]
+        states = _listening(heard)
+    whole = blocks if algorithm.collective.unit in ("vector", "rows") else size
+    placed = nodes or (tuple(range(size)),)
+    return Film(algorithm, size, root, placed, whole, trace, columns, states, hops, goals, heard)
+
+
+def _hops(trace: Trace, schedules: Sequence[Sequence[Round]]) -> list[list[Hop]]:
+    """Join the messages of the log with their receives: those of two ranks meet in order."""
+    receives: dict[tuple[int, int], deque[tuple[int, bool]]] = defaultdict(deque)
+    for rank, schedule in enumerate(schedules):
+        for step, (end, _) in zip(schedule, trace.history[rank][1:], strict=True):
+            for op in step:
+                if isinstance(op, Receive):
+                    receives[op.peer, rank].append((end, _is_folded(op, step)))
+
+    def joined(message: Message) -> Hop:
+        return Hop(*message, *receives[message.source, message.destination].popleft())
+
+    found = sorted(map(joined, trace.log), key=lambda hop: hop[:3])
+    return [[hop for hop in found if hop.round == now] for now in range(trace.rounds + 1)]
+
+
+def _is_folded(op: Receive, step: Round) -> bool:
+    used = {each.source for each in step if isinstance(each, Fold)}
+    return op.side is not None or any(block in used for block in op.blocks)
+
+
+def _heard(hops: list[list[Hop]], size: int) -> list[list[int]]:
+    heard = [[1 << rank for rank in range(size)]]
+    for now in range(1, len(hops)):
+        heard.append(list(heard[-1]))
+        for hop in (hop for each in hops[: now + 1] for hop in each if hop.lands == now):
+            heard[now][hop.destination] |= heard[hop.round - 1][hop.source]
+    return heard
+
+
+def _listening(heard: list[list[int]]) -> list[State]:
+    """Return the states of a barrier: who has heard of whom."""
+    before = [heard[0], *heard[:-1]]
+    return [
+        [[Cell(mask, "+" if mask != old else "")] for mask, old in zip(now, then, strict=True)]
+        for now, then in zip(heard, before, strict=True)
+    ]
+
+
+@dataclass
+class _Filming:
+    """The trace of a schedule, read as cells of ranks and columns."""
+
+    collective: Collective
+    place: Place
+    trace: Trace
+    schedules: list[list[Round]]
+    hops: list[list[Hop]]
+
+    def __post_init__(self) -> None:
+        ranks = range(self.place.size)
+        times = range(self.trace.rounds + 1)
+        self.held = [[_at(self.trace.history[rank], now) for rank in ranks] for now in times]
+        self.after = [self.collective.after(self.place._replace(rank=rank)) for rank in ranks]
+        self._columns = [*self._merged(self._keys()), *self._scratch()]
+
+    def columns(self) -> list[Column]:
+        """Return the columns, scratch last."""
+        return self._columns
+
+    def states(self) -> list[State]:
+        """Return the cells before the first round and after each."""
+        return [
+            [
+                [self._cell(now, rank, column) for column in self._columns]
+                for rank in range(self.place.size)
+            ]
+            for now in range(len(self.held))
+        ]
+
+    def goals(self) -> list[list[int]]:
+        """Return the masks that the contract demands."""
+        return [[_mask(after, column.blocks) for column in self._columns] for after in self.after]
+
+    def _keys(self) -> list[tuple[Block, tuple[Block, ...]]]:
+        """Return the blocks that share a column: of pairs, those for one destination."""
+        ranks = range(self.place.size)
+        if self.collective.unit == "none":
+            return []
+        if self.collective.unit == "pairs":
+            return [(peer, tuple((rank, peer) for rank in ranks)) for peer in ranks]
+        return [(block, (block,)) for block in range(self.place.blocks)]
+
+    def _merged(self, keys: list[tuple[Block, tuple[Block, ...]]]) -> Iterator[Column]:
+        """Join neighbours that nothing tells apart."""
+        if self.collective.unit == "pairs":
+            yield from (Column(str(key), blocks) for key, blocks in keys)
+            return
+        for _, same in groupby(keys, key=lambda key: self._life(key[0])):
+            blocks = tuple(block for block, _ in same)
+            yield Column(_run(blocks), blocks)
+
+    def _scratch(self) -> list[Column]:
+        """Return the columns of scratch: all in one where there is much of it."""
+        used = {block for now in self.held for held in now for block in held}
+        temps = [block for block in used if isinstance(block, Temp)]
+        temps.sort(key=lambda temp: (len(temp.name), temp.name, _order(temp.block)))
+        found = [
+            (name, tuple(same))
+            for (name, _), same in groupby(temps, key=lambda temp: (temp.name, self._life(temp)))
+        ]
+        if len(found) > _FEW:
+            return [Column("scratch", tuple(temps), True)]
+        return [
+            Column(f"{name}[{_run([temp.block for temp in same])}]", same, True)
+            for name, same in found
+        ]
+
+    def _life(self, block: Block) -> object:
+        """Return all that ever happens to a block."""
+        masks = [[_mask(held, (block,)) for held in now] for now in self.held]
+        goals = [_mask(after, (block,)) for after in self.after]
+        carried = [[block in hop.blocks for hop in now] for now in self.hops]
+        return masks, goals, carried
+
+    def _cell(self, now: int, rank: int, column: Column) -> Cell:
+        held = self.held[now][rank]
+        before = self.held[max(0, now - 1)][rank]
+        changed = {block for block in column.blocks if held.get(block) != before.get(block)}
+        if not changed:
+            return Cell(_mask(held, column.blocks))
+        return Cell(
+            _mask(held, column.blocks), "=" if changed.isdisjoint(self._folds(now, rank)) else "+"
+        )
+
+    def _folds(self, now: int, rank: int) -> set[Block]:
+        """Return the blocks into which a rank folds in the rounds that end at this time."""
+        ended = zip(self.schedules[rank], self.trace.history[rank][1:], strict=True)
+        ops = [op for step, (end, _) in ended if end == now for op in step]
+        received = {
+            block for op in ops if isinstance(op, Receive) and op.side for block in op.blocks
+        }
+        return received | {op.target for op in ops if isinstance(op, Fold)}
+
+
+def _at(history: list[tuple[int, Contents]], now: int) -> Contents:
+    return next(contents for end, contents in reversed(history) if end <= now)
+
+
+def _mask(contents: Contents, blocks: Sequence[Block]) -> int:
+    mask = 0
+    for block in blocks:
+        for rank, _ in contents.get(block, ()):
+            mask |= 1 << rank
+    return mask
+
+
+def ranks_of(mask: int) -> list[int]:
+    """Return the ranks of a mask."""
+    return [rank for rank in range(mask.bit_length()) if mask >> rank & 1]
+
+
+def runs(mask: int) -> str:
+    """Write the ranks of a mask as people do.
+
+    >>> runs(0b1011101), runs(0)
+    ('0,2-4,6', '')
+    """
+    return ",".join(map(_run, _neighbours(ranks_of(mask))))
+
+
+def _neighbours(ranks: Sequence[int]) -> Iterator[list[int]]:
+    for _, same in groupby(enumerate(ranks), key=lambda each: each[1] - each[0]):
+        yield [rank for _, rank in same]
+
+
+def _run(blocks: Sequence[Block]) -> str:
+    return _name(blocks[0]) if len(blocks) == 1 else f"{_name(blocks[0])}-{_name(blocks[-1])}"
+
+
+def _name(block: Block) -> str:
+    if isinstance(block, Temp):
+        return f"{block.name}[{_name(block.block)}]"
+    return ">".join(map(str, block)) if isinstance(block, tuple) else str(block)
+
+
+def _order(block: Block) -> tuple[int, str]:
+    return (len(str(block)), str(block))
+
+
+def listed(blocks: Sequence[Block]) -> str:
+    """Write the blocks of a message, runs of numbers joined.
+
+    >>> listed((0, 1, 2, 5)), listed(((0, 3), (1, 3))), listed(())
+    ('0-2,5', '0>3,1>3', 'signal')
+    """
+    if not blocks:
+        return "signal"
+    if all(isinstance(block, int) for block in blocks):
+        numbers = [block for block in blocks if isinstance(block, int)]
+        return ",".join(map(_run, _neighbours(sorted(numbers))))
+    return ",".join(map(_name, blocks))

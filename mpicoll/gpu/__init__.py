@@ -1,0 +1,1 @@
+"""GPU memory: the driver, sharing between processes, staging through the host."""

@@ -1,0 +1,194 @@
+"""GPU memory that the ranks of a node read directly: the transport ``ipc``.
+
+Flags stay in host memory (`mpicoll.memory.segments`), bytes stay on the GPUs. A rank raises a
+flag when its stream has done the work that the flag tells of; whoever sees it reads the memory by
+kernels and copies of its own. Any allocation of the driver can be opened by the other
+processes, so that large messages never move before they are used. Several ranks may share
+one GPU, and the MPI below need know nothing of it.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from contextlib import suppress
+from functools import partial
+
+from mpicoll.errors import Unavailable
+from mpicoll.gpu.driver import Exported, Gpu
+from mpicoll.interfaces import Array, Arrays, Thunk, Transport
+from mpicoll.memory.allocator import Heap
+from mpicoll.memory.segments import Mapped
+from mpicoll.programs.shared_memory import Reach
+from mpicoll.runtime.arguments import itemsize
+
+IPC = "ipc"
+SWITCH = "MPICOLL_IPC"
+_FIRST = 4 << 20
+STAYS = 64 * 1024
+"""From how many bytes a message stays in place: below, a copy costs less than to drain it."""
+_PATTERN = 0x5A
+
+
+class DeviceStore:
+    """The GPU memory of one group's ranks on this node; made by all of them together.
+
+    Args:
+        like: an array on this rank's GPU.
+
+    Attributes:
+        maps: True, as private memory of other ranks is opened.
+    """
+
+    maps = True
+
+    def __init__(self, host: Mapped, arrays: Arrays, gpu: Gpu, like: Array) -> None:
+        self.host, self.arrays, self.gpu, self.like = host, arrays, gpu, like
+        self.heap = Heap()
+        self.opened: weakref.WeakValueDictionary[bytes, _Opened] = weakref.WeakValueDictionary()
+        self.segments: dict[int, list[tuple[int, object]]] = {rank: [] for rank in host.near}
+
+    def grow(self, nbytes: int) -> None:
+        """Allocate one more segment on every rank's GPU, and open those of the others."""
+        own = self.arrays.empty((nbytes,), "uint8", self.like)
+        self.arrays.synchronize(own)
+        where, failure = None, ""
+        try:
+            where = self.locate(own)
+        except Unavailable as error:
+            failure = f"rank {self.host.rank}: {error}"
+        everywhere = self.host.exchange(where)
+        found: dict[int, tuple[int, object]] = {self.host.rank: (self.arrays.span(own)[0], own)}
+        try:
+            for rank in self.host.others:
+                if everywhere[rank] is not None:
+                    opened = self._open(everywhere[rank].handle)
+                    found[rank] = opened.address + everywhere[rank].offset, opened
+        except Unavailable as error:
+            failure = failure or f"rank {self.host.rank}: {error}"
+        failures = list(filter(None, self.host.exchange(failure)))
+        if failures:
+            raise Unavailable(f"GPU memory cannot be shared: {failures[0]}")
+        for rank, segment in found.items():
+            self.segments[rank].append(segment)
+        self.heap.add(nbytes)
+
+    def probe(self) -> None:
+        """Read a pattern of every other rank; collective.
+
+        Raises:
+            Unavailable: on all ranks alike, where one cannot.
+        """
+        rank = self.host.rank
+        mine = self.array(rank, 0, 0, "uint8", 1)
+        self.arrays.from_host(mine, [_mark(rank)])
+        self.arrays.synchronize(mine)
+        self.host.exchange(None)
+        failure = ""
+        for other in self.host.others:
+            read = self.arrays.empty((1,), "uint8", self.like)
+            self.arrays.copier(read, self.array(other, 0, 0, "uint8", 1))()
+            if int(self.arrays.to_host(read)[0]) != _mark(other):
+                failure = f"rank {rank} reads something else than rank {other} wrote"
+        failures = list(filter(None, self.host.exchange(failure)))
+        if failures:
+            raise Unavailable(f"GPU memory cannot be shared: {failures[0]}")
+
+    def array(self, rank: int, segment: int, start: int, dtype: str, count: int) -> Array:
+        """Return an array over a part of a rank's segment."""
+        address, _ = self.segments[rank][segment]
+        return self.arrays.at(address + start, dtype, count, self.like)
+
+    def find(self, array: Array) -> tuple[int, int] | None:
+        """Return None: this rank's segments hold slots only."""
+        return None
+
+    def locate(self, array: Array) -> Exported:
+        """Return the handle of an array's allocation, and the array's offset in it."""
+        return self.gpu.export(self.arrays.span(array)[0])
+
+    def foreign(self, where: Exported, start: int, dtype: str, count: int) -> tuple[Array, object]:
+        """Return an array over another rank's memory, and what keeps that open."""
+        opened = self._open(where.handle)
+        address = opened.address + where.offset + start
+        return self.arrays.at(address, dtype, count, self.like), opened
+
+    def _open(self, handle: bytes) -> _Opened:
+        """Open an allocation, once for all that use it: the driver opens none twice."""
+        found = self.opened.get(handle)
+        if found is None:
+            found = self.opened[handle] = _Opened(self.gpu, handle)
+        return found
+
+    def reach(self, buffers: dict[str, Array], dtype: str) -> Reach:
+        """Say which buffers others read where they are, and from what size."""
+        names = {name for name, array in buffers.items() if self._is_exportable(array)}
+        if names == set(buffers):
+            # They come from the same allocator.
+            names.add("scratch")
+        whole = 1 << 62
+        return Reach(self.host.others, frozenset(names), STAYS // itemsize(dtype), whole)
+
+    def _is_exportable(self, array: Array) -> bool:
+        start, stop = self.arrays.span(array)
+        if start == stop:
+            return False
+        try:
+            self.locate(array)
+        except Unavailable:
+            return False
+        return True
+
+    def release(self, nbytes: int) -> Thunk | None:
+        """Return a wait for this rank's stream: what a flag tells of must have happened."""
+        return partial(self.arrays.synchronize, self.like)
+
+    def acquire(self, nbytes: int) -> Thunk | None:
+        """Return the fence between a flag and what is put on the stream after it."""
+        return self.host.acquire(0)
+
+
+def _mark(rank: int) -> int:
+    """Return the byte that a rank writes to be recognised."""
+    return (_PATTERN ^ rank) & 0xFF
+
+
+class _Opened:
+    """An allocation of another process, mapped as long as somebody uses it."""
+
+    def __init__(self, gpu: Gpu, handle: bytes) -> None:
+        self.address = gpu.open(handle)
+        weakref.finalize(self, _close, gpu, self.address).atexit = False
+
+
+def _close(gpu: Gpu, address: int) -> None:
+    # A driver that is shutting down has closed it.
+    with suppress(Unavailable):
+        gpu.close(address)
+
+
+def open_device(transport: Transport, like: Array) -> tuple[DeviceStore | None, str]:
+    """Return the GPU memory of a group, or None and why there is none; collective.
+
+    Args:
+        like: an array on this rank's GPU.
+    """
+    if transport.shared is None:
+        return None, transport.unshared
+    why = ""
+    try:
+        if os.environ.get(SWITCH, "").lower() in ("0", "off", "no", "false"):
+            raise Unavailable(f"{SWITCH} turns it off")
+        gpu = transport.driver()
+    except Unavailable as error:
+        why = f"rank {transport.rank}: {error}"
+    reasons = list(filter(None, transport.exchange(why)))
+    if reasons:
+        return None, reasons[0]
+    store = DeviceStore(transport.shared, transport.arrays, gpu, like)
+    try:
+        store.grow(_FIRST)
+        store.probe()
+    except Unavailable as error:
+        return None, str(error)
+    return store, ""

@@ -1,0 +1,1 @@
+"""Emulate hosts with real, shaped links on one machine: ``python -m mpicoll.hosts``."""

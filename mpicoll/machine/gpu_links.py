@@ -1,0 +1,123 @@
+"""What joins two GPUs, as the driver tells it: NVLink, one board, switches, sockets.
+
+The driver's library is an argument: `load` finds the real one, tests give a stand-in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mpicoll.interfaces import Nodes
+from mpicoll.machine.links import Link
+
+Nvml = Any
+"""The module ``pynvml`` of the package nvidia-ml-py, initialised."""
+
+SAME = "same GPU"
+_UNKNOWN = "unknown"
+_LEVELS = {
+    0: "PCIe on one board",
+    10: "PCIe through one switch (PIX)",
+    20: "PCIe through several switches (PXB)",
+    30: "PCIe through a host bridge (PHB)",
+    40: "PCIe across host bridges (NODE)",
+    50: "PCIe across sockets (SYS)",
+}
+# pynvml's own NVML_P2P_CAPS_INDEX_READ is a tuple by a slip of the comma.
+_READ, _PERMITTED, _TO_SWITCH = 0, 0, 2
+
+
+def load() -> Nvml:
+    """Return the driver's library, initialised.
+
+    Raises:
+        Exception: the package is missing, or the driver; whatever it says.
+    """
+    import pynvml
+
+    pynvml.nvmlInit()
+    return pynvml
+
+
+def gpu_links(
+    nodes: Nodes, rank: int, gpus: list[str], driver: Callable[[], Nvml] = load
+) -> dict[tuple[int, int], Link]:
+    """Return what joins the GPU of a rank to those of the higher ranks, lower rank first.
+
+    Args:
+        gpus: of every rank, as ``GPU-`` and a UUID or as a PCI bus address.
+    """
+    near = next(node for node in nodes if rank in node)
+    others = range(rank + 1, len(gpus))
+    links = {(rank, other): Link("network") for other in others if other not in near}
+    try:
+        nvml = driver()
+    except Exception as error:  # whatever the driver's library raises is the answer
+        missing = Link(_UNKNOWN, f"no NVML: {type(error).__name__}: {error}")
+        return links | {(rank, other): missing for other in others if other in near}
+    return links | {
+        (rank, other): gpu_link(nvml, gpus[rank], gpus[other]) for other in others if other in near
+    }
+
+
+def gpu_link(nvml: Nvml, own: str, other: str) -> Link:
+    """Return what joins two GPUs of one machine."""
+    if own == other:
+        return Link(SAME)
+    try:
+        pair = _handle(nvml, own), _handle(nvml, other)
+        access = nvml.nvmlDeviceGetP2PStatus(*pair, _READ) == _PERMITTED
+        detail = "" if access else "no peer access: copies go through host memory"
+        return Link(_nvlink(nvml, *pair) or _pcie(nvml, *pair), detail)
+    except nvml.NVMLError as error:
+        return Link(_UNKNOWN, f"NVML: {error}")
+
+
+def _handle(nvml: Nvml, gpu: str) -> Any:
+    if gpu.startswith(("GPU-", "MIG-")):
+        return nvml.nvmlDeviceGetHandleByUUID(gpu)
+    return nvml.nvmlDeviceGetHandleByPciBusId(gpu)
+
+
+def _pcie(nvml: Nvml, own: Any, other: Any) -> str:
+    level = int(nvml.nvmlDeviceGetTopologyCommonAncestor(own, other))
+    return _LEVELS.get(level, f"PCIe at level {level}")
+
+
+def _nvlink(nvml: Nvml, own: Any, other: Any) -> str:
+    """Return how many NVLinks lead from one GPU to the other, empty for none."""
+    ends = _ends(nvml, own), _ends(nvml, other)
+    direct = ends[0].count(_address(nvml.nvmlDeviceGetPciInfo(other).busId))
+    if direct:
+        return f"NVLink x{direct}"
+    # Through switches every GPU of the fabric is reached by all links.
+    switched = min(each.count("switch") for each in ends)
+    return f"NVLink x{switched} through a switch" if switched else ""
+
+
+def _ends(nvml: Nvml, gpu: Any) -> list[str]:
+    """Return where each active NVLink of a GPU ends: at a bus address, or at a switch."""
+    found = []
+    for link in range(nvml.NVML_NVLINK_MAX_LINKS):
+        try:
+            if nvml.nvmlDeviceGetNvLinkState(gpu, link) != nvml.NVML_FEATURE_ENABLED:
+                continue
+            is_switch = nvml.nvmlDeviceGetNvLinkRemoteDeviceType(gpu, link) == _TO_SWITCH
+            remote = nvml.nvmlDeviceGetNvLinkRemotePciInfo(gpu, link).busId
+        except nvml.NVMLError:
+            # A GPU without this link, or without any, says so by an error.
+            continue
+        found.append("switch" if is_switch else _address(remote))
+    return found
+
+
+def _address(bus: bytes | str) -> str:
+    """Return a PCI bus address in one spelling: domains are written with 4 or 8 digits.
+
+    >>> _address(b"00000000:3B:00.0"), _address("0000:3b:00.0")
+    ('0:3b:00.0', '0:3b:00.0')
+    """
+    text = bus.decode() if isinstance(bus, bytes) else bus
+    domain, _, rest = text.lower().partition(":")
+    return f"{int(domain, 16):x}:{rest}"

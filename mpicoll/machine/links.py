@@ -1,0 +1,79 @@
+"""What joins two ranks: one core, one socket, two sockets, or a network.
+
+Only what the system tells is said: a rank that may run on several sockets has no place of its
+own, and its pairs are those of one node. `gpulinks` says the same of GPUs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from mpicoll.interfaces import Nodes
+
+SELF = "own memory"
+_SYSTEM = Path("/sys/devices/system/cpu")
+
+
+class Core(NamedTuple):
+    """A physical core: its socket, and its number there."""
+
+    socket: int
+    number: int
+
+
+class Link(NamedTuple):
+    """The class of a pair, and what is worth knowing beyond it."""
+
+    name: str
+    detail: str = ""
+
+
+def places(cpus: Iterable[int] | None = None, system: Path = _SYSTEM) -> list[Core]:
+    """Return the physical cores that this process may run on; none where the system hides them."""
+    cpus = os.sched_getaffinity(0) if cpus is None else cpus
+    try:
+        return sorted({_core(system / f"cpu{each}" / "topology") for each in cpus})
+    except (OSError, ValueError):
+        return []
+
+
+def _core(folder: Path) -> Core:
+    socket, number = (
+        int((folder / name).read_text()) for name in ("physical_package_id", "core_id")
+    )
+    # Virtual machines and some Arm systems number an unknown socket -1.
+    if socket < 0:
+        raise ValueError("the socket is not known")
+    return Core(socket, number)
+
+
+def host_links(nodes: Nodes, cores: Sequence[Sequence[Core]]) -> dict[tuple[int, int], Link]:
+    """Return what joins each pair of ranks, lower rank first, from the cores that each may use."""
+    node_of = {rank: index for index, node in enumerate(nodes) for rank in node}
+    return {
+        (low, high): host_link(cores[low], cores[high])
+        if node_of[low] == node_of[high]
+        else Link("network")
+        for low in range(len(cores))
+        for high in range(low + 1, len(cores))
+    }
+
+
+def host_link(own: Sequence[Core], other: Sequence[Core]) -> Link:
+    """Return what joins two ranks of one node.
+
+    >>> host_link([Core(0, 1)], [Core(0, 2)]).name, host_link([Core(0, 1)], [Core(1, 1)]).name
+    ('same socket', 'across sockets')
+    >>> host_link([Core(0, 1)], [Core(0, 1)]).name, host_link([], [Core(0, 1)]).name
+    ('same core', 'same node')
+    """
+    sockets = {each.socket for each in own}, {each.socket for each in other}
+    if len(sockets[0]) != 1 or len(sockets[1]) != 1:
+        return Link("same node")
+    if sockets[0] != sockets[1]:
+        return Link("across sockets")
+    alone = len(own) == 1 and len(other) == 1
+    return Link("same core" if alone and own[0] == other[0] else "same socket")

@@ -1,0 +1,1 @@
+"""Checked, interleaved timing: clocks, samples, statistics."""

@@ -1,0 +1,314 @@
+"""What to run: the groups of cases that are measured side by side."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, product
+
+from mpicoll import defaults
+from mpicoll.algorithms.registry import find
+from mpicoll.collectives import TRANSPORTS, Collectives, names
+from mpicoll.errors import ArgumentError, CollectiveError, UnknownName
+from mpicoll.notation.contract import (
+    DTYPES,
+    OPS,
+    Collective,
+    check_op,
+    collective,
+    kind_of,
+    reduce_op,
+)
+from mpicoll.notation.sweep import expand, outside_brackets
+from mpicoll.runtime.arguments import itemsize
+from mpicoll.selection.auto import CHOOSERS
+
+DEFAULT_SIZES = (64, 4096, 65536, 1048576)
+DEFAULT_ALGORITHMS = {
+    "barrier": ("dissemination", "tree"),
+    "broadcast": ("binomial", "scatter_ring"),
+    "reduce": ("binomial", "rabenseifner"),
+    "allreduce": ("recursive_doubling", "ring", "rabenseifner"),
+    "gather": ("naive", "binomial"),
+    "allgather": ("bruck", "ring"),
+    "scatter": ("naive", "binomial"),
+    "reduce_scatter": ("recursive_halving", "ring"),
+    "alltoall": ("naive", "pairwise"),
+    "scan": ("recursive_doubling", "linear"),
+    "exscan": ("recursive_doubling", "linear"),
+}
+BASELINES = ("native",)
+CPU, CUDA = "cpu", "cuda"
+"""Where the arrays lie."""
+_UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
+
+
+@dataclass(frozen=True)
+class Group:
+    """One collective on one size: everything that is measured in the same blocks.
+
+    Attributes:
+        allocated: its arrays lie in shared memory; `device`: or on `CPU` or `CUDA`.
+        width: elements of a vector, or of one row of a row-wise collective.
+        bytes_total: S as nccl-tests counts it; `bytes_per_rank`: one vector or row.
+    """
+
+    what: Collective
+    dtype: str
+    op: str
+    root: int
+    in_place: bool
+    allocated: bool
+    device: str
+    width: int
+    bytes_total: int
+    bytes_per_rank: int
+
+    def __str__(self) -> str:
+        parts = [self.what.name]
+        if self.what.unit != "none":
+            parts += [f"{self.bytes_total} B", self.dtype]
+        parts += [self.op] if self.what.reduces else []
+        parts += [f"root {self.root}"] if self.what.rooted else []
+        parts += ["in place"] if self.in_place else []
+        parts += ["on GPU"] if self.device == CUDA else []
+        return " ".join([*parts, *(["allocated"] if self.allocated else [])])
+
+
+@dataclass(frozen=True)
+class Case:
+    """One algorithm of one backend in a group."""
+
+    group: Group
+    backend: str
+    algorithm: str
+
+    def __str__(self) -> str:
+        return f"{self.group.what.name} {self.algorithm} ({self.backend}, {self.group})"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the command line asks for; empty means the default choice."""
+
+    collectives: tuple[str, ...] = ()
+    algorithms: tuple[str, ...] = ()
+    sizes: tuple[int, ...] = DEFAULT_SIZES
+    dtypes: tuple[str, ...] = ("float32",)
+    ops: tuple[str, ...] = ("sum",)
+    roots: tuple[str, ...] = ("0",)
+    in_place: bool = False
+    transports: tuple[str, ...] = ()
+    allocate: bool = False
+    device: str = CPU
+    skipped: list[str] = field(default_factory=list)
+
+
+def parse_size(text: str) -> int:
+    """Return a number of bytes; K, M and G are powers of 1024.
+
+    >>> parse_size("1M"), parse_size("4"), parse_size("2KiB")
+    (1048576, 4, 2048)
+
+    Raises:
+        ArgumentError: the text is no size.
+    """
+    matched = re.fullmatch(r"(\d+)\s*([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    if not matched:
+        raise ArgumentError(f"{text!r} is not a size: give bytes, as 4, 64K, 1M or 2G")
+    return int(matched[1]) * _UNITS[matched[2].upper()]
+
+
+def steps(least: int, most: int, factor: float | None, add: int | None) -> tuple[int, ...]:
+    """Return the sizes from `least` to `most`, multiplied or increased at each step.
+
+    >>> steps(4, 64, 4, None), steps(100, 300, None, 100)
+    ((4, 16, 64), (100, 200, 300))
+    """
+    if least > most:
+        raise ArgumentError(f"the smallest size {least} is above the largest, {most}")
+    if (add is not None and add < 1) or (factor is not None and factor <= 1):
+        raise ArgumentError("the step between sizes must make them grow")
+    if least == 0 and add is None:
+        raise ArgumentError("0 bytes cannot be multiplied: give a step with -i")
+    sizes, size = [], least
+    while size <= most:
+        sizes.append(size)
+        size = size + add if add is not None else max(size + 1, int(size * (factor or 2)))
+    return tuple(sizes)
+
+
+def split_names(text: str) -> tuple[str, ...]:
+    """Split at commas outside brackets.
+
+    >>> split_names("ring, two_level(local=chain,across=ring),native")
+    ('ring', 'two_level(local=chain,across=ring)', 'native')
+    """
+    return tuple(filter(None, outside_brackets(text, ",")))
+
+
+def swept(text: str) -> tuple[str, ...]:
+    """Split names of algorithms, each member of a sweep for itself (`mpicoll.notation.sweep`).
+
+    >>> swept("ring,knomial(radix=2:3)")
+    ('ring', 'knomial(radix=2)', 'knomial(radix=3)')
+    """
+    return tuple(chain.from_iterable(map(expand, split_names(text))))
+
+
+def chosen(given: Sequence[str], every: Sequence[str]) -> tuple[str, ...]:
+    """Return the names asked for, ``all`` standing for every one; each name once."""
+    wide = [each for name in given for each in (every if name.lower() == "all" else (name,))]
+    return tuple(dict.fromkeys(wide))
+
+
+def groups(wanted: Wanted, size: int) -> Iterator[Group]:
+    """Yield every group for `size` ranks; what cannot be meant goes to ``wanted.skipped``."""
+    seen = set()
+    for what in collectives(wanted):
+        for dtype, op, root, given in product(
+            dtypes(wanted) if what.unit != "none" else ("uint8",),
+            ops(wanted) if what.reduces else ("sum",),
+            roots(wanted, size) if what.rooted else (0,),
+            wanted.sizes if what.unit != "none" else (0,),
+        ):
+            if what.reduces and (reason := _misfit(op, dtype, what)):
+                if reason not in wanted.skipped:
+                    wanted.skipped.append(reason)
+                continue
+            group = _group(what, dtype, op, root, wanted, given, size)
+            if group not in seen:
+                seen.add(group)
+                yield group
+
+
+def collectives(wanted: Wanted) -> list[Collective]:
+    """Return the collectives asked for, all by default."""
+    given = chosen(wanted.collectives or ("all",), names())
+    return list(dict.fromkeys(collective(name) for name in given))
+
+
+def dtypes(wanted: Wanted) -> tuple[str, ...]:
+    """Return the dtypes asked for, in every spelling of nccl-tests."""
+    found = chosen([_NCCL_TYPES.get(name, name) for name in wanted.dtypes], DTYPES)
+    for name in found:
+        kind_of(name)
+    return found
+
+
+def ops(wanted: Wanted) -> tuple[str, ...]:
+    """Return the names of the operators asked for."""
+    return tuple(reduce_op(name).name for name in chosen(wanted.ops, tuple(OPS)))
+
+
+def roots(wanted: Wanted, size: int) -> tuple[int, ...]:
+    """Return the roots asked for."""
+    given = chosen(wanted.roots, tuple(map(str, range(size))))
+    for root in given:
+        if not root.isdigit() or int(root) >= size:
+            raise ArgumentError(f"root {root} is not a rank: this job has ranks 0 to {size - 1}")
+    return tuple(map(int, given))
+
+
+_NCCL_TYPES = {"half": "float16", "float": "float32", "double": "float64", "char": "int8"}
+
+
+def _misfit(op: str, dtype: str, what: Collective) -> str | None:
+    try:
+        check_op(reduce_op(op), dtype, what)
+    except ArgumentError as error:
+        return f"{what.name}: {error}"
+    return None
+
+
+def _group(
+    what: Collective, dtype: str, op: str, root: int, wanted: Wanted, given: int, size: int
+) -> Group:
+    """Round a size down to whole elements on every rank, but not to none."""
+    if what.unit == "none":
+        return Group(what, dtype, op, root, False, False, CPU, 0, 0, 0)
+    rows = 1 if what.unit == "vector" else size
+    width = max(given // (rows * itemsize(dtype)), 1 if given else 0)
+    per_rank = width * itemsize(dtype)
+    # A broadcast has one buffer in MPI and in nccl-tests' in-place column.
+    alike = wanted.in_place or what.name == "broadcast"
+    total = per_rank * rows
+    return Group(
+        what, dtype, op, root, alike, wanted.allocate, wanted.device, width, total, per_rank
+    )
+
+
+def cases(group: Group, worlds: dict[str, Collectives], wanted: Wanted) -> list[Case]:
+    """Return the candidates of a group; each backend's native call is always among them."""
+    return [
+        Case(group, backend, name)
+        for backend, world in worlds.items()
+        for name in algorithms(group.what, world, wanted.algorithms, wanted.transports)
+    ]
+
+
+def algorithms(
+    what: Collective, world: Collectives, asked: Sequence[str], transports: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Return the algorithms of a collective that were asked for, those of a default otherwise.
+
+    Schedules that name no transport run over each of `transports`, if any are given.
+    """
+    known = world.algorithms(what.name)
+    if not asked:
+        usual = ("native_persistent", "auto", *DEFAULT_ALGORITHMS.get(what.name, ()))
+        asked = [name for name in usual if is_known(what, name, known)]
+    found = [_plain(what, name) for name in chosen(asked, known) if is_known(what, name, known)]
+    ways = chosen(transports, TRANSPORTS)
+    wide = [each for name in found for each in _over(name, ways)]
+    return tuple(dict.fromkeys([*BASELINES, *wide]))
+
+
+def _plain(what: Collective, name: str) -> str:
+    """Return one spelling for `knomial` and `knomial(radix=4)`."""
+    schedule, at, transport = name.partition("@")
+    try:
+        return f"{find(what.name, schedule)}{at}{transport}"
+    except CollectiveError:
+        return name
+
+
+def _over(name: str, transports: Sequence[str]) -> list[str]:
+    """Return a schedule's name once for each transport; other names as they are."""
+    is_schedule = name != "auto" and not name.startswith("native")
+    if not transports or not is_schedule or "@" in name:
+        return [name]
+    return [f"{name}@{each}" for each in transports]
+
+
+def is_known(what: Collective, name: str, known: Sequence[str]) -> bool:
+    """Whether a collective has an algorithm of this name.
+
+    Raises:
+        ArgumentError: it has, but not with these parameters.
+    """
+    if name in known or name == "auto":
+        return True
+    schedule, _, transport = name.partition("@")
+    if transport and transport not in TRANSPORTS:
+        raise UnknownName("transport", transport, TRANSPORTS)
+    if schedule in defaults.NAMES:
+        return True
+    try:
+        find(what.name, schedule)
+    except UnknownName:
+        return False
+    return True
+
+
+def check_algorithms(wanted: Wanted, worlds: dict[str, Collectives]) -> None:
+    """Raise UnknownName for a name that no collective and no backend has."""
+    known = {
+        what: list(dict.fromkeys(n for w in worlds.values() for n in w.algorithms(what.name)))
+        for what in collectives(wanted)
+    }
+    for name in wanted.algorithms:
+        if name.lower() != "all" and not any(is_known(w, name, k) for w, k in known.items()):
+            every = [each for some in known.values() for each in some]
+            raise UnknownName("algorithm", name, dict.fromkeys([*every, *CHOOSERS, "all"]))

@@ -1,0 +1,449 @@
+"""Measure a group of cases: bind, check, warm up, calibrate, sample in interleaved blocks.
+
+A sample is the time of `calls` back-to-back runs divided by `calls`, the maximum over
+ranks. All ranks begin it at one deadline; a rank that comes late spoils the sample, and so
+does one that loses its core to another process, unless ranks must share cores anyway: such
+samples are counted and taken again. Every block visits every candidate once, in an order of
+its own, so that what drifts hits all alike and ratios are taken within a block.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import repeat
+from math import ceil
+from random import Random
+from typing import Any, NamedTuple
+
+from mpicoll.cli.watchdog import Watchdog
+from mpicoll.collectives import Collectives
+from mpicoll.errors import CollectiveError
+from mpicoll.gpu.ipc import IPC
+from mpicoll.interfaces import Array
+from mpicoll.measurement import checking, clock
+from mpicoll.measurement.cases import BASELINES, CUDA, Case, Group
+from mpicoll.measurement.checking import Wrong
+from mpicoll.measurement.statistics import is_enough, median_interval, speedup
+from mpicoll.measurement.synchroniser import Rendezvous, Report
+from mpicoll.memory.segments import CMA, SYMMETRIC
+from mpicoll.notation.contract import reduce_op
+from mpicoll.runtime.plan import Plan
+
+_MOST_CALLS = 1000
+_OVERTIME = 1.3
+_TRIES, _LIKE = 4, 1.5
+
+
+class Pace(NamedTuple):
+    """How long a sample lasts at least, how late it may begin (ns), also as a share of it."""
+
+    sample: int
+    late: int
+    share: float
+
+
+_PACE = Pace(100_000, 3_000, 0.05)
+# Ranks that wait for a core are late by a turn of the scheduler; only longer samples bear it.
+_CROWDED = Pace(250_000, 25_000, 0.1)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to measure.
+
+    Attributes:
+        samples: how many to take of each case; None is adaptive.
+        precision: the half-width, as a share, that is enough of the interval of a median, and of
+            that of its ratio to the native call.
+        timing: ``together`` starts at a common deadline, ``loop`` when a rank gets there.
+        least, most: bounds on the samples of an adaptive case.
+    """
+
+    budget: float = 40.0
+    samples: int | None = None
+    warmup: int = 2
+    checks: int = 1
+    timing: str = "together"
+    seed: int = 0
+    precision: float = 0.05
+    confidence: float = 0.95
+    least: int = 6
+    most: int = 200
+
+
+@dataclass
+class Candidate:
+    """A case, its plan, and what was found.
+
+    Attributes:
+        message: why it was refused; empty where it ran.
+        note: what a library's default is there, and how what ran differs.
+        samples: microseconds of the slowest rank, by block.
+        late: the same for samples with a late start; they count only where too few do not.
+        preempted: the same for samples during which a rank lost its core.
+        host: the same by the clocks of the ranks, where a GPU timed the samples.
+    """
+
+    case: Case
+    plan: Plan | None = None
+    message: str = ""
+    executed: str = ""
+    transport: str = ""
+    note: str = ""
+    calls: int = 1
+    estimate: float = 0.0
+    samples: dict[int, float] = field(default_factory=dict)
+    late: dict[int, float] = field(default_factory=dict)
+    preempted: dict[int, float] = field(default_factory=dict)
+    host: dict[int, float] = field(default_factory=dict)
+    slowest: Counter[int] = field(default_factory=Counter)
+    lateness: int = 0
+    checked: int = 0
+    wrong: list[Wrong] = field(default_factory=list)
+
+    @property
+    def visits(self) -> int:
+        """How many samples were taken, the spoilt ones included."""
+        return len(self.samples | self.late | self.preempted)
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether others are compared with this one."""
+        return self.case.algorithm in BASELINES
+
+
+class Bench:
+    """Several backends over the same ranks; the first carries the control messages.
+
+    Attributes:
+        meeting: where ranks meet between samples; its `time` is the same on all of them.
+    """
+
+    def __init__(
+        self,
+        worlds: dict[str, Collectives],
+        settings: Settings,
+        watchdog: Watchdog,
+        crowded: bool = False,
+    ) -> None:
+        self.worlds, self.settings, self.watchdog = worlds, settings, watchdog
+        self.control = next(iter(worlds.values()))
+        self.rank, self.size = self.control.rank, self.control.size
+        self.random = Random(settings.seed)
+        self.pace = _CROWDED if crowded else _PACE
+        self.meeting = Rendezvous(self.control, crowded)
+
+    # -- one sample -------------------------------------------------------------------
+
+    def sample(self, candidate: Candidate, calls: int, bench: Workbench) -> list[Report]:
+        """Time `calls` runs on every rank: by events of the GPU for arrays there."""
+        assert candidate.plan is not None
+        run, before = candidate.plan.run, clock.switches()
+        late = self.meeting.wait() if self.settings.timing == "together" else 0
+        start = clock.now()
+        bench.watch.start()
+        for _ in repeat(None, calls):
+            run()
+        bench.watch.stop()
+        host = clock.now() - start
+        elapsed = bench.watch.nanoseconds() or host
+        lost = clock.switches() - before
+        return self.meeting.meet(late, elapsed, host, lost, nap=self._needs_cores(candidate))
+
+    def _needs_cores(self, candidate: Candidate) -> bool:
+        """Whether ranks still at work would lose their cores to ranks that poll for them."""
+        foreign = self.worlds[candidate.case.backend] is not self.control
+        ours = candidate.transport in (SYMMETRIC, CMA, IPC)
+        threads = candidate.case.backend == "torch" and not ours
+        return foreign or threads
+
+    # -- one group --------------------------------------------------------------------
+
+    def measure(self, cases: Sequence[Case], seconds: float) -> list[Candidate]:
+        """Measure cases of one group side by side, for about `seconds`."""
+        self.meeting.synchronise()
+        until = self.meeting.time + int(seconds * 1e9)
+        candidates = [Candidate(case) for case in cases]
+        benches = self._workbenches(candidates)
+        self._bind(candidates, benches)
+        running = [each for each in candidates if not each.message]
+        gc.collect()
+        gc.disable()
+        for candidate in running:
+            self._check(candidate, benches[candidate.case.backend], self.settings.checks)
+            self._calibrate(candidate, benches[candidate.case.backend])
+        level(running)
+        self._blocks(running, benches, until)
+        for candidate in running:
+            self._check(candidate, benches[candidate.case.backend], min(1, self.settings.checks))
+            assert candidate.plan is not None
+            candidate.plan.free()
+        gc.enable()
+        self.watchdog.step("")
+        return candidates
+
+    def probe(self, cases: Sequence[Case]) -> list[Candidate]:
+        """Bind cases without running them: `message` says what is refused, and why."""
+        candidates = [Candidate(case) for case in cases]
+        self._bind(candidates, self._workbenches(candidates))
+        for candidate in candidates:
+            if candidate.plan is not None and not candidate.message:
+                candidate.plan.free()
+        return candidates
+
+    def _workbenches(self, candidates: list[Candidate]) -> dict[str, Workbench]:
+        """Allocate each backend's arrays; a backend without the dtype has its cases refused."""
+        benches = {}
+        for candidate in candidates:
+            backend = candidate.case.backend
+            try:
+                if backend not in benches:
+                    benches[backend] = Workbench(self.worlds[backend], candidate.case.group)
+            except CollectiveError as error:
+                candidate.message = str(error)
+        return benches
+
+    def _bind(self, candidates: list[Candidate], benches: dict[str, Workbench]) -> None:
+        """Make the plans; what one rank refuses is refused on all."""
+        for candidate in candidates:
+            if candidate.message:
+                continue
+            self.watchdog.step(f"binding {candidate.case}")
+            try:
+                candidate.plan = benches[candidate.case.backend].plan(candidate.case)
+                candidate.executed = candidate.plan.algorithm
+                candidate.transport = candidate.plan.transport
+                candidate.note = candidate.plan.note
+            except CollectiveError as error:
+                candidate.message = str(error)
+        everyone = self.control.exchange([each.message for each in candidates])
+        for candidate, *messages in zip(candidates, *everyone, strict=True):
+            candidate.message = next(filter(None, messages), "")
+            if candidate.message and candidate.plan is not None:
+                candidate.plan.free()
+
+    def _check(self, candidate: Candidate, bench: Workbench, times: int) -> None:
+        """Run on poisoned outputs and gather what is wrong on any rank."""
+        if bench.check is None:
+            return
+        assert candidate.plan is not None
+        for _ in range(times):
+            self.watchdog.step(f"checking {candidate.case}")
+            bench.check.prepare()
+            candidate.plan.run()
+            found = self.control.exchange(bench.check.verify())
+            candidate.checked += 1
+            if not candidate.wrong:
+                candidate.wrong = [each for each in found if each]
+        bench.check.rest()
+
+    def _calibrate(self, candidate: Candidate, bench: Workbench) -> None:
+        """Warm up, then choose how many calls make a sample long enough to be timed."""
+        assert candidate.plan is not None
+        self.watchdog.step(f"warming up {candidate.case}")
+        for _ in range(self.settings.warmup):
+            candidate.plan.run()
+        self.meeting.meet()
+        for calls in (1, 3):
+            candidate.estimate = self._estimate(candidate, calls, bench)
+            if candidate.estimate > self.pace.sample * 3:
+                break
+        wanted = ceil(self.pace.sample / max(candidate.estimate, 1))
+        candidate.calls = min(_MOST_CALLS, max(1, wanted))
+
+    def _estimate(self, candidate: Candidate, calls: int, bench: Workbench) -> float:
+        """Return the ns of a call, from a sample during which nobody lost a core, if one is."""
+        found = []
+        for _ in range(_TRIES):
+            reports = self.sample(candidate, calls, bench)
+            found.append(max(each.elapsed for each in reports) / calls)
+            if not self._is_preempted(reports):
+                break
+        return min(found)
+
+    def _is_preempted(self, reports: Sequence[Report]) -> bool:
+        """Whether a rank lost its core to another process; where ranks share cores they must."""
+        return not self.meeting.crowded and any(each.switches for each in reports)
+
+    def _blocks(self, running: list[Candidate], benches: dict[str, Workbench], until: int) -> None:
+        began, block = self.meeting.time, 0
+        share = max(until - began, 1)
+        while active := self._active(running):
+            if self._is_over(block, began, share):
+                break
+            for candidate in self.random.sample(active, len(active)):
+                self._visit(candidate, benches[candidate.case.backend], block)
+            block += 1
+        for candidate in running:
+            self._top_up(candidate)
+
+    def _is_over(self, block: int, began: int, share: int) -> bool:
+        """Whether time is up: the least number of blocks may take a little more."""
+        if self.settings.samples is not None or not block:
+            return False
+        used = self.meeting.time - began
+        return used > share * (1.0 if block >= self.settings.least else _OVERTIME)
+
+    def _active(self, running: list[Candidate]) -> list[Candidate]:
+        """Return who needs more samples; a baseline stays as long as anyone of its backend."""
+        natives = {each.case.backend: each for each in running if each.is_baseline}
+        open_ = [
+            each for each in running if not self._is_done(each, natives.get(each.case.backend))
+        ]
+        waiting = {each.case.backend for each in open_}
+        return [
+            each
+            for each in running
+            if each in open_ or (each.is_baseline and each.case.backend in waiting)
+        ]
+
+    def _is_done(self, candidate: Candidate, native: Candidate | None) -> bool:
+        """Whether its median is known, and there are blocks enough for its ratio."""
+        settings, count = self.settings, len(candidate.samples)
+        visits = candidate.visits
+        if settings.samples is not None:
+            return count >= settings.samples or visits >= 2 * settings.samples
+        if visits >= settings.most:
+            return True
+        if count < settings.least or not is_enough(count, settings.confidence):
+            return False
+        interval = median_interval(list(candidate.samples.values()), settings.confidence)
+        return interval.half_width < settings.precision and self._is_compared(candidate, native)
+
+    def _is_compared(self, candidate: Candidate, native: Candidate | None) -> bool:
+        """Whether its ratio to the native call is known as well.
+
+        It must not be asked whether that is significant: who stops as soon as chance makes
+        it so finds differences where there are none.
+        """
+        if native is None or native is candidate:
+            return True
+        settings = self.settings
+        ratio = speedup(native.samples, candidate.samples, settings.confidence)
+        paired = len(candidate.samples.keys() & native.samples.keys())
+        return bool(
+            ratio
+            and paired >= settings.least
+            and (ratio.high - ratio.low) / 2 / ratio.ratio < settings.precision
+        )
+
+    def _visit(self, candidate: Candidate, bench: Workbench, block: int) -> None:
+        self.watchdog.step(f"timing {candidate.case}")
+        reports = self.sample(candidate, candidate.calls, bench)
+        late = max(each.late for each in reports)
+        elapsed = [each.elapsed for each in reports]
+        allowed = max(self.pace.late, self.pace.share * candidate.estimate * candidate.calls)
+        self.meeting.adapt(late > allowed)
+        kept = candidate.samples
+        if late > allowed:
+            kept = candidate.late
+        elif self._is_preempted(reports):
+            kept = candidate.preempted
+        kept[block] = max(elapsed) / candidate.calls / 1000
+        if bench.on_gpu:
+            candidate.host[block] = max(each.host for each in reports) / candidate.calls / 1000
+        candidate.slowest[elapsed.index(max(elapsed))] += 1
+        candidate.lateness = max(candidate.lateness, late)
+
+    def _top_up(self, candidate: Candidate) -> None:
+        """Take the spoilt samples too where the others cannot carry an interval."""
+        if len(candidate.samples) < self.settings.least:
+            candidate.samples |= candidate.late | candidate.preempted
+
+
+def level(candidates: Sequence[Candidate]) -> None:
+    """Let candidates of about the same speed repeat their calls equally often in a sample.
+
+    The first call of a sample takes longer than the next ones: of two equals, the one that
+    repeats more often would seem faster.
+    """
+    fastest: Candidate | None = None
+    for each in sorted(candidates, key=lambda each: each.estimate):
+        if fastest is None or each.estimate > fastest.estimate * _LIKE:
+            fastest = each
+        each.calls = fastest.calls
+
+
+class Workbench:
+    """One backend's arrays for a group: every candidate is checked and timed on the same."""
+
+    def __init__(self, world: Collectives, group: Group) -> None:
+        self.world, self.group = world, group
+        self.x, self.out = buffers(world, group)
+        self.check = None if group.what.unit == "none" else self._checker()
+        self.on_gpu = group.device == CUDA
+        arrays = world.transport.arrays
+        self.watch = arrays.stopwatch() if self.on_gpu else _HOST
+
+    def _checker(self) -> checking.Check:
+        group, world = self.group, self.world
+        case = checking.Case.of(
+            group.what, world.rank, world.size, group.root, group.width, group.dtype,
+            reduce_op(group.op),
+        )  # fmt: skip
+        check = checking.Check(case, world.transport.arrays, self.x, self.out)
+        check.prepare()
+        check.rest()
+        return check
+
+    def plan(self, case: Case) -> Plan:
+        """Bind an algorithm to these arrays."""
+        group = self.group
+        options: dict[str, Any] = {"op": group.op} if group.what.reduces else {}
+        if group.what.rooted:
+            options["root"] = group.root
+        return self.world.plan(
+            group.what.name, self.x, out=self.out, algorithm=case.algorithm, **options
+        )
+
+
+def buffers(world: Collectives, group: Group) -> tuple[Array | None, Array | None]:
+    """Return this rank's input and output; in place they share memory."""
+    what, rank = group.what, world.rank
+    given = what.holds_input(rank, group.root)
+    taken = what.gets_output(rank, group.root)
+    shapes = _shapes(group, world.size)
+    if not (group.in_place and given and taken):
+        x, out = _make(world, group, shapes[0], given), _make(world, group, shapes[1], taken)
+        return x, out
+    # Allocation in shared memory is collective: ranks with one array take part twice as well.
+    both: Any = _make(world, group, max(shapes, key=len), True)
+    _make(world, group, (0,), False)
+    if shapes[0] == shapes[1]:
+        return both, both
+    return (both, both[rank]) if len(shapes[0]) > len(shapes[1]) else (both[rank], both)
+
+
+def _make(world: Collectives, group: Group, shape: tuple[int, ...], needed: bool) -> Array | None:
+    if group.allocated:
+        array = world.allocate(shape if needed else (0,), group.dtype)
+        return array if needed else None
+    like = world.gpu() if group.device == CUDA else None
+    return world.transport.arrays.empty(shape, group.dtype, like) if needed else None
+
+
+def _shapes(group: Group, size: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    row, rows = (group.width,), (size, group.width)
+    many = {"scatter": (1, 0), "reduce_scatter": (1, 0), "alltoall": (1, 1)}
+    many |= {"gather": (0, 1), "allgather": (0, 1)}
+    first, second = many.get(group.what.name, (0, 0))
+    return (rows if first else row), (rows if second else row)
+
+
+class _NoWatch:
+    """What stands for a GPU's stopwatch where there is no GPU."""
+
+    def start(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def nanoseconds(self) -> int:
+        return 0
+
+
+_HOST = _NoWatch()

@@ -1,0 +1,1 @@
+"""The memory that the ranks of one node share."""

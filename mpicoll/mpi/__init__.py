@@ -1,0 +1,1 @@
+"""The mpi4py backend; its counterpart, file by file, is `torchcoll`."""

@@ -1,0 +1,1 @@
+"""What an algorithm says: schedules, collectives, operators, sweeps of parameters."""

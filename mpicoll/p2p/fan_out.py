@@ -1,0 +1,99 @@
+"""Copies from one device to several at once, each on a stream of its own.
+
+Whether the copies share a link shows in the bandwidth of all together: where it stays that of
+one copy, they queue for the same wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import median
+from typing import Any, NamedTuple, Protocol
+
+from mpicoll.measurement import clock
+
+_REPEATS = 9
+_NBYTES = 64 << 20
+
+
+class Copies(Protocol):
+    """What copies: one source, several peers, a stream for each.
+
+    Attributes:
+        peers: how many can be reached; `nbytes`: of each copy.
+    """
+
+    peers: int
+    nbytes: int
+
+    def start(self, count: int) -> None:
+        """Begin a copy to each of the first `count` peers, without waiting."""
+
+    def wait(self) -> None:
+        """Return when all have arrived."""
+
+
+class Spread(NamedTuple):
+    """What `peers` copies at once came to: microseconds, and GB/s of all together."""
+
+    peers: int
+    nbytes: int
+    time_us: float
+    GBps: float
+
+
+def fan_out(
+    copies: Copies, repeats: int = _REPEATS, now: Callable[[], int] = clock.now
+) -> list[Spread]:
+    """Return what copies to 1, 2, ... peers at once come to, medians over `repeats`."""
+    found = []
+    for count in range(1, copies.peers + 1):
+        times = [_once(copies, count, now) for _ in range(repeats + 1)]
+        # The first copy of a pair sets up its path.
+        time = median(times[1:])
+        total = count * copies.nbytes
+        found.append(Spread(count, copies.nbytes, time / 1000, total / time))
+    return found
+
+
+def _once(copies: Copies, count: int, now: Callable[[], int]) -> int:
+    began = now()
+    copies.start(count)
+    copies.wait()
+    return now() - began
+
+
+def line(spread: Spread, alone: Spread, source: int) -> str:
+    """Return a sentence on several copies at once, against one alone."""
+    gain = spread.GBps / alone.GBps
+    return (
+        f"rank {source} copies to {spread.peers} GPUs at once with {spread.GBps:.3g} GB/s in all, "
+        f"{gain:.2g} times one copy alone"
+    )
+
+
+class CudaCopies:
+    """Copies from this rank's GPU to the other GPUs that its process sees."""
+
+    def __init__(self, nbytes: int = _NBYTES) -> None:
+        import torch
+
+        self.torch: Any = torch
+        own = torch.cuda.current_device()
+        others = [each for each in range(torch.cuda.device_count()) if each != own]
+        self.peers, self.nbytes = len(others), nbytes
+        self.source: Any = torch.empty(nbytes, dtype=torch.uint8, device=own)
+        self.targets: list[Any] = [
+            torch.empty(nbytes, dtype=torch.uint8, device=each) for each in others
+        ]
+        self.streams: list[Any] = [self.torch.cuda.Stream(device=own) for _ in others]
+        torch.cuda.synchronize()
+
+    def start(self, count: int) -> None:
+        for target, stream in zip(self.targets[:count], self.streams, strict=False):
+            with self.torch.cuda.stream(stream):
+                target.copy_(self.source, non_blocking=True)
+
+    def wait(self) -> None:
+        for stream in self.streams:
+            stream.synchronize()

@@ -1,0 +1,183 @@
+"""Print pairs: matrices from rank to rank, the classes, and what stands out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from io import StringIO
+from typing import TextIO
+
+from rich.box import ASCII2, SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from mpicoll.bench.record import Record
+from mpicoll.bench.render import number
+from mpicoll.machine.environment import is_terminal
+from mpicoll.measurement.ping_pong import BOTH_WAYS, COPY, LATENCY, ONE_WAY
+from mpicoll.p2p.outliers import FAR, bytes_text
+from mpicoll.p2p.record import value
+
+MOST_RANKS = 16
+"""Ranks whose matrix is still readable in a terminal."""
+
+_WIDTH = 120
+_CELL, _HEAD = 8, 8
+_UNITS = {
+    LATENCY: ("latency", "us"), ONE_WAY: ("one way", "GB/s"), BOTH_WAYS: ("both ways", "GB/s")
+}  # fmt: skip
+_LEGEND = """\
+from row to column. latency: half a round trip; one way: a window of messages; both ways: the
+bytes of both directions; diagonal: the rank's own copy; {mark}: far from the median of its class
+alpha + beta x bytes, the time of one message, over all sizes; error: the median of its points"""
+_MARK = "!"
+
+Matrix = dict[tuple[int, int], Record]
+
+
+def print_pairs(pairs: Sequence[Record], fits: Sequence[Record], stream: TextIO) -> None:
+    """Print to a terminal, or as plain text where none is."""
+    if is_terminal(stream):
+        width = max(Console(file=stream).width, _WIDTH)
+        report(pairs, fits, Console(file=stream, width=width, highlight=False), unicode=True)
+        return
+    text = StringIO()
+    unicode = "utf" in (stream.encoding or "").lower()
+    plain = Console(file=text, width=_WIDTH, highlight=False, color_system=None)
+    report(pairs, fits, plain, unicode)
+    for line in text.getvalue().splitlines():
+        print(line.rstrip(), file=stream)
+
+
+def report(pairs: Sequence[Record], fits: Sequence[Record], out: Console, unicode: bool) -> None:
+    """Print every matrix that fits, and one line for each class."""
+    ranks = pairs[0]["ranks"]
+    for backend, transport in lanes(pairs):
+        if ranks > MOST_RANKS:
+            break
+        tables = [
+            _table(title, matrix, ranks, unicode)
+            for title, matrix in matrices(pairs, backend, transport)
+        ]
+        out.print(Text(f"{backend}, {transport}", style="bold"))
+        for line in _lines(tables, ranks, out.width):
+            out.print(line)
+        out.print()
+    if ranks > MOST_RANKS:
+        out.print(f"{ranks} ranks make no readable matrix here: see --plot, --format csv, --output")
+    out.print(_classes(pairs, fits, unicode))
+    out.print()
+    out.print(_LEGEND.format(mark=_MARK), markup=False)
+
+
+def lanes(pairs: Sequence[Record]) -> list[tuple[str, str]]:
+    """Return every backend and transport that has numbers."""
+    return list(dict.fromkeys(
+        (each["backend"], each["transport"]) for each in pairs
+        if each["time_us"] and each["quantity"] != COPY
+    ))  # fmt: skip
+
+
+def matrices(pairs: Sequence[Record], backend: str, transport: str) -> Iterator[tuple[str, Matrix]]:
+    """Yield a title and the cells of each quantity, bandwidths at the largest size."""
+    most = max(each["bytes"] for each in pairs)
+    for quantity, (name, unit) in _UNITS.items():
+        rows = [
+            each for each in pairs
+            if (each["backend"], each["transport"], each["quantity"])
+            == (backend, transport, quantity)
+            and each["time_us"] and (quantity == LATENCY or each["bytes"] == most)
+        ]  # fmt: skip
+        if not rows:
+            continue
+        cells = {(each["source"], each["target"]): each for each in rows}
+        if quantity != ONE_WAY:
+            # Measured once for both directions.
+            cells |= {(to, source): each for (source, to), each in cells.items()}
+        else:
+            cells |= {
+                (each["source"], each["source"]): each for each in pairs
+                if (each["backend"], each["quantity"], each["bytes"]) == (backend, COPY, most)
+            }  # fmt: skip
+        yield f"{name} of {bytes_text(rows[0]['bytes'])}, {unit}", cells
+
+
+def _lines(tables: Sequence[Table], ranks: int, width: int) -> Iterator[Table]:
+    """Yield the tables beside each other as far as there is room, else below each other."""
+    room = max(1, width // (_HEAD + _CELL * ranks))
+    for start in range(0, len(tables), room):
+        grid = Table.grid(padding=(0, 4))
+        grid.add_row(*tables[start : start + room])
+        yield grid
+
+
+def _table(title: str, cells: Matrix, ranks: int, unicode: bool) -> Table:
+    table = Table(
+        title=title, title_justify="left", title_style="italic", pad_edge=False, show_edge=False,
+        box=SIMPLE_HEAD if unicode else ASCII2, padding=(0, 0, 0, 1), min_width=len(title),
+    )  # fmt: skip
+    table.add_column("", justify="right", no_wrap=True)
+    for rank in range(ranks):
+        table.add_column(str(rank), justify="right", no_wrap=True)
+    for source in range(ranks):
+        row = [_cell(cells.get((source, target))) for target in range(ranks)]
+        table.add_row(Text(str(source), style="bold"), *row)
+    return table
+
+
+def _cell(record: Record | None) -> Text:
+    if record is None:
+        return Text("-", style="dim")
+    own = value(record)
+    assert own is not None
+    text = number(own) + (_MARK if record["outlier"] else "")
+    return Text(text, style="dim" if record["quantity"] == COPY else _style(record, own))
+
+
+def _style(record: Record, own: float) -> str:
+    """Return a colour by how a pair compares with the median of its class."""
+    if record["correct"] is False:
+        return "bold white on red"
+    better = own / record["typical"]
+    if record["quantity"] == LATENCY:
+        better = 1 / better
+    if record["outlier"]:
+        return "bold red" if better < 1 else "bold green"
+    return "yellow" if better < 1 / FAR else "green" if better > FAR else ""
+
+
+def _classes(pairs: Sequence[Record], fits: Sequence[Record], unicode: bool) -> Table:
+    """Return one line for each backend, transport and class: its medians, and its fit."""
+    most = max(each["bytes"] for each in pairs)
+    table = Table(
+        title=f"classes of pairs, bandwidths at {bytes_text(most)}", title_justify="left",
+        title_style="bold", pad_edge=False, show_edge=False,
+        box=SIMPLE_HEAD if unicode else ASCII2,
+    )  # fmt: skip
+    for name in ("backend", "transport", "class"):
+        table.add_column(name, no_wrap=name != "class")
+    for name in ("latency us", "one way GB/s", "both GB/s", "alpha us", "beta ns/B", "error"):
+        table.add_column(name, justify="right")
+    models = {(each["backend"], each["transport"], each["link"]): each for each in fits}
+    for key, medians in typical(pairs, most).items():
+        model = models.get(key)
+        shown = [number(medians.get(each)) for each in _UNITS]
+        shown += [
+            number(model[each] if model else None) for each in ("alpha_us", "beta_ns_per_byte")
+        ]
+        shown.append(f"{100 * model['error']:.0f} %" if model else "-")
+        table.add_row(*key, *shown)
+    return table
+
+
+def typical(
+    pairs: Sequence[Record], most: int
+) -> dict[tuple[str, str, str], dict[str, float | None]]:
+    """Return the medians of each backend, transport and class, bandwidths at one size."""
+    found: dict[tuple[str, str, str], dict[str, float | None]] = {}
+    for each in pairs:
+        at_size = each["quantity"] == LATENCY or each["bytes"] == most
+        if at_size and each["typical"] is not None and each["quantity"] != COPY:
+            key = each["backend"], each["transport"], each["link"]
+            found.setdefault(key, {})[each["quantity"]] = each["typical"]
+    return found

@@ -1,0 +1,1 @@
+"""What schedules are lowered to: messages, or instructions over shared memory."""

@@ -1,0 +1,162 @@
+"""Folds of several operands in one pass: memory is read once, and the result written once.
+
+Folding p operands two by two moves 3 (p - 1) times their bytes, folding them at once p + 1
+times. On a GPU, where a fold is bound by memory and a launch costs microseconds, that pays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from mpicoll.programs.messages import Combine, Move, Piece, overlaps
+from mpicoll.programs.shared_memory import Acknowledge, Instruction, Post, Publish, SharedProgram
+
+MOST = 16
+"""Operands of one fold: what fits into a kernel's arguments many times over."""
+
+_SCRATCH = ("scratch", "staging")
+
+Steps = tuple[tuple[int, int], ...]
+"""Pairs of values to fold: operands come first, then the results of the steps before."""
+
+_FORMULAS = {
+    "sum": "{0} + {1}",
+    "avg": "{0} + {1}",
+    "prod": "{0} * {1}",
+    # A NaN stays, on either side, as NumPy's minimum and maximum have it.
+    "min": "({0} <= {1} || {0} != {0}) ? {0} : {1}",
+    "max": "({0} >= {1} || {0} != {0}) ? {0} : {1}",
+    "band": "{0} & {1}",
+    "bor": "{0} | {1}",
+    "bxor": "{0} ^ {1}",
+}
+
+
+class Fused(NamedTuple):
+    """Folds of which each takes the result of the one before.
+
+    Attributes:
+        combines: what it stands for, in order.
+        operands: what is read, the target itself perhaps among it.
+    """
+
+    combines: tuple[Combine, ...]
+    operands: tuple[Piece, ...]
+    steps: Steps
+
+    @property
+    def target(self) -> Piece:
+        """Where the result goes; what lay between is not written."""
+        return self.combines[-1].target
+
+
+def fuse(program: SharedProgram) -> tuple[list[Instruction | Fused], list[int]]:
+    """Put folds together of which each takes the result of the one before; return the rounds too.
+
+    Acknowledgements come after all the folds and copies that stand together: each of them waits
+    for the stream, which must not stop in between.
+    """
+    made: list[Instruction | Fused] = []
+    numbers: list[int] = []
+    open_: list[Combine] = []
+    behind: list[Acknowledge] = []
+
+    def emit(found: Sequence[Instruction | Fused], number: int) -> None:
+        made.extend(found)
+        numbers.extend([number] * len(found))
+
+    def close(number: int) -> None:
+        emit([_fused(open_)] if len(open_) > 1 else open_, number)
+        open_.clear()
+
+    last, read = 1, _read_later(program)
+    for index, (each, number) in enumerate(zip(program.instructions, program.rounds, strict=True)):
+        if isinstance(each, Combine) and _continues(open_, each, read[index]):
+            open_.append(each)
+        elif isinstance(each, Acknowledge):
+            behind.append(each)
+        else:
+            close(last)
+            if isinstance(each, Combine) and _writes_apart(each.target, (each.left, each.right)):
+                open_.append(each)
+            else:
+                if not isinstance(each, Combine | Move):
+                    emit(behind, last)
+                    behind.clear()
+                emit([each], number)
+        last = number
+    close(last)
+    emit(behind, last)
+    return made, numbers
+
+
+def _read_later(program: SharedProgram) -> list[list[Piece]]:
+    """Return for each instruction the scratch that is read after it."""
+    found: list[list[Piece]] = []
+    later: list[Piece] = []
+    for each in reversed(program.instructions):
+        found.append(list(later))
+        if isinstance(each, Move):
+            later.append(each.source)
+        elif isinstance(each, Combine):
+            later += (each.left, each.right)
+        elif isinstance(each, Publish):
+            later += filter(None, [program.publications[each.publication].piece])
+        elif isinstance(each, Post):
+            later += (transfer.piece for transfer in each.sends if transfer.piece)
+    return found[::-1]
+
+
+def _writes_apart(target: Piece, read: Sequence[Piece]) -> bool:
+    """Whether what is read while a target is written lies just there, or elsewhere."""
+    return all(piece == target or not overlaps(piece, [target]) for piece in read)
+
+
+def _continues(before: Sequence[Combine], each: Combine, later: Sequence[Piece]) -> bool:
+    """Whether a fold takes the result of those before, and nobody misses what lay between."""
+    if not before or len(before) == MOST - 1:
+        return False
+    result = before[-1].target
+    others = [piece for piece in (each.left, each.right) if piece != result]
+    written = [combine.target for combine in before]
+    if len(others) != 1 or overlaps(others[0], written):
+        return False
+    if each.target == result:
+        return True
+    is_dead = result.buffer in _SCRATCH and not overlaps(result, later)
+    return is_dead and _writes_apart(each.target, [*_operands(before), others[0]])
+
+
+def _operands(combines: Sequence[Combine]) -> list[Piece]:
+    """Return what a chain of folds reads that it has not made itself."""
+    operands = [combines[0].left, combines[0].right]
+    for before, each in pairwise(combines):
+        operands.append(each.right if each.left == before.target else each.left)
+    return operands
+
+
+def _fused(combines: Sequence[Combine]) -> Fused:
+    operands = _operands(combines)
+    steps, last = [(0, 1)], len(operands)
+    for index, (before, each) in enumerate(pairwise(combines), 2):
+        steps.append((last, index) if each.left == before.target else (index, last))
+        last += 1
+    return Fused(tuple(combines), tuple(operands), tuple(steps))
+
+
+def formula(op: str, count: int, steps: Steps) -> str | None:
+    """Return the steps as C, from ``x0``, ``x1``, ... to ``out``; None for another operator.
+
+    >>> formula("sum", 3, ((0, 1), (3, 2)))
+    'T x3 = x0 + x1; T x4 = x3 + x2; out = x4;'
+    """
+    pattern = _FORMULAS.get(op)
+    if pattern is None:
+        return None
+    lines = [
+        f"T x{count + index} = {pattern.format(f'x{left}', f'x{right}')};"
+        for index, (left, right) in enumerate(steps)
+    ]
+    return " ".join([*lines, f"out = x{count + len(steps) - 1};"])

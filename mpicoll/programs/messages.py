@@ -1,0 +1,292 @@
+"""From a schedule to memory: where each block lies, and what each round moves and folds.
+
+`lower` maps every block to memory and every round to messages, copies and folds over
+flat arrays. Nothing is copied that need not be: a block stays in the caller's input
+until something is written to it, and only then moves to its *home* (its place in the
+output, or in scratch). Adjacent blocks travel as one message; others are packed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from mpicoll.notation.schedule import Block, Copy, Fold, Op, Receive, Round, Send, Temp
+
+
+class Piece(NamedTuple):
+    """A run of elements of one buffer."""
+
+    buffer: str
+    start: int
+    length: int
+
+
+class Move(NamedTuple):
+    """Copy `source` to `target`."""
+
+    target: Piece
+    source: Piece
+
+
+class Combine(NamedTuple):
+    """``target = left op right``."""
+
+    target: Piece
+    left: Piece
+    right: Piece
+
+
+class Transfer(NamedTuple):
+    """A message of one piece; None is an empty signal."""
+
+    peer: int
+    piece: Piece | None
+
+
+@dataclass
+class Step:
+    """One round over pieces of memory."""
+
+    before: list[Move] = field(default_factory=list)
+    sends: list[Transfer] = field(default_factory=list)
+    receives: list[Transfer] = field(default_factory=list)
+    after: list[Move | Combine] = field(default_factory=list)
+
+
+@dataclass
+class Program:
+    """A lowered schedule: its steps and how many scratch elements they need."""
+
+    steps: list[Step]
+    scratch: dict[str, int]
+
+
+def cut(count: int, blocks: int) -> list[int]:
+    """Split `count` elements into `blocks` nearly equal parts, the larger ones first.
+
+    >>> cut(7, 3)
+    [3, 2, 2]
+    """
+    small, larger = divmod(count, blocks)
+    return [small + (index < larger) for index in range(blocks)]
+
+
+def offsets(blocks: Iterable[Block], sizes: Mapping[Block, int]) -> dict[Block, int]:
+    """Lay blocks out one after the other."""
+    names = list(blocks)
+    return dict(zip(names, accumulate((sizes[name] for name in names), initial=0), strict=False))
+
+
+def lower(
+    rounds: Sequence[Round],
+    sizes: Mapping[Block, int],
+    source: Sequence[Block],
+    target: Sequence[Block],
+    *,
+    in_place: bool = False,
+) -> Program:
+    """Map a rank's schedule to memory.
+
+    Args:
+        sizes: elements of each block (a Temp is as large as its block).
+        source: blocks of the input buffer, in order; `target`: of the output buffer.
+        in_place: blocks in both buffers lie at the same addresses.
+    """
+    return Lowering(rounds, sizes, source, target, in_place).program()
+
+
+class Lowering:
+    """One rank's schedule on its way to memory: where each block lies after each round."""
+
+    def __init__(
+        self,
+        rounds: Sequence[Round],
+        sizes: Mapping[Block, int],
+        source: Sequence[Block],
+        target: Sequence[Block],
+        in_place: bool,
+    ) -> None:
+        self.sizes = sizes
+        self.rounds: list[Round] = [
+            tuple(op for op in map(self._without_empty, each) if op) for each in rounds
+        ]
+        homes = offsets(target, sizes)
+        self.results = [name for name in homes if sizes[name]]
+        self.home = {name: Piece("output", homes[name], sizes[name]) for name in homes}
+        self._add_scratch()
+        inputs = offsets(source, sizes)
+        self.where = {name: Piece("input", inputs[name], sizes[name]) for name in inputs}
+        if in_place:
+            self.where |= {name: self.home[name] for name in self.where if name in homes}
+        self.staged = self.most_staged = 0
+
+    def size(self, block: Block) -> int:
+        return self.sizes[block.block if isinstance(block, Temp) else block]
+
+    def _without_empty(self, op: Op) -> Op | None:
+        """Drop empty blocks, on both sides alike; a bare signal stays."""
+        if isinstance(op, Copy | Fold):
+            return op if self.size(op.target) else None
+        blocks = tuple(filter(self.size, op.blocks))
+        return replace(op, blocks=blocks) if blocks or not op.blocks else None
+
+    def _add_scratch(self) -> None:
+        """Give blocks without a place in the output one in scratch, message neighbours adjacent."""
+        ops = [op for each in self.rounds for op in each]
+        messages = [op.blocks for op in ops if isinstance(op, Send | Receive)]
+        local = [(op.target, op.source) for op in ops if isinstance(op, Copy | Fold)]
+        used = 0
+        for blocks in [*sorted(messages, key=len, reverse=True), *local]:
+            for block in blocks:
+                if block not in self.home:
+                    self.home[block] = Piece("scratch", used, self.size(block))
+                    used += self.size(block)
+        self.scratch = used
+
+    def program(self) -> Program:
+        steps = [self._step(each) for each in self.rounds]
+        last = Step()
+        self._bring_home(self.results, last.after)
+        kept = [step for step in [*steps, last] if any(vars(step).values())]
+        return Program(kept, {"scratch": self.scratch, "staging": self.most_staged})
+
+    def _step(self, ops: Round) -> Step:
+        step, self.staged = Step(), 0
+        self._send([op for op in ops if isinstance(op, Send)], step)
+        self._receive([op for op in ops if isinstance(op, Receive)], step)
+        self._work([op for op in ops if isinstance(op, Copy | Fold)], step)
+        self.most_staged = max(self.most_staged, self.staged)
+        return step
+
+    def _send(self, ops: Sequence[Send], step: Step) -> None:
+        for op in ops:
+            step.sends.append(Transfer(op.peer, self._outgoing(op.blocks, step)))
+
+    def _receive(self, ops: Sequence[Receive], step: Step) -> None:
+        sent = [each.piece for each in step.sends if each.piece]
+        landed: list[tuple[Block, Piece]] = []
+        for op in ops:
+            piece, blocks = self._incoming(op, sent, step, landed)
+            step.receives.append(Transfer(op.peer, piece))
+            landed += blocks
+
+    def _work(self, ops: Sequence[Copy | Fold], step: Step) -> None:
+        for op in ops:
+            if isinstance(op, Copy):
+                self._write(op.target, self.where[op.source], step)
+            else:
+                self._fold([op.target], [self.where[op.source]], op.side, step)
+
+    def _stage(self, count: int) -> Piece:
+        self.staged += count
+        return Piece("staging", self.staged - count, count)
+
+    def _outgoing(self, blocks: tuple[Block, ...], step: Step) -> Piece | None:
+        if not blocks:
+            return None
+        runs = self._runs(self.where[block] for block in blocks)
+        if len(runs) > 1 and len(self._runs(self.home[block] for block in blocks)) == 1:
+            self._bring_home(blocks, step.before)
+            runs = self._runs(self.home[block] for block in blocks)
+        if len(runs) == 1:
+            return runs[0]
+        packed = self._stage(sum(run.length for run in runs))
+        step.before += (Move(*pair) for pair in zip(like(packed, runs), runs, strict=True))
+        return packed
+
+    def _incoming(
+        self, op: Receive, sent: list[Piece], step: Step, landed: list[tuple[Block, Piece]]
+    ) -> tuple[Piece | None, list[tuple[Block, Piece]]]:
+        if not op.blocks:
+            return None, []
+        homes = [self.home[block] for block in op.blocks]
+        runs = self._runs(homes)
+        busy = [*sent, *(piece for _, piece in landed)]
+        if op.side is None and len(runs) == 1 and not overlaps(runs[0], busy):
+            self.where |= dict(zip(op.blocks, homes, strict=True))
+            return runs[0], list(zip(op.blocks, homes, strict=True))
+        staged = self._stage(sum(home.length for home in homes))
+        parts = like(staged, homes)
+        if op.side is None:
+            for block, part in zip(op.blocks, parts, strict=True):
+                self._write(block, part, step)
+        else:
+            self._fold(op.blocks, parts, op.side, step)
+        return staged, []
+
+    def _write(self, block: Block, source: Piece, step: Step) -> None:
+        self.where[block] = self.home[block]
+        if source != self.home[block]:
+            step.after.append(Move(self.home[block], source))
+
+    def _fold(self, blocks: Sequence[Block], parts: Sequence[Piece], side: str, step: Step) -> None:
+        """Fold parts into blocks, neighbours in one go."""
+        mine = [self.where[block] for block in blocks]
+        homes = [self.home[block] for block in blocks]
+        pending: list[Combine] = []
+        for home, part, own in zip(homes, parts, mine, strict=True):
+            left, right = (part, own) if side == "left" else (own, part)
+            combine = Combine(home, left, right)
+            if pending and all(_adjacent(*pair) for pair in zip(pending[-1], combine, strict=True)):
+                combine = Combine(*map(_joined, pending.pop(), combine))
+            pending.append(combine)
+        step.after += pending
+        self.where |= dict(zip(blocks, homes, strict=True))
+
+    def _bring_home(self, blocks: Iterable[Block], moves: list[Any]) -> None:
+        away = [block for block in blocks if self.where.get(block) not in (None, self.home[block])]
+        for block in away:
+            move = Move(self.home[block], self.where[block])
+            self.where[block] = self.home[block]
+            if moves and all(_adjacent(*pair) for pair in zip(moves[-1], move, strict=False)):
+                move = Move(*map(_joined, moves.pop(), move))
+            moves.append(move)
+
+    @staticmethod
+    def _runs(pieces: Iterable[Piece]) -> list[Piece]:
+        runs: list[Piece] = []
+        for piece in pieces:
+            if runs and _adjacent(runs[-1], piece):
+                piece = _joined(runs.pop(), piece)
+            runs.append(piece)
+        return runs
+
+
+def _adjacent(first: Piece, second: Piece) -> bool:
+    return first.buffer == second.buffer and first.start + first.length == second.start
+
+
+def _joined(first: Piece, second: Piece) -> Piece:
+    return first._replace(length=first.length + second.length)
+
+
+def overlaps(piece: Piece, others: Iterable[Piece]) -> bool:
+    """Whether a piece shares memory with any of the others."""
+    return any(
+        piece.buffer == other.buffer
+        and piece.start < other.start + other.length
+        and other.start < piece.start + piece.length
+        for other in others
+    )
+
+
+def apart(step: Step) -> tuple[list[Move | Combine], list[Move | Combine]]:
+    """Part a round's local work: what may be done while its messages travel, and what must wait."""
+    travelling = [each.piece for each in (*step.sends, *step.receives) if each.piece]
+    at_once: list[Move | Combine] = []
+    later: list[Move | Combine] = []
+    for each in step.after:
+        waiting = [*travelling, *(piece for other in later for piece in other)]
+        (later if any(overlaps(piece, waiting) for piece in each) else at_once).append(each)
+    return at_once, later
+
+
+def like(whole: Piece, parts: Sequence[Piece]) -> list[Piece]:
+    """Cut `whole` into consecutive pieces of the parts' lengths."""
+    starts = accumulate((part.length for part in parts), initial=whole.start)
+    return [
+        Piece(whole.buffer, start, part.length) for start, part in zip(starts, parts, strict=False)
+    ]

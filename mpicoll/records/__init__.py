@@ -1,0 +1,1 @@
+"""The records that a run leaves on the disk."""

@@ -1,0 +1,372 @@
+"""What a caller asked for: checked on its own, then agreed on by all ranks."""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from math import prod
+from typing import Any, cast
+
+from mpicoll.errors import ArgumentError, CollectiveError, Disagreement
+from mpicoll.interfaces import Array, Arrays
+from mpicoll.notation.contract import (
+    OPS,
+    Collective,
+    Place,
+    ReduceOp,
+    check_op,
+    collective,
+    kind_of,
+    reduce_op,
+)
+from mpicoll.notation.schedule import Block
+from mpicoll.programs.messages import cut, offsets
+
+Counts = tuple[int, ...] | tuple[tuple[int, ...], ...]
+Shape = tuple[int, ...]
+
+_MANY_ROWS = {
+    "input": ("scatter", "reduce_scatter", "alltoall"),
+    "output": ("gather", "allgather", "alltoall"),
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """One rank's checked arguments of a collective call.
+
+    Attributes:
+        row: the shape of a vector, or of one row of a row-wise collective; None where
+            this rank has no array to tell it from. `dtype` likewise.
+        in_place: `x` and `out` share memory, each block at its own place.
+        device: ``host`` or ``gpu``, where the arrays lie; None as for `row`.
+    """
+
+    collective: Collective
+    algorithm: str
+    op: ReduceOp
+    root: int
+    counts: Counts | None
+    x: Array | None
+    out: Array | None
+    row: Shape | None
+    dtype: str | None
+    rank: int
+    size: int
+    in_place: bool = False
+    device: str | None = None
+
+    def place(self, blocks: int = 1) -> Place:
+        """Return this rank's place, the vector cut into `blocks`."""
+        return Place(self.rank, self.size, self.root, blocks)
+
+    @property
+    def signature(self) -> dict[str, Any]:
+        """What must be equal on every rank that knows it."""
+        return {
+            "collective": self.collective.name,
+            "algorithm": self.algorithm,
+            "op": _told(self.op) if self.collective.reduces else None,
+            "root": self.root if self.collective.rooted else None,
+            "counts": self.counts or "equal",
+            "dtype": self.dtype,
+            "device": self.device,
+            "shape": self.row,
+            "in place": None if self.collective.rooted or self.counts else self.in_place,
+        }
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What one cached plan serves; a user's function is part of it by identity."""
+        return (*self.signature.values(), self.op)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether this rank knows all that a plan needs, without the others."""
+        return self.dtype is not None or self.collective.unit == "none"
+
+    def digest(self, plan: int | None) -> bytes:
+        """Return eight bytes, equal where ranks ask for the same and would run the same plan."""
+        told = repr((plan, *self.signature.values()))
+        return hashlib.blake2b(told.encode(), digest_size=8).digest()
+
+    @property
+    def bytes_per_row(self) -> int:
+        """Bytes of a vector, or of one row."""
+        return prod(self.row or ()) * itemsize(self.dtype) if self.dtype else 0
+
+    def sizes(self, blocks: int) -> dict[Block, int]:
+        """Return the elements of every block of the collective."""
+        if self.row is None:
+            return {}
+        width = prod(self.row)
+        if self.collective.unit == "vector":
+            return dict(enumerate(cut(width, blocks)))
+        whole = {block: rows * width for block, rows in _rows(self).items()}
+        parts = self.place(blocks).parts
+        if self.collective.unit == "pairs" or parts == 1:
+            return whole
+        pieces = (cut(length, parts) for length in whole.values())
+        return dict(enumerate(chain.from_iterable(pieces)))
+
+    def shape(self, side: str) -> Shape:
+        """Return the shape of this rank's ``input`` or ``output``."""
+        assert self.row is not None
+        if self.collective.unit == "vector":
+            return self.row
+        many = self.collective.name in _MANY_ROWS[side]
+        if self.counts is None:
+            return (self.size, *self.row) if many else self.row
+        whole = _rows(self)
+        if self.collective.unit == "pairs":
+            mine = 0 if side == "input" else 1
+            return (sum(n for pair, n in whole.items() if pair[mine] == self.rank), *self.row)
+        return (sum(whole.values()) if many else whole[self.rank], *self.row)
+
+
+def _told(op: ReduceOp) -> str:
+    """Return what ranks must agree on of an operator: all that an algorithm is chosen by.
+
+    Not of a user's function: two of one name cannot be told apart.
+    """
+    if op.function is None:
+        return op.name
+    return f"{op.name} (a function{', commutative' if op.commutative else ''})"
+
+
+def _rows(request: Request) -> dict[Any, int]:
+    """Return the rows of each block; one each without counts."""
+    ranks = range(request.size)
+    if request.collective.unit == "pairs":
+        return {
+            (source, target): request.counts[source][target] if request.counts else 1  # type: ignore[index]
+            for source in ranks
+            for target in ranks
+        }
+    return {rank: request.counts[rank] if request.counts else 1 for rank in ranks}  # type: ignore[misc]
+
+
+def itemsize(dtype: str) -> int:
+    """Return the bytes of one element.
+
+    >>> itemsize("bfloat16"), itemsize("complex128"), itemsize("bool")
+    (2, 16, 1)
+    """
+    digits = "".join(filter(str.isdigit, dtype))
+    return int(digits) // 8 if digits else 1
+
+
+def check(
+    arrays: Arrays, rank: int, size: int, name: str, x: Array | None, *,
+    out: Array | None, op: Any, root: Any, counts: Any, algorithm: str,
+) -> Request:  # fmt: skip
+    """Check one rank's arguments.
+
+    Raises:
+        ArgumentError: naming what was given and what would do.
+    """
+    what = collective(name)
+    root = check_rank(root, size, "root") if what.rooted else 0
+    reducing = reduce_op(op) if what.reduces else OPS["sum"]
+    x = x if what.holds_input(rank, root) or what.name == "broadcast" else None
+    out = out if what.gets_output(rank, root) else None
+    if x is None and what.holds_input(rank, root):
+        raise ArgumentError(f"{what.name} needs an array from rank {rank}, not None")
+    for label, array in (("x", x), ("out", out)):
+        if array is not None:
+            check_array(arrays, label, array)
+    request = Request(
+        what, algorithm, reducing, root, _check_counts(what, counts, size),
+        x, out, None, None, rank, size,
+    )  # fmt: skip
+    return _check_arrays(request, arrays)
+
+
+def check_array(arrays: Arrays, label: str, array: Any) -> Array:
+    """Return the array ``x`` or ``out`` as a flat view, or raise ArgumentError."""
+    if not arrays.owns(array):
+        given = f"{type(array).__module__}.{type(array).__name__}"
+        raise ArgumentError(f"{label} is a {given}, not an array of this backend")
+    if reason := arrays.unfit(array, written=label == "out"):
+        raise ArgumentError(f"{label} {reason}")
+    return arrays.flat(array)
+
+
+def check_rank(given: Any, size: int, label: str) -> int:
+    """Return `given` as a rank of the group, or raise ArgumentError."""
+    try:
+        rank = operator.index(given)
+    except TypeError:
+        raise ArgumentError(f"{label} is a rank, not {given!r}") from None
+    if not 0 <= rank < size:
+        raise ArgumentError(f"{label}={rank} is out of range: this group has ranks 0 to {size - 1}")
+    return rank
+
+
+def check_shape(shape: Any) -> tuple[int, ...]:
+    """Return a shape as a tuple, or raise ArgumentError."""
+    try:
+        lengths = (shape,) if isinstance(shape, int) else tuple(map(operator.index, shape))
+    except TypeError:
+        lengths = (-1,)
+    if any(each < 0 for each in lengths):
+        raise ArgumentError(f"a shape is numbers of elements, not {shape!r}")
+    return lengths
+
+
+def check_dtype(dtype: Any) -> str:
+    """Return the name of a dtype given as such, as NumPy's or as torch's, or raise UnknownName."""
+    name = str(getattr(dtype, "__name__", None) or dtype).removeprefix("torch.")
+    kind_of(name)
+    return name
+
+
+def check_number(label: str, given: Any, within: range) -> int | None:
+    """Return `given` as a whole number, None as None, or raise ArgumentError."""
+    if given is None:
+        return None
+    try:
+        number = int(operator.index(given))
+    except TypeError:
+        number = None
+    if number is None or number not in within:
+        raise ArgumentError(
+            f"{label} is None or a whole number from {within[0]} to {within[-1]}, not {given!r}"
+        )
+    return number
+
+
+def _check_counts(what: Collective, counts: Any, size: int) -> Counts | None:
+    if counts is None:
+        return None
+    if what.unit not in ("rows", "pairs"):
+        raise ArgumentError(f"{what.name} takes no counts: every rank gives a whole vector")
+    try:
+        if what.unit == "rows":
+            rows: Any = tuple(operator.index(count) for count in counts)
+        else:
+            rows = tuple(tuple(operator.index(count) for count in row) for row in counts)
+    except TypeError:
+        form = "one number per rank" if what.unit == "rows" else "a matrix, counts[source][target]"
+        raise ArgumentError(f"counts of {what.name} is {form}, not {counts!r}") from None
+    lists: Sequence[Any] = (rows,) if what.unit == "rows" else (rows, *rows)
+    if any(len(each) != size for each in lists):
+        raise ArgumentError(f"counts {counts!r} does not match the {size} ranks of this group")
+    if any(number < 0 for each in (lists if what.unit == "rows" else lists[1:]) for number in each):
+        raise ArgumentError(f"counts {counts!r} has a negative number")
+    return cast(Counts, rows)
+
+
+def _check_arrays(request: Request, arrays: Arrays) -> Request:
+    what, x, out = request.collective, request.x, request.out
+    first = x if x is not None else out
+    if first is None or what.unit == "none":
+        return replace(request, x=None, out=None)
+    dtype = arrays.dtype(first)
+    kind_of(dtype)
+    if what.reduces:
+        check_op(request.op, dtype, what)
+    row = _row(request, tuple(first.shape), "input" if x is not None else "output")
+    device = "host" if arrays.is_on_host(first) else "gpu"
+    request = replace(request, dtype=dtype, row=row, device=device)
+    for label, side, array in (("x", "input", x), ("out", "output", out)):
+        if array is None:
+            continue
+        expected = request.shape(side)
+        if tuple(array.shape) != expected:
+            raise ArgumentError(
+                f"{label} of {what.name} has shape {tuple(array.shape)}: "
+                f"rank {request.rank} of {request.size} needs {expected}"
+            )
+        if arrays.dtype(array) != dtype:
+            raise ArgumentError(f"out is {arrays.dtype(array)} where x is {dtype}: they must agree")
+    if what.name == "broadcast" and request.rank != request.root:
+        return replace(request, x=None)
+    return replace(request, in_place=_in_place(request, arrays))
+
+
+def _row(request: Request, shape: Shape, side: str) -> Shape:
+    what = request.collective
+    if what.unit == "vector":
+        return shape
+    if request.counts is not None and not shape:
+        raise ArgumentError(f"{what.name} with counts needs an array with rows, not a scalar")
+    many = what.name in _MANY_ROWS[side]
+    if request.counts is None and many and shape[:1] != (request.size,):
+        label = "x" if side == "input" else "out"
+        raise ArgumentError(
+            f"{label} of {what.name} has shape {shape}: its first axis is one row per rank, "
+            f"({request.size}, ...)"
+        )
+    return shape[1:] if many or request.counts is not None else shape
+
+
+def _in_place(request: Request, arrays: Arrays) -> bool:
+    """Whether every shared block has one address; other overlaps are an error."""
+    if request.x is None or request.out is None:
+        return False
+    (start, stop), (out_start, out_stop) = arrays.span(request.x), arrays.span(request.out)
+    if start >= out_stop or out_start >= stop:
+        return False
+    assert request.dtype is not None
+    place, sizes = request.place(), request.sizes(1)
+    source = offsets(request.collective.before(place), sizes)
+    target = offsets(request.collective.after(place), sizes)
+    width = itemsize(request.dtype)
+    shared = [block for block in source if block in target]
+    if request.collective.unit == "vector" or request.collective.unit == "pairs":
+        if start == out_start:
+            return True
+    elif all(start + width * source[b] == out_start + width * target[b] for b in shared):
+        return True
+    how = {
+        "input": "out is x's own row, x[rank]",
+        "output": "x is out's own row, out[rank]",
+    }
+    sides = [side for side in how if request.collective.name in _MANY_ROWS[side]]
+    form = how[sides[0]] if len(sides) == 1 else "out is x"
+    raise ArgumentError(f"x and out of {request.collective.name} overlap: in place, {form}")
+
+
+def settle(own: Request | CollectiveError, everyone: Sequence[Any]) -> Request:
+    """Make sure that all ranks ask for the same, and fill in what only others know.
+
+    Args:
+        everyone: every rank's signature, or the text of its error.
+
+    Raises:
+        CollectiveError: this rank's own error.
+        Disagreement: another rank's error, or arguments that do not fit together.
+    """
+    raise_any(own, everyone)
+    assert isinstance(own, Request)
+    known: dict[str, Any] = {}
+    for name in own.signature:
+        told = [(rank, said[name]) for rank, said in enumerate(everyone) if said[name] is not None]
+        differing = [pair for pair in told if pair[1] != told[0][1]]
+        if differing:
+            (first, value), (rank, other) = told[0], differing[0]
+            raise Disagreement(
+                f"{name} differs: rank {first} has {value!r}, rank {rank} has {other!r}"
+            )
+        known[name] = told[0][1] if told else None
+    if own.collective.unit != "none" and own.dtype is None:
+        return replace(own, dtype=known["dtype"], row=known["shape"], device=known["device"])
+    return own
+
+
+def raise_any(own: object, everyone: Sequence[Any]) -> None:
+    """Raise this rank's own error, or tell of another's.
+
+    Args:
+        own: an error, or whatever else was found.
+        everyone: for each rank the text of its error, or no text.
+    """
+    if isinstance(own, CollectiveError):
+        raise own
+    for rank, said in enumerate(everyone):
+        if isinstance(said, str):
+            raise Disagreement(f"rank {rank}: {said}")

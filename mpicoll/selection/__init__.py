@@ -1,0 +1,1 @@
+"""What ``auto`` runs: decision tables, and prices where there is none."""

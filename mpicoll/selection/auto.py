@@ -1,0 +1,177 @@
+"""What to run for a name that leaves it open: ``auto``, and the defaults of libraries.
+
+``auto`` follows a measured table or the cost model; `mpicoll.defaults` what a library would do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from math import prod
+
+from mpicoll import defaults
+from mpicoll.algorithms.registry import algorithms, find
+from mpicoll.gpu.ipc import IPC, STAYS
+from mpicoll.interfaces import STAGED, Nodes, Transport
+from mpicoll.memory.segments import TILE
+from mpicoll.programs.shared_memory import Reach
+from mpicoll.runtime.arguments import Request, itemsize
+from mpicoll.selection import pricing, tables
+
+CHOOSERS = ("auto", *defaults.NAMES)
+"""Names that stand for another algorithm at each call."""
+
+CANDIDATES: dict[str, tuple[str, ...]] = {
+    "barrier": ("dissemination(radix=2)", "dissemination(radix=4)"),
+    "broadcast": ("one_shot", "binomial"),
+    "reduce": ("one_shot", "binomial", "two_shot"),
+    "allreduce": ("one_shot", "recursive_doubling", "two_shot"),
+    "gather": ("naive", "binomial"),
+    "allgather": ("direct", "recursive_doubling"),
+    "scatter": ("naive", "binomial"),
+    "reduce_scatter": ("direct", "recursive_halving"),
+    "alltoall": ("naive", "bruck(radix=2)"),
+    "scan": ("one_shot", "linear", "chain(segments=8)", "two_shot"),
+    "exscan": ("one_shot", "linear", "chain(segments=8)", "two_shot"),
+}
+"""Schedules worth their price where all ranks share memory."""
+
+_LARGE = 65536
+_BETWEEN_NODES = {
+    "barrier": ("dissemination",) * 2,
+    "broadcast": ("binomial", "scatter_ring"),
+    "reduce": ("binomial", "rabenseifner"),
+    "allreduce": ("recursive_doubling", "rabenseifner"),
+    "gather": ("binomial", "naive"),
+    "allgather": ("bruck", "ring"),
+    "scatter": ("binomial", "naive"),
+    "reduce_scatter": ("recursive_halving", "ring"),
+    "alltoall": ("naive", "pairwise"),
+    "scan": ("recursive_doubling", "chain"),
+    "exscan": ("recursive_doubling", "chain"),
+}
+"""What serves small and large payloads where the library has no call of its own."""
+_BY_NODES = {
+    "barrier": ("two_level", "recexch(radix=4)"),
+    "broadcast": ("two_level", "chain(segments=64)", "pipelined_circulant(segments=16)"),
+    "reduce": ("two_level", "circulant"),
+    "allreduce": ("two_level", "lanes(across=circulant)", "lane_ring"),
+    "gather": ("knomial(radix=4)",),
+    "allgather": ("lanes(across=circulant)", "lane_ring"),
+    "scatter": ("knomial(radix=4)",),
+    "reduce_scatter": ("lanes(across=circulant)", "lane_ring"),
+    "alltoall": ("bruck",),
+    "scan": ("linear", "two_shot"),
+    "exscan": ("linear", "two_shot"),
+}
+"""What makes the most of the links between nodes; nodes may be too uneven for some."""
+
+
+class Chooser:
+    """What ``auto`` stands for in one group of ranks; the same on all of them."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+        self.prices: dict[tuple[str, int, str, bool], list[str]] = {}
+        self._decisions: tables.Decisions | None = None
+
+    @property
+    def decisions(self) -> tables.Decisions:
+        """The table of this machine for this group, read by rank 0 when first needed."""
+        if self._decisions is None:
+            self.use(tables.load(*self._key()) if self.transport.rank == 0 else {})
+        assert self._decisions is not None
+        return self._decisions
+
+    def use(self, decisions: tables.Decisions) -> None:
+        """Take rank 0's decisions on every rank; collective."""
+        self._decisions = self.transport.exchange(decisions)[0]
+
+    def _key(self) -> tuple[str, str, list[int]]:
+        return self.transport.backend, self.transport.library, layout(self.transport.nodes)
+
+    def preferred(self, request: Request) -> Iterator[str]:
+        """Yield algorithms in the order in which to try them; collective when first asked."""
+        on_node = self.transport.shared is not None and len(self.transport.nodes) == 1
+        if request.device == "gpu":
+            # A library that reads GPU memory knows its links; one that cannot is no match.
+            if on_node and self.transport.way == STAGED:
+                yield from (f"{text}@{IPC}" for text in self._by_price(request))
+        else:
+            found = self.decisions.get(request.collective.name)
+            if found is not None:
+                yield found.lookup(payload(request))
+            if on_node:
+                yield from self._by_price(request)
+        yield "native"
+        name = request.collective.name
+        yield _BETWEEN_NODES[name][request.bytes_per_row >= _LARGE]
+        yield from map(str, algorithms(name))
+
+    def _by_price(self, request: Request) -> list[str]:
+        """Return the candidates, cheapest first, for payloads within a power of two."""
+        name = request.collective.name
+        on_gpu = request.device == "gpu"
+        key = name, payload(request).bit_length(), request.dtype or "", on_gpu
+        if key not in self.prices:
+            shared = self.transport.shared
+            assert shared is not None
+            rates = pricing.CROWDED if shared.patience.crowded else pricing.ALONE
+            # Where a rank's own arrays lie must not matter: all must come to the same choice.
+            width = itemsize(request.dtype) if request.dtype else 1
+            reach = Reach(frozenset(), frozenset(), 0, TILE // width)
+            if on_gpu:
+                rates = pricing.ON_GPU
+                everything = frozenset(("input", "output", "scratch"))
+                reach = Reach(frozenset(), everything, STAYS // width, 1 << 62)
+            prices = {
+                text: pricing.price(find(name, text), request, reach, rates)
+                for text in CANDIDATES[name]
+            }
+            self.prices[key] = sorted(prices, key=prices.__getitem__)
+        return self.prices[key]
+
+
+def default(name: str, request: Request, nodes: Nodes) -> defaults.Choice:
+    """Return what a library would run; the same on all ranks.
+
+    Args:
+        name: one of `defaults.NAMES`.
+    """
+    counted = request.counts is not None
+    return defaults.choose(name, request.collective.name, _call(request, nodes), counted=counted)
+
+
+def _call(request: Request, nodes: Nodes) -> defaults.Call:
+    """Return what libraries decide by, of a request that all ranks agree on."""
+    what, counts = request.collective, request.counts
+    rows = [1] if what.unit == "vector" else [1] * request.size
+    if counts is not None:
+        rows = list(chain.from_iterable(counts)) if what.unit == "pairs" else list(counts)  # type: ignore[arg-type]
+    total = request.bytes_per_row * sum(rows)
+    sizes, ranks = layout(nodes), list(chain.from_iterable(nodes))
+    return defaults.Call(
+        ranks=request.size, bytes=total // len(rows), total=total, count=prod(request.row or ()),
+        commutative=request.op.commutative, builtin=request.op.function is None,
+        regular=len(set(rows)) == 1, root=request.root,
+        # With counts, or at a root alone, in place is a matter of each rank.
+        in_place=request.in_place and counts is None and not what.rooted,
+        nodes=len(nodes), largest=max(sizes), balanced=len(set(sizes)) == 1,
+        consecutive=ranks == sorted(ranks),
+    )  # fmt: skip
+
+
+def between(name: str) -> tuple[str, ...]:
+    """Return the schedules worth measuring between nodes."""
+    return tuple(dict.fromkeys((*_BETWEEN_NODES[name], *_BY_NODES[name])))
+
+
+def payload(request: Request) -> int:
+    """Return the total bytes of a call, as nccl-tests counts them."""
+    rows = 1 if request.collective.unit == "vector" else request.size
+    return request.bytes_per_row * rows
+
+
+def layout(nodes: Nodes) -> list[int]:
+    """Return how many ranks each node has."""
+    return [len(each) for each in nodes]

@@ -1,0 +1,149 @@
+"""Decision tables: which algorithm was fastest on a machine, by collective and payload.
+
+A table is a JSON file that `mpicoll.tune` writes::
+
+    {"schema": "mpicoll.table/1", "entries": [{
+        "backend": "mpi4py", "ranks_per_node": [4], "collective": "allreduce",
+        "fingerprint": {"processor": "...", "cores": 2, "library": "...", ...},
+        "ranges": [{"upto": 65536, "algorithm": "one_shot@symmetric", "ratio": 2.4},
+                   {"upto": null, "algorithm": "two_shot@cma", "ratio": 1.7}]}]}
+
+A range serves payloads (total bytes) above the one before it and up to its own end; ``ratio``
+is the time of the native call to the algorithm's. An entry serves the machine whose
+fingerprint it carries, and no other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import warnings
+from bisect import bisect_left
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from mpicoll.errors import ArgumentError
+from mpicoll.machine import cores as machine
+
+SCHEMA = "mpicoll.table/1"
+VARIABLE = "MPICOLL_TABLE"
+_ENTRY = {"backend", "ranks_per_node", "collective", "fingerprint", "ranges"}
+
+
+class Decision:
+    """The ranges of one collective; a lookup is one bisection."""
+
+    def __init__(self, ranges: list[dict[str, Any]]) -> None:
+        self.limits = [float("inf") if r["upto"] is None else r["upto"] for r in ranges]
+        self.algorithms = [each["algorithm"] for each in ranges]
+
+    def lookup(self, nbytes: int) -> str:
+        """Return the algorithm for a payload of so many bytes."""
+        return str(self.algorithms[bisect_left(self.limits, nbytes)])
+
+
+Decisions = dict[str, Decision]
+"""One decision for each collective, by its name."""
+
+
+def fingerprint(library: str) -> dict[str, Any]:
+    """Return what a table's figures depend on: processor, cores, library, versions."""
+    return {
+        "processor": machine.processor(),
+        "cores": machine.usable([machine.here()]),
+        "library": library,
+        "python": ".".join(platform.python_version_tuple()[:2]),
+        "numpy": metadata.version("numpy"),
+    }
+
+
+def default_path() -> Path:
+    """Return where `mpicoll.tune` writes, and ``auto`` reads."""
+    given = os.environ.get(VARIABLE)
+    if given:
+        return Path(given)
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "mpicoll" / "table.json"
+
+
+def load(
+    backend: str, library: str, ranks_per_node: list[int], path: Path | None = None
+) -> Decisions:
+    """Return the decisions of a table for one backend and layout of ranks.
+
+    Warns, and returns none, where the table is of another machine or cannot be read.
+    """
+    path = path or default_path()
+    try:
+        table = read(path)
+    except FileNotFoundError:
+        if VARIABLE in os.environ:
+            _warn(f"{VARIABLE}: there is no file {path}")
+        return {}
+    except (ArgumentError, OSError) as error:
+        _warn(str(error))
+        return {}
+    here, found = fingerprint(library), {}
+    for entry in table["entries"]:
+        if entry["backend"] != backend or entry["ranks_per_node"] != ranks_per_node:
+            continue
+        there = entry["fingerprint"]
+        differing = [name for name in here if there.get(name) != here[name]]
+        if differing:
+            was, now = there.get(differing[0]), here[differing[0]]
+            _warn(f"{path} is of another machine ({differing[0]} was {was!r} and is {now!r})")
+            return {}
+        found[entry["collective"]] = Decision(entry["ranges"])
+    return found
+
+
+def _warn(text: str) -> None:
+    warnings.warn(f"{text}: auto uses its built-in rule; mpicoll.tune measures", stacklevel=4)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return a table's content.
+
+    Raises:
+        ArgumentError: it is not a table of this version.
+    """
+    try:
+        table: dict[str, Any] = json.loads(path.read_text())
+        schema = table["schema"]
+        whole = all(set(each) >= _ENTRY and _is_whole(each["ranges"]) for each in table["entries"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ArgumentError(f"{path} is not a decision table ({error!r})") from None
+    if schema != SCHEMA or not whole:
+        raise ArgumentError(f"{path} holds {schema!r}, but this version reads whole {SCHEMA!r}")
+    return table
+
+
+def _is_whole(ranges: list[dict[str, Any]]) -> bool:
+    """Whether the ranges ascend and the last one has no end."""
+    limits = [each["upto"] for each in ranges]
+    return limits[-1:] == [None] and limits[:-1] == sorted(limits[:-1])
+
+
+def write(path: Path, entries: list[dict[str, Any]]) -> None:
+    """Write entries into a table, beside those it has for other backends and layouts."""
+
+    def key(entry: dict[str, Any]) -> Any:
+        return entry["backend"], entry["ranks_per_node"], entry["collective"]
+
+    try:
+        kept = read(path)["entries"]
+    except (FileNotFoundError, ArgumentError):
+        kept = []
+    new = [key(each) for each in entries]
+    prints = {each["backend"]: each["fingerprint"] for each in entries}
+    kept = [
+        each for each in kept
+        if key(each) not in new and prints.get(each["backend"], each["fingerprint"])
+        == each["fingerprint"]
+    ]  # fmt: skip
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(path.name + ".new")
+    fresh.write_text(json.dumps({"schema": SCHEMA, "entries": [*kept, *entries]}, indent=1) + "\n")
+    fresh.replace(path)

@@ -1,0 +1,1 @@
+"""Answer which allreduce is fastest here, and why: ``python -m mpicoll.study``."""

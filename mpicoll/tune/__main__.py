@@ -1,0 +1,12 @@
+"""Find what ``algorithm="auto"`` should run on this machine, over mpi4py and torch.distributed.
+
+``mpirun -n 4 python -m mpicoll.tune`` measures and writes a decision table.
+"""
+
+from __future__ import annotations
+
+from mpicoll.cli.worlds import BOTH
+from mpicoll.tune.command import start
+
+if __name__ == "__main__":
+    start(BOTH)

@@ -1,0 +1,200 @@
+"""The file of records: whole after any end of a run, and gone on with by the next one."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launcher import QUIRKS, ROOT, mpirun, python, ranks
+
+from mpicoll.bench.resume import unlike
+from mpicoll.errors import ArgumentError
+from mpicoll.records import journal
+from mpicoll.records.identity import key
+from mpicoll.records.journal import Journal
+
+pytest.importorskip("mpi4py")
+
+BENCH = ("-m", "mpicoll.bench", "--backends", "mpi4py", "--format", "jsonl")
+SMALL = ("allreduce", "allgather", "--algorithms", "native,ring", "--sizes", "4,1K", "-n", "3")
+needs_mpi = pytest.mark.skipif(mpirun() is None, reason="no mpirun here")
+
+
+def line(**more: Any) -> bytes:
+    return json.dumps({"schema": 1, **more}).encode() + b"\n"
+
+
+# -- the file ---------------------------------------------------------------------------
+
+
+def test_a_file_is_begun_anew_or_gone_on_with(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    for resume, lines in ((False, [1]), (True, [1, 2]), (False, [3])):
+        journal_ = Journal(path, resume=resume)
+        journal_.write([{"schema": 1, "n": lines[-1]}])
+        journal_.close()
+        assert [each["n"] for each in journal.read(path)] == lines
+
+
+@pytest.mark.parametrize("torn", [b"{", b'{"schema": 1, "kind"', line(n=2)[:-1]])
+def test_a_torn_line_is_left_out_and_cut_off(torn: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_bytes(line(n=1) + torn)
+    assert [each["n"] for each in journal.read(path)] == [1]
+    Journal(path, resume=True).close()
+    assert path.read_bytes() == line(n=1)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"a,b\n1,2\n", "line 1, is no record"),
+        (line(n=1) + b"[]\n", "line 2, is no record"),
+        (b'{"schema": 9}\n', "schema 9: this reads 1"),
+        (b"my only copy of a letter", "ends in something that is no record"),
+    ],
+)
+def test_a_file_that_is_none_of_ours_stays_as_it_is(
+    content: bytes, said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "letter.txt"
+    path.write_bytes(content)
+    with pytest.raises(ArgumentError, match=said):
+        Journal(path, resume=True)
+    assert path.read_bytes() == content
+
+
+def test_two_runs_do_not_write_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "_PATIENCE", 0.1)
+    path = tmp_path / "records.jsonl"
+    first = Journal(path)
+    first.write([{"schema": 1}])
+    with pytest.raises(ArgumentError, match="another run writes"):
+        Journal(path)
+    first.close()
+    assert len(journal.read(path)) == 1
+
+
+def test_what_no_record_can_go_to_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="cannot write"):
+        Journal(tmp_path / "nowhere" / "records.jsonl")
+
+
+# -- conditions -------------------------------------------------------------------------
+
+RUN = {
+    "id": "a", "versions": {"python": "3.11", "numpy": "2"}, "libraries": {"mpi4py": "MPICH 5"},
+    "transports": {}, "hosts": ["n1", "n1"], "cores": [1, 1], "quota": None,
+    "stack": {"nccl": None}, "environment": {}, "git": None,
+    "settings": {"budget": 4.0, "seed": 1, "timing": "together"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"versions": {"python": "3.11", "numpy": "3"}}, "versions.numpy was '2', and is '3'"),
+        ({"hosts": ["n1", "n2"]}, "hosts was"),
+        ({"hosts": ["n1"] * 4}, "ranks was 2, and is 4"),
+        ({"settings": {"timing": "loop"}}, "settings.timing was 'together'"),
+        ({"environment": {"UCX_TLS": "tcp"}}, "environment.UCX_TLS was not set, and is 'tcp'"),
+    ],
+)
+def test_other_conditions_are_refused(change: dict[str, Any], said: str) -> None:
+    lines = [journal.run_line(RUN), {"schema": 1, "run": {"id": "a"}}]
+    with pytest.raises(ArgumentError, match=said):
+        unlike(lines, RUN | change)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {}, {"settings": {"budget": 9.0, "seed": 2, "timing": "together"}}, {"id": "b"},
+        {"environment": {"SLURM_JOB_ID": "7"}}, {"stack": {"nccl": "2.27"}},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_the_same_conditions_are_gone_on_with(change: dict[str, Any]) -> None:
+    lines = [journal.run_line(RUN), {"schema": 1, "run": {"id": "a"}}]
+    assert unlike(lines, RUN | change) == []
+
+
+def test_other_source_is_told() -> None:
+    lines = [journal.run_line(RUN), {"schema": 1, "run": {"id": "a"}}]
+    (remark,) = unlike(lines, RUN | {"git": {"commit": "abc", "dirty": True}})
+    assert "of another source" in remark
+
+
+# -- whole runs -------------------------------------------------------------------------
+
+
+@needs_mpi
+def test_a_resumed_run_measures_only_what_is_missing(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    first = ranks(2, *BENCH, *SMALL, "-J", str(path), timeout=100)
+    assert first.returncode == 0, first.stdout
+    whole = journal.read(path)
+    kept = [each for each in whole if each.get("bytes_total") != 1024]
+    path.write_bytes(b"".join(line(**each) for each in kept) + b'{"schema": 1, "kind": "ca')
+    again = ranks(2, *BENCH, *SMALL, "--resume", str(path), timeout=100)
+    assert again.returncode == 0, again.stdout
+    assert "2 of 4 groups are measured already" in again.stdout
+    found = journal.read(path)
+    assert found[: len(kept)] == kept
+    assert sorted(map(key, journal.cases(found))) == sorted(map(key, journal.cases(whole)))
+    assert len(journal.runs(found)) == 2
+
+
+@needs_mpi
+def test_another_launch_does_not_mix_its_records_in(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    arguments = (*BENCH, "barrier", "--algorithms", "native", "-n", "3")
+    assert python(*arguments, "-J", str(path), timeout=60).returncode == 0
+    before = path.read_bytes()
+    done = ranks(2, *arguments, "--resume", str(path), timeout=60)
+    assert done.returncode == 2 and "ranks was 1, and is 2" in done.stdout
+    assert path.read_bytes() == before
+
+
+KILLS = 50
+
+
+def test_a_run_that_is_killed_again_and_again_comes_to_its_end(tmp_path: Path) -> None:
+    """Killed at random moments, every line but a last torn one can be read; none is twice there."""
+    path, dice = tmp_path / "records.jsonl", random.Random(5)
+    sizes = ",".join(str(4 << each) for each in range(12))
+    command = [sys.executable, *BENCH, "allreduce", "allgather", "broadcast", "reduce", "--sizes",
+               sizes, "-n", "30", "--algorithms", "native,naive,ring,binomial",
+               "--resume", str(path)]  # fmt: skip
+    known = 0
+    for _ in range(KILLS):
+        process = subprocess.Popen(
+            command, cwd=ROOT, env={**os.environ, **QUIRKS}, start_new_session=True,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        assert process.stdout is not None
+        # The first line tells that measuring begins: importing is not what is to be tested.
+        process.stdout.readline()
+        time.sleep(dice.expovariate(1 / 0.02))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate(timeout=30)
+        found = journal.cases(journal.read(path))
+        assert len(found) >= known, "a completed record is gone"
+        known = len(found)
+        assert len(set(map(key, found))) == known
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **QUIRKS}, capture_output=True, text=True,
+        timeout=100, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = journal.cases(journal.read(path))
+    wanted = journal.cases(map(json.loads, done.stdout.splitlines()))
+    assert sorted(map(key, found)) == sorted(map(key, wanted)) and len(found) > known

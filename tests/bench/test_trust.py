@@ -1,0 +1,157 @@
+"""The measuring itself: ties are ties, delays are found, whatever else goes on."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launcher import mpirun, python, ranks
+
+from mpicoll.bench import trust
+from mpicoll.bench.trust import Claim, claims
+from mpicoll.errors import ArgumentError
+from mpicoll.measurement.measure import Candidate, level
+from mpicoll.measurement.statistics import speedup
+from mpicoll.records import journal
+
+needs_mpi = pytest.mark.skipif(mpirun() is None, reason="no mpirun here")
+
+
+# -- samples whose truth is known ---------------------------------------------------------
+
+
+def side_by_side(dice: random.Random, factor: float, count: int) -> str:
+    """Return the verdict on calls of which one takes `factor` times as long.
+
+    Both drift alike by a third, jump by a half for some blocks, and are disturbed at times, each
+    for itself.
+    """
+    first, second = {}, {}
+    for block in range(count):
+        usual = 20 * (1 + block / count / 3) * (1.5 if dice.random() < 0.2 else 1)
+        for times, scale in ((first, factor), (second, 1.0)):
+            spike = dice.expovariate(1) if dice.random() < 0.05 else 0.0
+            times[block] = usual * scale * dice.lognormvariate(0, 0.015) * (1 + spike)
+    found = speedup(first, second)
+    assert found is not None
+    return found.verdict
+
+
+@pytest.mark.parametrize(
+    ("factor", "verdict"), [(1.0, "tie"), (1.05, "faster"), (1 / 1.05, "slower")]
+)
+def test_of_200_comparisons_95_percent_are_judged_right(factor: float, verdict: str) -> None:
+    dice = random.Random(11)
+    found = [side_by_side(dice, factor, 30) for _ in range(200)]
+    assert found.count(verdict) >= 190
+
+
+def test_equals_repeat_their_calls_equally_often() -> None:
+    """Candidates of like speed share the number of calls; a chain of them does not."""
+    candidates: list[Any] = [Candidate(case=None) for _ in range(4)]  # type: ignore[arg-type]
+    for each, (estimate, calls) in zip(
+        candidates, [(1.0, 100), (1.4, 72), (1.9, 53), (9.0, 12)], strict=True
+    ):
+        each.estimate, each.calls = estimate, calls
+    level(candidates[::-1])
+    assert [each.calls for each in candidates] == [100, 100, 53, 12]
+
+
+# -- counting ---------------------------------------------------------------------------
+
+
+def twins(delay: float, verdicts: Sequence[str]) -> list[dict[str, Any]]:
+    return [{"schema": 1, "kind": "twins", "delay": delay, "verdict": each} for each in verdicts]
+
+
+def written(path: Path, lines: Sequence[Any]) -> Path:
+    path.write_text("".join(json.dumps(each) + "\n" for each in lines))
+    return path
+
+
+def test_verdicts_are_counted(tmp_path: Path) -> None:
+    lines = twins(0.0, ["tie"] * 19 + ["faster"]) + twins(5.0, ["slower"] * 18 + ["tie", "faster"])
+    ties, found = claims([written(tmp_path / "twins", lines)])
+    assert (ties.right, ties.tried, ties.holds) == (19, 20, True)
+    assert (found.right, found.tried, found.holds) == (18, 20, False)
+
+
+def run(us: float, count: int = 10) -> list[dict[str, Any]]:
+    """Return records of schedules that take so many microseconds, give or take a few per cent."""
+    dice = random.Random(us)
+    samples = [[us * dice.uniform(0.98, 1.02) for _ in range(15)] for _ in range(count)]
+    return [
+        {"schema": 1, "collective": "scan", "backend": "mpi4py", "algorithm": "ring",
+         "dtype": "int8", "op": "sum", "root": None, "in_place": False, "ranks": 2, "nodes": 1,
+         "bytes_total": size, "samples_us": each, "timing": "together", "correct": True,
+         "run": {}, "time_us": {"low": min(each), "high": max(each)}}
+        for size, each in enumerate(samples)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("us", "right"), [(2.0, 10), (2.001, 10), (2.5, 0), (1.6, 0)])
+def test_runs_agree_where_they_tie(us: float, right: int, tmp_path: Path) -> None:
+    files = [written(tmp_path / "a", run(2.0)), written(tmp_path / "b", run(us, 12))]
+    compared, overlapping = claims(files)
+    assert (compared.right, compared.tried, compared.holds) == (right, 10, right > 0)
+    assert (overlapping.right, overlapping.tried, overlapping.holds) == (right, 10, True)
+
+
+@pytest.mark.parametrize("right", [0, 1, 190, 200])
+def test_a_share_has_an_interval(right: int) -> None:
+    low, high = Claim("", right, 200, 0.95).interval()
+    assert -1e-9 <= low <= right / 200 <= high <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("lines", [[], run(1.0)], ids=["empty", "one run"])
+def test_files_that_say_nothing_are_refused(lines: Any, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"mpicoll\.bench\.twins"):
+        claims([written(tmp_path / "file", lines)])
+
+
+@pytest.mark.parametrize(("right", "status"), [(20, 0), (18, 1)])
+def test_the_command_says_whether_all_holds(right: int, status: int, tmp_path: Path) -> None:
+    lines = twins(0.0, ["tie"] * right + ["slower"] * (20 - right))
+    path = written(tmp_path / "twins.jsonl", lines)
+    done = python("-m", "mpicoll.bench.trust", str(path), timeout=30)
+    assert done.returncode == status and f"{right / 20:.1%}" in done.stdout
+
+
+# -- real ranks ---------------------------------------------------------------------------
+
+
+@needs_mpi
+def test_a_call_against_itself_delayed(tmp_path: Path) -> None:
+    """Half as much again is found on any machine; the README has the figures for 5 %."""
+    done = ranks(2, "-m", "mpicoll.bench.twins", "--comparisons", "5", "--each", "1", "--delay",
+                 "50", timeout=100)  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    lines = [json.loads(each) for each in done.stdout.splitlines() if each.startswith("{")]
+    assert lines[0]["kind"] == journal.RUN and lines[0]["run"]["clock"]["sync_error_us"] == 0
+    told = [each for each in lines if each["kind"] == trust.TWINS]
+    assert [each["delay"] for each in told] == [0.0, 50.0] * 5
+    found = [each for each in told if each["delay"] and each["verdict"] == "slower"]
+    assert len(found) >= 3, told
+
+
+@needs_mpi
+@pytest.mark.parametrize("count", [1, 4, 32])
+def test_ranks_without_cores_of_their_own_come_to_an_end(count: int, tmp_path: Path) -> None:
+    """Up to 32 ranks on a few cores: nothing hangs, and records are those of this many ranks."""
+    path = tmp_path / "records.jsonl"
+    done = ranks(count, "-m", "mpicoll.bench", "allreduce", "barrier", "--backends", "mpi4py",
+                 "--algorithms", "native,ring,naive,dissemination", "--sizes", "1K,256K", "-n", "4",
+                 "-J", str(path), timeout=120)  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    described, *_ = journal.read(path)
+    assert len(described["run"]["hosts"]) == count
+    assert [each["rank"] for each in described["run"]["binding"]] == list(range(count))
+    found = journal.cases(journal.read(path))
+    assert {each["ranks"] for each in found} == {count}
+    assert all(each["correct"] is not False for each in found)
+    sizes = [each["bytes_total"] for each in found if each["collective"] == "allreduce"]
+    assert sizes == sorted(sizes) and set(sizes) == {1024, 262144}

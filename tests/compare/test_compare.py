@@ -1,0 +1,251 @@
+"""Two runs compared: what is faster, what slower, and when nothing can be said."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from launcher import python
+
+from mpicoll.compare.comparison import Comparison, compare, load
+from mpicoll.compare.two_sample import Shift, can_differ, holm, likeness, scatter, shift
+from mpicoll.errors import ArgumentError
+from mpicoll.measurement.description import cuda_driver, git_state
+from mpicoll.records import journal
+
+RUN = {
+    "id": "a", "versions": {"numpy": "2"}, "libraries": {"mpi4py": "MPICH 5"}, "transports": {},
+    "hosts": ["n1", "n1"], "cores": [1, 1], "quota": None, "stack": {}, "environment": {},
+    "settings": {},
+}  # fmt: skip
+
+
+def times(median: float, seed: int = 0, count: int = 12, spread: float = 0.02) -> list[float]:
+    dice = random.Random(seed)
+    return [median * dice.lognormvariate(0, spread) for _ in range(count)]
+
+
+def record(algorithm: str, samples: Sequence[float], **more: Any) -> dict[str, Any]:
+    return {
+        "schema": 1, "kind": "case", "run": RUN, "collective": "allreduce", "algorithm": algorithm,
+        "executed": algorithm, "backend": "mpi4py", "library": "MPICH 5", "transport": "symmetric",
+        "device": "cpu", "dtype": "float32", "op": "sum", "root": None, "in_place": False,
+        "allocated": False, "ranks": 2, "nodes": 1, "bytes_total": 1024, "timing": "together",
+        "samples": len(samples), "samples_us": list(samples), "undisturbed": True, "message": "",
+        "time_us": {"median": sorted(samples)[len(samples) // 2]} if samples else None,
+        "correct": True, **more,
+    }  # fmt: skip
+
+
+def write(path: Path, records: Sequence[dict[str, Any]], run: dict[str, Any] = RUN) -> Path:
+    lines = [journal.run_line(run), *({**each, "run": {"id": run["id"]}} for each in records)]
+    path.write_text("".join(json.dumps(each) + "\n" for each in lines))
+    return path
+
+
+def compared(tmp_path: Path, a: Sequence[Any], b: Sequence[Any], **run: Any) -> Comparison:
+    files = write(tmp_path / "a", a), write(tmp_path / "b", b, RUN | {"id": "b"} | run)
+    return compare(*map(load, files))
+
+
+# -- two samples ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("factor", "p"), [(2.0, 0.001), (1.2, 0.001), (1 / 1.2, 0.001)])
+def test_a_factor_is_found(factor: float, p: float) -> None:
+    found = shift(times(5.0, 1), times(5.0 / factor, 2))
+    assert found.low < factor < found.high and found.p < p
+    assert found.ratio == pytest.approx(factor, rel=0.03)
+
+
+@given(some.lists(some.floats(0.1, 1e4), min_size=4, max_size=25),
+       some.lists(some.floats(0.1, 1e4), min_size=4, max_size=25))  # fmt: skip
+def test_swapping_the_runs_inverts_the_ratio(a: list[float], b: list[float]) -> None:
+    one, other = shift(a, b), shift(b, a)
+    assert one.ratio == pytest.approx(1 / other.ratio, rel=1e-6) or len(a) * len(b) % 2 == 0
+    assert one.low == pytest.approx(1 / other.high) and one.p == pytest.approx(other.p)
+    assert one.low <= one.ratio <= one.high
+
+
+def test_equals_are_called_different_as_rarely_as_promised() -> None:
+    found = [shift(times(3.0, 2 * n, 10), times(3.0, 2 * n + 1, 10)).p < 0.05 for n in range(1000)]
+    assert sum(found) / 1000 <= 0.065
+
+
+def test_samples_that_hang_together_count_for_less() -> None:
+    """Waves as long as half a run would be taken for differences, were they independent."""
+    dice = random.Random(4)
+
+    def wave() -> list[float]:
+        level, found = 1.0, []
+        for _ in range(40):
+            level = 0.8 * level + dice.gauss(0.2, 0.02)
+            found.append(level)
+        return found
+
+    waves = [(wave(), wave()) for _ in range(400)]
+    assert sum(shift(a, b).p < 0.05 for a, b in waves) / 400 < 0.15
+    assert (likeness(waves[0][0]) or 0) > 0.4
+
+
+@pytest.mark.parametrize(("a", "b", "can"), [(3, 3, False), (4, 4, True), (0, 9, False)])
+def test_few_samples_carry_no_interval(a: int, b: int, can: bool) -> None:
+    assert can_differ(a, b) is can
+
+
+@given(some.lists(some.floats(0, 1), min_size=1, max_size=40))
+def test_holm_finds_no_more_than_single_tests(chances: list[float]) -> None:
+    found = holm(chances)
+    assert all(chance <= 0.05 for chance, is_real in zip(chances, found, strict=True) if is_real)
+    assert not any(chances[n] < min(chances) for n, is_real in enumerate(found) if is_real)
+
+
+def test_equals_that_differ_say_how_much_nothing_is() -> None:
+    equals = [Shift(1.0, 0.9, 1.1, 1.0)] * 18 + [Shift(1.3, 1.2, 1.4, 0.0)] * 2
+    assert scatter(equals) == pytest.approx(1.2)
+
+
+# -- verdicts ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("after", "verdict"), [(2.0, "faster"), (4.0, "tie"), (3.95, "tie"), (8.0, "slower")]
+)
+def test_verdicts(after: float, verdict: str, tmp_path: Path) -> None:
+    found = compared(tmp_path, [record("ring", times(4.0))], [record("ring", times(after, 1))])
+    assert [each.verdict for each in found.rows] == [verdict]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"correct": False}, "wrong in B"),
+        ({"time_us": None, "message": "no such thing"}, "refused in B: no such thing"),
+        ({"undisturbed": False}, "too few undisturbed samples in B"),
+        ({"timing": "loop"}, "timed together in A, loop in B"),
+        ({"samples_us": [1.0]}, "too few samples: 12 and 1"),
+    ],
+)
+def test_what_cannot_be_compared_has_no_verdict(
+    change: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    found = compared(tmp_path, [record("ring", times(4.0))], [record("ring", times(1.0)) | change])
+    assert [(each.verdict, each.reason) for each in found.rows] == [("no verdict", reason)]
+
+
+def test_a_case_of_one_run_has_no_verdict(tmp_path: Path) -> None:
+    a, b = record("ring", times(4.0)), record("bruck", times(4.0))
+    found = compared(tmp_path, [a], [b])
+    assert [each.reason for each in found.rows] == ["only in A", "only in B"]
+
+
+def natives(factor: float) -> list[dict[str, Any]]:
+    return [
+        record("native", times(factor * 4.0, size, 12), bytes_total=4 << size) for size in range(12)
+    ]
+
+
+def test_a_slower_machine_is_no_slower_schedule(tmp_path: Path) -> None:
+    """All natives are slower by a third: so is the schedule, and nothing is concluded of it."""
+    a = [*natives(1.0), record("ring", times(4.0, 90))]
+    b = [*natives(1.33), record("ring", times(5.3, 91))]
+    found = compared(tmp_path, a, b)
+    assert found.controls == 12 and 1.25 < found.factor < 1.4
+    assert not found.counts()["slower"]
+
+
+def test_natives_of_another_library_are_no_controls(tmp_path: Path) -> None:
+    found = compared(tmp_path, natives(1.0), natives(1.33), libraries={"mpi4py": "Open MPI"})
+    assert (found.controls, found.factor) == (0, 1.0)
+    assert found.counts()["slower"] == 12
+    assert any("libraries.mpi4py was 'MPICH 5'" in each for each in found.remarks)
+
+
+def test_the_latest_record_of_a_case_counts(tmp_path: Path) -> None:
+    path = write(tmp_path / "a", [record("ring", times(4.0)), record("ring", times(2.0, 1))])
+    (only,) = load(path).values()
+    assert only["time_us"]["median"] == pytest.approx(2.0, rel=0.1)
+    assert only["run"] == RUN
+
+
+# -- the command ------------------------------------------------------------------------
+
+
+def command(tmp_path: Path, a: float, b: float, *flags: str) -> Any:
+    files = [
+        write(tmp_path / name, [record("ring", times(us, seed))], RUN | {"id": name})
+        for seed, (name, us) in enumerate((("a", a), ("b", b)))
+    ]
+    return python("-m", "mpicoll.compare", *map(str, files), *flags, timeout=30)
+
+
+@pytest.mark.parametrize(("b", "status"), [(2.0, 0), (4.0, 0), (8.0, 1)])
+def test_the_exit_status_says_whether_something_is_slower(
+    b: float, status: int, tmp_path: Path
+) -> None:
+    done = command(tmp_path, 4.0, b)
+    assert done.returncode == status, done.stdout
+    assert "allreduce" in done.stdout and "# B against A, by more than 3 %" in done.stdout
+
+
+def test_a_margin_forgives(tmp_path: Path) -> None:
+    assert command(tmp_path, 4.0, 4.4, "--margin", "25").returncode == 0
+
+
+@pytest.mark.parametrize("layout", ["csv", "jsonl", "markdown"])
+def test_programs_read_every_layout(layout: str, tmp_path: Path) -> None:
+    text = command(tmp_path, 4.0, 8.0, "--format", layout).stdout
+    if layout == "csv":
+        (row,) = csv.DictReader(
+            io.StringIO("".join(f"{each}\n" for each in text.splitlines() if each[0] != "#"))
+        )
+    elif layout == "jsonl":
+        row = json.loads(text.splitlines()[0])
+    else:
+        head, _, cells = (
+            each.split("|")[1:-1] for each in text.splitlines() if each.startswith("|")
+        )
+        row = {name.strip(): cell.strip() for name, cell in zip(head, cells, strict=True)}
+    assert row["verdict"] == "slower" and row["algorithm"] == "ring"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [("", "has no records of cases"), ("x\n", "is no record"),
+     ('{"schema": 1, "collective": "scan"}\n', "record 1, has no")],
+)  # fmt: skip
+def test_other_files_are_refused(content: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text(content)
+    with pytest.raises(ArgumentError, match=said):
+        load(path)
+    done = python("-m", "mpicoll.compare", str(path), str(path), timeout=30)
+    assert done.returncode == 2 and said in done.stdout
+
+
+# -- what a run says of itself ------------------------------------------------------------
+
+
+def test_the_commit_is_that_of_the_source(tmp_path: Path) -> None:
+    found = git_state()
+    assert found is None or len(found["commit"]) == 40
+    assert git_state(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [("NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.15  Thu\n", "570.86.15"),
+     ("NVRM version: nothing\n", None)],
+)  # fmt: skip
+def test_the_driver_tells_its_version(text: str, version: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "version"
+    path.write_text(text)
+    assert cuda_driver(path) == version

@@ -1,0 +1,263 @@
+"""The event simulation against a plain one, a message at a time, and against closed forms."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+import pytest
+from topologies import topologies
+
+from mpicoll.algorithms.registry import Algorithm, algorithms, find
+from mpicoll.costs import (
+    Hockney,
+    Link,
+    LogGP,
+    Model,
+    Nodes,
+    Switch,
+    Topology,
+    compiled,
+    events,
+    lockstep,
+    simulate,
+)
+from mpicoll.errors import Deadlock, ScheduleError, Unsupported
+from mpicoll.notation.contract import COLLECTIVES
+from mpicoll.notation.schedule import Fold, Receive, Send, recv, send
+
+MODELS: list[Model] = [
+    Hockney(1e-6, 1e-9, 3e-10), Hockney(1e-6, 1e-9, ports=None), Hockney(2e-6, 1e-9, ports=2),
+    LogGP(L=1e-6, o=2e-7, g=5e-7, G=1e-9, gamma=1e-10),
+]  # fmt: skip
+
+
+EVERY = [each for name in COLLECTIVES for each in algorithms(name)]
+
+
+@pytest.mark.parametrize("size", [2, 5, 8, 9, 12])
+@pytest.mark.parametrize("algorithm", EVERY, ids=lambda each: f"{each.collective.name}-{each}")
+def test_all_messages_at_once_or_one_by_one(
+    algorithm: Algorithm, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Waves only, or chains wherever there are any.
+    monkeypatch.setattr(events, "_FEW", -1000 if size % 2 == 0 else 16)
+    # Which model meets which topology changes with the size.
+    for topology, model in zip(topologies(size), cycle(MODELS[size % 4 :] + MODELS), strict=False):
+        try:
+            program = compiled(algorithm, size, 0, topology.groups)
+        except Unsupported:
+            continue
+        plain = Plain(algorithm, topology, 12_000, model).finish()
+        assert simulate(program, 12_000, model, topology) == plain, (topology, model)
+
+
+class Plain:
+    """The same model, written for one message at a time and nothing else."""
+
+    def __init__(
+        self, algorithm: Algorithm, topology: Topology, nbytes: float, model: Model
+    ) -> None:
+        size = topology.size
+        self.rounds = [algorithm.rounds(rank, size, 0, topology.groups) for rank in range(size)]
+        self.unit = nbytes / max(1, algorithm.blocks(size))
+        self.topology, self.model = topology, model
+        self.next, self.began, self.ends = [0] * size, [0.0] * size, [0.0] * size
+        self.open = [0] * size
+        self.waiting: dict[Any, list[Any]] = defaultdict(list)
+        self.ready: list[tuple[float, int, int, int, int]] = []
+        self.needs: dict[tuple[int, int], Any] = {}
+        self.ports: dict[Any, list[float]] = defaultdict(lambda: [0.0] * model.servers)
+        self.links: dict[int, float] = defaultdict(float)
+
+    def finish(self) -> float:
+        for rank in range(len(self.rounds)):
+            self.enter(rank)
+        while self.ready:
+            self.ready.sort(key=lambda each: (self.start(*each), *each))
+            self.carry(*self.ready.pop(0))
+        return max(self.began)
+
+    def fold(self, rank: int, index: int) -> int:
+        """Return the blocks that a round and the rounds without messages behind it fold."""
+        blocks = 0
+        for number in range(index, len(self.rounds[rank])):
+            ops = self.rounds[rank][number]
+            if number > index and any(isinstance(op, Send | Receive) for op in ops):
+                break
+            blocks += sum(isinstance(op, Fold) for op in ops)
+            blocks += sum(len(op.blocks) for op in ops if isinstance(op, Receive) and op.side)
+        return blocks
+
+    def enter(self, rank: int) -> None:
+        while self.next[rank] < len(self.rounds[rank]):
+            ops = self.rounds[rank][self.next[rank]]
+            messages = [op for op in ops if isinstance(op, Send | Receive)]
+            if messages or self.next[rank] == 0:
+                self.ends[rank] = self.began[rank]
+            self.next[rank] += 1
+            if messages:
+                self.open[rank] = len(messages)
+                for place, op in enumerate(messages):
+                    self.post(rank, place, op)
+                return
+            if self.next[rank] == 1:
+                self.began[rank] = self.fold(rank, 0) * (self.unit * self.model.gamma)
+
+    def post(self, rank: int, place: int, op: Send | Receive) -> None:
+        at = self.began[rank]
+        sends = isinstance(op, Send)
+        key = (rank, op.peer) if sends else (op.peer, rank)
+        others = self.waiting[key, not sends]
+        if not others:
+            self.waiting[key, sends].append((at, place, len(op.blocks)))
+            return
+        time, other, blocks = others.pop(0)
+        assert blocks == len(op.blocks)
+        first = place if sends else other
+        self.ready.append((max(at, time), first, *key, blocks))
+
+    def route(self, source: int, target: int) -> tuple[list[int], Link | None]:
+        """Return the links of a message, and what it takes that uses none."""
+        if (source, target) not in self.needs:
+            pair = np.array([source]), np.array([target])
+            near = self.topology.near(*pair)
+            path = [int(link) for link in self.topology.path(*pair)[:, 0] if link >= 0]
+            own = self.topology.inside
+            self.needs[source, target] = path, own if near is not None and near[0] else None
+        return self.needs[source, target]
+
+    def sides(self, source: int, target: int) -> list[list[float]]:
+        if self.route(source, target)[1] and not self.model.counted:
+            return []
+        return [self.ports["from", source], self.ports["to", target]]
+
+    def start(self, at: float, place: int, source: int, target: int, blocks: int) -> float:
+        links = (self.links[link] for link in self.route(source, target)[0])
+        return max([at, *map(min, self.sides(source, target)), *links])
+
+    def carry(self, at: float, place: int, source: int, target: int, blocks: int) -> None:
+        model, nbytes = self.model, blocks * self.unit
+        path, inside = self.route(source, target)
+        takes, busy = model.latency + nbytes * model.beta, model.hold + nbytes * model.beta
+        if inside:
+            takes = busy = inside.alpha + nbytes * inside.beta
+        start = self.start(at, place, source, target, blocks)
+        for side in self.sides(source, target):
+            side[side.index(min(side))] = start + busy
+        for link in path:
+            self.links[link] = start + nbytes * model.beta
+        for rank in (source, target):
+            self.land(rank, start + (takes + self.topology.hop * len(path)))
+
+    def land(self, rank: int, end: float) -> None:
+        self.open[rank] -= 1
+        self.ends[rank] = max(self.ends[rank], end)
+        if not self.open[rank]:
+            folds = self.fold(rank, self.next[rank] - 1) * (self.unit * self.model.gamma)
+            self.began[rank] = self.ends[rank] + folds
+            self.enter(rank)
+
+
+@pytest.mark.parametrize(
+    ("collective", "algorithm", "size", "model", "price"),
+    [
+        # One port: p-1 messages of a rank take turns. Without counted ports only bytes do.
+        ("broadcast", "one_shot", 5, Hockney(2, 1, ports=1), 4 * (2 + 100)),
+        ("broadcast", "one_shot", 5, Hockney(2, 1, ports=None), 2 + 4 * 100),
+        ("broadcast", "one_shot", 5, Hockney(2, 1, ports=2), 2 * (2 + 100)),
+        ("broadcast", "knomial(radix=4)", 16, Hockney(2, 1, ports=3), 2 * (2 + 100)),
+        # 2o + L, and each further message max(g, o) + n G later.
+        ("broadcast", "one_shot", 2, LogGP(L=5, o=2, g=3, G=1), 2 * 2 + 5 + 100),
+        ("broadcast", "one_shot", 4, LogGP(L=5, o=2, g=3, G=1), 2 * 2 + 5 + 100 + 2 * (3 + 100)),
+        ("broadcast", "one_shot", 4, LogGP(L=5, o=3, g=2, G=0), 2 * 3 + 5 + 2 * 3),
+        ("alltoall", "naive", 5, Hockney(2, 1, ports=1), 4 * (2 + 20)),
+    ],
+)  # fmt: skip
+def test_what_ports_and_gaps_take(
+    collective: str, algorithm: str, size: int, model: Model, price: float
+) -> None:
+    program = compiled(find(collective, algorithm), size)
+    assert simulate(program, 100, model, Switch(size)) == pytest.approx(price)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=str)
+@pytest.mark.parametrize(
+    ("collective", "algorithm"),
+    [("broadcast", "one_shot"), ("alltoall", "naive"), ("allreduce", "ring")],
+)
+def test_a_node_without_memory_is_a_switch(collective: str, algorithm: str, model: Model) -> None:
+    program = compiled(find(collective, algorithm), 8)
+    node, switch = Nodes(8, nodes=(tuple(range(8)),)), Switch(8)
+    assert simulate(program, 64, model, node) == simulate(program, 64, model, switch)
+
+
+def test_ports_count_also_where_messages_take_no_time() -> None:
+    program = compiled(find("alltoall", "naive"), 8)
+    node = Nodes(8, nodes=(tuple(range(8)),), memory=Link(0.5, 0.01))
+    # Seven messages of 80 bytes in turn; all at once if start-ups overlap.
+    assert simulate(program, 640, Hockney(0, 1), node) == pytest.approx(7 * 1.3)
+    assert simulate(program, 640, Hockney(0, 1, ports=None), node) == pytest.approx(1.3)
+
+
+def test_any_number_of_ports() -> None:
+    program = compiled(find("alltoall", "naive"), 8)
+    some, many = (Hockney(1, 1, ports=ports) for ports in (7, 10**12))
+    assert simulate(program, 80, many, Switch(8)) == simulate(program, 80, some, Switch(8))
+    assert lockstep(program, 80, many) == lockstep(program, 80, some)
+
+
+def test_a_waiting_message_keeps_no_port() -> None:
+    """Rank 0 sends to 1, which is busy with 2 at first, and to 3, which is not."""
+    lonely = two_sided({0: [(send(1, 0), send(3, 0))], 2: [send(1, 0)], 1: [recv(2, 0), recv(0, 0)],
+                        3: [recv(0, 0)]})  # fmt: skip
+    assert simulate(compiled(lonely, 4), 10, Hockney(1, 1), Switch(4)) == 22
+
+
+def test_messages_without_another_side() -> None:
+    with pytest.raises(ScheduleError, match="is sent and not received"):
+        compiled(two_sided({0: [send(1, 0)], 1: []}), 2)
+
+
+def test_ranks_that_wait_for_each_other() -> None:
+    waiting = two_sided({0: [recv(1, 0), send(1, 0)], 1: [recv(0, 0), send(0, 0)]})
+    with pytest.raises(Deadlock, match="rank 0 waits"):
+        simulate(compiled(waiting, 2), 1, Hockney(1, 1), Switch(2))
+
+
+def test_what_takes_too_long() -> None:
+    ring = compiled(find("allreduce", "ring"), 64)
+    with pytest.raises(Unsupported, match="8,064 messages would take about"):
+        simulate(ring, 1, Hockney(1, 1), Switch(64), seconds=0.01)
+    with pytest.raises(Unsupported, match="all 500 would take about"):
+        compiled(find("broadcast", "binomial"), 500, seconds=1e-4)
+    with pytest.raises(Unsupported, match="1,000,000,000 segments would take about 5000 s"):
+        compiled(find("broadcast", "chain(segments=1000000000)"), 8, seconds=30)
+    with pytest.raises(Unsupported, match=r"takes more than 0\.05 s"):
+        compiled(two_sided({0: [send(1)] * 10**6, 1: [recv(0)] * 10**6}), 2, seconds=0.05)
+
+
+def test_time_that_others_take_does_not_count() -> None:
+    def slow(rank: int, size: int) -> Iterator[Any]:
+        time.sleep(0.02)
+        yield send(1, 0) if rank == 0 else recv(0, 0)
+
+    class Slow(Topology):
+        def path(self, sources: Any, targets: Any) -> Any:
+            time.sleep(0.1)
+            return super().path(sources, targets)
+
+    lazy = Algorithm(COLLECTIVES["broadcast"], "slow", slow, cut=1)
+    program = compiled(lazy, 2, seconds=0.03)
+    assert simulate(program, 1, Hockney(1, 1), Slow(2), seconds=0.05) == 2
+
+
+def two_sided(rounds: dict[int, list[Any]]) -> Algorithm:
+    """Return a schedule given rank by rank."""
+    return Algorithm(
+        COLLECTIVES["broadcast"], "given", lambda rank, size: iter(rounds[rank]), cut=1
+    )

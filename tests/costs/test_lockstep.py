@@ -1,0 +1,76 @@
+"""Closed forms against the simulation of every message, and how far they reach."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mpicoll.algorithms.registry import algorithms, find
+from mpicoll.costs import Hockney, LogGP, Model, Nodes, Switch, compiled, lockstep, simulate
+from mpicoll.costs.lockstep import holds
+from mpicoll.errors import Unsupported
+from mpicoll.notation.contract import COLLECTIVES
+from mpicoll.simulator import contiguous
+
+EVERY = [each for name in COLLECTIVES for each in algorithms(name)]
+seconds = st.just(0.0) | st.floats(1e-9, 1e-3)
+models = st.one_of(
+    st.builds(Hockney, seconds, seconds, seconds, st.sampled_from([None, 1, 2, 3])),
+    st.builds(LogGP, seconds, seconds, seconds, seconds, seconds, st.sampled_from([1, 2])),
+)
+
+
+@given(st.sampled_from(EVERY), st.integers(1, 40), models, st.integers(0, 10**9))
+@settings(max_examples=300)
+def test_a_closed_form_is_what_the_simulation_finds(algorithm, size, model, nbytes) -> None:  # type: ignore[no-untyped-def]
+    try:
+        program = compiled(algorithm, size)
+    except Unsupported:
+        return
+    if holds(program, model, Switch(size)):
+        simulated = simulate(program, nbytes, model, Switch(size))
+        assert lockstep(program, nbytes, model) == pytest.approx(simulated, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("collective", "algorithm", "size", "period", "closed"),
+    [
+        ("allreduce", "ring", 24, 1, True),
+        ("allreduce", "circulant", 23, 1, True),
+        ("allreduce", "recursive_doubling", 16, 1, True),
+        ("allreduce", "swing", 24, 2, True),
+        ("allgather", "neighbor_exchange", 24, 2, True),
+        ("alltoall", "naive", 24, 1, True),
+        ("allreduce", "recursive_doubling", 24, 24, False),
+        ("broadcast", "binomial", 24, 24, False),
+        ("allreduce", "two_shot", 24, 24, False),
+    ],
+)  # fmt: skip
+def test_which_ranks_share_a_program(
+    collective: str, algorithm: str, size: int, period: int, closed: bool
+) -> None:
+    program = compiled(find(collective, algorithm), size)
+    assert program.period == period
+    assert holds(program, Hockney(1, 1), Switch(size)) == closed
+    assert not holds(program, Hockney(1, 1), Nodes(size, nodes=contiguous(size, 2)))
+
+
+def test_lanes_repeat_with_their_nodes() -> None:
+    nodes = contiguous(32, 8)
+    assert compiled(find("allreduce", "lanes"), 32, nodes=nodes).period == 4
+
+
+@pytest.mark.parametrize(
+    ("collective", "algorithm", "size", "rounds"),
+    [
+        ("allgather", "bruck", 10**6, 20),
+        ("barrier", "dissemination", 10**6, 20), ("allgather", "ring", 10**5, 10**5 - 1),
+        ("allreduce", "recursive_doubling", 1 << 20, 20),
+    ],
+)  # fmt: skip
+def test_a_million_ranks(collective: str, algorithm: str, size: int, rounds: int) -> None:
+    model: Model = Hockney(1e-6, 1e-10, ports=1)
+    program = compiled(find(collective, algorithm), size)
+    assert holds(program, model, Switch(size))
+    assert lockstep(program, 0, model) == pytest.approx(rounds * 1e-6)

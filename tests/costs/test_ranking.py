@@ -1,0 +1,301 @@
+"""Rankings, crossovers and the command that prints them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from reporting import case, fit
+from rich.console import Console
+
+from mpicoll.algorithms.registry import find
+from mpicoll.costs import FatTree, Hockney, LogGP, Model, Switch, compiled, simulate
+from mpicoll.costs.__main__ import main
+from mpicoll.costs.fitting import fitted
+from mpicoll.costs.ranking import Setting, candidates, curve, rank
+from mpicoll.costs.rendering import Told, tables
+from mpicoll.errors import ArgumentError
+
+ALPHA, BETA, GAMMA = 3e-6, 2e-10, 1e-10
+MODEL: Model = Hockney(ALPHA, BETA, GAMMA)
+
+
+def run(*args: str) -> Result:
+    return CliRunner().invoke(main, args)
+
+
+def records(*args: str) -> list[dict[str, Any]]:
+    done = run(*args, "--format", "jsonl")
+    assert done.exit_code == 0, done.output
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_the_crossover_of_two_closed_forms() -> None:
+    """3 (a + m (b + g)) and 6 a + 7/8 m (2 b + g) meet at one size."""
+    setting = Setting("allreduce", MODEL, Switch(8))
+    two = candidates("allreduce", ["recursive_doubling", "rabenseifner"])
+    first, last = rank(setting, two, (8, 1 << 30)).ranges(8, 1 << 30)
+    meet = 3 * ALPHA / (3 * (BETA + GAMMA) - 7 / 8 * (2 * BETA + GAMMA))
+    assert first.high == last.low == pytest.approx(meet, rel=1e-3)
+    assert (first.algorithm.name, last.algorithm.name) == ("recursive_doubling", "rabenseifner")
+
+
+@pytest.mark.parametrize("name", ["ring", "two_shot", "reduce+broadcast", "rabenseifner"])
+@pytest.mark.parametrize("nbytes", [100, 5000, 10**6, 3 * 10**8])
+def test_curves_are_near_the_price_between_their_points(name: str, nbytes: int) -> None:
+    setting = Setting("allreduce", MODEL, FatTree(12, radix=4, oversubscription=2))
+    found = curve(find("allreduce", name), setting, (8, 1 << 30))
+    program = compiled(find("allreduce", name), 12, nodes=setting.topology.groups)
+    exact = simulate(program, nbytes, MODEL, setting.topology)
+    assert found.seconds(nbytes) == pytest.approx(exact, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("collective", "name", "model", "best"),
+    [
+        # A wide tree, beyond radixes that are worse; and what was named, beyond all that is worse.
+        ("broadcast", "kary", LogGP(1.4e-6, 3e-7, 3e-7, 4e-11), "kary(radix=4,segments=1)"),
+        ("alltoall", "bruck(radix=2:16)", Hockney(2e-6, 4e-11, ports=3), "bruck(radix=16)"),
+        ("broadcast", "chain(segments=4|2|1)", MODEL, "chain(segments=1)"),
+    ],
+)
+def test_no_better_value_is_left_out(collective: str, name: str, model: Model, best: str) -> None:
+    setting = Setting(collective, model, Switch(16))
+    nbytes = 8 if collective == "broadcast" else 1 << 20
+    ranked = rank(setting, candidates(collective, [name]), (nbytes,))
+    assert str(ranked.at(nbytes)[0].algorithm) == best
+
+
+def test_the_best_number_of_segments_grows_with_the_size() -> None:
+    setting = Setting("broadcast", MODEL, Switch(8))
+    chains = rank(setting, candidates("broadcast", ["chain"]), (8, 10**6, 1 << 28))
+    best = [chains.at(nbytes)[0].algorithm.parameters["segments"] for nbytes in (8, 10**6, 1 << 28)]
+    assert best[0] == 1 < best[1] < best[2]
+
+
+def test_the_ranking_ends_with_the_bound_and_what_has_no_price() -> None:
+    done = run(
+        "allreduce", "--ranks", "6", "--bytes", "1K,1M", "--algorithms", "ring,swing,trivance"
+    )
+    assert done.exit_code == 0
+    assert "bound" in done.output
+    assert "not priced: trivance" in done.output
+    found = records("allreduce", "--ranks", "6", "--bytes", "1K", "--algorithms", "ring,trivance")
+    kinds = [each["kind"] for each in found]
+    assert kinds == ["setting", "bound", "price", "cheapest", "unpriced"]
+    assert found[2]["over_bound"] >= 1
+    assert "power of three" in found[-1]["reason"]
+
+
+@pytest.mark.parametrize(
+    "topology",
+    [
+        ("switch",), ("nodes", "--ranks-per-node", "2", "--within-us", "0.1"),
+        ("fat-tree", "--ranks-per-leaf", "4", "--oversubscription", "2"),
+        ("torus", "--dims", "2x4"), ("dragonfly", "--routers", "2", "--ranks-per-router", "2"),
+    ],
+    ids=lambda each: each[0],
+)  # fmt: skip
+@pytest.mark.parametrize("model", [("hockney",), ("hockney", "--ports", "0"), ("loggp",)], ids=str)
+def test_every_topology_under_every_model(
+    topology: tuple[str, ...], model: tuple[str, ...]
+) -> None:
+    found = records("allgather", "--ranks", "8", "--algorithms", "ring,lanes", "--topology",
+                    *topology, "--model", *model)  # fmt: skip
+    prices = [each["over_bound"] for each in found if each["kind"] == "price"]
+    assert prices and min(prices) >= 1 - 1e-9
+
+
+def test_simulated_or_in_closed_form() -> None:
+    args = "allreduce", "--ranks", "8", "--algorithms", "ring"
+    closed, simulated = records(*args)[2], records(*args, "--events")[2]
+    assert (closed["priced_by"], simulated["priced_by"]) == ("closed form", "events")
+    assert closed["seconds"] == pytest.approx(simulated["seconds"])
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("allreduce", "--ranks", "8", "--topology", "torus"), "--dims 16x16x16"),
+        (("allreduce", "--ranks", "8", "--topology", "torus", "--dims", "2y4"), "no shape"),
+        (("allreduce", "--ranks", "8", "--bytes", "4X"), "'4X' is not a size"),
+        (("allreduce", "--ranks", "8", "--sweep", "1G:8"), "--sweep 1G:8"),
+        (("allreduce", "--ranks", "8", "--algorithms", "rng"), "did you mean 'ring'"),
+        (("broadcast", "--ranks", "8", "--algorithms", "chain(segments=8:1)"), "is empty"),
+        (("broadcast", "--ranks", "8", "--algorithms", ","), "names nothing"),
+        (("broadcast", "--ranks", "8", "--root", "8"), "root 8 is not one of 8"),
+        (("allreduce", "--ranks", "8", "--model", "loggp", "--alpha-us", "0.1"), "L + 2o"),
+        (("allreduce", "--ranks", "8", "--algorithms", "trivance"), "power of three"),
+        (("gossip", "--ranks", "8"), "unknown collective 'gossip'"),
+        (("broadcast", "--ranks", "8", "--algorithms", "binomial@cma"), "leave out '@cma'"),
+        (("broadcast", "--ranks", "8", "--algorithms", "auto"), "'auto' is no schedule"),
+        (("broadcast", "--ranks", "8", "--algorithms", "native:x+y"), "is no schedule"),
+        (("bcast", "--ranks", "8", "--algorithms", "mpich_default"), "mpicoll.defaults broadcast"),
+        (("allreduce", "--ranks", "100000000"), "not in the range 1<=x<=1048576"),
+        (("allreduce", "--ranks", "8", "--sweep", "8:99999999999999999999G"), "2^60 bytes"),
+        (("allreduce", "--ranks", "8", "--patience", "nan"), "'nan' is not a number"),
+        (("allreduce", "--ranks", "8", "--topology", "torus", "--dims", "8", "--hop-us", "inf"),
+         "hop is a number of seconds"),
+        (("allreduce", "--ranks", "8", "--topology", "torus", "--dims", "2x-4x-1"), "no shape"),
+        (("allreduce", "--ranks", "8", "--topology", "fat-tree", "--ranks-per-leaf", "8",
+          "--oversubscription", "5"), "with 2 it is 4"),
+        (("allreduce", "--ranks", "8", "--dims", "2x4"), "--dims is for --topology torus"),
+        (("allreduce", "--ranks", "8", "--oversubscription", "4"), "is for --topology fat-tree"),
+        (("allreduce", "--ranks", "8", "--within-us", "1"), "is for --topology nodes"),
+        (("allreduce", "--ranks", "8", "--hop-us", "1"), "nodes or fat-tree or torus or dragonfly"),
+        (("allreduce", "--ranks", "8", "--gap-us", "1"), "is for --model loggp, not hockney"),
+        (("allreduce", "--ranks", "8", "--model", "loggp", "--ports", "0"), "LogGP counts ports"),
+        (("allreduce", "--ranks", "8", "--beta-ns", "1", "--bandwidth", "3"), "give one of them"),
+        (("allreduce", "--ranks", "8", "--root", "0"), "--root is for broadcast, reduce"),
+        (("allreduce", "--ranks", "8", "--backend", "torch"), "--backend is for --from"),
+        (("barrier", "--ranks", "8", "--bytes", "8"), "barrier moves no data"),
+    ],
+)  # fmt: skip
+def test_bad_usage(args: tuple[str, ...], message: str) -> None:
+    done = run(*args)
+    assert done.exit_code == 2
+    assert message in " ".join(done.output.split())
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [("--ranks", "1"), ("--ranks", "2", "--alpha-us", "0", "--beta-ns", "0", "--gamma-ns", "0")],
+    ids=lambda each: " ".join(each),
+)
+def test_what_takes_no_time(flags: tuple[str, ...]) -> None:
+    prices = [each for each in records("allreduce", *flags) if each["kind"] == "price"]
+    assert prices and {each["seconds"] for each in prices} == {0.0}
+    assert {each["over_bound"] for each in prices} == {None}
+
+
+@pytest.mark.parametrize("sweep", [("7", "1000000"), (f"{(1 << 60) - 1}", f"{1 << 60}")], ids=str)
+def test_sweeps_end_where_they_should(sweep: tuple[str, str]) -> None:
+    args = "allreduce", "--ranks", "8", "--algorithms", "ring", "--bytes", "1K"
+    last = records(*args, "--sweep", ":".join(sweep))[-1]
+    assert (last["low"], last["high"]) == (int(sweep[0]), int(sweep[1]))
+
+
+def test_nodes_are_filled_one_after_the_other() -> None:
+    done = run("barrier", "--ranks", "9", "--topology", "nodes", "--ranks-per-node", "8")
+    assert done.output.startswith("Nodes, 2 of 8 or 1 ranks; Hockney: alpha 2 us, beta 0.04 ns/B")
+
+
+def test_a_barrier_has_no_sizes() -> None:
+    done = run("barrier", "--ranks", "8", "--algorithms", "tree")
+    assert "barrier, 8 ranks " in done.output
+    assert "crossovers" not in done.output
+    found = records("barrier", "--ranks", "8", "--algorithms", "tree")
+    assert [each["kind"] for each in found] == ["setting", "bound", "price"]
+
+
+def test_names_are_whole_where_there_is_little_room() -> None:
+    names = candidates("allreduce", ["two_level(across=ring,local=binomial)"])
+    ranking = rank(Setting("allreduce", MODEL, Switch(8)), names, (8, 1 << 20))
+    text = StringIO()
+    for table in tables(Told(ranking, (1 << 20,), (8, 1 << 20))):
+        Console(file=text, width=60).print(table)
+    assert "…" not in text.getvalue()
+
+
+def measured(
+    alpha: float, beta: float, gamma: float, ports: int | None = 1,
+    names: Sequence[str] = ("ring", "recursive_doubling", "rabenseifner"),
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Return records of a machine on which Hockney's model is exact."""
+    model = Hockney(alpha, beta, gamma, ports)
+    return [
+        case(name, 1e6 * simulate(compiled(find("allreduce", name), ranks), nbytes, model,
+                                  Switch(ranks)), nbytes, ranks=ranks)
+        for name in names
+        for nbytes in (8, 1024, 1 << 20)
+        for ranks in (4, 8)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("names", "ports"),
+    [
+        (("ring", "recursive_doubling"), 1), (("ring", "recursive_doubling"), None),
+        (("one_shot", "two_shot"), 1), (("one_shot", "two_shot"), 2),
+    ],
+)  # fmt: skip
+def test_alpha_beta_and_gamma_from_records_of_the_harness(
+    names: tuple[str, str], ports: int | None
+) -> None:
+    found = fitted(measured(ALPHA, BETA, GAMMA, ports, names), "mpi4py", ports)
+    assert (*found.link, found.gamma) == pytest.approx((ALPHA, BETA, GAMMA), rel=1e-6)
+    assert (found.within, found.doubts) == (None, ())
+    assert found.source == "12 times of schedules, with a median error of 0%"
+
+
+def test_nothing_is_fitted_below_zero() -> None:
+    assert fitted(measured(ALPHA, BETA, 0.0), "mpi4py").gamma == pytest.approx(0.0, abs=1e-15)
+
+
+def test_doubts_about_what_was_fitted() -> None:
+    far_off = [case("ring", us, size) for us in (1, 9) for size in (8, 1024, 1 << 20)]
+    assert "times are more than" in " ".join(fitted(far_off, "mpi4py").doubts)
+    free = fitted(measured(0.0, BETA, GAMMA), "mpi4py").doubts
+    assert free == ("alpha comes out as 0: these times do not tell it from the others",)
+    moved = [case("ring", us, size, collective="allgather")
+             for us, size in ((3, 8), (4, 1024), (5, 2048))]  # fmt: skip
+    assert fitted(moved, "mpi4py").gamma is None
+
+
+@pytest.mark.parametrize("lines", [[], [case("native")] * 3, [case("ring")]], ids=len)
+def test_records_that_tell_nothing(lines: list[dict[str, Any]]) -> None:
+    with pytest.raises(ArgumentError, match=r"neither fits nor .* mpicoll\.p2p makes fits"):
+        fitted(lines, "mpi4py")
+
+
+def test_parameters_from_a_file(tmp_path: Path) -> None:
+    args = from_file(tmp_path, *measured(ALPHA, BETA, GAMMA))
+    assert records(*args)[0]["model"][1]["alpha"] == pytest.approx(ALPHA)
+    assert records(*args, "--alpha-us", "7")[0]["model"][1]["alpha"] == pytest.approx(7e-6)
+
+
+def from_file(place: Path, *lines: dict[str, Any]) -> tuple[str, ...]:
+    """Write records and return the arguments that price with them."""
+    path = place / "records.jsonl"
+    path.write_text("".join(json.dumps(each) + "\n" for each in lines))
+    return "allreduce", "--ranks", "8", "--algorithms", "ring", "--from", str(path)
+
+
+def test_fits_of_single_messages_leave_folds_as_they_are(tmp_path: Path) -> None:
+    near = from_file(tmp_path, fit())
+    assert records(*near)[0]["model"][1]["gamma"] == pytest.approx(0.05e-9)
+    said = run(*near).stderr
+    assert "gamma 0.05 ns/B, the default" in said
+    assert "warning: no pair on two nodes was measured" in said
+    far = run(*from_file(tmp_path, fit(link="network")), "--gamma-ns", "1").stderr
+    assert far == "alpha and beta from fits of single messages\n"
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        (fit(alpha_us="x"), "alpha_us is 'x', not a number from 0 on"),
+        (fit(alpha_us=-3.0), "alpha_us is -3.0"),
+        (fit(beta_ns_per_byte=None), "beta_ns_per_byte is None"),
+        (fit(transport=None), "transport is None, not a text"),
+        (case("ring", ranks="x"), "ranks is 'x', not a number from 1 on"),
+        (case("ring", ranks=0), "ranks is 0"),
+        (case("ring", ranks=2.5), "ranks is 2.5, not a whole number"),
+        (case("ring", executed=5), "executed is 5, not a text"),
+        (case("ring", time_us={"median": 0}), "time_us.median is 0"),
+        (case("ring", time_us=[1]), "time_us.median is None"),
+        (case("ring", bytes_total=None), "bytes_total is None"),
+        (case("binomial", collective="broadcast"), "root is None, not a number from 0 to 3"),
+        (case("binomial", collective="broadcast", root=4), "root is 4, not a number from 0 to 3"),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_damaged_records(tmp_path: Path, record: dict[str, Any], message: str) -> None:
+    done = run(*from_file(tmp_path, record))
+    assert done.exit_code == 2
+    assert f"a damaged record: {message}" in done.output

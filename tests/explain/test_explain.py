@@ -1,0 +1,177 @@
+"""Schedules shown round by round: films, words, the terminal, diagrams and bad usage."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from rich.console import Console
+
+from mpicoll.algorithms.registry import Algorithm, algorithms, find
+from mpicoll.errors import ArgumentError
+from mpicoll.explain import __main__ as command_line
+from mpicoll.explain.diagram import diagram
+from mpicoll.explain.measures import crossover, least
+from mpicoll.explain.page import page, told
+from mpicoll.explain.terminal import show
+from mpicoll.explain.trace import film
+from mpicoll.explain.words import reasons, sentence, verdict
+from mpicoll.notation.contract import COLLECTIVES
+from mpicoll.simulator import contiguous
+
+CATALOGUE = [each for name in COLLECTIVES for each in algorithms(name)]
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def label(each: Algorithm) -> str:
+    return f"{each.collective.name}-{each}"
+
+
+def served(each: Algorithm) -> int:
+    """Return a number of ranks that an algorithm serves."""
+    return next(size for size in (6, 8, 9) if each.needs.holds(size))
+
+
+def printed(*names: str, of: str = "allreduce", ranks: int = 4, **more: object) -> str:
+    console = Console(file=io.StringIO(), width=140, **more)  # type: ignore[arg-type]
+    show([film(find(of, name), ranks) for name in names], console)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("each", CATALOGUE, ids=label)
+def test_every_schedule_ends_as_the_contract_demands(each: Algorithm) -> None:
+    """And can be told: a sentence for each round, a verdict, reasons, and the page's data."""
+    shown = film(each, served(each))
+    assert shown.done(shown.rounds) == 1.0
+    assert all(sentence(shown, now).endswith(".") for now in range(shown.rounds + 1))
+    assert str(each) in verdict(shown)
+    assert reasons(shown)
+    assert len(told(shown)["rounds"]) == shown.rounds + 1
+
+
+@pytest.mark.parametrize("of", COLLECTIVES)
+def test_a_rank_alone_has_nothing_to_explain(of: str) -> None:
+    alone = [film(each, 1) for each in algorithms(of)]
+    assert {reason for each in alone for reason in reasons(each)} == {
+        "A rank alone has nobody to send to."
+    }
+
+
+@pytest.mark.parametrize("each", CATALOGUE, ids=label)
+def test_every_schedule_has_a_diagram(each: Algorithm) -> None:
+    shown = film(each, served(each))
+    drawn = ElementTree.fromstring(diagram([shown]))
+    heads = [path for path in drawn.iter(f"{SVG}path") if path.get("class") == "head"]
+    assert len(heads) == shown.trace.messages
+    assert verdict(shown) in [text.text for text in drawn.iter(f"{SVG}text")]
+
+
+def test_the_page_builds_the_states_that_the_simulator_saw() -> None:
+    """From the first one and what changes, as the script does."""
+    shown = film(find("allreduce", "rabenseifner"), 6)
+    masks = [[0] * len(shown.columns) for _ in range(6)]
+    for now, each in enumerate(told(shown)["rounds"]):
+        for rank, column, mask, _ in each["cells"]:
+            masks[rank][column] = mask
+        assert masks == [[cell.mask for cell in row] for row in shown.states[now]]
+
+
+def test_a_ring_is_told_step_by_step() -> None:
+    lines = printed("ring").splitlines()
+    assert "Round 2 of 6  Each rank sends the block it has just folded (m/4) to its right" in (
+        " ".join(lines)
+    )
+    assert "ring: 6 rounds where 2 would do; 1.5 m sent, the least possible" in lines
+    assert sum(line.startswith("  rank 0") for line in lines) == 7
+
+
+def test_two_are_compared_where_they_cross() -> None:
+    text = " ".join(printed("ring", "recursive_doubling", ranks=8).split())
+    assert "recursive_doubling is faster up to 172 KiB, ring above" in text
+    assert "So this is bandwidth-optimal" in text
+    assert "So this is latency-optimal" in text
+    one, other = (film(find("allreduce", name), 8) for name in ("ring", "recursive_doubling"))
+    assert crossover(one, other) == pytest.approx(176000)
+
+
+def test_least_are_rounds_and_bytes() -> None:
+    assert least(film(find("broadcast", "binomial"), 9)) == (4, 1.0)
+
+
+def test_it_reads_without_colour_and_without_unicode() -> None:
+    plain = printed("ring", color_system=None)
+    assert "\x1b[" not in plain
+    assert "\x1b[" in printed("ring", color_system="standard", force_terminal=True)
+
+
+def test_a_barrier_shows_who_has_heard_of_whom() -> None:
+    shown = film(find("barrier", "dissemination"), 4)
+    assert [[cell.mask for (cell,) in state] for state in shown.states] == [
+        [0b0001, 0b0010, 0b0100, 0b1000], [0b1001, 0b0011, 0b0110, 0b1100], [15] * 4,
+    ]  # fmt: skip
+
+
+def test_messages_between_nodes_are_marked() -> None:
+    console = Console(file=io.StringIO(), width=140)
+    show([film(find("allreduce", "two_level"), 4, 0, contiguous(4, 2))], console)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "on 2 nodes: 0-1; 2-3" in text
+    assert "]@" in text
+
+
+# -- the command --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    def run(line: str) -> tuple[int, str]:
+        monkeypatch.setattr("sys.argv", ["explain", *line.split()])
+        with pytest.raises(SystemExit) as ended:
+            command_line.main()
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), said.out + said.err
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("allreduce", "name one or more algorithms of allreduce: ring, recursive_doubling"),
+        ("allreduce rign", "did you mean 'ring'"),
+        ("nothing ring", "unknown collective"),
+        ("allreduce ring --root 1", "allreduce has no root"),
+        ("broadcast binomial --root 4", "root 4 is not one of 4 ranks"),
+        ("allgather swing --ranks 5", "needs an even number of ranks, not 5"),
+        ("allreduce ring --nodes 5", "4 ranks cannot be on 5 nodes"),
+        ("allreduce ring -o ring.gif", "a diagram (.svg) or of a page (.html)"),
+        ("allreduce ring --ranks 17 -o ring.html", "a page plays 2 to 16 ranks, not 17"),
+        ("allreduce ring -o /nowhere/ring.svg", "cannot write /nowhere/ring.svg"),
+    ],
+)
+def test_bad_usage_is_told(command, line: str, said: str) -> None:
+    code, text = command(line)
+    assert code == 2
+    assert said in text
+
+
+@pytest.mark.parametrize(("name", "begins"), [("r.svg", "<svg"), ("r.html", "<!DOCTYPE html>")])
+def test_files_are_written_whole(command, tmp_path: Path, name: str, begins: str) -> None:
+    code, text = command(f"broadcast knomial(radix=3) --ranks 9 --root 2 -o {tmp_path / name}")
+    assert code == 0
+    assert f"{name}: " in text
+    assert (tmp_path / name).read_text("utf-8").startswith(begins)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_the_command_prints_to_the_terminal(command) -> None:
+    code, text = command("scatter binomial --ranks 4 --root 1")
+    assert code == 0
+    assert "scatter: binomial, 4 ranks" in text
+
+
+def test_a_page_refuses_a_crowd() -> None:
+    with pytest.raises(ArgumentError, match="2 to 16"):
+        page([find("allreduce", "ring")], 1)

@@ -1,0 +1,192 @@
+"""The page that plays schedules, in a real browser, without a network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browsing import Opened
+
+from mpicoll.algorithms.registry import find
+from mpicoll.explain.page import page
+from mpicoll.explain.trace import film
+
+NAMES = ("ring", "recursive_doubling")
+_MASKS = """name => [...document.querySelectorAll(`[data-algorithm="${name}"] .cell`)]
+  .map(cell => Number(cell.dataset.mask))"""
+_ALONG = f"""([name, path]) => path.map(now => {{
+  const slider = document.getElementById("round");
+  slider.value = now;
+  slider.dispatchEvent(new Event("input"));
+  return ({_MASKS})(name);
+}})"""
+_SHOWN = "() => document.getElementById('now').textContent"
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "allreduce.html"
+    path.write_text(page([find("allreduce", name) for name in NAMES], 4), encoding="utf-8")
+    return path
+
+
+def opened(browser: Any, file: Path, width: int = 1280, **more: Any) -> Opened:
+    return Opened(browser, file, width, "article", ".stage", **more)
+
+
+@pytest.fixture
+def view(browser: Any, file: Path) -> Iterator[Opened]:
+    """The page on a desk, where nothing moves by itself; it must never complain."""
+    found = opened(browser, file, reduced_motion="reduce")
+    yield found
+    assert found.complaints == []
+    found.tab.context.close()
+
+
+def expected(name: str, size: int, now: int) -> list[int]:
+    """Return the masks of all cells as the simulator saw them."""
+    shown = film(find("allreduce", name), size)
+    return [cell.mask for row in shown.states[min(now, shown.rounds)] for cell in row]
+
+
+def states(view: Opened) -> list[list[int]]:
+    return [view.tab.evaluate(_MASKS, name) for name in NAMES]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("size", [2, 3, 7, 16])
+def test_every_round_forwards_and_backwards_is_the_simulators(
+    view: Opened, name: str, size: int
+) -> None:
+    view.tab.select_option("#ranks", str(size))
+    rounds = 2 * (size - 1)
+    path = [*range(rounds + 1), *reversed(range(rounds))]
+    assert view.tab.evaluate(_ALONG, [name, path]) == [expected(name, size, now) for now in path]
+
+
+def test_buttons_and_keys_step(view: Opened) -> None:
+    steps = [
+        ("#on", 1), ("#on", 2), ("#back", 1), ("#last", 6), ("#on", 6), ("#first", 0),
+        ("ArrowRight", 1), ("ArrowRight", 2), ("ArrowLeft", 1), ("End", 6), ("Home", 0),
+        ("ArrowLeft", 0),
+    ]  # fmt: skip
+    for what, now in steps:
+        if what.startswith("#"):
+            view.tab.click(what)
+            view.tab.evaluate("document.activeElement.blur()")
+        else:
+            view.tab.keyboard.press(what)
+        assert view.tab.evaluate(_SHOWN) == f"round {now} of 6"
+
+
+def test_plus_and_minus_change_the_ranks(view: Opened) -> None:
+    for key, ranks in (("+", "5"), ("+", "6"), ("-", "5")):
+        view.tab.keyboard.press(key)
+        assert view.tab.input_value("#ranks") == ranks
+
+
+def test_space_plays_to_the_end_and_pauses(view: Opened) -> None:
+    view.tab.select_option("#speed", "600")
+    view.tab.evaluate("document.activeElement.blur()")
+    view.tab.keyboard.press("Space")
+    assert view.tab.text_content("#play") == "Pause"
+    view.tab.wait_for_function(f"() => ({_SHOWN})() === 'round 2 of 6'")
+    view.tab.keyboard.press("Space")
+    assert view.tab.text_content("#play") == "Play"
+    view.tab.keyboard.press("Space")
+    view.tab.wait_for_function(f"() => ({_SHOWN})() === 'round 6 of 6'")
+    view.tab.wait_for_function("() => document.getElementById('play').textContent === 'Play'")
+    assert states(view) == [expected(name, 4, 6) for name in NAMES]
+
+
+def test_messages_travel(browser: Any, file: Path) -> None:
+    """Between two pictures of a playing page they have moved, and land where they should."""
+    found = opened(browser, file)
+    where = """() => [...document.querySelectorAll('[data-algorithm=ring] .hop circle')]
+      .map(each => [Number(each.getAttribute('cx')), Number(each.getAttribute('cy'))])"""
+    found.tab.click("#play")
+    found.tab.wait_for_function(f"() => ({where})().length === 4")
+    first = found.tab.evaluate(where)
+    found.tab.wait_for_function(f"before => String(({where})()) !== before", arg=str(first))
+    assert found.complaints == []
+    found.tab.context.close()
+
+
+def test_the_slider_of_bytes_shows_where_they_cross(view: Opened) -> None:
+    """Few rounds win while vectors are small, few bytes when they are large."""
+    view.tab.select_option("#ranks", "8")
+    winners = []
+    for power in (10, 24):
+        view.tab.evaluate("power => { const b = document.getElementById('bytes'); b.value = power;"
+                          " b.dispatchEvent(new Event('input')); }", power)  # fmt: skip
+        winners.append(view.tab.text_content(".fastest .name"))
+    assert winners == ["recursive_doubling", "ring"]
+
+
+def test_a_rank_can_be_followed(view: Opened) -> None:
+    view.tab.click("#on")
+    view.tab.click("[data-algorithm=ring] [data-rank='1']")
+    assert view.tab.locator("[data-algorithm=ring] .hop.faded").count() == 2
+    assert view.tab.locator("[data-algorithm=ring] .rank.chosen").count() == 1
+
+
+def test_sizes_that_are_not_served_say_why(browser: Any, tmp_path: Path) -> None:
+    path = tmp_path / "swing.html"
+    path.write_text(page([find("allgather", "swing")], 4), encoding="utf-8")
+    found = opened(browser, path)
+    option = found.tab.locator("#ranks option[value='5']")
+    assert option.is_disabled()
+    assert "needs an even number of ranks, not 5" in str(option.get_attribute("title"))
+    found.tab.keyboard.press("+")
+    assert found.tab.input_value("#ranks") == "6"
+    assert found.complaints == []
+    found.tab.context.close()
+
+
+def test_long_names_fit_a_phone_too(browser: Any, tmp_path: Path) -> None:
+    path = tmp_path / "nodes.html"
+    path.write_text(page([find("allreduce", "two_level")], 4, nodes=2), encoding="utf-8")
+    found = opened(browser, path, 360)
+    assert found.tab.evaluate("document.documentElement.scrollWidth") <= 360
+    assert found.tab.locator(".rank.odd").count() == 2
+    assert found.complaints == []
+    found.tab.context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_a_phone(browser: Any, file: Path, scheme: str) -> None:
+    found = opened(browser, file, 360, color_scheme=scheme, has_touch=True)
+    found.tab.select_option("#ranks", "16")
+    found.tab.tap("#on")
+    assert found.tab.evaluate("document.documentElement.scrollWidth") <= 360
+    assert found.tab.evaluate(_SHOWN) == "round 1 of 30"
+    found.shoot(f"explain-phone-{scheme}")
+    assert found.complaints == []
+    found.tab.context.close()
+
+
+def test_a_phone_on_its_side_leaves_room_for_the_picture(browser: Any, file: Path) -> None:
+    found = opened(browser, file, 740)
+    found.tab.set_viewport_size({"width": 740, "height": 360})
+    assert found.tab.locator("nav").bounding_box()["height"] < 60
+    assert found.tab.evaluate("document.documentElement.scrollWidth") <= 740
+    found.tab.context.close()
+
+
+def test_paper_has_no_buttons(browser: Any, file: Path) -> None:
+    found = opened(browser, file)
+    found.tab.emulate_media(media="print")
+    assert not found.tab.locator("nav").is_visible()
+    found.tab.context.close()
+
+
+def test_it_fills_a_desk(browser: Any, file: Path) -> None:
+    """Two schedules stand side by side."""
+    found = opened(browser, file)
+    boxes = [found.tab.locator("article").nth(index).bounding_box() for index in range(2)]
+    assert boxes[0]["y"] == boxes[1]["y"]
+    assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"]
+    found.shoot("explain-desk")
+    found.tab.context.close()

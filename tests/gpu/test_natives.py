@@ -1,0 +1,88 @@
+"""Staging: pinned memory, with copies that happen late, between host arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpicoll.gpu.natives import on_host
+from mpicoll.gpu.staging import Mirror
+from mpicoll.interfaces import STAGED, Call, Native
+from mpicoll.mpi.arrays import NumpyArrays
+from mpicoll.notation.contract import COLLECTIVES, OPS
+
+
+class Late:
+    """A copy that is made when it is waited for, as the last moment at which a GPU may."""
+
+    def __init__(self, target: Any, source: Any) -> None:
+        self.target, self.source, self.done = target, source, False
+
+    def synchronize(self) -> None:
+        if not self.done:
+            self.target[...], self.done = self.source, True
+
+
+class Copies:
+    def pinned(self, data: Any) -> Any:
+        return np.full_like(data, -1)
+
+    def copy(self, target: Any, source: Any) -> Late:
+        return Late(target, source)
+
+
+def double(call: Call) -> Native:
+    """Stand for a library that reads x and writes out."""
+
+    def run() -> None:
+        call.out[...] = call.x * 2
+
+    return Native(run, lambda: pytest.fail("a staged call runs when it starts"), lambda: None)
+
+
+@pytest.mark.parametrize("started", [False, True])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_results_come_back_through_host_mirrors(started: bool, in_place: bool) -> None:
+    x = np.arange(4.0).reshape(2, 2)
+    out = x if in_place else np.zeros((2, 2))
+    call = Call(COLLECTIVES["allreduce"], x, out, OPS["sum"], 0, None, in_place, 0)
+    native = on_host(call, NumpyArrays(), Copies(), double)
+    assert native.way == STAGED
+    first = x.copy()
+    for expected in (first * 2, first * (4 if in_place else 2)):
+        if started:
+            request = native.start()
+            assert request.test()
+            request.wait()
+        else:
+            native.run()
+        np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize(
+    ("length", "piece", "lengths"),
+    [(0, 64, [0]), (20, 64, [8, 8, 4]), (16, 64, [8, 8]), (3, None, [3]), (2, 1, [1, 1])],
+)
+def test_pieces_cover_an_array_once(length: int, piece: int | None, lengths: list[int]) -> None:
+    """Both sides cut alike, and an empty array is one empty piece: messages match."""
+    data = np.arange(float(length))
+    mirror = Mirror(data, Copies(), piece)
+    assert [len(each.host) for each in mirror.pieces] == lengths
+    mirror.download()
+    mirror.settle_all()
+    np.testing.assert_array_equal(np.concatenate([each.host for each in mirror.pieces]), data)
+    for each in mirror.pieces:
+        each.host[...] += 1
+    mirror.upload_all()
+    mirror.settle_all()
+    np.testing.assert_array_equal(data, np.arange(1.0, length + 1))
+
+
+def test_each_piece_is_waited_for_by_itself() -> None:
+    mirror = Mirror(np.arange(4.0), Copies(), 16)
+    mirror.download()
+    mirror.settle(1)
+    np.testing.assert_array_equal(mirror.pieces[0].host, [-1, -1])
+    np.testing.assert_array_equal(mirror.pieces[1].host, [2, 3])

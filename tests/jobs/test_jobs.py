@@ -1,0 +1,439 @@
+"""The batch scripts, on a real Slurm of two nodes that this test brings up."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+from minislurm import CORES, NODES, Cluster, cluster, missing, search_path, wait_until
+
+from mpicoll.records.journal import Line, cases, read
+from mpicoll.selection import tables
+
+JOBS = Path(__file__).parent.parent.parent / "jobs"
+RANKS = NODES * CORES
+PAIR = ("--ntasks-per-node=1",)
+# Both nodes are the same cores: bound, ranks of one each would share the first.
+FREE = {"MPICOLL_BIND": "none"}
+MPI_ONLY = ("--backends", "mpi4py")
+# Slurm 22.05's pmi2 loses its place in MPICH's long PMI-1 messages, and MPI_Init hangs or aborts:
+# one test must do, with the short addresses of a single device, and may try again.
+MPIRUN = {"MPICOLL_LAUNCHER": "mpirun"}
+BOUND = {"MPICOLL_BIND": "cores", "UCX_NET_DEVICES": "lo"}
+TINY = ("--collectives", "allreduce", "--sizes", "1K", "-n", "3", "--algorithms", "native")
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A controller and two nodes."""
+    reason = missing()
+    if reason:
+        pytest.skip(reason)
+    with cluster(tmp_path_factory.mktemp("slurm")) as found:
+        yield found
+
+
+@dataclass
+class Job:
+    """A script that was submitted from a folder, and is waited for."""
+
+    slurm: Cluster
+    folder: Path
+    process: subprocess.Popen[str]
+
+    def hung_at_start(self) -> bool:
+        """Wait for its end, and say whether that was because MPI did not start."""
+        self.process.wait(timeout=240)
+        path = self.folder / "job.out"
+        return path.exists() and "in mpi4py_world" in path.read_text()
+
+    def end(self, status: int = 0) -> str:
+        """Wait for its end, fail unless it had this status, and return what it said."""
+        _, complaint = self.process.communicate(timeout=240)
+        path = self.folder / "job.out"
+        output = path.read_text() if path.exists() else ""
+        assert self.process.returncode == status, f"{complaint}\n{output}\n{self.slurm.logs()}"
+        return output
+
+
+def submit(
+    slurm: Cluster, folder: Path, script: str, *arguments: str, options: Sequence[str] = (),
+    **variables: str,
+) -> Job:  # fmt: skip
+    """Submit a script from a folder, on two nodes of two ranks."""
+    command = (
+        "sbatch", "--wait", f"--nodes={NODES}", f"--ntasks-per-node={CORES}", "--output=job.out",
+        *options, str(JOBS / script), *arguments,
+    )  # fmt: skip
+    process = subprocess.Popen(
+        command, env={**slurm.environment, **FREE, **variables}, cwd=folder, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    return Job(slurm, folder, process)
+
+
+def records(folder: Path, pattern: str) -> list[Line]:
+    """Return the records of cases in the one file that matches."""
+    (path,) = folder.glob(pattern)
+    return cases(read(path))
+
+
+def check(found: list[Line], ranks: int = RANKS) -> None:
+    """Fail unless there are records, all right, of so many ranks."""
+    assert {record["ranks"] for record in found} == {ranks}
+    assert {record["correct"] for record in found} == {True}
+
+
+def vendor() -> str:
+    from mpi4py import MPI
+
+    return str(MPI.get_vendor()[0])
+
+
+@pytest.mark.parametrize(
+    "script", sorted([*JOBS.glob("*.sbatch"), *JOBS.glob("*.sh")]), ids=lambda path: path.name
+)
+def test_is_valid_bash(script: Path) -> None:
+    subprocess.run(("bash", "-n", str(script)), check=True)
+
+
+@pytest.mark.parametrize("script", sorted(JOBS.glob("*.sbatch")), ids=lambda path: path.name)
+def test_finds_what_all_share_in_the_same_way(script: Path) -> None:
+    """Slurm's copy of a script must find `common.sh` before anything can be shared."""
+    begin = "# Slurm runs a copy"
+    lines = [
+        path.read_text().split(begin)[1].split("\n\n")[0] for path in (script, JOBS / "cpu.sbatch")
+    ]
+    assert lines[0] == lines[1]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a script is submitted with, and how many ranks there must be."""
+
+    script: str
+    arguments: Sequence[str]
+    options: Sequence[str] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    ranks: int = RANKS
+
+
+# Both nodes are this host, which the ranks would see otherwise.
+STATED = ("--ranks-per-node", str(CORES))
+RUNS: dict[str, Run] = {
+    **{launcher: Run("cpu.sbatch", (*TINY, *MPI_ONLY, *STATED, "--timeout", "20"),
+                     variables={"MPICOLL_LAUNCHER": launcher, **BOUND})
+       for launcher in ("srun-pmi2", "srun-pmix", "mpirun")},
+    **{rendezvous: Run("torch.sbatch", TINY, PAIR, {"MPICOLL_RENDEZVOUS": rendezvous}, NODES)
+       for rendezvous in ("env", "tcp", "torchrun")},
+    "both": Run("cpu.sbatch", TINY, PAIR, MPIRUN, NODES),
+    "p2p": Run("p2p.sbatch", (*MPI_ONLY, "--sizes", "8,1K", "--transports", "point-to-point",
+                              "--time", "1"), variables=MPIRUN),
+    "allreduce": Run("allreduce.sbatch", (*MPI_ONLY, "-e", "64", "-n", "3"), variables=MPIRUN),
+    "gpu": Run("gpu.sbatch", (*TINY, *MPI_ONLY), ("--nodes=1", "--gpus-per-node=1", *PAIR)),
+}  # fmt: skip
+
+
+def unfit(name: str) -> str | None:
+    """Say why a run cannot be here, None if it can."""
+    if (vendor(), name) in (("Open MPI", "srun-pmi2"), ("MPICH", "srun-pmix")):
+        return f"{vendor()} from PyPI does not speak {name}"
+    return "there is a GPU here" if name == "gpu" and gpu_count() else None
+
+
+@pytest.fixture(scope="module")
+def submitted(
+    slurm: Cluster, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Job]:
+    """All runs that tests ask for, at once: Slurm fills the nodes with them."""
+    asked = {
+        item.callspec.params.get("name") for item in request.session.items
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec")
+    }  # fmt: skip
+    return {
+        name: submit(slurm, tmp_path_factory.mktemp(name), run.script, *run.arguments,
+                     options=run.options, **run.variables)
+        for name, run in RUNS.items() if name in asked and not unfit(name)
+    }  # fmt: skip
+
+
+@pytest.fixture
+def job(submitted: dict[str, Job], name: str) -> Job:
+    """One of them."""
+    if reason := unfit(name):
+        pytest.skip(reason)
+    return submitted[name]
+
+
+@pytest.mark.parametrize("name", ["srun-pmi2", "srun-pmix", "mpirun"])
+def test_cpu_comparison_runs(job: Job, name: str, tmp_path: Path) -> None:
+    """Options at sbatch override the script's, arguments reach the benchmark."""
+    for attempt in range(3):
+        if name != "srun-pmi2" or not job.hung_at_start():
+            break
+        (folder := tmp_path / str(attempt)).mkdir()
+        run = RUNS[name]
+        job = submit(job.slurm, folder, run.script, *run.arguments, **run.variables)
+    assert "Out of bounds values : 0 OK" in job.end()
+    found = records(job.folder, "mpicoll-cpu-*.jsonl")
+    check(found)
+    # Slurm 22.05 does not tell Open MPI which ranks share a node: as stated, they do.
+    assert {record["nodes"] for record in found} == {NODES}
+
+
+@pytest.mark.parametrize("name", ["both"])
+def test_both_backends_run_side_by_side(job: Job, name: str) -> None:
+    job.end()
+    found = records(job.folder, "mpicoll-cpu-*.jsonl")
+    check(found, NODES)
+    assert {record["backend"] for record in found} == {"mpi4py", "torch"}
+
+
+@pytest.mark.parametrize("name", ["env", "tcp", "torchrun"])
+def test_torch_runs_alone(job: Job, name: str) -> None:
+    job.end()
+    check(records(job.folder, "mpicoll-torch-*.jsonl"), NODES)
+
+
+@pytest.mark.parametrize("name", ["p2p"])
+def test_pairs_are_measured(job: Job, name: str) -> None:
+    job.end()
+    (path,) = job.folder.glob("mpicoll-p2p-*.jsonl")
+    pairs = [line for line in read(path) if line["kind"] == "pair"]
+    assert {(each["source"], each["target"]) for each in pairs} >= set(
+        permutations(range(RANKS), 2)
+    )
+
+
+@pytest.mark.parametrize("name", ["allreduce"])
+def test_allreduce_over_numbers_of_ranks(job: Job, name: str) -> None:
+    assert "reduce_scatter + allgather" in job.end()
+    for ranks in (2, 4):
+        check(records(job.folder, f"mpicoll-allreduce-*-{ranks}.jsonl"), ranks)
+
+
+@pytest.mark.parametrize("name", ["gpu"])
+def test_gpus_are_asked_for_and_missed(job: Job, name: str) -> None:
+    """Slurm grants what stands for GPUs here, and the benchmark says that there are none."""
+    assert "GPU" in job.end(status=2).partition("Error: ")[2]
+
+
+def test_tuning_goes_on_with_its_table(slurm: Cluster, tmp_path: Path) -> None:
+    few = (*MPI_ONLY, "--sizes", "64", "--time", "1")
+    submit(slurm, tmp_path, "tune.sbatch", *few, "allreduce", options=PAIR, **MPIRUN).end()
+    (table,) = tmp_path.glob("mpicoll-tune-*.json")
+    earlier = table.stem.rpartition("-")[2]
+    output = submit(
+        slurm, tmp_path, "tune.sbatch", *few, "allreduce", "bcast", options=PAIR,
+        MPICOLL_RESUME=earlier, **MPIRUN,
+    ).end()  # fmt: skip
+    assert f"{table.name} has allreduce already" in output
+    entries = tables.read(table)["entries"]
+    assert sorted(entry["collective"] for entry in entries) == ["allreduce", "broadcast"]
+
+
+def gpu_count() -> int:
+    import torch
+
+    return torch.cuda.device_count()
+
+
+# -- an end before its time ----------------------------------------------------------------
+
+
+@dataclass
+class Long:
+    """A job that measures for so long that a signal finds it in the midst of it."""
+
+    slurm: Cluster
+    folder: Path
+    job: str = ""
+
+    sizes = tuple(str(1024 * each) for each in range(1, 25))
+    arguments = (*MPI_ONLY, "--collectives", "allreduce", "--algorithms", "ring",
+                 "--sizes", ",".join(sizes), "-n", "3")  # fmt: skip
+
+    def begin(self, **variables: str) -> None:
+        """Submit it, and wait until it has measured something."""
+        done = self.slurm.run(
+            "sbatch", "--parsable", f"--nodes={NODES}", *PAIR, "--output=job.out",
+            JOBS / "cpu.sbatch", *self.arguments, cwd=self.folder, **FREE, **MPIRUN, **variables,
+        )  # fmt: skip
+        self.job = done.stdout.strip()
+        wait_until(lambda: self.lines(self.path) > 2, self.slurm)
+
+    @property
+    def path(self) -> Path:
+        return self.folder / f"mpicoll-cpu-{self.job}.jsonl"
+
+    @staticmethod
+    def lines(path: Path) -> int:
+        return path.read_text().count("\n") if path.exists() else 0
+
+    def state(self) -> str:
+        """Return what Slurm says of it: nothing once it is over."""
+        done = self.slurm.run("squeue", "-h", "-j", self.job, "-o", "%T")
+        # A busy controller may not answer in time, which is not an end.
+        assert done.returncode == 0 or "Invalid job id" in done.stderr, done.stderr
+        return done.stdout.strip()
+
+    def output(self) -> str:
+        return (self.folder / "job.out").read_text()
+
+    def check_half(self) -> None:
+        """Fail unless some is measured, and all that is stands in whole lines."""
+        assert self.path.read_bytes().endswith(b"\n")
+        assert 0 < len(cases(read(self.path))) < 2 * len(self.sizes)
+
+    def check_whole(self) -> None:
+        """Fail unless every case is there once, and some were left out the second time."""
+        found = cases(read(self.path))
+        check(found, NODES)
+        kinds = Counter((record["bytes_total"], record["algorithm"]) for record in found)
+        assert kinds == Counter({(int(size), name): 1 for size in self.sizes
+                                 for name in ("native", "ring")}), self.output()  # fmt: skip
+        assert f"of {len(self.sizes)} groups are measured already" in self.output()
+
+
+@pytest.fixture
+def long(slurm: Cluster, tmp_path: Path) -> Long:
+    return Long(slurm, tmp_path)
+
+
+def test_a_job_that_was_ended_is_completed_by_another(long: Long) -> None:
+    long.begin()
+    long.slurm.run("scancel", long.job)
+    wait_until(lambda: long.state() == "", long.slurm)
+    long.check_half()
+    assert f"submit again with MPICOLL_RESUME={long.job}" in long.output()
+    submit(long.slurm, long.folder, "cpu.sbatch", *long.arguments, options=PAIR,
+           MPICOLL_RESUME=long.job, **MPIRUN).end()  # fmt: skip
+    long.check_whole()
+
+
+def test_a_job_at_its_limit_queues_again_and_completes_itself(long: Long) -> None:
+    long.begin(MPICOLL_REQUEUE="1")
+    long.slurm.run("scancel", "--batch", "--signal=USR1", long.job)
+    wait_until(lambda: long.state() == "PENDING", long.slurm)
+    long.check_half()
+    # Slurm lets a job that queues again wait for two minutes: its nodes refuse it while their
+    # clocks show the second in which they ended it ("Job credential revoked").
+    time.sleep(2)
+    long.slurm.run("scontrol", "update", f"jobid={long.job}", "StartTime=now")
+    wait_until(lambda: long.state() == "", long.slurm)
+    long.check_whole()
+
+
+def test_sigterm_ends_the_benchmark_at_once(tmp_path: Path) -> None:
+    """What Slurm, or anyone, sends to the ranks themselves."""
+    path = tmp_path / "records.jsonl"
+    process = subprocess.Popen(
+        (sys.executable, "-m", "mpicoll.bench", *Long.arguments, "--output", str(path), "-n", "99")
+    )
+    try:
+        while Long.lines(path) < 3 and process.poll() is None:
+            time.sleep(0.05)
+        process.terminate()
+        assert process.wait(timeout=5) == -signal.SIGTERM
+    finally:
+        process.kill()
+        process.wait()
+    assert path.read_bytes().endswith(b"\n")
+    check(cases(read(path)), 1)
+
+
+# -- scaling -------------------------------------------------------------------------------
+
+
+def test_scaling_is_an_array_with_one_merge(slurm: Cluster, tmp_path: Path) -> None:
+    """Each task of the array gets the nodes that it uses, and the merge has them all."""
+    tiny = (*TINY, *MPI_ONLY)
+    done = slurm.run(
+        "bash",
+        JOBS / "scaling.sh",
+        "1,2",
+        f"--ntasks-per-node={CORES}",
+        "--",
+        *tiny,
+        cwd=tmp_path,
+        **MPIRUN,
+    )
+    assert done.returncode == 0, done.stderr
+    merge = done.stdout.split("job ")[1].split()[0]
+    output = tmp_path / f"mpicoll-merge-{merge}.out"
+    wait_until(lambda: not slurm.run("squeue", "-h", "-j", merge).stdout, slurm)
+    wait_until(output.exists, slurm)
+    array = done.stdout.split("array ")[1].split(";")[0]
+    for nodes in (1, 2):
+        told = (tmp_path / f"mpicoll-scaling-{array}_{nodes}.out").read_text()
+        assert f"{CORES * nodes} ranks on {nodes} of {nodes} nodes" in told
+    found = records(tmp_path, f"mpicoll-scaling-{array}.jsonl")
+    assert {record["ranks"] for record in found} == {CORES, 2 * CORES}, output.read_text()
+    # The report is one page, where what draws it is installed.
+    if importlib.util.find_spec("mpicoll.report"):
+        assert (tmp_path / f"mpicoll-scaling-{array}.html").exists(), output.read_text()
+    assert len(found) == sum(
+        len(records(tmp_path, f"mpicoll-scaling-{array}-{nodes}.jsonl")) for nodes in (1, 2)
+    )
+
+
+def test_a_merge_leaves_torn_lines_out_and_names_what_is_missing(
+    slurm: Cluster, tmp_path: Path
+) -> None:
+    part = tmp_path / "a-1.jsonl"
+    subprocess.run(
+        (sys.executable, "-m", "mpicoll.bench", *TINY, *MPI_ONLY, "--output", str(part)), check=True
+    )
+    whole = part.read_text()
+    part.write_text(whole + whole[:9])
+    output = submit(
+        slurm, tmp_path, "merge.sbatch", "a", "a-1.jsonl", "a-2.jsonl",
+        options=("--nodes=1", "--ntasks=1"),
+    ).end(status=2)  # fmt: skip
+    assert (tmp_path / "a.jsonl").read_text() == whole
+    assert "nothing was measured in a-2.jsonl" in output
+
+
+# -- what cannot be ------------------------------------------------------------------------
+
+
+def local(folder: Path, script: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a script without Slurm."""
+    own = {name: text for name, text in os.environ.items() if not name.startswith("SLURM_")}
+    return subprocess.run(
+        ("bash", str(script)), env={**own, "PATH": search_path(), **variables}, cwd=folder,
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("variables", "text"),
+    [
+        ({"MPICOLL_LAUNCHER": "srun"}, "MPICOLL_LAUNCHER is srun-pmi2, srun-pmix or mpirun, not"),
+        ({"MPICOLL_SETUP": "nowhere.sh"}, "no file nowhere.sh"),
+        ({"MPICOLL_VENV": "nowhere"}, "no such MPICOLL_VENV"),
+        ({"PATH": "/usr/bin:/bin", "PYTHONPATH": ""}, "has no mpicoll"),
+    ],
+)
+def test_says_what_is_wrong(variables: dict[str, str], text: str, tmp_path: Path) -> None:
+    done = local(tmp_path, JOBS / "cpu.sbatch", **variables)
+    assert done.returncode == 2
+    assert text in done.stderr
+
+
+def test_says_where_to_look_for_what_all_share(tmp_path: Path) -> None:
+    alone = shutil.copy(JOBS / "cpu.sbatch", tmp_path)
+    done = local(tmp_path, Path(alone), SLURM_JOB_ID="0")
+    assert done.returncode == 2
+    assert "set MPICOLL_JOBS" in done.stderr

@@ -1,0 +1,113 @@
+"""Intervals that hold what they promise, whatever the distribution."""
+
+from __future__ import annotations
+
+import random
+from math import comb, isclose
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from mpicoll.measurement.statistics import (
+    is_enough,
+    median_interval,
+    order_of_bound,
+    percentile,
+    speedup,
+    summary,
+)
+
+TIMES = some.lists(some.floats(1e-3, 1e6), min_size=1, max_size=60)
+
+
+def coverage(count: int, order: int) -> float:
+    """Return the probability that the order-th smallest and largest enclose the median."""
+    below: int = sum(comb(count, each) for each in range(order))
+    return 1 - 2 * below / float(2**count)
+
+
+@given(count=some.integers(6, 499), confidence=some.sampled_from([0.8, 0.9, 0.95, 0.99]))
+def test_bounds_cover_and_are_tight(count: int, confidence: float) -> None:
+    order = order_of_bound(count, confidence)
+    assert order == 0 or coverage(count, order) >= confidence - 1e-9
+    assert coverage(count, order + 1) < confidence or 2 * (order + 1) > count + 1
+
+
+def test_few_samples_carry_no_interval() -> None:
+    assert [is_enough(count) for count in (1, 5, 6)] == [False, False, True]
+
+
+def test_large_counts_continue_the_exact_ones() -> None:
+    assert abs(order_of_bound(501) - order_of_bound(500)) <= 1
+    assert order_of_bound(100_000) > 49_000
+
+
+@given(TIMES)
+def test_interval_encloses_the_median(samples: list[float]) -> None:
+    value, low, high = median_interval(samples)
+    assert min(samples) <= low <= value <= high <= max(samples)
+
+
+@given(TIMES, some.floats(1e-2, 1e2))
+def test_interval_scales(samples: list[float], factor: float) -> None:
+    plain = median_interval(samples)
+    scaled = median_interval([factor * each for each in samples])
+    assert all(isclose(factor * a, b, rel_tol=1e-9) for a, b in zip(plain, scaled, strict=True))
+
+
+@given(TIMES, some.randoms())
+def test_order_does_not_matter(samples: list[float], shuffler: random.Random) -> None:
+    shuffled = samples.copy()
+    shuffler.shuffle(shuffled)
+    first, second = summary(shuffled), summary(samples)
+    assert all(isclose(first[key], second[key], rel_tol=1e-12) for key in first)
+
+
+def test_interval_covers_the_true_median_of_skewed_times() -> None:
+    dice = random.Random(1)
+    hits = 0
+    for _ in range(2000):
+        _, low, high = median_interval([dice.lognormvariate(0, 2) for _ in range(15)])
+        hits += low <= 1 <= high
+    assert hits / 2000 >= 0.94
+
+
+def blocks(values: list[float]) -> dict[int, float]:
+    return dict(enumerate(values))
+
+
+@pytest.mark.parametrize(
+    ("factor", "verdict"), [(2.0, "faster"), (0.5, "slower"), (1.0, "tie")], ids=str
+)
+def test_speedup_sees_through_drift(factor: float, verdict: str) -> None:
+    """Times that triple while measuring still give the exact ratio, block by block."""
+    drift = [1 + 2 * block / 20 for block in range(20)]
+    found = speedup(blocks(drift), blocks([each / factor for each in drift]))
+    assert found is not None and found.verdict == verdict
+    assert isclose(found.ratio, factor)
+
+
+def test_noise_is_a_tie() -> None:
+    dice = random.Random(7)
+    times = [[dice.lognormvariate(0, 0.3) for _ in range(40)] for _ in range(2)]
+    found = speedup(blocks(times[0]), blocks(times[1]))
+    assert found is not None and found.verdict == "tie"
+
+
+def test_too_few_blocks_are_a_tie() -> None:
+    found = speedup(blocks([2.0] * 5), blocks([1.0] * 5))
+    assert found is not None and (found.ratio, found.verdict) == (2.0, "tie")
+
+
+def test_only_common_blocks_count() -> None:
+    found = speedup({0: 4.0, 1: 100.0}, {0: 2.0, 2: 0.1})
+    assert found is not None and found.ratio == 2.0
+    assert speedup({0: 1.0}, {1: 1.0}) is None
+
+
+@given(TIMES, some.floats(1, 100))
+def test_percentile_is_a_sample(samples: list[float], percent: float) -> None:
+    found = percentile(samples, percent)
+    assert found in samples
+    assert sum(each <= found for each in samples) >= len(samples) * percent / 100 - 1e-9

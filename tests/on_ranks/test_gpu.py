@@ -1,0 +1,402 @@
+"""Arrays on GPUs: every way that they travel, on real GPUs or on a stand-in.
+
+``MPICOLL_TEST_GPU=1`` asks for real ones.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import fake_gpu as standin
+import numpy as np
+import pytest
+from expect import expected, input_shape, values
+from run_collective import (
+    EVERY,
+    ROOTED,
+    UNEVEN,
+    affine,
+    carried,
+    compare,
+    pairs_of_op_and_dtype,
+    serves,
+)
+
+from mpicoll import ArgumentError, Collectives, Unavailable, Unsupported
+from mpicoll.algorithms.registry import algorithms
+from mpicoll.bench.gpubound import copy_bandwidth
+from mpicoll.bench.record import records
+from mpicoll.cli.watchdog import Watchdog
+from mpicoll.gpu import ipc as device
+from mpicoll.gpu.ipc import IPC
+from mpicoll.interfaces import DIRECT, STAGED
+from mpicoll.measurement.cases import CUDA, Wanted, cases, groups
+from mpicoll.measurement.measure import Bench, Settings
+from mpicoll.memory import slots as publishing
+from mpicoll.notation.contract import DTYPES
+
+pytestmark = pytest.mark.mpi
+REAL = os.environ.get("MPICOLL_TEST_GPU", "") not in ("", "0")
+SCHEDULES = [(name, text) for name, text in EVERY if text != "auto" and "native" not in text]
+NATIVES = [(name, text) for name, text in EVERY if text == "auto" or "native" in text]
+
+
+@pytest.fixture(scope="module")
+def g(c: Collectives) -> Iterator[Collectives]:
+    """A group of its own whose ranks have a GPU each, or share one."""
+    if not REAL and c.size > (3 if c.backend == "mpi4py" else 2):
+        pytest.skip("fewer ranks show as much")
+    part = c.split(0)
+    assert part is not None
+    if not REAL:
+        standin.install(part)
+    yield part
+    part.free()
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make every message a large one: in place, in pieces, and no double slots."""
+    monkeypatch.setattr(device, "STAYS", 32)
+    monkeypatch.setattr(publishing, "_MOST_BYTES", 600)
+    for backend in ("mpicoll", "torchcoll"):
+        monkeypatch.setattr(f"{backend}.transport.PIECE", 64)
+
+
+def on_gpu(g: Collectives, host: Any, dtype: str) -> Any:
+    """Return an array on this rank's GPU with NumPy's values."""
+    arrays = g.transport.arrays
+    array = arrays.empty(host.shape, dtype, g.gpu())
+    arrays.from_host(array, host)
+    return array
+
+
+def check(
+    g: Collectives, name: str, algorithm: str, row: tuple[int, ...], dtype: str = "int32",
+    op: Any = "sum", root: int = 0, in_place: bool = False, way: str = "", counts: Any = None,
+) -> None:  # fmt: skip
+    """Run a plan several times on changing inputs; compare each result."""
+    arrays = g.transport.arrays
+    shapes = [input_shape(name, g.size, rank, row, counts) for rank in range(g.size)]
+    x = on_gpu(g, values(shapes[g.rank], dtype, g.rank, op), dtype)
+    try:
+        plan = g.plan(
+            name, x, op=op, root=root, counts=counts, out=x if in_place else None,
+            algorithm=algorithm,
+        )  # fmt: skip
+    except (Unavailable, Unsupported) as refused:
+        pytest.skip(str(refused))
+    with plan:
+        if way and g.size > 1:
+            assert way in plan.transport.split("+")
+        for turn in range(4):
+            inputs = [values(s, dtype, rank + 31 * turn, op) for rank, s in enumerate(shapes)]
+            arrays.from_host(x, inputs[g.rank])
+            if turn % 2:
+                plan.start().wait()
+            else:
+                plan.run()
+            wanted = expected(name, inputs, op, root, counts)[g.rank]
+            if wanted is not None:
+                assert not arrays.is_on_host(plan.out)
+                compare(g, plan.out, wanted, dtype)
+            if not in_place:
+                np.testing.assert_array_equal(arrays.to_host(x), inputs[g.rank])
+
+
+@pytest.mark.parametrize("way", [IPC, STAGED, DIRECT])
+@pytest.mark.parametrize(("name", "algorithm"), SCHEDULES)
+def test_every_schedule_every_way(g: Collectives, name: str, algorithm: str, way: str) -> None:
+    if way in (DIRECT, STAGED) and way != g.transport.way:
+        pytest.skip(f"GPU arrays travel {g.transport.way} here")
+    check(g, name, f"{algorithm}@{way}", (11,), root=g.size - 1, way=way)
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("way", [IPC, STAGED])
+@pytest.mark.parametrize(("name", "algorithm"), SCHEDULES)
+def test_large_messages(g: Collectives, name: str, algorithm: str, way: str) -> None:
+    check(g, name, f"{algorithm}@{way}", (203,), way=way)
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("way", [IPC, STAGED])
+@pytest.mark.parametrize("name", ["allreduce", "reduce", "broadcast", "scan", "exscan", "alltoall"])
+def test_large_messages_in_place(g: Collectives, name: str, way: str) -> None:
+    for each in algorithms(name):
+        if serves(g, each):
+            check(g, name, f"{each}@{way}", (203,), in_place=True, way=way)
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize(("name", "algorithm"), NATIVES)
+def test_natives(g: Collectives, name: str, algorithm: str, in_place: bool) -> None:
+    if in_place and name in UNEVEN:
+        pytest.skip("x and out have different shapes")
+    check(g, name, algorithm, (11,), in_place=in_place)
+
+
+def test_natives_of_a_library_that_reads_gpu_memory(
+    g: Collectives, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if g.backend != "mpi4py" or REAL:
+        pytest.skip("pretended for MPI only")
+    from mpicoll.mpi.staging import GpuAwareness
+
+    monkeypatch.setattr(g.transport, "gpu", GpuAwareness(True, "pretended"))
+    for name, algorithm in NATIVES:
+        check(g, name, algorithm, (11,), way=DIRECT if algorithm == "native" else "")
+    for name, algorithm in SCHEDULES:
+        check(g, name, f"{algorithm}@{DIRECT}", (11,), way=DIRECT)
+
+
+def test_a_mean_that_the_library_divides_is_not_divided_again(
+    g: Collectives, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NCCL has a mean of its own; where there is none, a sum is divided."""
+    if g.backend != "torch" or REAL:
+        pytest.skip("pretended for torch only")
+    import torch.distributed as dist
+
+    asked: list[Any] = []
+    transport: Any = g.transport
+    monkeypatch.setattr(transport, "nccl", True)
+    monkeypatch.setattr(dist, "all_reduce", lambda x, op, **_: asked.append(op))
+    x = on_gpu(g, np.full(4, 6.0), "float32")
+    with g.plan("allreduce", x, op="avg", out=x, algorithm="native") as plan:
+        plan.run()
+    assert asked == [dist.ReduceOp.AVG]
+    compare(g, x, np.full(4, 6.0), "float32")
+
+
+@pytest.mark.parametrize("name", UNEVEN)
+@pytest.mark.parametrize("way", [IPC, STAGED])
+def test_uneven_counts(g: Collectives, name: str, way: str) -> None:
+    rows = [(3 * rank + 1) % 4 for rank in range(g.size)]
+    counts = [[(i + 2 * j) % 3 for j in range(g.size)] for i in range(g.size)]
+    for each in algorithms(name):
+        if serves(g, each):
+            given = counts if name == "alltoall" else rows
+            check(g, name, f"{each}@{way}", (5,), way=way, counts=given)
+
+
+@pytest.mark.parametrize("way", [IPC, STAGED])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_dtypes(g: Collectives, dtype: str, way: str) -> None:
+    carried(g, dtype) if not REAL else None
+    if dtype != "bool":
+        check(g, "allreduce", f"two_shot@{way}", (67,), dtype, way=way)
+    check(g, "alltoall", f"naive@{way}", (67,), dtype, way=way)
+
+
+@pytest.mark.parametrize("way", [IPC, STAGED])
+@pytest.mark.parametrize(("op", "dtype"), pairs_of_op_and_dtype())
+def test_operators(g: Collectives, op: str, dtype: str, way: str) -> None:
+    check(g, "allreduce", f"one_shot@{way}", (67,), dtype, op=op, way=way)
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("name", ["allreduce", "reduce", "scan", "exscan"])
+def test_rank_order(g: Collectives, name: str) -> None:
+    for each in algorithms(name):
+        if serves(g, each) and g._is_ordered(each, 0):
+            check(g, name, f"{each}@{IPC}", (97,), "uint8", op=affine, way=IPC)
+
+
+@pytest.mark.parametrize("way", [IPC, STAGED])
+@pytest.mark.parametrize("name", ["allreduce", "broadcast", "alltoall", "reduce_scatter"])
+def test_real_sizes(g: Collectives, name: str, way: str) -> None:
+    algorithm = {"allreduce": "two_shot", "broadcast": "scatter_ring", "alltoall": "pairwise"}
+    chosen = algorithm.get(name, "ring")
+    if name == "alltoall" and g.size & (g.size - 1):
+        chosen = "naive"
+    check(g, name, f"{chosen}@{way}", (300_001,), way=way)
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("way", [IPC, STAGED])
+@pytest.mark.parametrize("name", ["allreduce", "broadcast", "alltoall", "scan"])
+def test_runs_in_a_row(g: Collectives, name: str, way: str) -> None:
+    """A run does not touch what the last one still has to copy."""
+    arrays = g.transport.arrays
+    shapes = [input_shape(name, g.size, rank, (40,), None) for rank in range(g.size)]
+    x = on_gpu(g, np.zeros(shapes[g.rank]), "int32")
+    out = on_gpu(g, np.zeros(shapes[0]), "int32")
+    kept = [on_gpu(g, np.zeros(shapes[0]), "int32") for _ in range(3)]
+    copies = [arrays.copier(arrays.flat(each), arrays.flat(out)) for each in kept]
+    every = [[values(s, "int32", rank + 31 * turn, "sum") for rank, s in enumerate(shapes)]
+             for turn in range(3)]  # fmt: skip
+    schedule = {"broadcast": "chain(segments=8)", "alltoall": "naive"}.get(name, "linear")
+    schedule = "ring" if name == "allreduce" else schedule
+    with g.plan(name, x, out=out, algorithm=f"{schedule}@{way}") as plan:
+        for inputs, copy in zip(every, copies, strict=True):
+            arrays.from_host(x, inputs[g.rank])
+            plan.run()
+            copy()
+        for inputs, each in zip(every, kept, strict=True):
+            compare(g, each, expected(name, inputs, "sum", 0, None)[g.rank], "int32")
+
+
+@pytest.mark.skipif(REAL, reason="the stand-in counts")
+def test_folds_of_many_operands_are_one(g: Collectives) -> None:
+    arrays: Any = g.transport.arrays
+    if g.size < 3 or g.transport.shared is None:
+        pytest.skip("two operands are one fold")
+    arrays.fused = 0
+    check(g, "allreduce", "one_shot@ipc", (1000,), way=IPC)
+    assert arrays.fused == 4  # once in every run
+    check(g, "reduce_scatter", "direct@ipc", (1000,), way=IPC)
+    assert arrays.fused == 8
+
+
+def test_many_plans_at_once(g: Collectives) -> None:
+    """Slots of different plans, and of one plan's runs, never mix."""
+    plans = []
+    for turn in range(12):
+        x = on_gpu(g, np.full(50, g.rank + turn), "int64")
+        plans.append((g.plan("allreduce", x, algorithm="one_shot@ipc"), turn))
+    started = [(plan.start(), plan, turn) for plan, turn in plans]
+    for request, plan, turn in reversed(started):
+        request.wait()
+        compare(g, plan.out, np.full(50, sum(r + turn for r in range(g.size))), "int64")
+
+
+def test_methods_take_gpu_arrays(g: Collectives) -> None:
+    for turn in range(3):
+        for name in ROOTED:
+            shapes = [input_shape(name, g.size, rank, (9,), None) for rank in range(g.size)]
+            inputs = [values(s, "float32", rank + turn, "sum") for rank, s in enumerate(shapes)]
+            out = getattr(g, name)(on_gpu(g, inputs[g.rank], "float32"), root=turn % g.size)
+            wanted = expected(name, inputs, "sum", turn % g.size, None)[g.rank]
+            compare(g, out, wanted, "float32")
+
+
+def test_messages_between_host_and_gpu(g: Collectives) -> None:
+    """What a rank sends from its GPU, another may receive on the host."""
+    if g.size == 1 and not REAL:
+        pytest.skip("torch's copies know nothing of the stand-in's stream")
+    right, left = (g.rank + 1) % g.size, (g.rank - 1) % g.size
+    arrays = g.transport.arrays
+    sent = on_gpu(g, np.arange(1000) + g.rank, "int32")
+    for received in (arrays.empty((1000,), "int32"), arrays.empty((1000,), "int32", g.gpu())):
+        request = g.isend(sent, right, 3)
+        g.recv(received, left, 3)
+        request.wait()
+        compare(g, received, np.arange(1000) + left, "int32")
+
+
+def test_what_cannot_be_had_is_told(g: Collectives) -> None:
+    x = on_gpu(g, np.zeros(4), "float32")
+    host = g.transport.arrays.empty((4,), "float32")
+    with pytest.raises(Unavailable, match="for arrays on a GPU: ipc is theirs"):
+        g.plan("allreduce", x, algorithm="ring@symmetric")
+    with pytest.raises(Unavailable, match="no ipc transport for arrays on the host"):
+        g.plan("allreduce", host, algorithm="ring@ipc")
+    other = DIRECT if g.transport.way == STAGED else STAGED
+    with pytest.raises(Unavailable, match=f"GPU arrays travel {g.transport.way} here"):
+        g.plan("allreduce", x, algorithm=f"ring@{other}")
+    ways = g.gpu_transports()
+    assert ways[g.transport.way] == ""
+    assert ways[other]
+
+
+def test_host_and_gpu_do_not_mix(g: Collectives) -> None:
+    if g.size == 1:
+        pytest.skip("one rank cannot disagree")
+    x = on_gpu(g, np.zeros(4), "float32")
+    if g.rank:
+        x = g.transport.arrays.empty((4,), "float32")
+    with pytest.raises(ArgumentError, match="device"):
+        g.allreduce(x)
+
+
+@pytest.mark.skipif(REAL, reason="a real driver cannot be made to refuse")
+@pytest.mark.parametrize("broken", ["no driver", "no handles", "wrong memory", "switched off"])
+def test_gpus_that_share_no_memory(
+    c: Collectives, broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One rank that cannot share makes all take the other way, and says why."""
+    part = c.split(0)
+    assert part is not None
+    if c.size == 1 or part.transport.shared is None:
+        pytest.skip("nothing is shared")
+    arrays: Any = standin.install(part)
+    if part.rank == part.size - 1:
+        if broken == "no driver":
+            monkeypatch.setattr(part.transport, "driver", _no_driver)
+        elif broken == "no handles":
+            arrays.gpu.refuses = "virtual memory has no handle"
+        elif broken == "switched off":
+            monkeypatch.setenv(device.SWITCH, "0")
+        else:
+            monkeypatch.setattr(arrays.gpu, "open", lambda handle: arrays.gpu.base)
+    x = on_gpu(part, np.ones(4), "float32")
+    with pytest.raises(Unavailable, match=f"rank {part.size - 1}"):
+        part.plan("allreduce", x, algorithm="ring@ipc")
+    with part.plan("allreduce", x, algorithm="ring") as plan:
+        assert plan.transport == STAGED
+        plan.run()
+        compare(part, plan.out, np.full(4, part.size), "float32")
+    part.free()
+
+
+def _no_driver() -> Any:
+    raise Unavailable("no CUDA driver: libcuda.so.1 is missing")
+
+
+@pytest.mark.skipif(REAL, reason="real memory has handles")
+def test_memory_without_a_handle_is_copied(g: Collectives, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the driver opens its own memory only, messages go through slots."""
+    if g.size == 1 or g.transport.shared is None:
+        pytest.skip("nothing is shared")
+    check(g, "allreduce", "two_shot@ipc", (300_001,), way=IPC)
+    arrays: Any = g.transport.arrays
+    monkeypatch.setattr(arrays.gpu, "refuses", "virtual memory has no handle")
+    check(g, "allreduce", "two_shot@ipc", (300_001,), way=IPC)
+    check(g, "reduce", "binomial@ipc", (300_001,), way=IPC)
+
+
+@pytest.mark.skipif(REAL, reason="the stand-in counts")
+def test_mappings_are_closed_with_their_plans(g: Collectives) -> None:
+    import gc
+
+    if g.size == 1 or g.transport.shared is None:
+        pytest.skip("nothing is shared")
+    store = g._device_store(g.gpu())
+    gc.collect()
+    before = len(store.opened)
+    for _ in range(3):
+        check(g, "allreduce", "two_shot@ipc", (100_000,), way=IPC)
+    gc.collect()
+    assert len(store.opened) == before
+
+
+def test_the_harness_measures_gpu_arrays(g: Collectives) -> None:
+    """Records say where the arrays lay, which way they went, and both times."""
+    wanted = Wanted(
+        collectives=("allreduce", "scatter"), sizes=(4096,), device=CUDA,
+        algorithms=("ring@ipc", "ring@staged", "binomial@ipc", "auto"),
+    )  # fmt: skip
+    bench = Bench({g.backend: g}, Settings(samples=3, least=3), Watchdog(0))
+    found = [
+        record
+        for group in groups(wanted, g.size)
+        for record in records(bench, bench.measure(cases(group, bench.worlds, wanted), 1.0), {})
+    ]
+    assert {each["device"] for each in found} == {CUDA}
+    ran = [each for each in found if not each["message"]]
+    assert {each["algorithm"] for each in ran} >= {"native", "auto"}
+    for each in ran:
+        assert each["correct"] is True
+        assert each["time_us"]["median"] > 0
+        assert each["host_us"]["median"] > 0
+        asked = each["algorithm"].partition("@")[2]
+        if asked and g.size > 1:
+            assert each["transport"] == asked
+
+
+def test_copy_bandwidth_is_that_of_one_rank(g: Collectives) -> None:
+    found = g.exchange(copy_bandwidth(g, g.gpu(), 1 << 20))
+    assert found[0] > 0 and set(found) == {found[0]}

@@ -1,0 +1,328 @@
+"""Schedules over memory that ranks share: every transport, layout of nodes and hazard."""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from expect import expected, input_shape, values
+from run_collective import EVERY, affine, compare, device, serves
+
+from mpicoll import ArgumentError, Collectives, Disagreement, Unavailable, UnknownName, Unsupported
+from mpicoll.algorithms.registry import algorithms, find
+from mpicoll.memory import segments as mapped
+from mpicoll.memory import slots as publishing
+from mpicoll.notation.contract import COLLECTIVES
+
+pytestmark = pytest.mark.mpi
+SCHEDULES = [(name, text) for name, text in EVERY if text != "auto" and "native" not in text]
+LARGE = [("allreduce", "two_shot"), ("allreduce", "ring"), ("broadcast", "one_shot"),
+         ("alltoall", "naive"), ("alltoall", "bruck(radix=2)"), ("reduce", "two_shot"),
+         ("scan", "two_shot"), ("exscan", "chain(segments=8)"), ("reduce_scatter", "ring"),
+         ("allgather", "direct"), ("gather", "binomial"), ("scatter", "binomial")]  # fmt: skip
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make every message a large one: tiles, in place, and no double slots."""
+    monkeypatch.setattr(mapped, "TILE", 64)
+    monkeypatch.setattr(mapped, "ATTACHED", 32)
+    monkeypatch.setattr(mapped, "_STAYS", {False: 32, True: 32})
+    monkeypatch.setattr(publishing, "_MOST_BYTES", 600)
+
+
+def shared(c: Collectives) -> mapped.Mapped:
+    if c.transport.shared is None:
+        pytest.skip(f"no shared memory: {c.transport.unshared}")
+    return c.transport.shared
+
+
+def place(c: Collectives, host: Any, dtype: str) -> Any:
+    """Return an array in shared memory with NumPy's values."""
+    array = c.allocate(host.shape, dtype)
+    c.transport.arrays.from_host(array, host)
+    return array
+
+
+def check(
+    c: Collectives, name: str, algorithm: str, row: tuple[int, ...], dtype: str = "int32",
+    op: Any = "sum", root: int = 0, make: Any = device, in_place: bool = False,
+) -> None:  # fmt: skip
+    """Run a plan several times on changing inputs; compare each result."""
+    shapes = [input_shape(name, c.size, rank, row, None) for rank in range(c.size)]
+    x = make(c, values(shapes[c.rank], dtype, c.rank, op), dtype)
+    out = x if in_place else None
+    try:
+        plan = c.plan(name, x, op=op, root=root, out=out, algorithm=algorithm)
+    except (Unavailable, Unsupported) as refused:
+        pytest.skip(str(refused))
+    with plan:
+        for turn in range(4):
+            inputs = [values(s, dtype, rank + 31 * turn, op) for rank, s in enumerate(shapes)]
+            c.transport.arrays.from_host(x, inputs[c.rank])
+            if turn % 2:
+                plan.start().wait()
+            else:
+                plan.run()
+            wanted = expected(name, inputs, op, root, None)[c.rank]
+            compare(c, plan.out, wanted, dtype)
+            if not in_place:
+                np.testing.assert_array_equal(c.transport.arrays.to_host(x), inputs[c.rank])
+
+
+@pytest.mark.parametrize("transport", ["point-to-point", "symmetric", "cma"])
+@pytest.mark.parametrize(("name", "algorithm"), SCHEDULES)
+def test_every_schedule_over_every_transport(
+    c: Collectives, name: str, algorithm: str, transport: str
+) -> None:
+    check(c, name, f"{algorithm}@{transport}", (11,))
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize(("make", "transport"), [(place, "symmetric"), (device, "cma")])
+@pytest.mark.parametrize(("name", "algorithm"), SCHEDULES)
+def test_large_messages(
+    c: Collectives, name: str, algorithm: str, transport: str, make: Any
+) -> None:
+    shared(c)
+    check(c, name, f"{algorithm}@{transport}", (203,), root=c.size - 1, make=make)
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("make", [device, place])
+@pytest.mark.parametrize("transport", ["symmetric", "cma"])
+@pytest.mark.parametrize("name", ["allreduce", "reduce", "broadcast", "scan", "exscan", "alltoall"])
+def test_large_messages_in_place(c: Collectives, name: str, transport: str, make: Any) -> None:
+    shared(c)
+    for each in algorithms(name):
+        if serves(c, each):
+            check(c, name, f"{each}@{transport}", (203,), make=make, in_place=True)
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("name", ["allreduce", "reduce", "reduce_scatter", "scan", "exscan"])
+@pytest.mark.parametrize("transport", ["symmetric", "cma"])
+def test_large_messages_keep_rank_order(c: Collectives, name: str, transport: str) -> None:
+    shared(c)
+    for each in algorithms(name):
+        if serves(c, each) and c._is_ordered(each, 0):
+            check(c, name, f"{each}@{transport}", (97,), "uint8", op=affine)
+
+
+@pytest.mark.parametrize("transport", ["symmetric", "cma"])
+@pytest.mark.parametrize(("name", "algorithm"), LARGE)
+def test_real_sizes(c: Collectives, name: str, algorithm: str, transport: str) -> None:
+    shared(c)
+    check(c, name, f"{algorithm}@{transport}", (300_001,))
+
+
+@pytest.mark.parametrize(
+    ("transports", "runs"),
+    [(("symmetric", "cma"), 40_000), (("symmetric", "cma", "point-to-point"), 1000)],
+    ids=["shared", "mixed"],
+)
+def test_many_random_collectives(c: Collectives, transports: tuple[str, ...], runs: int) -> None:
+    """Mixed collectives, sizes and algorithms in quick succession: a stale flag would show."""
+    shared(c)
+    ways = [each for each in transports if each in c.transports] or c.transports
+    choose = random.Random(c.size)
+    plans = []
+    for _ in range(60):
+        name = choose.choice([each for each in COLLECTIVES if each != "barrier"])
+        fits = [each for each in algorithms(name) if serves(c, each)]
+        text = f"{choose.choice(fits)}@{choose.choice(ways)}"
+        width, root = choose.choice([1, 2, 13, 100, 1000, 5000]), choose.randrange(c.size)
+        root = root if COLLECTIVES[name].rooted else 0
+        inputs = [values(input_shape(name, c.size, rank, (width,), None), "int64", rank)
+                  for rank in range(c.size)]  # fmt: skip
+        wanted = expected(name, inputs, "sum", root, None)[c.rank]
+        x = device(c, inputs[c.rank], "int64")
+        plans.append((c.plan(name, x, root=root, algorithm=text), x, inputs[c.rank], wanted))
+    arrays = c.transport.arrays
+    if c.size > 4 or len(c.nodes) > 1:
+        runs //= 100
+    for turn in range(runs):
+        plan, x, own, wanted = choose.choice(plans)
+        scale = turn % 1000 + 1
+        arrays.from_host(x, own * scale)
+        plan.run()
+        if wanted is not None and not np.array_equal(arrays.to_host(plan.out), wanted * scale):
+            pytest.fail(f"run {turn}: {plan} is wrong on rank {c.rank}")
+    for plan, *_ in plans:
+        plan.free()
+
+
+def test_memory_of_freed_plans_is_used_again(c: Collectives) -> None:
+    """Plans come and go without growing the segments."""
+    memory = shared(c)
+    x = device(c, np.arange(4000.0), "float64")
+    wanted = np.arange(4000.0) * c.size
+    for _ in range(3):
+        with c.plan("allreduce", x, algorithm="one_shot@symmetric") as plan:
+            plan.run()
+    del plan
+    before = memory.heap.segments
+    for _ in range(300):
+        with c.plan("allreduce", x, algorithm="one_shot@symmetric") as plan:
+            plan.run()
+            compare(c, plan.out, wanted, "float64")
+        del plan
+    assert memory.heap.segments == before
+
+
+def test_a_slow_reader_keeps_its_message(c: Collectives) -> None:
+    """The root runs ahead and frees its plan; what others have not read yet stays."""
+    import time
+
+    shared(c)
+    x = device(c, np.full(64, 7), "int32") if c.rank == 0 else device(c, np.zeros(64), "int32")
+    plan = c.plan("broadcast", x, out=x, algorithm="one_shot@symmetric")
+    if c.rank:
+        time.sleep(0.02)
+    plan.run()
+    plan.free()
+    del plan
+    other = device(c, np.full(64, 9), "int32")
+    with c.plan("allreduce", other, algorithm="one_shot@symmetric") as plan:
+        plan.run()
+    compare(c, x, np.full(64, 7), "int32")
+
+
+def test_a_plan_is_started_once(c: Collectives) -> None:
+    x = device(c, np.ones(4), "float32")
+    with c.plan("allreduce", x, algorithm="one_shot") as plan:
+        request = plan.start()
+        if not request.test():
+            with pytest.raises(RuntimeError, match="under way"):
+                plan.start()
+        request.wait()
+
+
+@pytest.mark.parametrize("shape", [(), 5, (3, 4), (0,)])
+def test_allocate(c: Collectives, shape: Any) -> None:
+    x = c.allocate(shape, "float32")
+    assert tuple(x.shape) == ((shape,) if isinstance(shape, int) else shape)
+    assert c.transport.arrays.dtype(x) == "float32"
+    c.transport.arrays.from_host(x, np.full(x.shape, c.rank + 1))
+    total = np.full(x.shape, sum(range(1, c.size + 1)))
+    compare(c, c.allreduce(x), total, "float32")
+
+
+def test_allocated_memory_returns(c: Collectives) -> None:
+    """An array that is gone gives its memory back; a view keeps it."""
+    memory = shared(c)
+    view = c.allocate((1000, 1000), "float64")[1:]
+    segments = memory.heap.segments
+    for _ in range(50):
+        x = c.allocate((1000, 1000), "float64")
+        del x
+    assert memory.heap.segments <= segments + 1
+    assert memory.find(view) is not None
+    assert memory.lent
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "text"),
+    [((-1,), "float32", "shape"), ("x", "float32", "shape"), ((2,), "float33", "float33")],
+)
+def test_allocate_refuses_on_every_rank(c: Collectives, shape: Any, dtype: str, text: str) -> None:
+    with pytest.raises(ArgumentError, match=text):
+        c.allocate(shape, dtype)
+    if c.size > 1:
+        bad = c.rank == c.size - 1
+        with pytest.raises(ArgumentError if bad else Disagreement, match="shape"):
+            c.allocate((-1,) if bad else (4,), "float32")
+
+
+def test_names_of_transports(c: Collectives) -> None:
+    x = device(c, np.ones(4), "float32")
+    with pytest.raises(UnknownName, match="did you mean 'symmetric'"):
+        c.plan("allreduce", x, algorithm="ring@symetric")
+    with pytest.raises(ArgumentError, match="its own transport"):
+        c.plan("allreduce", x, algorithm="native@symmetric")
+    for name in c.transports if c.size > 1 else ():
+        with c.plan("allreduce", x, algorithm=f"ring@{name}") as plan:
+            wide = "" if len(c.nodes) == 1 or name == c.transports[0] else "+point-to-point"
+            assert (plan.algorithm, plan.transport) == ("ring", name + wide)
+
+
+def test_groups_of_groups(c: Collectives) -> None:
+    """Groups within groups, made and freed again and again, each with memory of its own."""
+    for turn in range(4):
+        part = c.split(c.rank % 2)
+        assert part is not None
+        inner = part.split(part.rank // 2)
+        assert inner is not None
+        for group in (c, part, inner):
+            x = device(group, np.full(50, group.rank + turn), "int64")
+            got = group.allreduce(x, algorithm="one_shot")
+            compare(group, got, np.full(50, sum(r + turn for r in range(group.size))), "int64")
+        inner.free()
+        part.free()
+
+
+def test_an_array_outlives_its_group(c: Collectives) -> None:
+    part = c.split(0)
+    assert part is not None
+    x = part.allocate((100,), "float64")
+    part.transport.arrays.from_host(x, np.arange(100.0))
+    part.free()
+    compare(c, x, np.arange(100.0), "float64")
+
+
+def test_a_plan_outlives_its_group(c: Collectives) -> None:
+    """Its memory stays mapped: running it on is an error or works, but never a crash."""
+    part = c.split(0)
+    assert part is not None
+    x = device(part, np.ones(8), "float64")
+    plan = part.plan("allreduce", x, algorithm="one_shot")
+    plan.run()
+    part.free()
+    if part.size > 1 and c.transport.shared and len(c.nodes) == 1:
+        plan.run()
+        compare(c, plan.out, np.full(8, c.size), "float64")
+
+
+def test_a_forked_child_does_no_harm(c: Collectives) -> None:
+    """A child that ends, with or without cleaning up, leaves the shared memory to its parent."""
+    memory = shared(c)
+    x = c.allocate((64,), "float64")
+    for status in (0, 1):
+        child = os.fork()
+        if not child:
+            del x
+            memory.heap._collect()
+            os._exit(status)
+        os.waitpid(child, 0)
+    c.transport.arrays.from_host(x, np.ones(64))
+    compare(c, c.allreduce(x, algorithm="one_shot"), np.full(64, c.size), "float64")
+
+
+def test_deadline_is_checked(c: Collectives) -> None:
+    before = c.deadline
+    with pytest.raises(ArgumentError, match="positive"):
+        c.deadline = 0
+    c.deadline = 17
+    assert c.deadline == (17 if c.transport.shared else float("inf"))
+    if c.transport.shared:
+        c.deadline = before
+
+
+def test_large_items_are_exchanged(c: Collectives) -> None:
+    """Letters of more than one page, of different lengths."""
+    mine = bytes([c.rank]) * (50_000 * c.rank + 3)
+    found = c.exchange(mine)
+    assert [(each[:1], len(each)) for each in found] == [
+        (bytes([rank]), 50_000 * rank + 3) for rank in range(c.size)
+    ]
+
+
+def test_catalogue_is_over_shared_memory_by_default(c: Collectives) -> None:
+    if c.size == 1 or c.transport.shared is None:
+        pytest.skip("needs ranks that share memory")
+    x = device(c, np.ones(4), "float32")
+    with c.plan("allreduce", x, algorithm=str(find("allreduce", "ring"))) as plan:
+        assert plan.transport.partition("+")[0] in ("symmetric", "cma")

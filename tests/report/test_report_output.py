@@ -1,0 +1,189 @@
+"""What a report writes: tables, charts, pages, figures; and its command."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from reporting import case, ratio, reported, story, write
+
+from mpicoll.errors import ArgumentError
+from mpicoll.report.__main__ import target_of
+from mpicoll.report.charts import drawn, heat_maps
+from mpicoll.report.markup import script_data
+from mpicoll.report.output import write as write_whole
+from mpicoll.report.page import page
+from mpicoll.report.tables import tables
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def test_every_table_has_its_rows(tmp_path: Path) -> None:
+    found = tables(reported(tmp_path, *story()))
+    counts = {name: len(each.rows) for name, each in found.items()}
+    assert counts == {
+        "warnings": 1, "runs": 3, "machines": 3, "variables": 3, "cases": 86, "winners": 8,
+        "against": 44, "pairs": 6, "fits": 2,
+    }  # fmt: skip
+    assert all(len(row) == len(each.columns) for each in found.values() for row in each.rows)
+
+
+def test_a_panel_as_the_page_gets_it(tmp_path: Path) -> None:
+    found = reported(tmp_path, case(us=20.0), case("ring", 10.0, speedup_vs_native=ratio(2.0)))
+    (panel,) = drawn(found)
+    ring = panel["curves"][1]
+    assert ring["x"] == [1024] and ring["time"] == {"median": [10], "low": [9.9], "high": [10.1]}
+    assert ring["ratio"] == [2.0] and ring["verdict"] == ["faster"]
+    for word in ("ran ring over point-to-point", "100 samples", "2.00 times native", "faster"):
+        assert word in ring["text"][0]
+
+
+def test_heat_maps_mark_outliers(tmp_path: Path) -> None:
+    (found,) = heat_maps(reported(tmp_path, *story()))
+    (latency,) = found["maps"]
+    assert latency["outliers"] == [[1, 2], [2, 1]]
+    assert latency["z"][1][2] == 9.0 and latency["z"][0][0] is None and latency["less"]
+
+
+def test_data_cannot_end_its_element() -> None:
+    text = script_data({"a": "</script><!--", "b": "&"})
+    assert "<" not in text and json.loads(text) == {"a": "</script><!--", "b": "&"}
+
+
+def test_what_is_no_number_is_null() -> None:
+    text = script_data({"a": [float("nan"), float("inf"), 1.5]})
+    assert json.loads(text) == {"a": [None, None, 1.5]}
+
+
+def test_a_page_escapes_what_records_hold(tmp_path: Path) -> None:
+    pytest.importorskip("plotly")
+    hostile = "<script>alert(1)</script>"
+    content = page(reported(tmp_path, *story(hostile), case(message=hostile, correct=False)))
+    assert hostile not in content and "&lt;script&gt;alert(1)" in content
+
+
+def test_without_pairs_the_page_says_how_to_make_them(tmp_path: Path) -> None:
+    pytest.importorskip("plotly")
+    assert "mpirun -n 4 python -m mpicoll.p2p" in page(reported(tmp_path, case()))
+
+
+# -- the command --------------------------------------------------------------------------
+
+
+def command(*arguments: str | Path, before: str = "pass") -> subprocess.CompletedProcess[str]:
+    call = "import runpy; runpy.run_module('mpicoll.report', run_name='__main__', alter_sys=True)"
+    return subprocess.run(
+        [sys.executable, "-c", f"import sys; {before}; {call}", *map(str, arguments)],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("output", "is_page"),
+    [("a.html", True), ("a.HTM", True), ("figures", False), ("figures/", False)],
+)
+def test_the_name_says_what_is_wanted(
+    output: str, is_page: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert target_of(output) == (Path(output), is_page)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["a.jsonl", "-o", "report.pdf"], "give the name of a page"),
+        (["a.jsonl", "-o", "a.jsonl"], "give the name of a page"),
+        (["missing.jsonl", "-o", "r.html"], "cannot read missing.jsonl"),
+        (["a.jsonl", "-o", "missing/r.html"], "cannot write missing/r.html"),
+        (["a.jsonl", "-o", "a.jsonl/figures"], "cannot write a.jsonl/figures"),
+        (["a.jsonl"], "Missing option"),
+        (["-o", "r.html"], "Missing argument"),
+    ],
+)
+def test_bad_usage_leaves_with_2(
+    arguments: list[str], complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    write(Path("a.jsonl"), [case()])
+    done = command(*arguments)
+    assert done.returncode == 2 and complaint in done.stderr
+    assert "Traceback" not in done.stderr and [each.name for each in Path().iterdir()] == [
+        "a.jsonl"
+    ]
+
+
+@pytest.mark.parametrize(("output", "module"), [("r.html", "plotly"), ("figures", "matplotlib")])
+def test_a_missing_library_is_named_with_its_extra(
+    output: str, module: str, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "a.jsonl", [case()])
+    done = command(path, "-o", tmp_path / output, before=f"sys.modules['{module}'] = None")
+    assert done.returncode == 2 and f"{module}: pip install 'mpicoll[report]'" in done.stderr
+    assert not (tmp_path / output).exists()
+
+
+def test_neither_mpi_nor_torch_is_needed(tmp_path: Path) -> None:
+    pytest.importorskip("plotly")
+    path = write(tmp_path / "a.jsonl", story())
+    hidden = "sys.modules.update(dict.fromkeys(('mpi4py', 'torch', 'cupy', 'matplotlib')))"
+    done = command(path, "-o", tmp_path / "r.html", before=hidden)
+    assert done.returncode == 0, done.stderr
+    assert "r.html" in done.stdout and (tmp_path / "r.html").stat().st_size > 1_000_000
+
+
+def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
+    (tmp_path / "r.html").write_text("before")
+
+    def fail(fresh: Path) -> None:
+        fresh.write_text("half")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(ArgumentError, match="No space left"):
+        write_whole(tmp_path / "r.html", fail)
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("r.html", "before")]
+
+
+# -- figures ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def drawings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("matplotlib")
+    from mpicoll.report.figures import figures
+
+    place = tmp_path_factory.mktemp("figures")
+    found = reported(place, *(each for each in story() if each.get("ranks") == 4))
+    assert len(figures(found, place / "out")) == 16
+    return place / "out"
+
+
+FIGURES = [
+    "allreduce-4-ranks-float32-sum-curves", "allreduce-4-ranks-float32-sum-speedup",
+    "allreduce-4-ranks-float32-sum-bound", "allreduce-float32-sum-winners",
+    "barrier-4-ranks-curves", "barrier-4-ranks-bound", "barrier-winners",
+    "pairs-mpi4py-point-to-point-4-ranks-pairs",
+]  # fmt: skip
+
+
+def test_every_figure_is_there_twice(drawings: Path) -> None:
+    expected = sorted(f"{name}.{kind}" for name in FIGURES for kind in ("svg", "png"))
+    assert sorted(each.name for each in drawings.iterdir()) == expected
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_the_text_of_an_svg_is_text(drawings: Path, name: str) -> None:
+    root = ElementTree.parse(drawings / f"{name}.svg").getroot()
+    texts = [text for each in root.iter(f"{SVG}text") if (text := "".join(each.itertext()))]
+    assert root.tag == f"{SVG}svg" and len(texts) > 3
+    assert (drawings / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_curves_are_told_apart_without_colour(drawings: Path) -> None:
+    text = (drawings / "allreduce-4-ranks-float32-sum-curves.svg").read_text()
+    assert "stroke-dasharray" in text and ">torch<" in text and ">rabenseifner<" in text

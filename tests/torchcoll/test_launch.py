@@ -1,0 +1,332 @@
+"""Every way to start ranks over torch.distributed, with real processes."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launcher import QUIRKS, ROOT, mpirun, python, ranks
+
+pytest.importorskip("torch")
+
+from torchcoll import LaunchError, UnknownName, launch, network, world
+
+CHILD = str(Path(__file__).parents[1] / "support" / "launch_child.py")
+LOOPBACK = "0100007F"
+LAUNCHERS = [name for each in launch._LAUNCHERS for name in each[1:] if name]
+needs_mpirun = pytest.mark.skipif(mpirun() is None, reason="no mpirun")
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget the launcher that started the tests themselves."""
+    for name in [*LAUNCHERS, "MASTER_ADDR", "MASTER_PORT", "GLOO_SOCKET_IFNAME"]:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def told(output: str) -> list[dict[str, Any]]:
+    """Return what the ranks said, in rank order."""
+    lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+    return sorted(lines, key=lambda each: each["rank"])
+
+
+def together(
+    options: list[dict[str, Any]], environments: list[dict[str, str]] | None = None
+) -> list[tuple[int, str]]:
+    """Start one process per entry at once; return exit codes and outputs."""
+    environments = environments or [{}] * len(options)
+    processes = [
+        subprocess.Popen(
+            [sys.executable, CHILD, json.dumps(given)], cwd=ROOT, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, **QUIRKS, **own},
+        )
+        for given, own in zip(options, environments, strict=True)
+    ]  # fmt: skip
+    try:
+        outputs = [process.communicate(timeout=60)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    return [(each.returncode, output) for each, output in zip(processes, outputs, strict=True)]
+
+
+def check(said: list[dict[str, Any]], size: int, *, only_loopback: bool = True) -> None:
+    assert [each["rank"] for each in said] == list(range(size))
+    for each in said:
+        assert (each["size"], each["nodes"]) == (size, 1)
+        assert each["sum"] == each["ring"] == size * (size + 1) // 2
+        assert each["interface"] == "lo"
+        if only_loopback:
+            assert size == 1 or each["listening"]
+            assert set(each["listening"]) <= {LOOPBACK}
+
+
+# -- explicit rendezvous ------------------------------------------------------------
+
+
+def rendezvous(form: str, folder: Path) -> tuple[str | None, dict[str, str]]:
+    if form == "file":
+        return f"file://{folder}/meet", {}
+    if form == "tcp":
+        return f"tcp://127.0.0.1:{free_port()}", {}
+    return "env://", {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port())}
+
+
+@pytest.mark.parametrize("by", ["arguments", "environment"])
+@pytest.mark.parametrize("form", ["env", "tcp", "file"])
+def test_three_processes(form: str, by: str, tmp_path: Path) -> None:
+    method, shared = rendezvous(form, tmp_path)
+    options: list[dict[str, Any]] = [{"init_method": method} for _ in range(3)]
+    environments = [dict(shared) for _ in range(3)]
+    for rank in range(3):
+        if by == "arguments":
+            options[rank] |= {"rank": rank, "size": 3}
+        else:
+            environments[rank] |= {"RANK": str(rank), "WORLD_SIZE": "3"}
+    done = together(options, environments)
+    assert [code for code, _ in done] == [0, 0, 0], done
+    check(told("".join(output for _, output in done)), 3)
+    assert not list(tmp_path.iterdir())
+
+
+def test_plain_environment_needs_no_argument() -> None:
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+    done = together([{}, {}], [{**shared, "RANK": str(rank)} for rank in range(2)])
+    assert [code for code, _ in done] == [0, 0], done
+    check(told("".join(output for _, output in done)), 2)
+
+
+def test_one_process_alone() -> None:
+    ((code, output),) = together([{}])
+    assert code == 0, output
+    check(told(output), 1)
+
+
+# -- launchers ----------------------------------------------------------------------
+
+
+def test_torchrun() -> None:
+    done = python("-m", "torch.distributed.run", "--nproc-per-node", "3", CHILD, timeout=60)
+    assert done.returncode == 0, done.stdout
+    check(told(done.stdout), 3)
+
+
+@needs_mpirun
+@pytest.mark.parametrize("with_mpi4py", [True, False])
+def test_mpirun(with_mpi4py: bool, tmp_path: Path) -> None:
+    """MPI listens as it likes; without it, nothing but the loopback is open, and no file stays."""
+    if with_mpi4py and importlib.util.find_spec("mpi4py") is None:
+        pytest.skip("no mpi4py")
+    environment = {"WITHOUT_MPI4PY": "" if with_mpi4py else "1", "TMPDIR": str(tmp_path)}
+    done = ranks(3, CHILD, timeout=60, environment=environment)
+    assert done.returncode == 0, done.stdout
+    said = told(done.stdout)
+    assert all(each["mpi4py"] == with_mpi4py for each in said)
+    check(said, 3, only_loopback=not with_mpi4py)
+    assert not list(tmp_path.glob("torchcoll-*/*"))
+
+
+@needs_mpirun
+def test_mpirun_through_a_shell(tmp_path: Path) -> None:
+    """Each rank has a parent of its own: what they share is the launcher above."""
+    script = tmp_path / "start.sh"
+    script.write_text(f'"{sys.executable}" "{CHILD}"\nexit $?\n')
+    launcher = mpirun()
+    assert launcher is not None
+    done = subprocess.run(
+        [launcher, "-n", "2", "sh", str(script)], cwd=ROOT, capture_output=True, text=True,
+        timeout=60, check=False, env={**os.environ, **QUIRKS, "WITHOUT_MPI4PY": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    check(told(done.stdout), 2)
+
+
+def test_srun(tmp_path: Path) -> None:
+    """What Slurm sets is enough: job and step give the port, no MPI is needed."""
+    shared = {
+        "SLURM_STEP_NUM_TASKS": "2", "SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_ID": "0",
+        "SLURM_STEP_NUM_NODES": "1", "SLURM_STEP_NODELIST": "here", "WITHOUT_MPI4PY": "1",
+    }  # fmt: skip
+    done = together([{}, {}], [{**shared, "SLURM_PROCID": str(rank)} for rank in range(2)])
+    assert [code for code, _ in done] == [0, 0], done
+    check(told("".join(output for _, output in done)), 2)
+
+
+# -- what is launched wrongly -------------------------------------------------------
+
+
+def test_unknown_interface_is_told_before_anything_opens() -> None:
+    with pytest.raises(LaunchError, match=r"no network interface 'nope0'.*lo \(127\.0\.0\.1\)"):
+        world(interface="nope0")
+
+
+def test_unknown_interface_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "nope0")
+    with pytest.raises(LaunchError, match="nope0"):
+        world()
+
+
+def test_unknown_backend() -> None:
+    with pytest.raises(UnknownName, match="did you mean 'gloo'"):
+        world(backend="glo")
+
+
+@pytest.mark.parametrize(
+    ("environment", "options", "said"),
+    [
+        ({"RANK": "3", "WORLD_SIZE": "3"}, {}, "rank 3 is out of range"),
+        ({"RANK": "0"}, {}, "set both RANK and WORLD_SIZE"),
+        ({"RANK": "a", "WORLD_SIZE": "3"}, {}, "RANK='a' and WORLD_SIZE='3' are not numbers"),
+        ({"RANK": "0", "WORLD_SIZE": "2"}, {}, "MASTER_ADDR is not set"),
+        ({}, {"rank": 1}, "give both rank and size"),
+        ({}, {"rank": 0, "size": 2, "init_method": "udp://here"}, "none of env://, tcp://"),
+        ({}, {"rank": 0, "size": 2, "init_method": "tcp://here"}, "no port from 1 to 65535"),
+        ({}, {"rank": 0, "size": 2, "init_method": "tcp://203.0.113.1:9999"}, "cannot listen on"),
+        ({}, {"init_method": "file:///tmp/meet"}, "which rank of how many"),
+        (
+            {"PMI_RANK": "1", "PMI_SIZE": "4", "RANK": "0", "WORLD_SIZE": "2"}, {},
+            "MPICH's mpirun says 1 of 4: unset RANK",
+        ),
+    ],
+)  # fmt: skip
+def test_wrong_launch(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], options: dict[str, Any], said: str
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(LaunchError, match=said):
+        world(**options)
+
+
+def test_a_rank_that_never_comes_is_named() -> None:
+    method = f"tcp://127.0.0.1:{free_port()}"
+    options = {"init_method": method, "size": 3, "timeout": 2}
+    done = together([{**options, "rank": rank} for rank in (0, 1)])
+    assert [code for code, _ in done] == [1, 1]
+    assert any("waited 2 s for rank 2 of 3" in output for _, output in done), done
+    assert all("LaunchError" in output for _, output in done), done
+
+
+def test_a_rank_that_comes_twice_is_told() -> None:
+    method = f"tcp://127.0.0.1:{free_port()}"
+    options = {"init_method": method, "size": 3, "timeout": 3}
+    done = together([{**options, "rank": rank} for rank in (0, 1, 1)])
+    assert sum("rank 1 came twice" in output for _, output in done) == 1, done
+
+
+def test_sizes_that_differ_are_told() -> None:
+    method = f"tcp://127.0.0.1:{free_port()}"
+    sizes = [2, 3]
+    done = together(
+        [
+            {"init_method": method, "rank": rank, "size": sizes[rank], "timeout": 2}
+            for rank in (0, 1)
+        ]
+    )
+    assert "were told sizes [2, 3]" in done[0][1], done
+    assert all("LaunchError" in output for _, output in done), done
+
+
+def test_nobody_at_the_address() -> None:
+    method = f"tcp://127.0.0.1:{free_port()}"
+    ((code, output),) = together([{"init_method": method, "rank": 1, "size": 2, "timeout": 1}])
+    assert code == 1
+    assert "is rank 0 running" in output
+
+
+def test_a_stolen_directory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert launch._private_directory().stat().st_mode & 0o777 == 0o700
+    launch._private_directory().chmod(0o777)
+    with pytest.raises(LaunchError, match="not this user's own"):
+        launch._private_directory()
+
+
+# -- which device -------------------------------------------------------------------
+
+
+def hosts(*gpus: list[str]) -> list[dict[str, Any]]:
+    return [{"host": "here", "gpus": each} for each in gpus]
+
+
+@pytest.mark.parametrize(
+    ("everyone", "backend", "chosen"),
+    [
+        (hosts([], []), None, "gloo"),
+        (hosts(["a", "b"], ["a", "b"]), None, "cpu:gloo,cuda:nccl"),
+        (hosts(["a"], ["b"]), None, "cpu:gloo,cuda:nccl"),
+        (hosts(["a", "b"], ["a", "b"]), "gloo", "gloo"),
+    ],
+)
+def test_backend(
+    everyone: list[dict[str, Any]], backend: str | None, chosen: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    import torch
+
+    devices: list[int] = []
+    monkeypatch.setattr(torch.cuda, "set_device", devices.append)
+    assert launch._use_device(everyone, 1, backend) == chosen
+    assert devices == [len(each) - 1 for each in [everyone[1]["gpus"]] if each]
+
+
+def test_shared_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "set_device", lambda index: None)
+    with pytest.warns(UserWarning, match=r"ranks \[0, 1\] share one GPU: gloo is used"):
+        assert launch._use_device(hosts(["a"], ["a"]), 0, None) == "gloo"
+    with pytest.raises(LaunchError, match=r"ranks \[0, 1\] share one GPU: use gloo"):
+        launch._use_device(hosts(["a"], ["a"]), 0, "nccl")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert launch._use_device(hosts(["a"], ["a"]), 0, "gloo") == "gloo"
+
+
+def test_no_gpu_for_nccl() -> None:
+    with pytest.raises(LaunchError, match="see no GPU"):
+        launch._use_device(hosts([], []), 0, "nccl")
+
+
+# -- the parts ----------------------------------------------------------------------
+
+
+def test_importing_starts_nothing() -> None:
+    code = "import sys, torchcoll; print(sorted({'torch', 'mpi4py'} & set(sys.modules)))"
+    done = python("-c", code, timeout=60)
+    assert done.stdout.strip() == "[]"
+
+
+def test_interfaces() -> None:
+    assert network.interfaces()["lo"] == "127.0.0.1"
+    assert network.interface_of("127.0.0.1") == "lo"
+    assert network.interface_of("203.0.113.1") is None
+
+
+def test_the_hosts_address_lies_on_the_way() -> None:
+    assert network.host_address(toward="127.0.0.1") == "127.0.0.1"
+    assert network.host_address()
+
+
+def test_a_listener_listens_on_one_address() -> None:
+    with network.listener("127.0.0.1", 0) as bound:
+        assert bound.getsockname()[0] == "127.0.0.1"
+        with pytest.raises(LaunchError, match="free port"):
+            network.listener("127.0.0.1", bound.getsockname()[1])

@@ -1,0 +1,1 @@
+"""Measure every pair of ranks: ``torchrun -m torchcoll.p2p``."""

@@ -1,0 +1,9 @@
+"""Measure every pair of ranks over torch.distributed alone, and name the slow ones."""
+
+from __future__ import annotations
+
+from mpicoll.cli.worlds import TORCH
+from mpicoll.p2p.command import start
+
+if __name__ == "__main__":
+    start(TORCH)

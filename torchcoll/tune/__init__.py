@@ -1,0 +1,1 @@
+"""Measure what ``auto`` should run: ``torchrun -m torchcoll.tune``."""

@@ -1,0 +1,9 @@
+"""Find what ``algorithm="auto"`` should run on this machine, over torch.distributed alone."""
+
+from __future__ import annotations
+
+from mpicoll.cli.worlds import TORCH
+from mpicoll.tune.command import start
+
+if __name__ == "__main__":
+    start(TORCH)

@@ -1,0 +1,75 @@
+"""Memory that the ranks of a node share without MPI: one anonymous file per rank and segment.
+
+Its counterpart, line by line, is `mpicoll.mpi.windows`.
+
+The files (Linux's ``memfd_create``) never have a name in a file system: the others open them
+through ``/proc``, under names exchanged over the group. So nothing can stay in ``/dev/shm``
+however a process ends, and its size limit, 64 MiB in most containers, does not apply.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from mpicoll.errors import Unavailable
+from mpicoll.interfaces import Memory
+
+
+class Files:
+    """`mpicoll.interfaces.Segments` over anonymous files."""
+
+    def __init__(
+        self, exchange: Callable[[Any], list[Any]], rank: int, node: Sequence[int]
+    ) -> None:
+        self.exchange, self.rank, self.node = exchange, rank, node
+        self.held = threading.Lock()
+        self.held.acquire()
+
+    def map(self, nbytes: int) -> list[Memory]:
+        """Create this rank's file and return every rank's, mapped, in the node's rank order."""
+        handle, mapped, failure = -1, [], ""
+        try:
+            handle = os.memfd_create("torchcoll")
+            os.posix_fallocate(handle, 0, nbytes)
+        except OSError as error:
+            failure = f"rank {self.rank} cannot create {nbytes} bytes: {error.strerror}"
+        names = self.exchange(f"/proc/{os.getpid()}/fd/{handle}")
+        if not failure:
+            try:
+                mapped = [_mapped(names[rank], nbytes) for rank in self.node]
+            except OSError as error:
+                failure = f"rank {self.rank} cannot map memory of its node: {error}"
+        failures = self.exchange(failure)
+        with suppress(OSError):
+            os.close(handle)
+        if any(failures):
+            raise Unavailable("no shared memory: " + next(filter(None, failures)))
+        return mapped
+
+    def fence(self) -> None:
+        """Order this rank's loads and stores before the call before those after it.
+
+        A release followed by an acquire is a full fence; POSIX (base definitions, 4.15)
+        demands as much of both.
+        """
+        self.held.release()
+        self.held.acquire()
+
+    def progress(self) -> None:
+        """Do nothing: gloo and NCCL move messages on threads of their own."""
+
+    def close(self, *, held: bool) -> None:
+        """Do nothing: a mapping ends with the last array in it."""
+
+
+def _mapped(name: str, nbytes: int) -> Memory:
+    handle = os.open(name, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        return memoryview(mmap.mmap(handle, nbytes))
+    finally:
+        os.close(handle)
