@@ -17,7 +17,7 @@ from mpicoll.errors import (
     UnknownName,
     Unsupported,
 )
-from mpicoll.gpu.ipc import IPC, DeviceStore, open_device
+from mpicoll.gpu.ipc import IPC, GpuMemory, open_gpu_memory
 from mpicoll.interfaces import DIRECT, STAGED, Array, Call, Nodes, Thunk, Transport
 from mpicoll.interfaces import Request as Pending
 from mpicoll.memory.segments import CMA, PREFER_ATTACH, SYMMETRIC
@@ -32,9 +32,9 @@ from mpicoll.runtime.compositions import COMPOSITIONS, compose
 from mpicoll.runtime.plan import (
     NO_MESSAGES,
     BoundRound,
-    Life,
     Plan,
     Posts,
+    Resources,
     Turn,
     bind,
     buffers_for,
@@ -121,7 +121,7 @@ class Collectives:
         self._broken: list[Plan] = []
         self._schedules: dict[tuple[Callable[..., Schedule], str, int, Any], list[Round]] = {}
         self._tags = Tags(transport.exchange)
-        self._gpus: tuple[DeviceStore | None, str] | None = None
+        self._gpus: tuple[GpuMemory | None, str] | None = None
 
     # -- what this group is ---------------------------------------------------------
 
@@ -188,13 +188,13 @@ class Collectives:
         The environment variable ``MPICOLL_DEADLINE`` sets it too.
         """
         shared = self.transport.shared
-        return shared.patience.deadline if shared else math.inf
+        return shared.wait_policy.deadline if shared else math.inf
 
     @deadline.setter
     def deadline(self, seconds: float) -> None:
         seconds = check_deadline(seconds)
         if self.transport.shared is not None:
-            self.transport.shared.patience.deadline = seconds
+            self.transport.shared.wait_policy.deadline = seconds
 
     def algorithms(self, name: str) -> list[str]:
         """Return every algorithm name of a collective that this backend takes."""
@@ -552,7 +552,7 @@ class Collectives:
             program = lower(rounds, sizes, blocks_in, blocks_out, in_place=in_place)
             buffers |= scratch_for(arrays, program.scratch, dtype, x, request.out)
             bound = bind(program, buffers, request.op, self.transport, tag)
-            life: Life = Posts(bound)
+            resources: Resources = Posts(bound)
             turns: list[Turn] = [lambda: bound]
         else:
             shared = self.transport.shared
@@ -560,16 +560,16 @@ class Collectives:
             reach = store.reach(buffers, dtype) if store else shared.reach(route, buffers, dtype)
             both = share(rounds, sizes, blocks_in, blocks_out, reach, in_place=in_place)
             meets = what.synchronizes and request.counts is None and all(sizes.values())
-            life, turns = shared.bind(
+            resources, turns = shared.bind(
                 both, buffers, dtype, request.op, self.transport, tag,
                 what=f"{what.name} {chosen}", meets=meets, store=store,
             )  # fmt: skip
             if len(shared.near) < self.size:
                 route = f"{route}+{self.transport.way if store else self.transport.name}"
-        self._tags.hold(tag, life)
+        self._tags.hold(tag, resources)
         if staged:
             turns = [_behind(first, turn) for turn in turns]
-        return scheduled(str(chosen), route, request.out, turns, self._finish(request), life)
+        return scheduled(str(chosen), route, request.out, turns, self._finish(request), resources)
 
     def _route(self, request: Request, transport: str) -> str:
         """Return how the messages of a schedule travel.
@@ -604,7 +604,7 @@ class Collectives:
             return way
         return transport
 
-    def _gpu_route(self, request: Request, transport: str) -> tuple[str, DeviceStore | None]:
+    def _gpu_route(self, request: Request, transport: str) -> tuple[str, GpuMemory | None]:
         """Return ``ipc`` and its memory where it can be had; collective."""
         like = request.x if request.x is not None else request.out
         try:
@@ -614,10 +614,10 @@ class Collectives:
                 raise
             return self.transport.way, None
 
-    def _device_store(self, like: Array) -> DeviceStore:
+    def _device_store(self, like: Array) -> GpuMemory:
         """Open the node's GPU memory, once; collective."""
         if self._gpus is None:
-            self._gpus = open_device(self.transport, like)
+            self._gpus = open_gpu_memory(self.transport, like)
         store, why = self._gpus
         if store is None:
             raise Unavailable(f"no {IPC} transport: {why}")

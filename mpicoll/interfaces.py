@@ -15,7 +15,7 @@ from mpicoll.notation.contract import Collective, ReduceOp
 if TYPE_CHECKING:
     from mpicoll.gpu.driver import Gpu
     from mpicoll.memory.allocator import Heap
-    from mpicoll.memory.segments import Mapped
+    from mpicoll.memory.segments import SharedMemory
     from mpicoll.programs.fusing import Steps
 
 Array = Any
@@ -145,8 +145,8 @@ class Segments(Protocol):
 class Store(Protocol):
     """Where the bytes lie that ranks of one node read of each other.
 
-    `mpicoll.memory.segments.Mapped` on the host, where flags lie too;
-    `mpicoll.gpu.ipc.DeviceStore` on GPUs.
+    `mpicoll.memory.segments.SharedMemory` on the host, where flags lie too;
+    `mpicoll.gpu.ipc.GpuMemory` on GPUs.
 
     Attributes:
         heap: who uses which part of this rank's segments.
@@ -258,7 +258,7 @@ class Transport(Protocol):
     backend: str
     library: str
     name: str
-    shared: Mapped | None
+    shared: SharedMemory | None
     unshared: str
 
     @property

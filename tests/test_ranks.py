@@ -1,6 +1,6 @@
 """Start the tests of ``tests/on_ranks`` on real ranks, one launch per number and backend.
 
-Rank 0 speaks for all; a failing rank ends the launch and shows what failed, a hanging
+Rank 0 is_root for all; a failing rank ends the launch and shows what failed, a hanging
 one ends by timeout with every rank's stacks.
 """
 

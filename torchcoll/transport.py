@@ -92,7 +92,7 @@ class TorchTransport:
         self.loopback = _Loopback()
         self._signal = torch.zeros(1, dtype=torch.uint8, device=control)
         self._mine = torch.empty(2, dtype=torch.int64, device=control)
-        self.shared: mapped.Mapped | None = None
+        self.shared: mapped.SharedMemory | None = None
         told = self.exchange((host_identity(), machine.stated_node(dist.get_rank())))
         self.nodes, apart = machine.placed([host for host, _ in told], [node for _, node in told])
         self.shared, self.unshared = mapped.open_memory(
@@ -275,8 +275,8 @@ class TorchTransport:
     # -- control --------------------------------------------------------------------
 
     def exchange(self, item: Any) -> list[Any]:
-        if self.shared is not None and self.shared.letters is not None:
-            return self.shared.letters.exchange(item)
+        if self.shared is not None and self.shared.mailbox is not None:
+            return self.shared.mailbox.exchange(item)
         data = torch.frombuffer(bytearray(pickle.dumps(item)), dtype=torch.uint8)
         length = torch.tensor([data.numel()], device=self._signal.device)
         lengths = length.new_empty(self.size)
@@ -291,8 +291,8 @@ class TorchTransport:
 
     def agree(self, digest: bytes) -> bool:
         """Compare through shared memory, or one MAX of the number and of its complement."""
-        if self.shared is not None and self.shared.letters is not None:
-            return self.shared.letters.agree(digest)
+        if self.shared is not None and self.shared.mailbox is not None:
+            return self.shared.mailbox.agree(digest)
         number = int.from_bytes(digest, "little", signed=True)
         self._mine[0], self._mine[1] = number, ~number
         dist.all_reduce(self._mine, dist.ReduceOp.MAX, group=self.group)

@@ -39,7 +39,7 @@ from mpicoll.notation.schedule import Schedule, lent, recv, send, then
 def naive(rank: int, size: int) -> Schedule:
     """Send one's own row to every rank, one after the other.
 
-    In round i everyone sends to the i-th rank on its right, so nobody is crowded.
+    In round i everyone sends to the i-th rank on its right, so no receiver is flooded.
 
     Rounds p-1; bytes sent (p-1)/p m.
 

@@ -77,7 +77,7 @@ def run_command(command: click.Command, then: Callable[[Any], int]) -> NoReturn:
     if not environment.is_first():
         command.get_help = lambda ctx: ""  # type: ignore[method-assign]
     command.context_settings = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-    # Every process parses, and only one of them speaks: the launcher tells which.
+    # Every process parses, and only one of them is_root: the launcher tells which.
     try:
         options = command.main(standalone_mode=False)
         status = options if isinstance(options, int) else then(options)
@@ -317,17 +317,17 @@ def run(options: Options, makers: Worlds) -> int:
         worlds, gpus = with_gpus(worlds, remarks)
     everyone = next(iter(worlds.values()))
     machines = everyone.exchange(environment.here())
-    crowded = environment.crowded(everyone.nodes, machines)
+    oversubscribed = environment.oversubscribed(everyone.nodes, machines)
     choice.check_algorithms(options.wanted, worlds)
     groups = list(choice.groups(options.wanted, everyone.size))
-    remarks += [*crowded, *environment.busy(everyone.nodes, machines)]
+    remarks += [*oversubscribed, *environment.busy(everyone.nodes, machines)]
     remarks += [*(f"skipped {each}" for each in options.wanted.skipped)]
-    session = _Session(options, worlds, groups, watchdog, [*remarks], bool(crowded))
+    session = _Session(options, worlds, groups, watchdog, [*remarks], bool(oversubscribed))
     if options.lists:
         return session.list_algorithms()
     if options.dry:
         return session.estimate()
-    run = describe(options.settings.seed, worlds, machines, crowded)
+    run = describe(options.settings.seed, worlds, machines, oversubscribed)
     if gpus:
         copies = copy_bandwidth(everyone, everyone.gpu())
         run |= {"gpu_transports": gpus, "gpu_copy_GBps": round(copies, 1)}
@@ -391,10 +391,10 @@ class _Session:
 
     def __init__(
         self, options: Options, worlds: dict[str, Collectives], groups: list[Group],
-        watchdog: Watchdog, remarks: list[str], crowded: bool,
+        watchdog: Watchdog, remarks: list[str], oversubscribed: bool,
     ) -> None:  # fmt: skip
         self.options, self.worlds, self.groups = options, worlds, groups
-        self.watchdog, self.remarks, self.crowded = watchdog, remarks, crowded
+        self.watchdog, self.remarks, self.oversubscribed = watchdog, remarks, oversubscribed
         self.control = next(iter(worlds.values()))
         self.is_first = self.control.rank == 0
         self.measured: list[Group] = []
@@ -457,7 +457,7 @@ class _Session:
 
     def measure(self, run: Record, machines: Sequence[Mapping[str, Any]]) -> int:
         """Measure every group, write each record at once, and print the tables at the end."""
-        bench = Bench(self.worlds, self.options.settings, self.watchdog, self.crowded)
+        bench = Bench(self.worlds, self.options.settings, self.watchdog, self.oversubscribed)
         full = run | details(machines, self.options.settings, bench.meeting.sync_error)
         ledger = Ledger(self.control, full, self.options.output, resume=self.options.resume)
         self.remarks += ledger.remarks

@@ -97,7 +97,7 @@ def run(options: Options) -> int:
     worlds, _ = cli.launch((options.backend,), None, BOTH, watchdog)
     everyone = next(iter(worlds.values()))
     machines = everyone.exchange(environment.here())
-    remarks = environment.crowded(everyone.nodes, machines)
+    remarks = environment.oversubscribed(everyone.nodes, machines)
     wanted = Wanted(collectives=_COLLECTIVES, sizes=_SIZES)
     groups = list(cases.groups(wanted, everyone.size))
     settings = Settings(precision=0.015, least=12, most=2000)

@@ -38,7 +38,7 @@ class Fitted(NamedTuple):
     Attributes:
         link: messages; `within`: those of a node where they were measured apart.
         gamma: seconds to fold a byte; None where the records do not tell.
-        source: from what this is known; `doubts`: what speaks against it.
+        source: from what this is known; `doubts`: what is_root against it.
     """
 
     link: Link
@@ -98,7 +98,7 @@ def _solved(records: Iterable[Record], backend: str, ports: int | None) -> Fitte
 
 
 def _doubts(error: float, *most: float) -> Iterator[str]:
-    """Yield what speaks against a fit.
+    """Yield what is_root against a fit.
 
     Args:
         most: the largest share of a time that is due to alpha, to beta and to gamma.

@@ -136,7 +136,7 @@ def known(given: Given) -> Fitted:
 
 
 def notes(found: Fitted, given: Given) -> Iterator[str]:
-    """Yield where alpha, beta and gamma come from, and what speaks against them."""
+    """Yield where alpha, beta and gamma come from, and what is_root against them."""
     if found.source:
         told = "alpha and beta" if found.gamma is None else "alpha, beta and gamma"
         yield f"{told} from {found.source}"

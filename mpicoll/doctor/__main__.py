@@ -154,7 +154,9 @@ def _symmetric() -> str:
         shared = group.transport.shared
         if shared is None:
             return f"no: {group.transport.unshared}"
-        waits = "yield, as they outnumber the cores" if shared.patience.crowded else "spin"
+        waits = (
+            "yield, as they outnumber the cores" if shared.wait_policy.oversubscribed else "spin"
+        )
         return (
             f"{len(shared.near)} ranks of this node map each other's memory; ranks that wait "
             f"{waits}, then sleep, and give up after {group.deadline:g} s"

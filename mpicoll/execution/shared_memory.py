@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from mpicoll.interfaces import Array, Memory, Message, Messages, Thunk, Transport
 from mpicoll.memory import cma as attach
-from mpicoll.memory.slots import Layout, Life, Private, Published, Table, view
-from mpicoll.memory.waiting import Errand
+from mpicoll.memory.slots import Layout, Private, Published, Resources, Table, view
+from mpicoll.memory.waiting import WaitContext
 from mpicoll.notation.contract import ReduceOp
 from mpicoll.programs.fusing import Fused, fuse
 from mpicoll.programs.messages import Combine, Move, Piece
@@ -29,20 +29,20 @@ from mpicoll.runtime.arguments import itemsize
 from mpicoll.runtime.plan import BoundRound, Turn
 
 if TYPE_CHECKING:
-    from mpicoll.memory.segments import Mapped
+    from mpicoll.memory.segments import SharedMemory
 
 
 class Binding:
     """One program on its way to bound rounds."""
 
     def __init__(
-        self, group: Mapped, program: SharedProgram, layout: Layout, tables: Sequence[Table],
-        dtype: str, op: ReduceOp, what: str, life: Life,
+        self, group: SharedMemory, program: SharedProgram, layout: Layout, tables: Sequence[Table],
+        dtype: str, op: ReduceOp, what: str, resources: Resources,
     ) -> None:  # fmt: skip
         self.group, self.program, self.dtype, self.op = group, program, dtype, op
         self.store = layout.store
         self.buffers, self.published = layout.buffers, layout.published
-        self.what, self.life = what, life
+        self.what, self.resources = what, resources
         self.arrays, self.width = group.arrays, itemsize(dtype)
         self.bounce: dict[str, Array] = {}
         self.instructions: Sequence[Instruction | Fused] = program.instructions
@@ -62,16 +62,16 @@ class Binding:
                     [Message(peer, piece and self._view(piece)) for peer, piece in transfers]
                     for transfers in each
                 )
-                self.life.far.append(far.messages(sends, receives, tag))
+                self.resources.far.append(far.messages(sends, receives, tag))
         count = max((each.cells for each in [*self.published, *self.incoming]), default=1)
         return [partial(self._rounds, turn) for turn in range(1, count + 1)]
 
     def _rounds(self, turn: int) -> list[BoundRound]:
         """Group what is done and what is waited for into rounds, after counting the run."""
         bound: list[BoundRound] = []
-        self.turn, self.far_messages = turn, iter(self.life.far)
+        self.turn, self.far_messages = turn, iter(self.resources.far)
         total = max(self.numbers, default=1)
-        actions: list[Thunk] = [partial(_count, self.life.turn)]
+        actions: list[Thunk] = [partial(_count, self.resources.turn)]
         steps = zip(self.instructions, self.numbers, strict=True)
         parts = (self._bound(each, number, total) for each, number in steps)
         for waits, group in groupby(chain.from_iterable(parts), lambda part: part[1] is not None):
@@ -112,7 +112,7 @@ class Binding:
         return [
             self._wait(
                 self.group.words[self.group.rank][published.segment], word // 8, -behind,
-                Errand(self.what, number, total, reader), None,
+                WaitContext(self.what, number, total, reader), None,
             )
             for reader, word in published.acknowledge.items()
         ]  # fmt: skip
@@ -130,7 +130,7 @@ class Binding:
         data, start = where.data, piece.start * self.width
         if isinstance(data, Private):
             array, alive = self.store.foreign(data.where, start, self.dtype, piece.length)
-            self.life.opened.append(alive)
+            self.resources.opened.append(alive)
             return array
         start += data.start + (self.turn % where.cells) * data.stride
         return self.store.array(rank, data.segment, start, self.dtype, piece.length)
@@ -188,14 +188,14 @@ class Binding:
         words = self.group.words[self.group.rank][where.segment]
         nbytes = where.length * self.width
         fence = self.store.release(nbytes)
-        return _raising(words, self._flag(where, each.tile), self.life.turn, fence)
+        return _raising(words, self._flag(where, each.tile), self.resources.turn, fence)
 
     def _await(self, each: Await, number: int, total: int) -> Part:
         where, receipt = self.incoming[each.receipt], self.program.receipts[each.receipt]
         fence = self.store.acquire(receipt.length * self.width)
-        errand = Errand(self.what, number, total, receipt.peer)
+        context = WaitContext(self.what, number, total, receipt.peer)
         words = self.group.words[receipt.peer][where.segment]
-        return self._wait(words, self._flag(where, each.tile), 0, errand, fence)
+        return self._wait(words, self._flag(where, each.tile), 0, context, fence)
 
     def _acknowledge(self, number: int) -> list[Thunk]:
         receipt, where = self.program.receipts[number], self.incoming[number]
@@ -204,17 +204,17 @@ class Binding:
             return []
         words = self.group.words[receipt.peer][where.segment]
         fence = self.store.release(receipt.length * self.width)
-        return [_raising(words, word // 8, self.life.turn, fence)]
+        return [_raising(words, word // 8, self.resources.turn, fence)]
 
     def _wait(
-        self, words: Memory, index: int, offset: int, errand: Errand, fence: Thunk | None
+        self, words: Memory, index: int, offset: int, context: WaitContext, fence: Thunk | None
     ) -> Part:
         """Wait for a word to reach the number of this run, plus `offset`."""
-        turn, slow = self.life.turn, self.group.patience.wait
+        turn, slow = self.resources.turn, self.group.wait_policy.wait
 
         def wait() -> None:
             if words[index] < turn[0] + offset:
-                slow(words, index, turn[0] + offset, errand)
+                slow(words, index, turn[0] + offset, context)
 
         def wait_and_fence() -> None:
             wait()

@@ -18,7 +18,7 @@ from mpicoll.errors import Unavailable
 from mpicoll.gpu.driver import Exported, Gpu
 from mpicoll.interfaces import Array, Arrays, Thunk, Transport
 from mpicoll.memory.allocator import Heap
-from mpicoll.memory.segments import Mapped
+from mpicoll.memory.segments import SharedMemory
 from mpicoll.programs.shared_memory import Reach
 from mpicoll.runtime.arguments import itemsize
 
@@ -30,7 +30,7 @@ STAYS = 64 * 1024
 _PATTERN = 0x5A
 
 
-class DeviceStore:
+class GpuMemory:
     """The GPU memory of one group's ranks on this node; made by all of them together.
 
     Args:
@@ -42,7 +42,7 @@ class DeviceStore:
 
     maps = True
 
-    def __init__(self, host: Mapped, arrays: Arrays, gpu: Gpu, like: Array) -> None:
+    def __init__(self, host: SharedMemory, arrays: Arrays, gpu: Gpu, like: Array) -> None:
         self.host, self.arrays, self.gpu, self.like = host, arrays, gpu, like
         self.heap = Heap()
         self.opened: weakref.WeakValueDictionary[bytes, _Opened] = weakref.WeakValueDictionary()
@@ -167,7 +167,7 @@ def _close(gpu: Gpu, address: int) -> None:
         gpu.close(address)
 
 
-def open_device(transport: Transport, like: Array) -> tuple[DeviceStore | None, str]:
+def open_gpu_memory(transport: Transport, like: Array) -> tuple[GpuMemory | None, str]:
     """Return the GPU memory of a group, or None and why there is none; collective.
 
     Args:
@@ -185,7 +185,7 @@ def open_device(transport: Transport, like: Array) -> tuple[DeviceStore | None, 
     reasons = list(filter(None, transport.exchange(why)))
     if reasons:
         return None, reasons[0]
-    store = DeviceStore(transport.shared, transport.arrays, gpu, like)
+    store = GpuMemory(transport.shared, transport.arrays, gpu, like)
     try:
         store.grow(_FIRST)
         store.probe()

@@ -98,6 +98,6 @@ def usable(processes: Sequence[dict[str, Any]]) -> float:
     return min(cores, max(quotas)) if quotas else cores
 
 
-def crowded(processes: Sequence[dict[str, Any]]) -> bool:
+def oversubscribed(processes: Sequence[dict[str, Any]]) -> bool:
     """Whether the processes of one node, each told by `here`, outnumber the cores they may use."""
     return len(processes) > usable(processes)

@@ -37,7 +37,7 @@ def launched(variables: Mapping[str, str] = os.environ) -> tuple[str, int, int] 
 
 
 def is_first(variables: Mapping[str, str] = os.environ) -> bool:
-    """Whether this process speaks for all, as far as the launcher tells."""
+    """Whether this process is_root for all, as far as the launcher tells."""
     found = launched(variables)
     return found is None or found[2] == 0
 
@@ -111,12 +111,12 @@ def _machine() -> dict[str, Any]:
     }
 
 
-def crowded(nodes: Nodes, everyone: list[dict[str, Any]]) -> list[str]:
+def oversubscribed(nodes: Nodes, everyone: list[dict[str, Any]]) -> list[str]:
     """Return one remark for each node with more ranks than cores."""
     remarks = []
     for node in nodes:
         there = [everyone[rank] for rank in node]
-        if machine.crowded(there):
+        if machine.oversubscribed(there):
             remarks.append(
                 f"oversubscribed: {len(node)} ranks share {machine.usable(there):g} cores on "
                 f"{there[0]['host']}; these timings are those of ranks that wait for a core"

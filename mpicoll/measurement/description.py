@@ -34,7 +34,7 @@ def describe(
     seed: int,
     worlds: Mapping[str, Collectives],
     machines: Sequence[Mapping[str, Any]],
-    crowded: Sequence[str],
+    oversubscribed: Sequence[str],
 ) -> Record:
     """Return what all records of a run share, the same on every rank; collective."""
     name = next(iter(worlds.values())).exchange(str(uuid4()))[0]
@@ -50,7 +50,7 @@ def describe(
         "cores": [each["cores"] for each in machines],
         "quota": machines[0]["quota"],
         "load": machines[0]["load"],
-        "oversubscribed": bool(crowded),
+        "oversubscribed": bool(oversubscribed),
     }
 
 
@@ -59,7 +59,7 @@ def details(
     settings: Settings | lane.Settings,
     sync_error: int | None = None,
 ) -> Record:
-    """Return what the line of the run adds; of what ranks may differ in, rank 0 speaks.
+    """Return what the line of the run adds; of what ranks may differ in, rank 0 is_root.
 
     Args:
         machines: what each rank tells of its own by `environment.here`.

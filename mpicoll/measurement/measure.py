@@ -27,7 +27,7 @@ from mpicoll.measurement import checking, clock
 from mpicoll.measurement.cases import BASELINES, CUDA, Case, Group
 from mpicoll.measurement.checking import Wrong
 from mpicoll.measurement.statistics import is_enough, median_interval, speedup
-from mpicoll.measurement.synchroniser import Rendezvous, Report
+from mpicoll.measurement.synchroniser import Report, StartSynchroniser
 from mpicoll.memory.segments import CMA, SYMMETRIC
 from mpicoll.notation.contract import reduce_op
 from mpicoll.runtime.plan import Plan
@@ -47,7 +47,7 @@ class Pace(NamedTuple):
 
 _PACE = Pace(100_000, 3_000, 0.05)
 # Ranks that wait for a core are late by a turn of the scheduler; only longer samples bear it.
-_CROWDED = Pace(250_000, 25_000, 0.1)
+_OVERSUBSCRIBED = Pace(250_000, 25_000, 0.1)
 
 
 @dataclass(frozen=True)
@@ -127,14 +127,14 @@ class Bench:
         worlds: dict[str, Collectives],
         settings: Settings,
         watchdog: Watchdog,
-        crowded: bool = False,
+        oversubscribed: bool = False,
     ) -> None:
         self.worlds, self.settings, self.watchdog = worlds, settings, watchdog
         self.control = next(iter(worlds.values()))
         self.rank, self.size = self.control.rank, self.control.size
         self.random = Random(settings.seed)
-        self.pace = _CROWDED if crowded else _PACE
-        self.meeting = Rendezvous(self.control, crowded)
+        self.pace = _OVERSUBSCRIBED if oversubscribed else _PACE
+        self.meeting = StartSynchroniser(self.control, oversubscribed)
 
     # -- one sample -------------------------------------------------------------------
 
@@ -266,7 +266,7 @@ class Bench:
 
     def _is_preempted(self, reports: Sequence[Report]) -> bool:
         """Whether a rank lost its core to another process; where ranks share cores they must."""
-        return not self.meeting.crowded and any(each.switches for each in reports)
+        return not self.meeting.oversubscribed and any(each.switches for each in reports)
 
     def _blocks(self, running: list[Candidate], benches: dict[str, Workbench], until: int) -> None:
         began, block = self.meeting.time, 0

@@ -31,7 +31,7 @@ class Report(NamedTuple):
     switches: int
 
 
-class Rendezvous:
+class StartSynchroniser:
     """A bound allgather of reports, and the deadline that follows from them.
 
     Attributes:
@@ -39,8 +39,8 @@ class Rendezvous:
         sync_error: the bound on the error of the ranks' clocks against rank 0's, ns.
     """
 
-    def __init__(self, world: Collectives, crowded: bool) -> None:
-        self.crowded, self.arrays = crowded, world.transport.arrays
+    def __init__(self, world: Collectives, oversubscribed: bool) -> None:
+        self.oversubscribed, self.arrays = oversubscribed, world.transport.arrays
         self.mine = self.arrays.empty((len(Report._fields),), "int64")
         self.every = self.arrays.empty((world.size, len(Report._fields)), "int64")
         # A library's own call may leave ranks asleep or stacked on one core for a while.
@@ -74,7 +74,7 @@ class Rendezvous:
             nap: wait for the others asleep. Polling here would take the cores from ranks of
                 another library, or from threads of gloo, that are still at work.
         """
-        if nap and self.crowded:
+        if nap and self.oversubscribed:
             pending = self.plan.start()
             while not pending.test():
                 sleep(_NAP)
@@ -89,7 +89,7 @@ class Rendezvous:
     def wait(self) -> int:
         """Return at the deadline, and by how much it was missed."""
         deadline, now = self.deadline - self.offset, clock.now
-        if self.crowded:
+        if self.oversubscribed:
             while now() < deadline:
                 os.sched_yield()
         while (late := now() - deadline) < 0:

@@ -6,18 +6,18 @@ import pickle
 from typing import TYPE_CHECKING, Any
 
 from mpicoll.memory.allocator import LINE
-from mpicoll.memory.waiting import Errand
+from mpicoll.memory.waiting import WaitContext
 
 if TYPE_CHECKING:
-    from mpicoll.memory.segments import Mapped
+    from mpicoll.memory.segments import SharedMemory
 
 _LETTER = 16 * 1024
 
 
-class Letters:
+class Mailbox:
     """An allgather of bytes, through two cells of each rank in turn."""
 
-    def __init__(self, group: Mapped) -> None:
+    def __init__(self, group: SharedMemory) -> None:
         self.group = group
         area = group.heap.take(2 * (LINE + _LETTER))
         assert area is not None, "it is the first"
@@ -42,8 +42,8 @@ class Letters:
         found = []
         for rank in group.near:
             theirs = group.words[rank][0]
-            errand = Errand("agreeing on a call", self.turn, self.turn, rank)
-            group.patience.wait(theirs, first, self.turn, errand)
+            context = WaitContext("agreeing on a call", self.turn, self.turn, rank)
+            group.wait_policy.wait(theirs, first, self.turn, context)
             if fence:
                 fence()
             found.append(bytes(group.view(rank, 0, body, theirs[first + 1])))

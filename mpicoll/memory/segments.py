@@ -20,9 +20,9 @@ from mpicoll.interfaces import Array, Arrays, Memory, Segments, Store, Thunk, Tr
 from mpicoll.machine import cores as machine
 from mpicoll.memory import cma as attach
 from mpicoll.memory.allocator import Area, Heap, lines
-from mpicoll.memory.mailbox import Letters
-from mpicoll.memory.slots import Layout, Life, Table, match
-from mpicoll.memory.waiting import Patience
+from mpicoll.memory.mailbox import Mailbox
+from mpicoll.memory.slots import Layout, Resources, Table, match
+from mpicoll.memory.waiting import WaitPolicy
 from mpicoll.notation.contract import ReduceOp
 from mpicoll.programs.shared_memory import Reach, SharedProgram
 from mpicoll.runtime.arguments import itemsize
@@ -47,7 +47,7 @@ FENCES = "MPICOLL_FENCES"
 SWITCH = "MPICOLL_SYMMETRIC"
 
 
-class Mapped:
+class SharedMemory:
     """The shared memory of one group's ranks on this node.
 
     Attributes:
@@ -73,7 +73,7 @@ class Mapped:
         self.retired: list[tuple[int, Heap, Area]] = []
         self.lent: set[Area] = set()
         self.serial = 0
-        self.lives: weakref.WeakValueDictionary[int, Life] = weakref.WeakValueDictionary()
+        self.lives: weakref.WeakValueDictionary[int, Resources] = weakref.WeakValueDictionary()
         probe = os.urandom(16)
         self._probe = arrays.empty((16,), "uint8")
         arrays.copier(self._probe, arrays.over(memoryview(bytearray(probe)), "uint8", (16,)))()
@@ -82,11 +82,11 @@ class Mapped:
         refused = [attach.refusal(*said[each][:3]) for each in near if each != rank]
         everyone = exchange(next(filter(None, refused), ""))
         self.unattached = next(filter(None, everyone), "")
-        crowded = machine.crowded([said[each][3] for each in near])
-        self.patience = Patience(rank, self.processes, crowded, segments.progress)
+        oversubscribed = machine.oversubscribed([said[each][3] for each in near])
+        self.wait_policy = WaitPolicy(rank, self.processes, oversubscribed, segments.progress)
         self._fence = _fence(segments)
         self.grow(_FIRST)
-        self.letters = Letters(self) if len(near) == size else None
+        self.mailbox = Mailbox(self) if len(near) == size else None
 
     # -- memory -------------------------------------------------------------------------
 
@@ -135,7 +135,7 @@ class Mapped:
     def close(self) -> None:
         """Release the memory, unless a rank holds an array or a plan in it; collective."""
         held = bool(self.lent) or any(not each.freed for each in self.lives.values())
-        self.letters = None
+        self.mailbox = None
         if not held:
             self.memory.clear()
             self.words.clear()
@@ -147,7 +147,7 @@ class Mapped:
         """Say which buffers others read where they are, and from what size."""
         width = itemsize(dtype)
         inside = {name for name, array in buffers.items() if self.find(array)}
-        readable, least = inside, _STAYS[self.patience.crowded]
+        readable, least = inside, _STAYS[self.wait_policy.oversubscribed]
         if transport == CMA:
             readable = set(buffers) | {"scratch"}
             least = least if inside == set(buffers) else ATTACHED
@@ -156,7 +156,7 @@ class Mapped:
     def bind(
         self, program: SharedProgram, buffers: dict[str, Array], dtype: str, op: ReduceOp,
         far: Transport, tag: int, *, what: str, meets: bool, store: Store | None = None,
-    ) -> tuple[Life, list[Turn]]:  # fmt: skip
+    ) -> tuple[Resources, list[Turn]]:  # fmt: skip
         """Bind a program to its buffers; collective. Returns the turns that its runs take.
 
         Args:
@@ -168,17 +168,17 @@ class Mapped:
             Unavailable: there is no memory left.
         """
         self.serial += 1
-        life = Life(self.serial, deadline=lambda: self.patience.deadline)
-        self.lives[life.serial] = life
+        resources = Resources(self.serial, deadline=lambda: self.wait_policy.deadline)
+        self.lives[resources.serial] = resources
         like = next(iter(buffers.values()), None)
         scratch = program.scratch.items()
         buffers |= {name: self.arrays.empty((n,), dtype, like) for name, n in scratch}
-        life.buffers += buffers.values()
-        layout = Layout(self, store or self, program, buffers, dtype, meets, life)
+        resources.buffers += buffers.values()
+        layout = Layout(self, store or self, program, buffers, dtype, meets, resources)
         tables = self._agree(layout)
         match(tables, self.near, what)
-        binding = Binding(self, program, layout, tables, dtype, op, what, life)
-        return life, binding.turns(far, tag)
+        binding = Binding(self, program, layout, tables, dtype, op, what, resources)
+        return resources, binding.turns(far, tag)
 
     def _agree(self, layout: Layout) -> list[Table]:
         """Exchange tables, growing the memory until all have room; free what nobody reads."""
@@ -240,7 +240,7 @@ def _fence(segments: Segments) -> Thunk | None:
 
 def open_memory(
     transport: Transport, apart: str, make: Callable[[Sequence[int]], Segments]
-) -> tuple[Mapped | None, str]:
+) -> tuple[SharedMemory | None, str]:
     """Return a group's shared memory, or None and why there is none; collective.
 
     Args:
@@ -254,7 +254,7 @@ def open_memory(
         return None, apart
     node = next(each for each in transport.nodes if transport.rank in each)
     try:
-        memory = Mapped(
+        memory = SharedMemory(
             make(node), transport.arrays, transport.rank, node, transport.size,
             transport.exchange,
         )  # fmt: skip

@@ -26,7 +26,7 @@ from mpicoll.programs.shared_memory import Publication, SharedProgram
 from mpicoll.runtime.arguments import itemsize
 
 if TYPE_CHECKING:
-    from mpicoll.memory.segments import Mapped
+    from mpicoll.memory.segments import SharedMemory
 
 _SMALL_DATA = 16
 _SMALL = LINE - _SMALL_DATA
@@ -88,7 +88,7 @@ class Table(NamedTuple):
 
 
 @dataclass
-class Life:
+class Resources:
     """What a plan holds of the group's memory.
 
     Attributes:
@@ -129,11 +129,11 @@ class Layout:
     """
 
     def __init__(
-        self, group: Mapped, store: Store, program: SharedProgram, buffers: dict[str, Array],
-        dtype: str, meets: bool, life: Life,
+        self, group: SharedMemory, store: Store, program: SharedProgram, buffers: dict[str, Array],
+        dtype: str, meets: bool, resources: Resources,
     ) -> None:  # fmt: skip
         self.group, self.store, self.program = group, store, program
-        self.buffers, self.life = buffers, life
+        self.buffers, self.resources = buffers, resources
         self.apart = store is not group
         self.width = itemsize(dtype)
         self.talks_back = set(group.near) if meets else {each.peer for each in program.receipts}
@@ -172,9 +172,11 @@ class Layout:
         """Take an area that comes back when the plan is freed, or gone."""
         area = heap.take(needed)
         if area is not None:
-            back = weakref.finalize(self.life, self.group.retire, self.life.serial, heap, area)
+            back = weakref.finalize(
+                self.resources, self.group.retire, self.resources.serial, heap, area
+            )
             back.atexit = False
-            self.life.releases.append(back)
+            self.resources.releases.append(back)
         return area
 
     def _publish_all(self, area: Area) -> None:

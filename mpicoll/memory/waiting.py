@@ -19,7 +19,7 @@ from mpicoll.errors import ArgumentError, RankLost
 DEADLINE = "MPICOLL_DEADLINE"
 _SECONDS = 300.0
 _SPINS = 400
-_CROWDED_SPINS = 4
+_OVERSUBSCRIBED_SPINS = 4
 _YIELDS = 16
 _AWAKE = 0.02
 _NAPS = (50e-6, 1e-3)
@@ -29,7 +29,7 @@ Words = Any
 """A memoryview of 64-bit integers."""
 
 
-class Errand(NamedTuple):
+class WaitContext(NamedTuple):
     """What a rank is doing when it waits for `peer`."""
 
     what: str
@@ -38,24 +38,28 @@ class Errand(NamedTuple):
     peer: int
 
 
-class Patience:
+class WaitPolicy:
     """Waiting as it suits one group of ranks on one node.
 
     Attributes:
-        crowded: whether these ranks outnumber the cores they may use.
+        oversubscribed: whether these ranks outnumber the cores they may use.
         deadline: seconds after which a rank gives up.
         progress: what lets the library below move its own messages meanwhile.
     """
 
     def __init__(
-        self, rank: int, processes: dict[int, int], crowded: bool, progress: Callable[[], object]
+        self,
+        rank: int,
+        processes: dict[int, int],
+        oversubscribed: bool,
+        progress: Callable[[], object],
     ) -> None:
         self.rank, self.processes, self.progress = rank, processes, progress
-        self.crowded = crowded
-        self.spins = _CROWDED_SPINS if crowded else _SPINS
+        self.oversubscribed = oversubscribed
+        self.spins = _OVERSUBSCRIBED_SPINS if oversubscribed else _SPINS
         self.deadline = _from_environment()
 
-    def wait(self, words: Words, index: int, least: int, errand: Errand) -> None:
+    def wait(self, words: Words, index: int, least: int, context: WaitContext) -> None:
         """Return when ``words[index] >= least``.
 
         Raises:
@@ -71,9 +75,11 @@ class Patience:
                 if words[index] >= least:
                     return
             self.progress()
-        self._doze(words, index, least, errand, began)
+        self._doze(words, index, least, context, began)
 
-    def _doze(self, words: Words, index: int, least: int, errand: Errand, began: float) -> None:
+    def _doze(
+        self, words: Words, index: int, least: int, context: WaitContext, began: float
+    ) -> None:
         nap, looked = _NAPS[0], began
         while words[index] < least:
             sleep(nap)
@@ -83,17 +89,17 @@ class Patience:
             if now - looked > _LOOK:
                 looked = now
                 # What it wrote before it ended counts.
-                if self._has_ended(errand.peer) and words[index] < least:
-                    raise RankLost(self._complaint(errand, "which has ended"))
+                if self._has_ended(context.peer) and words[index] < least:
+                    raise RankLost(self._complaint(context, "which has ended"))
             if now - began > self.deadline:
                 raise RankLost(
-                    self._complaint(errand, f"which did not come in {now - began:.3g} s")
+                    self._complaint(context, f"which did not come in {now - began:.3g} s")
                 )
 
-    def _complaint(self, errand: Errand, what: str) -> str:
+    def _complaint(self, context: WaitContext, what: str) -> str:
         return (
-            f"{errand.what}, round {errand.round} of {errand.rounds}: rank {self.rank} waits for "
-            f"rank {errand.peer} (process {self.processes[errand.peer]}), {what}"
+            f"{context.what}, round {context.round} of {context.rounds}: rank {self.rank} waits "
+            f"for rank {context.peer} (process {self.processes[context.peer]}), {what}"
         )
 
     def _has_ended(self, peer: int) -> bool:

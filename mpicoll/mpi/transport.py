@@ -71,8 +71,8 @@ class MpiTransport:
         self.gpu = GpuAwareness.agreed(comm.allgather(GpuAwareness.detect()))
         self.name = "point-to-point"
         self.nodes, apart = _placed(comm)
-        self.crowded = _is_crowded(comm, self.nodes)
-        self.shared: mapped.Mapped | None = None
+        self.oversubscribed = _is_oversubscribed(comm, self.nodes)
+        self.shared: mapped.SharedMemory | None = None
         self.shared, self.unshared = mapped.open_memory(
             self, apart, lambda node: Windows(self.private, node)
         )
@@ -122,7 +122,7 @@ class MpiTransport:
                     thunk()
             return done
 
-        if self.crowded and not land and requests:
+        if self.oversubscribed and not land and requests:
             wait = [partial(politely, partial(MPI.Request.Testall, requests))]
         return Messages((*before, *start), tuple(wait), test, held.free)
 
@@ -225,14 +225,14 @@ class MpiTransport:
     # -- control --------------------------------------------------------------------
 
     def exchange(self, item: Any) -> list[Any]:
-        if self.shared is not None and self.shared.letters is not None:
-            return self.shared.letters.exchange(item)
+        if self.shared is not None and self.shared.mailbox is not None:
+            return self.shared.mailbox.exchange(item)
         return self.users.allgather(item)
 
     def agree(self, digest: bytes) -> bool:
         """Compare through shared memory, or one MAX of the number and of its complement."""
-        if self.shared is not None and self.shared.letters is not None:
-            return self.shared.letters.agree(digest)
+        if self.shared is not None and self.shared.mailbox is not None:
+            return self.shared.mailbox.agree(digest)
         number = int.from_bytes(digest, "little", signed=True)
         self._mine[:] = number, ~number
         self.natives.Allreduce(self._mine, self._most, MPI.MAX)
@@ -412,11 +412,11 @@ def _fold_bytes(op: ReduceOp, dtype: str) -> Callable[[Any, Any, MPI.Datatype], 
     return fold
 
 
-def _is_crowded(comm: MPI.Comm, nodes: Nodes) -> bool:
+def _is_oversubscribed(comm: MPI.Comm, nodes: Nodes) -> bool:
     """Whether the ranks of this node outnumber the cores that they may use."""
     told = comm.allgather(machine.here())
     node = next(each for each in nodes if comm.rank in each)
-    return machine.crowded([told[rank] for rank in node])
+    return machine.oversubscribed([told[rank] for rank in node])
 
 
 def _placed(comm: MPI.Comm) -> tuple[Nodes, str]:

@@ -145,28 +145,28 @@ def run(options: Options, makers: cli.Worlds) -> int:
     known = _ways(worlds, ways)
     _refuse(options, worlds, everyone, known)
     machines = everyone.exchange(environment.here())
-    crowded = environment.crowded(everyone.nodes, machines)
+    oversubscribed = environment.oversubscribed(everyone.nodes, machines)
     remarks += environment.busy(everyone.nodes, machines)
-    speaks = everyone.rank == 0
+    is_root = everyone.rank == 0
     for remark in remarks:
-        _tell(speaks, f"warning: {remark}")
-    setting = _setting(options, worlds, everyone, machines, crowded)
+        _tell(is_root, f"warning: {remark}")
+    setting = _setting(options, worlds, everyone, machines, oversubscribed)
     chosen_ways = options.transports or tuple(known)
     settings = Settings(options.sizes, chosen_ways, options.device, options.budget, options.seed)
     if options.dry:
-        if speaks:
+        if is_root:
             print("\n".join(_announced(setting, settings)), flush=True)
         return 0
     survey = Survey(worlds, settings, watchdog)
     # A batch system that ends a job says so before: what was measured until then is worth a table.
     signal.signal(signal.SIGTERM, survey.end)
-    _tell(speaks, f"{_title(setting)}: measuring for about {options.budget:g} s")
+    _tell(is_root, f"{_title(setting)}: measuring for about {options.budget:g} s")
     found = survey.measure()
     pairs = pair_records(found, setting)
     mark(pairs)
     spreads = _fan_outs(options, setting, everyone, survey)
     failed = wrongs(found)
-    if speaks:
+    if is_root:
         remarks += [*spreads.remarks, f"every pair was visited {survey.blocks} times"]
         run = setting.run | details(machines, settings)
         records = [run_line(run), *pairs, *fit_records(pairs, setting), *spreads.records]
@@ -175,8 +175,8 @@ def run(options: Options, makers: cli.Worlds) -> int:
     return _ENDED if survey.is_ended else int(bool(failed))
 
 
-def _tell(speaks: bool, text: str) -> None:
-    if speaks:
+def _tell(is_root: bool, text: str) -> None:
+    if is_root:
         print(text, file=sys.stderr, flush=True)
 
 
@@ -192,7 +192,7 @@ def _ways(worlds: dict[str, Collectives], on_gpu: dict[str, dict[str, str]]) -> 
 def _refuse(
     options: Options, worlds: dict[str, Collectives], everyone: Collectives, known: Sequence[str]
 ) -> None:
-    """Raise what speaks against this run on any rank, on all of them.
+    """Raise what is_root against this run on any rank, on all of them.
 
     Raises:
         ArgumentError: too few ranks, no GPU, or a file that cannot be written.
@@ -245,7 +245,7 @@ def _unwritable(path: Path) -> str | None:
 
 def _setting(
     options: Options, worlds: dict[str, Collectives], everyone: Collectives,
-    machines: list[dict[str, Any]], crowded: list[str],
+    machines: list[dict[str, Any]], oversubscribed: list[str],
 ) -> Setting:  # fmt: skip
     """Return where this runs, and what joins its ranks."""
     hosts = [each["host"] for each in machines]
@@ -258,7 +258,7 @@ def _setting(
             everyone.nodes, everyone.rank, everyone.exchange(gpus.identity(worlds))
         )
         links = _merged(everyone.exchange(own))
-    described = describe(options.seed, worlds, machines, crowded)
+    described = describe(options.seed, worlds, machines, oversubscribed)
     return Setting(described, worlds, options.device, hosts, numbers, links)
 
 

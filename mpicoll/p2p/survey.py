@@ -32,7 +32,7 @@ from mpicoll.measurement.ping_pong import (
     calls_for,
 )
 from mpicoll.measurement.statistics import is_enough, median_interval
-from mpicoll.measurement.synchroniser import Rendezvous
+from mpicoll.measurement.synchroniser import StartSynchroniser
 
 _MOST_REPEATS, _MOST_VISITS = 4, 50
 _BLOCKS, _LEAST_BLOCKS = 4, 3
@@ -57,7 +57,7 @@ class Survey:
         self.rank, self.size = self.control.rank, self.control.size
         self.random = Random(settings.seed)
         self.gate = self.control.plan("barrier", algorithm="dissemination")
-        self.meeting = Rendezvous(self.control, crowded=True)
+        self.meeting = StartSynchroniser(self.control, oversubscribed=True)
         room = 2 * settings.sizes[-1]
         self.memory = {name: buffer(each, room, settings.device) for name, each in worlds.items()}
         self.calls: dict[Case, int] = {}

@@ -169,7 +169,7 @@ class _Started:
             tell()
 
 
-class Life(Protocol):
+class Resources(Protocol):
     """What a plan holds; it lives as long as the plan can run.
 
     Attributes:
@@ -206,14 +206,14 @@ class Posts:
 
 def scheduled(
     algorithm: str, transport: str, out: Array | None, turns: Sequence[Turn],
-    finish: list[Thunk], life: Life,
+    finish: list[Thunk], resources: Resources,
 ) -> Plan:  # fmt: skip
     """Make a plan of bound rounds, each run taking the next of its `turns`."""
     order = _in_order(turns, finish)
     only = next(order)[0] if len(turns) == 1 else None
 
     # A caller may keep only `plan.run`: the default argument keeps the requests alive with it.
-    def run(_alive: object = life) -> None:
+    def run(_alive: object = resources) -> None:
         if _under_way:
             start().wait()
             return
@@ -221,11 +221,11 @@ def scheduled(
             thunk()
 
     def start() -> Request:
-        if life.under_way:
+        if resources.under_way:
             _busy()
-        return _Progress(next(order)[1], finish, life)
+        return _Progress(next(order)[1], finish, resources)
 
-    return Plan(algorithm, transport, out, run, start, life.free)
+    return Plan(algorithm, transport, out, run, start, resources.free)
 
 
 def _in_order(
@@ -257,12 +257,12 @@ class _Progress:
     ones that advance it.
     """
 
-    def __init__(self, bound: list[BoundRound], finish: list[Thunk], life: Life) -> None:
+    def __init__(self, bound: list[BoundRound], finish: list[Thunk], resources: Resources) -> None:
         self.remaining = iter(bound)
-        self.finish, self.life = finish, life
+        self.finish, self.resources = finish, resources
         self.current: BoundRound | None = None
         self.error: Exception | None = None
-        life.under_way = True
+        resources.under_way = True
         _under_way.append(self)
         self._attempt(self._next)
 
@@ -287,7 +287,7 @@ class _Progress:
             self._leave()
 
     def _leave(self) -> None:
-        self.current, self.life.under_way = None, False
+        self.current, self.resources.under_way = None, False
         if self in _under_way:
             _under_way.remove(self)
 
@@ -313,7 +313,7 @@ class _Progress:
 
     def _complete(self) -> None:
         """Go to the end, and advance all others on the way."""
-        idle = Idle(self.life.deadline())
+        idle = Idle(self.resources.deadline())
         while self.current is not None:
             if len(_under_way) > 1:
                 before = [each.current for each in _under_way]

@@ -116,7 +116,7 @@ class Chooser:
         if key not in self.prices:
             shared = self.transport.shared
             assert shared is not None
-            rates = pricing.CROWDED if shared.patience.crowded else pricing.ALONE
+            rates = pricing.OVERSUBSCRIBED if shared.wait_policy.oversubscribed else pricing.ALONE
             # Where a rank's own arrays lie must not matter: all must come to the same choice.
             width = itemsize(request.dtype) if request.dtype else 1
             reach = Reach(frozenset(), frozenset(), 0, TILE // width)

@@ -29,7 +29,7 @@ class Rates(NamedTuple):
 
 
 ALONE = Rates(wait=250, step=60, copy=0.025, fold=0.05)
-CROWDED = Rates(wait=2500, step=60, copy=0.05, fold=0.1)
+OVERSUBSCRIBED = Rates(wait=2500, step=60, copy=0.05, fold=0.1)
 ON_GPU = Rates(wait=15_000, step=3_000, copy=0.0008, fold=0.0012)
 """Estimates, not fitted: a stream is waited for, a kernel launched, memory read and written at
 a few TB/s."""

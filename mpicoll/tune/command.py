@@ -128,28 +128,28 @@ def run(options: Options, makers: cli.Worlds) -> int:
     worlds, remarks = cli.launch(options.backends, options.interface, makers, watchdog)
     everyone = next(iter(worlds.values()))
     machines = everyone.exchange(environment.here())
-    crowded = environment.crowded(everyone.nodes, machines)
-    speaks = everyone.rank == 0
-    for remark in [*remarks, *crowded, *environment.busy(everyone.nodes, machines)]:
-        _say(speaks, f"warning: {remark}")
+    oversubscribed = environment.oversubscribed(everyone.nodes, machines)
+    is_root = everyone.rank == 0
+    for remark in [*remarks, *oversubscribed, *environment.busy(everyone.nodes, machines)]:
+        _say(is_root, f"warning: {remark}")
     cases.check_algorithms(options.wanted, worlds)
-    bench = Bench(worlds, _PRECISE, watchdog, bool(crowded))
+    bench = Bench(worlds, _PRECISE, watchdog, bool(oversubscribed))
     spent = everyone.exchange(time.monotonic() - began)[0]
     until = bench.meeting.time + int((options.budget - spent) * 1e9)
-    done = everyone.exchange(_decided(worlds, options) if speaks else None)[0]
+    done = everyone.exchange(_decided(worlds, options) if is_root else None)[0]
     groups = [
         each for each in cases.groups(options.wanted, bench.size) if each.what.name not in done
     ]
     if done:
-        _say(speaks, f"{options.output} has {', '.join(sorted(done))} already")
+        _say(is_root, f"{options.output} has {', '.join(sorted(done))} already")
     count = 0
     for name, by_backend in _measure(bench, groups, options.wanted.algorithms, until):
-        entries = _entries(bench, name, by_backend, speaks)
+        entries = _entries(bench, name, by_backend, is_root)
         count += len(entries)
         # Each on its own: whoever is ended by a time limit keeps what is decided.
-        if speaks:
+        if is_root:
             tables.write(options.output, entries)
-    _say(speaks, f"wrote {count} decisions to {options.output}")
+    _say(is_root, f"wrote {count} decisions to {options.output}")
     everyone.exchange("written")
     return 0
 
@@ -165,8 +165,8 @@ def _decided(worlds: dict[str, Collectives], options: Options) -> set[str]:
     return set.intersection(*map(set, found))
 
 
-def _say(speaks: bool, text: str) -> None:
-    if speaks:
+def _say(is_root: bool, text: str) -> None:
+    if is_root:
         print(text, flush=True)
 
 
@@ -192,7 +192,7 @@ def _measure(
 
 
 def _entries(
-    bench: Bench, name: str, by_backend: dict[str, dict[int, list[Candidate]]], speaks: bool
+    bench: Bench, name: str, by_backend: dict[str, dict[int, list[Candidate]]], is_root: bool
 ) -> list[dict[str, Any]]:
     """Return the entry of one collective for each backend, and say what it holds."""
     entries: list[dict[str, Any]] = []
@@ -205,7 +205,7 @@ def _entries(
             "fingerprint": tables.fingerprint(world.library),
             "ranges": ranges(by_size),
         })  # fmt: skip
-        _say(speaks, f"{backend} {name}: {_shown(entries[-1]['ranges'])}")
+        _say(is_root, f"{backend} {name}: {_shown(entries[-1]['ranges'])}")
     return entries
 
 

@@ -414,8 +414,8 @@ def test_a_foreign_launcher_is_suspected() -> None:
 
 def test_more_ranks_than_cores_are_noticed() -> None:
     process = {"host": "here", "cores": [0, 1], "quota": None}
-    assert environment.crowded(((0, 1),), [process] * 2) == []
-    (remark,) = environment.crowded(((0, 1, 2),), [process] * 3)
+    assert environment.oversubscribed(((0, 1),), [process] * 2) == []
+    (remark,) = environment.oversubscribed(((0, 1, 2),), [process] * 3)
     assert "oversubscribed" in remark and "3 ranks" in remark
     assert machine.usable([process | {"quota": 1.5}]) == 1.5
 

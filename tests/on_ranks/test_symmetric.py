@@ -34,7 +34,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publishing, "_MOST_BYTES", 600)
 
 
-def shared(c: Collectives) -> mapped.Mapped:
+def shared(c: Collectives) -> mapped.SharedMemory:
     if c.transport.shared is None:
         pytest.skip(f"no shared memory: {c.transport.unshared}")
     return c.transport.shared
@@ -312,7 +312,7 @@ def test_deadline_is_checked(c: Collectives) -> None:
 
 
 def test_large_items_are_exchanged(c: Collectives) -> None:
-    """Letters of more than one page, of different lengths."""
+    """Mailbox of more than one page, of different lengths."""
     mine = bytes([c.rank]) * (50_000 * c.rank + 3)
     found = c.exchange(mine)
     assert [(each[:1], len(each)) for each in found] == [
