@@ -28,6 +28,7 @@ BACKEND_FREE = (
     "mpicoll.measurement.checking",
     "mpicoll.programs.shared_memory",
     "mpicoll.memory.segments",
+    "mpicoll.memory.numpy_arrays",
     "mpicoll.execution.shared_memory",
     "mpicoll.memory.slots",
     "mpicoll.selection.auto",

@@ -1,6 +1,6 @@
 """Tensor memory: the few operations that plans and checks need.
 
-Its counterpart, line by line, is `mpicoll.mpi.arrays`.
+Its counterpart is `mpicoll.mpi.arrays`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 
 from mpicoll.errors import ArgumentError, Unavailable, UnknownName
 from mpicoll.interfaces import Array, Memory, Stopwatch, Thunk
-from mpicoll.mpi.arrays import NumpyArrays
+from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.notation.contract import DTYPES, ReduceOp
 from mpicoll.programs.fusing import Steps
 

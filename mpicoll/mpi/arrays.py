@@ -1,6 +1,6 @@
 """NumPy and CuPy memory: the few operations that plans and checks need.
 
-Its counterpart, line by line, is `torchcoll.arrays`.
+Its counterpart is `torchcoll.arrays`.
 """
 
 from __future__ import annotations
@@ -9,32 +9,18 @@ import operator
 import sys
 from collections.abc import Sequence
 from functools import cache, partial
-from math import prod
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from mpicoll.errors import ArgumentError, Unavailable, UnknownName
-from mpicoll.interfaces import Array, Memory, Stopwatch, Thunk
+from mpicoll.interfaces import Array, Stopwatch, Thunk
+from mpicoll.memory.numpy_arrays import UFUNCS, NumpyArrays
 from mpicoll.notation.contract import DTYPES, ReduceOp
 from mpicoll.programs.fusing import Steps, formula
 
-_UFUNCS = {
-    "sum": "add",
-    "avg": "add",
-    "prod": "multiply",
-    "min": "minimum",
-    "max": "maximum",
-    "band": "bitwise_and",
-    "bor": "bitwise_or",
-    "bxor": "bitwise_xor",
-    "land": "logical_and",
-    "lor": "logical_or",
-}
 _NOT_FUSED = ("bool", "bfloat16")
 """Their C types do not fold as the library's own calls do."""
-_CARRIED = tuple(name for name in DTYPES if name != "bfloat16")
 
 
 def is_cupy(x: object) -> bool:
@@ -43,64 +29,54 @@ def is_cupy(x: object) -> bool:
     return cupy is not None and isinstance(x, cupy.ndarray)
 
 
-def module_of(x: Array) -> ModuleType:
-    """Return numpy, or cupy for an array on a GPU."""
-    return sys.modules["cupy"] if is_cupy(x) else np
-
-
-class NumpyArrays:
+class MpiArrays(NumpyArrays):
     """`mpicoll.interfaces.Arrays` for NumPy and CuPy arrays."""
 
     def owns(self, x: object) -> bool:
         return isinstance(x, np.ndarray) or is_cupy(x)
 
     def unfit(self, x: Array, *, written: bool) -> str | None:
-        if is_cupy(x):
-            return None
-        if type(x) is not np.ndarray and isinstance(x, np.matrix | np.ma.MaskedArray):
-            return f"is a {type(x).__name__}, with rules of its own: give a plain numpy.ndarray"
-        if written and not x.flags.writeable:
-            return "is read-only: give an array that can be written"
-        return None
+        return None if is_cupy(x) else super().unfit(x, written=written)
 
     def dtype(self, x: Array) -> str:
-        carried = DTYPES if is_cupy(x) else _CARRIED
-        if x.dtype.name not in carried or not x.dtype.isnative:
-            raise UnknownName("dtype", str(x.dtype), carried)
+        if not is_cupy(x):
+            return super().dtype(x)
+        if x.dtype.name not in DTYPES:
+            raise UnknownName("dtype", str(x.dtype), DTYPES)
         return str(x.dtype.name)
 
     def flat(self, x: Array) -> Array:
+        if not is_cupy(x):
+            return super().flat(x)
         if not x.flags.c_contiguous:
             raise ArgumentError(
-                f"the array of shape {x.shape} is not C-contiguous: give numpy.ascontiguousarray(x)"
+                f"the array of shape {x.shape} is not C-contiguous: give cupy.ascontiguousarray(x)"
             )
         return x.reshape(-1)
 
     def span(self, x: Array) -> tuple[int, int]:
-        start = int(x.data.ptr if is_cupy(x) else x.__array_interface__["data"][0])
+        if not is_cupy(x):
+            return super().span(x)
+        start = int(x.data.ptr)
         return start, start + x.nbytes
 
     def empty(self, shape: tuple[int, ...], dtype: str, like: Array | None = None) -> Array:
-        carried = DTYPES if is_cupy(like) else _CARRIED
-        if dtype not in carried:
-            raise UnknownName("dtype", dtype, carried)
-        return module_of(like).empty(shape, numpy_dtype(dtype))
+        if not is_cupy(like):
+            return super().empty(shape, dtype)
+        if dtype not in DTYPES:
+            raise UnknownName("dtype", dtype, DTYPES)
+        return sys.modules["cupy"].empty(shape, numpy_dtype(dtype))
 
     def copier(self, target: Array, source: Array) -> Thunk:
-        if is_cupy(target) or is_cupy(source) or not source.size:
+        if is_cupy(target) or is_cupy(source):
             return partial(operator.setitem, target, ..., source)
-        # Between plain bytes, less than half the time of NumPy's own assignment.
-        return partial(operator.setitem, _bytes(target), slice(None), _bytes(source))
+        return super().copier(target, source)
 
     def folder(self, op: ReduceOp, left: Array, right: Array, out: Array) -> Thunk:
-        if op.function is None:
-            fold = getattr(module_of(out), _UFUNCS[op.name])
-            if op.name in ("min", "max"):
-                return partial(fold, left, right, out=out)
-            # Given by position, `out` saves a ufunc half of its overhead.
-            return partial(fold, left, right, out)
-        function = op.function
-        return lambda: operator.setitem(out, ..., function(left, right))
+        if op.function is not None or not is_cupy(out):
+            return super().folder(op, left, right, out)
+        fold = getattr(sys.modules["cupy"], UFUNCS[op.name])
+        return partial(fold, left, right, out=out)
 
     def fuser(
         self, op: ReduceOp, operands: Sequence[Array], steps: Steps, out: Array
@@ -111,14 +87,16 @@ class NumpyArrays:
         return None if kernel is None else partial(kernel, *operands, out)
 
     def divider(self, x: Array, divisor: int) -> Thunk:
-        return partial(module_of(x).true_divide, x, divisor, x)
+        if is_cupy(x):
+            return partial(sys.modules["cupy"].true_divide, x, divisor, x)
+        return super().divider(x, divisor)
 
     def to_host(self, x: Array) -> Any:
         host = x.get() if is_cupy(x) else x
         return host.astype("float32") if host.dtype.name == "bfloat16" else host
 
     def from_host(self, x: Array, values: Any) -> None:
-        x[...] = module_of(x).asarray(values)
+        x[...] = sys.modules["cupy"].asarray(values) if is_cupy(x) else np.asarray(values)
 
     def synchronize(self, x: Array) -> None:
         if is_cupy(x):
@@ -126,11 +104,6 @@ class NumpyArrays:
 
     def is_on_host(self, x: Array | None) -> bool:
         return not is_cupy(x)
-
-    def over(self, memory: Memory, dtype: str, shape: tuple[int, ...]) -> Array:
-        if dtype not in _CARRIED:
-            raise UnknownName("dtype", dtype, _CARRIED)
-        return np.frombuffer(memory, dtype, prod(shape)).reshape(shape)
 
     def on_gpu(self, turn: int) -> Array:
         try:
@@ -148,11 +121,11 @@ class NumpyArrays:
         return CupyStopwatch()
 
     def at(self, address: int, dtype: str, count: int, like: Array) -> Array:
-        cuda = sys.modules["cupy"].cuda
+        cupy = sys.modules["cupy"]
         kind = numpy_dtype(dtype)
         # The GPU of `like` reads it, whichever it lies on: CuPy need not know of the other.
-        memory = cuda.UnownedMemory(address, count * kind.itemsize, self, like.device.id)
-        return module_of(like).ndarray((count,), kind, cuda.MemoryPointer(memory, 0))
+        memory = cupy.cuda.UnownedMemory(address, count * kind.itemsize, self, like.device.id)
+        return cupy.ndarray((count,), kind, cupy.cuda.MemoryPointer(memory, 0))
 
 
 @cache
@@ -198,7 +171,3 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
         raise Unavailable("bfloat16 under CuPy needs ml_dtypes: pip install ml_dtypes") from None
     kind: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
     return kind
-
-
-def _bytes(x: Array) -> Memory:
-    return memoryview(x.reshape(-1).view(np.uint8))

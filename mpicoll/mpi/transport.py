@@ -34,8 +34,9 @@ from mpicoll.interfaces import (
 )
 from mpicoll.machine import cores as machine
 from mpicoll.memory import segments as mapped
+from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.memory.waiting import politely
-from mpicoll.mpi.arrays import NumpyArrays, numpy_dtype
+from mpicoll.mpi.arrays import MpiArrays, numpy_dtype
 from mpicoll.mpi.staging import CupyCopies, GpuAwareness
 from mpicoll.mpi.windows import Windows
 from mpicoll.notation.contract import Collective, ReduceOp
@@ -65,7 +66,7 @@ class MpiTransport:
         self.private = comm.Dup()
         self.users = comm.Dup()
         self.rank, self.size = comm.rank, comm.size
-        self.arrays = NumpyArrays()
+        self.arrays = MpiArrays()
         self.library = MPI.Get_library_version().split("\n")[0].strip("\0, ")
         self.copies: Copies = CupyCopies()
         self.gpu = GpuAwareness.agreed(comm.allgather(GpuAwareness.detect()))

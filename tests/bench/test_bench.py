@@ -35,7 +35,7 @@ from mpicoll.measurement.cases import (
     steps,
 )
 from mpicoll.measurement.checking import Case, Check, Wrong, compare, expected, inputs, poison
-from mpicoll.mpi.arrays import NumpyArrays
+from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.notation.contract import COLLECTIVES, DTYPES, OPS, check_op
 from mpicoll.notation.sweep import expand
 from mpicoll.p2p import command as pairing

@@ -10,7 +10,7 @@ import pytest
 from mpicoll.gpu.natives import on_host
 from mpicoll.gpu.staging import Mirror
 from mpicoll.interfaces import STAGED, Call, Native
-from mpicoll.mpi.arrays import NumpyArrays
+from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.notation.contract import COLLECTIVES, OPS
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mpicoll.algorithms.registry import Algorithm, algorithms
 from mpicoll.errors import Unsupported
-from mpicoll.mpi.arrays import NumpyArrays
+from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.notation.contract import COLLECTIVES, user_op
 from mpicoll.notation.schedule import recv, reduce, send
 from mpicoll.programs.messages import Combine, Piece, Program, Step, Transfer, apart, cut, lower

@@ -22,7 +22,7 @@ from hypothesis import strategies as some
 from mpicoll.algorithms.registry import Algorithm, algorithms, find
 from mpicoll.errors import Unsupported
 from mpicoll.memory.allocator import Area, Heap
-from mpicoll.mpi.arrays import NumpyArrays
+from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.notation.contract import COLLECTIVES, user_op
 from mpicoll.notation.schedule import Temp, copy, fold, recv, reduce, send
 from mpicoll.programs import shared_memory as sharing

@@ -18,7 +18,7 @@ from launcher import mpirun, ranks
 from mpicoll.algorithms.registry import find
 from mpicoll.errors import ArgumentError
 from mpicoll.measurement.measure import Candidate
-from mpicoll.mpi.arrays import NumpyArrays
+from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.programs.shared_memory import Reach
 from mpicoll.runtime.arguments import check

@@ -1,0 +1,123 @@
+"""NumPy memory: the few operations that plans and checks need.
+
+`mpicoll.mpi.arrays` adds CuPy's arrays; `torchcoll.arrays` folds tensors on the host with it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from mpicoll.errors import ArgumentError, Unavailable, UnknownName
+from mpicoll.interfaces import Array, Memory, Stopwatch, Thunk
+from mpicoll.notation.contract import DTYPES, ReduceOp
+from mpicoll.programs.fusing import Steps
+
+UFUNCS = {
+    "sum": "add",
+    "avg": "add",
+    "prod": "multiply",
+    "min": "minimum",
+    "max": "maximum",
+    "band": "bitwise_and",
+    "bor": "bitwise_or",
+    "bxor": "bitwise_xor",
+    "land": "logical_and",
+    "lor": "logical_or",
+}
+"""NumPy's function for each operator; CuPy's have the same names."""
+CARRIED = tuple(name for name in DTYPES if name != "bfloat16")
+
+
+class NumpyArrays:
+    """`mpicoll.interfaces.Arrays` for NumPy arrays."""
+
+    def owns(self, x: object) -> bool:
+        return isinstance(x, np.ndarray)
+
+    def unfit(self, x: Array, *, written: bool) -> str | None:
+        if type(x) is not np.ndarray and isinstance(x, np.matrix | np.ma.MaskedArray):
+            return f"is a {type(x).__name__}, with rules of its own: give a plain numpy.ndarray"
+        if written and not x.flags.writeable:
+            return "is read-only: give an array that can be written"
+        return None
+
+    def dtype(self, x: Array) -> str:
+        if x.dtype.name not in CARRIED or not x.dtype.isnative:
+            raise UnknownName("dtype", str(x.dtype), CARRIED)
+        return str(x.dtype.name)
+
+    def flat(self, x: Array) -> Array:
+        if not x.flags.c_contiguous:
+            raise ArgumentError(
+                f"the array of shape {x.shape} is not C-contiguous: give numpy.ascontiguousarray(x)"
+            )
+        return x.reshape(-1)
+
+    def span(self, x: Array) -> tuple[int, int]:
+        start = int(x.__array_interface__["data"][0])
+        return start, start + x.nbytes
+
+    def empty(self, shape: tuple[int, ...], dtype: str, like: Array | None = None) -> Array:
+        if dtype not in CARRIED:
+            raise UnknownName("dtype", dtype, CARRIED)
+        return np.empty(shape, dtype)
+
+    def copier(self, target: Array, source: Array) -> Thunk:
+        if not source.size:
+            return partial(operator.setitem, target, ..., source)
+        # Between plain bytes, less than half the time of NumPy's own assignment.
+        return partial(operator.setitem, _bytes(target), slice(None), _bytes(source))
+
+    def folder(self, op: ReduceOp, left: Array, right: Array, out: Array) -> Thunk:
+        if op.function is None:
+            fold = getattr(np, UFUNCS[op.name])
+            if op.name in ("min", "max"):
+                return partial(fold, left, right, out=out)
+            # Given by position, `out` saves a ufunc half of its overhead.
+            return partial(fold, left, right, out)
+        function = op.function
+        return lambda: operator.setitem(out, ..., function(left, right))
+
+    def fuser(
+        self, op: ReduceOp, operands: Sequence[Array], steps: Steps, out: Array
+    ) -> Thunk | None:
+        return None  # NumPy has no call that folds many arrays into one of ours
+
+    def divider(self, x: Array, divisor: int) -> Thunk:
+        return partial(np.true_divide, x, divisor, x)
+
+    def to_host(self, x: Array) -> Any:
+        return x
+
+    def from_host(self, x: Array, values: Any) -> None:
+        x[...] = np.asarray(values)
+
+    def synchronize(self, x: Array) -> None:
+        pass
+
+    def is_on_host(self, x: Array | None) -> bool:
+        return True
+
+    def over(self, memory: Memory, dtype: str, shape: tuple[int, ...]) -> Array:
+        if dtype not in CARRIED:
+            raise UnknownName("dtype", dtype, CARRIED)
+        return np.frombuffer(memory, dtype, prod(shape)).reshape(shape)
+
+    def on_gpu(self, turn: int) -> Array:
+        raise Unavailable("NumPy arrays lie on the host")
+
+    def stopwatch(self) -> Stopwatch:
+        raise Unavailable("NumPy arrays lie on the host")
+
+    def at(self, address: int, dtype: str, count: int, like: Array) -> Array:
+        raise Unavailable("NumPy arrays lie on the host")
+
+
+def _bytes(x: Array) -> Memory:
+    return memoryview(x.reshape(-1).view(np.uint8))
