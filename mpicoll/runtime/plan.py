@@ -6,6 +6,7 @@ flat tuple of calls without arguments, bound to memory and to the library's requ
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import cycle
 from math import inf
@@ -211,10 +212,11 @@ def scheduled(
     """Make a plan of bound rounds, each run taking the next of its `turns`."""
     order = _in_order(turns, finish)
     only = next(order)[0] if len(turns) == 1 else None
+    under_way = _started_here()
 
     # A caller may keep only `plan.run`: the default argument keeps the requests alive with it.
     def run(_alive: object = resources) -> None:
-        if _under_way:
+        if under_way:
             start().wait()
             return
         for thunk in only or next(order)[0]:
@@ -223,7 +225,7 @@ def scheduled(
     def start() -> Request:
         if resources.under_way:
             _busy()
-        return _Progress(next(order)[1], finish, resources)
+        return _Progress(next(order)[1], finish, resources, under_way)
 
     return Plan(algorithm, transport, out, run, start, resources.free)
 
@@ -246,8 +248,16 @@ def _flat(bound: Sequence[BoundRound]) -> Iterator[Thunk]:
         yield from (*each.messages.wait, *each.after)
 
 
-_under_way: list[_Progress] = []
-"""Started schedules: whoever waits for one advances all, so ranks may wait in any order."""
+_local = threading.local()
+
+
+def _started_here() -> list[_Progress]:
+    """Return the started schedules of this thread, which may be a rank of its own.
+
+    Whoever waits for one of them advances all, so ranks may wait in any order.
+    """
+    found: list[_Progress] = _local.__dict__.setdefault("started", [])
+    return found
 
 
 class _Progress:
@@ -257,13 +267,16 @@ class _Progress:
     ones that advance it.
     """
 
-    def __init__(self, bound: list[BoundRound], finish: list[Thunk], resources: Resources) -> None:
+    def __init__(
+        self, bound: list[BoundRound], finish: list[Thunk], resources: Resources,
+        under_way: list[_Progress],
+    ) -> None:  # fmt: skip
         self.remaining = iter(bound)
-        self.finish, self.resources = finish, resources
+        self.finish, self.resources, self.under_way = finish, resources, under_way
         self.current: BoundRound | None = None
         self.error: Exception | None = None
         resources.under_way = True
-        _under_way.append(self)
+        under_way.append(self)
         self._attempt(self._next)
 
     def test(self) -> bool:
@@ -288,8 +301,8 @@ class _Progress:
 
     def _leave(self) -> None:
         self.current, self.resources.under_way = None, False
-        if self in _under_way:
-            _under_way.remove(self)
+        if self in self.under_way:
+            self.under_way.remove(self)
 
     def _next(self) -> None:
         self.current = next(self.remaining, None)
@@ -315,11 +328,11 @@ class _Progress:
         """Go to the end, and advance all others on the way."""
         idle = Idle(self.resources.deadline())
         while self.current is not None:
-            if len(_under_way) > 1:
-                before = [each.current for each in _under_way]
-                for each in list(_under_way):
+            if len(self.under_way) > 1:
+                before = [each.current for each in self.under_way]
+                for each in list(self.under_way):
                     each._attempt(each._advance)
-                if before == [each.current for each in _under_way]:
+                if before == [each.current for each in self.under_way]:
                     idle.pause()
                 else:
                     idle.began = None
