@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from collections.abc import Callable, Iterable, Sequence
 from io import StringIO
-from itertools import groupby
+from itertools import compress, groupby
 from math import floor, log10
 from typing import Any, TextIO
 
@@ -27,6 +28,8 @@ _COLUMNS = (
     ("busbw GB/s", "right"), ("vs native", "right"), ("vs other backend", "right"),
     ("correct", "left"), ("", "left"),
 )  # fmt: skip
+_LEFT_OUT_FIRST = ("algbw GB/s", "interval", "busbw GB/s", "vs other backend", "transport")
+"""Columns that a narrow terminal goes without: records have them all."""
 _LEGEND = """\
 time: median over samples of the slowest rank, with its 95 % interval, or with (n=...) the
 extremes of too few samples for one; {best}: fastest correct
@@ -37,15 +40,14 @@ _AVERAGES = "# averages are means over samples of the slowest rank's time; see t
 
 
 def print_tables(records: Sequence[Record], stream: TextIO) -> None:
-    """Print tables to a terminal, or as plain text, wide enough, where none is."""
+    """Print tables to a terminal, or as plain text where none is; COLUMNS gives the width."""
     if is_terminal(stream):
-        # A narrow terminal wraps the lines: cells cut short would hide the numbers.
-        width = max(Console(file=stream).width, _PIPED_WIDTH)
-        tables(records, Console(file=stream, width=width, highlight=False))
+        tables(records, Console(file=stream, highlight=False))
         return
     text = StringIO()
     unicode = "utf" in (stream.encoding or "").lower()
-    plain = Console(file=text, width=_PIPED_WIDTH, highlight=False, color_system=None)
+    width = int(os.environ.get("COLUMNS") or _PIPED_WIDTH)
+    plain = Console(file=text, width=width, highlight=False, color_system=None)
     tables(records, plain, unicode)
     for line in text.getvalue().splitlines():
         print(line.rstrip(), file=stream)
@@ -87,7 +89,7 @@ def tables(records: Sequence[Record], out: Console, unicode: bool | None = None)
     for title, rows in _by(records, _title):
         measured = [row for row in rows if row["time_us"]]
         if measured:
-            out.print(_table(title, measured, unicode))
+            out.print(_fitting(title, measured, out, unicode))
             out.print()
     if records:
         out.print(_LEGEND.format(best="★" if unicode else "*"), markup=False)
@@ -110,12 +112,13 @@ def _by(records: Iterable[Record], key: Callable[[Record], Any]) -> list[tuple[A
     return list(found.items())
 
 
-def _table(title: str, rows: list[Record], unicode: bool) -> Table:
+def _table(title: str, rows: list[Record], unicode: bool, leave_out: Sequence[str] = ()) -> Table:
     table = Table(
         title=title, title_justify="left", title_style="bold",
         box=SIMPLE_HEAD if unicode else ASCII2, pad_edge=False, show_edge=False,
     )  # fmt: skip
-    for name, justify in _COLUMNS:
+    shown = [name not in leave_out for name, _ in _COLUMNS]
+    for name, justify in compress(_COLUMNS, shown):
         # Where a line is too short, names go on in the next one, and numbers stay whole.
         is_name = name == "algorithm"
         table.add_column(name, justify=justify, overflow="fold", no_wrap=not is_name)  # type: ignore[arg-type]
@@ -123,8 +126,18 @@ def _table(title: str, rows: list[Record], unicode: bool) -> Table:
         for position, row in enumerate(group := list(same)):
             style = "bold green" if row["best"] else "red" if row["correct"] is False else ""
             end = position == len(group) - 1
-            table.add_row(*_cells(row, unicode), style=style, end_section=end)
+            table.add_row(*compress(_cells(row, unicode), shown), style=style, end_section=end)
     return table
+
+
+def _fitting(title: str, rows: list[Record], out: Console, unicode: bool) -> Table:
+    """Return the table with as many columns as there is room for: numbers are never cut."""
+    wide = out.options.update(width=_PIPED_WIDTH)
+    for count in range(len(_LEFT_OUT_FIRST)):
+        table = _table(title, rows, unicode, leave_out=_LEFT_OUT_FIRST[:count])
+        if out.measure(table, options=wide).maximum <= out.width:
+            return table
+    return _table(title, rows, unicode, _LEFT_OUT_FIRST)
 
 
 def _cells(row: Record, unicode: bool) -> list[Text]:

@@ -448,6 +448,19 @@ def test_piped_table_is_plain_text(encoding: str) -> None:
     assert "1.50x +" in best and "10.0 .. 10.0" in best and "(n)" in best
 
 
+@pytest.mark.parametrize("columns", [100, 120, 170])
+def test_a_narrow_table_leaves_columns_out_and_cuts_no_number(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    stream = io.StringIO()
+    render.print_tables([record(), record(algorithm="native", transport="point-to-point")], stream)
+    text = stream.getvalue()
+    assert max(map(len, text.splitlines())) <= columns
+    assert "vs native" in text and "1.50x +" in text and "10.0" in text
+    assert ("0.410" in text) is (columns == 170)
+
+
 def test_a_long_name_goes_on_below_and_leaves_numbers_whole() -> None:
     stream, name = io.StringIO(), "two_level(local=rabenseifner,across=" + "x" * 99 + ")"
     render.print_tables([record(algorithm=name)], stream)
