@@ -24,7 +24,7 @@ from mpicoll.report.setups import kind
 MOST_RANKS = 64
 """With more ranks a price takes seconds: the bound alone is told."""
 
-HOW = (
+HOW_TO_MEASURE_PAIRS = (
     "No records of pairs that fit these cases were given, so there are no alpha and beta to "
     "compare with. Make them on the same machine with the same libraries, by mpirun -n 4 python -m "
     "mpicoll.p2p -o pairs.jsonl, and name that file too."

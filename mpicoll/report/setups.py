@@ -6,7 +6,7 @@ hosts counts what kind they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +35,19 @@ class Setup:
         libraries = {name: text for run in self.runs for name, text in _libraries(run).items()}
         kinds = dict.fromkeys(kind(run) for run in self.runs)
         return f"{self.name}: {', '.join([*kinds, *libraries.values()])}"
+
+    def facts(self) -> Iterator[tuple[str, Any]]:
+        """Yield the name and the value of each fact that the runs share."""
+        first = self.runs[0]
+        stack = first.get("stack") or {}
+        mpi = stack.get("mpi") or {}
+        yield "hosts", ", ".join(dict.fromkeys(host for run in self.runs for host in run["hosts"]))
+        yield "ranks", ", ".join(str(len(run["hosts"])) for run in self.runs)
+        yield "MPI", " ".join(str(mpi.get(name) or "") for name in ("library", "device")).strip()
+        yield "provider", mpi.get("provider")
+        yield "NCCL", stack.get("nccl")
+        yield "versions", ", ".join(f"{name} {each}" for name, each in first["versions"].items())
+        yield "command", " ".join(map(str, first.get("argv") or first.get("command") or ()))
 
 
 def setups(runs: Iterable[Line]) -> list[Setup]:

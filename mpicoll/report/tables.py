@@ -18,7 +18,7 @@ Row = Sequence[Any]
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """A table that can be downloaded.
 
     Attributes:
@@ -38,7 +38,7 @@ class Table:
         return text.getvalue()
 
 
-def tables(found: Report) -> dict[str, Table]:
+def tables(found: Report) -> dict[str, ReportTable]:
     """Return all tables by name."""
     made = (
         _notices(found), _runs(found), _machines(found), _variables(found), _cases(found),
@@ -47,18 +47,18 @@ def tables(found: Report) -> dict[str, Table]:
     return {each.name: each for each in made}
 
 
-def _notices(found: Report) -> Table:
+def _notices(found: Report) -> ReportTable:
     rows = [
         (each.severity, each.what, each.why, where)
         for each in found.notices for where in each.where or ("",)
     ]  # fmt: skip
-    return Table("warnings", ("severity", "what", "why", "where"), rows)
+    return ReportTable("warnings", ("severity", "what", "why", "where"), rows)
 
 
 # -- the machine ------------------------------------------------------------------------
 
 
-def _runs(found: Report) -> Table:
+def _runs(found: Report) -> ReportTable:
     columns = (
         "run", "setup", "started", "ranks", "hosts", "libraries", "MPI standard", "MPI device",
         "provider", "NCCL", "CUDA", "versions", "commit", "changed", "clock error us",
@@ -66,7 +66,7 @@ def _runs(found: Report) -> Table:
     )  # fmt: skip
     letters = by_run(found.setups)
     rows = [_run(run, letters) for run in found.records.runs.values()]
-    return Table("runs", columns, rows)
+    return ReportTable("runs", columns, rows)
 
 
 def _run(run: Line, letters: Any) -> Row:
@@ -92,7 +92,7 @@ def _pairs_of(given: Any) -> str:
     return ", ".join(f"{name} {value}" for name, value in (given or {}).items())
 
 
-def _machines(found: Report) -> Table:
+def _machines(found: Report) -> ReportTable:
     columns = ("run", "host", "processor", "cores", "kernel", "ranks", "quota", "binding")
     rows = [
         (
@@ -101,7 +101,7 @@ def _machines(found: Report) -> Table:
         )
         for run in found.records.runs.values() for host in run.get("machines") or ()
     ]  # fmt: skip
-    return Table("machines", columns, rows)
+    return ReportTable("machines", columns, rows)
 
 
 def _binding(run: Line, host: Line) -> str:
@@ -112,13 +112,13 @@ def _binding(run: Line, host: Line) -> str:
     return "; ".join(f"rank {each['rank']}: {each['cores']}" for each in ranks)
 
 
-def _variables(found: Report) -> Table:
+def _variables(found: Report) -> ReportTable:
     rows = [
         (run.get("id"), name, value)
         for run in found.records.runs.values()
         for name, value in (run.get("environment") or {}).items()
     ]
-    return Table("variables", ("run", "variable", "value"), rows)
+    return ReportTable("variables", ("run", "variable", "value"), rows)
 
 
 # -- cases --------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ _COUNTS = ("samples", "late_share", "preempted", "undisturbed", "sync_error_us")
 _LAST = ("algbw_GBps", "busbw_GBps", "correct", "message")
 
 
-def _cases(found: Report) -> Table:
+def _cases(found: Report) -> ReportTable:
     columns = (
         "setup", *FIELDS, "executed", "transport", *(f"{name} us" for name in _TIMES),
         *(f"vs native {name}" for name in _RATIO), *_COUNTS, *_LAST, "run",
@@ -138,7 +138,7 @@ def _cases(found: Report) -> Table:
         _case(panel.where.setup, each)
         for panel in found.panels for each in (*panel.records(), *panel.refused)
     ]  # fmt: skip
-    return Table("cases", columns, rows)
+    return ReportTable("cases", columns, rows)
 
 
 def _case(setup: str, record: Line) -> Row:
@@ -150,7 +150,7 @@ def _case(setup: str, record: Line) -> Row:
     )  # fmt: skip
 
 
-def _winners(found: Report) -> Table:
+def _winners(found: Report) -> ReportTable:
     columns = (
         "setup", "collective", "variant", "ranks", "nodes", "bytes_total", "backend", "algorithm",
         "executed", "transport", "median us", "low us", "high us", "tie", "runner-up",
@@ -160,7 +160,7 @@ def _winners(found: Report) -> Table:
         (each.setup, each.collective, each.variant, *row, size, *_winner(cell))
         for each in found.maps for (row, size), cell in each.cells.items()
     ]  # fmt: skip
-    return Table("winners", columns, rows)
+    return ReportTable("winners", columns, rows)
 
 
 def _winner(cell: Any) -> Row:
@@ -173,7 +173,7 @@ def _winner(cell: Any) -> Row:
     )  # fmt: skip
 
 
-def _against(found: Report) -> Table:
+def _against(found: Report) -> ReportTable:
     columns = (
         "setup", "collective", "variant", "ranks", "nodes", "bytes_total", "backend", "algorithm",
         "executed", "transport", "links of", "measured us", "model us", "measured / model",
@@ -188,13 +188,13 @@ def _against(found: Report) -> Table:
         )
         for panel, rows in zip(found.panels, found.against, strict=True) for each in rows
     ]  # fmt: skip
-    return Table("against", columns, rows)
+    return ReportTable("model", columns, rows)
 
 
 # -- pairs --------------------------------------------------------------------------------
 
 
-def _pairs(found: Report) -> Table:
+def _pairs(found: Report) -> ReportTable:
     names = (
         "backend", "transport", "device", "quantity", "source", "target", "source_host",
         "target_host", "link", "bytes", "GBps", "typical", "outlier", "correct", "samples",
@@ -207,10 +207,10 @@ def _pairs(found: Report) -> Table:
         )
         for each in found.records.pairs
     ]  # fmt: skip
-    return Table("pairs", ("run", *names, *(f"{name} us" for name in times), "message"), rows)
+    return ReportTable("pairs", ("run", *names, *(f"{name} us" for name in times), "message"), rows)
 
 
-def _fits(found: Report) -> Table:
+def _fits(found: Report) -> ReportTable:
     names = (
         "backend", "library", "transport", "device", "link", "ranks", "nodes", "alpha_us",
         "beta_ns_per_byte", "GBps", "error", "worst_error", "points", "pairs",
@@ -219,4 +219,4 @@ def _fits(found: Report) -> Table:
         (run_id(each), kind(found.records.run_of(each)), *(each.get(name) for name in names))
         for each in found.records.fits
     ]
-    return Table("fits", ("run", "machine", *names), rows)
+    return ReportTable("fits", ("run", "machine", *names), rows)

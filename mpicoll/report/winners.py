@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mpicoll.bench.render import number
 from mpicoll.records.journal import Line
 from mpicoll.report.curves import Panel, is_sound, median_of
 
@@ -29,6 +30,21 @@ class Winner:
     def label(self) -> str:
         """What ran."""
         return str(self.record["executed"] or self.record["algorithm"])
+
+    @property
+    def explanation(self) -> str:
+        """What was asked for, its time, and the runner-up."""
+        first, second = self.record, self.runner_up
+        own = (
+            f"asked for as {first['algorithm']}, over {first['transport']}, "
+            f"{number(median_of(first))} us"
+        )
+        if second is None:
+            return own
+        return (
+            f"{own}, {'ties with' if self.ties else 'before'} {second['backend']} "
+            f"{second['executed']} ({number(median_of(second))} us)"
+        )
 
 
 @dataclass(frozen=True)

@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
+from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from reporting import case, ratio, reported, story, write
+from reporting import case, pair, ratio, reported, run, story, write
 
 from mpicoll.errors import ArgumentError
 from mpicoll.report.__main__ import target_of
 from mpicoll.report.charts import drawn, heat_maps
-from mpicoll.report.markup import script_data
 from mpicoll.report.output import write as write_whole
-from mpicoll.report.page import page
+from mpicoll.report.page import finite, page
 from mpicoll.report.tables import tables
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -27,7 +28,7 @@ def test_every_table_has_its_rows(tmp_path: Path) -> None:
     counts = {name: len(each.rows) for name, each in found.items()}
     assert counts == {
         "warnings": 1, "runs": 3, "machines": 3, "variables": 3, "cases": 86, "winners": 8,
-        "against": 44, "pairs": 6, "fits": 2,
+        "model": 44, "pairs": 6, "fits": 2,
     }  # fmt: skip
     assert all(len(row) == len(each.columns) for each in found.values() for row in each.rows)
 
@@ -49,21 +50,50 @@ def test_heat_maps_mark_outliers(tmp_path: Path) -> None:
     assert latency["z"][1][2] == 9.0 and latency["z"][0][0] is None and latency["less"]
 
 
-def test_data_cannot_end_its_element() -> None:
-    text = script_data({"a": "</script><!--", "b": "&"})
-    assert "<" not in text and json.loads(text) == {"a": "</script><!--", "b": "&"}
+def test_a_number_that_json_lacks_is_null() -> None:
+    assert finite({"a": [float("nan"), float("inf"), (1.5,)]}) == {"a": [None, None, [1.5]]}
 
 
-def test_what_is_no_number_is_null() -> None:
-    text = script_data({"a": [float("nan"), float("inf"), 1.5]})
-    assert json.loads(text) == {"a": [None, None, 1.5]}
+HOSTILE = ["<script>alert(1)</script>", "</script><!--", "\"' onload='alert(1)", "{{ 7 * 7 }} &"]
 
 
-def test_a_page_escapes_what_records_hold(tmp_path: Path) -> None:
+class Reading(HTMLParser):
+    """Every text and attribute of a page, and the data that its script reads."""
+
+    def __init__(self, content: str) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+        self.names: Counter[str] = Counter()
+        self.data, self._is_data = "", False
+        self.feed(content)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.update([tag, *(name for name, _ in attrs)])
+        self.texts += [value for _, value in attrs if value]
+        self._is_data = ("id", "data") in attrs
+
+    def handle_data(self, data: str) -> None:
+        if self._is_data:
+            self.data += data
+        else:
+            self.texts.append(data)
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_a_page_escapes_the_text_of_records(hostile: str, tmp_path: Path) -> None:
     pytest.importorskip("plotly")
-    hostile = "<script>alert(1)</script>"
-    content = page(reported(tmp_path, *story(hostile), case(message=hostile, correct=False)))
-    assert hostile not in content and "&lt;script&gt;alert(1)" in content
+    records = [
+        case(hostile, 5.0, executed=hostile, dtype=hostile, run=run(host=hostile)),
+        case(collective=hostile, message=hostile, correct=False, run=run(host=hostile)),
+        pair(0, 1, 9.0, source_host=hostile), pair(0, 2), pair(0, 3),
+    ]  # fmt: skip
+    found = Reading(page(reported(tmp_path, *records)))
+    assert found.names["script"] == 3 and not found.names["onload"]
+    # A setup, a winner's cell and its title, a collective, a notice, at the least.
+    assert sum(hostile in text for text in found.texts) >= 5
+    assert [each["collective"] for each in json.loads(found.data)["panels"]] == [
+        "allreduce", hostile,
+    ]  # fmt: skip
 
 
 def test_without_pairs_the_page_says_how_to_make_them(tmp_path: Path) -> None:

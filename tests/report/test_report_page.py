@@ -142,7 +142,7 @@ def test_ranks_of_all_panels_at_once(opened: Opened) -> None:
 
 
 @pytest.mark.parametrize("name", ["warnings", "machines", "runs", "variables", "cases", "winners",
-                                  "against", "pairs", "fits"])  # fmt: skip
+                                  "model", "pairs", "fits"])  # fmt: skip
 def test_every_table_is_a_download(opened: Opened, found: Any, name: str) -> None:
     with opened.tab.expect_download() as waiting:
         opened.tab.locator(f"[data-csv={name}]").click()
@@ -173,6 +173,34 @@ def test_hovering_tells_what_ran(opened: Opened) -> None:
         assert words in told
 
 
+# Buttons of a chart that share pixels with its plot area, and how many buttons there are.
+BUTTONS = """chart => {
+  const area = chart.querySelector(".nsewdrag").getBoundingClientRect();
+  const buttons = [...chart.querySelectorAll(".modebar-btn")].map(b => b.getBoundingClientRect());
+  const covering = buttons.filter(b => b.left < area.right && b.right > area.left &&
+    b.top < area.bottom && b.bottom > area.top);
+  return [buttons.length, covering.length];
+}"""
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_no_button_covers_the_plot_area(browser: Any, file: Path, width: int) -> None:
+    made = Opened(browser, file, width)
+    for name in ("barrier", "allreduce"):
+        made.show(name)
+    made.tab.locator("#pair-maps .main-svg").first.wait_for()
+    charts = made.tab.locator(".chart.js-plotly-plot")
+    found = [each.evaluate(BUTTONS) for each in charts.all()]
+    assert len(found) == 7 and all(count > 0 for count, _ in found)
+    assert [covering for _, covering in found] == [0] * 7
+    made.tab.context.close()
+
+
+def test_no_button_sends_a_chart_away(opened: Opened) -> None:
+    titles = opened.tab.locator(".modebar-btn").evaluate_all("all => all.map(b => b.dataset.title)")
+    assert {*titles} == {"Download plot", "Zoom", "Pan", "Zoom in", "Zoom out", "Reset axes"}
+
+
 def test_a_long_table_is_filled_when_it_opens(opened: Opened, found: Any) -> None:
     table = opened.tab.locator("details[data-table=cases]")
     assert table.locator("tr").count() == 0
@@ -185,7 +213,7 @@ def test_a_long_table_is_filled_when_it_opens(opened: Opened, found: Any) -> Non
     ("given", "first", "told"),
     [
         ([case(), case("ring", 5.0)], ".collective", "No records of pairs"),
-        ([pair(0, 1), pair(0, 2)], "#pair-maps", "bright is good"),
+        ([pair(0, 1), pair(0, 2)], "#pair-maps", "brighter is better"),
     ],
 )
 def test_half_of_the_records_make_a_page_too(

@@ -68,11 +68,12 @@ function band(panel, curve, kind, {keep}) {
 }
 
 const font = () => ({family: "system-ui, 'DejaVu Sans', sans-serif", size: 11, color: css("--ink")});
+const BUTTONS = 30;  // the height of plotly's buttons, which lie above the plot area
 const axis = more => ({gridcolor: css("--line"), linecolor: css("--line"), zeroline: false,
   automargin: true, ...more});
 const base = more => ({
   paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: font(), showlegend: false,
-  margin: {l: 48, r: 10, t: 8, b: 38}, hovermode: "closest",
+  margin: {l: 48, r: 10, t: BUTTONS, b: 38}, hovermode: "closest",
   hoverlabel: {bgcolor: css("--raised"), bordercolor: css("--line"), align: "left", font: font()},
   ...more,
 });
@@ -104,6 +105,7 @@ function rule(which, at) {
     [`${other}0`]: 0, [`${other}1`]: 1, line: {color: css("--soft"), width: 1, dash: "dot"}};
 }
 
+// A list of its own: plotly's has a button that sends the chart to a server.
 const CONFIG = {responsive: true, displaylogo: false,
-  modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"],
+  modeBarButtons: [["toImage", "zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]],
   toImageButtonOptions: {format: "svg"}};

@@ -49,7 +49,7 @@ function draw(own) {
     const found = traces(own.panel, kind);
     chart.parentNode.hidden = !found.length;
     if (!found.length) continue;
-    chart.style.height = isDots(own.panel) ? `${120 + 22 * found.length}px` : "";
+    chart.style.height = isDots(own.panel) ? `${142 + 22 * found.length}px` : "";
     Plotly.react(chart, found, layout(own.panel, kind, found), CONFIG);
   }
 }
