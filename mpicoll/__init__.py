@@ -1,7 +1,7 @@
 """Collective communication on mpi4py: native calls and published algorithms side by side.
 
 `world()` returns the `Collectives` of all ranks; `torchcoll.world()` returns the same
-interface over torch.distributed.
+interface over torch.distributed. `threads(4)` runs a function on ranks of this process.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from mpicoll.errors import (
 )
 from mpicoll.notation.contract import ReduceOp, user_op
 from mpicoll.runtime.plan import Plan
+from mpicoll.threads.launch import threads
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -45,6 +46,7 @@ __all__ = [
     "UnknownName",
     "Unsupported",
     "WrongContents",
+    "threads",
     "user_op",
     "world",
 ]

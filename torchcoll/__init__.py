@@ -23,11 +23,12 @@ from mpicoll.errors import (
 from mpicoll.notation.contract import ReduceOp, user_op
 from mpicoll.runtime.plan import Plan
 from torchcoll.launch import world
+from torchcoll.threads import threads
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ArgumentError", "CollectiveError", "Collectives", "Deadlock", "Disagreement", "LaunchError",
     "Plan", "RankLost", "ReduceOp", "ScheduleError", "Unavailable", "UnknownName", "Unsupported",
-    "WrongContents", "user_op", "world",
+    "WrongContents", "threads", "user_op", "world",
 ]  # fmt: skip

@@ -57,7 +57,7 @@ class WaitPolicy:
         self.rank, self.processes, self.progress = rank, processes, progress
         self.oversubscribed = oversubscribed
         self.spins = _OVERSUBSCRIBED_SPINS if oversubscribed else _SPINS
-        self.deadline = _from_environment()
+        self.deadline = default_deadline()
 
     def wait(self, words: Words, index: int, least: int, context: WaitContext) -> None:
         """Return when ``words[index] >= least``.
@@ -153,7 +153,8 @@ class Idle:
             raise RankLost(f"no started plan has advanced in {self.deadline:g} s")
 
 
-def _from_environment() -> float:
+def default_deadline() -> float:
+    """Return the deadline in seconds that the environment states, 300 by default."""
     text = os.environ.get(DEADLINE, str(_SECONDS))
     try:
         return check_deadline(float(text))

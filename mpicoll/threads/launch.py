@@ -1,0 +1,142 @@
+"""Run a function on ranks that are threads of this process."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from mpicoll.collectives import Collectives
+from mpicoll.errors import ArgumentError, RankLost
+from mpicoll.interfaces import Arrays
+from mpicoll.memory.numpy_arrays import NumpyArrays
+from mpicoll.memory.waiting import check_deadline, default_deadline
+from mpicoll.threads.transport import ThreadTransport
+from mpicoll.threads.world import Group, World
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class HostArrays(NumpyArrays):
+    """NumPy arrays alone: threads have none on a GPU."""
+
+    def owns(self, x: object) -> bool:
+        return super().owns(x) and self.is_on_host(x)
+
+
+class Threads:
+    """Runs functions on ranks that are threads of this process.
+
+    Called with a function, it gives each rank's `Collectives` to it, then the other arguments,
+    and returns a list of what it returns on each rank.
+
+    Attributes:
+        size: how many ranks there are.
+        ranks_per_node: how many of them share memory.
+        deadline: seconds after which a rank that waits for another gives up.
+    """
+
+    def __init__(
+        self, size: int, ranks_per_node: int | None, deadline: float | None, arrays: Arrays
+    ) -> None:
+        self.size = _count("size", size)
+        self.ranks_per_node = _count("ranks_per_node", ranks_per_node or size)
+        self.deadline = default_deadline() if deadline is None else check_deadline(deadline)
+        self.arrays = arrays
+
+    def __call__(
+        self, function: Callable[Concatenate[Collectives, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> list[T]:
+        """Return what ``function(c, *args, **kwargs)`` returns on each rank, in rank order.
+
+        Raises:
+            Exception: what the function raises, with a note that names the ranks; an
+                ExceptionGroup where it raises different things. Ranks that wait for one that
+                has failed get `RankLost`, which is not raised beside what it failed with.
+        """
+        world = World(self.size, self.arrays, self.deadline)
+        nodes = [rank // self.ranks_per_node for rank in range(self.size)]
+        group = Group(world, range(self.size), nodes)
+        results: list[Any] = [None] * self.size
+        errors: dict[int, BaseException] = {}
+
+        def run(rank: int) -> None:
+            how = "has ended"
+            try:
+                with Collectives(ThreadTransport(group, rank)) as c:
+                    results[rank] = function(c, *args, **kwargs)
+            except BaseException as error:
+                errors[rank], how = error, f"failed with {type(error).__name__}"
+            finally:
+                world.end(rank, how)
+
+        _join([_start(rank, run) for rank in range(self.size)], world)
+        if errors:
+            raise _combined(errors, self.size)
+        return results
+
+    def __repr__(self) -> str:
+        return f"<Threads of {self.size} ranks, {self.ranks_per_node} on each node>"
+
+
+def threads(
+    size: int, *, ranks_per_node: int | None = None, deadline: float | None = None
+) -> Threads:
+    """Return what runs a function on `size` ranks that are threads of this process.
+
+    Arrays are NumPy's. One thread runs Python at a time, so it says nothing of speed.
+
+    >>> import numpy as np
+    >>> threads(4)(lambda c: c.allreduce(np.arange(3) + c.rank))[0]
+    array([ 6, 10, 14])
+
+    Args:
+        ranks_per_node: how many ranks share memory; all of them by default.
+        deadline: seconds after which a rank that waits for another gives up.
+    """
+    return Threads(size, ranks_per_node, deadline, HostArrays())
+
+
+def _count(label: str, given: Any) -> int:
+    if not isinstance(given, int) or given < 1:
+        raise ArgumentError(f"{label} is a number of ranks, at least 1, not {given!r}")
+    return given
+
+
+def _start(rank: int, run: Callable[[int], None]) -> threading.Thread:
+    """Start a rank, which sees the context variables of the caller."""
+    context = contextvars.copy_context()
+    name = f"rank {rank}"
+    thread = threading.Thread(target=context.run, args=(run, rank), name=name, daemon=True)
+    thread.start()
+    return thread
+
+
+def _join(started: Sequence[threading.Thread], world: World) -> None:
+    """Wait for all ranks; an interrupt ends those that wait for others."""
+    try:
+        for each in started:
+            each.join()
+    except BaseException:
+        for rank in range(world.size):
+            world.end(rank, "was interrupted")
+        raise
+
+
+def _combined(errors: dict[int, BaseException], size: int) -> BaseException:
+    """Return one exception for those of all ranks."""
+    causes = {rank: each for rank, each in errors.items() if not isinstance(each, RankLost)}
+    alike: dict[tuple[type, str], list[int]] = {}
+    for rank, error in sorted((causes or errors).items()):
+        alike.setdefault((type(error), str(error)), []).append(rank)
+    found = []
+    for ranks in alike.values():
+        error = errors[ranks[0]]
+        label = "rank" if len(ranks) == 1 else "ranks"
+        error.add_note(f"on {label} {', '.join(map(str, ranks))} of {size}")
+        found.append(error)
+    if len(found) == 1:
+        return found[0]
+    return BaseExceptionGroup(f"{len(errors)} of {size} ranks failed", found)

@@ -1,0 +1,50 @@
+"""Every collective as its contract reads: blocks that are folded in rank order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mpicoll.interfaces import Array, Arrays, Call
+from mpicoll.notation.contract import Place
+from mpicoll.notation.schedule import Block
+
+
+def fold(call: Call, inputs: Sequence[Array | None], arrays: Arrays) -> None:
+    """Write the caller's result, given every rank's flat input."""
+    size = len(inputs)
+    after = call.collective.after(Place(call.rank, size, call.root, 1))
+    if call.out is None or not after:
+        return
+
+    def part(rank: int, block: Block) -> Array:
+        before = call.collective.before(Place(rank, size, call.root, 1))
+        return _cut(call, inputs[rank], before)[block]
+
+    targets = _cut(call, arrays.flat(call.out), list(after))
+    for block, contributions in after.items():
+        first, *others = contributions
+        target = targets[block]
+        arrays.copier(target, part(*first))()
+        for each in others:
+            arrays.folder(call.op, target, part(*each), target)()
+
+
+def _cut(call: Call, flat: Array | None, blocks: Sequence[Block]) -> dict[Block, Array]:
+    """Cut a flat array into its blocks, which lie there in order."""
+    assert flat is not None
+    rows = [_rows(call, block) for block in blocks]
+    width = len(flat) // max(1, sum(rows))
+    found, start = {}, 0
+    for block, count in zip(blocks, rows, strict=True):
+        found[block] = flat[start : start + count * width]
+        start += count * width
+    return found
+
+
+def _rows(call: Call, block: Block) -> int:
+    """Return how many rows a block has; one without counts."""
+    if call.counts is None:
+        return 1
+    counts: Any = call.counts
+    return int(counts[block[0]][block[1]] if isinstance(block, tuple) else counts[block])

@@ -1,0 +1,213 @@
+"""All that threads of one process need to be ranks: messages, agreement, shared memory.
+
+Its counterparts are `mpicoll.mpi.transport` and `torchcoll.transport`.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+from mpicoll.errors import Deadlock, Unavailable
+from mpicoll.gpu.driver import Gpu
+from mpicoll.interfaces import (
+    STAGED,
+    Array,
+    Arrays,
+    Call,
+    Message,
+    Messages,
+    Native,
+    Request,
+    Thunk,
+)
+from mpicoll.memory import segments as mapped
+from mpicoll.notation.contract import Collective
+from mpicoll.threads import natives
+from mpicoll.threads.windows import Pages
+from mpicoll.threads.world import Delivery, Group, ThreadWaits, copied
+
+
+class ThreadTransport:
+    """`mpicoll.interfaces.Transport` over the threads of a group."""
+
+    backend = "threads"
+    library = "threads of one process"
+    name = "point-to-point"
+    way = STAGED
+
+    def __init__(self, group: Group, rank: int) -> None:
+        self.group, self.rank, self.size = group, rank, group.size
+        self.arrays: Arrays = group.world.arrays
+        self.nodes = group.nodes
+        self.calls: dict[str, int] = {}
+        self.shared: mapped.SharedMemory | None = None
+        self.shared, self.unshared = mapped.open_memory(
+            self, "", lambda node: Pages(self._gather, node)
+        )
+        if self.shared is not None:
+            self.shared.wait_policy = ThreadWaits(group, rank, group.world.deadline)
+
+    @property
+    def deadline(self) -> float:
+        """Seconds after which this rank gives up waiting."""
+        return self.shared.wait_policy.deadline if self.shared else self.group.world.deadline
+
+    def driver(self) -> Gpu:
+        raise Unavailable("threads of one process have arrays on the host only")
+
+    # -- messages -------------------------------------------------------------------
+
+    def messages(self, sends: Sequence[Message], receives: Sequence[Message], tag: int) -> Messages:
+        """Bind one round: receives are asked for first, then everything is sent."""
+        posted: list[_Receive] = []
+
+        def start() -> None:
+            posted[:] = [self._ask(data, peer, ("plan", tag)) for peer, data in receives]
+            for peer, data in sends:
+                self.group.send(data, self.rank, peer, ("plan", tag))
+
+        def wait() -> None:
+            for each in posted:
+                each.wait()
+
+        def test() -> bool:
+            return all(each.test() for each in posted)
+
+        return Messages((start,), (wait,), test, posted.clear)
+
+    def _ask(self, x: Array | None, peer: int, tag: Hashable) -> _Receive:
+        return _Receive(self, self.group.receive(x, self.rank, peer, tag), peer)
+
+    def isend(self, x: Array, peer: int, tag: int) -> Request:
+        self.group.send(x, self.rank, peer, ("user", tag))
+        return _Done()
+
+    def irecv(self, x: Array, peer: int, tag: int) -> Request:
+        return self._ask(x, peer, ("user", tag))
+
+    # -- natives --------------------------------------------------------------------
+
+    def lacks(self, what: Collective, *, uneven: bool = False) -> str | None:
+        """Every collective is there in every form."""
+        return None
+
+    def native(self, call: Call, *, persistent: bool = False) -> Native:
+        """Bind the collective as its contract reads, folded by each rank for itself."""
+        if persistent:
+            raise Unavailable("threads have no persistent collectives: use 'native'")
+
+        def start() -> _Gathered:
+            gathered = self._post("native", copied(self.arrays, call.x), call.collective.name)
+            gathered.finish = lambda inputs: natives.fold(call, inputs, self.arrays)
+            return gathered
+
+        return Native(lambda: start().wait(), start, lambda: None)
+
+    # -- control --------------------------------------------------------------------
+
+    def exchange(self, item: Any) -> list[Any]:
+        if self.shared is not None and self.shared.mailbox is not None:
+            return self.shared.mailbox.exchange(item)
+        return [pickle.loads(each) for each in self._gather(pickle.dumps(item))]
+
+    def agree(self, digest: bytes) -> bool:
+        """Compare through shared memory where all ranks have it."""
+        if self.shared is not None and self.shared.mailbox is not None:
+            return self.shared.mailbox.agree(digest)
+        return all(each == digest for each in self._gather(digest))
+
+    def _gather(self, item: Any) -> list[Any]:
+        """Return every rank's object itself, in rank order."""
+        gathered = self._post("exchange", item, "agreeing on a call")
+        gathered.wait()
+        return gathered.items
+
+    def _post(self, kind: str, item: Any, what: str) -> _Gathered:
+        number = self.calls[kind] = self.calls.get(kind, 0) + 1
+        return _Gathered(self, self.group.post((kind, number), self.rank, item), what)
+
+    def split(self, color: int | None, key: int) -> ThreadTransport | None:
+        said = self.exchange((color, key))
+        number = self.calls["split"] = self.calls.get("split", 0) + 1
+        if color is None:
+            return None
+        ranks = [rank for rank in range(self.size) if said[rank][0] == color]
+        ranks.sort(key=lambda rank: said[rank][1])
+        part = self.group.part((number, color), ranks)
+        return ThreadTransport(part, ranks.index(self.rank))
+
+    def close(self) -> None:
+        if self.shared is not None:
+            self.shared.close()
+            self.shared = None
+
+
+class _Done:
+    """A request that was complete at once."""
+
+    def wait(self) -> None: ...
+
+    def test(self) -> bool:
+        return True
+
+
+class _Receive:
+    """A message that this rank waits for."""
+
+    def __init__(self, transport: ThreadTransport, delivery: Delivery, peer: int) -> None:
+        self.transport, self.delivery, self.peer = transport, delivery, peer
+
+    def _missing(self) -> int | None:
+        return None if self.delivery.is_done else self.peer
+
+    def wait(self) -> None:
+        if self._missing() == self.transport.rank:
+            raise Deadlock("this rank waits for a message from itself that it has not sent")
+        _wait(self.transport, self._missing, "receiving a message")
+        if self.delivery.error is not None:
+            raise self.delivery.error
+
+    def test(self) -> bool:
+        return _is_done(self.transport, self._missing, self.wait)
+
+
+class _Gathered:
+    """Items that all ranks give to each other; complete when the last one has."""
+
+    def __init__(self, transport: ThreadTransport, board: dict[int, Any], what: str) -> None:
+        self.transport, self.board, self.what = transport, board, what
+        self.finish: Callable[[list[Any]], object] | None = None
+
+    @property
+    def items(self) -> list[Any]:
+        """Return every rank's item, in rank order."""
+        return [self.board[rank] for rank in range(self.transport.size)]
+
+    def _missing(self) -> int | None:
+        if len(self.board) == self.transport.size:
+            return None
+        return next(rank for rank in range(self.transport.size) if rank not in self.board)
+
+    def wait(self) -> None:
+        _wait(self.transport, self._missing, self.what)
+        finish, self.finish = self.finish, None
+        if finish is not None:
+            finish(self.items)
+
+    def test(self) -> bool:
+        return _is_done(self.transport, self._missing, self.wait)
+
+
+def _wait(transport: ThreadTransport, missing: Callable[[], int | None], what: str) -> None:
+    transport.group.wait(transport.rank, missing, what, transport.deadline)
+
+
+def _is_done(transport: ThreadTransport, missing: Callable[[], int | None], wait: Thunk) -> bool:
+    """Complete what nobody is missing for, or that somebody missing has ended."""
+    peer = missing()
+    if peer is None or transport.group.lost(peer):
+        wait()
+        return True
+    return False

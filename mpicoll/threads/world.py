@@ -1,0 +1,224 @@
+"""What the ranks of one run share: who has ended, what each was sent, and how it waits."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable, Sequence
+from time import monotonic, sleep
+from typing import Any
+
+from mpicoll.errors import ArgumentError, RankLost
+from mpicoll.interfaces import Array, Arrays
+from mpicoll.memory.waiting import WaitContext, WaitPolicy, Words
+
+_AWAKE = 0.02
+_NAP = 1e-3
+
+
+class World:
+    """All ranks of one run.
+
+    Attributes:
+        deadline: seconds after which a rank that waits gives up.
+        ended: how each rank ended that has.
+        changed: for each rank, what wakes it up when something was sent to it.
+    """
+
+    def __init__(self, size: int, arrays: Arrays, deadline: float) -> None:
+        self.size, self.arrays, self.deadline = size, arrays, deadline
+        self.ended: dict[int, str] = {}
+        self.changed = [threading.Condition() for _ in range(size)]
+
+    def end(self, rank: int, how: str) -> None:
+        """Note how a rank ended, and wake up those that wait for it."""
+        self.ended[rank] = how
+        for each in range(self.size):
+            self.wake(each)
+
+    def wake(self, rank: int) -> None:
+        """Let a rank look again at what it waits for."""
+        with self.changed[rank]:
+            self.changed[rank].notify_all()
+
+
+class Group:
+    """What the ranks of one group share.
+
+    Attributes:
+        members: the ranks of the group as ranks of the world.
+        nodes: its ranks on each node.
+    """
+
+    def __init__(self, world: World, members: Sequence[int], nodes: Sequence[int]) -> None:
+        self.world, self.members = world, tuple(members)
+        self.size = len(members)
+        on: dict[int, list[int]] = {}
+        for rank, member in enumerate(self.members):
+            on.setdefault(nodes[member], []).append(rank)
+        self.nodes = tuple(map(tuple, on.values()))
+        self.node_of_member = tuple(nodes)
+        self.inboxes = [Inbox(world.arrays) for _ in members]
+        self.boards: dict[Hashable, dict[int, Any]] = {}
+        self.parts: dict[Hashable, Group] = {}
+        self.lock = threading.Lock()
+
+    def part(self, key: Hashable, ranks: Sequence[int]) -> Group:
+        """Return the group of some ranks of this one, the same to all that give the same key."""
+        with self.lock:
+            if key not in self.parts:
+                members = [self.members[rank] for rank in ranks]
+                self.parts[key] = Group(self.world, members, self.node_of_member)
+            return self.parts[key]
+
+    def send(self, x: Array | None, rank: int, peer: int, tag: Hashable) -> None:
+        """Give a message to its receiver, or keep a copy until it is asked for."""
+        changed = self.world.changed[self.members[peer]]
+        with changed:
+            self.inboxes[peer].put(x, (rank, tag))
+            changed.notify_all()
+
+    def receive(self, x: Array | None, rank: int, peer: int, tag: Hashable) -> Delivery:
+        """Ask for the next message from `peer`."""
+        with self.world.changed[self.members[rank]]:
+            return self.inboxes[rank].ask(x, (peer, tag))
+
+    def post(self, key: Hashable, rank: int, item: Any) -> dict[int, Any]:
+        """Give an item to all ranks; return where everybody's are, once they are there."""
+        with self.lock:
+            board = self.boards.setdefault(key, {})
+            board[rank] = item
+            if len(board) == self.size:
+                del self.boards[key]
+        if len(board) == self.size:
+            for each in self.members:
+                self.world.wake(each)
+        return board
+
+    def wait(
+        self, rank: int, missing: Callable[[], int | None], what: str, deadline: float
+    ) -> None:
+        """Return when nobody is missing.
+
+        Raises:
+            RankLost: who is missing has ended, or the deadline has passed.
+        """
+        changed, began = self.world.changed[self.members[rank]], monotonic()
+        with changed:
+            while (peer := missing()) is not None:
+                left = began + deadline - monotonic()
+                if (why := self.lost(peer)) and missing() == peer:
+                    raise RankLost(f"{what}: rank {rank} waits for rank {peer}, which {why}")
+                if left <= 0:
+                    raise RankLost(
+                        f"{what}: rank {rank} waits for rank {peer}, "
+                        f"which did not come in {deadline:.3g} s"
+                    )
+                changed.wait(min(left, threading.TIMEOUT_MAX))
+
+    def lost(self, peer: int) -> str | None:
+        """Return how a rank ended, None where it has not."""
+        return self.world.ended.get(self.members[peer])
+
+
+class Delivery:
+    """A message that was asked for.
+
+    Attributes:
+        error: why it cannot be received.
+    """
+
+    def __init__(self, x: Array | None) -> None:
+        self.x, self.is_done = x, False
+        self.error: ArgumentError | None = None
+
+    def land(self, arrays: Arrays, data: Array | None) -> None:
+        """Copy what was sent."""
+        self.error = _unfit(arrays, data, self.x)
+        if self.error is None and data is not None:
+            arrays.copier(self.x[: len(data)], data)()  # type: ignore[index]
+        self.is_done = True
+
+
+class Inbox:
+    """The messages to one rank: from each source under each tag, in the order in which they came.
+
+    Those that own it hold the lock of its rank.
+    """
+
+    def __init__(self, arrays: Arrays) -> None:
+        self.arrays = arrays
+        self.sent: dict[Hashable, deque[Array | None]] = defaultdict(deque)
+        self.asked: dict[Hashable, deque[Delivery]] = defaultdict(deque)
+
+    def put(self, data: Array | None, key: Hashable) -> None:
+        """Deliver a message, or keep a copy."""
+        if self.asked[key]:
+            self.asked[key].popleft().land(self.arrays, data)
+        else:
+            self.sent[key].append(copied(self.arrays, data))
+
+    def ask(self, x: Array | None, key: Hashable) -> Delivery:
+        """Return the delivery of the next message into `x`."""
+        delivery = Delivery(x)
+        if self.sent[key]:
+            delivery.land(self.arrays, self.sent[key].popleft())
+        else:
+            self.asked[key].append(delivery)
+        return delivery
+
+
+def _unfit(arrays: Arrays, data: Array | None, x: Array | None) -> ArgumentError | None:
+    """Return why a message cannot be received into `x`, None where it can."""
+    if data is None:
+        return None if x is None else ArgumentError("an empty signal was sent, not an array")
+    if x is None:
+        return ArgumentError("an array was sent, not an empty signal")
+    if arrays.dtype(data) != arrays.dtype(x) or len(data) > len(x):
+        return ArgumentError(
+            f"{len(data)} elements of {arrays.dtype(data)} were sent: "
+            f"{len(x)} of {arrays.dtype(x)} cannot hold them"
+        )
+    return None
+
+
+def copied(arrays: Arrays, x: Array | None) -> Array | None:
+    """Return a flat copy of an array."""
+    if x is None:
+        return None
+    flat = arrays.flat(x)
+    copy = arrays.empty((len(flat),), arrays.dtype(x), x)
+    arrays.copier(copy, flat)()
+    return copy
+
+
+class ThreadWaits(WaitPolicy):
+    """How a rank waits for a word of shared memory: it leaves the interpreter to the others.
+
+    Attributes:
+        oversubscribed: True, as one thread runs Python at a time.
+    """
+
+    def __init__(self, group: Group, rank: int, deadline: float) -> None:
+        super().__init__(rank, {}, True, lambda: None)
+        self.group, self.deadline = group, deadline
+
+    def wait(self, words: Words, index: int, least: int, context: WaitContext) -> None:
+        """Return when ``words[index] >= least``.
+
+        Raises:
+            RankLost: the rank that should write it has ended, or the deadline has passed.
+        """
+        began = monotonic()
+        while words[index] < least:
+            waited = monotonic() - began
+            sleep(0 if waited < _AWAKE else _NAP)
+            why = self.group.lost(context.peer)
+            if why is None and waited > self.deadline:
+                why = f"did not come in {waited:.3g} s"
+            # What it wrote before it ended counts.
+            if why is not None and words[index] < least:
+                raise RankLost(
+                    f"{context.what}, round {context.round} of {context.rounds}: "
+                    f"rank {self.rank} waits for rank {context.peer}, which {why}"
+                )

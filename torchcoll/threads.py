@@ -1,0 +1,29 @@
+"""Ranks as threads of one process, with tensors; `mpicoll.threads` has NumPy arrays."""
+
+from __future__ import annotations
+
+from mpicoll.threads.launch import Threads
+from torchcoll.arrays import TorchArrays
+
+
+class HostTensors(TorchArrays):
+    """Tensors on the host alone: threads have none on a GPU."""
+
+    def owns(self, x: object) -> bool:
+        return super().owns(x) and self.is_on_host(x)
+
+
+def threads(
+    size: int, *, ranks_per_node: int | None = None, deadline: float | None = None
+) -> Threads:
+    """Return what runs a function on `size` ranks that are threads of this process.
+
+    >>> import torch
+    >>> threads(4)(lambda c: c.allreduce(torch.arange(3) + c.rank))[0]
+    tensor([ 6, 10, 14])
+
+    Args:
+        ranks_per_node: how many ranks share memory; all of them by default.
+        deadline: seconds after which a rank that waits for another gives up.
+    """
+    return Threads(size, ranks_per_node, deadline, HostTensors())
