@@ -1,7 +1,7 @@
 """From separately started processes to one group, whoever started them.
 
-Each launcher tells a process its rank and the number of ranks in its own variables;
-`_LAUNCHERS` lists them. Each *rendezvous* then opens one key-value store that all ranks
+Each launcher tells a process its rank and the number of ranks in its own variables (see
+`mpicoll.machine.launchers`). Each *rendezvous* then opens one key-value store that all ranks
 reach. On it they meet, so that a rank that never came is named, and agree on the
 network interface and on the library.
 """
@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 
 from mpicoll.collectives import Collectives
 from mpicoll.errors import LaunchError, UnknownName
+from mpicoll.machine.launchers import LAUNCHERS, SRUN, TORCHRUN, Launcher
 from torchcoll.network import (
     LOOPBACK,
     check_interface,
@@ -36,13 +37,7 @@ from torchcoll.network import (
     listener,
 )  # fmt: skip
 
-_LAUNCHERS = (
-    ("torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
-    ("Open MPI's mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-     "OMPI_COMM_WORLD_LOCAL_SIZE"),
-    ("MPICH's mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"),
-    ("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", None),
-)  # fmt: skip
+_TORCHRUN_FIRST = sorted(LAUNCHERS, key=lambda each: each.name != TORCHRUN)
 _DAEMONS = {
     "hydra_pmi_proxy", "mpiexec.hydra", "mpiexec.gforker", "mpirun", "mpiexec", "prterun",
     "prted", "orterun", "orted", "slurmstepd",
@@ -159,7 +154,7 @@ def find_place(rank: int | None, size: int | None, init_method: str | None) -> P
         if rank is None or size is None:
             raise LaunchError("give both rank and size, or neither")
         return _checked(Place(rank, size, "the arguments rank and size"))
-    found = [place for place in map(_told_by, _LAUNCHERS) if place is not None]
+    found = [place for place in map(_told_by, _TORCHRUN_FIRST) if place is not None]
     if not found and init_method is not None:
         raise LaunchError(
             f"{init_method} needs to know which rank of how many this process is: "
@@ -168,8 +163,8 @@ def find_place(rank: int | None, size: int | None, init_method: str | None) -> P
     if not found:
         return Place(0, 1, "nobody")
     first, others = found[0], found[1:]
-    if first.launcher == "torchrun" and "TORCHELASTIC_RUN_ID" not in os.environ:
-        if any(each[:2] != first[:2] for each in others if each.launcher != "srun"):
+    if first.launcher == TORCHRUN and "TORCHELASTIC_RUN_ID" not in os.environ:
+        if any(each[:2] != first[:2] for each in others if each.launcher != SRUN):
             raise LaunchError(
                 f"RANK and WORLD_SIZE say rank {first.rank} of {first.size}, "
                 f"{others[0].launcher} says {others[0].rank} of {others[0].size}: "
@@ -180,10 +175,10 @@ def find_place(rank: int | None, size: int | None, init_method: str | None) -> P
     return _checked(first)
 
 
-def _told_by(launcher: tuple[str, str, str, str | None]) -> Place | None:
+def _told_by(launcher: Launcher) -> Place | None:
     name, rank, size, local = launcher
     if rank not in os.environ or size not in os.environ:
-        if name == "torchrun" and (rank in os.environ or size in os.environ):
+        if name == TORCHRUN and (rank in os.environ or size in os.environ):
             raise LaunchError("set both RANK and WORLD_SIZE, or neither")
         return None
     try:
@@ -217,12 +212,12 @@ def _rendezvous(
         return _asked_for(place, init_method, timeout)
     if place.size == 1:
         return dist.HashStore(), _nothing
-    if place.launcher in ("torchrun", "the arguments rank and size"):
+    if place.launcher in (TORCHRUN, "the arguments rank and size"):
         return _asked_for(place, "env://", timeout)
     comm = _mpi(place)
     if comm is not None:
         return _over_mpi(comm, place, interface, timeout)
-    if place.launcher == "srun":
+    if place.launcher == SRUN:
         return _over_slurm(place, timeout)
     return _over_file(place, timeout)
 
@@ -309,7 +304,7 @@ def _mpi(place: Place) -> Any:
     comm = MPI.COMM_WORLD
     if comm.size == place.size:
         return comm
-    if place.launcher == "srun":
+    if place.launcher == SRUN:
         return None
     raise LaunchError(
         f"{place.launcher} started {place.size} processes, but mpi4py is built on another MPI "

@@ -37,7 +37,7 @@ from mpicoll.interfaces import (
     Request,
     Thunk,
 )
-from mpicoll.machine import cores as machine
+from mpicoll.machine.nodes import group_by_node, stated_node
 from mpicoll.memory import segments as mapped
 from mpicoll.notation.contract import Collective
 from torchcoll.arrays import TorchArrays
@@ -93,8 +93,8 @@ class TorchTransport:
         self._signal = torch.zeros(1, dtype=torch.uint8, device=control)
         self._mine = torch.empty(2, dtype=torch.int64, device=control)
         self.shared: mapped.SharedMemory | None = None
-        told = self.exchange((host_identity(), machine.stated_node(dist.get_rank())))
-        self.nodes, apart = machine.placed([host for host, _ in told], [node for _, node in told])
+        told = self.exchange((host_identity(), stated_node(dist.get_rank())))
+        self.nodes, apart = group_by_node([host for host, _ in told], [node for _, node in told])
         self.shared, self.unshared = mapped.open_memory(
             self, apart, lambda node: Files(self.exchange, self.rank, node)
         )

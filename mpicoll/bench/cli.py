@@ -27,8 +27,9 @@ from mpicoll.bench.resume import Ledger
 from mpicoll.cli.watchdog import Watchdog
 from mpicoll.collectives import TRANSPORTS, Collectives
 from mpicoll.errors import ArgumentError, CollectiveError, UnknownName
-from mpicoll.machine import environment
-from mpicoll.machine.cores import RANKS_PER_NODE
+from mpicoll.machine.launchers import find_launch, is_first_process, is_terminal, singletons
+from mpicoll.machine.nodes import RANKS_PER_NODE
+from mpicoll.machine.processes import Process, other_load, oversubscription, own_process
 from mpicoll.measurement import cases as choice
 from mpicoll.measurement.cases import Group, Wanted, parse_size, split_names, steps, swept
 from mpicoll.measurement.description import describe, details
@@ -74,7 +75,7 @@ def start(worlds: Worlds) -> NoReturn:
 def run_command(command: click.Command, then: Callable[[Any], int]) -> NoReturn:
     """Parse the command line on every rank, go on with what its callback returned, and leave."""
     sys.excepthook = _fail
-    if not environment.is_first():
+    if not is_first_process():
         command.get_help = lambda ctx: ""  # type: ignore[method-assign]
     command.context_settings = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
     # Every process parses, and only one of them is_root: the launcher tells which.
@@ -91,7 +92,7 @@ def run_command(command: click.Command, then: Callable[[Any], int]) -> NoReturn:
 
 
 def _complain(text: str, status: int) -> int:
-    if environment.is_first():
+    if is_first_process():
         print(f"Error: {text}", file=sys.stderr, flush=True)
     else:
         # The launcher ends all ranks when one leaves so: let the first one speak.
@@ -101,8 +102,8 @@ def _complain(text: str, status: int) -> int:
 
 def _fail(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Report an unforeseen error, and end the job."""
-    rank = environment.launched()
-    print(f"rank {rank[2] if rank else 0} failed on {os.uname().nodename}:", file=sys.stderr)
+    launch = find_launch()
+    print(f"rank {launch.rank if launch else 0} failed on {os.uname().nodename}:", file=sys.stderr)
     traceback.print_exception(kind, error, trace)
     _leave(1)
 
@@ -316,22 +317,22 @@ def run(options: Options, makers: Worlds) -> int:
     if options.wanted.device == choice.CUDA:
         worlds, gpus = with_gpus(worlds, remarks)
     everyone = next(iter(worlds.values()))
-    machines = everyone.exchange(environment.here())
-    oversubscribed = environment.oversubscribed(everyone.nodes, machines)
+    processes = everyone.exchange(own_process())
+    oversubscribed = oversubscription(everyone.nodes, processes)
     choice.check_algorithms(options.wanted, worlds)
     groups = list(choice.groups(options.wanted, everyone.size))
-    remarks += [*oversubscribed, *environment.busy(everyone.nodes, machines)]
+    remarks += [*oversubscribed, *other_load(everyone.nodes, processes)]
     remarks += [*(f"skipped {each}" for each in options.wanted.skipped)]
     session = _Session(options, worlds, groups, watchdog, [*remarks], bool(oversubscribed))
     if options.lists:
         return session.list_algorithms()
     if options.dry:
         return session.estimate()
-    run = describe(options.settings.seed, worlds, machines, oversubscribed)
+    run = describe(options.settings.seed, worlds, processes, oversubscribed)
     if gpus:
         copies = copy_bandwidth(everyone, everyone.gpu())
         run |= {"gpu_transports": gpus, "gpu_copy_GBps": round(copies, 1)}
-    return session.measure(run, machines)
+    return session.measure(run, processes)
 
 
 def with_gpus(
@@ -373,7 +374,7 @@ def launch(
         except (ImportError, CollectiveError) as error:
             remarks.append(f"{name} is left out: {error}")
             continue
-        if complaint := environment.mismatch(world.size, world.library):
+        if complaint := singletons(world.size, world.library):
             raise ArgumentError(complaint)
         worlds[name] = world
     if not worlds:
@@ -455,10 +456,10 @@ class _Session:
 
     # -- measuring ----------------------------------------------------------------------
 
-    def measure(self, run: Record, machines: Sequence[Mapping[str, Any]]) -> int:
+    def measure(self, run: Record, processes: Sequence[Process]) -> int:
         """Measure every group, write each record at once, and print the tables at the end."""
         bench = Bench(self.worlds, self.options.settings, self.watchdog, self.oversubscribed)
-        full = run | details(machines, self.options.settings, bench.meeting.sync_error)
+        full = run | details(processes, self.options.settings, bench.meeting.sync_error)
         ledger = Ledger(self.control, full, self.options.output, resume=self.options.resume)
         self.remarks += ledger.remarks
         for remark in self.remarks:
@@ -496,7 +497,7 @@ class _Session:
             spent = time.monotonic() - _BEGIN
             left = spent / done * (total - done) if done else 0.0
         text = f"[{done + 1:>3}/{total}] about {max(left, 0):3.0f} s left: {group}"
-        if self.is_first and environment.is_terminal(sys.stderr):
+        if self.is_first and is_terminal(sys.stderr):
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
         elif not done or self.measured[-1].what != group.what:
             self.tell(text)
@@ -515,7 +516,7 @@ class _Session:
     def _finish(self, found: list[Record]) -> None:
         if not self.is_first:
             return
-        if environment.is_terminal(sys.stderr):
+        if is_terminal(sys.stderr):
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
         layout = self.options.layout
         if layout == "table":

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mpicoll.bench.record import Record
-from mpicoll.machine.environment import is_terminal
+from mpicoll.machine.launchers import is_terminal
 from mpicoll.measurement.statistics import is_enough
 from mpicoll.selection.auto import CHOOSERS
 

@@ -19,7 +19,7 @@ from mpicoll.bench import cli
 from mpicoll.bench.trust import TWINS
 from mpicoll.cli.watchdog import Watchdog
 from mpicoll.cli.worlds import BOTH
-from mpicoll.machine import environment
+from mpicoll.machine.processes import oversubscription, own_process
 from mpicoll.measurement import cases, clock
 from mpicoll.measurement.cases import Case, Group, Wanted
 from mpicoll.measurement.description import describe, details
@@ -96,14 +96,14 @@ def run(options: Options) -> int:
     watchdog = Watchdog(120.0)
     worlds, _ = cli.launch((options.backend,), None, BOTH, watchdog)
     everyone = next(iter(worlds.values()))
-    machines = everyone.exchange(environment.here())
-    remarks = environment.oversubscribed(everyone.nodes, machines)
+    processes = everyone.exchange(own_process())
+    remarks = oversubscription(everyone.nodes, processes)
     wanted = Wanted(collectives=_COLLECTIVES, sizes=_SIZES)
     groups = list(cases.groups(wanted, everyone.size))
     settings = Settings(precision=0.015, least=12, most=2000)
     twins = _Twins(worlds, settings, watchdog, bool(remarks))
-    described = describe(twins.settings.seed, worlds, machines, remarks)
-    described |= details(machines, twins.settings, twins.meeting.sync_error)
+    described = describe(twins.settings.seed, worlds, processes, remarks)
+    described |= details(processes, twins.settings, twins.meeting.sync_error)
     lines = chain(
         [journal.run_line(described)],
         *(compared(twins, group, options) for group in islice(cycle(groups), options.comparisons)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from mpicoll.collectives import Collectives
-from mpicoll.machine import environment
+from mpicoll.machine.launchers import is_first_process, mismatch
 
 
 def mpi4py_world(interface: str | None) -> Collectives:
@@ -18,8 +18,8 @@ def mpi4py_world(interface: str | None) -> Collectives:
 
     import mpicoll
 
-    warning = environment.suspicion(MPI.get_vendor()[0])
-    if warning and environment.is_first():
+    warning = mismatch(MPI.get_vendor()[0])
+    if warning and is_first_process():
         print(f"warning: {warning}", file=sys.stderr, flush=True)
     if not MPI.Is_initialized():
         MPI.Init_thread(MPI.THREAD_MULTIPLE)

@@ -20,8 +20,8 @@ from rich.table import Table
 from rich.text import Text
 
 from mpicoll.hosts import __main__ as hosts
-from mpicoll.machine.cores import quota
-from mpicoll.machine.environment import is_first, launched, mismatch
+from mpicoll.machine.cores import container_quota
+from mpicoll.machine.launchers import find_launch, is_first_process, singletons
 from mpicoll.machine.variables import telling
 from mpicoll.selection import tables
 
@@ -43,7 +43,7 @@ def _python() -> str:
 
 def _cores() -> str:
     allowed = sorted(os.sched_getaffinity(0))
-    limit = quota()
+    limit = container_quota()
     cut = f", the container allows {limit:g}" if limit else ""
     return f"{os.cpu_count()} in the machine, this process may use {allowed}{cut}"
 
@@ -80,11 +80,13 @@ def _ranks() -> str:
     from mpi4py import MPI
 
     size = MPI.COMM_WORLD.size
-    wrong = mismatch(size, MPI.Get_library_version().split(",")[0].split("\n")[0])
+    wrong = singletons(size, MPI.Get_library_version().split(",")[0].split("\n")[0])
     if wrong:
         return f"no: {wrong}"
-    found = launched()
-    return f"{size}, started by {found[0]}" if found else f"{size}, started without a launcher"
+    found = find_launch()
+    return (
+        f"{size}, started by {found.launcher}" if found else f"{size}, started without a launcher"
+    )
 
 
 def _gpu_aware() -> str:
@@ -129,10 +131,10 @@ def _torch() -> str:
 
 
 def _rendezvous() -> str:
-    found = launched()
+    found = find_launch()
     if found is None:
         return "none needed: one process, or env://, tcp://host:port, file:///path as asked for"
-    return f"{found[0]}: rank {found[2]} of {found[1]}"
+    return f"{found.launcher}: rank {found.rank} of {found.size}"
 
 
 def _interfaces() -> str:
@@ -223,7 +225,7 @@ MPI_PROBES: dict[str, Probe] = {
 
 def main() -> None:
     """Print the page on the first rank; the others only take part."""
-    console = Console(width=None if sys.stdout.isatty() else 120, quiet=not is_first())
+    console = Console(width=None if sys.stdout.isatty() else 120, quiet=not is_first_process())
 
     def say(name: str, text: str) -> None:
         row = Table.grid(padding=(0, 2))
@@ -237,7 +239,7 @@ def main() -> None:
         say(name, probe(ask))
     for name, value in telling().items():
         say(name, value)
-    if launched():
+    if find_launch():
         say("asking MPI", "if this line is the last, the launcher and mpi4py's MPI do not match")
     for name, ask in MPI_PROBES.items():
         say(name, probe(ask))

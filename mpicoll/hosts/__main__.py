@@ -27,7 +27,7 @@ from typing import NoReturn, Self
 import click
 
 from mpicoll.errors import LaunchError
-from mpicoll.machine import cores as machine
+from mpicoll.machine.cores import CORES
 
 PROVIDERS: dict[str, dict[str, str]] = {
     "ofi": {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "eth0"},
@@ -160,7 +160,7 @@ class Hosts:
         cores = str(len(os.sched_getaffinity(0)) / self.count)
         return {
             **PROVIDERS[provider], "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1",
-            machine.CORES: os.environ.get(machine.CORES, cores),
+            CORES: os.environ.get(CORES, cores),
         }  # fmt: skip
 
     def run(

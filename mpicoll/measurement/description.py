@@ -21,8 +21,9 @@ from uuid import uuid4
 
 from mpicoll.bench.record import Record
 from mpicoll.collectives import Collectives
-from mpicoll.machine import environment
+from mpicoll.machine.processes import Process
 from mpicoll.machine.variables import telling
+from mpicoll.machine.versions import versions
 from mpicoll.measurement import ping_pong as lane
 from mpicoll.measurement.measure import Settings
 
@@ -33,7 +34,7 @@ _LIMIT = 1.0
 def describe(
     seed: int,
     worlds: Mapping[str, Collectives],
-    machines: Sequence[Mapping[str, Any]],
+    processes: Sequence[Process],
     oversubscribed: Sequence[str],
 ) -> Record:
     """Return what all records of a run share, the same on every rank; collective."""
@@ -43,26 +44,26 @@ def describe(
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": sys.argv[1:],
         "seed": seed,
-        "versions": environment.versions(),
+        "versions": versions(),
         "libraries": {name: world.library for name, world in worlds.items()},
         "transports": {name: world.transports for name, world in worlds.items()},
-        "hosts": [each["host"] for each in machines],
-        "cores": [each["cores"] for each in machines],
-        "quota": machines[0]["quota"],
-        "load": machines[0]["load"],
+        "hosts": [each.host for each in processes],
+        "cores": [each.cores.allowed for each in processes],
+        "quota": processes[0].cores.quota,
+        "load": processes[0].load,
         "oversubscribed": bool(oversubscribed),
     }
 
 
 def details(
-    machines: Sequence[Mapping[str, Any]],
+    processes: Sequence[Process],
     settings: Settings | lane.Settings,
     sync_error: int | None = None,
 ) -> Record:
-    """Return what the line of the run adds; of what ranks may differ in, rank 0 is_root.
+    """Return what the line of the run adds; of what ranks may differ in, rank 0 reports.
 
     Args:
-        machines: what each rank tells of its own by `environment.here`.
+        processes: what each rank reports by `own_process`.
         sync_error: the bound on the error of the ranks' clocks, ns, where these were compared.
     """
     return {
@@ -71,29 +72,30 @@ def details(
         "git": git_state(),
         "settings": asdict(settings),
         "stack": stack(),
-        "machines": list(_machines(machines)),
-        "binding": [_binding(rank, each) for rank, each in enumerate(machines)],
+        "machines": list(_machines(processes)),
+        "binding": [_binding(rank, each) for rank, each in enumerate(processes)],
         "clock": {"sync_error_us": None if sync_error is None else sync_error / 1000},
         "environment": telling(),
     }
 
 
-def _machines(ranks: Iterable[Mapping[str, Any]]) -> Iterable[Record]:
+def _machines(processes: Iterable[Process]) -> Iterable[Record]:
     """Yield every host once, with what differs between hosts."""
     seen: dict[str, Record] = {}
-    for each in ranks:
-        host = seen.setdefault(each["host"], {"host": each["host"], "ranks": 0, **each["machine"]})
+    for each in processes:
+        machine = each.machine._asdict()
+        host = seen.setdefault(each.host, {"host": each.host, "ranks": 0, **machine})
         host["ranks"] += 1
     return seen.values()
 
 
-def _binding(rank: int, process: Mapping[str, Any]) -> Record:
-    cores = process["cores"]
+def _binding(rank: int, process: Process) -> Record:
+    cores = process.cores.allowed
     return {
         "rank": rank,
-        "host": process["host"],
+        "host": process.host,
         "cores": compact(cores),
-        "bound": len(cores) < process["machine"]["cores"],
+        "bound": len(cores) < process.machine.cores,
     }
 
 

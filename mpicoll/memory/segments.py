@@ -17,7 +17,7 @@ import numpy as np
 from mpicoll.errors import Unavailable
 from mpicoll.execution.shared_memory import Binding
 from mpicoll.interfaces import Array, Arrays, Memory, Segments, Store, Thunk, Transport
-from mpicoll.machine import cores as machine
+from mpicoll.machine.cores import is_oversubscribed, own_cores
 from mpicoll.memory import cma as attach
 from mpicoll.memory.allocator import Area, Heap, lines
 from mpicoll.memory.mailbox import Mailbox
@@ -77,12 +77,12 @@ class SharedMemory:
         probe = os.urandom(16)
         self._probe = arrays.empty((16,), "uint8")
         arrays.copier(self._probe, arrays.over(memoryview(bytearray(probe)), "uint8", (16,)))()
-        said = exchange((os.getpid(), arrays.span(self._probe)[0], probe, machine.here()))
+        said = exchange((os.getpid(), arrays.span(self._probe)[0], probe, own_cores()))
         self.processes = {each: said[each][0] for each in near}
         refused = [attach.refusal(*said[each][:3]) for each in near if each != rank]
         everyone = exchange(next(filter(None, refused), ""))
         self.unattached = next(filter(None, everyone), "")
-        oversubscribed = machine.oversubscribed([said[each][3] for each in near])
+        oversubscribed = is_oversubscribed([said[each][3] for each in near])
         self.wait_policy = WaitPolicy(rank, self.processes, oversubscribed, segments.progress)
         self._fence = _fence(segments)
         self.grow(_FIRST)

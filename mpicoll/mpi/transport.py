@@ -32,7 +32,8 @@ from mpicoll.interfaces import (
     Request,
     Thunk,
 )
-from mpicoll.machine import cores as machine
+from mpicoll.machine.cores import is_oversubscribed, own_cores
+from mpicoll.machine.nodes import group_by_node, stated_node
 from mpicoll.memory import segments as mapped
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.memory.waiting import politely
@@ -415,14 +416,14 @@ def _fold_bytes(op: ReduceOp, dtype: str) -> Callable[[Any, Any, MPI.Datatype], 
 
 def _is_oversubscribed(comm: MPI.Comm, nodes: Nodes) -> bool:
     """Whether the ranks of this node outnumber the cores that they may use."""
-    told = comm.allgather(machine.here())
+    told = comm.allgather(own_cores())
     node = next(each for each in nodes if comm.rank in each)
-    return machine.oversubscribed([told[rank] for rank in node])
+    return is_oversubscribed([told[rank] for rank in node])
 
 
 def _placed(comm: MPI.Comm) -> tuple[Nodes, str]:
     """Return the ranks of each node, and why those of some node cannot share memory."""
     local = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    told = comm.allgather((local.bcast(comm.rank), machine.stated_node(MPI.COMM_WORLD.rank)))
+    told = comm.allgather((local.bcast(comm.rank), stated_node(MPI.COMM_WORLD.rank)))
     local.Free()
-    return machine.placed([host for host, _ in told], [node for _, node in told])
+    return group_by_node([host for host, _ in told], [node for _, node in told])

@@ -25,9 +25,10 @@ from mpicoll.collectives import TRANSPORTS, Collectives
 from mpicoll.errors import ArgumentError, UnknownName
 from mpicoll.gpu.ipc import IPC
 from mpicoll.interfaces import DIRECT, STAGED
-from mpicoll.machine import environment, gpus
 from mpicoll.machine import gpu_links as gpulinks
+from mpicoll.machine import gpus
 from mpicoll.machine.links import Link, host_links, places
+from mpicoll.machine.processes import Process, other_load, oversubscription, own_process
 from mpicoll.measurement.cases import chosen, parse_size, split_names
 from mpicoll.measurement.description import describe, details
 from mpicoll.measurement.ping_pong import Settings
@@ -144,13 +145,13 @@ def run(options: Options, makers: cli.Worlds) -> int:
     everyone = next(iter(worlds.values()))
     known = _ways(worlds, ways)
     _refuse(options, worlds, everyone, known)
-    machines = everyone.exchange(environment.here())
-    oversubscribed = environment.oversubscribed(everyone.nodes, machines)
-    remarks += environment.busy(everyone.nodes, machines)
+    processes = everyone.exchange(own_process())
+    oversubscribed = oversubscription(everyone.nodes, processes)
+    remarks += other_load(everyone.nodes, processes)
     is_root = everyone.rank == 0
     for remark in remarks:
         _tell(is_root, f"warning: {remark}")
-    setting = _setting(options, worlds, everyone, machines, oversubscribed)
+    setting = _setting(options, worlds, everyone, processes, oversubscribed)
     chosen_ways = options.transports or tuple(known)
     settings = Settings(options.sizes, chosen_ways, options.device, options.budget, options.seed)
     if options.dry:
@@ -168,7 +169,7 @@ def run(options: Options, makers: cli.Worlds) -> int:
     failed = wrongs(found)
     if is_root:
         remarks += [*spreads.remarks, f"every pair was visited {survey.blocks} times"]
-        run = setting.run | details(machines, settings)
+        run = setting.run | details(processes, settings)
         records = [run_line(run), *pairs, *fit_records(pairs, setting), *spreads.records]
         _publish(options, setting, records, [*failed, *remarks])
     everyone.exchange("printed")
@@ -245,10 +246,10 @@ def _unwritable(path: Path) -> str | None:
 
 def _setting(
     options: Options, worlds: dict[str, Collectives], everyone: Collectives,
-    machines: list[dict[str, Any]], oversubscribed: list[str],
+    processes: list[Process], oversubscribed: list[str],
 ) -> Setting:  # fmt: skip
     """Return where this runs, and what joins its ranks."""
-    hosts = [each["host"] for each in machines]
+    hosts = [each.host for each in processes]
     numbers: list[str | None] = [None] * everyone.size
     if options.device == "cpu":
         links = host_links(everyone.nodes, everyone.exchange(places()))
@@ -258,7 +259,7 @@ def _setting(
             everyone.nodes, everyone.rank, everyone.exchange(gpus.identity(worlds))
         )
         links = _merged(everyone.exchange(own))
-    described = describe(options.seed, worlds, machines, oversubscribed)
+    described = describe(options.seed, worlds, processes, oversubscribed)
     return Setting(described, worlds, options.device, hosts, numbers, links)
 
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from mpicoll.bench.record import Record
 from mpicoll.bench.render import number
-from mpicoll.machine.environment import is_terminal
+from mpicoll.machine.launchers import is_terminal
 from mpicoll.measurement.ping_pong import BOTH_WAYS, COPY, LATENCY, ONE_WAY
 from mpicoll.p2p.outliers import FAR, bytes_text
 from mpicoll.p2p.record import value

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from mpicoll.errors import ArgumentError
-from mpicoll.machine import cores as machine
+from mpicoll.machine.cores import own_cores, processor_name, usable_cores
 
 SCHEMA = "mpicoll.table/1"
 VARIABLE = "MPICOLL_TABLE"
@@ -51,8 +51,8 @@ Decisions = dict[str, Decision]
 def fingerprint(library: str) -> dict[str, Any]:
     """Return what a table's figures depend on: processor, cores, library, versions."""
     return {
-        "processor": machine.processor(),
-        "cores": machine.usable([machine.here()]),
+        "processor": processor_name(),
+        "cores": usable_cores([own_cores()]),
         "library": library,
         "python": ".".join(platform.python_version_tuple()[:2]),
         "numpy": metadata.version("numpy"),

@@ -23,7 +23,7 @@ from mpicoll.bench import cli
 from mpicoll.cli.watchdog import Watchdog
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
-from mpicoll.machine import environment
+from mpicoll.machine.processes import other_load, oversubscription, own_process
 from mpicoll.measurement import cases
 from mpicoll.measurement.cases import (
     Case,
@@ -127,10 +127,10 @@ def run(options: Options, makers: cli.Worlds) -> int:
     watchdog = Watchdog(options.timeout)
     worlds, remarks = cli.launch(options.backends, options.interface, makers, watchdog)
     everyone = next(iter(worlds.values()))
-    machines = everyone.exchange(environment.here())
-    oversubscribed = environment.oversubscribed(everyone.nodes, machines)
+    processes = everyone.exchange(own_process())
+    oversubscribed = oversubscription(everyone.nodes, processes)
     is_root = everyone.rank == 0
-    for remark in [*remarks, *oversubscribed, *environment.busy(everyone.nodes, machines)]:
+    for remark in [*remarks, *oversubscribed, *other_load(everyone.nodes, processes)]:
         _say(is_root, f"warning: {remark}")
     cases.check_algorithms(options.wanted, worlds)
     bench = Bench(worlds, _PRECISE, watchdog, bool(oversubscribed))

@@ -23,8 +23,6 @@ from hypothesis import strategies as some
 from mpicoll.bench import cli, render
 from mpicoll.bench.cli import parse as parse_flags
 from mpicoll.errors import ArgumentError
-from mpicoll.machine import cores as machine
-from mpicoll.machine import environment
 from mpicoll.measurement.cases import (
     Wanted,
     chosen,
@@ -392,32 +390,6 @@ def test_patterns_longer_than_their_period() -> None:
 
 
 # -- environment and output -------------------------------------------------------------
-
-
-def test_lone_ranks_of_a_launcher_are_noticed() -> None:
-    found = environment.mismatch(
-        1, "MPICH 5", {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "2"}
-    )
-    assert found is not None and "Open MPI" in found and "-n 4" in found
-    assert environment.mismatch(4, "MPICH 5", {"OMPI_COMM_WORLD_SIZE": "4"}) is None
-    assert environment.mismatch(1, "MPICH 5", {}) is None
-
-
-def test_a_foreign_launcher_is_suspected() -> None:
-    hydra = {"PMI_SIZE": "3", "PMI_RANK": "0"}
-    found = environment.suspicion("Open MPI", hydra)
-    assert found is not None and "-n 3" in found
-    assert environment.suspicion("MPICH", hydra) is None
-    assert environment.suspicion("MPICH", {"OMPI_COMM_WORLD_SIZE": "2"}) is not None
-    assert environment.suspicion("MPICH", {}) is None
-
-
-def test_more_ranks_than_cores_are_noticed() -> None:
-    process = {"host": "here", "cores": [0, 1], "quota": None}
-    assert environment.oversubscribed(((0, 1),), [process] * 2) == []
-    (remark,) = environment.oversubscribed(((0, 1, 2),), [process] * 3)
-    assert "oversubscribed" in remark and "3 ranks" in remark
-    assert machine.usable([process | {"quota": 1.5}]) == 1.5
 
 
 def record(**changes: Any) -> dict[str, Any]:

@@ -18,18 +18,19 @@ from launcher import QUIRKS, ROOT, mpirun, python, ranks
 
 pytest.importorskip("torch")
 
+from mpicoll.machine.launchers import LAUNCHERS
 from torchcoll import LaunchError, UnknownName, launch, network, world
 
 CHILD = str(Path(__file__).parents[1] / "support" / "launch_child.py")
 LOOPBACK = "0100007F"
-LAUNCHERS = [name for each in launch._LAUNCHERS for name in each[1:] if name]
+VARIABLES = [name for each in LAUNCHERS for name in each[1:] if name]
 needs_mpirun = pytest.mark.skipif(mpirun() is None, reason="no mpirun")
 
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget the launcher that started the tests themselves."""
-    for name in [*LAUNCHERS, "MASTER_ADDR", "MASTER_PORT", "GLOO_SOCKET_IFNAME"]:
+    for name in [*VARIABLES, "MASTER_ADDR", "MASTER_PORT", "GLOO_SOCKET_IFNAME"]:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 

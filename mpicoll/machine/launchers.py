@@ -1,0 +1,113 @@
+"""The launchers of ranks: which one started this process, and whether it fits the MPI."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple, TextIO
+
+
+class Launcher(NamedTuple):
+    """A launcher, and the environment variables by which a process knows its place.
+
+    Attributes:
+        local_size: the variable with the number of ranks on this host, None where there is none.
+    """
+
+    name: str
+    rank: str
+    size: str
+    local_size: str | None = None
+
+
+TORCHRUN, SRUN = "torchrun", "srun"
+LAUNCHERS = (
+    Launcher("Open MPI's mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+             "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    Launcher("MPICH's mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"),
+    Launcher(TORCHRUN, "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
+    Launcher(SRUN, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+)  # fmt: skip
+"""In the order in which they are believed: RANK may be left over in the environment of an mpirun,
+and an mpirun or torchrun may run inside an srun."""
+
+
+class Launch(NamedTuple):
+    """Which launcher started this process, how many it started, and which one this is."""
+
+    launcher: str
+    size: int
+    rank: int
+
+
+def find_launch(variables: Mapping[str, str] = os.environ) -> Launch | None:
+    """Return how this process was launched, None where no launcher started it."""
+    for each in LAUNCHERS:
+        try:
+            return Launch(each.name, int(variables[each.size]), int(variables.get(each.rank, "0")))
+        except (KeyError, ValueError):
+            continue
+    return None
+
+
+def is_first_process(variables: Mapping[str, str] = os.environ) -> bool:
+    """Whether this process prints for all, as far as the launcher tells."""
+    launch = find_launch(variables)
+    return launch is None or launch.rank == 0
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Whether a stream is a person's terminal; a launcher may put a pipe behind a pty."""
+    return stream.isatty() and find_launch() is None
+
+
+def singletons(size: int, library: str, variables: Mapping[str, str] = os.environ) -> str | None:
+    """Return how to launch a job whose processes are single ranks, None where they form a group.
+
+    Args:
+        size: the number of ranks that the library sees.
+        library: its name.
+    """
+    launch = find_launch(variables)
+    if launch is None or size > 1 or launch.size <= 1:
+        return None
+    right = _own_mpirun() or "the mpirun of that library"
+    if launch.launcher == TORCHRUN:
+        advice = (
+            f"start it with {right} -n {launch.size}, or run "
+            f"torchrun --nproc-per-node {launch.size} -m torchcoll.bench"
+        )
+    else:
+        advice = (
+            f"start it with {right} -n {launch.size} {sys.executable} -m mpicoll.bench, or install "
+            "an mpi4py built for this launcher's MPI"
+        )
+    return (
+        f"{launch.launcher} started {launch.size} processes, but {library} does not understand "
+        f"that launcher, and each of them would be an independent run of 1 rank: {advice}."
+    )
+
+
+def mismatch(vendor: str, variables: Mapping[str, str] = os.environ) -> str | None:
+    """Return why this MPI may fail under another MPI's launcher, None where both match.
+
+    Ask before MPI starts: it may end the process.
+    """
+    launch = find_launch(variables)
+    if launch is None or launch.size <= 1 or "mpirun" not in launch.launcher:
+        return None
+    if ("Open MPI" in launch.launcher) == (vendor == "Open MPI"):
+        return None
+    right = _own_mpirun() or f"the mpirun of {vendor}"
+    return (
+        f"{launch.launcher} started this process, but mpi4py is built on {vendor}, which may not "
+        f"understand that launcher; if MPI fails to start, use {right} -n {launch.size}"
+    )
+
+
+def _own_mpirun() -> str | None:
+    """Return the mpirun beside this Python, None where there is none."""
+    path = Path(sys.executable).parent / "mpirun"
+    return str(path) if path.exists() else None

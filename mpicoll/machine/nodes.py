@@ -1,0 +1,47 @@
+"""Which ranks share a node: as the library sees it, or as the user states it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Sequence
+
+from mpicoll.errors import ArgumentError
+from mpicoll.interfaces import Nodes
+
+RANKS_PER_NODE = "MPICOLL_RANKS_PER_NODE"
+
+
+def stated_node(rank: int) -> int | None:
+    """Return the node of a rank of the world where the user states how many ranks share one.
+
+    Hosts that share one kernel, as containers and network namespaces do, look like one.
+    """
+    text = os.environ.get(RANKS_PER_NODE)
+    if text is None:
+        return None
+    if not text.isdecimal() or not int(text):
+        raise ArgumentError(f"{RANKS_PER_NODE} is a number of ranks, at least 1, not {text!r}")
+    return rank // int(text)
+
+
+def group_by_node(hosts: Sequence[Hashable], stated: Sequence[int | None]) -> tuple[Nodes, str]:
+    """Return the ranks of each node, and why those of some node cannot share memory.
+
+    Args:
+        hosts: the host of each rank, as the library identifies it.
+        stated: the node of each rank that the user states.
+
+    >>> group_by_node(["a", "a", "b", "b"], [None] * 4)
+    (((0, 1), (2, 3)), '')
+    >>> group_by_node(["a", "a", "a", "a"], [0, 0, 1, 1])
+    (((0, 1), (2, 3)), '')
+    >>> group_by_node(["a", "b"], [0, 0])
+    (((0, 1),), 'the library reports several hosts for the ranks of one stated node')
+    """
+    members: dict[Hashable, list[int]] = {}
+    for rank, (host, node) in enumerate(zip(hosts, stated, strict=True)):
+        members.setdefault(host if node is None else ("stated", node), []).append(rank)
+    nodes = tuple(map(tuple, members.values()))
+    is_split = any(len({hosts[rank] for rank in node}) > 1 for node in nodes)
+    reason = "the library reports several hosts for the ranks of one stated node"
+    return nodes, reason if is_split else ""

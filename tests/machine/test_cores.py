@@ -1,0 +1,65 @@
+"""Cores, their limits, and the remarks that follow from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mpicoll.errors import ArgumentError
+from mpicoll.machine.cores import CORES, Cores, container_quota, own_cores, usable_cores
+from mpicoll.machine.nodes import RANKS_PER_NODE, stated_node
+from mpicoll.machine.processes import Machine, Process, other_load, oversubscription, own_process
+
+
+@pytest.mark.parametrize(
+    ("text", "quota"), [("150000 100000\n", 1.5), ("max 100000\n", None), ("", None)]
+)
+def test_the_quota_of_the_container_is_read(tmp_path: Path, text: str, quota: float | None) -> None:
+    path = tmp_path / "cpu.max"
+    assert container_quota(path) is None
+    path.write_text(text)
+    assert container_quota(path) == quota
+
+
+def test_stated_cores_limit_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CORES, "0.25")
+    assert usable_cores([own_cores()]) == 0.25
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "many"])
+def test_impossible_cores_are_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv(CORES, text)
+    with pytest.raises(ArgumentError, match=r"such as 0\.5"):
+        own_cores()
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "two"])
+def test_impossible_nodes_are_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv(RANKS_PER_NODE, text)
+    with pytest.raises(ArgumentError, match="number of ranks"):
+        stated_node(0)
+
+
+def test_a_process_reports_its_machine() -> None:
+    own = own_process()
+    assert own.machine.cores >= len(own.cores.allowed) >= 1
+    assert own.host and own.machine.processor and own.machine.kernel.startswith("Linux")
+
+
+def process(load: float = 0.0) -> Process:
+    return Process("here", Cores([0, 1], None), load, Machine("P", "Linux 6", 2))
+
+
+@pytest.mark.parametrize(("ranks", "remarks"), [(2, 0), (3, 1)])
+def test_more_ranks_than_cores_are_remarked(ranks: int, remarks: int) -> None:
+    found = oversubscription((tuple(range(ranks)),), [process()] * ranks)
+    assert len(found) == remarks
+    assert all("3 ranks share 2 cores on here" in each for each in found)
+
+
+@pytest.mark.parametrize(("load", "remarks"), [(2.0, 0), (2.5, 1)])
+def test_other_load_is_remarked(load: float, remarks: int) -> None:
+    found = other_load(((0,),), [process(load)])
+    assert len(found) == remarks
+    assert all("2.5 on 2 cores" in each for each in found)

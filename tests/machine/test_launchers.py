@@ -1,0 +1,63 @@
+"""The launcher of a process, from environment variables alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from mpicoll.machine.launchers import Launch, find_launch, is_first_process, mismatch, singletons
+
+OPEN_MPI = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "2"}
+HYDRA = {"PMI_SIZE": "3", "PMI_RANK": "0"}
+TORCHRUN = {"WORLD_SIZE": "8", "RANK": "7"}
+SRUN = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "launch"),
+    [
+        (OPEN_MPI, Launch("Open MPI's mpirun", 4, 2)),
+        (HYDRA, Launch("MPICH's mpirun", 3, 0)),
+        (TORCHRUN, Launch("torchrun", 8, 7)),
+        (SRUN, Launch("srun", 2, 1)),
+        (SRUN | TORCHRUN, Launch("torchrun", 8, 7)),
+        (TORCHRUN | HYDRA, Launch("MPICH's mpirun", 3, 0)),
+        ({"PMI_SIZE": "many"}, None),
+        ({}, None),
+    ],
+)
+def test_the_launcher_is_found(variables: dict[str, str], launch: Launch | None) -> None:
+    assert find_launch(variables) == launch
+    assert is_first_process(variables) == (launch is None or launch.rank == 0)
+
+
+def test_single_ranks_of_a_launcher_are_detected() -> None:
+    found = singletons(1, "MPICH 5", OPEN_MPI)
+    assert found is not None and "Open MPI" in found and "-n 4" in found
+    assert "torchrun --nproc-per-node 8" in (singletons(1, "MPICH 5", TORCHRUN) or "")
+
+
+@pytest.mark.parametrize(
+    ("size", "variables"), [(4, OPEN_MPI), (1, {}), (1, {"PMI_SIZE": "1"})], ids=str
+)
+def test_a_group_and_a_single_process_are_fine(size: int, variables: dict[str, str]) -> None:
+    assert singletons(size, "MPICH 5", variables) is None
+
+
+@pytest.mark.parametrize(
+    ("vendor", "variables", "differs"),
+    [
+        ("Open MPI", HYDRA, True),
+        ("MPICH", OPEN_MPI, True),
+        ("MPICH", HYDRA, False),
+        ("Open MPI", OPEN_MPI, False),
+        ("MPICH", TORCHRUN, False),
+        ("MPICH", {}, False),
+        ("MPICH", {"OMPI_COMM_WORLD_SIZE": "1"}, False),
+    ],
+)
+def test_the_launcher_of_another_mpi_is_named(
+    vendor: str, variables: dict[str, str], differs: bool
+) -> None:
+    found = mismatch(vendor, variables)
+    assert (found is not None) == differs
+    assert found is None or f"-n {variables.get('PMI_SIZE', '4')}" in found
