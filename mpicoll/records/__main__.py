@@ -1,0 +1,65 @@
+"""Print the JSON Schema of records, or check files against it.
+
+``python -m mpicoll.records --schema`` prints the schema of one line. ``python -m mpicoll.records
+FILES`` checks every line of these files and names those that are wrong. Exit status: 0 all lines
+are records, 1 some are not, 2 bad usage or files that cannot be read.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+
+from mpicoll.errors import ArgumentError
+from mpicoll.records.reading import content_of, record_of
+from mpicoll.records.schema import json_schema
+
+_MOST = 10
+"""So many wrong lines of a file are named."""
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]}, help=__doc__)
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--schema", "shows", is_flag=True, help="Print the JSON Schema of a line.")
+def main(files: Sequence[Path], shows: bool) -> None:
+    """Print the schema or check the files, and leave with the exit status."""
+    if shows == bool(files):
+        raise click.UsageError("give files to check, or --schema")
+    if shows:
+        print(json.dumps(json_schema(), indent=2))
+        return
+    try:
+        complaints = [list(_checked(path)) for path in files]
+    except ArgumentError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        sys.exit(2)
+    for each in complaints:
+        more = [f"and {len(each) - _MOST} more lines of this file"] * (len(each) > _MOST)
+        for text in [*each[:_MOST], *more]:
+            print(f"Error: {text}", file=sys.stderr)
+    sys.exit(int(any(complaints)))
+
+
+def _checked(path: Path) -> Iterator[str]:
+    """Print how many records of which kind a file has; yield what is wrong with its other lines."""
+    *lines, rest = content_of(path).split(b"\n")
+    kinds: Counter[str] = Counter()
+    for number, line in enumerate(lines, 1):
+        try:
+            record = record_of(line, f"{path}, line {number}")
+            kinds[record.kind if record else "other kinds"] += 1
+        except ArgumentError as error:
+            yield str(error)
+    if rest:
+        yield f"{path}, line {len(lines) + 1}, has no end: its writer was interrupted"
+    counts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+    print(f"{path}: {counts or 'no records'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,395 @@
+"""The lines of a file of records: a class for each kind.
+
+Every line is a JSON object with `schema`, the version of the format, and `kind`:
+
+======== ==================================================================================
+kind     the line
+======== ==================================================================================
+run      describes a run, once, before its other lines
+case     one algorithm on one collective and size, by `mpicoll.bench`
+pair     one number of a pair of ranks, by `mpicoll.p2p`
+fit      Hockney's model of a class of pairs, by `mpicoll.p2p`
+fan_out  copies of one rank to several GPUs at once, by `mpicoll.p2p`
+twins    an A/A comparison: a call against itself, by `mpicoll.bench.aa_test`
+======== ==================================================================================
+
+A line without a kind is a case. Keys are only ever added within a schema: a reader ignores kinds
+and keys that it does not know, and a key that older files lack has a default here.
+
+Times are microseconds (`us`), bandwidths 10^9 bytes a second (`GBps`), sizes bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+SCHEMA = 1
+
+_MOST = 1 << 60
+Count = Annotated[int, Meta(ge=0, le=_MOST)]
+Amount = Annotated[float, Meta(ge=0, le=_MOST)]
+Verdict = Literal["faster", "slower", "tie"]
+
+
+# -- a run --------------------------------------------------------------------------------
+
+
+class Run(Struct, kw_only=True):
+    """The part of a run's description that stands in each of its records.
+
+    Attributes:
+        id: the same in all records of a run; `command`: the arguments.
+        transports: those of each backend; `libraries`: the library of each backend.
+        hosts, cores: by rank; `quota`: the cores that a container allows; `load`: before the run.
+        oversubscribed: more ranks than cores.
+        gpu_transports: for each backend why a transport does not serve GPU arrays, "" if it does.
+        gpu_copy_GBps: bytes read and written a second by a copy within one GPU.
+    """
+
+    id: str = ""
+    started: str = ""
+    command: list[str] = field(default_factory=list)
+    seed: int = 0
+    versions: dict[str, str] = field(default_factory=dict)
+    libraries: dict[str, str] = field(default_factory=dict)
+    transports: dict[str, list[str]] = field(default_factory=dict)
+    hosts: list[str] = field(default_factory=list)
+    cores: list[list[int]] = field(default_factory=list)
+    quota: float | None = None
+    load: float | None = None
+    oversubscribed: bool = False
+    gpu_transports: dict[str, dict[str, str]] | UnsetType = UNSET
+    gpu_copy_GBps: Amount | UnsetType = UNSET
+
+
+class Git(Struct):
+    """The commit of the checkout that ran, and whether files differed from it."""
+
+    commit: str
+    dirty: bool
+
+
+class Mpi(Struct):
+    """The MPI library as it describes itself.
+
+    Attributes:
+        standard: the version of MPI that it implements.
+        device: MPICH's; `provider`: the network library below it, where that can be told.
+    """
+
+    library: str
+    standard: str | None = None
+    thread_level: int | None = None
+    device: str | None = None
+    provider: str | None = None
+
+
+class Stack(Struct):
+    """The libraries below the Python packages; None where one was not loaded."""
+
+    mpi: Mpi | None = None
+    nccl: str | None = None
+    cuda_runtime: str | None = None
+    cuda_driver: str | None = None
+
+
+class Machine(Struct):
+    """A host, and how many ranks ran on it."""
+
+    host: str
+    ranks: Count = 0
+    processor: str | None = None
+    kernel: str | None = None
+    cores: Count | None = None
+
+
+class Binding(Struct):
+    """The cores that a rank may use, as ranges; `bound`: fewer than its host has."""
+
+    rank: Count
+    host: str
+    cores: str
+    bound: bool
+
+
+class Clock(Struct):
+    """The bound on the error of the ranks' clocks; None where they were not compared."""
+
+    sync_error_us: Amount | None = None
+
+
+class Settings(Struct, kw_only=True):
+    """The flags of measuring; those that the command does not have are absent."""
+
+    sizes: list[Count] | UnsetType = UNSET
+    transports: list[str] | UnsetType = UNSET
+    device: str | UnsetType = UNSET
+    budget: Amount | UnsetType = UNSET
+    samples: Count | UnsetType | None = UNSET
+    warmup: Count | UnsetType = UNSET
+    checks: Count | UnsetType = UNSET
+    timing: str | UnsetType = UNSET
+    seed: int | UnsetType = UNSET
+    precision: Amount | UnsetType = UNSET
+    confidence: Amount | UnsetType = UNSET
+    least: Count | UnsetType = UNSET
+    most: Count | UnsetType = UNSET
+
+
+class FullRun(Run, kw_only=True):
+    """The whole description of a run, as it stands in the line before its records.
+
+    Attributes:
+        argv: the whole command line; `git`: None outside a checkout.
+        environment: the variables that matter, with secrets masked.
+    """
+
+    argv: list[str] = field(default_factory=list)
+    directory: str = ""
+    git: Git | None = None
+    settings: Settings = field(default_factory=Settings)
+    stack: Stack = field(default_factory=Stack)
+    machines: list[Machine] = field(default_factory=list)
+    binding: list[Binding] = field(default_factory=list)
+    clock: Clock = field(default_factory=Clock)
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+class RunRecord(Struct, kw_only=True):
+    """The line that describes a run."""
+
+    schema: int = SCHEMA
+    kind: Literal["run"] = "run"
+    run: FullRun
+
+
+# -- a case of the benchmark --------------------------------------------------------------
+
+
+class Times(Struct):
+    """The distribution of the samples: the median with its interval, extremes, percentiles."""
+
+    median: Amount
+    low: Amount
+    high: Amount
+    mean: Amount | None = None
+    min: Amount | None = None
+    max: Amount | None = None
+    p95: Amount | None = None
+    p99: Amount | None = None
+
+
+class Speedup(Struct):
+    """How many times as fast a case is as another, with the interval of that ratio."""
+
+    ratio: Amount
+    low: Amount
+    high: Amount
+    verdict: Verdict
+
+
+class SpeedupVsOther(Speedup):
+    """The same against the other backend; `against`: the backend and algorithm compared with."""
+
+    against: str
+
+
+class FirstWrong(Struct):
+    """The first wrong element of a result; `count`: how many that rank has."""
+
+    rank: Count
+    count: Count
+    index: Count
+    expected: Any
+    got: Any
+    where: str = "output"
+
+
+class CaseRecord(Struct, kw_only=True):
+    """The record of a case. `identity.FIELDS` identify it.
+
+    Attributes:
+        algorithm: as asked for; `executed` and `transport`: what ran.
+        note: where that is a library's default, its name there and how ours differs.
+        bytes_total: S as nccl-tests counts it; `bytes_per_rank`: one vector or one row.
+        count: elements of one vector or one row.
+        samples_us: the times that count, in the order in which they were taken.
+        undisturbed: none of them was late or preempted.
+        late_starts: samples in which a rank came late; `preempted`: or lost its core. They count
+            only where too few others do.
+        sync_error_us: the bound on the error of the ranks' clocks.
+        host_us: the same samples by the ranks' clocks, where events of a GPU timed them.
+        correct: None where nothing was checked; `wrong`: how many elements.
+        message: why the case was refused, or what was wrong with its result; a refused case has
+            None for all that was not measured.
+        best: the fastest correct one of its group so far.
+    """
+
+    schema: int = SCHEMA
+    kind: Literal["case"] = "case"
+    run: Run
+    collective: str
+    algorithm: str
+    executed: str | None = None
+    backend: str
+    library: str = ""
+    transport: str | None = None
+    note: str | None = None
+    device: str = "cpu"
+    dtype: str | None
+    op: str | None
+    root: Count | None
+    in_place: bool
+    allocated: bool = False
+    ranks: Annotated[int, Meta(ge=1, le=_MOST)]
+    nodes: Annotated[int, Meta(ge=1, le=_MOST)] = 1
+    bytes_total: Count
+    bytes_per_rank: Count = 0
+    count: Count = 0
+    samples: Count = 0
+    samples_us: list[Amount] = field(default_factory=list)
+    undisturbed: bool = True
+    calls_per_sample: Count = 1
+    timing: str = "together"
+    late_starts: Count = 0
+    late_share: Amount | None = None
+    preempted: Count = 0
+    worst_late_us: Amount = 0.0
+    sync_error_us: Amount = 0.0
+    slowest_rank: Count | None = None
+    time_us: Times | None
+    host_us: Times | None = None
+    algbw_GBps: Amount | None = None
+    busbw_GBps: Amount | None = None
+    speedup_vs_native: Speedup | None = None
+    speedup_vs_other: SpeedupVsOther | None = None
+    correct: bool | None
+    wrong: Count = 0
+    first_wrong: FirstWrong | None = None
+    message: str | None = None
+    best: bool = False
+
+
+# -- pairs of ranks -----------------------------------------------------------------------
+
+
+class _Between(Struct, kw_only=True):
+    """The fields that all records over pairs begin with."""
+
+    schema: int = SCHEMA
+    kind: str
+    run: Run
+    backend: str
+    library: str = ""
+    transport: str
+    device: str = "cpu"
+    ranks: Annotated[int, Meta(ge=1, le=_MOST)]
+    nodes: Annotated[int, Meta(ge=1, le=_MOST)] = 1
+
+
+class PairRecord(_Between, kw_only=True):
+    """One number of an ordered pair of ranks.
+
+    Times are of one message, of one exchange where it goes both ways; a bandwidth both ways
+    counts the bytes of both directions.
+
+    Attributes:
+        quantity: ``latency``, ``one_way``, ``both_ways``, or ``copy``: within a rank's own memory.
+        source_gpu, target_gpu: the GPUs of the buffers, None on the host.
+        link: the class of the pair.
+        visits_us: the median of each visit.
+        GBps: None for a latency.
+        typical: the median of the pair's class, in us or GB/s; `outlier`: far from that.
+        correct: None where nothing was checked.
+        message: why there is no number, or what was wrong.
+    """
+
+    kind: Literal["pair"] = "pair"
+    quantity: str
+    source: Count
+    target: Count
+    source_host: str = ""
+    target_host: str = ""
+    source_gpu: str | None = None
+    target_gpu: str | None = None
+    link: str
+    link_detail: str | None = None
+    bytes: Count
+    visits_us: list[Amount] = field(default_factory=list)
+    samples: Count = 0
+    samples_us: list[Amount] = field(default_factory=list)
+    calls_per_sample: Count = 1
+    time_us: Times | None
+    GBps: Amount | None = None
+    typical: Amount | None = None
+    outlier: bool = False
+    correct: bool | None = None
+    message: str | None = None
+
+
+class FitRecord(_Between, kw_only=True):
+    """Hockney's model of a class of pairs: alpha + beta x bytes.
+
+    Attributes:
+        GBps: 1 / beta, None where size made no difference.
+        error: the median of the relative errors of `points` points (a pair, a size);
+            `worst_error`: their 95th percentile.
+        pairs: how many ordered pairs of ranks; `sizes`: the smallest and the largest.
+    """
+
+    kind: Literal["fit"] = "fit"
+    link: str
+    alpha_us: Amount
+    beta_ns_per_byte: Amount
+    GBps: Amount | None = None
+    error: Amount = 0.0
+    worst_error: Amount = 0.0
+    points: Count = 0
+    pairs: Count = 0
+    sizes: list[Count] = field(default_factory=list)
+
+
+class FanOutRecord(_Between, kw_only=True):
+    """Copies of `bytes` each from rank `source` to `peers` GPUs at once; `GBps` of all."""
+
+    kind: Literal["fan_out"] = "fan_out"
+    source: Count
+    peers: Count
+    bytes: Count
+    time_us: Amount
+    GBps: Amount
+
+
+# -- the self-check -----------------------------------------------------------------------
+
+
+class AARecord(Struct, kw_only=True):
+    """An A/A comparison: a call against itself, one side made slower by `delay` per cent.
+
+    Attributes:
+        verdict: of the delayed side; ``no verdict`` where no block has both samples.
+        late, preempted: the samples of the first side that were spoilt.
+    """
+
+    schema: int = SCHEMA
+    kind: Literal["twins"] = "twins"
+    case: str
+    backend: str
+    ranks: Count
+    delay: float
+    ratio: Amount | UnsetType = UNSET
+    low: Amount | UnsetType = UNSET
+    high: Amount | UnsetType = UNSET
+    verdict: Verdict | Literal["no verdict"]
+    samples: Count = 0
+    late: Count = 0
+    preempted: Count = 0
+
+
+Record = RunRecord | CaseRecord | PairRecord | FitRecord | FanOutRecord | AARecord
+KINDS: dict[str, type[Record]] = {
+    "run": RunRecord, "case": CaseRecord, "pair": PairRecord, "fit": FitRecord,
+    "fan_out": FanOutRecord, "twins": AARecord,
+}  # fmt: skip

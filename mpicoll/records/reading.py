@@ -1,0 +1,100 @@
+"""Read files of records.
+
+A line that has no end is left out: whoever was killed while writing left it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from mpicoll.errors import ArgumentError
+from mpicoll.records.lines import KINDS, SCHEMA, FullRun, Record, Run, RunRecord
+
+Kind = TypeVar("Kind", bound=Record)
+
+
+def load(path: Path) -> list[Record]:
+    """Return every record of a file, in its order; kinds that are not known are left out.
+
+    Raises:
+        ArgumentError: the file cannot be read, or a line is no record.
+    """
+    return parse(content_of(path), path)
+
+
+def content_of(path: Path) -> bytes:
+    """Return the bytes of a file.
+
+    Raises:
+        ArgumentError: it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ArgumentError(f"cannot read {path}: {error.strerror}") from None
+
+
+def parse(content: bytes, path: Path) -> list[Record]:
+    """Return the records in a file's content; an error names `path` and the line."""
+    found = (
+        record_of(line, f"{path}, line {number}")
+        for number, line in enumerate(content.split(b"\n")[:-1], 1)
+    )
+    return [each for each in found if each is not None]
+
+
+def record_of(line: bytes | str, where: str) -> Record | None:
+    """Return the record of a line, None where its kind is not known.
+
+    Raises:
+        ArgumentError: it is no record, or one of another schema, or one that lacks something.
+    """
+    fields = object_of(line, where)
+    kind = KINDS.get(str(fields.get("kind", "case")))
+    try:
+        return msgspec.convert(fields, kind) if kind else None
+    except msgspec.ValidationError as error:
+        raise ArgumentError(f"{where}, is no whole record: {error}") from None
+
+
+def object_of(line: bytes | str, where: str) -> dict[str, Any]:
+    """Return the JSON object of a line, of this schema.
+
+    Raises:
+        ArgumentError: it is none.
+    """
+    try:
+        fields: dict[str, Any] = json.loads(line)
+        schema = fields["schema"]
+    except (ValueError, KeyError, TypeError):
+        raise ArgumentError(f"{where}, is no record of the benchmark") from None
+    if schema != SCHEMA:
+        raise ArgumentError(f"{where}, has schema {schema!r}: this reads {SCHEMA}")
+    return fields
+
+
+def only(kind: type[Kind], records: Iterable[Record]) -> list[Kind]:
+    """Return the records of one kind, as `only(CaseRecord, load(path))`."""
+    return [each for each in records if isinstance(each, kind)]
+
+
+def runs(records: Iterable[Record]) -> dict[str, FullRun]:
+    """Return the full descriptions of the runs, by their id."""
+    return {each.run.id: each.run for each in only(RunRecord, records)}
+
+
+def full(run: Run) -> FullRun:
+    """Return a run's description with defaults for all that its records do not repeat."""
+    if isinstance(run, FullRun):
+        return run
+    return FullRun(**{name: getattr(run, name) for name in run.__struct_fields__})
+
+
+def encoded(record: msgspec.Struct) -> str:
+    """Return a record as the text of a line, without its end."""
+    return json.dumps(msgspec.to_builtins(record))

@@ -1,0 +1,132 @@
+"""The classes of records: what is written comes back, and what is none is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from launcher import python
+
+from mpicoll.errors import ArgumentError
+from mpicoll.records.lines import KINDS, CaseRecord, FullRun, Run, RunRecord
+from mpicoll.records.reading import encoded, full, load, only, record_of, runs
+from mpicoll.records.schema import json_schema
+
+RUN = {
+    "id": "a", "hosts": ["n1"], "cores": [[0]], "load": 0.5, "quota": None,
+    "libraries": {"mpi4py": "MPICH"},
+}  # fmt: skip
+OLDEST: dict[str, Any] = {
+    "schema": 1, "run": RUN, "collective": "allreduce", "algorithm": "ring", "backend": "mpi4py",
+    "dtype": "float32", "op": "sum", "root": None, "in_place": False, "ranks": 2,
+    "bytes_total": 64, "time_us": {"median": 3, "low": 2, "high": 4}, "correct": True,
+}  # fmt: skip
+BETWEEN = {"schema": 1, "run": RUN, "backend": "mpi4py", "transport": "cma", "ranks": 2}
+PAIR = {"kind": "pair", "quantity": "latency", "source": 0, "target": 1, "link": "same node",
+        "bytes": 8, "time_us": None}  # fmt: skip
+LINES: list[dict[str, Any]] = [
+    {"schema": 1, "kind": "run", "run": RUN | {"stack": {}, "git": None}},
+    OLDEST,
+    OLDEST | {"kind": "case", "time_us": None, "message": "refused"},
+    BETWEEN | PAIR,
+    BETWEEN | {"kind": "fit", "link": "same node", "alpha_us": 1, "beta_ns_per_byte": 0.1},
+    BETWEEN | {"kind": "fan_out", "source": 0, "peers": 2, "bytes": 8, "time_us": 2,
+               "GBps": 3},
+    {"schema": 1, "kind": "twins", "case": "x", "backend": "torch", "ranks": 2, "delay": 5,
+     "verdict": "tie"},
+]  # fmt: skip
+
+
+def write(path: Path, lines: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+@pytest.mark.parametrize("line", LINES, ids=lambda line: line.get("kind", "oldest"))
+def test_a_line_is_read_written_and_read_again(line: dict[str, Any]) -> None:
+    record = record_of(json.dumps(line), "here")
+    assert isinstance(record, KINDS[line.get("kind", "case")])
+    again = encoded(record)
+    assert again.startswith('{"schema": 1, "kind": "')
+    assert record_of(again, "here") == record
+    written = json.loads(again)
+    assert all(written[key] == line[key] for key in line if key not in ("run", "time_us"))
+    jsonschema.validate(line, json_schema())
+    jsonschema.validate(written, json_schema())
+
+
+def test_every_kind_is_tested() -> None:
+    assert {line.get("kind", "case") for line in LINES} == set(KINDS)
+
+
+def test_an_old_case_has_defaults_and_unknown_keys_and_kinds_are_ignored(tmp_path: Path) -> None:
+    (found,) = load(
+        write(tmp_path / "old", [OLDEST | {"colour": 1}, {"schema": 1, "kind": "colour"}])
+    )
+    assert isinstance(found, CaseRecord)
+    assert (found.kind, found.device, found.nodes, found.allocated) == ("case", "cpu", 1, False)
+    assert found.time_us is not None and found.time_us.median == 3.0 and found.run.hosts == ["n1"]
+
+
+def test_keys_of_a_run_without_a_value_are_not_written() -> None:
+    assert "gpu_copy_GBps" not in encoded(Run()) and "sizes" not in encoded(FullRun())
+    assert json.loads(encoded(Run(gpu_copy_GBps=3.5)))["gpu_copy_GBps"] == 3.5
+
+
+def test_the_records_of_a_kind_and_the_runs(tmp_path: Path) -> None:
+    found = load(write(tmp_path / "a", LINES))
+    assert [each.message for each in only(CaseRecord, found)] == [None, "refused"]
+    assert runs(found) == {"a": only(RunRecord, found)[0].run}
+    assert full(only(CaseRecord, found)[0].run).hosts == ["n1"]
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("no json", "line 1, is no record"),
+        ("[1]", "line 1, is no record"),
+        ('{"kind": "case"}', "line 1, is no record"),
+        ('{"schema": 2}', "line 1, has schema 2: this reads 1"),
+        ('{"schema": 1}', "line 1, is no whole record: .*run"),
+        (json.dumps(OLDEST | {"time_us": {"median": "3"}}), r"Expected `float`.*time_us.median"),
+        (json.dumps(OLDEST | {"time_us": {"median": -3}}), "time_us.median"),
+        (json.dumps(OLDEST | {"ranks": 0}), "ranks"),
+        (json.dumps(OLDEST | {"bytes_total": 1.5}), "bytes_total"),
+        (json.dumps(OLDEST).replace("64", "NaN"), "bytes_total"),
+    ],
+)
+def test_a_line_that_is_no_record_is_named(line: str, complaint: str, tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_text(line + "\n")
+    with pytest.raises(ArgumentError, match=complaint):
+        load(path)
+
+
+# -- the command --------------------------------------------------------------------------
+
+
+def test_the_schema_is_one_and_refuses_what_is_no_record() -> None:
+    done = python("-m", "mpicoll.records", "--schema")
+    schema = json.loads(done.stdout)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    for bad in (OLDEST | {"ranks": "two"}, {"schema": 1, "kind": "fit"}, []):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(bad, schema)
+
+
+def test_a_wrong_line_is_named(tmp_path: Path) -> None:
+    good = write(tmp_path / "good", LINES)
+    done = python("-m", "mpicoll.records", str(good))
+    assert done.returncode == 0 and "2 case" in done.stdout
+    bad = write(tmp_path / "bad", [*LINES, OLDEST | {"ranks": None}])
+    done = python("-m", "mpicoll.records", str(good), str(bad))
+    assert done.returncode == 1
+    assert f"{bad}, line {len(LINES) + 1}, is no whole record" in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [[], ["--schema", "x"], ["nowhere"]])
+def test_bad_usage_leaves_with_2(arguments: list[str]) -> None:
+    assert python("-m", "mpicoll.records", *arguments).returncode == 2
