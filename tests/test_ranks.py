@@ -20,12 +20,12 @@ HERE = Path(__file__).parent
 ALWAYS = ("bad_input", "plans", "gpu", "real_gpu")
 ALSO = {
     ("mpi4py", 1): ("collectives", "symmetric"),
-    ("mpi4py", 2): ("dtypes_and_operators", "symmetric", "run_time_check"),
+    ("mpi4py", 2): ("dtypes_and_operators", "layouts", "symmetric", "run_time_check"),
     ("mpi4py", 3): ("run_time_check",),
     ("mpi4py", 4): ("collectives", "symmetric", "run_time_check"),
     ("mpi4py", 5): ("collectives",),
     ("torch", 1): ("collectives", "symmetric"),
-    ("torch", 2): ("dtypes_and_operators", "symmetric"),
+    ("torch", 2): ("dtypes_and_operators", "layouts", "symmetric"),
     ("torch", 3): ("collectives", "run_time_check"),
     ("torch", 4): (),
 }

@@ -77,7 +77,7 @@ class TorchArrays:
                 "the tensor is a lazy conjugate or negative: "
                 "give x.resolve_conj() or x.resolve_neg()"
             )
-        return x.detach().view(-1)
+        return vector(x.detach())
 
     def span(self, x: Array) -> tuple[int, int]:
         start = int(x.data_ptr())
@@ -93,7 +93,7 @@ class TorchArrays:
         if target.is_cuda or source.is_cuda or not source.numel():
             return partial(target.copy_, source)
         # Between plain bytes, a twentieth of the time of a small copy_.
-        return partial(operator.setitem, _bytes(target), slice(None), _bytes(source))
+        return partial(operator.setitem, _memory(target), slice(None), _memory(source))
 
     def folder(self, op: ReduceOp, left: Array, right: Array, out: Array) -> Thunk:
         if op.function is None:
@@ -176,8 +176,22 @@ def _event() -> torch.cuda.Event:
     return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
-def _bytes(x: Array) -> Memory:
-    return memoryview(x.detach().view(-1).view(torch.uint8).numpy())
+def vector(x: Array) -> Array:
+    """Return a contiguous tensor as one of one dimension and stride 1.
+
+    Torch calls a tensor of one element, or of none, contiguous whatever its strides.
+    """
+    flat = x.view(-1)
+    return flat if flat.numel() > 1 else flat.as_strided((flat.numel(),), (1,))
+
+
+def as_bytes(x: Array) -> Array:
+    """Return the bytes of a contiguous tensor: what only moves may have any dtype."""
+    return vector(x).view(torch.uint8)
+
+
+def _memory(x: Array) -> Memory:
+    return memoryview(as_bytes(x.detach()).numpy())
 
 
 def _fold_unsigned(op: ReduceOp, left: Array, right: Array, out: Array) -> Thunk:

@@ -40,7 +40,7 @@ from mpicoll.interfaces import (
 from mpicoll.machine.nodes import group_by_node, stated_node
 from mpicoll.memory import segments as mapped
 from mpicoll.notation.contract import Collective
-from torchcoll.arrays import TorchArrays
+from torchcoll.arrays import TorchArrays, as_bytes, vector
 from torchcoll.network import host_identity
 from torchcoll.staging import TorchCopies
 from torchcoll.windows import Files
@@ -137,7 +137,7 @@ class TorchTransport:
         batch: list[dist.P2POp],
     ) -> None:  # fmt: skip
         # A receive must not land in the byte that a send reads: each signal has its own.
-        data = self._signal.clone() if memory is None else _bytes(memory)
+        data = self._signal.clone() if memory is None else as_bytes(memory)
         if data.is_cuda:
             batch.append(dist.P2POp(how, data, self.ranks[peer], self.group, tag))
         else:
@@ -238,8 +238,8 @@ class TorchTransport:
             return bind(dist.barrier), [], []
         if name == "broadcast":
             if x is None or call.in_place:
-                return bind(dist.broadcast, _bytes(out), root), [], []
-            return bind(dist.broadcast, _bytes(x), root), [], [copy(out, x)]
+                return bind(dist.broadcast, as_bytes(out), root), [], []
+            return bind(dist.broadcast, as_bytes(x), root), [], [copy(out, x)]
         if name in ("allreduce", "reduce"):
             # torch folds in place, and reduce may write on every rank: never in the input.
             target = torch.empty_like(x) if out is None else out  # type: ignore[arg-type]
@@ -248,13 +248,13 @@ class TorchTransport:
                 return bind(dist.reduce, target, root, self._op(call)), first, []
             return bind(dist.all_reduce, target, self._op(call)), first, []
         if name == "reduce_scatter":
-            return bind(_reduce_scatter, _flat(out), _flat(x), self._op(call)), [], []
+            return bind(_reduce_scatter, vector(out), vector(x), self._op(call)), [], []
         if name == "gather":
-            return bind(dist.gather, _bytes(x), _rows(out, self.size), root), [], []
+            return bind(dist.gather, as_bytes(x), _rows(out, self.size), root), [], []
         if name == "allgather":
-            return bind(_all_gather, _bytes(out), _bytes(x)), [], []
+            return bind(_all_gather, as_bytes(out), as_bytes(x)), [], []
         if name == "scatter":
-            return bind(dist.scatter, _bytes(out), _rows(x, self.size), root), [], []
+            return bind(dist.scatter, as_bytes(out), _rows(x, self.size), root), [], []
         return self._alltoall(call)
 
     def _alltoall(self, call: Call) -> tuple[Post, list[Thunk], list[Thunk]]:
@@ -269,7 +269,7 @@ class TorchTransport:
             received = [rows[call.rank] * width for rows in call.counts]
             splits = received, sent
         function = dist.all_to_all_single
-        bound = _bound(self.group, function, _bytes(call.out), _bytes(source), *splits)
+        bound = _bound(self.group, function, as_bytes(call.out), as_bytes(source), *splits)
         return bound, first, []
 
     # -- control --------------------------------------------------------------------
@@ -474,21 +474,11 @@ class _Delivery:
         return self.done
 
 
-def _bytes(x: Array | None) -> Array:
-    """Return a byte view: what only moves may have any dtype."""
-    return _flat(x).view(torch.uint8)
-
-
-def _flat(x: Array | None) -> Array:
-    assert x is not None
-    return x.view(-1)
-
-
 def _rows(x: Array | None, size: int) -> list[Array] | None:
     """Return one byte view per rank, None where this rank has no rows."""
     if x is None:
         return None
-    data = _bytes(x)
+    data = as_bytes(x)
     width = data.numel() // size
     return [data[rank * width : (rank + 1) * width] for rank in range(size)]
 

@@ -57,12 +57,11 @@ def g(c: Collectives) -> Iterator[Collectives]:
 
 
 @pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+def tiny(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every message a large one: in place, in pieces, and no double slots."""
     monkeypatch.setattr(device, "STAYS", 32)
     monkeypatch.setattr(publishing, "_MOST_BYTES", 600)
-    for backend in ("mpicoll", "torchcoll"):
-        monkeypatch.setattr(f"{backend}.transport.PIECE", 64)
+    monkeypatch.setattr(f"{type(c.transport).__module__}.PIECE", 64)
 
 
 def on_gpu(g: Collectives, host: Any, dtype: str) -> Any:
