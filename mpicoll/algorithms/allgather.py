@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from mpicoll.algorithms import bine, gather
-from mpicoll.algorithms import circulant as graph
+from mpicoll.algorithms import bine_trees, circulant_graph, gather
 from mpicoll.algorithms.registry import (
     Constraint,
     Nodes,
@@ -111,7 +110,7 @@ def bruck(rank: int, size: int, radix: int = 2) -> Schedule:
     steps = [1]
     while steps[-1] < size:
         steps.append(min(radix * steps[-1], size))
-    return graph.widening(rank, size, steps)
+    return circulant_graph.widening(rank, size, steps)
 
 
 @algorithm("allgather", needs=power_of_two)
@@ -174,7 +173,7 @@ def circulant(rank: int, size: int, ports: int = 1) -> Schedule:
     send(3, 0) recv(2, 2)
     send(2, 0, 1) recv(3, 3, 4)
     """
-    return graph.widening(rank, size, graph.skips(size, ports))
+    return circulant_graph.widening(rank, size, circulant_graph.skips(size, ports))
 
 
 @algorithm("allgather", blocks=lambda size, segments: size * segments, aliases=("circ_graph",))
@@ -193,7 +192,7 @@ def pipelined_circulant(rank: int, size: int, segments: int = 4) -> Schedule:
     send(1, 0) recv(3, 3)
     send(2, 0, 3) recv(2, 1, 2)
     """
-    views = [graph.turns((rank - root) % size, size, segments) for root in range(size)]
+    views = [circulant_graph.turns((rank - root) % size, size, segments) for root in range(size)]
     for turns in zip(*views, strict=True):
         to, source = ((turns[rank].to + rank) % size, (turns[rank].source + rank) % size)
         leaving = [root * segments + turn.leaving for root, turn in enumerate(turns)
@@ -222,7 +221,7 @@ def swing(rank: int, size: int) -> Schedule:
     send(5, 0, 3) recv(5, 2, 5)
     send(1, 0, 3) recv(1, 1, 4)
     """
-    return bine.swing(rank, size)
+    return bine_trees.swing(rank, size)
 
 
 @algorithm("allgather")
@@ -396,7 +395,7 @@ def two_level(
     `local` is any gather, `across` any allgather and `back` any broadcast, by default the one
     that is called as `local`. Each row crosses each node's link once, all by one rank; see `lanes`.
 
-    Rounds and bytes sent: those of its three parts.
+    Rounds: those of its three parts; bytes sent: likewise.
 
     >>> from mpicoll.algorithms import find
     >>> for round in find("allgather", "two_level").rounds(0, 4, nodes=((0, 1), (2, 3))):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import accumulate, pairwise
 
-from mpicoll.algorithms import allgather, bine, circulant, reduce_scatter, trees
+from mpicoll.algorithms import allgather, bine_trees, circulant_graph, reduce_scatter, trees
 from mpicoll.algorithms.broadcast import naive as broadcast_naive
 from mpicoll.algorithms.reduce import naive as reduce_naive
 from mpicoll.algorithms.registry import Nodes, algorithm, even, find, power_of_three
@@ -224,7 +224,7 @@ def reduce_broadcast(
     `over` is any reduce, `back` any broadcast, by default the one that is called as `over`:
     ``tree``, ``pipeline``, ``knomial(radix=8)``, ``two_level``.
 
-    Rounds and bytes sent: twice those of the broadcast at most.
+    Rounds: up to twice those of the broadcast; bytes sent: likewise.
 
     >>> from mpicoll.algorithms import find
     >>> for round in find("allreduce", "reduce+broadcast").rounds(0, 4):
@@ -289,7 +289,7 @@ def cyclic(rank: int, size: int) -> Schedule:
     send(3, 0) recv(3, got[0]) fold_left(0, got[0])
     """
     with_me, others, got = 0, Temp("others", 0), Temp("got", 0)
-    steps = [*pairwise(circulant.skips(size))]
+    steps = [*pairwise(circulant_graph.skips(size))]
     odd = [index for index, (held, wanted) in enumerate(steps) if wanted < 2 * held]
     for index, (held, wanted) in enumerate(steps):
         distance, value = (held - 1, others) if wanted < 2 * held else (held, with_me)
@@ -343,7 +343,7 @@ def swing_latency(rank: int, size: int) -> Schedule:
 
     def core(me: int, count: int) -> Schedule:
         for step in range(count.bit_length() - 1):
-            peer = bine.partner(me, step, count)
+            peer = bine_trees.partner(me, step, count)
             yield send(peer, 0), reduce(peer, 0, side=side_of(peer, me))
 
     return folded(rank, size, core, 0)
@@ -463,8 +463,8 @@ def bcube(rank: int, size: int, radix: int = 4) -> Schedule:
     return then(reduce_scatter.bcube(rank, size, radix), allgather.bcube(rank, size, radix))
 
 
-@algorithm("allreduce", name="circulant")
-def circulant_graph(rank: int, size: int, ports: int = 1) -> Schedule:
+@algorithm("allreduce")
+def circulant(rank: int, size: int, ports: int = 1) -> Schedule:
     """Reduce-scatter, then allgather on the circulant graph (Träff 2024).
 
     The least volume and the fewest folds, in no more than twice the fewest rounds, for every
@@ -509,10 +509,9 @@ def double_tree(rank: int, size: int, segments: int = 8) -> Schedule:
     """Reduce up, then broadcast down two binary trees with half of the segments each (NCCL's Tree).
 
     Ranks inside one tree are leaves of the other (Sanders, Speck and Träff 2009): the volume of
-    a chain in a logarithmic number of rounds.
+    a chain in a logarithmic number of rounds. Even numbers of ranks keep rank order.
 
-    Rounds about 2n+4 log2 p for n segments; bytes sent 2m, reduced m. Rank order is kept for even
-    numbers of ranks.
+    Rounds about 2n+4 log2 p for n segments; bytes sent 2m, reduced m. Commutative operators only.
 
     >>> from mpicoll.algorithms import find
     >>> for round in find("allreduce", "double_tree(segments=2)").rounds(1, 4):
@@ -601,7 +600,7 @@ def two_level(
     reduce, `across` any allreduce and `back` any broadcast, by default the one that is called
     as `local`; ``across="ring"`` moves the least between nodes.
 
-    Rounds, bytes sent and reduced: those of its three parts.
+    Rounds: those of its three parts; bytes sent and reduced: likewise.
 
     >>> from mpicoll.algorithms import find
     >>> for round in find("allreduce", "two_level").rounds(0, 4):
@@ -639,7 +638,7 @@ def lanes(
     A lane is one rank of each node; all of them share the nodes' links, so that one's folds
     hide behind another's messages (Träff and Hunold 2020). `local` is any reduce_scatter,
     `across` any allreduce and `back` any allgather, by default the one that is called as `local`.
-    Nodes must have as many ranks each. By default for commutative operators only.
+    Nodes must have as many ranks each. On several nodes the default loses rank order.
 
     Rounds: those of its three parts. On n nodes 2m(n-1)/n bytes cross each node's link.
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from math import isqrt
 from typing import Any
 
-from mpicoll.algorithms import bine
-from mpicoll.algorithms.circulant import skips
+from mpicoll.algorithms import bine_trees
+from mpicoll.algorithms.circulant_graph import skips
 from mpicoll.algorithms.registry import Constraint, Nodes, Pairs, algorithm, any_size, even
 from mpicoll.algorithms.shapes import inside, lane, leaders, node_of, way_back
 from mpicoll.notation.schedule import Block, Op, Round, Schedule, recv, send, then
@@ -205,12 +205,12 @@ def swing(rank: int, size: int) -> Schedule:
     send(3, (0, 3), (1, 3)) recv(3, (3, 0), (2, 0))
     """
     held = {target: [0] for target in range(size)}
-    for step, targets in enumerate(bine.reach(size)):
+    for step, targets in enumerate(bine_trees.reach(size)):
         pairs = [(source, target) for target in targets for source in held[target]]
-        peer = bine.partner(rank, step, size)
+        peer = bine_trees.partner(rank, step, size)
         yield send(peer, *_seen_from(rank, pairs, size)), recv(peer, *_seen_from(peer, pairs, size))
         for target in targets:
-            there = bine.partner(0, step, size)
+            there = bine_trees.partner(0, step, size)
             held[(there - target) % size] += [(there - source) % size for source in held[target]]
 
 
@@ -227,8 +227,8 @@ def hybrid(rank: int, size: int, counts: Pairs, limit: int = 64) -> Schedule:
     For uneven counts: what costs latency shares messages, what costs bandwidth travels once.
     What one rank has for another is small up to `limit` rows of its array.
 
-    Rounds and bytes sent: those of bruck for what is small plus those of pairwise for what is
-    large, up to ceil(log2 p)+p-1 rounds.
+    Rounds up to ceil(log2 p)+p-1; bytes sent as by bruck for small rows, as by pairwise for
+    large ones.
 
     >>> from mpicoll.algorithms import find
     >>> counts = [[1, 1, 1, 99]] * 4

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mpicoll.algorithms import allgather, circulant, scatter, trees
-from mpicoll.algorithms import bine as bine_trees
+from mpicoll.algorithms import allgather, bine_trees, circulant_graph, scatter, trees
 from mpicoll.algorithms.registry import Nodes, algorithm, even, find, power_of_two
 from mpicoll.algorithms.shapes import (
     fine,
@@ -251,7 +250,7 @@ def pipelined_circulant(rank: int, size: int, root: int, segments: int = 8) -> S
             *((send(turn.to, turn.leaving),) if turn.leaving is not None else ()),
             *((recv(turn.source, turn.arriving),) if turn.arriving is not None else ()),
         )
-        for turn in circulant.turns(me, size, segments)
+        for turn in circulant_graph.turns(me, size, segments)
     )
     return around(root, size, ops)
 
@@ -396,7 +395,7 @@ def two_level(
 
     The vector crosses the network once for each node. Both algorithms may be any broadcast.
 
-    Rounds and bytes sent: those of `across` on the nodes plus those of `local`.
+    Rounds: those of `across` on the nodes plus those of `local`; bytes sent: likewise.
 
     >>> from mpicoll.algorithms import find
     >>> for round in find("broadcast", "two_level").rounds(0, 4):

@@ -384,7 +384,7 @@ def two_level(
 
     The vector crosses the network once for each node. Both algorithms may be any reduce.
 
-    Rounds, bytes sent and reduced: those of `local` plus those of `across` on the nodes.
+    Rounds: those of `local` plus those of `across` on the nodes; bytes sent and reduced: likewise.
 
     >>> from mpicoll.algorithms import find
     >>> for round in find("reduce", "two_level").rounds(0, 4):

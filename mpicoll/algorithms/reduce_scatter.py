@@ -378,8 +378,8 @@ def lanes(
     """Reduce-scatter inside every node by lanes, then along each lane.
 
     A lane is one rank of each node (Träff and Hunold 2020). Both algorithms are any
-    reduce_scatter. Nodes must have as many ranks each. By default for commutative operators
-    only.
+    reduce_scatter. Nodes must have as many ranks each. On several nodes the default loses rank
+    order.
 
     Rounds: those of its two parts. On n nodes m(n-1)/n bytes cross each node's link.
 

@@ -13,7 +13,6 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from mpicoll.errors import ArgumentError, UnknownName, Unsupported
@@ -182,8 +181,10 @@ def algorithm(
 
 @functools.cache
 def _load() -> None:
-    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
-        importlib.import_module(f"mpicoll.algorithms.{module.name}")
+    package = importlib.import_module("mpicoll.algorithms")
+    for module in pkgutil.iter_modules(package.__path__, "mpicoll.algorithms."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
 
 
 def algorithms(of: str) -> Iterator[Algorithm]:

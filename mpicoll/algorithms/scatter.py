@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from mpicoll.algorithms.bine import subtrees
-from mpicoll.algorithms.bine import tree as bine_tree
+from mpicoll.algorithms import bine_trees
 from mpicoll.algorithms.registry import Nodes, Rows, algorithm, even
 from mpicoll.algorithms.shapes import by_rows, flat, inside, leaders, node_of, relayed, tree
 from mpicoll.notation.schedule import Schedule, on, recv, send, then
@@ -88,8 +87,8 @@ def bine(rank: int, size: int, root: int) -> Schedule:
     send(3, 2, 3)
     send(1, 1)
     """
-    below = subtrees(size)
-    rounds = ([(at, child, below[child]) for at, child in edges] for edges in bine_tree(size))
+    below = bine_trees.subtrees(size)
+    rounds = ([(at, child, below[child]) for at, child in edges] for edges in bine_trees.tree(size))
     return _turned(root, size, _handed_on((rank - root) % size, rounds))
 
 

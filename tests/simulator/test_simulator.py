@@ -1,262 +1,21 @@
-"""Every algorithm proved for every size, and the figures that the simulator derives."""
+"""What the simulator derives, which schedules it refuses, and its command."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-from contextlib import nullcontext, suppress
-from itertools import product
 
 import pytest
+from catalogue import CATALOGUE
 from click.testing import CliRunner
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from mpicoll.algorithms.registry import Algorithm, algorithms, find
-from mpicoll.errors import ArgumentError, Deadlock, Unsupported, WrongContents
-from mpicoll.notation.contract import COLLECTIVES, collective
+from mpicoll.algorithms.registry import find
+from mpicoll.errors import ArgumentError, Deadlock, WrongContents
+from mpicoll.notation.contract import collective
 from mpicoll.notation.schedule import Temp, copy, fold, recv, reduce, send
-from mpicoll.simulator import contiguous, is_ordered, prove, simulate
+from mpicoll.simulator import contiguous, prove, simulate
 from mpicoll.simulator.__main__ import main
-
-CATALOGUE = [each for name in COLLECTIVES for each in algorithms(name)]
-ROOTED = [each for each in CATALOGUE if each.collective.rooted]
-VARIANTS = [
-    *(("barrier", f"dissemination(radix={k})") for k in (3, 4, 5)),
-    *(("broadcast", f"knomial(radix={k})") for k in (2, 3, 5, 8)),
-    *(("broadcast", f"chain(segments={n})") for n in (1, 2, 13)),
-    *(("reduce", f"knomial(radix={k})") for k in (2, 3, 5, 8)),
-    *(("reduce", f"chain(segments={n})") for n in (1, 2, 13)),
-    *(("reduce", f"in_order_binary(segments={n})") for n in (2, 5)),
-    *(("allreduce", f"reduce+broadcast(over={t})") for t in ("pipeline", "naive", "two_level")),
-    *(("allreduce", f"reduce+broadcast(over={t})") for t in ("knomial(radix=3)",)),
-    *(("allreduce", f"two_level(across={t})") for t in ("naive", "one_shot", "ring_unchunked")),
-    *(
-        (of, f"lane_ring(segments={n})")
-        for of in ("allreduce", "allgather", "reduce_scatter")
-        for n in (1, 3)
-    ),
-    *(
-        (of, f"{name}(radix={k})")
-        for of in ("allgather", "reduce_scatter")
-        for name in ("bruck", "recexch", "bcube")
-        for k in (2, 3, 5)
-    ),
-    *(
-        (of, f"circulant(ports={k})")
-        for of in ("allgather", "reduce_scatter", "allreduce")
-        for k in (2, 3, 4)
-    ),
-    *(
-        (of, f"pat(aggregation={k})")
-        for of in ("allgather", "reduce_scatter")
-        for k in (1, 2, 8, 64)
-    ),
-    *(("barrier", f"recexch(radix={k})") for k in (2, 3, 8)),
-    *(("allreduce", f"{name}(radix={k})") for name in ("recexch", "bcube") for k in (2, 3, 8)),
-    *(("allreduce", f"segmented_ring(segments={n})") for n in (1, 3)),
-    *(
-        ("allreduce", f"{name}(segments={n})")
-        for name in ("double_tree", "dual_root")
-        for n in (1, 2, 13)
-    ),
-    *(
-        (of, f"{name}(segments={n})")
-        for of in ("broadcast", "reduce")
-        for name in ("kary", "chains", "split_binary", "pipelined_circulant", "two_tree")
-        for n in (1, 2, 13)
-    ),
-    *((of, f"kary(radix={k})") for of in ("broadcast", "reduce") for k in (3, 9)),
-    *((of, f"chains(count={k})") for of in ("broadcast", "reduce") for k in (1, 2, 40)),
-    *((of, f"fibonacci(latency={k})") for of in ("broadcast", "reduce") for k in (1, 3, 9)),
-    *(
-        (of, f"pipelined_circulant(segments={n})")
-        for of in ("allgather", "reduce_scatter")
-        for n in (1, 2, 9)
-    ),
-    *(("alltoall", f"bruck(radix={k})") for k in (3, 4, 5)),
-    *(("alltoall", f"tuna(radix={k})") for k in (2, 3, 5, 64)),
-    *((of, f"knomial(radix={k})") for of in ("gather", "scatter") for k in (2, 3, 8)),
-    *(("scan", f"chain(segments={n})") for n in (1, 3)),
-    *(("exscan", f"chain(segments={n})") for n in (1, 3)),
-    *(
-        (of, f"{tree}(segments={n})")
-        for of in ("scan", "exscan")
-        for tree in ("binary_tree", "two_tree")
-        for n in (1, 2, 13)
-    ),
-]
-UNORDERED = {
-    "reduce": (
-        "ring", "kary", "split_binary", "pipelined_circulant", "two_tree", "bine", "circulant",
-    ),
-    "allreduce": (
-        "ring", "ring_unchunked", "segmented_ring", "lane_ring", "cyclic", "trivance", "circulant",
-        "swing", "swing_latency", "double_tree",
-    ),
-    "reduce_scatter": (
-        "ring", "pairwise", "recursive_halving", "bruck", "neighbor_exchange", "lane_ring",
-        "circulant", "pipelined_circulant", "swing", "recexch", "sparbit", "pat", "k_ring",
-    ),
-}  # fmt: skip
-ORDERED_FOR_EVERY_ROOT = {"naive", "in_order_binary", "rabenseifner"}
-
-
-def label(value: object) -> str:
-    return f"{value.collective.name}-{value}" if hasattr(value, "collective") else str(value)
-
-
-def serves(each, size: int) -> bool:
-    """Whether an algorithm serves a size; if not, it must say so."""
-    if each.needs.holds(size):
-        return True
-    with pytest.raises(Unsupported):
-        prove(each, size)
-    return False
-
-
-# -- proof ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("of", "text"), VARIANTS)
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 8, 9, 16, 17, 27])
-def test_every_parameter_is_right(of: str, text: str, size: int) -> None:
-    prove(find(of, text), size)
-
-
-@pytest.mark.parametrize("of", ["allgather", "reduce_scatter"])
-@pytest.mark.parametrize(("size", "group"), [(6, 3), (12, 4), (12, 12), (7, 1), (25, 5)])
-def test_k_ring_serves_multiples_of_its_group(of: str, size: int, group: int) -> None:
-    assert prove(find(of, f"k_ring(group={group})"), size).rounds == size - 1
-    with pytest.raises(Unsupported, match=f"a multiple of group={group + 1} ranks, not {size}"):
-        prove(find(of, f"k_ring(group={group + 1})"), size)
-
-
-def test_pat_needs_an_aggregation_that_is_a_power_of_two() -> None:
-    with pytest.raises(ArgumentError, match="a power of two, not 3: 2 or 4 would do"):
-        prove(find("allgather", "pat(aggregation=3)"), 8)
-
-
-@pytest.mark.parametrize("size", range(2, 10))
-@pytest.mark.parametrize("each", ROOTED, ids=label)
-def test_every_root_is_right(each, size: int) -> None:
-    if serves(each, size):
-        proved = [prove(each, size, root) for root in range(size)]
-        if each.collective.reduces and each.name in ORDERED_FOR_EVERY_ROOT:
-            assert all(trace.ordered for trace in proved)
-
-
-@pytest.mark.parametrize("each", CATALOGUE, ids=label)
-def test_one_rank_sends_nothing(each) -> None:
-    assert each.rounds(0, 1) == []
-
-
-@pytest.mark.parametrize(
-    "nodes",
-    [
-        ((0, 1, 2, 3, 4, 5, 6),),
-        ((0,), (1,), (2,), (3,), (4,), (5,), (6,)),
-        ((0, 1, 2), (3, 4), (5, 6)),
-        ((0, 2, 4, 6), (1, 3, 5)),
-        ((6, 1), (5, 0, 2), (3, 4)),
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("root", [0, 3, 6])
-@pytest.mark.parametrize(
-    "of", ["barrier", "broadcast", "reduce", "allreduce", "gather", "scatter", "alltoall"]
-)
-def test_two_level_is_right_on_every_layout(of: str, root: int, nodes) -> None:
-    prove(find(of, "two_level"), 7, root if collective(of).rooted else 0, nodes)
-
-
-WITHIN = {
-    "two_level": {
-        "barrier": {"local": "broadcast", "across": "barrier"},
-        "broadcast": {"local": "broadcast", "across": "broadcast"},
-        "reduce": {"local": "reduce", "across": "reduce"},
-        "allreduce": {"local": "reduce", "across": "allreduce", "back": "broadcast"},
-        "allgather": {"local": "gather", "across": "allgather", "back": "broadcast"},
-        "alltoall": {"local": "gather", "across": "alltoall", "back": "scatter"},
-        "gather": {"local": "gather", "across": "gather"},
-        "scatter": {"local": "scatter", "across": "scatter"},
-    },
-    "lanes": {
-        "allreduce": {"local": "reduce_scatter", "across": "allreduce", "back": "allgather"},
-        "allgather": {"local": "allgather", "across": "allgather"},
-        "reduce_scatter": {"local": "reduce_scatter", "across": "reduce_scatter"},
-        "alltoall": {"local": "alltoall", "across": "alltoall"},
-    },
-    "reduce+broadcast": {"allreduce": {"over": "reduce", "back": "broadcast"}},
-}
-"""The collectives that parameters of composed algorithms name."""
-
-
-def level(form: str, of: str, parameter: str, inner: Algorithm) -> str:
-    """Name a composed algorithm with another one inside; the way back has its default's name."""
-    back = ""
-    if parameter != "back" and "back" in WITHIN[form][of]:
-        back = ",back=" + ("direct" if form == "lanes" else "binomial")
-    return f"{form}({parameter}={str(inner)!r}{back})"
-
-
-LEVELS = [
-    (of, level(form, of, parameter, inner), inner)
-    for form, forms in WITHIN.items()
-    for of, parameters in forms.items()
-    for parameter, within in parameters.items()
-    for inner in algorithms(within)
-]
-
-
-@pytest.mark.parametrize(
-    "nodes",
-    [
-        ((0, 1), (2, 3), (4, 5)),
-        ((0, 3, 5), (1, 2, 4)),
-        ((0, 1, 2, 3, 4, 5),),
-        ((0,), (1,), (2,), (3,), (4,), (5,)),
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize(("of", "text", "inner"), LEVELS, ids=label)
-def test_any_algorithm_runs_at_either_level(of: str, text: str, inner, nodes) -> None:
-    """Only numbers of ranks that it does not serve are refused."""
-    groups = {6} if text.startswith("reduce+broadcast") else {len(nodes), *map(len, nodes)}
-    with nullcontext() if all(map(inner.needs.holds, groups)) else suppress(Unsupported):
-        prove(find(of, text), 6, 0, nodes)
-
-
-@pytest.mark.parametrize(("nodes", "ordered"), [(2, True), (3, True), (7, True)])
-def test_two_level_keeps_order_where_nodes_are_neighbours(nodes: int, ordered: bool) -> None:
-    assert prove(find("allreduce", "two_level"), 7, 0, contiguous(7, nodes)).ordered is ordered
-
-
-def test_two_level_loses_order_where_ranks_are_dealt_round() -> None:
-    assert not is_ordered(find("allreduce", "two_level"), 4, 0, ((0, 2), (1, 3)))
-
-
-@given(data=st.data())
-@settings(max_examples=200)
-def test_uneven_and_empty_blocks_are_right(data: st.DataObject) -> None:
-    each = data.draw(st.sampled_from(CATALOGUE))
-    size = data.draw(st.integers(1, 12).filter(each.needs.holds))
-    root = data.draw(st.integers(0, size - 1)) if each.collective.rooted else 0
-    cut = range(each.blocks(size))
-    names = list(product(cut, cut)) if each.collective.unit == "pairs" else list(cut)
-    counts = st.lists(st.sampled_from([0, 0, 1, 2, 7]), min_size=len(names), max_size=len(names))
-    prove(each, size, root, sizes=dict(zip(names, data.draw(counts), strict=True)))
-
-
-@pytest.mark.parametrize("each", CATALOGUE, ids=label)
-def test_nothing_but_empty_blocks_sends_nothing(each) -> None:
-    size = next(size for size in (4, 3) if each.needs.holds(size))
-    cut = range(each.blocks(size))
-    empty = dict.fromkeys([*cut, *product(cut, cut)], 0)
-    trace = prove(each, size, sizes=empty)
-    assert trace.sent == 0
-    assert trace.messages == 0 or each.collective.name == "barrier"
 
 
 def test_uneven_volume_is_counted_in_elements() -> None:
@@ -265,13 +24,6 @@ def test_uneven_volume_is_counted_in_elements() -> None:
 
 
 # -- derived figures --------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("each", [a for a in CATALOGUE if a.collective.reduces], ids=label)
-def test_rank_order_is_kept_by_those_that_the_catalogue_names(each) -> None:
-    sizes = [size for size in range(2, 20) if each.needs.holds(size)]
-    ordered = all(is_ordered(each, size, 0, None) for size in sizes)
-    assert ordered is (each.name not in UNORDERED.get(each.collective.name, ()))
 
 
 @pytest.mark.parametrize(

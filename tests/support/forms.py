@@ -11,7 +11,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from math import ceil, floor, log2
 
-from mpicoll.algorithms.circulant import skips
+from mpicoll.algorithms.circulant_graph import skips
 from mpicoll.algorithms.shapes import factors
 
 Figures = tuple[float | None, float | None, float | None]

@@ -1,54 +1,14 @@
-"""The whole catalogue: every algorithm proved for every size, its figures against closed forms."""
+"""Figures of single algorithms: those of the papers, and what their parameters do."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import log2
 
 import pytest
-from forms import FORMS
 
-from mpicoll.algorithms.registry import Algorithm, algorithms, find
-from mpicoll.errors import Unsupported
-from mpicoll.notation.contract import COLLECTIVES
+from mpicoll.algorithms.registry import find
 from mpicoll.notation.schedule import Send
-from mpicoll.simulator import Trace, prove
-
-SIZES = range(1, 65)
-CATALOGUE = [each for name in COLLECTIVES for each in algorithms(name)]
-
-
-def label(value: object) -> str:
-    return f"{value.collective.name}-{value}" if isinstance(value, Algorithm) else str(value)
-
-
-def traces(each: Algorithm) -> Iterator[tuple[int, Trace]]:
-    """Prove an algorithm for every size that it serves; others it must refuse."""
-    for size in SIZES:
-        if each.needs.holds(size):
-            yield size, prove(each, size)
-        else:
-            with pytest.raises(Unsupported):
-                prove(each, size)
-
-
-@pytest.mark.parametrize("each", CATALOGUE, ids=label)
-def test_every_algorithm_is_right_for_every_size(each: Algorithm) -> None:
-    """Proved, and its figures are the closed forms; one rank does nothing."""
-    form = FORMS.get((each.collective.name, each.name), lambda size: (None, None, None))
-    short = each.collective.name == "exscan"
-    wrong = []
-    for size, trace in traces(each):
-        assert (trace.ports + 1) ** trace.rounds >= size - short, "beats the latency bound"
-        found = trace.rounds, trace.sent, trace.reduced
-        wanted = form(size) if size > 1 else (0, 0, 0)
-        if any(b is not None and a != pytest.approx(b) for a, b in zip(found, wanted, strict=True)):
-            wrong.append((size, found, wanted))
-    assert not wrong
-
-
-def test_every_closed_form_is_of_an_algorithm() -> None:
-    assert {*FORMS} <= {(each.collective.name, each.name) for each in CATALOGUE}
+from mpicoll.simulator import prove
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,46 @@
+"""Print the algorithms: ``python -m mpicoll.algorithms allreduce``."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from mpicoll.algorithms import table
+from mpicoll.errors import CollectiveError
+from mpicoll.notation.contract import COLLECTIVES, collective
+
+_PIPED_WIDTH = 160
+
+
+@click.command()
+@click.argument("collectives", nargs=-1)
+@click.option("--markdown", is_flag=True, help="Print Markdown.")
+@click.option("--update", is_flag=True, help="Write the table into mpicoll/algorithms/README.md.")
+def main(collectives: tuple[str, ...], markdown: bool, update: bool) -> None:
+    """Print the algorithms of COLLECTIVES, by default of all."""
+    try:
+        names = tuple(collective(each).name for each in collectives) or tuple(COLLECTIVES)
+    except CollectiveError as error:
+        raise click.UsageError(str(error)) from error
+    if update:
+        table.update()
+    elif markdown:
+        click.echo(table.markdown(names))
+    else:
+        for name in names:
+            _print(name)
+
+
+def _print(name: str) -> None:
+    shown = Table(*(field.replace("order", "keeps order") for field in table.Row._fields))
+    shown.title = name
+    for row in table.rows(name):
+        shown.add_row(*row)
+    Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH).print(shown)
+
+
+if __name__ == "__main__":
+    main()
