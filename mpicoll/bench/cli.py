@@ -31,11 +31,13 @@ from mpicoll.machine.launchers import find_launch, is_first_process, is_terminal
 from mpicoll.machine.nodes import RANKS_PER_NODE
 from mpicoll.machine.processes import Process, other_load, oversubscription, own_process
 from mpicoll.measurement import cases as choice
-from mpicoll.measurement.cases import Group, Wanted, parse_size, split_names, steps, swept
+from mpicoll.measurement.cases import Group, Wanted
 from mpicoll.measurement.description import describe, details
 from mpicoll.measurement.measure import Bench, Settings
 from mpicoll.notation.contract import collective
 from mpicoll.records.journal import run_line
+from mpicoll.text.names import split_names, swept_names, with_all
+from mpicoll.text.sizes import parse_size, size_steps
 
 Worlds = Mapping[str, Callable[[str | None], Collectives]]
 """For each backend what forms its group, given the network interface that was asked for."""
@@ -242,7 +244,7 @@ def parse(given: dict[str, Any], worlds: Worlds) -> Options:
             each if each == "all" else collective(each).name
             for each in (*given["collectives"], *split_names(given["listed"] or ""))
         ),
-        algorithms=swept(given["algorithms"] or ""),
+        algorithms=swept_names(given["algorithms"] or ""),
         sizes=_sizes(given),
         dtypes=split_names(given["datatype"]),
         ops=split_names(given["op"]),
@@ -270,7 +272,7 @@ def parse(given: dict[str, Any], worlds: Worlds) -> Options:
 
 
 def _transports(text: str | None) -> tuple[str, ...]:
-    names = choice.chosen(split_names(text or ""), TRANSPORTS)
+    names = with_all(split_names(text or ""), TRANSPORTS)
     for name in names:
         if name not in TRANSPORTS:
             raise UnknownName("transport", name, TRANSPORTS)
@@ -293,13 +295,13 @@ def _sizes(given: dict[str, Any]) -> tuple[int, ...]:
     )
     least = 64 if least is None else least
     most = max(least, 1 << 20) if most is None else most
-    return steps(least, most, given["stepfactor"], add)
+    return size_steps(least, most, given["stepfactor"], add)
 
 
 def backends(text: str | None, worlds: Worlds) -> tuple[str, ...]:
     """Return the backends that `text` names, all by default."""
     names = split_names(text.lower()) if text else tuple(worlds)
-    names = choice.chosen([_ALIASES.get(name, name) for name in names], tuple(worlds))
+    names = with_all([_ALIASES.get(name, name) for name in names], tuple(worlds))
     for name in names:
         if name not in worlds:
             raise UnknownName("backend", name, worlds)

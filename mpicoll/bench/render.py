@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from io import StringIO
 from itertools import compress, groupby
-from math import floor, log10
 from typing import Any, TextIO
 
 from rich.box import ASCII2, SIMPLE_HEAD
@@ -20,6 +19,8 @@ from mpicoll.bench.record import Record
 from mpicoll.machine.launchers import is_terminal
 from mpicoll.measurement.statistics import is_enough
 from mpicoll.selection.auto import CHOOSERS
+from mpicoll.text.numbers import number
+from mpicoll.text.sizes import size_text
 
 _PIPED_WIDTH = 170
 _COLUMNS = (
@@ -51,32 +52,6 @@ def print_tables(records: Sequence[Record], stream: TextIO) -> None:
     tables(records, plain, unicode)
     for line in text.getvalue().splitlines():
         print(line.rstrip(), file=stream)
-
-
-def size_text(count: int) -> str:
-    """Return bytes in the units of the flags.
-
-    >>> size_text(64), size_text(4096), size_text(1500000)
-    ('64', '4K', '1500000')
-    """
-    for unit, factor in (("G", 1024**3), ("M", 1024**2), ("K", 1024)):
-        if count >= factor and count % factor == 0:
-            return f"{count // factor}{unit}"
-    return str(count)
-
-
-def number(value: float | None, digits: int = 3) -> str:
-    """Return a number with `digits` significant ones, never in powers of ten.
-
-    >>> number(0.01234), number(3.14159), number(123456.7), number(None)
-    ('0.0123', '3.14', '123457', '-')
-    >>> number(0.6932), number(0.0000001)
-    ('0.693', '0.000000')
-    """
-    if value is None:
-        return "-"
-    exponent = floor(log10(abs(value))) if value else 0
-    return f"{value:.{min(6, max(0, digits - 1 - exponent))}f}"
 
 
 # -- table ------------------------------------------------------------------------------

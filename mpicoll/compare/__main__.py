@@ -20,11 +20,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mpicoll.bench.render import number, size_text
 from mpicoll.compare.comparison import Compared, Comparison, compare, load, shown
 from mpicoll.errors import ArgumentError
 from mpicoll.records.identity import FIELDS
 from mpicoll.selection.auto import CHOOSERS
+from mpicoll.text.numbers import number
+from mpicoll.text.sizes import size_text
 
 _WIDTH = 500
 _COLUMNS = (

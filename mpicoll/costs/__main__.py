@@ -21,8 +21,8 @@ from mpicoll.costs.models import Link
 from mpicoll.costs.ranking import Family, Setting, candidates, rank
 from mpicoll.costs.rendering import Told, lines, notes, tables
 from mpicoll.errors import ArgumentError, CollectiveError
-from mpicoll.measurement.cases import split_names
 from mpicoll.notation.contract import collective as named
+from mpicoll.text.names import split_names
 
 _PIPED_WIDTH = 160
 _many = click.IntRange(1)

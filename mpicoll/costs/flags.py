@@ -21,9 +21,10 @@ from mpicoll.costs.topologies import (
     in_order,
 )
 from mpicoll.errors import ArgumentError
-from mpicoll.measurement.cases import parse_size, split_names
 from mpicoll.notation.contract import COLLECTIVES, Collective
 from mpicoll.records import journal
+from mpicoll.text.names import split_names
+from mpicoll.text.sizes import parse_size
 
 Given = dict[str, Any]
 TOPOLOGIES = ("switch", "nodes", "fat-tree", "torus", "dragonfly")

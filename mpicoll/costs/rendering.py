@@ -9,9 +9,10 @@ from typing import Any
 
 from rich.table import Table
 
-from mpicoll.bench.render import number
 from mpicoll.costs.bounds import Bound, bound
 from mpicoll.costs.ranking import Curve, Ranking
+from mpicoll.text.numbers import number
+from mpicoll.text.sizes import rounded_size_text
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,9 @@ def tables(told: Told) -> Iterator[Table]:
     found = Table("from", "to", title="crossovers among these")
     found.add_column("cheapest", overflow="fold")
     for each in told.ranking.ranges(*told.sweep):
-        found.add_row(size(each.low), size(each.high), str(each.algorithm))
+        found.add_row(
+            rounded_size_text(each.low), rounded_size_text(each.high), str(each.algorithm)
+        )
     yield found
 
 
@@ -50,7 +53,7 @@ def _prices(told: Told, nbytes: int) -> Table:
     setting, least = told.ranking.setting, told.bound(nbytes)
     ranks = setting.topology.size
     parts = [setting.collective, f"{ranks} rank{'s' if ranks > 1 else ''}"]
-    found = Table(title=", ".join([*parts, size(nbytes)] if told.sweep else parts))
+    found = Table(title=", ".join([*parts, rounded_size_text(nbytes)] if told.sweep else parts))
     # Names are folded where the table is too wide: cut short they would say nothing.
     found.add_column("algorithm", overflow="fold")
     for name in ("rounds", "sent", "time us", "x bound"):
@@ -116,17 +119,3 @@ def _record(each: Curve, nbytes: int, least: Bound) -> dict[str, Any]:
 
 def _line(kind: str, record: dict[str, Any]) -> str:
     return json.dumps({"kind": kind, **record})
-
-
-def size(nbytes: float) -> str:
-    """Return bytes in the largest unit of the flags, to three digits where they are not whole.
-
-    >>> size(4096), size(1234567), size(777.2)
-    ('4K', '1.18M', '777')
-    """
-    unit, factor = next((each for each in _UNITS if nbytes >= each[1]), ("", 1))
-    value = nbytes / factor
-    return f"{round(value) if value == round(value) or not unit else number(value)}{unit}"
-
-
-_UNITS = (("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10))

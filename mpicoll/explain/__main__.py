@@ -91,7 +91,7 @@ def _console() -> Console:
 def _written(
     path: Path, chosen: list[Algorithm], ranks: int, root: int, nodes: int | None
 ) -> str:  # fmt: skip
-    from mpicoll.report.output import write
+    from mpicoll.text.files import write_whole
 
     suffix = path.suffix.lower()
     if suffix == ".svg":
@@ -104,7 +104,7 @@ def _written(
         content = page(chosen, ranks, root, nodes)
     else:
         raise ArgumentError(f"-o {path}: give the name of a diagram (.svg) or of a page (.html)")
-    write(path, lambda fresh: fresh.write_text(content, encoding="utf-8"))
+    write_whole(path, lambda fresh: fresh.write_text(content, encoding="utf-8"))
     return f"{path}: {len(content) / 1e3:.0f} KB"
 
 

@@ -12,7 +12,6 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from mpicoll.bench.render import number, size_text
 from mpicoll.explain.measures import ALPHA, BETA, crossover, least, seconds
 from mpicoll.explain.trace import Cell, Film, Hop, listed, runs
 from mpicoll.explain.words import (
@@ -26,6 +25,8 @@ from mpicoll.explain.words import (
     together,
     verdict,
 )
+from mpicoll.text.numbers import number
+from mpicoll.text.sizes import size_text
 
 _CORNERS = {"vector": "block", "rows": "row", "pairs": "rows for", "none": ""}
 _SIZES = (1 << 10, 1 << 20, 1 << 26)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, product
+from itertools import product
 
 from mpicoll import defaults
 from mpicoll.algorithms.registry import find
@@ -20,9 +19,9 @@ from mpicoll.notation.contract import (
     kind_of,
     reduce_op,
 )
-from mpicoll.notation.sweep import expand, outside_brackets
 from mpicoll.runtime.arguments import itemsize
 from mpicoll.selection.auto import CHOOSERS
+from mpicoll.text.names import with_all
 
 DEFAULT_SIZES = (64, 4096, 65536, 1048576)
 DEFAULT_ALGORITHMS = {
@@ -41,7 +40,6 @@ DEFAULT_ALGORITHMS = {
 BASELINES = ("native",)
 CPU, CUDA = "cpu", "cuda"
 """Where the arrays lie."""
-_UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 
 
 @dataclass(frozen=True)
@@ -105,64 +103,6 @@ class Wanted:
     skipped: list[str] = field(default_factory=list)
 
 
-def parse_size(text: str) -> int:
-    """Return a number of bytes; K, M and G are powers of 1024.
-
-    >>> parse_size("1M"), parse_size("4"), parse_size("2KiB")
-    (1048576, 4, 2048)
-
-    Raises:
-        ArgumentError: the text is no size.
-    """
-    matched = re.fullmatch(r"(\d+)\s*([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
-    if not matched:
-        raise ArgumentError(f"{text!r} is not a size: give bytes, as 4, 64K, 1M or 2G")
-    return int(matched[1]) * _UNITS[matched[2].upper()]
-
-
-def steps(least: int, most: int, factor: float | None, add: int | None) -> tuple[int, ...]:
-    """Return the sizes from `least` to `most`, multiplied or increased at each step.
-
-    >>> steps(4, 64, 4, None), steps(100, 300, None, 100)
-    ((4, 16, 64), (100, 200, 300))
-    """
-    if least > most:
-        raise ArgumentError(f"the smallest size {least} is above the largest, {most}")
-    if (add is not None and add < 1) or (factor is not None and factor <= 1):
-        raise ArgumentError("the step between sizes must make them grow")
-    if least == 0 and add is None:
-        raise ArgumentError("0 bytes cannot be multiplied: give a step with -i")
-    sizes, size = [], least
-    while size <= most:
-        sizes.append(size)
-        size = size + add if add is not None else max(size + 1, int(size * (factor or 2)))
-    return tuple(sizes)
-
-
-def split_names(text: str) -> tuple[str, ...]:
-    """Split at commas outside brackets.
-
-    >>> split_names("ring, two_level(local=chain,across=ring),native")
-    ('ring', 'two_level(local=chain,across=ring)', 'native')
-    """
-    return tuple(filter(None, outside_brackets(text, ",")))
-
-
-def swept(text: str) -> tuple[str, ...]:
-    """Split names of algorithms, each member of a sweep for itself (`mpicoll.notation.sweep`).
-
-    >>> swept("ring,knomial(radix=2:3)")
-    ('ring', 'knomial(radix=2)', 'knomial(radix=3)')
-    """
-    return tuple(chain.from_iterable(map(expand, split_names(text))))
-
-
-def chosen(given: Sequence[str], every: Sequence[str]) -> tuple[str, ...]:
-    """Return the names asked for, ``all`` standing for every one; each name once."""
-    wide = [each for name in given for each in (every if name.lower() == "all" else (name,))]
-    return tuple(dict.fromkeys(wide))
-
-
 def groups(wanted: Wanted, size: int) -> Iterator[Group]:
     """Yield every group for `size` ranks; what cannot be meant goes to ``wanted.skipped``."""
     seen = set()
@@ -185,13 +125,13 @@ def groups(wanted: Wanted, size: int) -> Iterator[Group]:
 
 def collectives(wanted: Wanted) -> list[Collective]:
     """Return the collectives asked for, all by default."""
-    given = chosen(wanted.collectives or ("all",), names())
+    given = with_all(wanted.collectives or ("all",), names())
     return list(dict.fromkeys(collective(name) for name in given))
 
 
 def dtypes(wanted: Wanted) -> tuple[str, ...]:
     """Return the dtypes asked for, in every spelling of nccl-tests."""
-    found = chosen([_NCCL_TYPES.get(name, name) for name in wanted.dtypes], DTYPES)
+    found = with_all([_NCCL_TYPES.get(name, name) for name in wanted.dtypes], DTYPES)
     for name in found:
         kind_of(name)
     return found
@@ -199,12 +139,12 @@ def dtypes(wanted: Wanted) -> tuple[str, ...]:
 
 def ops(wanted: Wanted) -> tuple[str, ...]:
     """Return the names of the operators asked for."""
-    return tuple(reduce_op(name).name for name in chosen(wanted.ops, tuple(OPS)))
+    return tuple(reduce_op(name).name for name in with_all(wanted.ops, tuple(OPS)))
 
 
 def roots(wanted: Wanted, size: int) -> tuple[int, ...]:
     """Return the roots asked for."""
-    given = chosen(wanted.roots, tuple(map(str, range(size))))
+    given = with_all(wanted.roots, tuple(map(str, range(size))))
     for root in given:
         if not root.isdigit() or int(root) >= size:
             raise ArgumentError(f"root {root} is not a rank: this job has ranks 0 to {size - 1}")
@@ -259,8 +199,8 @@ def algorithms(
     if not asked:
         usual = ("native_persistent", "auto", *DEFAULT_ALGORITHMS.get(what.name, ()))
         asked = [name for name in usual if is_known(what, name, known)]
-    found = [_plain(what, name) for name in chosen(asked, known) if is_known(what, name, known)]
-    ways = chosen(transports, TRANSPORTS)
+    found = [_plain(what, name) for name in with_all(asked, known) if is_known(what, name, known)]
+    ways = with_all(transports, TRANSPORTS)
     wide = [each for name in found for each in _over(name, ways)]
     return tuple(dict.fromkeys([*BASELINES, *wide]))
 

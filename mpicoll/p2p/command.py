@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -29,16 +29,18 @@ from mpicoll.machine import gpu_links as gpulinks
 from mpicoll.machine import gpus
 from mpicoll.machine.links import Link, host_links, places
 from mpicoll.machine.processes import Process, other_load, oversubscription, own_process
-from mpicoll.measurement.cases import chosen, parse_size, split_names
 from mpicoll.measurement.description import describe, details
 from mpicoll.measurement.ping_pong import Settings
 from mpicoll.p2p import fan_out as fanout
 from mpicoll.p2p import heatmap
 from mpicoll.p2p.matrix import print_pairs
-from mpicoll.p2p.outliers import bytes_text, class_lines, mark, outlier_lines, rank_lines
+from mpicoll.p2p.outliers import class_lines, mark, outlier_lines, rank_lines
 from mpicoll.p2p.record import Setting, fit_records, pair_records
 from mpicoll.p2p.survey import Survey, wrongs
 from mpicoll.records.journal import SCHEMA, run_line
+from mpicoll.text.files import write_whole
+from mpicoll.text.names import split_names, with_all
+from mpicoll.text.sizes import bytes_text, parse_size
 
 _MOST_LINES = 24
 _ENDED = 128 + signal.SIGTERM
@@ -121,7 +123,7 @@ def parse(given: dict[str, Any], worlds: cli.Worlds) -> Options:
     sizes = tuple(map(parse_size, split_names(given["sizes"]))) if given["sizes"] else SIZES
     if not sizes or min(sizes) < 1:
         raise ArgumentError("a message between two ranks has at least one byte: see --sizes")
-    transports = chosen(split_names(given["transports"] or ""), TRANSPORTS)
+    transports = with_all(split_names(given["transports"] or ""), TRANSPORTS)
     for name in transports:
         if name not in TRANSPORTS:
             raise UnknownName("transport", name, TRANSPORTS)
@@ -345,9 +347,8 @@ def _publish(
         print(f"# {text}", file=stream)
     stream.flush()
     if options.output:
-        _write(options.output, lambda fresh: fresh.write_text(
-            "".join(json.dumps(each) + "\n" for each in records)
-        ))  # fmt: skip
+        text = "".join(json.dumps(each) + "\n" for each in records)
+        write_whole(options.output, lambda fresh: fresh.write_text(text))
     if options.plot:
         nodes = next(iter(setting.worlds.values())).nodes
         title = f"{_title(setting)}\n{time.strftime('%Y-%m-%d')}, medians"
@@ -377,10 +378,3 @@ def _refusals(pairs: Sequence[Record]) -> list[str]:
         f"refused, {len(ends)} pairs ({backend}, {transport}): {message}"
         for (backend, transport, message), ends in reasons.items()
     ]
-
-
-def _write(path: Path, fill: Callable[[Path], object]) -> None:
-    """Write a file that appears when it is complete."""
-    fresh = path.with_name(path.name + ".new")
-    fill(fresh)
-    fresh.replace(path)

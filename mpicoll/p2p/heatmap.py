@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from mpicoll.bench.record import Record
-from mpicoll.bench.render import number
 from mpicoll.measurement.ping_pong import COPY, LATENCY
 from mpicoll.p2p.matrix import MOST_RANKS, Matrix, lanes, matrices
 from mpicoll.p2p.record import value
+from mpicoll.text.files import write_whole
+from mpicoll.text.numbers import number
 
 SUFFIXES = (".png", ".pdf", ".svg")
 _PANEL = 2.3
@@ -51,9 +52,8 @@ def draw(pairs: Sequence[Record], nodes: Sequence[Sequence[int]], title: str, pa
             axis.set_title(f"{backend}, {transport}\n{name}", fontsize=9)
         for axis in line[len(panels) :]:
             axis.set_visible(False)
-    fresh = path.with_name(path.name + ".new")
-    figure.savefig(fresh, format=path.suffix[1:].lower())
-    fresh.replace(path)
+    kind = path.suffix[1:].lower()
+    write_whole(path, lambda fresh: figure.savefig(fresh, format=kind))
 
 
 def panel(

@@ -12,11 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from mpicoll.bench.record import Record
-from mpicoll.bench.render import number
 from mpicoll.machine.launchers import is_terminal
 from mpicoll.measurement.ping_pong import BOTH_WAYS, COPY, LATENCY, ONE_WAY
-from mpicoll.p2p.outliers import FAR, bytes_text
+from mpicoll.p2p.outliers import FAR
 from mpicoll.p2p.record import value
+from mpicoll.text.numbers import number
+from mpicoll.text.sizes import bytes_text
 
 MOST_RANKS = 16
 """Ranks whose matrix is still readable in a terminal."""

@@ -15,9 +15,10 @@ from math import exp, log
 from statistics import median
 
 from mpicoll.bench.record import Record
-from mpicoll.bench.render import number, size_text
 from mpicoll.measurement.ping_pong import COPY, LATENCY, ONE_WAY
 from mpicoll.p2p.record import bandwidth, value
+from mpicoll.text.numbers import number
+from mpicoll.text.sizes import bytes_text
 
 FAR = 1.25
 _SIGMAS = 4 * 1.4826
@@ -160,16 +161,6 @@ def ends(record: Record, with_hosts: bool) -> str:
     if record["quantity"] == COPY:
         return names[0]
     return (" -> " if record["quantity"] == ONE_WAY else " <-> ").join(names)
-
-
-def bytes_text(count: int) -> str:
-    """Return bytes as the flags have them, with a unit where that has none.
-
-    >>> bytes_text(8), bytes_text(65536)
-    ('8 B', '64K')
-    """
-    text = size_text(count)
-    return f"{text} B" if text.isdigit() else text
 
 
 def _title(record: Record) -> str:

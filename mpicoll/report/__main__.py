@@ -10,7 +10,7 @@ import click
 from mpicoll.errors import ArgumentError
 from mpicoll.report.data import Report, report
 from mpicoll.report.loading import load
-from mpicoll.report.output import write
+from mpicoll.text.files import write_whole
 
 _HELP = """Make a page, or figures for a paper, from records.
 
@@ -66,7 +66,7 @@ def _page(found: Report, target: Path) -> str:
     from mpicoll.report.page import page
 
     content = page(found)
-    write(target, lambda fresh: fresh.write_text(content, encoding="utf-8"))
+    write_whole(target, lambda fresh: fresh.write_text(content, encoding="utf-8"))
     return f"{target}: {len(found.panels)} panels, {target.stat().st_size / 1e6:.1f} MB"
 
 

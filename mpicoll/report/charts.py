@@ -10,7 +10,6 @@ from html import escape
 from statistics import median
 from typing import Any
 
-from mpicoll.bench.render import number, size_text
 from mpicoll.measurement.ping_pong import COPY, LATENCY
 from mpicoll.p2p.heatmap import RANGE
 from mpicoll.p2p.matrix import lanes, matrices
@@ -20,6 +19,8 @@ from mpicoll.report.curves import Curve, Panel
 from mpicoll.report.data import Report
 from mpicoll.report.loading import run_id
 from mpicoll.report.model_comparison import Against
+from mpicoll.text.numbers import number
+from mpicoll.text.sizes import size_text
 
 Values = dict[str, Any]
 

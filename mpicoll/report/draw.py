@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mpicoll.bench.render import size_text
 from mpicoll.report.curves import Curve, Panel
 from mpicoll.report.model_comparison import Against
 from mpicoll.report.style import ONE_COLUMN, TWO_COLUMNS, Style, dash_of
+from mpicoll.text.sizes import size_text
 
 Points = Sequence[tuple[float, float, float, float]]
 """Size, value, and the interval's ends."""

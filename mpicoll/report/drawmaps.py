@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from mpicoll.bench.render import number, size_text
 from mpicoll.p2p.matrix import lanes, matrices
 from mpicoll.records.journal import Line
 from mpicoll.report.data import Report
@@ -14,6 +13,8 @@ from mpicoll.report.loading import run_id
 from mpicoll.report.model_comparison import placed
 from mpicoll.report.style import ONE_COLUMN, TWO_COLUMNS, Style
 from mpicoll.report.winners import Winner, WinnerMap
+from mpicoll.text.numbers import number
+from mpicoll.text.sizes import size_text
 
 
 def winners(figure: Any, found: WinnerMap, style: Style) -> None:

@@ -19,8 +19,8 @@ from mpicoll.report.data import Report
 from mpicoll.report.draw import curves, over_bounds, speedups
 from mpicoll.report.drawmaps import pair_maps, winners
 from mpicoll.report.model_comparison import Against
-from mpicoll.report.output import write
 from mpicoll.report.style import RC, Style
+from mpicoll.text.files import write_whole
 
 KINDS = ("svg", "png")
 _DPI = 300
@@ -101,4 +101,4 @@ def _unused(name: str, kind: str, folder: Path, written: Container[Path]) -> str
 def _save(figure: Any, path: Path, kind: str) -> None:
     # A file must not differ only by the time at which it was made.
     metadata = {"Date": None} if kind == "svg" else {"Software": None}
-    write(path, lambda fresh: figure.savefig(fresh, format=kind, dpi=_DPI, metadata=metadata))
+    write_whole(path, lambda fresh: figure.savefig(fresh, format=kind, dpi=_DPI, metadata=metadata))

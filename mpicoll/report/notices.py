@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from mpicoll.p2p.outliers import bytes_text, class_lines, outlier_lines, rank_lines
+from mpicoll.p2p.outliers import class_lines, outlier_lines, rank_lines
 from mpicoll.records.journal import Line
 from mpicoll.report.curves import median_of, repeated, variant
 from mpicoll.report.loading import Records
 from mpicoll.report.setups import Setup
+from mpicoll.text.sizes import bytes_text
 
 Severity = Literal["error", "warning", "note"]
 

@@ -11,7 +11,6 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from mpicoll.bench.render import number, size_text
 from mpicoll.errors import ArgumentError
 from mpicoll.report.charts import drawn, heat_maps
 from mpicoll.report.colours import colours
@@ -20,6 +19,8 @@ from mpicoll.report.model_comparison import HOW_TO_MEASURE_PAIRS
 from mpicoll.report.setups import Setup, kind
 from mpicoll.report.tables import ReportTable, tables
 from mpicoll.report.winners import WinnerMap
+from mpicoll.text.numbers import number
+from mpicoll.text.sizes import size_text
 
 _SCRIPTS = ("state", "traces", "views", "tools", "pairs", "tables", "main")
 _POLICY = (

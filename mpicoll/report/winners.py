@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mpicoll.bench.render import number
 from mpicoll.records.journal import Line
 from mpicoll.report.curves import Panel, is_sound, median_of
+from mpicoll.text.numbers import number
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from typing import Any
 
 from mpicoll.errors import ArgumentError
 from mpicoll.machine.cores import own_cores, processor_name, usable_cores
+from mpicoll.text.files import write_whole
 
 SCHEMA = "mpicoll.table/1"
 VARIABLE = "MPICOLL_TABLE"
@@ -144,6 +145,5 @@ def write(path: Path, entries: list[dict[str, Any]]) -> None:
         == each["fingerprint"]
     ]  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(path.name + ".new")
-    fresh.write_text(json.dumps({"schema": SCHEMA, "entries": [*kept, *entries]}, indent=1) + "\n")
-    fresh.replace(path)
+    text = json.dumps({"schema": SCHEMA, "entries": [*kept, *entries]}, indent=1) + "\n"
+    write_whole(path, lambda fresh: fresh.write_text(text))

@@ -19,10 +19,11 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from mpicoll.bench.render import size_text
 from mpicoll.errors import ArgumentError
 from mpicoll.measurement.hockney import Fit, fit
 from mpicoll.records import journal
+from mpicoll.text.files import write_whole
+from mpicoll.text.sizes import size_text
 
 FORMS = {
     "native": "one call",
@@ -277,12 +278,13 @@ def main(files: Sequence[Path], table: Path | None, plain: bool) -> NoReturn:
 
 
 def _write(path: Path, table: Sequence[Mapping[str, Any]]) -> None:
-    fresh = path.with_name(path.name + ".new")
-    with fresh.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(table[0]))
-        writer.writeheader()
-        writer.writerows(table)
-    fresh.replace(path)
+    def save(fresh: Path) -> None:
+        with fresh.open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(table[0]))
+            writer.writeheader()
+            writer.writerows(table)
+
+    write_whole(path, save)
 
 
 if __name__ == "__main__":

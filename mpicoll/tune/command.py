@@ -25,21 +25,14 @@ from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
 from mpicoll.machine.processes import other_load, oversubscription, own_process
 from mpicoll.measurement import cases
-from mpicoll.measurement.cases import (
-    Case,
-    Group,
-    Wanted,
-    chosen,
-    is_known,
-    parse_size,
-    split_names,
-    swept,
-)
+from mpicoll.measurement.cases import Case, Group, Wanted, is_known
 from mpicoll.measurement.measure import Bench, Candidate, Settings
 from mpicoll.measurement.statistics import median_interval
 from mpicoll.notation.contract import collective
 from mpicoll.selection import auto as choice
 from mpicoll.selection import tables
+from mpicoll.text.names import split_names, swept_names, with_all
+from mpicoll.text.sizes import parse_size
 
 SIZES = tuple(4 << (2 * step) for step in range(12))
 _MARGIN, _DOUBT = 1.03, 1.06
@@ -111,7 +104,7 @@ def parse(given: dict[str, Any], worlds: cli.Worlds) -> Options:
     """
     names = tuple(each if each == "all" else collective(each).name for each in given["collectives"])
     sizes = tuple(map(parse_size, split_names(given["sizes"]))) if given["sizes"] else SIZES
-    more = swept(given["algorithms"] or "")
+    more = swept_names(given["algorithms"] or "")
     if "auto" in more:
         raise ArgumentError("auto is what this is to decide: name other algorithms")
     return Options(
@@ -218,7 +211,7 @@ def candidates(world: Collectives, name: str, nbytes: int, more: Sequence[str]) 
         ways = ways[:1]
     usual = [f"{each}@{way}" for each in schedules for way in ways]
     known = world.algorithms(name)
-    asked = (each for each in chosen(more, known) if is_known(collective(name), each, known))
+    asked = (each for each in with_all(more, known) if is_known(collective(name), each, known))
     return [*dict.fromkeys(["native", *(usual if shared else choice.between(name)), *asked])]
 
 

@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,25 +16,14 @@ import click
 import expect
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as some
 
 from mpicoll.bench import cli, render
 from mpicoll.bench.cli import parse as parse_flags
 from mpicoll.errors import ArgumentError
-from mpicoll.measurement.cases import (
-    Wanted,
-    chosen,
-    groups,
-    is_known,
-    parse_size,
-    split_names,
-    steps,
-)
+from mpicoll.measurement.cases import Wanted, groups, is_known
 from mpicoll.measurement.checking import Case, Check, Wrong, compare, expected, inputs, poison
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.notation.contract import COLLECTIVES, DTYPES, OPS, check_op
-from mpicoll.notation.sweep import expand
 from mpicoll.p2p import command as pairing
 from mpicoll.records import journal
 from mpicoll.tune import command as tuning
@@ -55,70 +43,6 @@ needs_mpi = pytest.mark.skipif(not MPIRUN.exists(), reason="no mpirun beside thi
 
 
 # -- flags and cases --------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [("0", 0), ("4", 4), ("1k", 1024), ("3M", 3 << 20), ("2G", 2 << 30), ("8KiB", 8192), ("9B", 9)],
-)
-def test_sizes_are_parsed(text: str, size: int) -> None:
-    assert parse_size(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "-1", "1.5M", "1T", "K", "ten"])
-def test_nonsense_is_no_size(text: str) -> None:
-    with pytest.raises(ArgumentError, match="not a size"):
-        parse_size(text)
-
-
-@given(some.integers(1, 10**6), some.integers(0, 10**6), some.floats(1.01, 10))
-def test_steps_grow_within_bounds(least: int, more: int, factor: float) -> None:
-    found = steps(least, least + more, factor, None)
-    assert found[0] == least and found[-1] <= least + more
-    assert all(a < b for a, b in pairwise(found))
-
-
-@pytest.mark.parametrize(
-    "arguments", [(8, 4, None, None), (4, 8, 1.0, None), (4, 8, None, 0), (0, 8, 2.0, None)]
-)
-def test_steps_that_do_not_grow_are_refused(arguments: Any) -> None:
-    with pytest.raises(ArgumentError):
-        steps(*arguments)
-
-
-def test_names_split_outside_brackets() -> None:
-    assert split_names("a(b=1,c=2),d") == ("a(b=1,c=2)", "d")
-    assert chosen(("x", "all", "x"), ("x", "y")) == ("x", "y")
-
-
-def test_names_with_brackets_in_brackets_stay_whole() -> None:
-    nested = "two_level(local=knomial(radix=4),across=ring)"
-    assert split_names(f"a, {nested},b") == ("a", nested, "b")
-
-
-@given(some.integers(0, 60), some.integers(0, 60), some.integers(1, 9))
-def test_a_range_holds_what_it_says(first: int, more: int, step: int) -> None:
-    found = expand(f"chain(segments={first}:{first + more}:+{step})@cma")
-    every = range(first, first + more + 1, step)
-    assert found == [f"chain(segments={number})@cma" for number in every]
-
-
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("ring", ["ring"]),
-        ("knomial(radix=2)", ["knomial(radix=2)"]),
-        ("a(x=3:3)", ["a(x=3)"]),
-        ("a(x=1|4|16)", ["a(x=1)", "a(x=4)", "a(x=16)"]),
-        ("a(x=1|2:4|4)", ["a(x=1)", "a(x=2)", "a(x=3)", "a(x=4)"]),
-        ("a(x=3:100:*5)", ["a(x=3)", "a(x=15)", "a(x=75)"]),
-        ("a(x=1:2, y=b|c)", ["a(x=1,y=b)", "a(x=1,y=c)", "a(x=2,y=b)", "a(x=2,y=c)"]),
-        ("a(x=b(z=1:2)|c,y=1)@d", ["a(x=b(z=1),y=1)@d", "a(x=b(z=2),y=1)@d", "a(x=c,y=1)@d"]),
-        ("a(x=1:16,y=1:16)", [f"a(x={x},y={y})" for x in range(1, 17) for y in range(1, 17)]),
-    ],
-)  # fmt: skip
-def test_sweeps_are_expanded(text: str, names: list[str]) -> None:
-    assert expand(text) == names
 
 
 @pytest.mark.parametrize(
@@ -542,7 +466,7 @@ def test_in_place_is_right(dtype: str) -> None:
 
 BROKEN = """
 from mpicoll.algorithms import algorithm
-from mpicoll.bench.worlds import mpi4py_world
+from mpicoll.cli.worlds import mpi4py_world
 from mpicoll.bench.cli import start
 from mpicoll.schedule import recv, send
 

@@ -625,8 +625,8 @@ class Faulty(pairs.Lane):
         return lossy
 
 pairs.Lane = Faulty
-from mpicoll.bench.pairing import start
-from mpicoll.bench.worlds import BOTH
+from mpicoll.p2p.command import start
+from mpicoll.cli.worlds import BOTH
 start(BOTH)
 """
 
@@ -661,8 +661,8 @@ class Slow(pairs.Lane):
         return late
 
 pairs.Lane = Slow
-from mpicoll.bench.pairing import start
-from mpicoll.bench.worlds import BOTH
+from mpicoll.p2p.command import start
+from mpicoll.cli.worlds import BOTH
 start(BOTH)
 """
 

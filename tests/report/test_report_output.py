@@ -16,9 +16,9 @@ from reporting import case, pair, ratio, reported, run, story, write
 from mpicoll.errors import ArgumentError
 from mpicoll.report.__main__ import target_of
 from mpicoll.report.charts import drawn, heat_maps
-from mpicoll.report.output import write as write_whole
 from mpicoll.report.page import finite, page
 from mpicoll.report.tables import tables
+from mpicoll.text.files import write_whole
 
 SVG = "{http://www.w3.org/2000/svg}"
 

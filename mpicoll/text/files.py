@@ -11,7 +11,7 @@ from tempfile import mkstemp
 from mpicoll.errors import ArgumentError
 
 
-def write(path: Path, save: Callable[[Path], object]) -> None:
+def write_whole(path: Path, save: Callable[[Path], object]) -> None:
     """Have `save` write a new file, and put it in the place of `path`.
 
     Raises:
