@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.table import Table
 
 from mpicoll.defaults import NAMES, Call, Choice, choose, function, table
-from mpicoll.defaults.rules import limits
 from mpicoll.errors import ArgumentError, CollectiveError
 from mpicoll.notation.contract import Collective, kind_of
 from mpicoll.notation.contract import collective as collective_named
@@ -36,7 +35,7 @@ def ranges(
     if what.unit != "none":
         for group in (2, call.ranks, call.nodes, call.largest):
             starts |= {width * group, width * replace(call, ranks=group).window}
-        for measure, limit in limits(table(name), function(what.name, counted=counted)):
+        for measure, limit in table(name).limits(function(what.name, counted=counted)):
             # Between nodes go the rows of whole nodes.
             starts |= {
                 -(-limit // rows) if measure == "total" else limit,
@@ -104,14 +103,14 @@ def _print(what: Collective, call: Call, width: int, counted: bool) -> None:
             sizes = "" if what.unit == "none" else f"{_size(start)} .."
             sizes += f" {_size(end - 1)}" if end else ""
             mark = notes.setdefault(choice.note, f" ({len(notes) + 1})") if choice.note else ""
-            library = table(name)["library"] if start == 0 else ""
+            library = table(name).library if start == 0 else ""
             shown.add_row(library, sizes, choice.name, f"{choice.schedule}{mark}")
     Console(width=None if sys.stdout.isatty() else 160).print(shown)
     for note, mark in notes.items():
         click.echo(f"{mark.strip()} {note}")
     for name in NAMES:
-        for remark in table(name)["remarks"]:
-            click.echo(f"{table(name)['library']}: {remark}")
+        for remark in table(name).remarks:
+            click.echo(f"{table(name).library}: {remark}")
 
 
 if __name__ == "__main__":
