@@ -17,8 +17,7 @@ from mpicoll.errors import ArgumentError, CollectiveError
 from mpicoll.notation.contract import Collective, kind_of
 from mpicoll.notation.contract import collective as collective_named
 from mpicoll.runtime.arguments import itemsize
-
-_SHOWN = {1 << 20: "M", 1 << 10: "K"}
+from mpicoll.text.sizes import size_text
 
 
 def ranges(
@@ -51,13 +50,6 @@ def ranges(
 
 def _sized(call: Call, nbytes: int, rows: int, width: int) -> Call:
     return replace(call, bytes=nbytes, total=nbytes * rows, count=nbytes // width)
-
-
-def _size(nbytes: int) -> str:
-    for unit, letter in _SHOWN.items():
-        if nbytes and nbytes % unit == 0:
-            return f"{nbytes // unit}{letter}"
-    return str(nbytes)
 
 
 @click.command()
@@ -100,8 +92,8 @@ def _print(what: Collective, call: Call, width: int, counted: bool) -> None:
         found = list(ranges(name, what, call, width, counted=counted))
         ends = [start for start, _ in found[1:]]
         for (start, choice), end in zip_longest(found, ends):
-            sizes = "" if what.unit == "none" else f"{_size(start)} .."
-            sizes += f" {_size(end - 1)}" if end else ""
+            sizes = "" if what.unit == "none" else f"{size_text(start)} .."
+            sizes += f" {size_text(end - 1)}" if end else ""
             mark = notes.setdefault(choice.note, f" ({len(notes) + 1})") if choice.note else ""
             library = table(name).library if start == 0 else ""
             shown.add_row(library, sizes, choice.name, f"{choice.schedule}{mark}")

@@ -30,10 +30,11 @@ from msgspec import Struct
 
 from mpicoll.defaults.calls import Call, Choice
 from mpicoll.errors import ArgumentError
+from mpicoll.text.sizes import parse_size
 
 Limit = int | Literal["ranks", "window"]
 """A number of elements, or as many as the ranks, or as the largest power of two up to them."""
-_UNITS = {"K": 1 << 10, "M": 1 << 20}
+_size = cache(parse_size)
 
 
 class Condition(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -112,9 +113,9 @@ class Rule(Condition, frozen=True, forbid_unknown_fields=True, kw_only=True):
         >>> [*Rule(up_to={"12K": "binomial"}, take="ring").limits()]
         [('bytes', 12289, 'binomial')]
         """
-        yield from (("bytes", size_of(text), name) for text, name in self.below.items())
-        yield from (("bytes", size_of(text) + 1, name) for text, name in self.up_to.items())
-        yield from (("total", size_of(text), name) for text, name in self.total_below.items())
+        yield from (("bytes", _size(text), name) for text, name in self.below.items())
+        yield from (("bytes", _size(text) + 1, name) for text, name in self.up_to.items())
+        yield from (("total", _size(text), name) for text, name in self.total_below.items())
 
     def choice(self, call: Call) -> str:
         """Return the algorithm for a call, nothing where the rule has none."""
@@ -173,16 +174,14 @@ class Section(Struct, frozen=True, forbid_unknown_fields=True):
         for name in sorted(taken ^ self.algorithms.keys()):
             which = "no algorithm" if name in taken else "taken by no rule"
             raise ValueError(f"{name!r} is {which}")
-        if self.rules[-1] != Rule(**_sizes(self.rules[-1])) or not self.rules[-1].take:
+        last = self.rules[-1]
+        given = [name for name in Condition.__struct_fields__ if getattr(last, name) is not None]
+        if given or not last.take:
             raise ValueError("the last rule has a condition, or no algorithm for large sizes")
         for rule in self.rules:
             sizes = [limit for _, limit, _ in rule.limits()]
             if sizes != sorted({*sizes}):
                 raise ValueError(f"sizes do not ascend: {sizes}")
-
-
-def _sizes(rule: Rule) -> dict[str, object]:
-    return {name: getattr(rule, name) for name in ("below", "up_to", "total_below", "take")}
 
 
 class Library(Struct, frozen=True, forbid_unknown_fields=True):
@@ -201,7 +200,7 @@ class Library(Struct, frozen=True, forbid_unknown_fields=True):
             if step := _first(entry.unless, call):
                 name = f"{name} > {step}"
         notes = [entry.note] if entry.where.holds(call) else []
-        most = size_of(entry.segment) if entry.segment else call.bytes
+        most = _size(entry.segment) if entry.segment else call.bytes
         chosen = {}
         for level, part in entry.parts.items():
             if isinstance(part, Reference):
@@ -219,7 +218,7 @@ class Library(Struct, frozen=True, forbid_unknown_fields=True):
         found = {(measure, size) for rule in section.rules for measure, size, _ in rule.limits()}
         for entry in section.algorithms.values():
             if entry.segment:
-                found.add(("bytes", size_of(entry.segment)))
+                found.add(("bytes", _size(entry.segment)))
             for part in entry.parts.values():
                 if isinstance(part, Reference) and part.call != function:
                     found |= self.limits(part.call)
@@ -229,20 +228,6 @@ class Library(Struct, frozen=True, forbid_unknown_fields=True):
 def _first(rules: Sequence[Rule], call: Call) -> str:
     """Return the choice of the first rule that has one, nothing where none does."""
     return next(filter(None, (rule.choice(call) for rule in rules)), "")
-
-
-@cache
-def size_of(text: str) -> int:
-    """Return a number of bytes; K and M are powers of 1024.
-
-    >>> size_of("12K"), size_of("8")
-    (12288, 8)
-
-    Raises:
-        ValueError: it is no such number.
-    """
-    unit = _UNITS.get(text[-1:], 1)
-    return int(text if unit == 1 else text[:-1]) * unit
 
 
 @cache
