@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
+Level = Literal["local", "across"]
+"""Inside nodes, or between them."""
+
 
 @dataclass(frozen=True)
 class Call:
@@ -65,7 +68,7 @@ class Call:
         """Whether there are several nodes of one rank each."""
         return 1 < self.nodes == self.ranks
 
-    def part(self, level: Literal["local", "across"], most: int) -> Call:
+    def part(self, level: Level, most: int) -> Call:
         """Return the call inside one node (``local``) or among one rank of each (``across``).
 
         Args:

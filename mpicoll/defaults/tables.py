@@ -28,7 +28,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from mpicoll.defaults.calls import Call, Choice
+from mpicoll.defaults.calls import Call, Choice, Level
 from mpicoll.errors import ArgumentError
 from mpicoll.text.sizes import parse_size
 
@@ -154,11 +154,10 @@ class Entry(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     note: str = ""
 
     @property
-    def parts(self) -> dict[Literal["local", "across"], str | Reference]:
+    def parts(self) -> dict[Level, str | Reference]:
         """The parameters `local` and `across`, where they are given."""
-        return {
-            name: part for name, part in (("local", self.local), ("across", self.across)) if part
-        }  # type: ignore[return-value]
+        both: dict[Level, str | Reference] = {"local": self.local, "across": self.across}
+        return {level: part for level, part in both.items() if part}
 
 
 class Section(Struct, frozen=True, forbid_unknown_fields=True):
