@@ -5,7 +5,7 @@
 #   bash jobs/gpu_suite.sh [FOLDER]        results go to FOLDER, by default gpu-suite/
 #
 # It installs nothing from a network: Python, NumPy, torch and CuPy are the machine's. Wheels of
-# what it lacks (mpich, mpi4py, pytest-mpi, pytest-timeout, ...) may lie in .whl/.
+# what it lacks (mpich, mpi4py, cuda-bindings, pytest-mpi, ...) may lie in .whl/.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=${1:-gpu-suite}

@@ -1,6 +1,6 @@
-"""The part of the CUDA driver that sharing GPU memory takes, the same for CuPy and torch.
+"""The calls of the CUDA driver that share GPU memory between processes.
 
-Both libraries work in the device's primary context, in which the driver's calls find it.
+They serve CuPy and torch alike: both work in the device's primary context, which the calls use.
 """
 
 from __future__ import annotations
@@ -10,23 +10,21 @@ from typing import Any, NamedTuple, Protocol
 
 from mpicoll.errors import Unavailable
 
-_LIBRARY = "libcuda.so.1"
 _HANDLE_BYTES = 64  # CU_IPC_HANDLE_SIZE
-_LAZY_PEER_ACCESS = 1  # CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
 
 
 class Exported(NamedTuple):
-    """An address as another process can find it: in an allocation that has a handle."""
+    """An address for another process: the handle of its allocation, and the offset in that."""
 
     handle: bytes
     offset: int
 
 
 class Gpu(Protocol):
-    """What sharing needs of a GPU driver."""
+    """The calls of a GPU driver that share memory between processes."""
 
     def export(self, address: int) -> Exported:
-        """Return what opens the allocation around an address in another process.
+        """Return the handle of the allocation around an address, and the offset in it.
 
         Raises:
             Unavailable: the allocation cannot be shared.
@@ -40,59 +38,56 @@ class Gpu(Protocol):
         """
 
     def close(self, address: int) -> None:
-        """Unmap an allocation that was opened, when the work under way on it is done."""
-
-
-class _Handle(ctypes.Structure):
-    """``CUipcMemHandle``."""
-
-    _fields_ = (("data", ctypes.c_ubyte * _HANDLE_BYTES),)
+        """Unmap an allocation of another process, after all work of this device."""
 
 
 class Driver:
-    """`Gpu` over libcuda (CUDA driver API, section 6.13, memory management).
+    """`Gpu` over cuda-bindings (CUDA driver API, section 6.13, memory management).
 
     Raises:
-        Unavailable: there is no driver.
+        Unavailable: cuda-bindings or the driver is missing.
     """
 
     def __init__(self) -> None:
         try:
-            self.library = ctypes.CDLL(_LIBRARY)
-        except OSError as error:
+            from cuda.bindings import driver
+        except ImportError as error:
+            raise Unavailable(
+                f"no cuda-bindings ({error}): pip install 'mpicoll[cuda12]' or 'mpicoll[cuda13]'"
+            ) from None
+        self.driver: Any = driver
+        try:
+            self._call("cuDriverGetVersion")
+        except RuntimeError as error:  # the first call loads the driver
             raise Unavailable(f"no CUDA driver: {error}") from None
 
     def export(self, address: int) -> Exported:
         """Return the handle of the allocation around an address, and the offset in it."""
-        base, length = ctypes.c_uint64(), ctypes.c_size_t()
-        handle = _Handle()
-        self._call(
-            "cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(length),
-            ctypes.c_uint64(address),
-        )  # fmt: skip
-        self._call("cuIpcGetMemHandle", ctypes.byref(handle), base)
-        return Exported(bytes(handle.data), address - base.value)
+        base, _ = self._call("cuMemGetAddressRange", address)
+        (handle,) = self._call("cuIpcGetMemHandle", base)
+        return Exported(ctypes.string_at(handle.getPtr(), _HANDLE_BYTES), address - int(base))
 
     def open(self, handle: bytes) -> int:
         """Map an allocation of another process; kernels of this device then reach it."""
-        address = ctypes.c_uint64()
-        given = _Handle.from_buffer_copy(handle)
-        self._call(
-            "cuIpcOpenMemHandle_v2", ctypes.byref(address), given, ctypes.c_uint(_LAZY_PEER_ACCESS)
-        )
-        return address.value
+        given = self.driver.CUipcMemHandle()
+        ctypes.memmove(given.getPtr(), handle, _HANDLE_BYTES)
+        lazy = self.driver.CUipcMem_flags.CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
+        (address,) = self._call("cuIpcOpenMemHandle", given, int(lazy))
+        return int(address)
 
     def close(self, address: int) -> None:
         """Wait for the device, and unmap."""
         self._call("cuCtxSynchronize")
-        self._call("cuIpcCloseMemHandle", ctypes.c_uint64(address))
+        self._call("cuIpcCloseMemHandle", address)
 
-    def _call(self, name: str, *arguments: Any) -> None:
-        status = getattr(self.library, name)(*arguments)
-        if status:
-            raise Unavailable(f"{name}: {self._text(status)}")
+    def _call(self, name: str, *arguments: Any) -> tuple[Any, ...]:
+        """Return what a function of the driver returns beside its status.
 
-    def _text(self, status: int) -> str:
-        text = ctypes.c_char_p()
-        self.library.cuGetErrorString(ctypes.c_int(status), ctypes.byref(text))
-        return text.value.decode() if text.value else f"CUDA error {status}"
+        Raises:
+            Unavailable: the status is an error; the message is the driver's.
+        """
+        status, *results = getattr(self.driver, name)(*arguments)
+        if int(status):
+            _, text = self.driver.cuGetErrorString(status)
+            raise Unavailable(f"{name}: {text.decode() if text else f'CUDA error {int(status)}'}")
+        return tuple(results)

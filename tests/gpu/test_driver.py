@@ -1,75 +1,143 @@
-"""The calls of the CUDA driver, against a library with their signatures."""
+"""The calls of the CUDA driver, against a fake of its bindings; the real ones without a driver."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-from pathlib import Path
+import ctypes
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
 from mpicoll import Unavailable
-from mpicoll.gpu import driver as cuda
+from mpicoll.gpu.driver import Driver
 
-# The prototypes are those of cuda.h; every value shows whether it arrived as it should.
-DRIVER = r"""
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-typedef uint64_t CUdeviceptr;
-typedef int CUresult;
-typedef struct { unsigned char reserved[64]; } CUipcMemHandle;
-int synchronized = 0;
-CUdeviceptr closed = 0;
-CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr at)
-{ *base = at & ~(CUdeviceptr)0xffff; *size = 0x10000; return at ? 0 : 1; }
-CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr at)
-{ memset(handle, 7, sizeof *handle); memcpy(handle, &at, sizeof at);
-  handle->reserved[63] = 9; return at == 0x7f0000000000 ? 801 : 0; }
-CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *at, CUipcMemHandle handle, unsigned flags)
-{ memcpy(at, &handle, sizeof *at); *at += 0x100000000;
-  return handle.reserved[63] == 9 && handle.reserved[30] == 7 && flags == 1 ? 0 : 1; }
-CUresult cuCtxSynchronize(void) { synchronized = 1; return 0; }
-CUresult cuIpcCloseMemHandle(CUdeviceptr at) { closed = at; return synchronized ? 0 : 1; }
-CUresult cuGetErrorString(CUresult error, const char **text)
-{ *text = error == 801 ? "operation not supported" : NULL; return error == 801 ? 0 : 1; }
-"""
+REFUSED = 0x7F0000000000
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler")
-    folder = tmp_path_factory.mktemp("driver")
-    source, built = folder / "driver.c", folder / "libdriver.so"
-    source.write_text(DRIVER)
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", built, source], check=True)
-    return built
+class CUipcMemHandle:
+    """64 bytes, reached by an address as in cuda-bindings."""
+
+    def __init__(self) -> None:
+        self.memory = ctypes.create_string_buffer(64)
+
+    def getPtr(self) -> int:
+        return ctypes.addressof(self.memory)
 
 
-@pytest.fixture
-def driver(library: Path, monkeypatch: pytest.MonkeyPatch) -> cuda.Driver:
-    monkeypatch.setattr(cuda, "_LIBRARY", str(library))
-    return cuda.Driver()
+class Bindings(ModuleType):
+    """`cuda.bindings.driver`: every function returns its status, then its results.
+
+    Every value shows whether it arrived as it should.
+    """
+
+    CUipcMemHandle = CUipcMemHandle
+    CUipcMem_flags = SimpleNamespace(CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS=1)
+
+    def __init__(self, loads: bool = True) -> None:
+        super().__init__("cuda.bindings.driver")
+        self.loads = loads
+        self.calls: list[str] = []
+
+    def cuDriverGetVersion(self) -> Any:
+        if not self.loads:
+            raise RuntimeError("Failed to dlopen libcuda.so.1")
+        return 0, 13000
+
+    def cuMemGetAddressRange(self, at: int) -> Any:
+        return (0, at & ~0xFFFF, 0x10000) if at else (1, None, None)
+
+    def cuIpcGetMemHandle(self, base: int) -> Any:
+        handle = CUipcMemHandle()
+        handle.memory.raw = base.to_bytes(8, "little") + bytes([7] * 55 + [9])
+        return (801, None) if base == REFUSED else (0, handle)
+
+    def cuIpcOpenMemHandle(self, handle: CUipcMemHandle, flags: int) -> Any:
+        raw = handle.memory.raw
+        right = raw[30] == 7 and raw[63] == 9 and flags == 1
+        return (0, int.from_bytes(raw[:8], "little") + 0x100000000) if right else (1, None)
+
+    def cuCtxSynchronize(self) -> Any:
+        self.calls.append("synchronize")
+        return (0,)
+
+    def cuIpcCloseMemHandle(self, address: int) -> Any:
+        self.calls.append(f"close {address:#x}")
+        return (0,)
+
+    def cuGetErrorString(self, status: int) -> Any:
+        return (0, b"operation not supported") if status == 801 else (1, None)
 
 
-def test_an_allocation_travels_by_its_handle(driver: cuda.Driver) -> None:
+def install(monkeypatch: pytest.MonkeyPatch, bindings: Bindings) -> None:
+    package: Any = ModuleType("cuda.bindings")
+    package.driver = bindings
+    monkeypatch.setitem(sys.modules, "cuda.bindings", package)
+
+
+def test_an_allocation_is_opened_by_its_handle(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, Bindings())
+    driver = Driver()
     exported = driver.export(0x7E0000012345)
     assert exported.offset == 0x2345
     assert len(exported.handle) == 64
     assert driver.open(exported.handle) == 0x7E0000010000 + 0x100000000
-    driver.close(0x7E0100010000)
 
 
-def test_a_refusal_is_told_in_the_drivers_words(driver: cuda.Driver) -> None:
-    with pytest.raises(Unavailable, match="cuIpcGetMemHandle: operation not supported"):
-        driver.export(0x7F0000000001)
-    with pytest.raises(Unavailable, match="cuMemGetAddressRange_v2: CUDA error 1"):
-        driver.export(0)
+def test_an_allocation_is_closed_after_the_work_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    bindings = Bindings()
+    install(monkeypatch, bindings)
+    Driver().close(0x7E0100010000)
+    assert bindings.calls == ["synchronize", "close 0x7e0100010000"]
 
 
-def test_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda, "_LIBRARY", "libnowhere.so.1")
-    with pytest.raises(Unavailable, match=r"no CUDA driver: libnowhere\.so\.1"):
-        cuda.Driver()
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        (REFUSED + 1, "cuIpcGetMemHandle: operation not supported"),
+        (0, "cuMemGetAddressRange: CUDA error 1"),
+    ],
+)
+def test_a_refusal_has_the_drivers_words(
+    monkeypatch: pytest.MonkeyPatch, address: int, message: str
+) -> None:
+    install(monkeypatch, Bindings())
+    with pytest.raises(Unavailable, match=message):
+        Driver().export(address)
+
+
+def test_a_wrong_handle_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, Bindings())
+    with pytest.raises(Unavailable, match="cuIpcOpenMemHandle: CUDA error 1"):
+        Driver().open(bytes(64))
+
+
+def test_a_driver_that_does_not_load_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, Bindings(loads=False))
+    with pytest.raises(Unavailable, match=r"no CUDA driver: Failed to dlopen libcuda\.so\.1"):
+        Driver()
+
+
+def test_missing_bindings_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    with pytest.raises(Unavailable, match=r"no cuda-bindings .*mpicoll\[cuda13\]"):
+        Driver()
+
+
+def test_the_real_bindings_without_a_driver() -> None:
+    bindings = pytest.importorskip("cuda.bindings.driver")
+    try:
+        bindings.cuDriverGetVersion()
+    except RuntimeError:
+        with pytest.raises(Unavailable, match="no CUDA driver: "):
+            Driver()
+    else:
+        pytest.skip("there is a driver")
+
+
+def test_the_real_handle_holds_64_bytes_at_its_address() -> None:
+    bindings = pytest.importorskip("cuda.bindings.driver")
+    handle = bindings.CUipcMemHandle()
+    ctypes.memmove(handle.getPtr(), bytes(range(64)), 64)
+    assert ctypes.string_at(handle.getPtr(), 64) == bytes(range(64))
+    assert int(bindings.CUipcMem_flags.CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) == 1
