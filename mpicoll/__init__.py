@@ -22,7 +22,7 @@ from mpicoll.errors import (
     Unsupported,
     WrongContents,
 )
-from mpicoll.notation.contract import ReduceOp, user_op
+from mpicoll.notation.operators import ReduceOp, user_op
 from mpicoll.runtime.plan import Plan
 from mpicoll.threads.launch import threads
 
@@ -57,6 +57,8 @@ def world(comm: MPI.Intracomm | None = None) -> Collectives:
 
     The communicator is duplicated, so its own messages are never disturbed.
     """
-    from mpicoll.mpi import launch
+    from mpi4py import MPI
 
-    return launch.world(comm)
+    from mpicoll.mpi.transport import MpiTransport
+
+    return Collectives(MpiTransport(comm if comm is not None else MPI.COMM_WORLD))

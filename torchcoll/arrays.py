@@ -17,7 +17,8 @@ import torch
 from mpicoll.errors import ArgumentError, Unavailable, UnknownName
 from mpicoll.interfaces import Array, Memory, Stopwatch, Thunk
 from mpicoll.memory.numpy_arrays import NumpyArrays
-from mpicoll.notation.contract import DTYPES, ReduceOp
+from mpicoll.notation.dtypes import DTYPES
+from mpicoll.notation.operators import ReduceOp
 from mpicoll.programs.fusing import Steps
 
 _FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
@@ -153,13 +154,6 @@ class TorchArrays:
             address, like.device, count * kind.itemsize
         )
         return torch.empty(0, dtype=kind, device=like.device).set_(storage, 0, (count,), (1,))
-
-
-class HostTensors(TorchArrays):
-    """`mpicoll.interfaces.Arrays` for tensors on the host alone."""
-
-    def owns(self, x: object) -> bool:
-        return super().owns(x) and self.is_on_host(x)
 
 
 class TorchStopwatch:

@@ -23,25 +23,27 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from mpicoll.errors import Deadlock, Unavailable
-from mpicoll.gpu.driver import Driver, Gpu
+from mpicoll.gpu.driver import Driver
 from mpicoll.gpu.natives import on_host
 from mpicoll.gpu.staging import PIECE, Copies, Mirror
 from mpicoll.interfaces import (
     DIRECT,
     STAGED,
     Array,
-    Call,
+    Gpu,
     Message,
     Messages,
     Native,
+    NativeCall,
     Request,
+    SharedMemory,
     Thunk,
 )
-from mpicoll.machine.network import host_identity
 from mpicoll.machine.nodes import group_by_node, stated_node
-from mpicoll.memory import segments as mapped
+from mpicoll.memory.segments import open_memory
 from mpicoll.notation.contract import Collective
 from torchcoll.arrays import TorchArrays, as_bytes, vector
+from torchcoll.network import host_identity
 from torchcoll.staging import TorchCopies
 from torchcoll.windows import Files
 
@@ -92,12 +94,13 @@ class TorchTransport:
         self.loopback = _Loopback()
         self._signal = torch.zeros(1, dtype=torch.uint8, device=control)
         self._mine = torch.empty(2, dtype=torch.int64, device=control)
-        self.shared: mapped.SharedMemory | None = None
+        self.shared: SharedMemory | None = None
         told = self.exchange((host_identity(), stated_node(dist.get_rank())))
-        self.nodes, apart = group_by_node([host for host, _ in told], [node for _, node in told])
-        self.shared, self.unshared = mapped.open_memory(
-            self, apart, lambda node: Files(self.exchange, self.rank, node)
-        )
+        self.nodes, obstacle = group_by_node([host for host, _ in told], [node for _, node in told])
+        self.shared, self.unshared = open_memory(
+            self.rank, self.nodes, self.arrays, self.exchange, obstacle,
+            lambda node: Files(self.exchange, self.rank, node),
+        )  # fmt: skip
 
     # -- messages -------------------------------------------------------------------
 
@@ -167,7 +170,7 @@ class TorchTransport:
             )
         return None
 
-    def native(self, call: Call, *, persistent: bool = False) -> Native:
+    def native(self, call: NativeCall, *, persistent: bool = False) -> Native:
         """Bind torch.distributed's own collective."""
         missing = self.lacks(call.collective, uneven=call.counts is not None)
         if persistent:
@@ -194,16 +197,16 @@ class TorchTransport:
 
         return Native(run, start, lambda: None, self._way(call, far), self._averages(call))
 
-    def _averages(self, call: Call) -> bool:
+    def _averages(self, call: NativeCall) -> bool:
         """Whether a call is NCCL's own mean; elsewhere a mean is a sum, divided at the end."""
         by_nccl = self.nccl and not self.arrays.is_on_host(call.x)
         return by_nccl and call.op.name == "avg" and call.op.function is None
 
-    def _way(self, call: Call, far: bool) -> str:
+    def _way(self, call: NativeCall, far: bool) -> str:
         array = call.x if call.x is not None else call.out
         return "native" if far or self.arrays.is_on_host(array) else DIRECT
 
-    def _op(self, call: Call) -> Any:
+    def _op(self, call: NativeCall) -> Any:
         """Return the ReduceOp of a call.
 
         Raises:
@@ -229,7 +232,7 @@ class TorchTransport:
             raise Unavailable(f"NCCL has no op {name!r} on {dtype}: use a schedule")
         return op
 
-    def _arguments(self, call: Call) -> tuple[Post, list[Thunk], list[Thunk]]:
+    def _arguments(self, call: NativeCall) -> tuple[Post, list[Thunk], list[Thunk]]:
         """Return the bound call, and copies that must come before and after it."""
         name, x, out, root = call.collective.name, call.x, call.out, self.ranks[call.root]
         bind = partial(_bound, self.group)
@@ -257,7 +260,7 @@ class TorchTransport:
             return bind(dist.scatter, as_bytes(out), _rows(x, self.size), root), [], []
         return self._alltoall(call)
 
-    def _alltoall(self, call: Call) -> tuple[Post, list[Thunk], list[Thunk]]:
+    def _alltoall(self, call: NativeCall) -> tuple[Post, list[Thunk], list[Thunk]]:
         """Bind an alltoall; in place it reads a copy of what it overwrites."""
         assert call.x is not None
         source = torch.empty_like(call.x) if call.in_place else call.x
@@ -483,7 +486,7 @@ def _rows(x: Array | None, size: int) -> list[Array] | None:
     return [data[rank * width : (rank + 1) * width] for rank in range(size)]
 
 
-def _detached(call: Call) -> Call:
+def _detached(call: NativeCall) -> NativeCall:
     """Keep autograd out of it."""
     x, out = (None if each is None else each.detach() for each in (call.x, call.out))
     return replace(call, x=x, out=out)

@@ -25,8 +25,9 @@ from mpicoll.bench.gpubound import copy_bandwidth
 from mpicoll.bench.record import Record, records
 from mpicoll.bench.resume import Ledger
 from mpicoll.cli.watchdog import Watchdog
-from mpicoll.collectives import TRANSPORTS, Collectives
+from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError, CollectiveError, UnknownName
+from mpicoll.interfaces import TRANSPORTS
 from mpicoll.machine.launchers import find_launch, is_first_process, is_terminal, singletons
 from mpicoll.machine.nodes import RANKS_PER_NODE
 from mpicoll.machine.processes import Process, other_load, oversubscription, own_process

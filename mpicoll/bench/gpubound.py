@@ -16,8 +16,7 @@ from rich.table import Table
 
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
-from mpicoll.gpu.ipc import IPC
-from mpicoll.interfaces import Array
+from mpicoll.interfaces import IPC, Array
 from mpicoll.records import journal
 
 _BYTES = 256 << 20

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib import import_module, metadata
+from importlib import metadata
 from pathlib import Path
 
 from rich.console import Console
@@ -22,7 +22,6 @@ from rich.text import Text
 from mpicoll.hosts import __main__ as hosts
 from mpicoll.machine.cores import container_quota
 from mpicoll.machine.launchers import find_launch, is_first_process, singletons
-from mpicoll.machine.network import interfaces
 from mpicoll.machine.variables import telling
 from mpicoll.selection import tables
 
@@ -102,8 +101,10 @@ def _gpu_ways(backend: str) -> Probe:
     """Ask a backend how the arrays of this job's GPUs travel, and why not otherwise."""
 
     def ask() -> str:
-        package = import_module("mpicoll" if backend == "mpi4py" else "torchcoll")
-        with package.world() as group:
+        import mpicoll
+        import torchcoll
+
+        with (mpicoll if backend == "mpi4py" else torchcoll).world() as group:
             ways = group.gpu_transports()
         best = next((name for name, why in ways.items() if not why), None)
         told = [f"{name}: {why or 'yes'}" for name, why in ways.items()]
@@ -137,6 +138,8 @@ def _rendezvous() -> str:
 
 
 def _interfaces() -> str:
+    from torchcoll.network import interfaces
+
     return ", ".join(f"{name} {address or '-'}" for name, address in interfaces().items())
 
 
@@ -157,7 +160,7 @@ def _symmetric() -> str:
             "yield, as they outnumber the cores" if shared.wait_policy.oversubscribed else "spin"
         )
         return (
-            f"{len(shared.near)} ranks of this node map each other's memory; ranks that wait "
+            f"{len(shared.intra_node)} ranks of this node map each other's memory; ranks that wait "
             f"{waits}, then sleep, and give up after {group.deadline:g} s"
         )
 
@@ -170,7 +173,7 @@ def _attach() -> str:
         shared = group.transport.shared
         if shared is None:
             return f"no: {group.transport.unshared}"
-        return f"no: {shared.unattached}" if shared.unattached else "yes: process_vm_readv works"
+        return f"no: {shared.no_cma}" if shared.no_cma else "yes: process_vm_readv works"
 
 
 def _table() -> str:

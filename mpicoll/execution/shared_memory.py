@@ -1,17 +1,36 @@
-"""Shared programs bound to memory: every instruction becomes a call without arguments."""
+"""Bind a program over shared memory: every instruction becomes a call without arguments."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from mpicoll.interfaces import Array, Memory, Message, Messages, Thunk, Transport
-from mpicoll.memory import cma as attach
-from mpicoll.memory.slots import Layout, Private, Published, Resources, Table, view
-from mpicoll.memory.waiting import WaitContext
-from mpicoll.notation.contract import ReduceOp
+from mpicoll.execution.rounds import BoundRound, Variant
+from mpicoll.interfaces import (
+    Array,
+    Memory,
+    Message,
+    Messages,
+    SharedMemory,
+    Store,
+    Thunk,
+    Transport,
+    WaitContext,
+)
+from mpicoll.memory import cma
+from mpicoll.memory.slots import (
+    Layout,
+    LayoutTable,
+    Private,
+    Published,
+    SharedResources,
+    match,
+    view,
+)
+from mpicoll.notation.dtypes import itemsize
+from mpicoll.notation.operators import ReduceOp
 from mpicoll.programs.fusing import Fused, fuse
 from mpicoll.programs.messages import Combine, Move, Piece
 from mpicoll.programs.shared_memory import (
@@ -21,57 +40,98 @@ from mpicoll.programs.shared_memory import (
     Instruction,
     Post,
     Publish,
-    Reserve,
     SharedProgram,
+    WaitForSlot,
     is_remote,
 )
-from mpicoll.runtime.arguments import itemsize
-from mpicoll.runtime.plan import BoundRound, Turn
 
-if TYPE_CHECKING:
-    from mpicoll.memory.segments import SharedMemory
+
+def bind_shared(
+    program: SharedProgram, memory: SharedMemory, buffers: dict[str, Array], dtype: str,
+    op: ReduceOp, transport: Transport, tag: int, *, what: str, meets: bool,
+    store: Store | None = None,
+) -> tuple[SharedResources, list[Variant]]:  # fmt: skip
+    """Bind a program to its buffers; collective.
+
+    Args:
+        transport: carries the messages between nodes.
+        what: the operation, for an error's text.
+        meets: no rank ends a run before all have begun it.
+        store: the memory of its bytes; by default that of its flags.
+
+    Raises:
+        Unavailable: there is no memory left.
+        ScheduleError: a rank expects other messages than another sends.
+    """
+    resources = SharedResources(deadline=lambda: memory.wait_policy.deadline)
+    resources.number = memory.enter(resources)
+    like = next(iter(buffers.values()), None)
+    scratch = program.scratch.items()
+    buffers |= {name: memory.arrays.empty((n,), dtype, like) for name, n in scratch}
+    resources.buffers += buffers.values()
+    layout = Layout(memory, store or memory, program, buffers, dtype, meets, resources)
+    tables = _exchange(memory, layout)
+    match(tables, memory.intra_node, what)
+    binding = Binding(memory, program, layout, tables, dtype, op, what, resources)
+    return resources, binding.variants(transport, tag)
+
+
+def _exchange(memory: SharedMemory, layout: Layout) -> list[LayoutTable]:
+    """Return the layouts of all ranks, growing the memory until each has room."""
+    while True:
+        before = memory.take_retired()
+        tables: list[LayoutTable] = memory.exchange(layout.table(memory.under_way))
+        memory.give_back(before, frozenset().union(*(each.under_way for each in tables)))
+        flags, data = (max(each.lacks[kind] for each in tables) for kind in (0, 1))
+        if flags:
+            memory.grow(max(flags, memory.largest))
+        if data:
+            layout.store.grow(data)
+        if not flags and not data:
+            return tables
 
 
 class Binding:
-    """One program on its way to bound rounds."""
+    """The rounds of one program, bound to the layouts of all ranks."""
 
     def __init__(
-        self, group: SharedMemory, program: SharedProgram, layout: Layout, tables: Sequence[Table],
-        dtype: str, op: ReduceOp, what: str, resources: Resources,
+        self, memory: SharedMemory, program: SharedProgram, layout: Layout,
+        tables: Sequence[LayoutTable], dtype: str, op: ReduceOp, what: str,
+        resources: SharedResources,
     ) -> None:  # fmt: skip
-        self.group, self.program, self.dtype, self.op = group, program, dtype, op
+        self.memory, self.program, self.dtype, self.op = memory, program, dtype, op
         self.store = layout.store
         self.buffers, self.published = layout.buffers, layout.published
         self.what, self.resources = what, resources
-        self.arrays, self.width = group.arrays, itemsize(dtype)
+        self.arrays, self.width = memory.arrays, itemsize(dtype)
         self.bounce: dict[str, Array] = {}
         self.instructions: Sequence[Instruction | Fused] = program.instructions
         self.numbers: Sequence[int] = program.rounds
-        if layout.apart:
+        if layout.has_store:
             self.instructions, self.numbers = fuse(program)
         self.incoming = [
-            tables[each.peer].published[tables[each.peer].sent[group.rank][each.order]]
+            tables[each.peer].published[tables[each.peer].sent[memory.rank][each.order]]
             for each in program.receipts
         ]
 
-    def turns(self, far: Transport, tag: int) -> list[Turn]:
-        """Return what binds the program, once for each turn that its cells can be in."""
+    def variants(self, transport: Transport, tag: int) -> list[Variant]:
+        """Return the variants of the program: one for each slot of its deepest buffer."""
         for each in self.program.instructions:
             if isinstance(each, Post):
                 sends, receives = (
                     [Message(peer, piece and self._view(piece)) for peer, piece in transfers]
                     for transfers in each
                 )
-                self.resources.far.append(far.messages(sends, receives, tag))
-        count = max((each.cells for each in [*self.published, *self.incoming]), default=1)
-        return [partial(self._rounds, turn) for turn in range(1, count + 1)]
+                self.resources.inter_node.append(transport.messages(sends, receives, tag))
+        count = max((each.depth for each in [*self.published, *self.incoming]), default=1)
+        return [partial(self._rounds, sequence) for sequence in range(1, count + 1)]
 
-    def _rounds(self, turn: int) -> list[BoundRound]:
-        """Group what is done and what is waited for into rounds, after counting the run."""
+    def _rounds(self, sequence: int) -> list[BoundRound]:
+        """Return the rounds of the runs with this sequence number, modulo the depth."""
         bound: list[BoundRound] = []
-        self.turn, self.far_messages = turn, iter(self.resources.far)
+        self.sequence, self.inter_node = sequence, iter(self.resources.inter_node)
         total = max(self.numbers, default=1)
-        actions: list[Thunk] = [partial(_count, self.resources.turn)]
+        actions: list[Thunk] = [partial(_count, self.resources.sequence)]
         steps = zip(self.instructions, self.numbers, strict=True)
         parts = (self._bound(each, number, total) for each, number in steps)
         for waits, group in groupby(chain.from_iterable(parts), lambda part: part[1] is not None):
@@ -100,18 +160,18 @@ class Binding:
         if isinstance(each, Acknowledge):
             return [(thunk, None) for thunk in self._acknowledge(each.receipt)]
         if isinstance(each, Post):
-            self.current = next(self.far_messages)
+            self.current = next(self.inter_node)
             return [(thunk, None) for thunk in self.current.start]
         if isinstance(each, Complete):
             *rest, last = self.current.wait
             return [*((thunk, _true) for thunk in rest), (last, self.current.test)]
         if isinstance(each, Await):
             return [self._await(each, number, total)]
-        behind = self.published[each.publication].cells if isinstance(each, Reserve) else 0
+        behind = self.published[each.publication].depth if isinstance(each, WaitForSlot) else 0
         published = self.published[each.publication]
         return [
             self._wait(
-                self.group.words[self.group.rank][published.segment], word // 8, -behind,
+                self.memory.words[self.memory.rank][published.segment], word // 8, -behind,
                 WaitContext(self.what, number, total, reader), None,
             )
             for reader, word in published.acknowledge.items()
@@ -120,7 +180,7 @@ class Binding:
     def _view(self, piece: Piece) -> Array:
         if piece.buffer.startswith("slot "):
             number = int(piece.buffer.removeprefix("slot "))
-            return self._slot(self.group.rank, self.published[number], piece)
+            return self._slot(self.memory.rank, self.published[number], piece)
         if is_remote(piece):
             number = int(piece.buffer.removeprefix("from "))
             return self._slot(self.program.receipts[number].peer, self.incoming[number], piece)
@@ -132,11 +192,11 @@ class Binding:
             array, alive = self.store.foreign(data.where, start, self.dtype, piece.length)
             self.resources.opened.append(alive)
             return array
-        start += data.start + (self.turn % where.cells) * data.stride
+        start += data.start + (self.sequence % where.depth) * data.stride
         return self.store.array(rank, data.segment, start, self.dtype, piece.length)
 
-    def _attached(self, piece: Piece) -> Any:
-        """Return where a piece lies, if that is memory which a call must fetch it from."""
+    def _by_cma(self, piece: Piece) -> Any:
+        """Return the location of a piece that must be read by CMA, None for other memory."""
         if not is_remote(piece) or self.store.maps:
             return None
         data = self.incoming[int(piece.buffer.removeprefix("from "))].data
@@ -145,21 +205,21 @@ class Binding:
     def _fetch(self, piece: Piece, where: Any, target: Array) -> Thunk:
         process, address = where
         start, stop = self.arrays.span(target)
-        return attach.reader(process, address + piece.start * self.width, start, stop - start)
+        return cma.reader(process, address + piece.start * self.width, start, stop - start)
 
     def _move(self, each: Move) -> list[Thunk]:
         target = self._view(each.target)
-        where = self._attached(each.source)
+        where = self._by_cma(each.source)
         if where is not None:
             return [self._fetch(each.source, where, target)]
         return [self.arrays.copier(target, self._view(each.source))]
 
     def _combine(self, each: Combine) -> list[Thunk]:
-        """Fold; what lies in private memory of others is first read into a buffer of ours."""
+        """Fold; operands in private memory of others are first read into a buffer of this rank."""
         thunks: list[Thunk] = []
 
         def operand(name: str, piece: Piece) -> Array:
-            where = self._attached(piece)
+            where = self._by_cma(piece)
             if where is None:
                 return self._view(piece)
             if name not in self.bounce or len(self.bounce[name]) < piece.length:
@@ -181,65 +241,66 @@ class Binding:
     # -- flags -------------------------------------------------------------------------------
 
     def _flag(self, where: Published, tile: int) -> int:
-        return (where.start + (self.turn % where.cells) * where.stride + tile * where.flags) // 8
+        slot = self.sequence % where.depth
+        return (where.start + slot * where.stride + tile * where.flags) // 8
 
     def _raise(self, each: Publish) -> Thunk:
         where = self.published[each.publication]
-        words = self.group.words[self.group.rank][where.segment]
+        words = self.memory.words[self.memory.rank][where.segment]
         nbytes = where.length * self.width
         fence = self.store.release(nbytes)
-        return _raising(words, self._flag(where, each.tile), self.resources.turn, fence)
+        return _raising(words, self._flag(where, each.tile), self.resources.sequence, fence)
 
     def _await(self, each: Await, number: int, total: int) -> Part:
         where, receipt = self.incoming[each.receipt], self.program.receipts[each.receipt]
         fence = self.store.acquire(receipt.length * self.width)
         context = WaitContext(self.what, number, total, receipt.peer)
-        words = self.group.words[receipt.peer][where.segment]
+        words = self.memory.words[receipt.peer][where.segment]
         return self._wait(words, self._flag(where, each.tile), 0, context, fence)
 
     def _acknowledge(self, number: int) -> list[Thunk]:
         receipt, where = self.program.receipts[number], self.incoming[number]
-        word = where.acknowledge.get(self.group.rank)
+        word = where.acknowledge.get(self.memory.rank)
         if word is None:
             return []
-        words = self.group.words[receipt.peer][where.segment]
+        words = self.memory.words[receipt.peer][where.segment]
         fence = self.store.release(receipt.length * self.width)
-        return [_raising(words, word // 8, self.resources.turn, fence)]
+        return [_raising(words, word // 8, self.resources.sequence, fence)]
 
     def _wait(
         self, words: Memory, index: int, offset: int, context: WaitContext, fence: Thunk | None
     ) -> Part:
         """Wait for a word to reach the number of this run, plus `offset`."""
-        turn, slow = self.resources.turn, self.group.wait_policy.wait
+        sequence, slow = self.resources.sequence, self.memory.wait_policy.wait
 
         def wait() -> None:
-            if words[index] < turn[0] + offset:
-                slow(words, index, turn[0] + offset, context)
+            if words[index] < sequence[0] + offset:
+                slow(words, index, sequence[0] + offset, context)
 
         def wait_and_fence() -> None:
             wait()
             fence()  # type: ignore[misc]
 
-        return (wait_and_fence if fence else wait), lambda: words[index] >= turn[0] + offset
+        return (wait_and_fence if fence else wait), lambda: words[index] >= sequence[0] + offset
 
 
 Part = tuple[Thunk, Callable[[], bool] | None]
-"""What an instruction does; with a test, it waits for something."""
+"""A call of an instruction; with a test, it waits for something."""
 
 
-def _raising(words: Memory, index: int, turn: list[int], fence: Thunk | None) -> Thunk:
+def _raising(words: Memory, index: int, sequence: list[int], fence: Thunk | None) -> Thunk:
     def raise_flag() -> None:
-        words[index] = turn[0]
+        words[index] = sequence[0]
 
     def fence_and_raise() -> None:
         fence()  # type: ignore[misc]
-        words[index] = turn[0]
+        words[index] = sequence[0]
 
     return fence_and_raise if fence else raise_flag
 
 
-def _count(turn: list[int]) -> None:
-    turn[0] += 1
+def _count(sequence: list[int]) -> None:
+    sequence[0] += 1
 
 
 def _all(tests: Sequence[Callable[[], bool]]) -> bool:

@@ -6,39 +6,12 @@ They serve CuPy and torch alike: both work in the device's primary context, whic
 from __future__ import annotations
 
 import ctypes
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from mpicoll.errors import Unavailable
+from mpicoll.interfaces import Exported
 
 _HANDLE_BYTES = 64  # CU_IPC_HANDLE_SIZE
-
-
-class Exported(NamedTuple):
-    """An address for another process: the handle of its allocation, and the offset in that."""
-
-    handle: bytes
-    offset: int
-
-
-class Gpu(Protocol):
-    """The calls of a GPU driver that share memory between processes."""
-
-    def export(self, address: int) -> Exported:
-        """Return the handle of the allocation around an address, and the offset in it.
-
-        Raises:
-            Unavailable: the allocation cannot be shared.
-        """
-
-    def open(self, handle: bytes) -> int:
-        """Map an allocation of another process and return its address here.
-
-        Raises:
-            Unavailable: the driver refuses.
-        """
-
-    def close(self, address: int) -> None:
-        """Unmap an allocation of another process, after all work of this device."""
 
 
 class Driver:

@@ -1,7 +1,7 @@
 """GPU memory that the ranks of a node read directly: the transport ``ipc``.
 
 Flags stay in host memory (`mpicoll.memory.segments`), bytes stay on the GPUs. A rank raises a
-flag when its stream has done the work that the flag tells of; whoever sees it reads the memory by
+flag when its stream has done the work that the flag announces; whoever sees it reads the memory by
 kernels and copies of its own. Any allocation of the driver can be opened by the other
 processes, so that large messages never move before they are used. Several ranks may share
 one GPU, and the MPI below need know nothing of it.
@@ -11,27 +11,25 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
 from mpicoll.errors import Unavailable
-from mpicoll.gpu.driver import Exported, Gpu
-from mpicoll.interfaces import Array, Arrays, Thunk, Transport
-from mpicoll.memory.allocator import Heap
-from mpicoll.memory.segments import SharedMemory
+from mpicoll.interfaces import Array, Arrays, Exported, Gpu, SharedMemory, Thunk
+from mpicoll.memory.allocator import FirstFit
+from mpicoll.memory.segments import FIRST
+from mpicoll.notation.dtypes import itemsize
 from mpicoll.programs.shared_memory import Reach
-from mpicoll.runtime.arguments import itemsize
 
-IPC = "ipc"
 SWITCH = "MPICOLL_IPC"
-_FIRST = 4 << 20
-STAYS = 64 * 1024
-"""From how many bytes a message stays in place: below, a copy costs less than to drain it."""
+ZERO_COPY = 64 * 1024
+"""The smallest zero-copy message in bytes: below, a copy costs less than to wait for readers."""
 _PATTERN = 0x5A
 
 
 class GpuMemory:
-    """The GPU memory of one group's ranks on this node; made by all of them together.
+    """`Store` in the GPU memory of one group's ranks on this node; made by all of them together.
 
     Args:
         like: an array on this rank's GPU.
@@ -44,12 +42,13 @@ class GpuMemory:
 
     def __init__(self, host: SharedMemory, arrays: Arrays, gpu: Gpu, like: Array) -> None:
         self.host, self.arrays, self.gpu, self.like = host, arrays, gpu, like
-        self.heap = Heap()
+        self.allocator = FirstFit()
         self.opened: weakref.WeakValueDictionary[bytes, _Opened] = weakref.WeakValueDictionary()
-        self.segments: dict[int, list[tuple[int, object]]] = {rank: [] for rank in host.near}
+        self.segments: dict[int, list[tuple[int, object]]] = {rank: [] for rank in host.intra_node}
 
     def grow(self, nbytes: int) -> None:
         """Allocate one more segment on every rank's GPU, and open those of the others."""
+        nbytes = max(nbytes, FIRST)
         own = self.arrays.empty((nbytes,), "uint8", self.like)
         self.arrays.synchronize(own)
         where, failure = None, ""
@@ -71,7 +70,7 @@ class GpuMemory:
             raise Unavailable(f"GPU memory cannot be shared: {failures[0]}")
         for rank, segment in found.items():
             self.segments[rank].append(segment)
-        self.heap.add(nbytes)
+        self.allocator.add(nbytes)
 
     def probe(self) -> None:
         """Read a pattern of every other rank; collective.
@@ -121,13 +120,13 @@ class GpuMemory:
         return found
 
     def reach(self, buffers: dict[str, Array], dtype: str) -> Reach:
-        """Say which buffers others read where they are, and from what size."""
+        """Return which buffers others read where they are, and from what size."""
         names = {name for name, array in buffers.items() if self._is_exportable(array)}
         if names == set(buffers):
             # They come from the same allocator.
             names.add("scratch")
         whole = 1 << 62
-        return Reach(self.host.others, frozenset(names), STAYS // itemsize(dtype), whole)
+        return Reach(self.host.others, frozenset(names), ZERO_COPY // itemsize(dtype), whole)
 
     def _is_exportable(self, array: Array) -> bool:
         start, stop = self.arrays.span(array)
@@ -140,7 +139,7 @@ class GpuMemory:
         return True
 
     def release(self, nbytes: int) -> Thunk | None:
-        """Return a wait for this rank's stream: what a flag tells of must have happened."""
+        """Return a wait for this rank's stream: the work that a flag announces must be done."""
         return partial(self.arrays.synchronize, self.like)
 
     def acquire(self, nbytes: int) -> Thunk | None:
@@ -167,27 +166,31 @@ def _close(gpu: Gpu, address: int) -> None:
         gpu.close(address)
 
 
-def open_gpu_memory(transport: Transport, like: Array) -> tuple[GpuMemory | None, str]:
+def open_gpu_memory(
+    shared: SharedMemory | None, unshared: str, driver: Callable[[], Gpu], like: Array
+) -> tuple[GpuMemory | None, str]:
     """Return the GPU memory of a group, or None and why there is none; collective.
 
     Args:
+        shared: the group's memory on the host; `unshared` says why there is none.
+        driver: returns the GPU driver, or raises Unavailable.
         like: an array on this rank's GPU.
     """
-    if transport.shared is None:
-        return None, transport.unshared
+    if shared is None:
+        return None, unshared
     why = ""
     try:
         if os.environ.get(SWITCH, "").lower() in ("0", "off", "no", "false"):
             raise Unavailable(f"{SWITCH} turns it off")
-        gpu = transport.driver()
+        gpu = driver()
     except Unavailable as error:
-        why = f"rank {transport.rank}: {error}"
-    reasons = list(filter(None, transport.exchange(why)))
+        why = f"rank {shared.rank}: {error}"
+    reasons = list(filter(None, shared.exchange(why)))
     if reasons:
         return None, reasons[0]
-    store = GpuMemory(transport.shared, transport.arrays, gpu, like)
+    store = GpuMemory(shared, shared.arrays, gpu, like)
     try:
-        store.grow(_FIRST)
+        store.grow(FIRST)
         store.probe()
     except Unavailable as error:
         return None, str(error)

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from mpicoll.gpu.staging import Copies, Mirror
-from mpicoll.interfaces import DIRECT, STAGED, Array, Arrays, Call, Native, Request, Thunk
+from mpicoll.interfaces import DIRECT, STAGED, Array, Arrays, Native, NativeCall, Request, Thunk
 
 
-def on_host(call: Call, arrays: Arrays, copies: Copies, bind: Callable[[Call], Native]) -> Native:
+def on_host(
+    call: NativeCall, arrays: Arrays, copies: Copies, bind: Callable[[NativeCall], Native]
+) -> Native:
     """Bind a native collective to host mirrors of its arrays."""
     x = None if call.x is None else Mirror(arrays.flat(call.x), copies, None)
     out = None if call.out is None else Mirror(arrays.flat(call.out), copies, None)

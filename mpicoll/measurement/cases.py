@@ -8,18 +8,12 @@ from itertools import product
 
 from mpicoll import defaults
 from mpicoll.algorithms.registry import find
-from mpicoll.collectives import TRANSPORTS, Collectives, names
+from mpicoll.collectives import Collectives, names
 from mpicoll.errors import ArgumentError, CollectiveError, UnknownName
-from mpicoll.notation.contract import (
-    DTYPES,
-    OPS,
-    Collective,
-    check_op,
-    collective,
-    kind_of,
-    reduce_op,
-)
-from mpicoll.runtime.arguments import itemsize
+from mpicoll.interfaces import TRANSPORTS
+from mpicoll.notation.contract import Collective, collective
+from mpicoll.notation.dtypes import DTYPES, itemsize, kind_of
+from mpicoll.notation.operators import OPS, check_op, reduce_op
 from mpicoll.selection.auto import CHOOSERS
 from mpicoll.text.names import with_all
 

@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpicoll.interfaces import Array, Arrays
-from mpicoll.notation.contract import Collective, Place, ReduceOp, kind_of
+from mpicoll.notation.contract import Collective, Place
+from mpicoll.notation.dtypes import kind_of
+from mpicoll.notation.operators import ReduceOp
 from mpicoll.notation.schedule import Block
 
 Values = np.ndarray[Any, Any]

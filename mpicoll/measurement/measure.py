@@ -21,15 +21,13 @@ from typing import Any, NamedTuple
 from mpicoll.cli.watchdog import Watchdog
 from mpicoll.collectives import Collectives
 from mpicoll.errors import CollectiveError
-from mpicoll.gpu.ipc import IPC
-from mpicoll.interfaces import Array
+from mpicoll.interfaces import CMA, IPC, SYMMETRIC, Array
 from mpicoll.measurement import checking, clock
 from mpicoll.measurement.cases import BASELINES, CUDA, Case, Group
 from mpicoll.measurement.checking import Wrong
 from mpicoll.measurement.statistics import is_enough, median_interval, speedup
 from mpicoll.measurement.synchroniser import Report, StartSynchroniser
-from mpicoll.memory.segments import CMA, SYMMETRIC
-from mpicoll.notation.contract import reduce_op
+from mpicoll.notation.operators import reduce_op
 from mpicoll.runtime.plan import Plan
 
 _MOST_CALLS = 1000
@@ -403,8 +401,8 @@ class Workbench:
 def buffers(world: Collectives, group: Group) -> tuple[Array | None, Array | None]:
     """Return this rank's input and output; in place they share memory."""
     what, rank = group.what, world.rank
-    given = what.holds_input(rank, group.root)
-    taken = what.gets_output(rank, group.root)
+    given = what.has_input(rank, group.root)
+    taken = what.has_output(rank, group.root)
     shapes = _shapes(group, world.size)
     if not (group.in_place and given and taken):
         x, out = _make(world, group, shapes[0], given), _make(world, group, shapes[1], taken)

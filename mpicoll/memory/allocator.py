@@ -1,23 +1,16 @@
-"""Who uses which part of the memory that a rank shares: areas of its segments."""
+"""Allocate areas in the segments that a rank shares."""
 
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple
+
+from mpicoll.interfaces import Area
 
 LINE = 64
 """Bytes of a cache line: what two ranks write lies on different ones."""
 
 
-class Area(NamedTuple):
-    """A run of bytes of one of a rank's segments."""
-
-    segment: int
-    start: int
-    length: int
-
-
-class Heap:
+class FirstFit:
     """First-fit allocation in segments, in whole cache lines."""
 
     def __init__(self) -> None:
@@ -34,7 +27,7 @@ class Heap:
     def take(self, nbytes: int) -> Area | None:
         """Return an area of at least `nbytes`, None where there is no room."""
         self._collect()
-        needed = lines(nbytes)
+        needed = whole_lines(nbytes)
         for index, (segment, start, length) in enumerate(self.free):
             if length >= needed:
                 self.free[index] = Area(segment, start + needed, length - needed)
@@ -61,10 +54,10 @@ class Heap:
         self.free = merged
 
 
-def lines(nbytes: int) -> int:
+def whole_lines(nbytes: int) -> int:
     """Round up to whole cache lines, at least one.
 
-    >>> lines(0), lines(64), lines(65)
+    >>> whole_lines(0), whole_lines(64), whole_lines(65)
     (64, 64, 128)
     """
     return max(1, -(-nbytes // LINE)) * LINE

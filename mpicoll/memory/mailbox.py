@@ -1,63 +1,63 @@
-"""Small items between all ranks of one node, through shared memory."""
+"""Exchange small items between all ranks of one node, through shared memory."""
 
 from __future__ import annotations
 
 import pickle
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from mpicoll.interfaces import SharedMemory, WaitContext
 from mpicoll.memory.allocator import LINE
-from mpicoll.memory.waiting import WaitContext
 
-if TYPE_CHECKING:
-    from mpicoll.memory.segments import SharedMemory
-
-_LETTER = 16 * 1024
+CAPACITY = 16 * 1024
+"""Bytes that a rank can give in one round."""
+DEPTH = 2
+"""Buffers of each rank: it writes one while the others still read the other."""
 
 
 class Mailbox:
-    """An allgather of bytes, through two cells of each rank in turn."""
+    """An allgather of bytes; made by all ranks of the node together."""
 
-    def __init__(self, group: SharedMemory) -> None:
-        self.group = group
-        area = group.heap.take(2 * (LINE + _LETTER))
+    def __init__(self, memory: SharedMemory) -> None:
+        self.memory = memory
+        area = memory.allocator.take(DEPTH * (LINE + CAPACITY))
         assert area is not None, "it is the first"
         self.start = area.start
-        self.turn = 0
-        mine = group.view(group.rank, 0, self.start, area.length)
+        self.sequence = 0
+        mine = memory.view(memory.rank, 0, self.start, area.length)
         mine[:] = bytes(area.length)
-        group.exchange(None)
+        memory.exchange(None)
 
     def _round(self, data: bytes) -> list[bytes]:
-        """Exchange at most `_LETTER` bytes each."""
-        self.turn += 1
-        group = self.group
-        cell = self.start + self.turn % 2 * (LINE + _LETTER)
-        first, body = cell // 8, cell + LINE
-        words = group.words[group.rank][0]
-        group.view(group.rank, 0, body, len(data))[:] = data
+        """Exchange at most `CAPACITY` bytes each."""
+        self.sequence += 1
+        memory = self.memory
+        start = self.start + self.sequence % DEPTH * (LINE + CAPACITY)
+        first, body = start // 8, start + LINE
+        words = memory.words[memory.rank][0]
+        memory.view(memory.rank, 0, body, len(data))[:] = data
         words[first + 1] = len(data)
-        if fence := group.release(len(data)):
+        if fence := memory.release(len(data)):
             fence()
-        words[first] = self.turn
+        words[first] = self.sequence
         found = []
-        for rank in group.near:
-            theirs = group.words[rank][0]
-            context = WaitContext("agreeing on a call", self.turn, self.turn, rank)
-            group.wait_policy.wait(theirs, first, self.turn, context)
+        for rank in memory.intra_node:
+            theirs = memory.words[rank][0]
+            context = WaitContext("agreeing on a call", self.sequence, self.sequence, rank)
+            memory.wait_policy.wait(theirs, first, self.sequence, context)
             if fence:
                 fence()
-            found.append(bytes(group.view(rank, 0, body, theirs[first + 1])))
+            found.append(bytes(memory.view(rank, 0, body, theirs[first + 1])))
         return found
 
     def exchange(self, item: Any) -> list[Any]:
         """Return every rank's item, in rank order."""
         data = pickle.dumps(item)
-        head = self._round(len(data).to_bytes(8, "little") + data[: _LETTER - 8])
+        head = self._round(len(data).to_bytes(8, "little") + data[: CAPACITY - 8])
         whole = [each[8:] for each in head]
         lengths = [int.from_bytes(each[:8], "little") for each in head]
-        for start in range(_LETTER - 8, max(lengths), _LETTER):
-            parts = self._round(data[start : start + _LETTER])
-            whole = [sofar + part for sofar, part in zip(whole, parts, strict=True)]
+        for start in range(CAPACITY - 8, max(lengths), CAPACITY):
+            parts = self._round(data[start : start + CAPACITY])
+            whole = [before + part for before, part in zip(whole, parts, strict=True)]
         return [pickle.loads(each) for each in whole]
 
     def agree(self, digest: bytes) -> bool:

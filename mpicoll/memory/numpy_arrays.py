@@ -15,7 +15,8 @@ import numpy as np
 
 from mpicoll.errors import ArgumentError, Unavailable, UnknownName
 from mpicoll.interfaces import Array, Memory, Stopwatch, Thunk
-from mpicoll.notation.contract import DTYPES, ReduceOp
+from mpicoll.notation.dtypes import DTYPES
+from mpicoll.notation.operators import ReduceOp
 from mpicoll.programs.fusing import Steps
 
 UFUNCS = {

@@ -1,7 +1,7 @@
-"""The memory that the ranks of a node map, and what one group of ranks keeps in it.
+"""Map memory that the ranks of a node share, for one group of ranks.
 
-Each rank owns a part of every segment: its publications lie there (`mpicoll.memory.slots`), and
-the arrays that it allocates.
+Each rank owns a part of every segment, where its publications (`mpicoll.memory.slots`) and the
+arrays that it allocates lie.
 """
 
 from __future__ import annotations
@@ -15,39 +15,43 @@ from typing import Any
 import numpy as np
 
 from mpicoll.errors import Unavailable
-from mpicoll.execution.shared_memory import Binding
-from mpicoll.interfaces import Array, Arrays, Memory, Segments, Store, Thunk, Transport
+from mpicoll.interfaces import (
+    CMA,
+    Allocator,
+    Area,
+    Array,
+    Arrays,
+    Memory,
+    Nodes,
+    Retired,
+    Segments,
+    SharedPlan,
+    Thunk,
+    WaitPolicy,
+)
 from mpicoll.machine.cores import is_oversubscribed, own_cores
-from mpicoll.memory import cma as attach
-from mpicoll.memory.allocator import Area, Heap, lines
+from mpicoll.memory import cma
+from mpicoll.memory.allocator import FirstFit, whole_lines
 from mpicoll.memory.mailbox import Mailbox
-from mpicoll.memory.slots import Layout, Resources, Table, match
-from mpicoll.memory.waiting import WaitPolicy
-from mpicoll.notation.contract import ReduceOp
-from mpicoll.programs.shared_memory import Reach, SharedProgram
-from mpicoll.runtime.arguments import itemsize
-from mpicoll.runtime.plan import Turn
-
-SYMMETRIC, CMA = "symmetric", "cma"
-"""The transports: through the segments alone; large private arrays by cross-memory attach."""
+from mpicoll.memory.waiting import SpinYieldSleep
+from mpicoll.notation.dtypes import itemsize
+from mpicoll.programs.shared_memory import Reach
 
 TILE = 512 * 1024
 """Bytes that are moved at a time: with the copy of the other side, half of a core's cache."""
-_STAYS = {False: 64 * 1024, True: 256 * 1024}
-"""From how many bytes a message stays in place, by whether ranks share cores."""
-ATTACHED = 512 * 1024
-"""From how many bytes a message in private memory stays there, over the transport ``cma``."""
-PREFER_ATTACH = 32 << 20
-"""From how many bytes of a vector or row ``cma`` is the default: below, two copies that stay in
-the cache beat one by the kernel."""
-_FIRST = 4 << 20
+_ZERO_COPY = {False: 64 * 1024, True: 256 * 1024}
+"""The smallest zero-copy message in bytes, by whether ranks share cores."""
+_ZERO_COPY_BY_CMA = 512 * 1024
+"""The smallest zero-copy message in private memory, over the transport ``cma``."""
+FIRST = 4 << 20
+"""Bytes of the first segment, and the fewest of a later one."""
 _STREAMED = 64 * 1024
 _ORDERED = ("x86_64", "amd64", "i686", "s390x")
 FENCES = "MPICOLL_FENCES"
 SWITCH = "MPICOLL_SYMMETRIC"
 
 
-class SharedMemory:
+class MappedMemory:
     """The shared memory of one group's ranks on this node.
 
     Attributes:
@@ -60,51 +64,54 @@ class SharedMemory:
     maps = False
 
     def __init__(
-        self, segments: Segments, arrays: Arrays, rank: int, near: Sequence[int], size: int,
+        self, segments: Segments, arrays: Arrays, rank: int, intra_node: Sequence[int], size: int,
         exchange: Callable[[Any], list[Any]],
     ) -> None:  # fmt: skip
         self.segments, self.arrays = segments, arrays
-        self.rank, self.near, self.size = rank, tuple(near), size
-        self.others = frozenset(near) - {rank}
+        self.rank, self.intra_node, self.size = rank, tuple(intra_node), size
+        self.others = frozenset(intra_node) - {rank}
         self.exchange = exchange
-        self.heap, self.largest = Heap(), 0
-        self.memory: dict[int, list[Memory]] = {each: [] for each in near}
-        self.words: dict[int, list[Memory]] = {each: [] for each in near}
-        self.retired: list[tuple[int, Heap, Area]] = []
+        self.allocator, self.largest = FirstFit(), 0
+        self.memory: dict[int, list[Memory]] = {each: [] for each in intra_node}
+        self.words: dict[int, list[Memory]] = {each: [] for each in intra_node}
+        self.retired: list[Retired] = []
         self.lent: set[Area] = set()
-        self.serial = 0
-        self.lives: weakref.WeakValueDictionary[int, Resources] = weakref.WeakValueDictionary()
+        self.entered = 0
+        self.plans: weakref.WeakValueDictionary[int, SharedPlan] = weakref.WeakValueDictionary()
         probe = os.urandom(16)
         self._probe = arrays.empty((16,), "uint8")
         arrays.copier(self._probe, arrays.over(memoryview(bytearray(probe)), "uint8", (16,)))()
-        said = exchange((os.getpid(), arrays.span(self._probe)[0], probe, own_cores()))
-        self.processes = {each: said[each][0] for each in near}
-        refused = [attach.refusal(*said[each][:3]) for each in near if each != rank]
+        found = exchange((os.getpid(), arrays.span(self._probe)[0], probe, own_cores()))
+        processes = {each: found[each][0] for each in intra_node}
+        refused = [cma.refusal(*found[each][:3]) for each in intra_node if each != rank]
         everyone = exchange(next(filter(None, refused), ""))
-        self.unattached = next(filter(None, everyone), "")
-        oversubscribed = is_oversubscribed([said[each][3] for each in near])
-        self.wait_policy = WaitPolicy(rank, self.processes, oversubscribed, segments.progress)
+        self.no_cma = next(filter(None, everyone), "")
+        oversubscribed = is_oversubscribed([found[each][3] for each in intra_node])
+        self.wait_policy: WaitPolicy = SpinYieldSleep(
+            rank, processes, oversubscribed, segments.progress
+        )
         self._fence = _fence(segments)
-        self.grow(_FIRST)
-        self.mailbox = Mailbox(self) if len(near) == size else None
+        self.grow(FIRST)
+        self.mailbox = Mailbox(self) if len(intra_node) == size else None
 
     # -- memory -------------------------------------------------------------------------
 
     def grow(self, nbytes: int) -> None:
-        """Map one more segment; collective."""
-        for rank, memory in zip(self.near, self.segments.map(nbytes), strict=True):
+        """Map one more segment of at least `nbytes`; collective."""
+        nbytes = max(nbytes, FIRST)
+        for rank, memory in zip(self.intra_node, self.segments.map(nbytes), strict=True):
             self.memory[rank].append(memory)
             self.words[rank].append(memory.cast("B").cast("q"))
-        self.heap.add(nbytes)
+        self.allocator.add(nbytes)
         self.largest = max(self.largest, nbytes)
 
     def allocate(self, shape: tuple[int, ...], dtype: str, nbytes: int) -> Array:
         """Return an array in this rank's part of a segment; collective."""
-        area = self.heap.take(nbytes)
-        lacks = max(self.exchange(0 if area else lines(nbytes)))
+        area = self.allocator.take(nbytes)
+        lacks = max(self.exchange(0 if area else whole_lines(nbytes)))
         if lacks:
-            self.grow(max(lacks, _FIRST))
-            area = area or self.heap.take(nbytes)
+            self.grow(lacks)
+            area = area or self.allocator.take(nbytes)
         assert area is not None
         # Every array in it, NumPy's or torch's, keeps this one alive.
         owner = np.frombuffer(self.view(self.rank, *area), np.uint8)
@@ -114,7 +121,7 @@ class SharedMemory:
 
     def _return(self, area: Area) -> None:
         self.lent.discard(area)
-        self.heap.give(area)
+        self.allocator.give(area)
 
     def find(self, array: Array) -> tuple[int, int] | None:
         """Return the segment and offset of an array that lies in this rank's memory."""
@@ -134,76 +141,52 @@ class SharedMemory:
 
     def close(self) -> None:
         """Release the memory, unless a rank holds an array or a plan in it; collective."""
-        held = bool(self.lent) or any(not each.freed for each in self.lives.values())
+        held = bool(self.lent) or any(not each.freed for each in self.plans.values())
         self.mailbox = None
         if not held:
             self.memory.clear()
             self.words.clear()
         self.segments.close(held=held)
 
-    # -- binding ------------------------------------------------------------------------
+    # -- programs -----------------------------------------------------------------------
 
     def reach(self, transport: str, buffers: dict[str, Array], dtype: str) -> Reach:
-        """Say which buffers others read where they are, and from what size."""
+        """Return which buffers others read where they are, and from what size."""
         width = itemsize(dtype)
         inside = {name for name, array in buffers.items() if self.find(array)}
-        readable, least = inside, _STAYS[self.wait_policy.oversubscribed]
+        readable, least = inside, _ZERO_COPY[self.wait_policy.oversubscribed]
         if transport == CMA:
             readable = set(buffers) | {"scratch"}
-            least = least if inside == set(buffers) else ATTACHED
+            least = least if inside == set(buffers) else _ZERO_COPY_BY_CMA
         return Reach(self.others, frozenset(readable), least // width, TILE // width)
 
-    def bind(
-        self, program: SharedProgram, buffers: dict[str, Array], dtype: str, op: ReduceOp,
-        far: Transport, tag: int, *, what: str, meets: bool, store: Store | None = None,
-    ) -> tuple[Resources, list[Turn]]:  # fmt: skip
-        """Bind a program to its buffers; collective. Returns the turns that its runs take.
+    def enter(self, plan: SharedPlan) -> int:
+        """Register a plan that runs in this memory, and return its number; collective."""
+        self.entered += 1
+        self.plans[self.entered] = plan
+        return self.entered
 
-        Args:
-            store: where its bytes lie; beside the flags by default.
-            what: what runs, for an error's text.
-            meets: no rank ends a run before all have begun it.
+    @property
+    def under_way(self) -> frozenset[int]:
+        """The numbers of the plans of which a started run is not complete."""
+        return frozenset(number for number, plan in self.plans.items() if plan.under_way)
 
-        Raises:
-            Unavailable: there is no memory left.
-        """
-        self.serial += 1
-        resources = Resources(self.serial, deadline=lambda: self.wait_policy.deadline)
-        self.lives[resources.serial] = resources
-        like = next(iter(buffers.values()), None)
-        scratch = program.scratch.items()
-        buffers |= {name: self.arrays.empty((n,), dtype, like) for name, n in scratch}
-        resources.buffers += buffers.values()
-        layout = Layout(self, store or self, program, buffers, dtype, meets, resources)
-        tables = self._agree(layout)
-        match(tables, self.near, what)
-        binding = Binding(self, program, layout, tables, dtype, op, what, resources)
-        return resources, binding.turns(far, tag)
+    def take_retired(self) -> list[Retired]:
+        """Return the areas that were retired until now."""
+        taken, self.retired = self.retired, []
+        return taken
 
-    def _agree(self, layout: Layout) -> list[Table]:
-        """Exchange tables, growing the memory until all have room; free what nobody reads."""
-        while True:
-            before, self.retired = self.retired, []
-            under_way = frozenset(each.serial for each in self.lives.values() if each.under_way)
-            tables: list[Table] = self.exchange(layout.table(under_way))
-            busy = frozenset().union(*(each.under_way for each in tables))
-            for serial, heap, area in before:
-                if serial in busy:
-                    self.retired.append((serial, heap, area))
-                else:
-                    heap.give(area)
-            words = max(each.lacks[0] for each in tables)
-            apart = max(each.lacks[1] for each in tables)
-            if words:
-                self.grow(max(words, _FIRST, self.largest))
-            if apart:
-                layout.store.grow(max(apart, _FIRST))
-            if not words and not apart:
-                return tables
+    def give_back(self, retired: list[Retired], under_way: frozenset[int]) -> None:
+        """Give areas back, except those of plans that are `under_way` on some rank."""
+        for each in retired:
+            if each.number in under_way:
+                self.retired.append(each)
+            else:
+                each.allocator.give(each.area)
 
-    def retire(self, serial: int, heap: Heap, area: Area) -> None:
+    def retire(self, number: int, allocator: Allocator, area: Area) -> None:
         """Give an area back once no rank can be reading it; safe to call from a finalizer."""
-        self.retired.append((serial, heap, area))
+        self.retired.append(Retired(number, allocator, area))
 
     # -- as a store ---------------------------------------------------------------------
 
@@ -221,10 +204,10 @@ class SharedMemory:
         raise Unavailable(f"the memory of process {where[0]} can be fetched only")
 
     def release(self, nbytes: int) -> Thunk | None:
-        """Return the fence that must stand between `nbytes` and their flag.
+        """Return the fence between `nbytes` and their flag.
 
-        Where the processor keeps stores in order and loads too, none must; but copies of
-        many bytes may stream past the cache, out of order.
+        None is needed where the processor keeps loads and stores in order, except for copies of
+        many bytes, which may stream past the cache, out of order.
         """
         return self._fence if self._fence or nbytes < _STREAMED else self.segments.fence
 
@@ -232,32 +215,32 @@ class SharedMemory:
 
 
 def _fence(segments: Segments) -> Thunk | None:
-    """Return the fence that every flag needs here, None where the processor keeps the order."""
+    """Return the fence that every flag needs, None where the processor keeps memory in order."""
     forced = os.environ.get(FENCES, "").lower() in ("1", "always", "yes")
     ordered = platform.machine().lower() in _ORDERED
     return segments.fence if forced or not ordered else None
 
 
 def open_memory(
-    transport: Transport, apart: str, make: Callable[[Sequence[int]], Segments]
-) -> tuple[SharedMemory | None, str]:
+    rank: int, nodes: Nodes, arrays: Arrays, exchange: Callable[[Any], list[Any]], obstacle: str,
+    make: Callable[[Sequence[int]], Segments],
+) -> tuple[MappedMemory | None, str]:  # fmt: skip
     """Return a group's shared memory, or None and why there is none; collective.
 
     Args:
-        apart: why ranks of a node cannot share memory, nothing where they can.
+        exchange: returns every rank's item, in rank order.
+        obstacle: why ranks of a node cannot share memory; empty where they can.
+        make: makes the backend's segments for the ranks of this node.
     """
     if os.environ.get(SWITCH, "").lower() in ("0", "off", "no", "false"):
         return None, f"{SWITCH} turns it off"
-    if max(map(len, transport.nodes)) == 1:
+    if max(map(len, nodes)) == 1:
         return None, "no two ranks share a node"
-    if apart:
-        return None, apart
-    node = next(each for each in transport.nodes if transport.rank in each)
+    if obstacle:
+        return None, obstacle
+    node = next(each for each in nodes if rank in each)
     try:
-        memory = SharedMemory(
-            make(node), transport.arrays, transport.rank, node, transport.size,
-            transport.exchange,
-        )  # fmt: skip
+        memory = MappedMemory(make(node), arrays, rank, node, sum(map(len, nodes)), exchange)
     except Unavailable as error:
         return None, str(error)
     return memory, ""

@@ -1,12 +1,12 @@
-"""Where a rank's publications lie in its shared memory, and how it tells the others.
+"""Lay out a rank's publications in its shared memory.
 
-For each publication there are *cells*: a line for each flag, then the bytes, unless these stay
-in place. A flag holds the number of the run that raised it, so that nothing need be lowered
-again; acknowledgements hold the last run that was read.
+Each publication has one or more *slots*: a cache line for each flag, then the bytes, unless these
+are zero-copy. A flag holds the sequence number of the run that raised it, so that flags are never
+lowered; acknowledgements hold the sequence number of the last run that was read.
 
-A publication with several cells uses them in turn. Then a rank may write the next one while
-others still read the last, and where all readers send something back in every run, it
-needs no acknowledgement: that they sent says that they have read.
+A publication of depth 2 or more uses its slots alternately: its rank may write the next one while
+others still read the last. Where all readers also send to this rank in every run, it needs no
+acknowledgement: what they send shows that they have read.
 """
 
 from __future__ import annotations
@@ -16,39 +16,36 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from mpicoll.errors import ScheduleError
-from mpicoll.interfaces import Array, Messages, Store, Thunk
-from mpicoll.memory.allocator import LINE, Area, Heap, lines
+from mpicoll.interfaces import Allocator, Area, Array, Messages, SharedMemory, Store, Thunk
+from mpicoll.memory.allocator import LINE, whole_lines
+from mpicoll.notation.dtypes import itemsize
 from mpicoll.programs.messages import Piece
 from mpicoll.programs.shared_memory import Publication, SharedProgram
-from mpicoll.runtime.arguments import itemsize
-
-if TYPE_CHECKING:
-    from mpicoll.memory.segments import SharedMemory
 
 _SMALL_DATA = 16
 _SMALL = LINE - _SMALL_DATA
 _MANY = 4
 _FEW_BYTES, _MOST_BYTES = 64 * 1024, 1 << 20
-"""Above these, slots have no more than two cells, and one."""
+"""Above these bytes, publications have a depth of 2 at most, and of 1."""
 
 
 class Published(NamedTuple):
-    """Where the readers of a publication find it.
+    """The location of a publication, for its readers.
 
     Attributes:
-        cells: how many it has, a power of two; each `stride` bytes after the one before.
-        flags: bytes between the flags of two tiles, 0 where one says it for all.
+        depth: how many slots it has, a power of two; each `stride` bytes after the one before.
+        flags: bytes between the flags of two tiles, 0 where all tiles have one flag.
         length: elements of the message.
         data: where the bytes are in the store.
-        acknowledge: for each reader the offset of its word, where it is to write one.
+        acknowledge: for each reader that must acknowledge, the offset of its word.
     """
 
     segment: int
     start: int
-    cells: int
+    depth: int
     stride: int
     flags: int
     length: int
@@ -57,7 +54,7 @@ class Published(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """Bytes in a segment of a store: those of each cell `stride` after those of the one before."""
+    """Bytes in a segment of a store: those of each slot `stride` after those of the one before."""
 
     segment: int
     start: int
@@ -65,19 +62,19 @@ class Slots(NamedTuple):
 
 
 class Private(NamedTuple):
-    """Bytes in an array of a rank's own, as its store tells the others where."""
+    """Bytes in a private array, and its location as `Store.locate` gives it."""
 
     where: Any
 
 
-class Table(NamedTuple):
-    """What one rank tells the others when a plan is bound.
+class LayoutTable(NamedTuple):
+    """The layout of one rank's publications, exchanged when a plan is bound.
 
     Attributes:
-        lacks: bytes that its words are short of, and bytes that its store is.
+        lacks: bytes that are lacking in the shared memory, and in the store.
         under_way: the plans of which a started run is not complete.
         sent: for each peer the publications that it is to read, in order.
-        expected: for each peer the lengths of what this rank reads from it, in order.
+        expected: for each peer the lengths of the messages from it, in order.
     """
 
     lacks: tuple[int, int]
@@ -88,23 +85,24 @@ class Table(NamedTuple):
 
 
 @dataclass
-class Resources:
-    """What a plan holds of the group's memory.
+class SharedResources:
+    """The shared memory, buffers and messages that a plan holds.
 
     Attributes:
-        turn: the number of the run that is under way, or was the last.
+        number: of the plan in its shared memory.
+        sequence: the number of the run that is under way, or was the last.
         under_way: whether a started run is not complete.
-        far: its messages to other nodes.
-        buffers: what others, and calls that know only addresses, read and write.
-        deadline: returns after how many seconds a rank gives up.
+        inter_node: its messages to other nodes.
+        buffers: arrays that other ranks, or calls that know only addresses, read and write.
+        deadline: returns the seconds after which a rank gives up.
         releases: give its shared memory back.
         opened: memory of other processes that it reads.
     """
 
-    serial: int
-    turn: list[int] = field(default_factory=lambda: [0])
+    number: int = 0
+    sequence: list[int] = field(default_factory=lambda: [0])
     under_way: bool = False
-    far: list[Messages] = field(default_factory=list)
+    inter_node: list[Messages] = field(default_factory=list)
     buffers: list[Array] = field(default_factory=list)
     deadline: Callable[[], float] = lambda: inf
     releases: list[Thunk] = field(default_factory=list)
@@ -114,7 +112,7 @@ class Resources:
     def free(self) -> None:
         """Free the messages to other nodes, and give the memory back."""
         self.freed = True
-        for each in self.far:
+        for each in self.inter_node:
             each.free()
         for release in self.releases:
             release()
@@ -122,58 +120,58 @@ class Resources:
 
 
 class Layout:
-    """One program's publications, on their way into memory.
+    """The layout of one program's publications.
 
-    Flags lie in the words of the group. Bytes that are copied lie behind their flags where
-    these are in the same store, and in an area of their own where they are not.
+    Flags lie in the shared memory of the node. Eager bytes follow their flags where the store is
+    that same memory, and lie in an area of their own where it is another one, as on GPUs.
     """
 
     def __init__(
-        self, group: SharedMemory, store: Store, program: SharedProgram, buffers: dict[str, Array],
-        dtype: str, meets: bool, resources: Resources,
+        self, memory: SharedMemory, store: Store, program: SharedProgram, buffers: dict[str, Array],
+        dtype: str, meets: bool, resources: SharedResources,
     ) -> None:  # fmt: skip
-        self.group, self.store, self.program = group, store, program
+        self.memory, self.store, self.program = memory, store, program
         self.buffers, self.resources = buffers, resources
-        self.apart = store is not group
+        self.has_store = store is not memory
         self.width = itemsize(dtype)
-        self.talks_back = set(group.near) if meets else {each.peer for each in program.receipts}
+        self.replies = set(memory.intra_node) if meets else {each.peer for each in program.receipts}
         self.area: Area | None = None
-        self.apart_area: Area | None = None
+        self.store_area: Area | None = None
         self.published: list[Published] = []
-        self.slot_cells = self._slot_cells()
+        self.depth = self._eager_depth()
 
-    def table(self, under_way: frozenset[int]) -> Table:
-        """Lay the publications out, and return what the others must know."""
+    def table(self, under_way: frozenset[int]) -> LayoutTable:
+        """Return the layout for the other ranks, or the memory that is lacking for it."""
         lacks = self._take()
         if any(lacks):
-            return Table(lacks, under_way, [], {}, {})
+            return LayoutTable(lacks, under_way, [], {}, {})
         if self.area is not None and not self.published:
             self._publish_all(self.area)
         expected: dict[int, list[int]] = {}
         for receipt in self.program.receipts:
             expected.setdefault(receipt.peer, []).append(receipt.length)
-        return Table((0, 0), under_way, self.published, self.program.sent, expected)
+        return LayoutTable((0, 0), under_way, self.published, self.program.sent, expected)
 
     def _take(self) -> tuple[int, int]:
-        """Take memory, and return what is lacking of words and of the store."""
+        """Take memory, and return the bytes that are lacking of it and of the store."""
         publications = self.program.publications
         needed = sum(map(self._needs, publications))
-        apart = sum(self._cells(each) * self._needs_apart(each) for each in publications)
+        in_store = sum(self._depth(each) * self._store_bytes(each) for each in publications)
         if needed and self.area is None:
-            self.area = self._kept(self.group.heap, needed)
-        if apart and self.apart_area is None:
-            self.apart_area = self._kept(self.store.heap, apart)
+            self.area = self._kept(self.memory.allocator, needed)
+        if in_store and self.store_area is None:
+            self.store_area = self._kept(self.store.allocator, in_store)
         return (
-            lines(needed) if needed and self.area is None else 0,
-            lines(apart) if apart and self.apart_area is None else 0,
+            whole_lines(needed) if needed and self.area is None else 0,
+            whole_lines(in_store) if in_store and self.store_area is None else 0,
         )
 
-    def _kept(self, heap: Heap, needed: int) -> Area | None:
-        """Take an area that comes back when the plan is freed, or gone."""
-        area = heap.take(needed)
+    def _kept(self, allocator: Allocator, needed: int) -> Area | None:
+        """Take an area that is given back when the plan is freed or collected."""
+        area = allocator.take(needed)
         if area is not None:
             back = weakref.finalize(
-                self.resources, self.group.retire, self.resources.serial, heap, area
+                self.resources, self.memory.retire, self.resources.number, allocator, area
             )
             back.atexit = False
             self.resources.releases.append(back)
@@ -181,75 +179,77 @@ class Layout:
 
     def _publish_all(self, area: Area) -> None:
         segment, start, length = area
-        self.group.view(self.group.rank, segment, start, length)[:] = bytes(length)
-        apart = self.apart_area.start if self.apart_area else 0
+        self.memory.view(self.memory.rank, segment, start, length)[:] = bytes(length)
+        store_start = self.store_area.start if self.store_area else 0
         for each in self.program.publications:
-            self.published.append(self._publish(each, segment, start, apart))
+            self.published.append(self._publish(each, segment, start, store_start))
             start += self._needs(each)
-            apart += self._cells(each) * self._needs_apart(each)
+            store_start += self._depth(each) * self._store_bytes(each)
 
-    def _slot_cells(self) -> int:
-        """Return how many cells each slot has: fewer the more memory they take."""
-        publications = [each for each in self.program.publications if not each.stays]
-        nbytes = sum(self._stride(each) + self._needs_apart(each) for each in publications)
+    def _eager_depth(self) -> int:
+        """Return the depth of eager publications: less the more memory they take."""
+        publications = [each for each in self.program.publications if not each.zero_copy]
+        nbytes = sum(self._stride(each) + self._store_bytes(each) for each in publications)
         if nbytes > _MOST_BYTES:
             return 1
         readers = {rank for each in self.program.publications for rank in each.readers}
-        return 2 if readers <= self.talks_back or nbytes > _FEW_BYTES else _MANY
+        return 2 if readers <= self.replies or nbytes > _FEW_BYTES else _MANY
 
-    def _cells(self, each: Publication) -> int:
-        return 1 if each.stays or each.piece is None else self.slot_cells
+    def _depth(self, each: Publication) -> int:
+        return 1 if each.zero_copy or each.piece is None else self.depth
 
     def _needs(self, each: Publication) -> int:
-        """Return the bytes of a publication: its cells, and words for its readers."""
-        return self._cells(each) * self._stride(each) + len(self._with_word(each)) * LINE
+        """Return the bytes of a publication: its slots, and words for its readers."""
+        return self._depth(each) * self._stride(each) + len(self._acknowledging(each)) * LINE
 
-    def _needs_apart(self, each: Publication) -> int:
-        """Return the bytes that a cell has in a store of its own."""
+    def _store_bytes(self, each: Publication) -> int:
+        """Return the bytes that a slot takes in the store, where that is another memory."""
         nbytes = self._nbytes(each)
-        return lines(nbytes) if self.apart and nbytes and not each.stays else 0
+        return whole_lines(nbytes) if self.has_store and nbytes and not each.zero_copy else 0
 
     def _nbytes(self, each: Publication) -> int:
         return each.piece.length * self.width if each.piece else 0
 
     def _is_small(self, each: Publication) -> bool:
         """Whether the bytes fit into the line of the flag."""
-        small = not each.stays and each.tiles == 1 and self._nbytes(each) <= _SMALL
-        return small and not self.apart
+        small = not each.zero_copy and each.tiles == 1 and self._nbytes(each) <= _SMALL
+        return small and not self.has_store
 
     def _stride(self, each: Publication) -> int:
-        if each.stays or self._is_small(each):
+        if each.zero_copy or self._is_small(each):
             return LINE
-        return each.tiles * LINE + (0 if self.apart else lines(self._nbytes(each)))
+        return each.tiles * LINE + (0 if self.has_store else whole_lines(self._nbytes(each)))
 
-    def _with_word(self, each: Publication) -> list[int]:
+    def _acknowledging(self, each: Publication) -> list[int]:
         """Return the readers that must acknowledge."""
         if each.piece is None:
             return []
-        alone = self._cells(each) == 1
-        return [rank for rank in each.readers if alone or rank not in self.talks_back]
+        alone = self._depth(each) == 1
+        return [rank for rank in each.readers if alone or rank not in self.replies]
 
-    def _publish(self, each: Publication, segment: int, start: int, apart: int) -> Published:
-        cells, stride = self._cells(each), self._stride(each)
-        words = start + cells * stride
+    def _publish(self, each: Publication, segment: int, start: int, store_start: int) -> Published:
+        depth, stride = self._depth(each), self._stride(each)
+        words = start + depth * stride
         acknowledge = {
-            rank: words + index * LINE for index, rank in enumerate(self._with_word(each))
+            rank: words + index * LINE for index, rank in enumerate(self._acknowledging(each))
         }
         return Published(
-            segment, start, cells, stride, 0 if each.stays else LINE,
-            each.piece.length if each.piece else 0, self._data(each, segment, start, apart),
+            segment, start, depth, stride, 0 if each.zero_copy else LINE,
+            each.piece.length if each.piece else 0, self._data(each, segment, start, store_start),
             acknowledge,
         )  # fmt: skip
 
-    def _data(self, each: Publication, segment: int, start: int, apart: int) -> Slots | Private:
-        if each.stays:
+    def _data(
+        self, each: Publication, segment: int, start: int, store_start: int
+    ) -> Slots | Private:
+        if each.zero_copy:
             assert each.piece is not None
             array = view(self.buffers, each.piece)
             found = self.store.find(array)
             return Slots(*found, 0) if found else Private(self.store.locate(array))
-        if self.apart:
-            within = self.apart_area.segment if self.apart_area else 0
-            return Slots(within, apart, self._needs_apart(each))
+        if self.has_store:
+            within = self.store_area.segment if self.store_area else 0
+            return Slots(within, store_start, self._store_bytes(each))
         data = _SMALL_DATA if self._is_small(each) else each.tiles * LINE
         return Slots(segment, start + data, self._stride(each))
 
@@ -259,9 +259,9 @@ def view(buffers: Mapping[str, Array], piece: Piece) -> Array:
     return buffers[piece.buffer][piece.start : piece.start + piece.length]
 
 
-def match(tables: Sequence[Table], near: Sequence[int], what: str) -> None:
-    """Raise ScheduleError, on all ranks alike, where one reads what another does not send."""
-    for reader, sender in product(near, near):
+def match(tables: Sequence[LayoutTable], ranks: Sequence[int], what: str) -> None:
+    """Raise ScheduleError on all ranks where one expects other messages than another sends."""
+    for reader, sender in product(ranks, ranks):
         table = tables[sender]
         sent = [table.published[each].length for each in table.sent.get(reader, ())]
         expected = tables[reader].expected.get(sender, [])

@@ -1,8 +1,8 @@
-"""How a rank waits for a word that another rank writes: spin, then yield, then sleep.
+"""Wait for a word that another rank writes: spin, then yield, then sleep.
 
-A rank that is alone on its core gains by spinning; one that shares it takes the core from
-the very rank it waits for, so it yields at once. Whoever waits long sleeps, and in the end
-gives up: the other rank is gone, or never came.
+A rank that is alone on its core gains by spinning; one that shares its core would keep it from
+the very rank that it waits for, so it yields at once. A long wait sleeps, and ends with an error
+when the other rank has ended or the deadline has passed.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import select
 from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic, sleep
-from typing import Any, NamedTuple
 
 from mpicoll.errors import ArgumentError, RankLost
+from mpicoll.interfaces import WaitContext, Words
 
 DEADLINE = "MPICOLL_DEADLINE"
 _SECONDS = 300.0
@@ -25,26 +25,14 @@ _AWAKE = 0.02
 _NAPS = (50e-6, 1e-3)
 _LOOK = 0.05
 
-Words = Any
-"""A memoryview of 64-bit integers."""
 
-
-class WaitContext(NamedTuple):
-    """What a rank is doing when it waits for `peer`."""
-
-    what: str
-    round: int
-    rounds: int
-    peer: int
-
-
-class WaitPolicy:
-    """Waiting as it suits one group of ranks on one node.
+class SpinYieldSleep:
+    """The wait policy of one group of ranks on one node.
 
     Attributes:
         oversubscribed: whether these ranks outnumber the cores they may use.
         deadline: seconds after which a rank gives up.
-        progress: what lets the library below move its own messages meanwhile.
+        progress: lets the library move its own messages meanwhile.
     """
 
     def __init__(
@@ -75,9 +63,9 @@ class WaitPolicy:
                 if words[index] >= least:
                     return
             self.progress()
-        self._doze(words, index, least, context, began)
+        self._sleep(words, index, least, context, began)
 
-    def _doze(
+    def _sleep(
         self, words: Words, index: int, least: int, context: WaitContext, began: float
     ) -> None:
         nap, looked = _NAPS[0], began
@@ -88,15 +76,15 @@ class WaitPolicy:
             now = monotonic()
             if now - looked > _LOOK:
                 looked = now
-                # What it wrote before it ended counts.
+                # It may have written the word before it ended.
                 if self._has_ended(context.peer) and words[index] < least:
-                    raise RankLost(self._complaint(context, "which has ended"))
+                    raise RankLost(self._describe(context, "which has ended"))
             if now - began > self.deadline:
                 raise RankLost(
-                    self._complaint(context, f"which did not come in {now - began:.3g} s")
+                    self._describe(context, f"which did not come in {now - began:.3g} s")
                 )
 
-    def _complaint(self, context: WaitContext, what: str) -> str:
+    def _describe(self, context: WaitContext, what: str) -> str:
         return (
             f"{context.what}, round {context.round} of {context.rounds}: rank {self.rank} waits "
             f"for rank {context.peer} (process {self.processes[context.peer]}), {what}"
@@ -115,21 +103,21 @@ class WaitPolicy:
         return bool(ended)
 
 
-def politely(is_done: Callable[[], bool]) -> None:
-    """Return when something is done, leaving the core to others between two looks.
+def wait_yielding(is_done: Callable[[], bool]) -> None:
+    """Return when `is_done` says so, yielding the core between two calls of it.
 
-    A library that polls keeps its core for a turn of the scheduler, though the rank that it waits
-    for may be one that needs the core.
+    A library that polls keeps its core for a time slice of the scheduler, though the rank that it
+    waits for may need that core.
     """
     while not is_done():
         os.sched_yield()
 
 
 class Idle:
-    """How a rank polls several plans: it yields, then sleeps, and in the end gives up.
+    """Back off while several plans are polled: yield, then sleep, then give up.
 
     Attributes:
-        began: when it last began to find nothing to do.
+        began: when the plans last stopped advancing; None while they advance.
     """
 
     def __init__(self, deadline: float) -> None:
@@ -137,7 +125,7 @@ class Idle:
         self.began: float | None = None
 
     def pause(self) -> None:
-        """Leave the core to others for a moment.
+        """Yield the core, or sleep for a moment.
 
         Raises:
             RankLost: nothing has happened until the deadline.

@@ -16,7 +16,8 @@ import numpy as np
 from mpicoll.errors import ArgumentError, Unavailable, UnknownName
 from mpicoll.interfaces import Array, Stopwatch, Thunk
 from mpicoll.memory.numpy_arrays import UFUNCS, NumpyArrays
-from mpicoll.notation.contract import DTYPES, ReduceOp
+from mpicoll.notation.dtypes import DTYPES
+from mpicoll.notation.operators import ReduceOp
 from mpicoll.programs.fusing import Steps, formula
 
 _NOT_FUSED = ("bool", "bfloat16")

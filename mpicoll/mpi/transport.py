@@ -17,30 +17,33 @@ import numpy as np
 from mpi4py import MPI
 
 from mpicoll.errors import Unavailable
-from mpicoll.gpu.driver import Driver, Gpu
+from mpicoll.gpu.driver import Driver
 from mpicoll.gpu.natives import behind, on_host
 from mpicoll.gpu.staging import PIECE, Copies, Mirror
 from mpicoll.interfaces import (
     DIRECT,
     STAGED,
     Array,
-    Call,
+    Gpu,
     Message,
     Messages,
     Native,
+    NativeCall,
     Nodes,
     Request,
+    SharedMemory,
     Thunk,
 )
 from mpicoll.machine.cores import is_oversubscribed, own_cores
 from mpicoll.machine.nodes import group_by_node, stated_node
-from mpicoll.memory import segments as mapped
 from mpicoll.memory.numpy_arrays import NumpyArrays
-from mpicoll.memory.waiting import politely
+from mpicoll.memory.segments import open_memory
+from mpicoll.memory.waiting import wait_yielding
 from mpicoll.mpi.arrays import MpiArrays, numpy_dtype
 from mpicoll.mpi.staging import CupyCopies, GpuAwareness
 from mpicoll.mpi.windows import Windows
-from mpicoll.notation.contract import Collective, ReduceOp
+from mpicoll.notation.contract import Collective
+from mpicoll.notation.operators import ReduceOp
 
 _TYPES = {
     "bool": MPI.C_BOOL,
@@ -72,12 +75,13 @@ class MpiTransport:
         self.copies: Copies = CupyCopies()
         self.gpu = GpuAwareness.agreed(comm.allgather(GpuAwareness.detect()))
         self.name = "point-to-point"
-        self.nodes, apart = _placed(comm)
+        self.nodes, obstacle = _placed(comm)
         self.oversubscribed = _is_oversubscribed(comm, self.nodes)
-        self.shared: mapped.SharedMemory | None = None
-        self.shared, self.unshared = mapped.open_memory(
-            self, apart, lambda node: Windows(self.private, node)
-        )
+        self.shared: SharedMemory | None = None
+        self.shared, self.unshared = open_memory(
+            self.rank, self.nodes, self.arrays, self.exchange, obstacle,
+            lambda node: Windows(self.private, node),
+        )  # fmt: skip
         self._mine = np.empty(2, np.int64)
         self._most = np.empty(2, np.int64)
 
@@ -125,7 +129,7 @@ class MpiTransport:
             return done
 
         if self.oversubscribed and not land and requests:
-            wait = [partial(politely, partial(MPI.Request.Testall, requests))]
+            wait = [partial(wait_yielding, partial(MPI.Request.Testall, requests))]
         return Messages((*before, *start), tuple(wait), test, held.free)
 
     def _reachable(
@@ -150,7 +154,7 @@ class MpiTransport:
         """MPI has every collective in every form."""
         return None
 
-    def native(self, call: Call, *, persistent: bool = False) -> Native:
+    def native(self, call: NativeCall, *, persistent: bool = False) -> Native:
         """Bind MPI's own collective (MPI-4.1, chapter 6)."""
         if self._is_far(call.x) or self._is_far(call.out):
             bind = partial(self.native, persistent=persistent)
@@ -160,7 +164,7 @@ class MpiTransport:
             return behind(self._bound(call, persistent), partial(self.arrays.synchronize, array))
         return self._bound(call, persistent)
 
-    def _bound(self, call: Call, persistent: bool) -> Native:
+    def _bound(self, call: NativeCall, persistent: bool) -> Native:
         if call.in_place and (call.collective.name == "reduce_scatter" or _alltoallv(call)):
             return self._apart(call, persistent)
         name, arguments, copies = _arguments(call)
@@ -203,7 +207,7 @@ class MpiTransport:
 
         return Native(run, start, held.free)
 
-    def _apart(self, call: Call, persistent: bool) -> Native:
+    def _apart(self, call: NativeCall, persistent: bool) -> Native:
         """Run out of place and copy, where MPI's in-place form lays the result out differently."""
         assert call.out is not None
         other = np.empty_like(call.out)
@@ -216,7 +220,7 @@ class MpiTransport:
             bound.free,
         )
 
-    def _op(self, call: Call, held: _Held) -> MPI.Op:
+    def _op(self, call: NativeCall, held: _Held) -> MPI.Op:
         assert call.x is not None
         dtype = self.arrays.dtype(call.x)
         if call.op.function is None and dtype in _TYPES:
@@ -367,7 +371,7 @@ def _uneven(x: Array, rows: Sequence[int]) -> Any:
     return [memory, counts, list(accumulate(counts, initial=0))[:-1], kind]
 
 
-def _arguments(call: Call) -> tuple[str, list[Any], list[Thunk]]:
+def _arguments(call: NativeCall) -> tuple[str, list[Any], list[Thunk]]:
     """Return MPI's name of a collective, its buffers, and copies that must follow."""
     name, x, out = call.collective.name, call.x, call.out
     own = MPI.IN_PLACE if call.in_place else None if x is None else _typed(x)
@@ -399,7 +403,7 @@ def _arguments(call: Call) -> tuple[str, list[Any], list[Thunk]]:
     return name.capitalize(), [own, None if out is None else _typed(out)], []
 
 
-def _alltoallv(call: Call) -> bool:
+def _alltoallv(call: NativeCall) -> bool:
     return call.collective.name == "alltoall" and call.counts is not None
 
 

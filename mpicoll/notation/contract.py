@@ -1,4 +1,4 @@
-"""What each collective promises: before, after, shapes of the result, factors, operators.
+"""What each collective promises: contents before and after, shapes, roots, bandwidth factors.
 
 This is the one place that says what a rank holds before a collective and must hold
 after it. The simulator's proof, the run-time check's expected values and the memory
@@ -10,16 +10,20 @@ A *contribution* ``(rank, block)`` is what that rank held under that name at the
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
-from mpicoll.errors import ArgumentError, UnknownName
+from mpicoll.errors import UnknownName
 from mpicoll.notation.schedule import Block
 
 Contribution = tuple[int, Block]
 Contents = dict[Block, tuple[Contribution, ...]]
+Side = Literal["input", "output"]
+Shape = tuple[int, ...]
+Counts = Sequence[int] | Sequence[Sequence[int]]
+"""Every rank's rows, or ``counts[source][target]`` rows."""
 
 
 class Place(NamedTuple):
@@ -46,6 +50,9 @@ class Collective:
             each with the contributions that its value is folded from, in rank order.
         unit: what a block is: a piece of every rank's ``vector``, one row per rank
             (``rows``), one row per pair of ranks (``pairs``), or nothing (barrier).
+        from_root: only the root gives an array; `to_root`: only the root gets one.
+        stacks: the arrays whose first axis is one row per rank; with counts the rows of all
+            ranks lie together there.
         synchronizes: no rank can end before all have begun, where no block is empty.
         busbw: factor from algorithm to bus bandwidth (nccl-tests' PERFORMANCE.md).
     """
@@ -55,18 +62,42 @@ class Collective:
     after: Callable[[Place], Contents]
     unit: Literal["none", "vector", "rows", "pairs"] = "vector"
     rooted: bool = False
+    from_root: bool = False
+    to_root: bool = False
+    stacks: tuple[Side, ...] = ()
     reduces: bool = False
     synchronizes: bool = False
     busbw: Callable[[int], float] = lambda size: 1.0
     aliases: tuple[str, ...] = ()
 
-    def holds_input(self, rank: int, root: int) -> bool:
+    def has_input(self, rank: int, root: int) -> bool:
         """Whether a rank gives an array to this collective."""
-        return self.unit != "none" and (self.name not in ("broadcast", "scatter") or rank == root)
+        return self.unit != "none" and (not self.from_root or rank == root)
 
-    def gets_output(self, rank: int, root: int) -> bool:
+    def has_output(self, rank: int, root: int) -> bool:
         """Whether a rank gets an array from this collective."""
-        return self.unit != "none" and (self.name not in ("reduce", "gather") or rank == root)
+        return self.unit != "none" and (not self.to_root or rank == root)
+
+    def shape(
+        self, side: Side, row: Shape, rank: int, size: int, counts: Counts | None = None
+    ) -> Shape:
+        """Return the shape of a rank's input or output.
+
+        Args:
+            row: of the vector, or of one row.
+            counts: rows per rank, or per pair of ranks; one each by default.
+        """
+        if self.unit == "vector":
+            return row
+        stacked = side in self.stacks
+        if counts is None:
+            return (size, *row) if stacked else row
+        if self.unit == "pairs":
+            matrix = cast("Sequence[Sequence[int]]", counts)
+            mine = matrix[rank] if side == "input" else [given[rank] for given in matrix]
+            return (sum(mine), *row)
+        rows = cast("Sequence[int]", counts)
+        return (sum(rows) if stacked else rows[rank], *row)
 
 
 def _vector(at: Place) -> list[Block]:
@@ -123,36 +154,42 @@ COLLECTIVES = {
     for each in (
         Collective("barrier", lambda at: [], lambda at: {}, unit="none", synchronizes=True),
         Collective(
-            "broadcast", _at_root(_vector), _from_root, rooted=True, aliases=("bcast",)
+            "broadcast", _at_root(_vector), _from_root, rooted=True, from_root=True,
+            aliases=("bcast",),
         ),
-        Collective("reduce", _vector, _at_root(_reduced), rooted=True, reduces=True),
+        Collective(
+            "reduce", _vector, _at_root(_reduced), rooted=True, to_root=True, reduces=True
+        ),
         Collective(
             "allreduce", _vector, _reduced, reduces=True, synchronizes=True,
             busbw=lambda size: 2 * (size - 1) / size,
         ),
         Collective(
-            "gather", _own, _at_root(_gathered), unit="rows", rooted=True, busbw=_rows_factor,
+            "gather", _own, _at_root(_gathered), unit="rows", rooted=True, to_root=True,
+            stacks=("output",), busbw=_rows_factor,
             aliases=("gatherv",),
         ),
         Collective(
-            "allgather", _own, _gathered, unit="rows", synchronizes=True, busbw=_rows_factor,
+            "allgather", _own, _gathered, unit="rows", stacks=("output",), synchronizes=True,
+            busbw=_rows_factor,
             aliases=("allgatherv", "allgatherintotensor"),
         ),
         Collective(
             "scatter", _at_root(_rows),
             lambda at: {block: ((at.root, block),) for block in _own(at)}, unit="rows",
-            rooted=True, busbw=_rows_factor, aliases=("scatterv",),
+            rooted=True, from_root=True, stacks=("input",), busbw=_rows_factor,
+            aliases=("scatterv",),
         ),
         Collective(
             "reduce_scatter", _rows, lambda at: _folded(range(at.size), _own(at)),
-            unit="rows", reduces=True, synchronizes=True, busbw=_rows_factor,
+            unit="rows", reduces=True, stacks=("input",), synchronizes=True, busbw=_rows_factor,
             aliases=("reducescatterblock", "reducescattertensor"),
         ),
         Collective(
             "alltoall",
             lambda at: [(at.rank, peer) for peer in range(at.size)],
             lambda at: {(peer, at.rank): ((peer, (peer, at.rank)),) for peer in range(at.size)},
-            unit="pairs", synchronizes=True, busbw=_rows_factor,
+            unit="pairs", stacks=("input", "output"), synchronizes=True, busbw=_rows_factor,
             aliases=("alltoallv", "alltoallsingle"),
         ),
         Collective(
@@ -187,95 +224,3 @@ def collective(name: str) -> Collective:
         return _SPELLINGS[_plain(name)]
     except (KeyError, AttributeError, TypeError):
         raise UnknownName("collective", name, COLLECTIVES) from None
-
-
-@dataclass(frozen=True)
-class ReduceOp:
-    """An associative operator.
-
-    Attributes:
-        name: one of the predefined names, or the name of the user's function.
-        kinds: the kinds of dtype it is defined on: b(ool), i(nteger), u(nsigned),
-            f(loat), c(omplex).
-        function: the user's ``function(left, right) -> array``, elementwise and associative.
-    """
-
-    name: str
-    kinds: str = "biufc"
-    commutative: bool = True
-    function: Callable[[Any, Any], Any] | None = None
-
-
-OPS = {
-    op.name: op
-    for op in (
-        ReduceOp("sum", "iufc"),
-        ReduceOp("prod", "iufc"),
-        ReduceOp("min", "iuf"),
-        ReduceOp("max", "iuf"),
-        ReduceOp("avg", "fc"),
-        ReduceOp("band", "biu"),
-        ReduceOp("bor", "biu"),
-        ReduceOp("bxor", "biu"),
-        ReduceOp("land", "biu"),
-        ReduceOp("lor", "biu"),
-    )
-}
-
-_OP_ALIASES = {"mean": "avg", "average": "avg", "product": "prod", "add": "sum"}
-_KINDS = {
-    "bool": "b", "int": "i", "uint": "u", "float": "f", "bfloat": "f", "complex": "c",
-}  # fmt: skip
-_KIND_NAMES = {
-    "b": "bool", "i": "signed integers", "u": "unsigned integers", "f": "floats", "c": "complex",
-}  # fmt: skip
-
-DTYPES = (
-    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
-    "float16", "bfloat16", "float32", "float64", "complex64", "complex128",
-)  # fmt: skip
-
-
-def user_op(function: Callable[[Any, Any], Any], *, commutative: bool = False) -> ReduceOp:
-    """Make an operator of an elementwise associative ``function(left, right) -> array``."""
-    return ReduceOp(getattr(function, "__name__", "function"), "biufc", commutative, function)
-
-
-def reduce_op(op: str | ReduceOp | Callable[[Any, Any], Any]) -> ReduceOp:
-    """Look an operator up by name; a bare function is taken as not commutative.
-
-    Raises:
-        UnknownName: there is no such operator.
-    """
-    if isinstance(op, ReduceOp):
-        return op
-    if callable(op):
-        return user_op(op)
-    name = str(op).lower()
-    name = _OP_ALIASES.get(name, name)
-    if name not in OPS:
-        raise UnknownName("op", op, OPS)
-    return OPS[name]
-
-
-def kind_of(dtype: str) -> str:
-    """Return a dtype name's kind: b, i, u, f or c.
-
-    >>> kind_of("bfloat16"), kind_of("uint8")
-    ('f', 'u')
-
-    Raises:
-        UnknownName: no backend carries this dtype.
-    """
-    if dtype not in DTYPES:
-        raise UnknownName("dtype", dtype, DTYPES)
-    return _KINDS[dtype.rstrip("0123456789")]
-
-
-def check_op(op: ReduceOp, dtype: str, what: Collective) -> None:
-    """Raise ArgumentError where an operator is not defined on a dtype or for a collective."""
-    if kind_of(dtype) not in op.kinds:
-        fits = ", ".join(_KIND_NAMES[kind] for kind in op.kinds)
-        raise ArgumentError(f"op {op.name!r} is not defined on {dtype}: it takes {fits}")
-    if op.name == "avg" and op.function is None and what.name in ("scan", "exscan"):
-        raise ArgumentError(f"{what.name} has no op 'avg': a mean has no prefix form; use 'sum'")

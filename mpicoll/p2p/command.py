@@ -21,10 +21,9 @@ import click
 from mpicoll.bench import cli, render
 from mpicoll.bench.record import Record
 from mpicoll.cli.watchdog import Watchdog
-from mpicoll.collectives import TRANSPORTS, Collectives
+from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError, UnknownName
-from mpicoll.gpu.ipc import IPC
-from mpicoll.interfaces import DIRECT, STAGED
+from mpicoll.interfaces import DIRECT, IPC, STAGED, TRANSPORTS
 from mpicoll.machine import gpu_links as gpulinks
 from mpicoll.machine import gpus
 from mpicoll.machine.links import Link, host_links, places
@@ -231,7 +230,7 @@ def _impassable(
         if options.device == "cuda" or name in (IPC, DIRECT, STAGED):
             return f"no {name} transport for these buffers: there is {', '.join(known)}"
         transport = next(iter(worlds.values())).transport
-        why = transport.shared.unattached if transport.shared else transport.unshared
+        why = transport.shared.no_cma if transport.shared else transport.unshared
         return f"no {name} transport: {why}"
     return None
 

@@ -34,7 +34,8 @@ from statistics import median
 from typing import NamedTuple
 
 from mpicoll.bench.record import Record
-from mpicoll.collectives import TRANSPORTS, Collectives
+from mpicoll.collectives import Collectives
+from mpicoll.interfaces import TRANSPORTS
 from mpicoll.machine.links import SELF, Link
 from mpicoll.measurement.hockney import fit
 from mpicoll.measurement.ping_pong import BOTH_WAYS, LATENCY, ONE_WAY, Case, Findings, Found

@@ -38,8 +38,8 @@ class Fused(NamedTuple):
     """Folds of which each takes the result of the one before.
 
     Attributes:
-        combines: what it stands for, in order.
-        operands: what is read, the target itself perhaps among it.
+        combines: the folds that it replaces, in order.
+        operands: the pieces that are read; the target may be one of them.
     """
 
     combines: tuple[Combine, ...]
@@ -48,12 +48,12 @@ class Fused(NamedTuple):
 
     @property
     def target(self) -> Piece:
-        """Where the result goes; what lay between is not written."""
+        """The piece that the result is written to; intermediate results are not written."""
         return self.combines[-1].target
 
 
 def fuse(program: SharedProgram) -> tuple[list[Instruction | Fused], list[int]]:
-    """Put folds together of which each takes the result of the one before; return the rounds too.
+    """Join folds of which each takes the result of the one before; return instructions and rounds.
 
     Acknowledgements come after all the folds and copies that stand together: each of them waits
     for the stream, which must not stop in between.
@@ -79,7 +79,7 @@ def fuse(program: SharedProgram) -> tuple[list[Instruction | Fused], list[int]]:
             behind.append(each)
         else:
             close(last)
-            if isinstance(each, Combine) and _writes_apart(each.target, (each.left, each.right)):
+            if isinstance(each, Combine) and _is_safe_target(each.target, (each.left, each.right)):
                 open_.append(each)
             else:
                 if not isinstance(each, Combine | Move):
@@ -93,7 +93,7 @@ def fuse(program: SharedProgram) -> tuple[list[Instruction | Fused], list[int]]:
 
 
 def _read_later(program: SharedProgram) -> list[list[Piece]]:
-    """Return for each instruction the scratch that is read after it."""
+    """Return for each instruction the pieces that are read after it."""
     found: list[list[Piece]] = []
     later: list[Piece] = []
     for each in reversed(program.instructions):
@@ -109,13 +109,13 @@ def _read_later(program: SharedProgram) -> list[list[Piece]]:
     return found[::-1]
 
 
-def _writes_apart(target: Piece, read: Sequence[Piece]) -> bool:
-    """Whether what is read while a target is written lies just there, or elsewhere."""
+def _is_safe_target(target: Piece, read: Sequence[Piece]) -> bool:
+    """Whether every operand is the target itself or does not overlap it."""
     return all(piece == target or not overlaps(piece, [target]) for piece in read)
 
 
 def _continues(before: Sequence[Combine], each: Combine, later: Sequence[Piece]) -> bool:
-    """Whether a fold takes the result of those before, and nobody misses what lay between."""
+    """Whether a fold takes the result of those before, and nothing else reads that result."""
     if not before or len(before) == MOST - 1:
         return False
     result = before[-1].target
@@ -126,11 +126,11 @@ def _continues(before: Sequence[Combine], each: Combine, later: Sequence[Piece])
     if each.target == result:
         return True
     is_dead = result.buffer in _SCRATCH and not overlaps(result, later)
-    return is_dead and _writes_apart(each.target, [*_operands(before), others[0]])
+    return is_dead and _is_safe_target(each.target, [*_operands(before), others[0]])
 
 
 def _operands(combines: Sequence[Combine]) -> list[Piece]:
-    """Return what a chain of folds reads that it has not made itself."""
+    """Return the pieces that a chain of folds reads, its own results left out."""
     operands = [combines[0].left, combines[0].right]
     for before, each in pairwise(combines):
         operands.append(each.right if each.left == before.target else each.left)

@@ -1,7 +1,7 @@
-"""From a schedule to memory: where each block lies, and what each round moves and folds.
+"""Lower a schedule to messages, copies and folds over flat buffers.
 
-`lower` maps every block to memory and every round to messages, copies and folds over
-flat arrays. Nothing is copied that need not be: a block stays in the caller's input
+`lower` gives every block a place in memory and turns every round into messages, copies and
+folds over flat arrays. Nothing is copied that need not be: a block stays in the caller's input
 until something is written to it, and only then moves to its *home* (its place in the
 output, or in scratch). Adjacent blocks travel as one message; others are packed.
 """
@@ -273,15 +273,15 @@ def overlaps(piece: Piece, others: Iterable[Piece]) -> bool:
     )
 
 
-def apart(step: Step) -> tuple[list[Move | Combine], list[Move | Combine]]:
-    """Part a round's local work: what may be done while its messages travel, and what must wait."""
+def overlappable(step: Step) -> tuple[list[Move | Combine], list[Move | Combine]]:
+    """Split a round's local work into that which may overlap its messages, and the rest."""
     travelling = [each.piece for each in (*step.sends, *step.receives) if each.piece]
-    at_once: list[Move | Combine] = []
+    during: list[Move | Combine] = []
     later: list[Move | Combine] = []
     for each in step.after:
         waiting = [*travelling, *(piece for other in later for piece in other)]
-        (later if any(overlaps(piece, waiting) for piece in each) else at_once).append(each)
-    return at_once, later
+        (later if any(overlaps(piece, waiting) for piece in each) else during).append(each)
+    return during, later
 
 
 def like(whole: Piece, parts: Sequence[Piece]) -> list[Piece]:

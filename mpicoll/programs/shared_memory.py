@@ -1,13 +1,13 @@
-"""From a schedule to shared memory: what a rank publishes, awaits, reads and gives back.
+"""Lower a schedule to instructions over shared memory.
 
-On a node a message is not sent. Its sender *publishes* it: the bytes lie in memory that the
-others read, and a flag says so. Its receivers *await* the flag, copy or fold straight from
+Within a node a message is not sent. Its sender *publishes* it: the bytes lie in memory that the
+others read, and a flag announces them. Its receivers *await* the flag, copy or fold straight from
 there, and *acknowledge*, which lets the sender write there again.
 
-A small message is copied into a *slot*, so that its sender goes on at once. A large one may
-stay *in place* where it is, if others can read that; its memory is then not written, nor the
-call left, before all have read it (*drain*). Large steps run tile by tile, so that a tile is
-still in the cache when it is read.
+A small message is copied into an eager *slot*, so that its sender goes on at once. A large one is
+*zero-copy* where others can read the buffer it lies in: the sender then waits for its readers
+before it writes that memory again, and before the call ends. Large steps run tile by tile, so that
+a tile is still in the cache when it is read.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from mpicoll.programs.messages import (
     Piece,
     Step,
     Transfer,
-    apart,
     like,
+    overlappable,
     overlaps,
 )
 
@@ -52,14 +52,14 @@ class Acknowledge(NamedTuple):
     receipt: int
 
 
-class Reserve(NamedTuple):
+class WaitForSlot(NamedTuple):
     """Wait until the slot of a publication may be written again."""
 
     publication: int
 
 
-class Drain(NamedTuple):
-    """Wait until all have read a publication that lies in place."""
+class WaitForReaders(NamedTuple):
+    """Wait until all readers have read a zero-copy publication."""
 
     publication: int
 
@@ -76,7 +76,7 @@ class Complete(NamedTuple):
 
 
 Instruction = (
-    Move | Combine | Publish | Await | Acknowledge | Reserve | Drain | Post | Complete
+    Move | Combine | Publish | Await | Acknowledge | WaitForSlot | WaitForReaders | Post | Complete
 )  # fmt: skip
 
 
@@ -87,13 +87,13 @@ class Publication:
     Attributes:
         piece: where it lies; None for a bare signal.
         readers: who reads it, in the order in which the schedule sends.
-        stays: it lies in place instead of in a slot.
+        zero_copy: it is read in the sender's buffer instead of in an eager slot.
         tiles: how many flags it has.
     """
 
     piece: Piece | None
     readers: list[int]
-    stays: bool
+    zero_copy: bool
     tiles: int
 
 
@@ -127,16 +127,16 @@ class SharedProgram:
 
 @dataclass(frozen=True)
 class Reach:
-    """What the ranks of a node can read of each other.
+    """The memory that the ranks of a node can read of each other.
 
     Attributes:
-        near: the ranks of this node.
+        intra_node: the ranks of this node.
         readable: the buffers that the others can read where they are.
-        least: elements from which a message in such a buffer stays in place.
+        least: elements from which a message in such a buffer is zero-copy.
         tile: elements that are moved at a time.
     """
 
-    near: frozenset[int]
+    intra_node: frozenset[int]
     readable: frozenset[str]
     least: int
     tile: int
@@ -161,20 +161,20 @@ def share(
     rounds: Sequence[Round], sizes: Mapping[Block, int], before: Sequence[Block],
     after: Sequence[Block], reach: Reach, *, in_place: bool = False,
 ) -> SharedProgram:  # fmt: skip
-    """Lower a rank's schedule to shared memory; the arguments are those of `lowering.lower`."""
-    return _Sharing(rounds, sizes, before, after, in_place, reach).shared()
+    """Lower a rank's schedule to shared memory; the arguments are those of `messages.lower`."""
+    return _SharedLowering(rounds, sizes, before, after, in_place, reach).shared()
 
 
 @dataclass
 class _SharedStep(Step):
-    """One round: what it publishes and reads beside what it sends and receives."""
+    """One round: messages between nodes, and publications and receipts within the node."""
 
     copied: list[Move] = field(default_factory=list)
     published: list[int] = field(default_factory=list)
     awaited: list[int] = field(default_factory=list)
 
 
-class _Sharing(Lowering):
+class _SharedLowering(Lowering):
     def __init__(
         self, rounds: Sequence[Round], sizes: Mapping[Block, int], before: Sequence[Block],
         after: Sequence[Block], in_place: bool, reach: Reach,
@@ -199,7 +199,7 @@ class _Sharing(Lowering):
         self._emit(last)
         made.scratch = {"scratch": self.scratch, "staging": self.most_staged}
         _acknowledge(made)
-        _drain(made)
+        _wait_for_readers(made)
         return made
 
     # -- one round --------------------------------------------------------------------
@@ -221,10 +221,10 @@ class _Sharing(Lowering):
 
     def _send(self, ops: Sequence[Send], step: Step) -> None:
         assert isinstance(step, _SharedStep)
-        near = [op for op in ops if op.peer in self.reach.near]
-        super()._send([op for op in ops if op not in near], step)
+        intra_node = [op for op in ops if op.peer in self.reach.intra_node]
+        super()._send([op for op in ops if op not in intra_node], step)
         published: dict[tuple[Block, ...], int] = {}
-        for op in near:
+        for op in intra_node:
             if op.blocks not in published:
                 published[op.blocks] = self._publish(op.blocks, step)
             number = published[op.blocks]
@@ -236,18 +236,18 @@ class _Sharing(Lowering):
         step.published.append(number)
         runs = self._runs(self.where[block] for block in blocks)
         length = sum(run.length for run in runs)
-        stays = (
+        zero_copy = (
             len(runs) == 1
             and runs[0].buffer in self.reach.readable
             and length >= self.reach.least
             and not overlaps(runs[0], self.busy)
         )
-        if runs and not stays:
+        if runs and not zero_copy:
             whole = Piece(slot(number), 0, length)
             step.copied += (Move(*pair) for pair in zip(like(whole, runs), runs, strict=True))
             runs = [whole]
         piece = runs[0] if runs else None
-        self.made.publications.append(Publication(piece, [], stays, self._tiles(length)))
+        self.made.publications.append(Publication(piece, [], zero_copy, self._tiles(length)))
         return number
 
     def _tiles(self, length: int) -> int:
@@ -256,7 +256,7 @@ class _Sharing(Lowering):
     def _incoming(
         self, op: Receive, sent: list[Piece], step: Step, landed: list[tuple[Block, Piece]]
     ) -> tuple[Piece | None, list[tuple[Block, Piece]]]:
-        if op.peer not in self.reach.near:
+        if op.peer not in self.reach.intra_node:
             return super()._incoming(op, sent, step, landed)
         assert isinstance(step, _SharedStep)
         receipts = self.made.receipts
@@ -269,7 +269,7 @@ class _Sharing(Lowering):
         step.awaited.append(number)
         parts = like(Piece(source(number), 0, length), homes)
         if op.side is None:
-            # It stays with its sender until somebody needs it here: a fold reads it there.
+            # It is copied only when it is needed here: a fold reads it at its sender.
             self.where |= dict(zip(op.blocks, parts, strict=True))
             self.away += op.blocks
         else:
@@ -278,10 +278,10 @@ class _Sharing(Lowering):
 
     def _receive(self, ops: Sequence[Receive], step: Step) -> None:
         super()._receive(ops, step)
-        step.receives = [each for each in step.receives if each.peer not in self.reach.near]
+        step.receives = [each for each in step.receives if each.peer not in self.reach.intra_node]
 
     def _settle(self, step: _SharedStep) -> None:
-        """Bring home what this round left with its sender, if it is ever used again."""
+        """Copy what this round left at its sender, if it is used again."""
         away = [block for block in dict.fromkeys(self.away) if is_remote(self.where[block])]
         for block in away:
             if self.last_use[block] <= self.round:
@@ -294,7 +294,8 @@ class _Sharing(Lowering):
         made, at = self.made, len(self.made.instructions)
         into = made.instructions
         into += step.before
-        into += (Reserve(each) for each in step.published if not made.publications[each].stays)
+        eager = (each for each in step.published if not made.publications[each].zero_copy)
+        into += map(WaitForSlot, eager)
         passes = self._passes(step)
         for tile in range(passes):
             into += self._within(step.copied, tile, passes)
@@ -302,14 +303,14 @@ class _Sharing(Lowering):
                 into.append(Post(tuple(step.sends), tuple(step.receives)))
             for number in step.published:
                 each = made.publications[number]
-                flags = _turns(1 if each.stays else each.tiles, tile, passes)
+                flags = _flags_of_pass(1 if each.zero_copy else each.tiles, tile, passes)
                 into += (Publish(number, flag) for flag in flags)
             for number in step.awaited:
-                flags = _turns(made.receipts[number].tiles, tile, passes)
+                flags = _flags_of_pass(made.receipts[number].tiles, tile, passes)
                 into += (Await(number, flag) for flag in flags)
             if step.sends or step.receives:
-                at_once, later = apart(step)
-                into += [*at_once, Complete(), *later]
+                during, later = overlappable(step)
+                into += [*during, Complete(), *later]
             else:
                 into += self._within(step.after, tile, passes)
         made.rounds += [getattr(self, "round", 0) + 1] * (len(into) - at)
@@ -375,7 +376,7 @@ class _Sharing(Lowering):
                 )
 
 
-def _turns(own: int, tile: int, passes: int) -> Iterator[int]:
+def _flags_of_pass(own: int, tile: int, passes: int) -> Iterator[int]:
     """Yield the flags of a message of `own` tiles in one pass."""
     if passes == 1:
         yield from range(own)
@@ -401,24 +402,24 @@ def _acknowledge(made: SharedProgram) -> None:
     _insert(made, {position + 1: [*map(Acknowledge, found)] for position, found in after.items()})
 
 
-def _drain(made: SharedProgram) -> None:
-    """Wait for the readers of what stays in place before it is written, and at the end."""
-    lying = _Lying()
+def _wait_for_readers(made: SharedProgram) -> None:
+    """Wait for the readers of zero-copy memory before it is written, and at the end."""
+    zero_copy = _ZeroCopy()
     wanted: dict[int, list[Hashable]] = {}
     for position, each in enumerate(made.instructions):
         for piece in _written(each):
-            if found := lying.take(piece):
-                wanted.setdefault(position, []).extend(map(Drain, found))
+            if found := zero_copy.take(piece):
+                wanted.setdefault(position, []).extend(map(WaitForReaders, found))
         if isinstance(each, Publish):
             publication = made.publications[each.publication]
-            if publication.stays and publication.piece:
-                lying.add(each.publication, publication.piece)
-    wanted.setdefault(len(made.instructions), []).extend(map(Drain, lying.all()))
+            if publication.zero_copy and publication.piece:
+                zero_copy.add(each.publication, publication.piece)
+    wanted.setdefault(len(made.instructions), []).extend(map(WaitForReaders, zero_copy.all()))
     _insert(made, wanted)
 
 
-class _Lying:
-    """Publications that lie in place: for each buffer where they start and end, in order."""
+class _ZeroCopy:
+    """The zero-copy publications of each buffer, ordered by where they start."""
 
     def __init__(self) -> None:
         self.found: defaultdict[str, list[tuple[int, int, int]]] = defaultdict(list)

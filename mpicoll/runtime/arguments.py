@@ -1,4 +1,4 @@
-"""What a caller asked for: checked on its own, then agreed on by all ranks."""
+"""The arguments of a collective call: checked by each rank, then compared by all ranks."""
 
 from __future__ import annotations
 
@@ -12,30 +12,15 @@ from typing import Any, cast
 
 from mpicoll.errors import ArgumentError, CollectiveError, Disagreement
 from mpicoll.interfaces import Array, Arrays
-from mpicoll.notation.contract import (
-    OPS,
-    Collective,
-    Place,
-    ReduceOp,
-    check_op,
-    collective,
-    kind_of,
-    reduce_op,
-)
+from mpicoll.notation.contract import Collective, Counts, Place, Shape, Side, collective
+from mpicoll.notation.dtypes import itemsize, kind_of
+from mpicoll.notation.operators import OPS, ReduceOp, check_op, reduce_op
 from mpicoll.notation.schedule import Block
 from mpicoll.programs.messages import cut, offsets
 
-Counts = tuple[int, ...] | tuple[tuple[int, ...], ...]
-Shape = tuple[int, ...]
-
-_MANY_ROWS = {
-    "input": ("scatter", "reduce_scatter", "alltoall"),
-    "output": ("gather", "allgather", "alltoall"),
-}
-
 
 @dataclass(frozen=True)
-class Request:
+class Arguments:
     """One rank's checked arguments of a collective call.
 
     Attributes:
@@ -65,11 +50,11 @@ class Request:
 
     @property
     def signature(self) -> dict[str, Any]:
-        """What must be equal on every rank that knows it."""
+        """The arguments that must be equal on every rank that knows them."""
         return {
             "collective": self.collective.name,
             "algorithm": self.algorithm,
-            "op": _told(self.op) if self.collective.reduces else None,
+            "op": _description(self.op) if self.collective.reduces else None,
             "root": self.root if self.collective.rooted else None,
             "counts": self.counts or "equal",
             "dtype": self.dtype,
@@ -80,18 +65,23 @@ class Request:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What one cached plan serves; a user's function is part of it by identity."""
+        """The key of the cached plan for this call; a user's function counts by identity."""
         return (*self.signature.values(), self.op)
 
     @property
     def is_complete(self) -> bool:
-        """Whether this rank knows all that a plan needs, without the others."""
+        """Whether this rank can make a plan without asking the others."""
         return self.dtype is not None or self.collective.unit == "none"
 
     def digest(self, plan: int | None) -> bytes:
-        """Return eight bytes, equal where ranks ask for the same and would run the same plan."""
-        told = repr((plan, *self.signature.values()))
-        return hashlib.blake2b(told.encode(), digest_size=8).digest()
+        """Return 8 bytes, equal where ranks make the same call and would run the same plan."""
+        text = repr((plan, *self.signature.values()))
+        return hashlib.blake2b(text.encode(), digest_size=8).digest()
+
+    @property
+    def has_output(self) -> bool:
+        """Whether this rank gets an array."""
+        return self.collective.has_output(self.rank, self.root)
 
     @property
     def bytes_per_row(self) -> int:
@@ -112,57 +102,38 @@ class Request:
         pieces = (cut(length, parts) for length in whole.values())
         return dict(enumerate(chain.from_iterable(pieces)))
 
-    def shape(self, side: str) -> Shape:
-        """Return the shape of this rank's ``input`` or ``output``."""
+    def shape(self, side: Side) -> Shape:
+        """Return the shape of this rank's input or output."""
         assert self.row is not None
-        if self.collective.unit == "vector":
-            return self.row
-        many = self.collective.name in _MANY_ROWS[side]
-        if self.counts is None:
-            return (self.size, *self.row) if many else self.row
-        whole = _rows(self)
-        if self.collective.unit == "pairs":
-            mine = 0 if side == "input" else 1
-            return (sum(n for pair, n in whole.items() if pair[mine] == self.rank), *self.row)
-        return (sum(whole.values()) if many else whole[self.rank], *self.row)
+        return self.collective.shape(side, self.row, self.rank, self.size, self.counts)
 
 
-def _told(op: ReduceOp) -> str:
-    """Return what ranks must agree on of an operator: all that an algorithm is chosen by.
+def _description(op: ReduceOp) -> str:
+    """Describe an operator by the properties that an algorithm is chosen by.
 
-    Not of a user's function: two of one name cannot be told apart.
+    Two functions of one name cannot be distinguished.
     """
     if op.function is None:
         return op.name
     return f"{op.name} (a function{', commutative' if op.commutative else ''})"
 
 
-def _rows(request: Request) -> dict[Any, int]:
+def _rows(arguments: Arguments) -> dict[Any, int]:
     """Return the rows of each block; one each without counts."""
-    ranks = range(request.size)
-    if request.collective.unit == "pairs":
+    ranks = range(arguments.size)
+    if arguments.collective.unit == "pairs":
         return {
-            (source, target): request.counts[source][target] if request.counts else 1  # type: ignore[index]
+            (source, target): arguments.counts[source][target] if arguments.counts else 1  # type: ignore[index]
             for source in ranks
             for target in ranks
         }
-    return {rank: request.counts[rank] if request.counts else 1 for rank in ranks}  # type: ignore[misc]
+    return {rank: arguments.counts[rank] if arguments.counts else 1 for rank in ranks}  # type: ignore[misc]
 
 
-def itemsize(dtype: str) -> int:
-    """Return the bytes of one element.
-
-    >>> itemsize("bfloat16"), itemsize("complex128"), itemsize("bool")
-    (2, 16, 1)
-    """
-    digits = "".join(filter(str.isdigit, dtype))
-    return int(digits) // 8 if digits else 1
-
-
-def check(
+def check_arguments(
     arrays: Arrays, rank: int, size: int, name: str, x: Array | None, *,
     out: Array | None, op: Any, root: Any, counts: Any, algorithm: str,
-) -> Request:  # fmt: skip
+) -> Arguments:  # fmt: skip
     """Check one rank's arguments.
 
     Raises:
@@ -171,18 +142,18 @@ def check(
     what = collective(name)
     root = check_rank(root, size, "root") if what.rooted else 0
     reducing = reduce_op(op) if what.reduces else OPS["sum"]
-    x = x if what.holds_input(rank, root) or what.name == "broadcast" else None
-    out = out if what.gets_output(rank, root) else None
-    if x is None and what.holds_input(rank, root):
+    x = x if what.has_input(rank, root) or what.name == "broadcast" else None
+    out = out if what.has_output(rank, root) else None
+    if x is None and what.has_input(rank, root):
         raise ArgumentError(f"{what.name} needs an array from rank {rank}, not None")
     for label, array in (("x", x), ("out", out)):
         if array is not None:
             check_array(arrays, label, array)
-    request = Request(
+    arguments = Arguments(
         what, algorithm, reducing, root, _check_counts(what, counts, size),
         x, out, None, None, rank, size,
     )  # fmt: skip
-    return _check_arrays(request, arrays)
+    return _check_arrays(arguments, arrays)
 
 
 def check_array(arrays: Arrays, label: str, array: Any) -> Array:
@@ -204,6 +175,12 @@ def check_rank(given: Any, size: int, label: str) -> int:
     if not 0 <= rank < size:
         raise ArgumentError(f"{label}={rank} is out of range: this group has ranks 0 to {size - 1}")
     return rank
+
+
+def check_tag(given: Any) -> None:
+    """Raise ArgumentError where `given` is not the tag of a message."""
+    if not isinstance(given, int) or not 0 <= given < 32768:
+        raise ArgumentError(f"tag is a number from 0 to 32767, not {given!r}")
 
 
 def check_shape(shape: Any) -> tuple[int, ...]:
@@ -260,64 +237,65 @@ def _check_counts(what: Collective, counts: Any, size: int) -> Counts | None:
     return cast(Counts, rows)
 
 
-def _check_arrays(request: Request, arrays: Arrays) -> Request:
-    what, x, out = request.collective, request.x, request.out
+def _check_arrays(arguments: Arguments, arrays: Arrays) -> Arguments:
+    what, x, out = arguments.collective, arguments.x, arguments.out
     first = x if x is not None else out
     if first is None or what.unit == "none":
-        return replace(request, x=None, out=None)
+        return replace(arguments, x=None, out=None)
     dtype = arrays.dtype(first)
     kind_of(dtype)
     if what.reduces:
-        check_op(request.op, dtype, what)
-    row = _row(request, tuple(first.shape), "input" if x is not None else "output")
+        check_op(arguments.op, dtype, what)
+    row = _row(arguments, tuple(first.shape), "input" if x is not None else "output")
     device = "host" if arrays.is_on_host(first) else "gpu"
-    request = replace(request, dtype=dtype, row=row, device=device)
-    for label, side, array in (("x", "input", x), ("out", "output", out)):
+    arguments = replace(arguments, dtype=dtype, row=row, device=device)
+    sides: list[tuple[str, Side, Array | None]] = [("x", "input", x), ("out", "output", out)]
+    for label, side, array in sides:
         if array is None:
             continue
-        expected = request.shape(side)
+        expected = arguments.shape(side)
         if tuple(array.shape) != expected:
             raise ArgumentError(
                 f"{label} of {what.name} has shape {tuple(array.shape)}: "
-                f"rank {request.rank} of {request.size} needs {expected}"
+                f"rank {arguments.rank} of {arguments.size} needs {expected}"
             )
         if arrays.dtype(array) != dtype:
             raise ArgumentError(f"out is {arrays.dtype(array)} where x is {dtype}: they must agree")
-    if what.name == "broadcast" and request.rank != request.root:
-        return replace(request, x=None)
-    return replace(request, in_place=_in_place(request, arrays))
+    if what.name == "broadcast" and arguments.rank != arguments.root:
+        return replace(arguments, x=None)
+    return replace(arguments, in_place=_in_place(arguments, arrays))
 
 
-def _row(request: Request, shape: Shape, side: str) -> Shape:
-    what = request.collective
+def _row(arguments: Arguments, shape: Shape, side: Side) -> Shape:
+    what = arguments.collective
     if what.unit == "vector":
         return shape
-    if request.counts is not None and not shape:
+    if arguments.counts is not None and not shape:
         raise ArgumentError(f"{what.name} with counts needs an array with rows, not a scalar")
-    many = what.name in _MANY_ROWS[side]
-    if request.counts is None and many and shape[:1] != (request.size,):
+    many = side in what.stacks
+    if arguments.counts is None and many and shape[:1] != (arguments.size,):
         label = "x" if side == "input" else "out"
         raise ArgumentError(
             f"{label} of {what.name} has shape {shape}: its first axis is one row per rank, "
-            f"({request.size}, ...)"
+            f"({arguments.size}, ...)"
         )
-    return shape[1:] if many or request.counts is not None else shape
+    return shape[1:] if many or arguments.counts is not None else shape
 
 
-def _in_place(request: Request, arrays: Arrays) -> bool:
+def _in_place(arguments: Arguments, arrays: Arrays) -> bool:
     """Whether every shared block has one address; other overlaps are an error."""
-    if request.x is None or request.out is None:
+    if arguments.x is None or arguments.out is None:
         return False
-    (start, stop), (out_start, out_stop) = arrays.span(request.x), arrays.span(request.out)
+    (start, stop), (out_start, out_stop) = arrays.span(arguments.x), arrays.span(arguments.out)
     if start >= out_stop or out_start >= stop:
         return False
-    assert request.dtype is not None
-    place, sizes = request.place(), request.sizes(1)
-    source = offsets(request.collective.before(place), sizes)
-    target = offsets(request.collective.after(place), sizes)
-    width = itemsize(request.dtype)
+    assert arguments.dtype is not None
+    place, sizes = arguments.place(), arguments.sizes(1)
+    source = offsets(arguments.collective.before(place), sizes)
+    target = offsets(arguments.collective.after(place), sizes)
+    width = itemsize(arguments.dtype)
     shared = [block for block in source if block in target]
-    if request.collective.unit == "vector" or request.collective.unit == "pairs":
+    if arguments.collective.unit == "vector" or arguments.collective.unit == "pairs":
         if start == out_start:
             return True
     elif all(start + width * source[b] == out_start + width * target[b] for b in shared):
@@ -326,13 +304,13 @@ def _in_place(request: Request, arrays: Arrays) -> bool:
         "input": "out is x's own row, x[rank]",
         "output": "x is out's own row, out[rank]",
     }
-    sides = [side for side in how if request.collective.name in _MANY_ROWS[side]]
+    sides = [side for side in how if side in arguments.collective.stacks]
     form = how[sides[0]] if len(sides) == 1 else "out is x"
-    raise ArgumentError(f"x and out of {request.collective.name} overlap: in place, {form}")
+    raise ArgumentError(f"x and out of {arguments.collective.name} overlap: in place, {form}")
 
 
-def settle(own: Request | CollectiveError, everyone: Sequence[Any]) -> Request:
-    """Make sure that all ranks ask for the same, and fill in what only others know.
+def reconcile(own: Arguments | CollectiveError, everyone: Sequence[Any]) -> Arguments:
+    """Return this rank's arguments, completed from the other ranks' where they all match.
 
     Args:
         everyone: every rank's signature, or the text of its error.
@@ -342,31 +320,40 @@ def settle(own: Request | CollectiveError, everyone: Sequence[Any]) -> Request:
         Disagreement: another rank's error, or arguments that do not fit together.
     """
     raise_any(own, everyone)
-    assert isinstance(own, Request)
+    assert isinstance(own, Arguments)
     known: dict[str, Any] = {}
     for name in own.signature:
-        told = [(rank, said[name]) for rank, said in enumerate(everyone) if said[name] is not None]
-        differing = [pair for pair in told if pair[1] != told[0][1]]
+        given = [(rank, each[name]) for rank, each in enumerate(everyone) if each[name] is not None]
+        differing = [pair for pair in given if pair[1] != given[0][1]]
         if differing:
-            (first, value), (rank, other) = told[0], differing[0]
+            (first, value), (rank, other) = given[0], differing[0]
             raise Disagreement(
                 f"{name} differs: rank {first} has {value!r}, rank {rank} has {other!r}"
             )
-        known[name] = told[0][1] if told else None
+        known[name] = given[0][1] if given else None
     if own.collective.unit != "none" and own.dtype is None:
         return replace(own, dtype=known["dtype"], row=known["shape"], device=known["device"])
     return own
 
 
+def first_error(texts: Sequence[str]) -> str:
+    """Return the first text that is not empty."""
+    return next(filter(None, texts), "")
+
+
 def raise_any(own: object, everyone: Sequence[Any]) -> None:
-    """Raise this rank's own error, or tell of another's.
+    """Raise the error of any rank on every rank.
 
     Args:
-        own: an error, or whatever else was found.
-        everyone: for each rank the text of its error, or no text.
+        own: this rank's error; anything else where it has none.
+        everyone: for each rank the text of its error; no text where it has none.
+
+    Raises:
+        CollectiveError: this rank's own error.
+        Disagreement: the error of another rank.
     """
     if isinstance(own, CollectiveError):
         raise own
-    for rank, said in enumerate(everyone):
-        if isinstance(said, str):
-            raise Disagreement(f"rank {rank}: {said}")
+    for rank, text in enumerate(everyone):
+        if isinstance(text, str):
+            raise Disagreement(f"rank {rank}: {text}")

@@ -1,4 +1,4 @@
-"""Which tag each plan's messages carry: no two plans that may run at once share one."""
+"""Give each plan a tag for its messages: no two plans that may run at once share one."""
 
 from __future__ import annotations
 

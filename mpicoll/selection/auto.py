@@ -1,25 +1,23 @@
-"""What to run for a name that leaves it open: ``auto``, and the defaults of libraries.
-
-``auto`` follows a measured table or the cost model; `mpicoll.defaults` what a library would do.
-"""
+"""Choose algorithms: ``auto`` by a measured table or the cost model, and libraries' defaults."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from math import prod
 
 from mpicoll import defaults
 from mpicoll.algorithms.registry import algorithms, find
-from mpicoll.gpu.ipc import IPC, STAYS
-from mpicoll.interfaces import STAGED, Nodes, Transport
+from mpicoll.gpu.ipc import ZERO_COPY
+from mpicoll.interfaces import IPC, STAGED, Nodes, Transport
 from mpicoll.memory.segments import TILE
+from mpicoll.notation.dtypes import itemsize
 from mpicoll.programs.shared_memory import Reach
-from mpicoll.runtime.arguments import Request, itemsize
+from mpicoll.runtime.arguments import Arguments
 from mpicoll.selection import pricing, tables
 
 CHOOSERS = ("auto", *defaults.NAMES)
-"""Names that stand for another algorithm at each call."""
+"""Names that leave the algorithm to a choice at each call."""
 
 CANDIDATES: dict[str, tuple[str, ...]] = {
     "barrier": ("dissemination(radix=2)", "dissemination(radix=4)"),
@@ -34,7 +32,7 @@ CANDIDATES: dict[str, tuple[str, ...]] = {
     "scan": ("one_shot", "linear", "chain(segments=8)", "two_shot"),
     "exscan": ("one_shot", "linear", "chain(segments=8)", "two_shot"),
 }
-"""Schedules worth their price where all ranks share memory."""
+"""The schedules that may be the fastest where all ranks share memory."""
 
 _LARGE = 65536
 _BETWEEN_NODES = {
@@ -64,11 +62,13 @@ _BY_NODES = {
     "scan": ("linear", "two_shot"),
     "exscan": ("linear", "two_shot"),
 }
-"""What makes the most of the links between nodes; nodes may be too uneven for some."""
+"""Schedules that use the links between nodes best; some do not serve uneven nodes."""
 
 
-class Chooser:
-    """What ``auto`` stands for in one group of ranks; the same on all of them."""
+class AutoChooser:
+    """Chooses for one group of ranks; the choice is the same on all of them."""
+
+    names: Sequence[str] = CHOOSERS
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
@@ -90,72 +90,72 @@ class Chooser:
     def _key(self) -> tuple[str, str, list[int]]:
         return self.transport.backend, self.transport.library, layout(self.transport.nodes)
 
-    def preferred(self, request: Request) -> Iterator[str]:
+    def preferred(self, arguments: Arguments) -> Iterator[str]:
         """Yield algorithms in the order in which to try them; collective when first asked."""
         on_node = self.transport.shared is not None and len(self.transport.nodes) == 1
-        if request.device == "gpu":
+        if arguments.device == "gpu":
             # A library that reads GPU memory knows its links; one that cannot is no match.
             if on_node and self.transport.way == STAGED:
-                yield from (f"{text}@{IPC}" for text in self._by_price(request))
+                yield from (f"{text}@{IPC}" for text in self._by_price(arguments))
         else:
-            found = self.decisions.get(request.collective.name)
+            found = self.decisions.get(arguments.collective.name)
             if found is not None:
-                yield found.lookup(payload(request))
+                yield found.lookup(payload(arguments))
             if on_node:
-                yield from self._by_price(request)
+                yield from self._by_price(arguments)
         yield "native"
-        name = request.collective.name
-        yield _BETWEEN_NODES[name][request.bytes_per_row >= _LARGE]
+        name = arguments.collective.name
+        yield _BETWEEN_NODES[name][arguments.bytes_per_row >= _LARGE]
         yield from map(str, algorithms(name))
 
-    def _by_price(self, request: Request) -> list[str]:
+    def default(self, library: str, arguments: Arguments) -> defaults.Choice:
+        """Return what a library would run; the same on all ranks.
+
+        Args:
+            library: one of `defaults.NAMES`.
+        """
+        call, counted = _call(arguments, self.transport.nodes), arguments.counts is not None
+        return defaults.choose(library, arguments.collective.name, call, counted=counted)
+
+    def _by_price(self, arguments: Arguments) -> list[str]:
         """Return the candidates, cheapest first, for payloads within a power of two."""
-        name = request.collective.name
-        on_gpu = request.device == "gpu"
-        key = name, payload(request).bit_length(), request.dtype or "", on_gpu
+        name = arguments.collective.name
+        on_gpu = arguments.device == "gpu"
+        key = name, payload(arguments).bit_length(), arguments.dtype or "", on_gpu
         if key not in self.prices:
             shared = self.transport.shared
             assert shared is not None
             rates = pricing.OVERSUBSCRIBED if shared.wait_policy.oversubscribed else pricing.ALONE
-            # Where a rank's own arrays lie must not matter: all must come to the same choice.
-            width = itemsize(request.dtype) if request.dtype else 1
+            # All ranks must make the same choice, wherever the arrays of each lie.
+            width = itemsize(arguments.dtype) if arguments.dtype else 1
             reach = Reach(frozenset(), frozenset(), 0, TILE // width)
             if on_gpu:
                 rates = pricing.ON_GPU
                 everything = frozenset(("input", "output", "scratch"))
-                reach = Reach(frozenset(), everything, STAYS // width, 1 << 62)
+                reach = Reach(frozenset(), everything, ZERO_COPY // width, 1 << 62)
             prices = {
-                text: pricing.price(find(name, text), request, reach, rates)
+                text: pricing.price(find(name, text), arguments, reach, rates)
                 for text in CANDIDATES[name]
             }
             self.prices[key] = sorted(prices, key=prices.__getitem__)
         return self.prices[key]
 
 
-def default(name: str, request: Request, nodes: Nodes) -> defaults.Choice:
-    """Return what a library would run; the same on all ranks.
-
-    Args:
-        name: one of `defaults.NAMES`.
-    """
-    counted = request.counts is not None
-    return defaults.choose(name, request.collective.name, _call(request, nodes), counted=counted)
-
-
-def _call(request: Request, nodes: Nodes) -> defaults.Call:
-    """Return what libraries decide by, of a request that all ranks agree on."""
-    what, counts = request.collective, request.counts
-    rows = [1] if what.unit == "vector" else [1] * request.size
+def _call(arguments: Arguments, nodes: Nodes) -> defaults.Call:
+    """Return the properties of a call by which libraries choose."""
+    what, counts = arguments.collective, arguments.counts
+    rows = [1] if what.unit == "vector" else [1] * arguments.size
     if counts is not None:
         rows = list(chain.from_iterable(counts)) if what.unit == "pairs" else list(counts)  # type: ignore[arg-type]
-    total = request.bytes_per_row * sum(rows)
+    total = arguments.bytes_per_row * sum(rows)
     sizes, ranks = layout(nodes), list(chain.from_iterable(nodes))
     return defaults.Call(
-        ranks=request.size, bytes=total // len(rows), total=total, count=prod(request.row or ()),
-        commutative=request.op.commutative, builtin=request.op.function is None,
-        regular=len(set(rows)) == 1, root=request.root,
+        ranks=arguments.size, bytes=total // len(rows), total=total,
+        count=prod(arguments.row or ()),
+        commutative=arguments.op.commutative, builtin=arguments.op.function is None,
+        regular=len(set(rows)) == 1, root=arguments.root,
         # With counts, or at a root alone, in place is a matter of each rank.
-        in_place=request.in_place and counts is None and not what.rooted,
+        in_place=arguments.in_place and counts is None and not what.rooted,
         nodes=len(nodes), largest=max(sizes), balanced=len(set(sizes)) == 1,
         consecutive=ranks == sorted(ranks),
     )  # fmt: skip
@@ -166,10 +166,10 @@ def between(name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*_BETWEEN_NODES[name], *_BY_NODES[name])))
 
 
-def payload(request: Request) -> int:
+def payload(arguments: Arguments) -> int:
     """Return the total bytes of a call, as nccl-tests counts them."""
-    rows = 1 if request.collective.unit == "vector" else request.size
-    return request.bytes_per_row * rows
+    rows = 1 if arguments.collective.unit == "vector" else arguments.size
+    return arguments.bytes_per_row * rows
 
 
 def layout(nodes: Nodes) -> list[int]:

@@ -1,4 +1,4 @@
-"""What a schedule costs over shared memory, counted from the program that would run.
+"""Price a schedule over shared memory, from the program that would run.
 
 A rank pays for every instruction, for every byte that it copies or folds, and for every
 round in which it waits for others: alpha, beta and gamma of the Hockney model, in
@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 from mpicoll.algorithms.registry import Algorithm
 from mpicoll.errors import CollectiveError
+from mpicoll.notation.dtypes import itemsize
 from mpicoll.programs.messages import Combine, Move
-from mpicoll.programs.shared_memory import Await, Drain, Reach, SharedProgram, share
-from mpicoll.runtime.arguments import Request, itemsize
+from mpicoll.programs.shared_memory import Await, Reach, SharedProgram, WaitForReaders, share
+from mpicoll.runtime.arguments import Arguments
 
 
 class Rates(NamedTuple):
@@ -36,25 +37,25 @@ a few TB/s."""
 _RANKS = 8
 
 
-def price(algorithm: Algorithm, request: Request, reach: Reach, rates: Rates) -> float:
+def price(algorithm: Algorithm, arguments: Arguments, reach: Reach, rates: Rates) -> float:
     """Return the nanoseconds of the slowest of a few ranks of one node; inf if it cannot run.
 
     Args:
-        reach: what ranks read of each other; its `near` is not used.
+        reach: what ranks read of each other; its `intra_node` is not used.
     """
-    blocks = algorithm.blocks(request.size)
-    sizes = request.sizes(blocks)
-    width = itemsize(request.dtype) if request.dtype else 1
-    everyone = frozenset(range(request.size))
+    blocks = algorithm.blocks(arguments.size)
+    sizes = arguments.sizes(blocks)
+    width = itemsize(arguments.dtype) if arguments.dtype else 1
+    everyone = frozenset(range(arguments.size))
     worst = 0.0
-    for rank in range(0, request.size, ceil(request.size / _RANKS)):
-        place = request.place(blocks)._replace(rank=rank)
-        before, after = request.collective.before(place), list(request.collective.after(place))
+    for rank in range(0, arguments.size, ceil(arguments.size / _RANKS)):
+        place = arguments.place(blocks)._replace(rank=rank)
+        before, after = arguments.collective.before(place), list(arguments.collective.after(place))
         try:
-            rounds = algorithm.rounds(rank, request.size, request.root, counts=request.counts)
+            rounds = algorithm.rounds(rank, arguments.size, arguments.root, counts=arguments.counts)
         except CollectiveError:
             return inf
-        own = replace(reach, near=everyone - {rank})
+        own = replace(reach, intra_node=everyone - {rank})
         worst = max(worst, _cost(share(rounds, sizes, before, after, own), width, rates))
     return worst
 
@@ -62,7 +63,7 @@ def price(algorithm: Algorithm, request: Request, reach: Reach, rates: Rates) ->
 def _cost(program: SharedProgram, width: int, rates: Rates) -> float:
     numbered = list(zip(program.instructions, program.rounds, strict=True))
     waits = len({number for each, number in numbered if isinstance(each, Await)})
-    waits += any(isinstance(each, Drain) for each, _ in numbered)
+    waits += any(isinstance(each, WaitForReaders) for each, _ in numbered)
     total = waits * rates.wait
     for each, _ in numbered:
         total += rates.step

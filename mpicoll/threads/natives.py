@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mpicoll.interfaces import Array, Arrays, Call
+from mpicoll.interfaces import Array, Arrays, NativeCall
 from mpicoll.notation.contract import Place
 from mpicoll.notation.schedule import Block
 
 
-def fold(call: Call, inputs: Sequence[Array | None], arrays: Arrays) -> None:
+def fold(call: NativeCall, inputs: Sequence[Array | None], arrays: Arrays) -> None:
     """Write the caller's result, given every rank's flat input."""
     size = len(inputs)
     after = call.collective.after(Place(call.rank, size, call.root, 1))
@@ -30,7 +30,7 @@ def fold(call: Call, inputs: Sequence[Array | None], arrays: Arrays) -> None:
             arrays.folder(call.op, target, part(*each), target)()
 
 
-def _cut(call: Call, flat: Array | None, blocks: Sequence[Block]) -> dict[Block, Array]:
+def _cut(call: NativeCall, flat: Array | None, blocks: Sequence[Block]) -> dict[Block, Array]:
     """Cut a flat array into its blocks, which lie there in order."""
     assert flat is not None
     rows = [_rows(call, block) for block in blocks]
@@ -42,7 +42,7 @@ def _cut(call: Call, flat: Array | None, blocks: Sequence[Block]) -> dict[Block,
     return found
 
 
-def _rows(call: Call, block: Block) -> int:
+def _rows(call: NativeCall, block: Block) -> int:
     """Return how many rows a block has; one without counts."""
     if call.counts is None:
         return 1

@@ -10,19 +10,20 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from mpicoll.errors import Deadlock, Unavailable
-from mpicoll.gpu.driver import Gpu
 from mpicoll.interfaces import (
     STAGED,
     Array,
     Arrays,
-    Call,
+    Gpu,
     Message,
     Messages,
     Native,
+    NativeCall,
     Request,
+    SharedMemory,
     Thunk,
 )
-from mpicoll.memory import segments as mapped
+from mpicoll.memory.segments import open_memory
 from mpicoll.notation.contract import Collective
 from mpicoll.threads import natives
 from mpicoll.threads.windows import Pages
@@ -42,12 +43,14 @@ class ThreadTransport:
         self.arrays: Arrays = group.world.arrays
         self.nodes = group.nodes
         self.calls: dict[str, int] = {}
-        self.shared: mapped.SharedMemory | None = None
-        self.shared, self.unshared = mapped.open_memory(
-            self, "", lambda node: Pages(self._gather, node)
-        )
-        if self.shared is not None:
-            self.shared.wait_policy = ThreadWaits(group, rank, group.world.deadline)
+        self.shared: SharedMemory | None = None
+        memory, self.unshared = open_memory(
+            rank, self.nodes, self.arrays, self.exchange, "",
+            lambda node: Pages(self._gather, node),
+        )  # fmt: skip
+        if memory is not None:
+            memory.wait_policy = ThreadWaits(group, rank, group.world.deadline)
+            self.shared = memory
 
     @property
     def deadline(self) -> float:
@@ -93,7 +96,7 @@ class ThreadTransport:
         """Every collective is there in every form."""
         return None
 
-    def native(self, call: Call, *, persistent: bool = False) -> Native:
+    def native(self, call: NativeCall, *, persistent: bool = False) -> Native:
         """Bind the collective as its contract reads, folded by each rank for itself."""
         if persistent:
             raise Unavailable("threads have no persistent collectives: use 'native'")

@@ -9,8 +9,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from mpicoll.errors import ArgumentError, RankLost
-from mpicoll.interfaces import Array, Arrays
-from mpicoll.memory.waiting import WaitContext, WaitPolicy, Words
+from mpicoll.interfaces import Array, Arrays, WaitContext, Words
 
 _AWAKE = 0.02
 _NAP = 1e-3
@@ -192,7 +191,7 @@ def copied(arrays: Arrays, x: Array | None) -> Array | None:
     return copy
 
 
-class ThreadWaits(WaitPolicy):
+class ThreadWaits:
     """How a rank waits for a word of shared memory: it leaves the interpreter to the others.
 
     Attributes:
@@ -200,8 +199,8 @@ class ThreadWaits(WaitPolicy):
     """
 
     def __init__(self, group: Group, rank: int, deadline: float) -> None:
-        super().__init__(rank, {}, True, lambda: None)
-        self.group, self.deadline = group, deadline
+        self.group, self.rank = group, rank
+        self.oversubscribed, self.deadline = True, deadline
 
     def wait(self, words: Words, index: int, least: int, context: WaitContext) -> None:
         """Return when ``words[index] >= least``.

@@ -23,7 +23,9 @@ from mpicoll.errors import ArgumentError
 from mpicoll.measurement.cases import Wanted, groups, is_known
 from mpicoll.measurement.checking import Case, Check, Wrong, compare, expected, inputs, poison
 from mpicoll.memory.numpy_arrays import NumpyArrays
-from mpicoll.notation.contract import COLLECTIVES, DTYPES, OPS, check_op
+from mpicoll.notation.contract import COLLECTIVES
+from mpicoll.notation.dtypes import DTYPES
+from mpicoll.notation.operators import OPS, check_op
 from mpicoll.p2p import command as pairing
 from mpicoll.records import journal
 from mpicoll.tune import command as tuning

@@ -9,9 +9,10 @@ import pytest
 
 from mpicoll.gpu.natives import on_host
 from mpicoll.gpu.staging import Mirror
-from mpicoll.interfaces import STAGED, Call, Native
+from mpicoll.interfaces import STAGED, Native, NativeCall
 from mpicoll.memory.numpy_arrays import NumpyArrays
-from mpicoll.notation.contract import COLLECTIVES, OPS
+from mpicoll.notation.contract import COLLECTIVES
+from mpicoll.notation.operators import OPS
 
 
 class Late:
@@ -33,7 +34,7 @@ class Copies:
         return Late(target, source)
 
 
-def double(call: Call) -> Native:
+def double(call: NativeCall) -> Native:
     """Stand for a library that reads x and writes out."""
 
     def run() -> None:
@@ -47,7 +48,7 @@ def double(call: Call) -> Native:
 def test_results_come_back_through_host_mirrors(started: bool, in_place: bool) -> None:
     x = np.arange(4.0).reshape(2, 2)
     out = x if in_place else np.zeros((2, 2))
-    call = Call(COLLECTIVES["allreduce"], x, out, OPS["sum"], 0, None, in_place, 0)
+    call = NativeCall(COLLECTIVES["allreduce"], x, out, OPS["sum"], 0, None, in_place, 0)
     native = on_host(call, NumpyArrays(), Copies(), double)
     assert native.way == STAGED
     first = x.copy()

@@ -10,7 +10,7 @@ import pytest
 from run_collective import compare, device
 
 from mpicoll import ArgumentError, CollectiveError, Collectives, user_op
-from mpicoll.notation.contract import ReduceOp
+from mpicoll.notation.operators import ReduceOp
 
 pytestmark = pytest.mark.mpi
 

@@ -21,7 +21,8 @@ from run_collective import (
 
 from mpicoll import Collectives, Unavailable, Unsupported, user_op
 from mpicoll.algorithms.registry import algorithms
-from mpicoll.notation.contract import COLLECTIVES, OPS
+from mpicoll.notation.contract import COLLECTIVES
+from mpicoll.notation.operators import OPS
 
 pytestmark = pytest.mark.mpi
 in_place = pytest.mark.parametrize("in_place", [False, True], ids=["apart", "in_place"])

@@ -6,7 +6,7 @@ import pytest
 from run_collective import EVERY, EVERY_REDUCTION, carried, pairs_of_op_and_dtype, run
 
 from mpicoll import Collectives
-from mpicoll.notation.contract import DTYPES
+from mpicoll.notation.dtypes import DTYPES
 
 pytestmark = pytest.mark.mpi
 IN_TURN = (False, True)

@@ -30,12 +30,11 @@ from mpicoll.bench.gpubound import copy_bandwidth
 from mpicoll.bench.record import records
 from mpicoll.cli.watchdog import Watchdog
 from mpicoll.gpu import ipc as device
-from mpicoll.gpu.ipc import IPC
-from mpicoll.interfaces import DIRECT, STAGED
+from mpicoll.interfaces import DIRECT, IPC, STAGED
 from mpicoll.measurement.cases import CUDA, Wanted, cases, groups
 from mpicoll.measurement.measure import Bench, Settings
-from mpicoll.memory import slots as publishing
-from mpicoll.notation.contract import DTYPES
+from mpicoll.memory import slots
+from mpicoll.notation.dtypes import DTYPES
 
 pytestmark = pytest.mark.mpi
 REAL = os.environ.get("MPICOLL_TEST_GPU", "") not in ("", "0")
@@ -59,8 +58,8 @@ def g(c: Collectives) -> Iterator[Collectives]:
 @pytest.fixture
 def tiny(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every message a large one: in place, in pieces, and no double slots."""
-    monkeypatch.setattr(device, "STAYS", 32)
-    monkeypatch.setattr(publishing, "_MOST_BYTES", 600)
+    monkeypatch.setattr(device, "ZERO_COPY", 32)
+    monkeypatch.setattr(slots, "_MOST_BYTES", 600)
     monkeypatch.setattr(f"{type(c.transport).__module__}.PIECE", 64)
 
 
@@ -200,7 +199,7 @@ def test_operators(g: Collectives, op: str, dtype: str, way: str) -> None:
 @pytest.mark.parametrize("name", ["allreduce", "reduce", "scan", "exscan"])
 def test_rank_order(g: Collectives, name: str) -> None:
     for each in algorithms(name):
-        if serves(g, each) and g._is_ordered(each, 0):
+        if serves(g, each) and g.planner.schedules.keeps_order(each, 0):
             check(g, name, f"{each}@{IPC}", (97,), "uint8", op=affine, way=IPC)
 
 
@@ -363,7 +362,7 @@ def test_mappings_are_closed_with_their_plans(g: Collectives) -> None:
 
     if g.size == 1 or g.transport.shared is None:
         pytest.skip("nothing is shared")
-    store = g._device_store(g.gpu())
+    store = g.routes.gpu_memory(g.gpu())
     gc.collect()
     before = len(store.opened)
     for _ in range(3):

@@ -9,12 +9,12 @@ import pytest
 from run_collective import compare, device, finish
 
 from mpicoll import Collectives, RankLost
-from mpicoll.memory import slots as publishing
+from mpicoll.memory import slots
 from mpicoll.runtime.tags import Tags
 
 pytestmark = pytest.mark.mpi
 PLANS = ("ring", "ring@point-to-point", "native", "native:reduce+broadcast")
-LARGE = publishing._MOST_BYTES // 8 + 1
+LARGE = slots._MOST_BYTES // 8 + 1
 ways = pytest.mark.parametrize("way", ["", "@point-to-point"], ids=["fastest", "point-to-point"])
 
 
@@ -129,7 +129,7 @@ def test_ranks_may_have_different_twins_of_a_function(
 
 def test_tags_come_back(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans that are under way together keep theirs, whichever others come and go."""
-    monkeypatch.setattr(c, "_tags", Tags(c.transport.exchange, most=4))
+    monkeypatch.setattr(c.planner, "tags", Tags(c.transport.exchange, most=4))
     held = [c.plan("allreduce", ones(c), algorithm="ring@point-to-point") for _ in range(2)]
     for _ in range(5):
         with c.plan("allreduce", ones(c, 3), algorithm="ring@point-to-point") as other:

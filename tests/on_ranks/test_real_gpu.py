@@ -9,8 +9,7 @@ import pytest
 from run_collective import compare
 
 from mpicoll import Collectives, Unavailable
-from mpicoll.gpu.ipc import IPC
-from mpicoll.interfaces import STAGED
+from mpicoll.interfaces import IPC, STAGED
 
 pytestmark = [pytest.mark.mpi, pytest.mark.gpu]
 SIZE = 1 << 20

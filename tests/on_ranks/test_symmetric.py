@@ -13,8 +13,8 @@ from run_collective import EVERY, affine, compare, device, serves
 
 from mpicoll import ArgumentError, Collectives, Disagreement, Unavailable, UnknownName, Unsupported
 from mpicoll.algorithms.registry import algorithms, find
-from mpicoll.memory import segments as mapped
-from mpicoll.memory import slots as publishing
+from mpicoll.interfaces import SharedMemory
+from mpicoll.memory import segments, slots
 from mpicoll.notation.contract import COLLECTIVES
 
 pytestmark = pytest.mark.mpi
@@ -28,13 +28,13 @@ LARGE = [("allreduce", "two_shot"), ("allreduce", "ring"), ("broadcast", "one_sh
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every message a large one: tiles, in place, and no double slots."""
-    monkeypatch.setattr(mapped, "TILE", 64)
-    monkeypatch.setattr(mapped, "ATTACHED", 32)
-    monkeypatch.setattr(mapped, "_STAYS", {False: 32, True: 32})
-    monkeypatch.setattr(publishing, "_MOST_BYTES", 600)
+    monkeypatch.setattr(segments, "TILE", 64)
+    monkeypatch.setattr(segments, "_ZERO_COPY_BY_CMA", 32)
+    monkeypatch.setattr(segments, "_ZERO_COPY", {False: 32, True: 32})
+    monkeypatch.setattr(slots, "_MOST_BYTES", 600)
 
 
-def shared(c: Collectives) -> mapped.SharedMemory:
+def shared(c: Collectives) -> SharedMemory:
     if c.transport.shared is None:
         pytest.skip(f"no shared memory: {c.transport.unshared}")
     return c.transport.shared
@@ -108,7 +108,7 @@ def test_large_messages_in_place(c: Collectives, name: str, transport: str, make
 def test_large_messages_keep_rank_order(c: Collectives, name: str, transport: str) -> None:
     shared(c)
     for each in algorithms(name):
-        if serves(c, each) and c._is_ordered(each, 0):
+        if serves(c, each) and c.planner.schedules.keeps_order(each, 0):
             check(c, name, f"{each}@{transport}", (97,), "uint8", op=affine)
 
 
@@ -164,13 +164,13 @@ def test_memory_of_freed_plans_is_used_again(c: Collectives) -> None:
         with c.plan("allreduce", x, algorithm="one_shot@symmetric") as plan:
             plan.run()
     del plan
-    before = memory.heap.segments
+    before = memory.allocator.segments
     for _ in range(300):
         with c.plan("allreduce", x, algorithm="one_shot@symmetric") as plan:
             plan.run()
             compare(c, plan.out, wanted, "float64")
         del plan
-    assert memory.heap.segments == before
+    assert memory.allocator.segments == before
 
 
 def test_a_slow_reader_keeps_its_message(c: Collectives) -> None:
@@ -215,11 +215,11 @@ def test_allocated_memory_returns(c: Collectives) -> None:
     """An array that is gone gives its memory back; a view keeps it."""
     memory = shared(c)
     view = c.allocate((1000, 1000), "float64")[1:]
-    segments = memory.heap.segments
+    segments = memory.allocator.segments
     for _ in range(50):
         x = c.allocate((1000, 1000), "float64")
         del x
-    assert memory.heap.segments <= segments + 1
+    assert memory.allocator.segments <= segments + 1
     assert memory.find(view) is not None
     assert memory.lent
 
@@ -294,7 +294,7 @@ def test_a_forked_child_does_no_harm(c: Collectives) -> None:
         child = os.fork()
         if not child:
             del x
-            memory.heap._collect()
+            memory.allocator._collect()
             os._exit(status)
         os.waitpid(child, 0)
     c.transport.arrays.from_host(x, np.ones(64))

@@ -14,10 +14,20 @@ from hypothesis import strategies as st
 from mpicoll.algorithms.registry import Algorithm, algorithms
 from mpicoll.errors import Unsupported
 from mpicoll.memory.numpy_arrays import NumpyArrays
-from mpicoll.notation.contract import COLLECTIVES, user_op
+from mpicoll.notation.contract import COLLECTIVES
+from mpicoll.notation.operators import user_op
 from mpicoll.notation.schedule import recv, reduce, send
-from mpicoll.programs.messages import Combine, Piece, Program, Step, Transfer, apart, cut, lower
-from mpicoll.runtime.arguments import Request, check
+from mpicoll.programs.messages import (
+    Combine,
+    Piece,
+    Program,
+    Step,
+    Transfer,
+    cut,
+    lower,
+    overlappable,
+)
+from mpicoll.runtime.arguments import Arguments, check_arguments
 from mpicoll.simulator import is_ordered
 
 ARRAYS = NumpyArrays()
@@ -27,7 +37,7 @@ EVERY = [each for name in COLLECTIVES if name != "barrier" for each in algorithm
 class Rank:
     """One rank's program over its buffers, advanced a round at a time."""
 
-    def __init__(self, request: Request, program: Program, x: Any, out: Any, op: Any) -> None:
+    def __init__(self, request: Arguments, program: Program, x: Any, out: Any, op: Any) -> None:
         self.steps = deque(program.steps)
         self.op = op
         scratch = {name: np.empty(n, "uint8") for name, n in program.scratch.items()}
@@ -81,15 +91,15 @@ def run_all(
     wanted = expected(name, inputs, op.function, root, counts)  # type: ignore[arg-type]
     ranks, outputs = [], []
     for rank in range(size):
-        request = check(
+        request = check_arguments(
             ARRAYS, rank, size, name, inputs[rank],
             out=None, op=op, root=root, counts=counts, algorithm="auto",
         )  # fmt: skip
         blocks = algorithm.blocks(size)
         place = request.place(blocks)
         vector = algorithm.collective.unit == "vector"
-        result = algorithm.collective.gets_output(rank, root)
-        request = Request(
+        result = algorithm.collective.has_output(rank, root)
+        request = Arguments(
             request.collective, "", op, root, request.counts, inputs[rank], None,
             row, "uint8", rank, size,
         )  # fmt: skip
@@ -177,4 +187,4 @@ def test_only_what_touches_nothing_in_flight_is_done_while_messages_travel() -> 
     sent, came, old, own = (Piece("scratch", 4 * index, 4) for index in range(4))
     early, late = Combine(own, old, own), Combine(own, came, own)
     step = Step(sends=[Transfer(1, sent)], receives=[Transfer(1, came)], after=[early, late, early])
-    assert apart(step) == ([early], [late, early])
+    assert overlappable(step) == ([early], [late, early])

@@ -21,27 +21,29 @@ from hypothesis import strategies as some
 
 from mpicoll.algorithms.registry import Algorithm, algorithms, find
 from mpicoll.errors import Unsupported
-from mpicoll.memory.allocator import Area, Heap
+from mpicoll.interfaces import Area
+from mpicoll.memory.allocator import FirstFit
 from mpicoll.memory.numpy_arrays import NumpyArrays
-from mpicoll.notation.contract import COLLECTIVES, user_op
+from mpicoll.notation.contract import COLLECTIVES
+from mpicoll.notation.operators import user_op
 from mpicoll.notation.schedule import Temp, copy, fold, recv, reduce, send
 from mpicoll.programs import shared_memory as sharing
 from mpicoll.programs.messages import Combine, Move, Piece, overlaps
 from mpicoll.programs.shared_memory import (
     Acknowledge,
     Await,
-    Drain,
     Publish,
     Reach,
-    Reserve,
     SharedProgram,
+    WaitForReaders,
+    WaitForSlot,
     share,
 )
-from mpicoll.runtime.arguments import check
+from mpicoll.runtime.arguments import check_arguments
 from mpicoll.simulator import is_ordered
 
 ARRAYS = NumpyArrays()
-STAYS = ("input", "output", "scratch")
+READABLE = ("input", "output", "scratch")
 """Memory that others may read where it is; else what they need goes through slots."""
 EVERY = [each for name in COLLECTIVES if name != "barrier" for each in algorithms(name)]
 RUNS = 3
@@ -56,13 +58,13 @@ class Rank:
         slots = {
             f"slot {number}": np.full(each.piece.length, 99, "uint8")
             for number, each in enumerate(program.publications)
-            if each.piece and not each.stays
+            if each.piece and not each.zero_copy
         }
         self.memory = {"input": x, "output": out, **scratch, **slots}
         self.flags = {
             (number, tile): 0
             for number, each in enumerate(program.publications)
-            for tile in range(1 if each.stays else each.tiles)
+            for tile in range(1 if each.zero_copy else each.tiles)
         }
         self.read = {
             (number, reader): 0
@@ -88,7 +90,7 @@ def matching(program: SharedProgram, number: int, everyone: list[Rank], me: int)
     return receipt.peer, theirs.publications[theirs.sent[me][receipt.order]]
 
 
-def running(me: int, everyone: list[Rank], turn: int) -> Iterator[bool]:
+def running(me: int, everyone: list[Rank], sequence: int) -> Iterator[bool]:
     """Run a rank once; yield False where it waits and True where others may get their turn."""
     rank = everyone[me]
     program = rank.program
@@ -100,22 +102,22 @@ def running(me: int, everyone: list[Rank], turn: int) -> Iterator[bool]:
             left, right = (rank.view(side, everyone, me) for side in each[1:])
             rank.view(each.target, everyone, me)[:] = rank.op(left, right)
         elif isinstance(each, Publish):
-            rank.flags[each] = turn
+            rank.flags[each] = sequence
         elif isinstance(each, Await):
             receipt = program.receipts[each.receipt]
             theirs = everyone[receipt.peer]
             number = theirs.program.sent[me][receipt.order]
-            tile = 0 if theirs.program.publications[number].stays else each.tile
+            tile = 0 if theirs.program.publications[number].zero_copy else each.tile
             assert receipt.length == (theirs.program.publications[number].piece or [0] * 3)[2]
-            while theirs.flags[number, tile] < turn:
+            while theirs.flags[number, tile] < sequence:
                 yield False
         elif isinstance(each, Acknowledge):
             receipt = program.receipts[each.receipt]
             theirs = everyone[receipt.peer]
-            theirs.read[theirs.program.sent[me][receipt.order], me] = turn
+            theirs.read[theirs.program.sent[me][receipt.order], me] = sequence
         else:
-            assert isinstance(each, Reserve | Drain)
-            wanted = turn - 1 if isinstance(each, Reserve) else turn
+            assert isinstance(each, WaitForSlot | WaitForReaders)
+            wanted = sequence - 1 if isinstance(each, WaitForSlot) else sequence
             readers = program.publications[each.publication].readers
             while any(rank.read[each.publication, reader] < wanted for reader in readers):
                 yield False
@@ -125,17 +127,17 @@ def execute(everyone: list[Rank], inputs: list[Any], wanted: list[Any], seed: in
     """Let every rank run several times, each as far ahead as its flags allow."""
     choose = random.Random(seed)
 
-    def life(me: int) -> Iterator[bool]:
+    def calls(me: int) -> Iterator[bool]:
         """Between its runs a caller does with its arrays what it likes."""
-        for turn in range(1, RUNS + 1):
+        for sequence in range(1, RUNS + 1):
             everyone[me].memory["output"].reshape(-1)[:] = 99
-            everyone[me].memory["input"].reshape(-1)[:] = inputs[turn - 1][me].reshape(-1)
-            yield from running(me, everyone, turn)
-            if wanted[turn - 1][me] is not None:
+            everyone[me].memory["input"].reshape(-1)[:] = inputs[sequence - 1][me].reshape(-1)
+            yield from running(me, everyone, sequence)
+            if wanted[sequence - 1][me] is not None:
                 got = everyone[me].memory["output"]
-                np.testing.assert_array_equal(got, wanted[turn - 1][me].reshape(-1))
+                np.testing.assert_array_equal(got, wanted[sequence - 1][me].reshape(-1))
 
-    alive = {me: life(me) for me in range(len(everyone))}
+    alive = {me: calls(me) for me in range(len(everyone))}
     stuck = 0
     while alive:
         me = choose.choice(list(alive))
@@ -150,7 +152,7 @@ def execute(everyone: list[Rank], inputs: list[Any], wanted: list[Any], seed: in
 
 
 @pytest.mark.parametrize(
-    ("size", "readable"), [(2, STAYS), (3, ()), (4, STAYS), (5, ())], ids=["2", "3", "4", "5"]
+    ("size", "readable"), [(2, READABLE), (3, ()), (4, READABLE), (5, ())], ids=["2", "3", "4", "5"]
 )
 @pytest.mark.parametrize("each", EVERY, ids=lambda each: f"{each.collective.name}-{each}")
 def test_any_order_of_ranks_is_right(each: Algorithm, size: int, readable: tuple[str, ...]) -> None:
@@ -164,22 +166,22 @@ def test_any_order_of_ranks_is_right(each: Algorithm, size: int, readable: tuple
         op = user_op(np.bitwise_xor, commutative=True)
     shapes = [input_shape(name, size, rank, (29,), None) for rank in range(size)]
     inputs = [
-        [values(shape, "uint8", rank + 10 * turn, affine) for rank, shape in enumerate(shapes)]
-        for turn in range(RUNS)
+        [values(shape, "uint8", rank + 10 * sequence, affine) for rank, shape in enumerate(shapes)]
+        for sequence in range(RUNS)
     ]
     everyone = []
     for rank in range(size):
-        request = check(
+        request = check_arguments(
             ARRAYS, rank, size, name, np.empty(shapes[rank], "uint8"), out=None, op=op,
             root=root, counts=None, algorithm=str(each),
         )  # fmt: skip
         blocks = each.blocks(size)
         place = request.place(blocks)
         lengths = replace(request, row=(29,), dtype="uint8").sizes(blocks)
-        near = frozenset(range(size)) - {rank}
+        intra_node = frozenset(range(size)) - {rank}
         program = share(
             each.rounds(rank, size, root), lengths, each.collective.before(place),
-            list(each.collective.after(place)), Reach(near, frozenset(readable), 3, 4),
+            list(each.collective.after(place)), Reach(intra_node, frozenset(readable), 3, 4),
         )  # fmt: skip
         out = np.zeros(sum(lengths[b] for b in each.collective.after(place)), "uint8")
         everyone.append(Rank(program, np.empty(shapes[rank], "uint8"), out, op.function))
@@ -193,23 +195,23 @@ def program(rounds: Any, **changes: Any) -> SharedProgram:
     return share(rounds, sizes, [], [0, 1], changes.get("reach", reach))
 
 
-def test_what_stays_is_not_written_before_it_is_read() -> None:
+def test_zero_copy_memory_is_not_written_before_it_is_read() -> None:
     made = program([(recv(1, 0),), (send(2, 0),), (recv(1, 0),)])
-    assert made.publications[0].stays
+    assert made.publications[0].zero_copy
     kinds = [type(each).__name__ for each in made.instructions]
-    assert kinds[kinds.index("Drain") + 1] == "Move"
-    assert kinds.index("Publish") < kinds.index("Drain")
+    assert kinds[kinds.index("WaitForReaders") + 1] == "Move"
+    assert kinds.index("Publish") < kinds.index("WaitForReaders")
 
 
-@pytest.mark.parametrize("kind", ["_drain", "_acknowledge"])
+@pytest.mark.parametrize("kind", ["_wait_for_readers", "_acknowledge"])
 def test_the_proof_notices_what_is_left_out(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without drains memory is overwritten too early; without acknowledgements all wait."""
+    """Memory is overwritten too early, or all ranks wait."""
     monkeypatch.setattr(f"mpicoll.programs.shared_memory.{kind}", lambda made: None)
     two_shot = next(each for each in algorithms("allreduce") if str(each) == "two_shot")
     failures = 0
     for size in (2, 3, 4, 5):
         try:
-            test_any_order_of_ranks_is_right(two_shot, size, STAYS)
+            test_any_order_of_ranks_is_right(two_shot, size, READABLE)
         except AssertionError:
             failures += 1
     assert failures
@@ -220,13 +222,13 @@ def test_one_publication_for_many_readers() -> None:
     (publication,) = made.publications
     assert publication.readers == [1, 2]
     assert made.sent == {1: [0], 2: [0]}
-    assert isinstance(made.instructions[-1], Drain)
+    assert isinstance(made.instructions[-1], WaitForReaders)
 
 
 def test_an_exchange_of_one_block_is_copied_out_first() -> None:
     """In place, each of two ranks would wait for the other to read before it writes."""
     made = program([(recv(1, 0),), (send(2, 0), reduce(2, 0))])
-    assert not made.publications[0].stays
+    assert not made.publications[0].zero_copy
 
 
 def test_a_message_that_is_only_folded_is_not_copied() -> None:
@@ -244,7 +246,7 @@ def test_ranks_of_other_nodes_get_messages() -> None:
     assert names.count("Publish") == names.count("Await") == 1
 
 
-@pytest.mark.parametrize("readable", [(), STAYS], ids=["slots", "in place"])
+@pytest.mark.parametrize("readable", [(), READABLE], ids=["eager", "zero-copy"])
 def test_many_segments_take_no_more_than_their_share(readable: tuple[str, ...]) -> None:
     """Time in proportion to their square is five times the limit."""
     count = 10_000
@@ -262,22 +264,22 @@ def test_many_segments_take_no_more_than_their_share(readable: tuple[str, ...]) 
     some.tuples(some.integers(0, 40), some.integers(0, 12)),
 )
 def test_what_a_write_would_change_is_found(pieces: list[tuple[int, int]], at: Any) -> None:
-    lying, written = sharing._Lying(), Piece("output", *at)
+    zero_copy, written = sharing._ZeroCopy(), Piece("output", *at)
     for number, (start, length) in enumerate(pieces):
-        lying.add(number, Piece("output", start, length))
-        lying.add(100 + number, Piece("input", start, length))
+        zero_copy.add(number, Piece("output", start, length))
+        zero_copy.add(100 + number, Piece("input", start, length))
     hit = [n for n, piece in enumerate(pieces) if overlaps(Piece("output", *piece), [written])]
-    assert lying.take(written) == hit
-    assert lying.take(written) == []
+    assert zero_copy.take(written) == hit
+    assert zero_copy.take(written) == []
     left = {*range(len(pieces)), *range(100, 100 + len(pieces))} - {*hit}
-    assert lying.all() == sorted(left)
+    assert zero_copy.all() == sorted(left)
 
 
 # -- the heap ---------------------------------------------------------------------------
 
 
 def test_areas_do_not_overlap_and_come_back() -> None:
-    heap, choose = Heap(), random.Random(1)
+    heap, choose = FirstFit(), random.Random(1)
     heap.add(64 * 100)
     heap.add(64 * 50)
     held: list[Area] = []

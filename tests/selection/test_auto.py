@@ -21,7 +21,7 @@ from mpicoll.measurement.measure import Candidate
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.programs.shared_memory import Reach
-from mpicoll.runtime.arguments import check
+from mpicoll.runtime.arguments import check_arguments
 from mpicoll.selection import pricing, tables
 from mpicoll.selection.auto import CANDIDATES, between
 from mpicoll.simulator import contiguous, prove
@@ -143,7 +143,7 @@ def test_every_candidate_has_a_price(name: str, size: int) -> None:
     if what.unit != "none":
         many = name in ("scatter", "reduce_scatter", "alltoall")
         x = arrays.empty((size, 10) if many else (10,), "float32")
-    request = check(arrays, 0, size, name, x, out=None, op="sum", root=0, counts=None,
+    request = check_arguments(arrays, 0, size, name, x, out=None, op="sum", root=0, counts=None,
                     algorithm="auto")  # fmt: skip
     reach = Reach(frozenset(), frozenset(), 1 << 17, 1 << 17)
     prices = [

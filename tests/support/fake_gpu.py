@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from mpicoll import Collectives, Unavailable
-from mpicoll.gpu.driver import Exported
-from mpicoll.memory.allocator import Heap
-from mpicoll.runtime.arguments import itemsize
+from mpicoll.interfaces import Exported
+from mpicoll.memory.allocator import FirstFit
+from mpicoll.notation.dtypes import itemsize
 
 SIZE = 256 << 20
 
@@ -50,8 +50,8 @@ class Gpu:
         self.memory = mmap.mmap(self.file, SIZE)
         self.view = memoryview(self.memory)
         self.base = _address(self.memory)
-        self.heap = Heap()
-        self.heap.add(SIZE)
+        self.allocator = FirstFit()
+        self.allocator.add(SIZE)
         self.opened: dict[int, mmap.mmap] = {}
         self.refuses = ""
 
@@ -115,10 +115,10 @@ class Arrays:
     def empty(self, shape: tuple[int, ...], dtype: str, like: Any = None) -> Any:
         if self.is_on_host(like):
             return self.inner.empty(shape, dtype)
-        area = self.gpu.heap.take(max(64, prod(shape) * itemsize(dtype)))
+        area = self.gpu.allocator.take(max(64, prod(shape) * itemsize(dtype)))
         assert area is not None
         owner = np.frombuffer(self.gpu.view[area.start : area.start + area.length], np.uint8)
-        weakref.finalize(owner, self.gpu.heap.give, area).atexit = False
+        weakref.finalize(owner, self.gpu.allocator.give, area).atexit = False
         if prod(shape):
             return self.inner.over(owner.data, dtype, shape)
         return self.inner.over(owner.data, dtype, (1,))[:0].reshape(shape)
@@ -198,7 +198,7 @@ def install(c: Collectives) -> Arrays:
     gpu = Gpu()
     arrays = Arrays(transport.arrays, gpu)
     # The first bytes are the array that others are made like.
-    gpu.heap.take(4096)
+    gpu.allocator.take(4096)
     transport.arrays, transport.copies, transport.driver = arrays, Copies(arrays), lambda: gpu
     if transport.shared is not None:
         transport.shared.arrays = arrays

@@ -10,7 +10,8 @@ from expect import affine, expected, input_shape, values
 
 from mpicoll import Collectives, Unavailable, Unsupported
 from mpicoll.algorithms.registry import Algorithm, algorithms
-from mpicoll.notation.contract import COLLECTIVES, OPS
+from mpicoll.notation.contract import COLLECTIVES
+from mpicoll.notation.operators import OPS
 from mpicoll.runtime.compositions import COMPOSITIONS
 
 ROWS = ("gather", "allgather", "scatter", "reduce_scatter")

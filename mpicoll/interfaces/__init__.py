@@ -1,0 +1,41 @@
+"""What a backend supplies, as protocols: arrays, shared memory, GPU driver, transport."""
+
+from mpicoll.interfaces.arrays import Array, Arrays, Memory, Stopwatch, Thunk
+from mpicoll.interfaces.gpu import Exported, Gpu
+from mpicoll.interfaces.memory import (
+    Allocator,
+    Area,
+    Exchange,
+    Retired,
+    Segments,
+    SharedMemory,
+    SharedPlan,
+    Store,
+    WaitContext,
+    WaitPolicy,
+    Words,
+)
+from mpicoll.interfaces.transport import (
+    CMA,
+    DIRECT,
+    GPU_TRANSPORTS,
+    IPC,
+    POINT_TO_POINT,
+    STAGED,
+    SYMMETRIC,
+    TRANSPORTS,
+    Message,
+    Messages,
+    Native,
+    NativeCall,
+    Nodes,
+    Request,
+    Transport,
+)
+
+__all__ = [
+    "CMA", "DIRECT", "GPU_TRANSPORTS", "IPC", "POINT_TO_POINT", "STAGED", "SYMMETRIC", "TRANSPORTS",
+    "Allocator", "Area", "Array", "Arrays", "Exchange", "Exported", "Gpu", "Memory", "Message",
+    "Messages", "Native", "NativeCall", "Nodes", "Request", "Retired", "Segments", "SharedMemory",
+    "SharedPlan", "Stopwatch", "Store", "Thunk", "Transport", "WaitContext", "WaitPolicy", "Words",
+]  # fmt: skip

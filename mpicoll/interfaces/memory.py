@@ -1,0 +1,205 @@
+"""The memory that the ranks of one node share: what backends supply, and what programs use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from mpicoll.interfaces.arrays import Array, Arrays, Memory, Thunk
+from mpicoll.programs.shared_memory import Reach
+
+Words = Any
+"""A memoryview of 64-bit integers."""
+
+
+class Segments(Protocol):
+    """Memory that the ranks of one node map: `mpicoll.mpi.windows`, `torchcoll.windows`."""
+
+    def map(self, nbytes: int) -> Sequence[Memory]:
+        """Return one more segment of every rank of the node, in order; collective.
+
+        Raises:
+            Unavailable: the system refuses, on any rank.
+        """
+
+    def fence(self) -> object:
+        """Order this rank's loads and stores before the call before those after it."""
+
+    def progress(self) -> object:
+        """Let the library move its own messages while this rank waits."""
+
+    def close(self, *, held: bool) -> None:
+        """Release the segments, unless a rank still has arrays or plans in them; collective."""
+
+
+class Area(NamedTuple):
+    """A part of one segment: bytes."""
+
+    segment: int
+    start: int
+    length: int
+
+
+class Allocator(Protocol):
+    """Which parts of this rank's segments are in use: `mpicoll.memory.allocator`."""
+
+    def take(self, nbytes: int) -> Area | None:
+        """Return a free area, None where there is no room."""
+
+    def give(self, area: Area) -> None:
+        """Take an area back; safe to call from a finalizer."""
+
+
+class Retired(NamedTuple):
+    """An area that the plan of this number no longer needs."""
+
+    number: int
+    allocator: Allocator
+    area: Area
+
+
+class WaitContext(NamedTuple):
+    """The operation during which a rank waits for `peer`."""
+
+    what: str
+    round: int
+    rounds: int
+    peer: int
+
+
+class WaitPolicy(Protocol):
+    """How the ranks of one group wait for each other: `mpicoll.memory.waiting`.
+
+    Attributes:
+        oversubscribed: whether these ranks outnumber the cores they may use.
+        deadline: seconds after which a rank gives up.
+    """
+
+    oversubscribed: bool
+    deadline: float
+
+    def wait(self, words: Words, index: int, least: int, context: WaitContext) -> None:
+        """Return when ``words[index] >= least``.
+
+        Raises:
+            RankLost: the rank that should write it has ended, or the deadline has passed.
+        """
+
+
+class Exchange(Protocol):
+    """A small allgather between all ranks: `mpicoll.memory.mailbox`."""
+
+    def exchange(self, item: Any) -> list[Any]:
+        """Return every rank's item, in rank order."""
+
+    def agree(self, digest: bytes) -> bool:
+        """Whether all ranks gave the same few bytes."""
+
+
+class Store(Protocol):
+    """Memory in which ranks of one node read each other's bytes.
+
+    `SharedMemory` on the host, which holds the flags, too; `mpicoll.gpu.ipc.GpuMemory` on GPUs.
+
+    Attributes:
+        allocator: which parts of this rank's segments are in use.
+        maps: whether private memory of other ranks can be mapped, or only fetched by a call.
+    """
+
+    @property
+    def allocator(self) -> Allocator: ...
+
+    @property
+    def maps(self) -> bool: ...
+
+    def grow(self, nbytes: int) -> None:
+        """Add a segment of at least `nbytes` to every rank's memory; collective."""
+
+    def array(self, rank: int, segment: int, start: int, dtype: str, count: int) -> Array:
+        """Return an array over a part of a rank's segment."""
+
+    def find(self, array: Array) -> tuple[int, int] | None:
+        """Return the segment and offset of an array that lies in this rank's segments."""
+
+    def locate(self, array: Array) -> Any:
+        """Return the location of a private array, for other ranks to read it."""
+
+    def foreign(self, where: Any, start: int, dtype: str, count: int) -> tuple[Array, object]:
+        """Return an array over private memory of another rank, `start` bytes on, and its owner."""
+
+    def release(self, nbytes: int) -> Thunk | None:
+        """Return the fence between work on `nbytes` and the flag that announces it."""
+
+    def acquire(self, nbytes: int) -> Thunk | None:
+        """Return the fence between a flag and the first use of the `nbytes` it announces."""
+
+
+class SharedMemory(Store, Protocol):
+    """The host memory of one group's ranks on this node: `mpicoll.memory.segments`.
+
+    Attributes:
+        intra_node: the ranks of the group on this node, this one included; `others` without it.
+        words: every rank's segments as 64-bit words.
+        largest: bytes of the largest segment.
+        mailbox: exchanges small items, where all ranks of the group are on this node.
+        no_cma: why cross-memory attach cannot be used; empty where it can.
+    """
+
+    rank: int
+    size: int
+    intra_node: tuple[int, ...]
+    others: frozenset[int]
+    largest: int
+    words: dict[int, list[Memory]]
+    no_cma: str
+
+    @property
+    def arrays(self) -> Arrays: ...
+
+    @property
+    def wait_policy(self) -> WaitPolicy: ...
+
+    @property
+    def mailbox(self) -> Exchange | None: ...
+
+    def exchange(self, item: Any) -> list[Any]:
+        """Return every rank's small, picklable item, in rank order."""
+
+    def view(self, rank: int, segment: int, start: int, length: int) -> Memory:
+        """Return a part of a rank's memory."""
+
+    def allocate(self, shape: tuple[int, ...], dtype: str, nbytes: int) -> Array:
+        """Return an array in this rank's part of a segment; collective."""
+
+    def reach(self, transport: str, buffers: dict[str, Array], dtype: str) -> Reach:
+        """Return which buffers others read where they are, and from what size."""
+
+    def enter(self, plan: SharedPlan) -> int:
+        """Register a plan that runs in this memory, and return its number; collective."""
+
+    @property
+    def under_way(self) -> frozenset[int]:
+        """The numbers of the plans of which a started run is not complete."""
+
+    def take_retired(self) -> list[Retired]:
+        """Return the areas that were retired until now."""
+
+    def give_back(self, retired: list[Retired], under_way: frozenset[int]) -> None:
+        """Give areas back, except those of plans that are `under_way` on some rank."""
+
+    def retire(self, number: int, allocator: Allocator, area: Area) -> None:
+        """Give an area back once no rank can be reading it; safe to call from a finalizer."""
+
+    def close(self) -> None:
+        """Release the memory, unless a rank holds an array or a plan in it; collective."""
+
+
+class SharedPlan(Protocol):
+    """A plan that runs in shared memory.
+
+    Attributes:
+        under_way: whether a started run is not complete.
+    """
+
+    under_way: bool
+    freed: bool

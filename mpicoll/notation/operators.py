@@ -1,0 +1,81 @@
+"""The reduction operators, predefined and users' own, and the dtypes that each is defined on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from mpicoll.errors import ArgumentError, UnknownName
+from mpicoll.notation.contract import Collective
+from mpicoll.notation.dtypes import kind_of
+
+
+@dataclass(frozen=True)
+class ReduceOp:
+    """An associative operator.
+
+    Attributes:
+        name: one of the predefined names, or the name of the user's function.
+        kinds: the kinds of dtype it is defined on: b(ool), i(nteger), u(nsigned),
+            f(loat), c(omplex).
+        function: the user's ``function(left, right) -> array``, elementwise and associative.
+    """
+
+    name: str
+    kinds: str = "biufc"
+    commutative: bool = True
+    function: Callable[[Any, Any], Any] | None = None
+
+
+OPS = {
+    op.name: op
+    for op in (
+        ReduceOp("sum", "iufc"),
+        ReduceOp("prod", "iufc"),
+        ReduceOp("min", "iuf"),
+        ReduceOp("max", "iuf"),
+        ReduceOp("avg", "fc"),
+        ReduceOp("band", "biu"),
+        ReduceOp("bor", "biu"),
+        ReduceOp("bxor", "biu"),
+        ReduceOp("land", "biu"),
+        ReduceOp("lor", "biu"),
+    )
+}
+
+_OP_ALIASES = {"mean": "avg", "average": "avg", "product": "prod", "add": "sum"}
+_KIND_NAMES = {
+    "b": "bool", "i": "signed integers", "u": "unsigned integers", "f": "floats", "c": "complex",
+}  # fmt: skip
+
+
+def user_op(function: Callable[[Any, Any], Any], *, commutative: bool = False) -> ReduceOp:
+    """Make an operator of an elementwise associative ``function(left, right) -> array``."""
+    return ReduceOp(getattr(function, "__name__", "function"), "biufc", commutative, function)
+
+
+def reduce_op(op: str | ReduceOp | Callable[[Any, Any], Any]) -> ReduceOp:
+    """Look an operator up by name; a bare function is taken as not commutative.
+
+    Raises:
+        UnknownName: there is no such operator.
+    """
+    if isinstance(op, ReduceOp):
+        return op
+    if callable(op):
+        return user_op(op)
+    name = str(op).lower()
+    name = _OP_ALIASES.get(name, name)
+    if name not in OPS:
+        raise UnknownName("op", op, OPS)
+    return OPS[name]
+
+
+def check_op(op: ReduceOp, dtype: str, what: Collective) -> None:
+    """Raise ArgumentError where an operator is not defined on a dtype or for a collective."""
+    if kind_of(dtype) not in op.kinds:
+        fits = ", ".join(_KIND_NAMES[kind] for kind in op.kinds)
+        raise ArgumentError(f"op {op.name!r} is not defined on {dtype}: it takes {fits}")
+    if op.name == "avg" and op.function is None and what.name in ("scan", "exscan"):
+        raise ArgumentError(f"{what.name} has no op 'avg': a mean has no prefix form; use 'sum'")

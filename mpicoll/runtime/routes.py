@@ -1,0 +1,130 @@
+"""Choose how the messages of a schedule travel."""
+
+from __future__ import annotations
+
+from mpicoll.errors import Unavailable
+from mpicoll.gpu.ipc import GpuMemory, open_gpu_memory
+from mpicoll.interfaces import (
+    CMA,
+    DIRECT,
+    GPU_TRANSPORTS,
+    IPC,
+    STAGED,
+    SYMMETRIC,
+    Array,
+    Transport,
+)
+from mpicoll.runtime.allocation import own_gpu
+from mpicoll.runtime.arguments import Arguments, first_error
+
+PREFER_CMA = 32 << 20
+"""From how many bytes of a vector or row CMA is the default: below, two copies that stay in
+the cache beat one by the kernel."""
+
+
+class Routes:
+    """The transports of one group of ranks."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+        self._gpus: tuple[GpuMemory | None, str] | None = None
+
+    def names(self) -> list[str]:
+        """Return the transports of schedules on the host."""
+        names, shared = [self.transport.name], self.transport.shared
+        if shared is not None:
+            names += [SYMMETRIC] if shared.no_cma else [SYMMETRIC, CMA]
+        return names
+
+    def check(self, arguments: Arguments, asked: str) -> str:
+        """Return the transport of a call; empty where `open_gpu` is to find it.
+
+        Args:
+            asked: the transport that the caller named; empty for the fastest.
+
+        Raises:
+            Unavailable: the group has no such transport, and why.
+        """
+        shared, name = self.transport.shared, self.transport.name
+        if arguments.device == "gpu":
+            return self._check_gpu(asked)
+        if asked in GPU_TRANSPORTS:
+            if arguments.device is None and arguments.collective.unit != "none":
+                return asked  # a rank without an array learns from the others where theirs are
+            raise Unavailable(f"no {asked} transport for arrays on the host")
+        if self.transport.size == 1 or asked == name or (not asked and shared is None):
+            return name
+        if shared is None:
+            raise Unavailable(f"no {asked} transport: {self.transport.unshared}")
+        if asked == CMA and shared.no_cma:
+            raise Unavailable(f"no {CMA} transport: {shared.no_cma}")
+        prefers_cma = not shared.no_cma and arguments.bytes_per_row >= PREFER_CMA
+        return asked or (CMA if prefers_cma else SYMMETRIC)
+
+    def _check_gpu(self, asked: str) -> str:
+        way = self.transport.way
+        if asked in (SYMMETRIC, CMA):
+            raise Unavailable(f"no {asked} transport for arrays on a GPU: {IPC} is theirs")
+        if asked in (DIRECT, STAGED) and asked != way:
+            raise Unavailable(f"GPU arrays travel {way} here, not {asked}")
+        if asked in (way, self.transport.name) or self.transport.size == 1:
+            return way
+        return asked
+
+    def open(self, arguments: Arguments, asked: str) -> tuple[str, GpuMemory | None]:
+        """Return the transport of a call, and the GPU memory that it needs; collective.
+
+        Raises:
+            Unavailable: the group has no such transport, and why.
+        """
+        route = self.check(arguments, asked)
+        if arguments.device != "gpu" or route not in ("", IPC):
+            return route, None
+        like = arguments.x if arguments.x is not None else arguments.out
+        try:
+            return IPC, self.gpu_memory(like)
+        except Unavailable:
+            if route:
+                raise
+            return self.transport.way, None
+
+    def gpu_memory(self, like: Array) -> GpuMemory:
+        """Return the node's GPU memory, opened at the first call; collective.
+
+        Raises:
+            Unavailable: the ranks cannot read each other's GPU memory, and why.
+        """
+        if self._gpus is None:
+            transport = self.transport
+            self._gpus = open_gpu_memory(
+                transport.shared, transport.unshared, transport.driver, like
+            )
+        memory, why = self._gpus
+        if memory is None:
+            raise Unavailable(f"no {IPC} transport: {why}")
+        return memory
+
+    def on_gpu(self) -> dict[str, str]:
+        """Return the transports of GPU arrays, each with why it is unavailable; collective.
+
+        Every rank takes the GPU that `own_gpu` gives it. An available one has an empty reason.
+        """
+        found = dict.fromkeys(GPU_TRANSPORTS, "")
+        other = STAGED if self.transport.way == DIRECT else DIRECT
+        found[other] = f"GPU arrays travel {self.transport.way} here"
+        like, why = None, ""
+        try:
+            like = own_gpu(self.transport)
+        except Unavailable as error:
+            why = f"rank {self.transport.rank}: {error}"
+        if reason := first_error(self.transport.exchange(why)):
+            return dict.fromkeys(GPU_TRANSPORTS, reason)
+        try:
+            self.gpu_memory(like)
+        except Unavailable as error:
+            found[IPC] = str(error)
+        return found
+
+    def free(self) -> None:
+        """Release the GPU memory."""
+        self._gpus = None
