@@ -1,1 +1,1 @@
-"""Answer which allreduce is fastest here, and why: ``python -m mpicoll.study``."""
+"""Allreduce in one call or in two: which form is fastest, and why."""

@@ -1,4 +1,4 @@
-"""Three forms of allreduce: who wins where, and what the fits say."""
+"""The three forms of allreduce: which is fastest where, and the fits."""
 
 from __future__ import annotations
 
@@ -17,35 +17,27 @@ from hypothesis import strategies as st
 
 from mpicoll.errors import ArgumentError
 from mpicoll.records.journal import cases, read
-from mpicoll.study.__main__ import (
-    FORMS,
-    ONE,
-    Setting,
-    Time,
-    crossing,
-    findings,
-    fits,
-    load,
-    markdown,
-    ranges,
-    settings,
-    unbeaten,
-)
+from mpicoll.records.lines import CaseRecord, Run, Times
+from mpicoll.study.analysis import crossing, fits, ranges, unbeaten
+from mpicoll.study.forms import FORMS, ONE_CALL, FormTimes, Time, form_times, load
+from mpicoll.study.rendering import findings, markdown
 
 ROOT = Path(__file__).parents[2]
 OVER, PARTS = list(FORMS)[1:]
 SIZES = [4**power for power in range(1, 12)]
 
 
-def record(algorithm: str, size: int, us: float, **more: Any) -> dict[str, Any]:
-    return {
-        "collective": "allreduce", "algorithm": algorithm, "backend": "mpi4py", "library": "MPI",
-        "device": "cpu", "ranks": 4, "bytes_total": size, "correct": True,
-        "time_us": {"median": us, "low": 0.99 * us, "high": 1.01 * us}, **more,
+def record(algorithm: str, size: int, us: float, **more: Any) -> CaseRecord:
+    known: dict[str, Any] = {
+        "run": Run(), "collective": "allreduce", "algorithm": algorithm, "backend": "mpi4py",
+        "library": "MPI", "dtype": "float32", "op": "sum", "root": None, "in_place": False,
+        "ranks": 4, "bytes_total": size, "correct": True,
+        "time_us": Times(us, 0.99 * us, 1.01 * us),
     }  # fmt: skip
+    return CaseRecord(**{**known, **more})
 
 
-def measured(lines: Mapping[str, tuple[float, float]], **more: Any) -> list[dict[str, Any]]:
+def measured(lines: Mapping[str, tuple[float, float]], **more: Any) -> list[CaseRecord]:
     """Return records of forms that cost alpha us, and beta ns a byte."""
     return [
         record(form, size, alpha + beta * size / 1000, **more)
@@ -54,35 +46,35 @@ def measured(lines: Mapping[str, tuple[float, float]], **more: Any) -> list[dict
 
 
 def test_each_form_wins_where_it_is_faster() -> None:
-    found = measured({ONE: (2.0, 2.0), OVER: (4.0, 1.5), PARTS: (10.0, 0.5)})
-    (setting,) = settings(found)
-    assert [each.form for each in ranges(setting)] == [ONE, PARTS]
-    assert ranges(setting)[0].first == SIZES[0] and ranges(setting)[-1].last == SIZES[-1]
-    known = fits(setting)
+    found = measured({ONE_CALL: (2.0, 2.0), OVER: (4.0, 1.5), PARTS: (10.0, 0.5)})
+    (forms,) = form_times(found)
+    assert [each.form for each in ranges(forms)] == [ONE_CALL, PARTS]
+    assert ranges(forms)[0].first == SIZES[0] and ranges(forms)[-1].last == SIZES[-1]
+    known = fits(forms)
     assert known[PARTS].alpha_us == pytest.approx(10, rel=0.01)
     assert known[PARTS].beta_ns_per_byte == pytest.approx(0.5, rel=0.01)
-    assert crossing(known[ONE], known[PARTS]) == pytest.approx(8000 / 1.5, rel=0.02)
-    text = "\n".join(findings(setting))
+    assert crossing(known[ONE_CALL], known[PARTS]) == pytest.approx(8000 / 1.5, rel=0.02)
+    text = "\n".join(findings(forms))
     assert "reduce_scatter + allgather beats one call first at 16K" in text
     assert "reduce + broadcast beats one call first at 16K" in text
 
 
 def test_one_call_that_always_wins_has_no_crossing() -> None:
-    (setting,) = settings(measured({ONE: (1.0, 1.0), OVER: (2.0, 2.0)}))
-    assert [each.form for each in ranges(setting)] == [ONE]
-    assert "beats one call nowhere; the lines cross at no size" in "\n".join(findings(setting))
-    assert crossing(fits(setting)[ONE], fits(setting)[ONE]) is None
+    (forms,) = form_times(measured({ONE_CALL: (1.0, 1.0), OVER: (2.0, 2.0)}))
+    assert [each.form for each in ranges(forms)] == [ONE_CALL]
+    assert "beats one call nowhere; the lines cross at no size" in "\n".join(findings(forms))
+    assert crossing(fits(forms)[ONE_CALL], fits(forms)[ONE_CALL]) is None
 
 
-def test_ties_do_not_flip_flop() -> None:
+def test_medians_that_change_places_within_ties_make_one_range() -> None:
     """Medians that change places within their intervals make one range."""
     times = {
-        size: {ONE: Time(10.0 + index % 2, 9, 12), PARTS: Time(10.5, 9, 12)}
+        size: {ONE_CALL: Time(10.0 + index % 2, 9, 12), PARTS: Time(10.5, 9, 12)}
         for index, size in enumerate(SIZES)
     }
-    setting = Setting("mpi4py", "MPI", "cpu", 4, times)
-    assert len(ranges(setting)) == 1
-    assert unbeaten(times[4]) == [ONE, PARTS]
+    forms = FormTimes("mpi4py", "MPI", "cpu", 4, times)
+    assert len(ranges(forms)) == 1
+    assert unbeaten(times[4]) == [ONE_CALL, PARTS]
 
 
 @given(
@@ -93,34 +85,36 @@ def test_ranges_cover_all_sizes_and_are_never_beaten(medians: list[dict[str, flo
         4**index: {form: Time(us, us - 0.5, us + 0.5) for form, us in each.items()}
         for index, each in enumerate(medians)
     }
-    setting = Setting("mpi4py", "MPI", "cpu", 4, times)
-    found = ranges(setting)
+    forms = FormTimes("mpi4py", "MPI", "cpu", 4, times)
+    found = ranges(forms)
     for size, each in times.items():
         (only,) = [part for part in found if part.first <= size <= part.last]
         assert only.form in unbeaten(each)
     assert all(a.form != b.form or a.last < b.first for a, b in itertools.pairwise(found))
 
 
-def test_settings_stand_apart_and_bad_results_do_not_count() -> None:
+def test_backends_and_ranks_are_kept_apart_and_bad_results_left_out() -> None:
     found = [
-        *measured({ONE: (1.0, 1.0)}),
-        *measured({ONE: (9.0, 1.0)}, backend="torch"),
-        *measured({ONE: (5.0, 1.0)}, ranks=2),
+        *measured({ONE_CALL: (1.0, 1.0)}),
+        *measured({ONE_CALL: (9.0, 1.0)}, backend="torch"),
+        *measured({ONE_CALL: (5.0, 1.0)}, ranks=2),
         record(PARTS, 4, 0.1, correct=False),
         record(PARTS, 4, 0.1, time_us=None),
         record("ring", 4, 0.1),
-        {"kind": "pair"},
+        record(ONE_CALL, 4, 0.1, collective="reduce"),
     ]
-    made = settings(found)
+    made = form_times(found)
     assert [(each.backend, each.ranks) for each in made] == [
         ("mpi4py", 2), ("mpi4py", 4), ("torch", 4),
     ]  # fmt: skip
-    assert all(set(times) == {ONE} for each in made for times in each.times.values())
+    assert all(set(times) == {ONE_CALL} for each in made for times in each.times.values())
 
 
 def test_the_table_shows_ratios_ties_and_holes() -> None:
-    (setting,) = settings([record(ONE, 4, 10.0), record(OVER, 4, 10.05), record(ONE, 16, 8.0)])
-    lines = markdown(setting).splitlines()
+    (forms,) = form_times(
+        [record(ONE_CALL, 4, 10.0), record(OVER, 4, 10.05), record(ONE_CALL, 16, 8.0)]
+    )
+    lines = markdown(forms).splitlines()
     assert lines[2] == "| 4 | 10 * | 10.05 (1.01x =) | - |"
     assert lines[3] == "| 16 | 8 * | - | - |"
 
@@ -129,7 +123,7 @@ def test_the_table_shows_ratios_ties_and_holes() -> None:
     ("text", "said"),
     [
         ("", "no allreduce in these files"), ("{\n", "no record"), ("[1]\n", "no record"),
-        ('{"schema": 1, "collective": "allreduce", "algorithm": "native"}\n', "no file of records"),
+        ('{"schema": 1, "collective": "allreduce", "algorithm": "native"}\n', "no whole record"),
     ],
 )  # fmt: skip
 def test_other_files_are_refused(text: str, said: str, tmp_path: Path) -> None:
@@ -141,7 +135,7 @@ def test_other_files_are_refused(text: str, said: str, tmp_path: Path) -> None:
         load([tmp_path / "nowhere"])
 
 
-def test_the_job_measures_and_tells(tmp_path: Path) -> None:
+def test_the_job_measures_and_prints_the_study(tmp_path: Path) -> None:
     """The whole study on two ranks, without SLURM."""
     beside = Path(sys.executable).parent
     if not (beside / "mpirun").exists():
