@@ -57,8 +57,6 @@ def world(comm: MPI.Intracomm | None = None) -> Collectives:
 
     The communicator is duplicated, so its own messages are never disturbed.
     """
-    from mpi4py import MPI
+    from mpicoll.mpi import launch
 
-    from mpicoll.mpi.transport import MpiTransport
-
-    return Collectives(MpiTransport(comm if comm is not None else MPI.COMM_WORLD))
+    return launch.world(comm)

@@ -6,6 +6,9 @@ returns the same interface over MPI. Importing this package starts nothing.
 
 from __future__ import annotations
 
+import sys
+from importlib.util import find_spec
+
 from mpicoll.collectives import Collectives
 from mpicoll.errors import (
     ArgumentError,
@@ -24,6 +27,12 @@ from mpicoll.notation.operators import ReduceOp, user_op
 from mpicoll.runtime.plan import Plan
 from torchcoll.launch import world
 from torchcoll.threads import threads
+
+if find_spec("torch") is None:
+    missing = "torchcoll needs torch: pip install 'mpicoll[torch]'"
+    if sys.argv[:1] == ["-m"]:  # until Python has found the module of ``python -m torchcoll.bench``
+        raise SystemExit(f"error: {missing}")
+    raise ModuleNotFoundError(missing, name="torch")
 
 __version__ = "0.1.0"
 

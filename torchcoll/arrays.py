@@ -156,6 +156,13 @@ class TorchArrays:
         return torch.empty(0, dtype=kind, device=like.device).set_(storage, 0, (count,), (1,))
 
 
+class HostTensors(TorchArrays):
+    """`mpicoll.interfaces.Arrays` for tensors on the host alone."""
+
+    def owns(self, x: object) -> bool:
+        return super().owns(x) and self.is_on_host(x)
+
+
 class TorchStopwatch:
     """`mpicoll.interfaces.Stopwatch` by CUDA events."""
 

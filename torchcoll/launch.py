@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 from mpicoll.collectives import Collectives
 from mpicoll.errors import LaunchError, UnknownName
 from mpicoll.machine.launchers import LAUNCHERS, SRUN, TORCHRUN, Launcher
-from torchcoll.network import (
+from mpicoll.machine.network import (
     LOOPBACK,
     check_interface,
     host_address,

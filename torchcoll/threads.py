@@ -3,14 +3,6 @@
 from __future__ import annotations
 
 from mpicoll.threads.launch import Threads
-from torchcoll.arrays import TorchArrays
-
-
-class HostTensors(TorchArrays):
-    """Tensors on the host alone: threads have none on a GPU."""
-
-    def owns(self, x: object) -> bool:
-        return super().owns(x) and self.is_on_host(x)
 
 
 def threads(
@@ -26,4 +18,6 @@ def threads(
         ranks_per_node: how many ranks share memory; all of them by default.
         deadline: seconds after which a rank that waits for another gives up.
     """
+    from torchcoll.arrays import HostTensors  # torch takes seconds to import
+
     return Threads(size, ranks_per_node, deadline, HostTensors())

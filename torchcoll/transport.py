@@ -39,11 +39,11 @@ from mpicoll.interfaces import (
     SharedMemory,
     Thunk,
 )
+from mpicoll.machine.network import host_identity
 from mpicoll.machine.nodes import group_by_node, stated_node
 from mpicoll.memory.segments import open_memory
 from mpicoll.notation.contract import Collective
 from torchcoll.arrays import TorchArrays, as_bytes, vector
-from torchcoll.network import host_identity
 from torchcoll.staging import TorchCopies
 from torchcoll.windows import Files
 

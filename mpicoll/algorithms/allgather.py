@@ -115,7 +115,7 @@ def bruck(rank: int, size: int, radix: int = 2) -> Schedule:
 
 @algorithm("allgather", needs=power_of_two)
 def recursive_doubling(rank: int, size: int) -> Schedule:
-    """Exchange all one has with peers at distance 1, 2, 4, ... (Thakur et al. 2005).
+    """Exchange all rows held with peers at distance 1, 2, 4, ... (Thakur et al. 2005).
 
     The rows a rank holds double in each round and stay contiguous. Powers of two only.
 
@@ -226,7 +226,7 @@ def swing(rank: int, size: int) -> Schedule:
 
 @algorithm("allgather")
 def recexch(rank: int, size: int, radix: int = 4) -> Schedule:
-    """Exchange all one has in groups of k at distance 1, k, k^2, ... (as in MPICH).
+    """Exchange all rows held in groups of k at distance 1, k, k^2, ... (as in MPICH).
 
     Where p is no power of k, surplus ranks first lend their row to a neighbour, which hands
     them the others at the end.
@@ -252,7 +252,7 @@ def recexch(rank: int, size: int, radix: int = 4) -> Schedule:
 
 @algorithm("allgather")
 def bcube(rank: int, size: int, radix: int = 4) -> Schedule:
-    """Exchange in groups of as many ranks as a factor of p has, far ranks first (as in gloo).
+    """Exchange in groups of as many ranks as a factor of p has, distant ranks first (as in gloo).
 
     Factors are at most `radix`, where the primes of p allow it.
 
@@ -269,9 +269,9 @@ def bcube(rank: int, size: int, radix: int = 4) -> Schedule:
 
 @algorithm("allgather")
 def sparbit(rank: int, size: int) -> Schedule:
-    """Double what is held from far to near, every d-th row in turn (Loch and Koslovski 2021).
+    """Double the rows held with peers at distance ..., 4, 2, 1 (Loch and Koslovski 2021).
 
-    Bruck's mirrored in distance: few rows travel far, many near. Any number of ranks.
+    Bruck's mirrored in distance: few rows travel a long way, many a short one. Any number of ranks.
 
     Rounds ceil(log2 p); bytes sent (p-1)/p m.
 
@@ -294,7 +294,7 @@ def sparbit(rank: int, size: int) -> Schedule:
 
 
 def aggregating(aggregation: int) -> Constraint:
-    """Return what `pat` serves.
+    """Return the numbers of ranks that `pat` serves.
 
     Raises:
         ArgumentError: no power of two.
@@ -339,14 +339,14 @@ def pat(rank: int, size: int, aggregation: int = 4) -> Schedule:
 
 
 def in_groups(group: int) -> Constraint:
-    """Return what `k_ring` serves."""
+    """Return the numbers of ranks that `k_ring` serves."""
     text = f"a multiple of group={group} ranks"
     return Constraint(text, lambda size: size % group == 0 or size == 1)
 
 
 @algorithm("allgather", needs=in_groups)
 def k_ring(rank: int, size: int, group: int = 2) -> Schedule:
-    """Turn rows inside groups of k ranks before they go on to the next group (Wilkins et al. 2023).
+    """Pass rows around inside groups of k ranks, then to the next group (Wilkins et al. 2023).
 
     As many messages as in a ring, of which only one in k leaves the group: for groups that are
     joined better inside, such as nodes.
@@ -470,7 +470,7 @@ def lanes(
 
 @algorithm("allgather", blocks=lambda size, segments: size * segments)
 def lane_ring(rank: int, size: int, nodes: Nodes, segments: int = 4) -> Schedule:
-    """Pass rows in segments along the ring of each lane; share each in its node once it came.
+    """Pass rows in segments along the ring of each lane; share each in its node on arrival.
 
     A lane is one rank of each node. As in `lanes`, each row crosses each node's link once, but
     while a segment is on its way the ranks of a node already exchange the last one, so that only

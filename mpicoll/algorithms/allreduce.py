@@ -532,7 +532,7 @@ def double_tree(rank: int, size: int, segments: int = 8) -> Schedule:
 
 @algorithm("allreduce", blocks="segments")
 def dual_root(rank: int, size: int, segments: int = 8) -> Schedule:
-    """Fold up and hand down two trees at once, whose roots exchange what they have (Träff 2021).
+    """Reduce up and broadcast down two trees at once; the roots exchange segments (Träff 2021).
 
     Each half of the ranks is a binary tree, numbered such that children come before their parent.
     A rank meets its two children and its parent in turn: one segment goes up while an earlier one
@@ -662,7 +662,7 @@ def lanes(
 
 @algorithm("allreduce", blocks=lambda size, segments: size * segments)
 def lane_ring(rank: int, size: int, nodes: Nodes, segments: int = 4) -> Schedule:
-    """Reduce-scatter, then allgather by rings along lanes, hiding what happens inside nodes.
+    """Reduce-scatter, then allgather by rings along lanes, overlapped with steps inside nodes.
 
     A lane is one rank of each node; see `allgather.lane_ring`. Only the first fold and the last
     exchange inside a node are not hidden behind messages between nodes: a segment of a row each.

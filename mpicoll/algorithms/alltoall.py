@@ -249,7 +249,7 @@ def hybrid(rank: int, size: int, counts: Pairs, limit: int = 64) -> Schedule:
 
 
 def in_rows(rows: int) -> Constraint:
-    """Return what `grid` serves."""
+    """Return the numbers of ranks that `grid` serves."""
     if not rows:
         return any_size
     return Constraint(f"a multiple of rows={rows} ranks", lambda size: size % rows == 0)
@@ -279,7 +279,7 @@ def grid(rank: int, size: int, rows: int = 0) -> Schedule:
 
 
 def _rows(counts: Pairs) -> Callable[[Any], int]:
-    """Return what tells how many rows a block has."""
+    """Return a function from a block to its number of rows."""
     return lambda pair: counts[pair[0]][pair[1]]
 
 

@@ -27,7 +27,7 @@ def partner(rank: int, step: int, size: int) -> int:
 def reach(size: int) -> tuple[tuple[int, ...], ...]:
     """Return for each step how far from rank 0 the rows are that step 0, 1, ... brings to it.
 
-    The steps run backwards, far peers first: what a rank has then doubles, and what step i
+    The steps run backwards, distant peers first: what a rank has then doubles, and what step i
     brings is new. Odd ranks take the distances to the other side.
 
     >>> reach(8)
@@ -42,7 +42,7 @@ def reach(size: int) -> tuple[tuple[int, ...], ...]:
 
 
 def swing(rank: int, size: int) -> Schedule:
-    """Allgather: exchange with partners, far ones first, what each has and the other lacks."""
+    """Allgather: exchange missing rows with partners, the most distant first."""
 
     def rows(at: int, distances: tuple[int, ...]) -> list[int]:
         return sorted((at + (d if at % 2 == 0 else -d)) % size for d in distances)

@@ -157,7 +157,7 @@ def chains(rank: int, size: int, root: int, count: int = 4, segments: int = 8) -
 
 @algorithm("broadcast", blocks=1, aliases=("postal",))
 def fibonacci(rank: int, size: int, root: int, latency: int = 2) -> Schedule:
-    """Tell as many ranks as time allows if a message is understood `latency` sends after its start.
+    """Send down the tree that is fastest if a message arrives `latency` sends after its start.
 
     Where one can send again before the last message has arrived, the best tree is narrower than
     the binomial one; the numbers of ranks it can reach are Fibonacci's for a latency of 2 (Bar-Noy
@@ -204,7 +204,7 @@ def split_binary(rank: int, size: int, root: int, segments: int = 4) -> Schedule
     halves = range(segments), range(segments, 2 * segments)
 
     def descend(which: int) -> Schedule:
-        """Yield what a rank does in the heap of ranks 1, 3, 5, ... or of 2, 4, 6, ..."""
+        """Yield a rank's rounds in the heap of ranks 1, 3, 5, ... or of 2, 4, 6, ..."""
         group = range(1 + which, size, 2)
         if me == 0:
             return passed_down(None, group[:1], halves[which])

@@ -45,7 +45,7 @@ def widening(rank: int, size: int, steps: Sequence[int]) -> Schedule:
 
 
 class Turn(NamedTuple):
-    """One round of a broadcast of n blocks by rank 0: what a rank sends where and gets whence.
+    """One rank's round of a broadcast of n blocks by rank 0.
 
     A block is None where there is nothing to send or to get.
     """

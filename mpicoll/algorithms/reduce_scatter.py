@@ -264,7 +264,7 @@ def recexch(rank: int, size: int, radix: int = 4) -> Schedule:
 
 @algorithm("reduce_scatter")
 def bcube(rank: int, size: int, radix: int = 4) -> Schedule:
-    """Exchange in groups of as many ranks as a factor of p has, near ranks first (as in gloo).
+    """Exchange in groups of as many ranks as a factor of p has, close ranks first (as in gloo).
 
     Near ranks fold first, so rank order is kept.
 
@@ -281,7 +281,7 @@ def bcube(rank: int, size: int, radix: int = 4) -> Schedule:
 
 @algorithm("reduce_scatter")
 def sparbit(rank: int, size: int) -> Schedule:
-    """Halve what remains from near to far, every d-th row in turn (Loch and Koslovski 2021).
+    """Halve the rows that remain with peers at distance 1, 2, 4, ... (Loch and Koslovski 2021).
 
     The allgather backwards. Any number of ranks.
 

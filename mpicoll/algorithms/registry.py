@@ -194,7 +194,7 @@ def algorithms(of: str) -> Iterator[Algorithm]:
 
 
 def aliases(of: str) -> dict[str, str]:
-    """Return the further names of a collective's algorithms and what they stand for."""
+    """Return the aliases of a collective's algorithms, each with the name that it stands for."""
     _load()
     return {alias: to for (what, alias), to in _ALIASES.items() if what == collective(of).name}
 

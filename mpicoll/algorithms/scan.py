@@ -176,7 +176,7 @@ def sweep(rank: int, size: int) -> Schedule:
     """Sweep up to totals of 2, 4, 8, ... ranks, then down to the prefixes between (Blelloch 1990).
 
     The last rank of each group folds in the total of its left half; then it sends its prefix
-    to the middle of the next group. Nobody folds more than hillis_steele, and most far less.
+    to the middle of the next group. No rank folds more than in hillis_steele, most far less.
 
     Rounds floor(log2 p)+floor(log2(p/3))+1; bytes sent and reduced up to m floor(log2 p),
     by all ranks together less than 2pm.
@@ -308,7 +308,7 @@ def _seat(rank: int, size: int, first: int) -> _Seat:
 
 
 def _moves(at: _Seat, blocks: Iterable[Block], inclusive: bool) -> Iterator[Move]:
-    """Yield what a rank does, and when, which is the same time on both sides of a message.
+    """Yield a rank's moves with their times, equal on both sides of a message.
 
     Totals climb a level at a time and prefixes descend as fast; blocks follow each other.
     """
@@ -347,7 +347,7 @@ def _descend(at: _Seat, end: int, block: Block, inclusive: bool) -> Iterator[Mov
 
 
 def _exclude(at: _Seat, end: int, block: Block) -> Iterator[Move]:
-    """End with the prefix of all before, once nobody needs the one with one's own."""
+    """End with the prefix of all ranks before, once no rank needs the inclusive one."""
     before, prefix = Temp("before", block), Temp("prefix", block)
     if at.follows and at.left:
         yield end - at.level, fold(before, prefix)

@@ -54,7 +54,7 @@ def tree(rank: int, size: int, radix: int, load: Callable[[int, int], Iterable[B
 
 
 def staggered(arriving: Iterable[Round], leaving: Iterable[Round]) -> Schedule:
-    """Merge two schedules, the second one round behind the first: what arrives leaves next."""
+    """Merge two schedules, the second one round behind the first."""
     for parts in zip_longest((*arriving, ()), ((), *leaving), fillvalue=()):
         yield tuple(op for part in parts for op in part)
 
@@ -154,7 +154,7 @@ def fine(size: int, *inner: Algorithm) -> int:
 
 
 def finer(size: int, *inner: Algorithm) -> int:
-    """Return the same where groups share the blocks evenly: what one rank takes, for each rank.
+    """Return the same where groups share the blocks evenly: the blocks of one rank times `size`.
 
     >>> finer(4, find("allreduce", "double_tree(segments=2)"), find("allgather", "ring"))
     8
@@ -233,7 +233,7 @@ def near_first(rank: int, size: int, part: Part, radix: int = 2) -> Schedule:
 def far_first(rank: int, size: int, part: Part, radices: Sequence[int] = ()) -> Schedule:
     """Exchange parts at distance p/2, p/4, ..., 1: each rank holds every d-th part.
 
-    Backwards, as a reduce-scatter, near ranks fold first: rank order is kept.
+    Backwards, as a reduce-scatter, close ranks fold first: rank order is kept.
 
     Args:
         radices: how many ranks exchange in each round, 2 by default; their product is `size`.

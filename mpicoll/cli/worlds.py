@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-
 from mpicoll.collectives import Collectives
-from mpicoll.machine.launchers import is_first_process, mismatch
 
 
 def mpi4py_world(interface: str | None) -> Collectives:
     """Form the group over MPI."""
-    import mpi4py
+    from mpicoll.mpi.launch import world_with_warning
 
-    # A launcher of another MPI makes MPI_Init abort the process: speak before it.
-    mpi4py.rc.initialize, mpi4py.rc.finalize = False, True
-    from mpi4py import MPI
-
-    import mpicoll
-
-    warning = mismatch(MPI.get_vendor()[0])
-    if warning and is_first_process():
-        print(f"warning: {warning}", file=sys.stderr, flush=True)
-    if not MPI.Is_initialized():
-        MPI.Init_thread(MPI.THREAD_MULTIPLE)
-    return mpicoll.world()
+    return world_with_warning()
 
 
 def torch_world(interface: str | None) -> Collectives:

@@ -16,9 +16,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import exp, log
 from pathlib import Path
-from statistics import fmean
+from statistics import geometric_mean
 from typing import Any, Literal
 
 from mpicoll.compare.two_sample import Shift, can_differ, holm, scatter, shift
@@ -80,8 +79,8 @@ class Comparison:
 
     def mean(self) -> float | None:
         """Return the geometric mean of the ratios."""
-        logs = [log(each.shift.ratio) for each in self.rows if each.shift]
-        return exp(fmean(logs)) if logs else None
+        ratios = [each.shift.ratio for each in self.rows if each.shift]
+        return geometric_mean(ratios) if ratios else None
 
 
 def load(path: Path) -> dict[Key, Record]:

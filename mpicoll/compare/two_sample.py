@@ -1,35 +1,39 @@
-"""Times of two runs compared: samples that were not taken side by side.
+"""Compare the times of two runs: samples that were not taken side by side.
 
-The ratio is Hodges and Lehmann's on a logarithmic scale, the median of all ratios of a sample
-of one run to one of the other, and its interval is that of the Mann-Whitney test: nothing is
-assumed of the distributions but that they differ by a factor. Samples that follow each other
-are alike, as the same disturbance hits both: as much as their ranks are correlated, they
-count for less (the variance of U grows by (1 + r) / (1 - r)).
+The ratio is Hodges and Lehmann's on a logarithmic scale: the median of all ratios of a sample of
+one run to a sample of the other. Its interval and its test are Mann and Whitney's, which assume
+nothing of the distributions but that they differ by a factor. Successive samples are correlated,
+as one disturbance hits several of them: the variance of U grows by (1 + r) / (1 - r), where r is
+the correlation of the ranks of neighbours.
 
-Where many cases are compared, some differ by chance: `holm` keeps the probability that
-any difference is called significant where none is at 1 - confidence, whatever their number.
+Where many cases are compared, some differ by chance: `holm` bounds the probability that any
+difference is called significant where there is none by 1 - confidence, whatever their number.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import pairwise
-from math import ceil, exp, floor, log, sqrt
-from statistics import NormalDist, fmean, median
-from typing import NamedTuple
+from math import ceil, comb, floor, sqrt
+from statistics import fmean
+from typing import Literal, NamedTuple
+
+import numpy as np
+from scipy.stats import mannwhitneyu, norm, rankdata
+
+Method = Literal["exact", "asymptotic"]
 
 _EXACT = 50
-_MOST_ALIKE = 0.8
+"""Samples of a run up to which the distribution of U is computed exactly."""
+_MOST_CORRELATED = 0.8
 
 
 class Shift(NamedTuple):
     """How many times as fast the second sample is as the first.
 
     Attributes:
-        low, high: bounds of `ratio`; the extremes where the samples are too few for one.
-        p: how probable such samples were, at most, if neither were faster by the margin.
+        low, high: bounds of `ratio`; the extremes where the samples are too few for an interval.
+        p: the probability of such samples, at most, if neither run were faster by the margin.
     """
 
     ratio: float
@@ -41,34 +45,53 @@ class Shift(NamedTuple):
 def shift(
     first: Sequence[float], second: Sequence[float], margin: float = 0.0, confidence: float = 0.95
 ) -> Shift:
-    """Return first / second as a factor, and whether it goes beyond `margin` by chance.
+    """Return first / second as a factor, and test whether it is beyond `margin`.
 
     >>> found = shift([4.2, 4.0, 4.4, 4.1, 4.5, 4.3], [2.05, 2.25, 2.0, 2.2, 2.1, 2.15])
     >>> round(found.ratio, 2), found.p < 0.01
     (2.0, True)
     """
-    count = len(first) * len(second)
-    spread = sqrt(_inflation(first, second))
-    ratios = sorted(a / b for a in first for b in second)
-    bound = _bound(len(first), len(second), (1 - confidence) / 2, spread)
-    edge = log(1 + margin)
-    # Under a shift by the edge, U is the number of pairs beyond it.
-    faster = count - _rank(ratios, exp(edge))
-    slower = _rank(ratios, exp(-edge))
-    tails = [
-        _tail(len(first), len(second), count / 2 - (beyond - count / 2) / spread)
-        for beyond in (faster, slower)
-    ]
-    return Shift(
-        median(ratios), ratios[max(0, bound)], ratios[-1 - max(0, bound)], min(1.0, 2 * min(tails))
-    )
+    pairs, spread = len(first) * len(second), sqrt(_inflation(first, second))
+    ratios = np.sort(np.divide.outer(first, second), axis=None)
+    # U: how many pairs of samples speak against a difference in the likelier direction.
+    u = min(_count_below(ratios, 1 + margin), pairs - _count_below(ratios, 1 / (1 + margin)))
+    p = 2 * _tail(len(first), len(second), floor(pairs / 2 - (pairs / 2 - u) / spread))
+    order = _order_of_bound(len(first), len(second), spread, confidence)
+    low, high = ratios[order], ratios[-1 - order]
+    return Shift(float(np.median(ratios)), float(low), float(high), min(1.0, p))
+
+
+def _count_below(ordered: np.ndarray, value: float) -> float:
+    """Return how many numbers are below a value; those that equal it count half."""
+    left, right = (ordered.searchsorted(value, side) for side in ("left", "right"))
+    return float(left + right) / 2
+
+
+@lru_cache(maxsize=4096)
+def _tail(first: int, second: int, u: int) -> float:
+    """Return the probability that U is at most `u` where neither run is faster.
+
+    SciPy gives it as the p-value of samples whose U is `u`: these are such samples.
+    """
+    above, rest = divmod(u, second)
+    places = [*range(second, second + above), rest - 0.5, *range(-first, -1)][:first]
+    method: Method = "exact" if max(first, second) <= _EXACT else "asymptotic"
+    found = mannwhitneyu(np.array(places), np.arange(second), alternative="less", method=method)
+    return float(found.pvalue)
+
+
+def _order_of_bound(first: int, second: int, spread: float, confidence: float) -> int:
+    """Return which of the sorted ratios bounds the interval from below, 0 the smallest."""
+    pairs = first * second
+    deviation = spread * sqrt(pairs * (first + second + 1) / 12)
+    return max(0, floor(pairs / 2 - 0.5 - norm.isf((1 - confidence) / 2) * deviation))
 
 
 def scatter(equals: Sequence[Shift], confidence: float = 0.95) -> float:
     """Return the factor by which known equals seem to differ beyond their intervals, at least 1.
 
-    Intervals that are wider by it hold 1 in so many cases as the confidence promises: what is
-    known to be nothing says how much nothing may look like (Schuemie et al. 2014).
+    Intervals that are widened by it hold 1 in as many of these cases as the confidence promises:
+    negative controls show how large a difference chance makes (Schuemie et al. 2014).
 
     >>> scatter([Shift(1.0, 0.9, 1.1, 1.0), Shift(0.7, 0.5, 0.8, 0.0)]), scatter([])
     (1.25, 1.0)
@@ -78,16 +101,16 @@ def scatter(equals: Sequence[Shift], confidence: float = 0.95) -> float:
 
 
 def can_differ(first: int, second: int, confidence: float = 0.95) -> bool:
-    """Whether so many samples can carry an interval of this confidence.
+    """Whether the extreme order of so many samples would be significant.
 
     >>> can_differ(3, 3), can_differ(4, 4)
     (False, True)
     """
-    return bool(first and second) and _bound(first, second, (1 - confidence) / 2, 1.0) >= 0
+    return 2 / comb(first + second, first) <= 1 - confidence
 
 
 def holm(chances: Sequence[float], confidence: float = 0.95) -> list[bool]:
-    """Return which are significant among all of them (Holm 1979).
+    """Return which of these p-values are significant among all of them (Holm 1979).
 
     >>> holm([0.04, 0.001, 0.03]), holm([0.04])
     ([False, True, False], [True])
@@ -101,68 +124,21 @@ def holm(chances: Sequence[float], confidence: float = 0.95) -> list[bool]:
     return found
 
 
-def _rank(ordered: Sequence[float], value: float) -> float:
-    """Return how many lie below a value; those that equal it count half."""
-    return (bisect_left(ordered, value) + bisect_right(ordered, value)) / 2
-
-
 def _inflation(*samples: Sequence[float]) -> float:
-    """Return by what the variance of U grows, as neighbours among the samples are alike."""
-    found = [each for each in map(likeness, samples) if each is not None]
-    alike = min(max(fmean(found) if found else 0.0, 0.0), _MOST_ALIKE)
-    return (1 + alike) / (1 - alike)
+    """Return the variance of U over that of independent samples."""
+    found = [each for each in map(correlation, samples) if each is not None]
+    mean = min(max(fmean(found) if found else 0.0, 0.0), _MOST_CORRELATED)
+    return (1 + mean) / (1 - mean)
 
 
-def likeness(samples: Sequence[float]) -> float | None:
+def correlation(samples: Sequence[float]) -> float | None:
     """Return the correlation of each sample's rank with the next one's, None of too few.
 
-    Of independent samples it is 0 in the mean: the bias of short series is taken out.
+    Its mean over independent samples is 0: the bias of short series is taken out.
     """
     count = len(samples)
-    middle = (count - 1) / 2
-    ordered = sorted(samples)
-    ranks = [_rank(ordered, each) - 0.5 - middle for each in samples]
-    total = sum(each * each for each in ranks)
+    ranks = rankdata(samples) - (count + 1) / 2
+    total = float(ranks @ ranks)
     if count < 3 or not total:
         return None
-    return sum(a * b for a, b in pairwise(ranks)) / total + 1 / count
-
-
-def _bound(first: int, second: int, outside: float, spread: float) -> int:
-    """Return which of the ordered ratios bounds the interval from below, -1 without one."""
-    middle = first * second / 2
-    low, high = -1, floor(middle)
-    while low < high:
-        step = (low + high + 1) // 2
-        if _tail(first, second, middle - (middle - step) / spread) <= outside:
-            low = step
-        else:
-            high = step - 1
-    return low
-
-
-def _tail(first: int, second: int, u: float) -> float:
-    """Return the probability that U is at most `u` where the samples are alike."""
-    if u < 0:
-        return 0.0
-    if max(first, second) <= _EXACT:
-        below = _cumulated(first, second)
-        return below[min(floor(u), len(below) - 1)]
-    deviation = sqrt(first * second * (first + second + 1) / 12)
-    return NormalDist(first * second / 2, deviation).cdf(u + 0.5)
-
-
-@lru_cache(maxsize=512)
-def _cumulated(first: int, second: int) -> tuple[float, ...]:
-    """Return the distribution of U: sums of the Gaussian binomial coefficients."""
-    ways = [1] + [0] * (first * second)
-    for each in range(1, first + 1):
-        for power in range(len(ways) - 1, second + each - 1, -1):
-            ways[power] -= ways[power - second - each]
-        for power in range(each, len(ways)):
-            ways[power] += ways[power - each]
-    total, sums = 0, []
-    for count in ways:
-        total += count
-        sums.append(total)
-    return tuple(each / total for each in sums)
+    return float(ranks[:-1] @ ranks[1:]) / total + 1 / count

@@ -1,8 +1,8 @@
 """What MPICH and Open MPI choose by default, as data: ``algorithm="mpich_default"``.
 
-Each library's decision table is a file beside this one; `rules` says how it is read. The
+Each library's decision table is a file beside this one; `tables` says how it is read. The
 schedules run over this project's executor, so a difference to the library's own call is one of
-executors, not of algorithms, but for what `Choice.note` says.
+executors, not of algorithms, except where `Choice.note` says how they differ.
 
 >>> choose("mpich_default", "broadcast", Call(8, bytes=12288)).schedule
 'binomial'
@@ -16,11 +16,12 @@ executors, not of algorithms, but for what `Choice.note` says.
 
 from __future__ import annotations
 
-import tomllib
-from functools import cache
-from importlib.resources import files
+from typing import TYPE_CHECKING
 
-from mpicoll.defaults.rules import Call, Choice, Table, look_up
+from mpicoll.defaults.calls import Call, Choice
+
+if TYPE_CHECKING:
+    from mpicoll.defaults.tables import Library
 
 __all__ = ["NAMES", "Call", "Choice", "choose", "function", "table"]
 
@@ -28,11 +29,11 @@ NAMES = ("mpich_default", "openmpi_default")
 """What stands for a library's choice in the place of an algorithm."""
 
 
-@cache
-def table(name: str) -> Table:
-    """Return the decision table of a library."""
-    path = files(__name__) / f"{name.removesuffix('_default')}.toml"
-    return tomllib.loads(path.read_text("utf-8"))
+def table(name: str) -> Library:
+    """Return the decision table of a library; `name` is one of `NAMES`."""
+    from mpicoll.defaults.tables import load  # most programs need no tables, and no msgspec
+
+    return load(name.removesuffix("_default"))
 
 
 def function(collective: str, *, counted: bool = False) -> str:
@@ -55,4 +56,4 @@ def choose(name: str, collective: str, call: Call, *, counted: bool = False) -> 
         name: one of `NAMES`.
         counted: rows have counts, as in MPI's calls that end in v.
     """
-    return look_up(table(name), function(collective, counted=counted), call)
+    return table(name).look_up(function(collective, counted=counted), call)

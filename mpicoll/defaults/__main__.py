@@ -13,13 +13,11 @@ from rich.console import Console
 from rich.table import Table
 
 from mpicoll.defaults import NAMES, Call, Choice, choose, function, table
-from mpicoll.defaults.rules import limits
 from mpicoll.errors import ArgumentError, CollectiveError
 from mpicoll.notation.contract import Collective
 from mpicoll.notation.contract import collective as collective_named
 from mpicoll.notation.dtypes import itemsize, kind_of
-
-_SHOWN = {1 << 20: "M", 1 << 10: "K"}
+from mpicoll.text.sizes import size_text
 
 
 def ranges(
@@ -36,7 +34,7 @@ def ranges(
     if what.unit != "none":
         for group in (2, call.ranks, call.nodes, call.largest):
             starts |= {width * group, width * replace(call, ranks=group).window}
-        for measure, limit in limits(table(name), function(what.name, counted=counted)):
+        for measure, limit in table(name).limits(function(what.name, counted=counted)):
             # Between nodes go the rows of whole nodes.
             starts |= {
                 -(-limit // rows) if measure == "total" else limit,
@@ -52,13 +50,6 @@ def ranges(
 
 def _sized(call: Call, nbytes: int, rows: int, width: int) -> Call:
     return replace(call, bytes=nbytes, total=nbytes * rows, count=nbytes // width)
-
-
-def _size(nbytes: int) -> str:
-    for unit, letter in _SHOWN.items():
-        if nbytes and nbytes % unit == 0:
-            return f"{nbytes // unit}{letter}"
-    return str(nbytes)
 
 
 @click.command()
@@ -101,17 +92,17 @@ def _print(what: Collective, call: Call, width: int, counted: bool) -> None:
         found = list(ranges(name, what, call, width, counted=counted))
         ends = [start for start, _ in found[1:]]
         for (start, choice), end in zip_longest(found, ends):
-            sizes = "" if what.unit == "none" else f"{_size(start)} .."
-            sizes += f" {_size(end - 1)}" if end else ""
+            sizes = "" if what.unit == "none" else f"{size_text(start)} .."
+            sizes += f" {size_text(end - 1)}" if end else ""
             mark = notes.setdefault(choice.note, f" ({len(notes) + 1})") if choice.note else ""
-            library = table(name)["library"] if start == 0 else ""
+            library = table(name).library if start == 0 else ""
             shown.add_row(library, sizes, choice.name, f"{choice.schedule}{mark}")
     Console(width=None if sys.stdout.isatty() else 160).print(shown)
     for note, mark in notes.items():
         click.echo(f"{mark.strip()} {note}")
     for name in NAMES:
-        for remark in table(name)["remarks"]:
-            click.echo(f"{table(name)['library']}: {remark}")
+        for remark in table(name).remarks:
+            click.echo(f"{table(name).library}: {remark}")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 
 from rich.console import Console
@@ -22,6 +22,7 @@ from rich.text import Text
 from mpicoll.hosts import __main__ as hosts
 from mpicoll.machine.cores import container_quota
 from mpicoll.machine.launchers import find_launch, is_first_process, singletons
+from mpicoll.machine.network import interfaces
 from mpicoll.machine.variables import telling
 from mpicoll.selection import tables
 
@@ -101,10 +102,8 @@ def _gpu_ways(backend: str) -> Probe:
     """Ask a backend how the arrays of this job's GPUs travel, and why not otherwise."""
 
     def ask() -> str:
-        import mpicoll
-        import torchcoll
-
-        with (mpicoll if backend == "mpi4py" else torchcoll).world() as group:
+        package = import_module("mpicoll" if backend == "mpi4py" else "torchcoll")
+        with package.world() as group:
             ways = group.gpu_transports()
         best = next((name for name, why in ways.items() if not why), None)
         told = [f"{name}: {why or 'yes'}" for name, why in ways.items()]
@@ -138,8 +137,6 @@ def _rendezvous() -> str:
 
 
 def _interfaces() -> str:
-    from torchcoll.network import interfaces
-
     return ", ".join(f"{name} {address or '-'}" for name, address in interfaces().items())
 
 

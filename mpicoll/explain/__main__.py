@@ -11,7 +11,7 @@ from rich.console import Console
 from mpicoll.algorithms.registry import Algorithm, algorithms, find
 from mpicoll.errors import ArgumentError, CollectiveError
 from mpicoll.explain.terminal import show
-from mpicoll.explain.trace import Film, film
+from mpicoll.explain.trace import RoundTrace, trace_rounds
 from mpicoll.notation.contract import Collective, collective
 from mpicoll.simulator import contiguous
 
@@ -58,7 +58,7 @@ def run(
         if output is not None:
             print(_written(Path(output), chosen, ranks, at, nodes))
             return
-        show(_films(chosen, ranks, at, nodes), _console())
+        show(_traces(chosen, ranks, at, nodes), _console())
     except CollectiveError as error:
         print(f"Error: {error}", file=sys.stderr)
         sys.exit(2)
@@ -79,9 +79,9 @@ def _root(what: Collective, root: int | None, ranks: int) -> int:
     return root or 0
 
 
-def _films(chosen: list[Algorithm], ranks: int, root: int, nodes: int | None) -> list[Film]:
+def _traces(chosen: list[Algorithm], ranks: int, root: int, nodes: int | None) -> list[RoundTrace]:
     layout = contiguous(ranks, nodes) if nodes else None
-    return [film(each, ranks, root, layout) for each in chosen]
+    return [trace_rounds(each, ranks, root, layout) for each in chosen]
 
 
 def _console() -> Console:
@@ -97,7 +97,7 @@ def _written(
     if suffix == ".svg":
         from mpicoll.explain.diagram import diagram
 
-        content = diagram(_films(chosen, ranks, root, nodes))
+        content = diagram(_traces(chosen, ranks, root, nodes))
     elif suffix in (".html", ".htm"):
         from mpicoll.explain.page import page
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from xml.etree import ElementTree as xml
 
-from mpicoll.explain.trace import Cell, Film, Hop, listed, runs
+from mpicoll.explain.trace import Cell, Hop, RoundTrace, listed, runs
 from mpicoll.explain.words import aim, counted, share, verdict
 
 _STYLE = """
@@ -24,7 +24,7 @@ text { font-family: system-ui, "Segoe UI", "DejaVu Sans", sans-serif; font-size:
 .title { font-size: 15px; font-weight: 600; }
 .soft { fill: var(--soft); }
 .small { font-size: 9px; }
-.life { stroke: var(--line); stroke-width: 1; }
+.lifeline { stroke: var(--line); stroke-width: 1; }
 .cell { fill: var(--empty); }
 .part { fill: var(--part); }
 .done { fill: var(--done); }
@@ -42,30 +42,30 @@ _CHARACTER = 5.4
 
 @dataclass(frozen=True)
 class _Stage:
-    """Where things of one schedule are."""
+    """The place of one schedule in the diagram."""
 
-    film: Film
+    trace: RoundTrace
     top: float
 
     @property
     def cell(self) -> float:
         """The width of a column."""
-        return max(9.0, min(60.0, 150.0 / len(self.film.columns)))
+        return max(9.0, min(60.0, 150.0 / len(self.trace.columns)))
 
     @property
     def bar(self) -> float:
         """The width of all columns."""
-        return self.cell * len(self.film.columns)
+        return self.cell * len(self.trace.columns)
 
     @property
     def width(self) -> float:
         """How much room it takes from left to right."""
-        return self.left(self.film.rounds) + self.bar + 16
+        return self.left(self.trace.rounds) + self.bar + 16
 
     @property
     def height(self) -> float:
         """How much room it takes from top to bottom."""
-        return _TOP + _ROW * self.film.size + _END
+        return _TOP + _ROW * self.trace.size + _END
 
     def left(self, now: int) -> float:
         """Return where the bars after a round begin."""
@@ -76,18 +76,18 @@ class _Stage:
         return self.top + _TOP + _ROW * (rank + 0.5)
 
 
-def diagram(films: Sequence[Film]) -> str:
+def diagram(traces: Sequence[RoundTrace]) -> str:
     """Return the diagram of one or several schedules, one below the other."""
     stages: list[_Stage] = []
-    for film in films:
-        stages.append(_Stage(film, stages[-1].top + stages[-1].height if stages else 8.0))
+    for trace in traces:
+        stages.append(_Stage(trace, stages[-1].top + stages[-1].height if stages else 8.0))
     width = max(620.0, *(stage.width for stage in stages))
     height = stages[-1].top + stages[-1].height
     root = xml.Element("svg", {
         "xmlns": "http://www.w3.org/2000/svg", "viewBox": f"0 0 {width:g} {height:g}",
         "width": f"{width:g}", "height": f"{height:g}", "role": "img",
     })  # fmt: skip
-    xml.SubElement(root, "title").text = "; ".join(map(verdict, films))
+    xml.SubElement(root, "title").text = "; ".join(map(verdict, traces))
     xml.SubElement(root, "style").text = _STYLE
     _rect(root, "back", 0, 0, width, height)
     for stage in stages:
@@ -96,25 +96,25 @@ def diagram(films: Sequence[Film]) -> str:
 
 
 def _draw(root: xml.Element, stage: _Stage) -> None:
-    film = stage.film
-    group = xml.SubElement(root, "g", {"data-algorithm": str(film.algorithm)})
-    name = f"{film.collective.name}: {film.algorithm}, {counted(film.size, 'rank')}"
+    trace = stage.trace
+    group = xml.SubElement(root, "g", {"data-algorithm": str(trace.algorithm)})
+    name = f"{trace.collective.name}: {trace.algorithm}, {counted(trace.size, 'rank')}"
     _text(group, "title", 16, stage.top + 18, name)
-    _text(group, "soft", 16, stage.top + 34, aim(film.collective.name, film.root))
-    for rank in range(film.size):
+    _text(group, "soft", 16, stage.top + 34, aim(trace.collective.name, trace.root))
+    for rank in range(trace.size):
         y = stage.middle(rank)
         _text(group, "", 16, y + 4, f"rank {rank}")
         xml.SubElement(group, "line", {
-            "class": "life", "x1": f"{_LEFT:g}", "x2": f"{stage.width - 16:g}",
+            "class": "lifeline", "x1": f"{_LEFT:g}", "x2": f"{stage.width - 16:g}",
             "y1": f"{y:g}", "y2": f"{y:g}",
         })  # fmt: skip
-    for now in range(film.rounds + 1):
+    for now in range(trace.rounds + 1):
         _header(group, stage, now)
-        for rank in range(film.size):
+        for rank in range(trace.size):
             _bar(group, stage, now, rank)
-    for hop in (hop for hops in film.hops for hop in hops):
+    for hop in (hop for hops in trace.hops for hop in hops):
         _arrow(group, stage, hop)
-    _text(group, "", 16, stage.top + stage.height - 20, verdict(film))
+    _text(group, "", 16, stage.top + stage.height - 20, verdict(trace))
 
 
 def _header(group: xml.Element, stage: _Stage, now: int) -> None:
@@ -123,9 +123,9 @@ def _header(group: xml.Element, stage: _Stage, now: int) -> None:
         return
     x, y = stage.left(now) - _GAP / 2, stage.top + _TOP
     _text(group, "", x, y - 8, f"round {now}", anchor="middle")
-    sizes = {len(hop.blocks) for hop in stage.film.hops[now]}
+    sizes = {len(hop.blocks) for hop in stage.trace.hops[now]}
     if sizes - {0}:
-        most = share(Fraction(max(sizes), stage.film.whole))
+        most = share(Fraction(max(sizes), stage.trace.whole))
         said = f"{most} each" if len(sizes) == 1 else f"up to {most}"
         _text(group, "soft small", x, y + 4, said, anchor="middle")
 
@@ -134,10 +134,10 @@ def _bar(group: xml.Element, stage: _Stage, now: int, rank: int) -> None:
     """Draw what a rank holds: each cell filled as far as the needed data is there."""
     x, y = stage.left(now), stage.middle(rank) - _HIGH / 2
     _rect(group, "cell", x, y, stage.bar, _HIGH)
-    for column, cell in enumerate(stage.film.states[now][rank]):
-        _cell(group, stage, x + column * stage.cell, y, cell, stage.film.goals[rank][column])
+    for column, cell in enumerate(stage.trace.states[now][rank]):
+        _cell(group, stage, x + column * stage.cell, y, cell, stage.trace.goals[rank][column])
     _rect(group, "frame", x, y, stage.bar, _HIGH)
-    for column, cell in enumerate(stage.film.states[now][rank]):
+    for column, cell in enumerate(stage.trace.states[now][rank]):
         if cell.mark:
             _rect(group, "frame new", x + column * stage.cell, y, stage.cell, _HIGH)
 
@@ -146,7 +146,7 @@ def _cell(group: xml.Element, stage: _Stage, x: float, y: float, cell: Cell, goa
     if not cell.mask:
         return
     count = cell.mask.bit_count()
-    high = _HIGH * count / max(stage.film.most, count)
+    high = _HIGH * count / max(stage.trace.most, count)
     kind = "done" if cell.mask == goal else "part"
     _rect(group, kind, x, y + _HIGH - high, stage.cell, high)
     if len(said := runs(cell.mask)) * _CHARACTER < stage.cell:
@@ -155,7 +155,7 @@ def _cell(group: xml.Element, stage: _Stage, x: float, y: float, cell: Cell, goa
 
 def _arrow(group: xml.Element, stage: _Stage, hop: Hop) -> None:
     """Draw a message from its sender's bar to its receiver's, as thick as it carries bytes."""
-    part = len(hop.blocks) / stage.film.whole
+    part = len(hop.blocks) / stage.trace.whole
     thick = 1.0 + (_THICK - 1.0) * min(1.0, part)
     x, y = stage.left(hop.round - 1) + stage.bar + 4, stage.middle(hop.source)
     to, end = stage.left(hop.lands) - 4, stage.middle(hop.destination)
@@ -172,7 +172,7 @@ def _arrow(group: xml.Element, stage: _Stage, hop: Hop) -> None:
         f"L{neck[0] + ahead[1] * aside:.1f} {neck[1] - ahead[0] * aside:.1f}Z"
     )
     xml.SubElement(group, "path", {"class": "head", "d": head})
-    if hop.blocks and len(stage.film.columns) > 1 and len(said := listed(hop.blocks)) <= 5:
+    if hop.blocks and len(stage.trace.columns) > 1 and len(said := listed(hop.blocks)) <= 5:
         _text(group, "small halo", x + ahead[0] * 12, y + ahead[1] * 12 + 3, said, anchor="middle")
 
 

@@ -1,20 +1,19 @@
-"""A page that plays schedules: one file that needs no network, with all films of 2 to 16 ranks.
+"""A page that plays schedules: one file that needs no network, with the traces of 2 to 16 ranks.
 
-A film travels as its first state and what changes in each round; the script builds the rest.
+The page holds the first state of a trace and the changes of each round; the script builds the rest.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from html import escape
-from importlib import resources
 from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from mpicoll.algorithms.registry import Algorithm
 from mpicoll.errors import ArgumentError, Unsupported
 from mpicoll.explain.measures import ALPHA, BETA, least
-from mpicoll.explain.trace import Film, film, listed
+from mpicoll.explain.trace import RoundTrace, listed, trace_rounds
 from mpicoll.explain.words import aim, reasons, sentence, together, verdict
 from mpicoll.simulator import contiguous
 
@@ -41,21 +40,23 @@ def page(chosen: Sequence[Algorithm], ranks: int, root: int = 0, nodes: int | No
         "ranks": ranks,
         "alpha": ALPHA,
         "beta": BETA,
-        "algorithms": [_films(each, root, nodes) for each in chosen],
+        "algorithms": [_traces(each, root, nodes) for each in chosen],
     }
-    title, purpose = f"{what.name}: {together(chosen)}", aim(what.name, root)
-    return _file("page.html").format(
-        policy=_POLICY, title=escape(title), aim=escape(purpose), style=_file("page.css"),
-        data=json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),
-        script=_file("player.js"), least=SIZES[0], most=SIZES[-1], ranks=ranks,
+    title = f"{what.name}: {together(chosen)}"
+    template = _environment().get_template("page.html")
+    return template.render(policy=_POLICY, title=title, aim=aim(what.name, root), data=data)
+
+
+def _environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("mpicoll.explain", "assets"), autoescape=True,
+        undefined=StrictUndefined,
     )  # fmt: skip
+    made.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
+    return made
 
 
-def _file(name: str) -> str:
-    return resources.files("mpicoll.explain").joinpath("assets", name).read_text("utf-8")
-
-
-def _films(algorithm: Algorithm, root: int, nodes: int | None) -> dict[str, Any]:
+def _traces(algorithm: Algorithm, root: int, nodes: int | None) -> dict[str, Any]:
     return {
         "name": str(algorithm),
         "summary": algorithm.summary,
@@ -64,22 +65,24 @@ def _films(algorithm: Algorithm, root: int, nodes: int | None) -> dict[str, Any]
 
 
 def _sized(algorithm: Algorithm, size: int, root: int, nodes: int | None) -> dict[str, Any]:
-    """Return a film, or the reason why there is none."""
+    """Return a trace, or the reason why there is none."""
     if root >= size:
         return {"refused": f"there is no rank {root} to be the root of {size}"}
     if nodes and nodes > size:
         return {"refused": f"{size} ranks cannot be on {nodes} nodes"}
     try:
-        return told(film(algorithm, size, root, contiguous(size, nodes) if nodes else None))
+        return as_data(
+            trace_rounds(algorithm, size, root, contiguous(size, nodes) if nodes else None)
+        )
     except Unsupported as reason:
         return {"refused": str(reason)}
 
 
-def told(shown: Film) -> dict[str, Any]:
-    """Return a film as plain data.
+def as_data(shown: RoundTrace) -> dict[str, Any]:
+    """Return a trace as plain data.
 
     ``rounds[k]`` holds the changed cells ``[rank, column, mask, mark]`` and the messages
-    ``[from, to, columns, share of m, label, folded]`` of round k, and what all that comes to.
+    ``[from, to, columns, share of m, label, folded]`` of round k, its bytes and its sentence.
     """
     bounds = least(shown)
     node = {rank: index for index, ranks in enumerate(shown.nodes) for rank in ranks}
@@ -96,7 +99,7 @@ def told(shown: Film) -> dict[str, Any]:
     }
 
 
-def _round(shown: Film, now: int) -> dict[str, Any]:
+def _round(shown: RoundTrace, now: int) -> dict[str, Any]:
     before = shown.states[now - 1] if now else None
     cells = [
         [rank, column, cell.mask, cell.mark]
@@ -117,7 +120,7 @@ def _round(shown: Film, now: int) -> dict[str, Any]:
     }
 
 
-def _columns(shown: Film, blocks: Sequence[Any]) -> list[int]:
+def _columns(shown: RoundTrace, blocks: Sequence[Any]) -> list[int]:
     carried = {*blocks}
     return [
         index for index, column in enumerate(shown.columns) if not carried.isdisjoint(column.blocks)

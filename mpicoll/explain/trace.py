@@ -1,4 +1,4 @@
-"""A schedule as a film: what every rank holds after every round, and what went from whom to whom.
+"""The trace of a schedule, round by round: the contents of every rank, and the messages.
 
 Ranks are sets of bits here: the mask of a cell has bit `r` where rank r's data is in it.
 """
@@ -57,10 +57,11 @@ State = list[list[Cell]]
 
 
 @dataclass(frozen=True)
-class Film:
+class RoundTrace:
     """A proved schedule, round by round.
 
     Attributes:
+        proof: the simulator's figures, log and history.
         whole: the blocks that make a whole vector m; of alltoall, all that one rank sends.
         states: before the first round, and after each; as many as `rounds` and one more.
         hops: the messages of each round, from 1; none in round 0.
@@ -73,7 +74,7 @@ class Film:
     root: int
     nodes: Nodes
     whole: int
-    trace: Trace
+    proof: Trace
     columns: list[Column]
     states: list[State]
     hops: list[list[Hop]]
@@ -83,11 +84,11 @@ class Film:
     @property
     def rounds(self) -> int:
         """How many rounds there are."""
-        return self.trace.rounds
+        return self.proof.rounds
 
     @property
     def collective(self) -> Collective:
-        """What the schedule does."""
+        """The collective that the schedule does."""
         return self.algorithm.collective
 
     @property
@@ -130,40 +131,44 @@ class Film:
         )
 
 
-def film(algorithm: Algorithm, size: int, root: int = 0, nodes: Nodes | None = None) -> Film:
-    """Prove a schedule and return its film.
+def trace_rounds(
+    algorithm: Algorithm, size: int, root: int = 0, nodes: Nodes | None = None
+) -> RoundTrace:
+    """Prove a schedule and return its trace.
 
     Raises:
         Unsupported: the algorithm cannot serve this number of ranks.
 
     >>> from mpicoll.algorithms import find
-    >>> ring = film(find("allreduce", "ring"), 4)
+    >>> ring = trace_rounds(find("allreduce", "ring"), 4)
     >>> ring.rounds, ring.moved(3), ring.moved(6), ring.volume
     (6, 0.75, 1.5, 1.5)
     >>> [runs(cell.mask) for cell in ring.states[2][0]]
     ['0', '0', '0,2-3', '0,3']
     """
-    trace = prove(algorithm, size, root, nodes, history=True)
+    proof = prove(algorithm, size, root, nodes, history=True)
     schedules = [algorithm.rounds(rank, size, root, nodes) for rank in range(size)]
     blocks = algorithm.blocks(size)
-    hops = _hops(trace, schedules)
+    hops = _hops(proof, schedules)
     heard = _heard(hops, size)
-    filming = _Filming(algorithm.collective, Place(0, size, root, blocks), trace, schedules, hops)
-    columns, states, goals = filming.columns(), filming.states(), filming.goals()
+    tracer = _Tracer(algorithm.collective, Place(0, size, root, blocks), proof, schedules, hops)
+    columns, states, goals = tracer.columns(), tracer.states(), tracer.goals()
     if algorithm.collective.unit == "none":
         everyone = (1 << size) - 1
         columns, goals = [Column("heard of", (0,))], [[everyone] for _ in range(size)]
         states = _listening(heard)
     whole = blocks if algorithm.collective.unit in ("vector", "rows") else size
     placed = nodes or (tuple(range(size)),)
-    return Film(algorithm, size, root, placed, whole, trace, columns, states, hops, goals, heard)
+    return RoundTrace(
+        algorithm, size, root, placed, whole, proof, columns, states, hops, goals, heard
+    )
 
 
-def _hops(trace: Trace, schedules: Sequence[Sequence[Round]]) -> list[list[Hop]]:
+def _hops(proof: Trace, schedules: Sequence[Sequence[Round]]) -> list[list[Hop]]:
     """Join the messages of the log with their receives: those of two ranks meet in order."""
     receives: dict[tuple[int, int], deque[tuple[int, bool]]] = defaultdict(deque)
     for rank, schedule in enumerate(schedules):
-        for step, (end, _) in zip(schedule, trace.history[rank][1:], strict=True):
+        for step, (end, _) in zip(schedule, proof.history[rank][1:], strict=True):
             for op in step:
                 if isinstance(op, Receive):
                     receives[op.peer, rank].append((end, _is_folded(op, step)))
@@ -171,8 +176,8 @@ def _hops(trace: Trace, schedules: Sequence[Sequence[Round]]) -> list[list[Hop]]
     def joined(message: Message) -> Hop:
         return Hop(*message, *receives[message.source, message.destination].popleft())
 
-    found = sorted(map(joined, trace.log), key=lambda hop: hop[:3])
-    return [[hop for hop in found if hop.round == now] for now in range(trace.rounds + 1)]
+    found = sorted(map(joined, proof.log), key=lambda hop: hop[:3])
+    return [[hop for hop in found if hop.round == now] for now in range(proof.rounds + 1)]
 
 
 def _is_folded(op: Receive, step: Round) -> bool:
@@ -199,19 +204,19 @@ def _listening(heard: list[list[int]]) -> list[State]:
 
 
 @dataclass
-class _Filming:
-    """The trace of a schedule, read as cells of ranks and columns."""
+class _Tracer:
+    """The proof of a schedule, read as cells of ranks and columns."""
 
     collective: Collective
     place: Place
-    trace: Trace
+    proof: Trace
     schedules: list[list[Round]]
     hops: list[list[Hop]]
 
     def __post_init__(self) -> None:
         ranks = range(self.place.size)
-        times = range(self.trace.rounds + 1)
-        self.held = [[_at(self.trace.history[rank], now) for rank in ranks] for now in times]
+        times = range(self.proof.rounds + 1)
+        self.held = [[_at(self.proof.history[rank], now) for rank in ranks] for now in times]
         self.after = [self.collective.after(self.place._replace(rank=rank)) for rank in ranks]
         self._columns = [*self._merged(self._keys()), *self._scratch()]
 
@@ -247,7 +252,7 @@ class _Filming:
         if self.collective.unit == "pairs":
             yield from (Column(str(key), blocks) for key, blocks in keys)
             return
-        for _, same in groupby(keys, key=lambda key: self._life(key[0])):
+        for _, same in groupby(keys, key=lambda key: self._history(key[0])):
             blocks = tuple(block for block, _ in same)
             yield Column(_run(blocks), blocks)
 
@@ -258,7 +263,7 @@ class _Filming:
         temps.sort(key=lambda temp: (len(temp.name), temp.name, _order(temp.block)))
         found = [
             (name, tuple(same))
-            for (name, _), same in groupby(temps, key=lambda temp: (temp.name, self._life(temp)))
+            for (name, _), same in groupby(temps, key=lambda temp: (temp.name, self._history(temp)))
         ]
         if len(found) > _FEW:
             return [Column("scratch", tuple(temps), True)]
@@ -267,8 +272,8 @@ class _Filming:
             for name, same in found
         ]
 
-    def _life(self, block: Block) -> object:
-        """Return all that ever happens to a block."""
+    def _history(self, block: Block) -> object:
+        """Return the contents, the goals and the messages of a block in all rounds."""
         masks = [[_mask(held, (block,)) for held in now] for now in self.held]
         goals = [_mask(after, (block,)) for after in self.after]
         carried = [[block in hop.blocks for hop in now] for now in self.hops]
@@ -286,7 +291,7 @@ class _Filming:
 
     def _folds(self, now: int, rank: int) -> set[Block]:
         """Return the blocks into which a rank folds in the rounds that end at this time."""
-        ended = zip(self.schedules[rank], self.trace.history[rank][1:], strict=True)
+        ended = zip(self.schedules[rank], self.proof.history[rank][1:], strict=True)
         ops = [op for step, (end, _) in ended if end == now for op in step]
         received = {
             block for op in ops if isinstance(op, Receive) and op.side for block in op.blocks

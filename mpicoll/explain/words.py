@@ -8,7 +8,7 @@ from fractions import Fraction
 from math import log
 
 from mpicoll.explain.measures import least
-from mpicoll.explain.trace import Film, Hop, ranks_of, runs
+from mpicoll.explain.trace import Hop, RoundTrace, ranks_of, runs
 
 AIMS = {
     "barrier": "No rank may go on before it has heard of all others.",
@@ -80,26 +80,26 @@ def about_bytes(nbytes: float) -> str:
 # -- a round ---------------------------------------------------------------------------------
 
 
-def sentence(film: Film, now: int) -> str:
+def sentence(trace: RoundTrace, now: int) -> str:
     """Say what happens in a round.
 
     >>> from mpicoll.algorithms import find
-    >>> from mpicoll.explain.trace import film
-    >>> print(sentence(film(find("allreduce", "ring"), 4), 2))
+    >>> from mpicoll.explain.trace import trace_rounds
+    >>> print(sentence(trace_rounds(find("allreduce", "ring"), 4), 2))
     Each rank sends the block it has just folded (m/4) to its right neighbour, which folds it in.
-    >>> print(sentence(film(find("allreduce", "recursive_doubling"), 4), 2))
+    >>> print(sentence(trace_rounds(find("allreduce", "recursive_doubling"), 4), 2))
     Pairs of ranks, 2 apart, swap whole vectors (m); each folds in what it gets.
     """
-    hops = film.hops[now]
+    hops = trace.hops[now]
     if now == 0:
-        return f"Before the first round. {aim(film.collective.name, film.root)}"
+        return f"Before the first round. {aim(trace.collective.name, trace.root)}"
     if not hops:
         return "No message leaves in this round."
     pairs = [(hop.source, hop.destination) for hop in hops]
-    what, ends = _what(film, hops, now), _ends(film, hops)
+    what, ends = _what(trace, hops, now), _ends(trace, hops)
     if _swap(pairs):
-        return f"{_swaps(pairs, film.size, _plural(what))}{ends[0]}."
-    return f"{_sends(pairs, film.size, what)}{ends[1]}."
+        return f"{_swaps(pairs, trace.size, _plural(what))}{ends[0]}."
+    return f"{_sends(pairs, trace.size, what)}{ends[1]}."
 
 
 def _swap(pairs: Sequence[tuple[int, int]]) -> bool:
@@ -151,20 +151,22 @@ def _ranks(ranks: Iterable[int]) -> str:
     return runs(sum(1 << rank for rank in {*ranks}))
 
 
-def _what(film: Film, hops: Sequence[Hop], now: int) -> str:
+def _what(trace: RoundTrace, hops: Sequence[Hop], now: int) -> str:
     """Say what a message carries, and how much of the vector that is."""
     counts = {len(hop.blocks) for hop in hops}
     most = max(counts)
     if most == 0:
         return "a signal"
     upto = "up to " if len(counts) > 1 else ""
-    size = f" ({upto}{share(Fraction(most, film.whole))})"
-    if most == film.whole and film.collective.unit == "vector":
+    size = f" ({upto}{share(Fraction(most, trace.whole))})"
+    if most == trace.whole and trace.collective.unit == "vector":
         return f"the whole vector{size}"
     word = (
-        "row" if film.collective.unit in ("rows", "pairs") and film.whole == film.size else "block"
+        "row"
+        if trace.collective.unit in ("rows", "pairs") and trace.whole == trace.size
+        else "block"
     )
-    past = _past(film, hops, now)
+    past = _past(trace, hops, now)
     if most == 1:
         return (
             f"{'a' if past.startswith('finished') else 'the' if past else 'a'} "
@@ -175,20 +177,20 @@ def _what(film: Film, hops: Sequence[Hop], now: int) -> str:
     return f"{upto}{most} {finished}{word}s{past if not finished else ''}{size}"
 
 
-def _past(film: Film, hops: Sequence[Hop], now: int) -> str:
+def _past(trace: RoundTrace, hops: Sequence[Hop], now: int) -> str:
     """Say where the blocks come from that leave in a round."""
     sent = [
         (hop.source, column)
         for hop in hops
-        for column, each in enumerate(film.columns)
+        for column, each in enumerate(trace.columns)
         if not {*hop.blocks}.isdisjoint(each.blocks)
     ]
-    cells = [film.states[now - 1][rank][column] for rank, column in sent]
-    everyone = (1 << film.size) - 1
-    if film.collective.reduces and cells and all(cell.mask == everyone for cell in cells):
+    cells = [trace.states[now - 1][rank][column] for rank, column in sent]
+    everyone = (1 << trace.size) - 1
+    if trace.collective.reduces and cells and all(cell.mask == everyone for cell in cells):
         return "finished"
     marks = {cell.mark for cell in cells}
-    if film.collective.unit != "pairs" and marks in ({"+"}, {"="}):
+    if trace.collective.unit != "pairs" and marks in ({"+"}, {"="}):
         return " it has just folded" if marks == {"+"} else " it has just received"
     return ""
 
@@ -218,16 +220,16 @@ def _plural(what: str) -> str:
     return what
 
 
-def _ends(film: Film, hops: Sequence[Hop]) -> tuple[str, str]:
+def _ends(trace: RoundTrace, hops: Sequence[Hop]) -> tuple[str, str]:
     """Say what becomes of what arrives: where ranks swap, and where they only send."""
-    if not film.collective.reduces:
+    if not trace.collective.reduces:
         return "", ""
     folds = {hop.folded for hop in hops}
     if len(folds) > 1:
         return "; some is folded in, some kept", "; some is folded in, some kept"
     verb, done = ("folds", "folded in") if folds == {True} else ("keeps", "kept")
     it = " in what it gets" if folds == {True} else " what it gets"
-    alone = len(hops) == film.size or len({hop.destination for hop in hops}) == 1
+    alone = len(hops) == trace.size or len({hop.destination for hop in hops}) == 1
     sent = f", which {verb} it{' in' * (folds == {True})}" if alone else f"; what arrives is {done}"
     return f"; each {verb}{it}", sent
 
@@ -235,102 +237,102 @@ def _ends(film: Film, hops: Sequence[Hop]) -> tuple[str, str]:
 # -- the whole ----------------------------------------------------------------------------------
 
 
-def verdict(film: Film) -> str:
+def verdict(trace: RoundTrace) -> str:
     """Say how a schedule compares with what none can do without.
 
     >>> from mpicoll.algorithms import find
-    >>> from mpicoll.explain.trace import film
-    >>> print(verdict(film(find("allreduce", "ring"), 4)))
+    >>> from mpicoll.explain.trace import trace_rounds
+    >>> print(verdict(trace_rounds(find("allreduce", "ring"), 4)))
     ring: 6 rounds where 2 would do; 1.5 m sent, the least possible
-    >>> print(verdict(film(find("allreduce", "recursive_doubling"), 8)))
+    >>> print(verdict(trace_rounds(find("allreduce", "recursive_doubling"), 8)))
     recursive_doubling: 3 rounds, the fewest possible; 3 m sent where 1.75 m would do
     """
-    said = f"{film.algorithm}: {_rounds(film)}"
-    return said if film.collective.unit == "none" else f"{said}; {_volume(film)}"
+    said = f"{trace.algorithm}: {_rounds(trace)}"
+    return said if trace.collective.unit == "none" else f"{said}; {_volume(trace)}"
 
 
-def _rounds(film: Film) -> str:
-    few, ports = least(film).rounds, film.trace.ports
-    said = counted(film.rounds, "round")
-    if film.rounds > few:
+def _rounds(trace: RoundTrace) -> str:
+    few, ports = least(trace).rounds, trace.proof.ports
+    said = counted(trace.rounds, "round")
+    if trace.rounds > few:
         return f"{said} where {few} would do"
-    if film.rounds == few:
+    if trace.rounds == few:
         return f"{said}, the fewest possible"
     return f"{said}, fewer than the {few} of one message at a time: up to {ports} at once"
 
 
-def _volume(film: Film) -> str:
-    little, moved = least(film).volume, film.moved(film.rounds)
-    way = "sent" if film.sent(film.rounds) == moved else "received by one rank"
+def _volume(trace: RoundTrace) -> str:
+    little, moved = least(trace).volume, trace.moved(trace.rounds)
+    way = "sent" if trace.sent(trace.rounds) == moved else "received by one rank"
     if moved > little + 1e-9:
         return f"{share(moved)} {way} where {share(little)} would do"
     return f"{share(moved)} {way}, the least possible"
 
 
-def reasons(film: Film) -> list[str]:
+def reasons(trace: RoundTrace) -> list[str]:
     """Say why a schedule is, or is not, the best for small and for large messages."""
-    if film.size == 1:
+    if trace.size == 1:
         return ["A rank alone has nobody to send to."]
-    found = [_latency(film)]
-    if film.collective.unit != "none":
-        found.append(_bandwidth(film))
+    found = [_latency(trace)]
+    if trace.collective.unit != "none":
+        found.append(_bandwidth(trace))
     return found
 
 
-def _latency(film: Film) -> str:
-    few = least(film).rounds
-    known = [min(mask.bit_count() for mask in heard) for heard in film.heard]
-    if film.rounds < few:
+def _latency(trace: RoundTrace) -> str:
+    few = least(trace).rounds
+    known = [min(mask.bit_count() for mask in heard) for heard in trace.heard]
+    if trace.rounds < few:
         return (
-            f"Rounds: {film.rounds}, as a rank starts up to {film.trace.ports} messages at once; "
+            f"Rounds: {trace.rounds}, as a rank starts up to {trace.proof.ports} messages at once; "
             f"one at a time, {few} would be the fewest."
         )
     path = ", ".join(map(str, known[: min(len(known), 6)])) + (", ..." if len(known) > 6 else "")
-    if film.rounds == few:
+    if trace.rounds == few:
         return (
-            f"Rounds: {film.rounds}, the fewest possible. What is known to a rank can at most "
-            f"double in a round, and {film.size} ranks need {few} doublings. "
+            f"Rounds: {trace.rounds}, the fewest possible. What is known to a rank can at most "
+            f"double in a round, and {trace.size} ranks need {few} doublings. "
             "So this is latency-optimal: small messages cost rounds, and here are no more."
         )
     return (
-        f"Rounds: {film.rounds} where {few} would do. What is known could double in each round; "
-        f"here the least informed rank has heard of {path} of {film.size} ranks after 0, 1, 2, "
+        f"Rounds: {trace.rounds} where {few} would do. What is known could double in each round; "
+        f"here the least informed rank has heard of {path} of {trace.size} ranks after 0, 1, 2, "
         "... rounds. Small messages cost rounds, so they pay for it."
     )
 
 
-def _bandwidth(film: Film) -> str:
-    little, moved = least(film).volume, film.moved(film.rounds)
+def _bandwidth(trace: RoundTrace) -> str:
+    little, moved = least(trace).volume, trace.moved(trace.rounds)
     if moved > little + 1e-9:
         return (
             f"Bytes: {share(moved)} through the busiest rank where {share(little)} would do: "
-            f"{_typical(film)}. Large messages cost bytes, so they pay for it."
+            f"{_typical(trace)}. Large messages cost bytes, so they pay for it."
         )
     return (
-        f"Bytes: {share(moved)} through the busiest rank, the least possible. {_must(film)} "
-        f"Here {_typical(film)}, so no rank moves more than its part. So this is "
+        f"Bytes: {share(moved)} through the busiest rank, the least possible. {_must(trace)} "
+        f"Here {_typical(trace)}, so no rank moves more than its part. So this is "
         "bandwidth-optimal: large messages cost bytes, and here are no more."
     )
 
 
-def _typical(film: Film) -> str:
+def _typical(trace: RoundTrace) -> str:
     """Say how much a message carries."""
-    sizes = [Fraction(len(hop.blocks), film.whole) for now in film.hops for hop in now]
+    sizes = [Fraction(len(hop.blocks), trace.whole) for now in trace.hops for hop in now]
     low, high = share(min(sizes, default=0)), share(max(sizes, default=0))
     return f"every message carries {low}" if low == high else f"messages carry {low} to {high}"
 
 
-def _must(film: Film) -> str:
-    if film.collective.name == "allreduce":
-        size = film.size
+def _must(trace: RoundTrace) -> str:
+    if trace.collective.name == "allreduce":
+        size = trace.size
         return (
             f"To bring {size} vectors together takes {size - 1} transfers of m, to hand the sum "
             f"out as many: {share(2 * (size - 1))} in all, so at least "
-            f"{share(least(film).volume)} for some of {size} ranks."
+            f"{share(least(trace).volume)} for some of {size} ranks."
         )
     return "Some rank must send, or receive, that much in any schedule."
 
 
-def heard_of(film: Film, now: int) -> int:
+def heard_of(trace: RoundTrace, now: int) -> int:
     """Return of how many ranks the least informed one has heard after a round."""
-    return min(len(ranks_of(mask)) for mask in film.heard[now])
+    return min(len(ranks_of(mask)) for mask in trace.heard[now])

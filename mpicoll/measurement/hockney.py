@@ -1,8 +1,9 @@
 """Fit Hockney's model, alpha + beta x bytes, to the times of single messages.
 
-The sum of squared *relative* errors is made least, so that 8 bytes count as much as 4 MiB. A
-point counts less the farther it lies from the median of its own size (Cauchy's weights): a pair
-with a bad cable does not bend the line of its class, and a size that no line fits still counts.
+The fit minimises the sum of squared *relative* errors, so that 8 bytes count as much as 4 MiB. A
+point has less weight the farther it lies from the median of its own size (Cauchy's weights): a pair
+with a bad cable does not bend the line of its class. A robust loss over the distances from the line
+would do the same, but drop a whole size that no line fits.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _LEAST = 0.01
 
 
 class Fit(NamedTuple):
-    """What a message costs: microseconds to begin, nanoseconds for each byte.
+    """The cost of a message: microseconds of start-up, nanoseconds for each byte.
 
     Attributes:
         error: the median of the relative errors of the points; `worst`: their 95th percentile.
@@ -38,12 +39,12 @@ class Fit(NamedTuple):
 
     @property
     def GBps(self) -> float | None:
-        """The bandwidth that beta tends to, None where size made no difference."""
+        """The bandwidth of large messages, None where beta is 0."""
         return 1 / self.beta_ns_per_byte if self.beta_ns_per_byte else None
 
 
 def fit(points: Sequence[Point]) -> Fit | None:
-    """Return the line through these points, None where they have a single size."""
+    """Return the fit to these points, None where all have one size."""
     if len({size for size, _ in points}) < 2:
         return None
     sizes = np.array([size for size, _ in points], float)
@@ -55,26 +56,24 @@ def fit(points: Sequence[Point]) -> Fit | None:
 
 
 def _weights(points: Sequence[Point]) -> np.ndarray:
-    """Return how much each point counts, by its distance from the median of its size."""
+    """Return the weight of each point, by its distance from the median of its size."""
     by_size: dict[int, list[float]] = {}
     for size, time in points:
         by_size.setdefault(size, []).append(time)
     middles = {size: median(times) for size, times in by_size.items()}
     distances = [abs(log(time / middles[size])) for size, time in points]
-    # All sizes together: one of few points does not tell how points scatter.
+    # One width for all sizes: a size with few points says little about their spread.
     width = _CAUCHY * max(median(distances), _LEAST)
     return 1 / (1 + (np.array(distances) / width) ** 2)
 
 
 def _line(sizes: np.ndarray, times: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
-    """Return alpha and beta, neither below 0, that make the weighted relative errors least."""
+    """Return alpha and beta, neither below 0, with the least weighted relative errors."""
+    from scipy.optimize import nnls  # slow to import, and needed after everything is measured
+
     root = np.sqrt(weights)
-    terms = np.stack([root / times, root * sizes / times])
+    terms = np.stack([root / times, root * sizes / times], axis=1)
     # Bytes are millions where alpha is 1: solve in units that are alike.
-    scale = np.linalg.norm(terms, axis=1)
-    alpha, beta = np.linalg.lstsq((terms / scale[:, None]).T, root, rcond=None)[0] / scale
-    if alpha >= 0 and beta >= 0:
-        return float(alpha), float(beta)
-    alone = terms[1] if alpha < 0 else terms[0]
-    only = float(alone @ root / (alone @ alone))
-    return (0.0, only) if alpha < 0 else (only, 0.0)
+    scale = np.linalg.norm(terms, axis=0)
+    alpha, beta = nnls(terms / scale, root)[0] / scale
+    return float(alpha), float(beta)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import exp, inf, log
-from statistics import fmean
+from math import inf
+from statistics import geometric_mean
 from typing import Any, NamedTuple
 
 from mpicoll.notation.contract import COLLECTIVES
@@ -182,5 +182,5 @@ def _distances(panel: Panel) -> dict[str, float]:
         fastest[size] = min(fastest.get(size, inf), us)
     ratios: dict[str, list[float]] = {}
     for (name, size), us in best.items():
-        ratios.setdefault(name, []).append(log(us / fastest[size]))
-    return {name: exp(fmean(each)) for name, each in ratios.items()}
+        ratios.setdefault(name, []).append(us / fastest[size])
+    return {name: geometric_mean(each) for name, each in ratios.items()}

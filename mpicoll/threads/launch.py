@@ -19,13 +19,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class HostArrays(NumpyArrays):
-    """NumPy arrays alone: threads have none on a GPU."""
-
-    def owns(self, x: object) -> bool:
-        return super().owns(x) and self.is_on_host(x)
-
-
 class Threads:
     """Runs functions on ranks that are threads of this process.
 
@@ -96,7 +89,7 @@ def threads(
         ranks_per_node: how many ranks share memory; all of them by default.
         deadline: seconds after which a rank that waits for another gives up.
     """
-    return Threads(size, ranks_per_node, deadline, HostArrays())
+    return Threads(size, ranks_per_node, deadline, NumpyArrays())
 
 
 def _count(label: str, given: Any) -> int:

@@ -10,13 +10,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 from launcher import python
+from scipy.stats import mannwhitneyu
 
 from mpicoll.compare.comparison import Comparison, compare, load
-from mpicoll.compare.two_sample import Shift, can_differ, holm, likeness, scatter, shift
+from mpicoll.compare.two_sample import Shift, can_differ, correlation, holm, scatter, shift
 from mpicoll.errors import ArgumentError
 from mpicoll.measurement.description import cuda_driver, git_state
 from mpicoll.records import journal
@@ -66,6 +68,29 @@ def test_a_factor_is_found(factor: float, p: float) -> None:
     assert found.ratio == pytest.approx(factor, rel=0.03)
 
 
+def zigzag(samples: Sequence[float]) -> list[float]:
+    """Order samples so that neighbours are unlike: their correlation is below 0."""
+    ordered, half = sorted(samples), len(samples) // 2
+    return [
+        each for both in zip(ordered[:half], ordered[: half - 1 : -1], strict=True) for each in both
+    ]
+
+
+@pytest.mark.parametrize("margin", [0.0, 0.03])
+@pytest.mark.parametrize(("count", "method"), [(6, "exact"), (30, "exact"), (60, "asymptotic")])
+def test_without_correlation_the_test_is_that_of_scipy(
+    count: int, method: Any, margin: float
+) -> None:
+    first, second = (zigzag(times(us, seed, count)) for us, seed in ((1.0, 1), (0.96, 2)))
+    expected = min(
+        mannwhitneyu(
+            slow, (1 + margin) * np.array(fast), alternative="greater", method=method
+        ).pvalue
+        for slow, fast in ((first, second), (second, first))
+    )
+    assert shift(first, second, margin).p == pytest.approx(min(1, 2 * expected), rel=1e-9)
+
+
 @given(some.lists(some.floats(0.1, 1e4), min_size=4, max_size=25),
        some.lists(some.floats(0.1, 1e4), min_size=4, max_size=25))  # fmt: skip
 def test_swapping_the_runs_inverts_the_ratio(a: list[float], b: list[float]) -> None:
@@ -93,7 +118,7 @@ def test_samples_that_hang_together_count_for_less() -> None:
 
     waves = [(wave(), wave()) for _ in range(400)]
     assert sum(shift(a, b).p < 0.05 for a, b in waves) / 400 < 0.15
-    assert (likeness(waves[0][0]) or 0) > 0.4
+    assert (correlation(waves[0][0]) or 0) > 0.4
 
 
 @pytest.mark.parametrize(("a", "b", "can"), [(3, 3, False), (4, 4, True), (0, 9, False)])

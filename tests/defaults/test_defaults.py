@@ -13,7 +13,8 @@ from launcher import mpirun, ranks
 from mpicoll.algorithms.registry import Nodes, find
 from mpicoll.defaults import NAMES, Call, choose, function, table
 from mpicoll.defaults.__main__ import main, ranges
-from mpicoll.defaults.rules import cases, holds
+from mpicoll.defaults.tables import read
+from mpicoll.errors import ArgumentError
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.simulator import prove
 
@@ -27,31 +28,49 @@ needs_mpi = pytest.mark.skipif(mpirun() is None, reason="no mpirun here")
 
 # -- the tables are whole ---------------------------------------------------------------
 
-SECTIONS = [(name, each) for name in NAMES for each in table(name) if "rules" in table(name)[each]]
+SECTION = """
+library = "A library"
+remarks = []
+[calls.bcast]
+rules = [{{ ranks_below = 8, up_to = {{ 12K = "tree" }} }}, {last}]
+[calls.bcast.algorithms]
+tree = {{ runs = "binomial" }}
+{more}
+"""
+LAST = '{ take = "tree" }'
 
 
-@pytest.mark.parametrize(("name", "section"), SECTIONS)
-def test_rules_and_algorithms_fit(name: str, section: str) -> None:
-    """Every name that a rule takes is there, and every one that is there can be taken."""
-    rules, known = table(name)[section]["rules"], table(name)[section]["algorithms"]
-    further = [pair for each in known.values() for pair in each.get("unless", ())]
-    taken = {case.name for _, sizes in [*rules, *further] for case in cases(sizes)}
-    assert taken == set(known)
-    assert rules[-1][0] == "" and cases(rules[-1][1])[-1].limit is None, "one rule always holds"
+def test_a_table_is_read_from_its_file() -> None:
+    found = read(SECTION.format(last=LAST, more="").encode(), "a.toml")
+    assert found.look_up("bcast", Call(4, bytes=12288)).schedule == "binomial"
+    assert found.limits("bcast") == {("bytes", 12289)}
 
 
-@pytest.mark.parametrize(("name", "section"), SECTIONS)
-def test_conditions_are_read_and_sizes_ascend(name: str, section: str) -> None:
-    for condition, sizes in table(name)[section]["rules"]:
-        assert holds(condition, Call(4)) in (True, False)
-        limits = [each.limit for each in cases(sizes) if each.limit]
-        assert limits == sorted(set(limits)) and len(cases(sizes)) <= len(limits) + 1
+@pytest.mark.parametrize(
+    ("last", "more", "message"),
+    [
+        ('{ take = "ring" }', "", "'ring' is no algorithm"),
+        (LAST, 'ring = { runs = "ring" }', "'ring' is taken by no rule"),
+        ('{ even = true, take = "tree" }', "", "the last rule has a condition"),
+        ('{ up_to = { 1K = "tree" } }', "", "no algorithm for large sizes"),
+        ('{ up_to = { 2K = "tree", 1K = "tree" }, take = "tree" }', "", "sizes do not ascend"),
+        ('{ up_to = { 2Q = "tree" }, take = "tree" }', "", "2Q"),
+        ('{ take = "tree", odd = true }', "", "unknown field `odd`"),
+        ('{ ranks_below = "8", take = "tree" }', "", "Expected `int | null`, got `str`"),
+        ('{ count_below = "bytes", take = "tree" }', "", "Invalid enum value 'bytes'"),
+        (LAST, "[calls.bcast", "a.toml is no decision table"),
+    ],
+)
+def test_a_damaged_table_is_refused(last: str, more: str, message: str) -> None:
+    with pytest.raises(ArgumentError, match=r"a\.toml") as refused:
+        read(SECTION.format(last=last, more=more).encode(), "a.toml")
+    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("collective", "counted"), CALLS)
 def test_every_call_has_rules(name: str, collective: str, counted: bool) -> None:
-    assert function(collective, counted=counted) in table(name)
+    assert function(collective, counted=counted) in table(name).calls
 
 
 # -- boundaries -------------------------------------------------------------------------
@@ -184,9 +203,9 @@ def test_what_is_not_the_same_says_so() -> None:
 def test_parts_of_compositions_see_their_own_call() -> None:
     """A gather between nodes carries the rows of whole nodes, in segments where there are any."""
     call = rows(12, 100, nodes=3, largest=4)
-    assert call.among("nodes", 1000) == rows(3, 400, nodes=3, largest=1, count=100)
-    assert call.among("local", 1000) == rows(4, 100, largest=4)
-    assert vector(12, 4000, nodes=3, largest=4).among("nodes", 1000).count == 250
+    assert call.part("across", 1000) == rows(3, 400, nodes=3, largest=1, count=100)
+    assert call.part("local", 1000) == rows(4, 100, largest=4)
+    assert vector(12, 4000, nodes=3, largest=4).part("across", 1000).count == 250
 
 
 # -- every choice is served -------------------------------------------------------------

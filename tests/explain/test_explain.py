@@ -1,4 +1,4 @@
-"""Schedules shown round by round: films, words, the terminal, diagrams and bad usage."""
+"""Schedules shown round by round: traces, words, the terminal, diagrams and bad usage."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from mpicoll.errors import ArgumentError
 from mpicoll.explain import __main__ as command_line
 from mpicoll.explain.diagram import diagram
 from mpicoll.explain.measures import crossover, least
-from mpicoll.explain.page import page, told
+from mpicoll.explain.page import as_data, page
 from mpicoll.explain.terminal import show
-from mpicoll.explain.trace import film
+from mpicoll.explain.trace import trace_rounds
 from mpicoll.explain.words import reasons, sentence, verdict
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.simulator import contiguous
@@ -36,24 +36,24 @@ def served(each: Algorithm) -> int:
 
 def printed(*names: str, of: str = "allreduce", ranks: int = 4, **more: object) -> str:
     console = Console(file=io.StringIO(), width=140, **more)  # type: ignore[arg-type]
-    show([film(find(of, name), ranks) for name in names], console)
+    show([trace_rounds(find(of, name), ranks) for name in names], console)
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("each", CATALOGUE, ids=label)
 def test_every_schedule_ends_as_the_contract_demands(each: Algorithm) -> None:
-    """And can be told: a sentence for each round, a verdict, reasons, and the page's data."""
-    shown = film(each, served(each))
+    """With a sentence for each round, a verdict, reasons, and the page's data."""
+    shown = trace_rounds(each, served(each))
     assert shown.done(shown.rounds) == 1.0
     assert all(sentence(shown, now).endswith(".") for now in range(shown.rounds + 1))
     assert str(each) in verdict(shown)
     assert reasons(shown)
-    assert len(told(shown)["rounds"]) == shown.rounds + 1
+    assert len(as_data(shown)["rounds"]) == shown.rounds + 1
 
 
 @pytest.mark.parametrize("of", COLLECTIVES)
 def test_a_rank_alone_has_nothing_to_explain(of: str) -> None:
-    alone = [film(each, 1) for each in algorithms(of)]
+    alone = [trace_rounds(each, 1) for each in algorithms(of)]
     assert {reason for each in alone for reason in reasons(each)} == {
         "A rank alone has nobody to send to."
     }
@@ -61,24 +61,24 @@ def test_a_rank_alone_has_nothing_to_explain(of: str) -> None:
 
 @pytest.mark.parametrize("each", CATALOGUE, ids=label)
 def test_every_schedule_has_a_diagram(each: Algorithm) -> None:
-    shown = film(each, served(each))
+    shown = trace_rounds(each, served(each))
     drawn = ElementTree.fromstring(diagram([shown]))
     heads = [path for path in drawn.iter(f"{SVG}path") if path.get("class") == "head"]
-    assert len(heads) == shown.trace.messages
+    assert len(heads) == shown.proof.messages
     assert verdict(shown) in [text.text for text in drawn.iter(f"{SVG}text")]
 
 
 def test_the_page_builds_the_states_that_the_simulator_saw() -> None:
     """From the first one and what changes, as the script does."""
-    shown = film(find("allreduce", "rabenseifner"), 6)
+    shown = trace_rounds(find("allreduce", "rabenseifner"), 6)
     masks = [[0] * len(shown.columns) for _ in range(6)]
-    for now, each in enumerate(told(shown)["rounds"]):
+    for now, each in enumerate(as_data(shown)["rounds"]):
         for rank, column, mask, _ in each["cells"]:
             masks[rank][column] = mask
         assert masks == [[cell.mask for cell in row] for row in shown.states[now]]
 
 
-def test_a_ring_is_told_step_by_step() -> None:
+def test_a_ring_is_explained_step_by_step() -> None:
     lines = printed("ring").splitlines()
     assert "Round 2 of 6  Each rank sends the block it has just folded (m/4) to its right" in (
         " ".join(lines)
@@ -92,12 +92,14 @@ def test_two_are_compared_where_they_cross() -> None:
     assert "recursive_doubling is faster up to 172 KiB, ring above" in text
     assert "So this is bandwidth-optimal" in text
     assert "So this is latency-optimal" in text
-    one, other = (film(find("allreduce", name), 8) for name in ("ring", "recursive_doubling"))
+    one, other = (
+        trace_rounds(find("allreduce", name), 8) for name in ("ring", "recursive_doubling")
+    )
     assert crossover(one, other) == pytest.approx(176000)
 
 
 def test_least_are_rounds_and_bytes() -> None:
-    assert least(film(find("broadcast", "binomial"), 9)) == (4, 1.0)
+    assert least(trace_rounds(find("broadcast", "binomial"), 9)) == (4, 1.0)
 
 
 def test_it_reads_without_colour_and_without_unicode() -> None:
@@ -107,7 +109,7 @@ def test_it_reads_without_colour_and_without_unicode() -> None:
 
 
 def test_a_barrier_shows_who_has_heard_of_whom() -> None:
-    shown = film(find("barrier", "dissemination"), 4)
+    shown = trace_rounds(find("barrier", "dissemination"), 4)
     assert [[cell.mask for (cell,) in state] for state in shown.states] == [
         [0b0001, 0b0010, 0b0100, 0b1000], [0b1001, 0b0011, 0b0110, 0b1100], [15] * 4,
     ]  # fmt: skip
@@ -115,7 +117,7 @@ def test_a_barrier_shows_who_has_heard_of_whom() -> None:
 
 def test_messages_between_nodes_are_marked() -> None:
     console = Console(file=io.StringIO(), width=140)
-    show([film(find("allreduce", "two_level"), 4, 0, contiguous(4, 2))], console)
+    show([trace_rounds(find("allreduce", "two_level"), 4, 0, contiguous(4, 2))], console)
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "on 2 nodes: 0-1; 2-3" in text
     assert "]@" in text
@@ -151,7 +153,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         ("allreduce ring -o /nowhere/ring.svg", "cannot write /nowhere/ring.svg"),
     ],
 )
-def test_bad_usage_is_told(command, line: str, said: str) -> None:
+def test_bad_usage_is_explained(command, line: str, said: str) -> None:
     code, text = command(line)
     assert code == 2
     assert said in text

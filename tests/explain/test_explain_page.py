@@ -11,7 +11,7 @@ from browsing import Opened
 
 from mpicoll.algorithms.registry import find
 from mpicoll.explain.page import page
-from mpicoll.explain.trace import film
+from mpicoll.explain.trace import trace_rounds
 
 NAMES = ("ring", "recursive_doubling")
 _MASKS = """name => [...document.querySelectorAll(`[data-algorithm="${name}"] .cell`)]
@@ -47,7 +47,7 @@ def view(browser: Any, file: Path) -> Iterator[Opened]:
 
 def expected(name: str, size: int, now: int) -> list[int]:
     """Return the masks of all cells as the simulator saw them."""
-    shown = film(find("allreduce", name), size)
+    shown = trace_rounds(find("allreduce", name), size)
     return [cell.mask for row in shown.states[min(now, shown.rounds)] for cell in row]
 
 

@@ -18,8 +18,9 @@ from launcher import QUIRKS, ROOT, mpirun, python, ranks
 
 pytest.importorskip("torch")
 
+from mpicoll.machine import network
 from mpicoll.machine.launchers import LAUNCHERS
-from torchcoll import LaunchError, UnknownName, launch, network, world
+from torchcoll import LaunchError, UnknownName, launch, world
 
 CHILD = str(Path(__file__).parents[1] / "support" / "launch_child.py")
 LOOPBACK = "0100007F"

@@ -51,11 +51,11 @@
 
   // -- one schedule ----------------------------------------------------------------------
 
-  /** All states of a film: ``states[round][rank][column]`` is ``{mask, mark}``. */
-  const unroll = (film, size) => {
+  /** All states of a trace: ``states[round][rank][column]`` is ``{mask, mark}``. */
+  const unroll = (trace, size) => {
     const states = [];
-    let state = Array.from({ length: size }, () => film.columns.map(() => ({ mask: 0, mark: "" })));
-    for (const round of film.rounds) {
+    let state = Array.from({ length: size }, () => trace.columns.map(() => ({ mask: 0, mark: "" })));
+    for (const round of trace.rounds) {
       state = state.map((row) => row.map((cell) => ({ mask: cell.mask, mark: "" })));
       for (const [rank, column, mask, mark] of round.cells) state[rank][column] = { mask, mark };
       states.push(state);
@@ -76,24 +76,24 @@
 
     load(size) {
       this.size = size;
-      this.film = this.algorithm.sizes[size];
+      this.trace = this.algorithm.sizes[size];
       this.body.replaceChildren();
       this.chosen = null;
-      if (this.film.refused) {
+      if (this.trace.refused) {
         this.rounds = 0;
-        make("p", this.body, "refused", { textContent: `Not for ${size} ranks: ${this.film.refused}` });
+        make("p", this.body, "refused", { textContent: `Not for ${size} ranks: ${this.trace.refused}` });
         return;
       }
-      this.rounds = this.film.rounds.length - 1;
-      this.states = unroll(this.film, size);
+      this.rounds = this.trace.rounds.length - 1;
+      this.states = unroll(this.trace, size);
       this.stage();
       this.says = make("p", this.body, "says");
       this.matrix();
       this.meters();
-      make("p", this.body, "verdict", { textContent: this.film.verdict });
+      make("p", this.body, "verdict", { textContent: this.trace.verdict });
       const more = make("details", this.body, "", { open: true });
       make("summary", more, "", { textContent: "Why?" });
-      for (const reason of this.film.reasons) make("p", more, "", { textContent: reason });
+      for (const reason of this.trace.reasons) make("p", more, "", { textContent: reason });
     }
 
     /** Ranks on a circle, rank 0 on top. */
@@ -107,7 +107,7 @@
         const turn = (2 * Math.PI * rank) / this.size - Math.PI / 2;
         const x = 180 + 132 * Math.cos(turn), y = 165 + 132 * Math.sin(turn);
         const group = draw("g", svg, {
-          class: `rank${this.film.node[rank] % 2 ? " odd" : ""}`, "data-rank": rank,
+          class: `rank${this.trace.node[rank] % 2 ? " odd" : ""}`, "data-rank": rank,
         });
         draw("circle", group, { class: "disc", cx: x, cy: y, r: this.radius });
         const ring = draw("circle", group, {
@@ -129,15 +129,15 @@
       const grid = make("div", this.body, "matrix");
       grid.setAttribute("role", "table");
       grid.setAttribute("aria-label", "Whose data each rank has of each block");
-      this.wordy = this.film.columns.length <= 8 && this.size <= 8;
-      grid.style.gridTemplateColumns = `2.6rem repeat(${this.film.columns.length}, minmax(0, 1fr))`;
+      this.wordy = this.trace.columns.length <= 8 && this.size <= 8;
+      grid.style.gridTemplateColumns = `2.6rem repeat(${this.trace.columns.length}, minmax(0, 1fr))`;
       make("span", grid, "row", { textContent: "rank" });
-      this.film.columns.forEach((name, column) => make(
-        "span", grid, this.film.scratch[column] ? "scratch" : "", { textContent: name, title: name },
+      this.trace.columns.forEach((name, column) => make(
+        "span", grid, this.trace.scratch[column] ? "scratch" : "", { textContent: name, title: name },
       ));
       this.cells = Array.from({ length: this.size }, (_, rank) => {
         make("span", grid, "row", { textContent: rank });
-        return this.film.columns.map(() => {
+        return this.trace.columns.map(() => {
           const cell = make("div", grid, "cell");
           cell.setAttribute("role", "cell");
           return { cell, fill: make("i", cell), text: make("b", cell) };
@@ -151,7 +151,7 @@
     }
 
     meters() {
-      const [rounds, volume] = this.film.least;
+      const [rounds, volume] = this.trace.least;
       const most = (value, bound) => Math.max(value, bound, 1e-9);
       const meter = (name, kind, value, bound) => {
         const row = make("div", this.body, "meter");
@@ -164,22 +164,22 @@
       };
       this.meter = {
         rounds: meter("rounds", "rounds", this.rounds, rounds),
-        bytes: meter("bytes", "bytes", this.film.rounds[this.rounds].moved, volume),
+        bytes: meter("bytes", "bytes", this.trace.rounds[this.rounds].moved, volume),
       };
     }
 
     /** Show the state after a round, and the messages that led to it. */
     show(now, progress = 1) {
-      if (this.film.refused) return;
+      if (this.trace.refused) return;
       this.now = Math.min(now, this.rounds);
       const landed = now > this.rounds || progress >= 1 ? this.now : this.now - 1;
       const travelling = now <= this.rounds ? progress : 1;
-      const round = this.film.rounds[this.now];
+      const round = this.trace.rounds[this.now];
       this.root.dataset.round = landed;
       this.says.textContent = now > this.rounds ? `Done after ${this.rounds} rounds.` : round.says;
       this.paint(this.states[landed], now > this.rounds ? 0 : landed);
       this.carry(now > this.rounds ? [] : round.hops, travelling);
-      const so = this.film.rounds[landed];
+      const so = this.trace.rounds[landed];
       this.fill(this.meter.rounds, landed, `${landed} (least ${this.meter.rounds.bound})`);
       this.fill(this.meter.bytes, so.moved,
         `${inVectors(so.moved)} (least ${inVectors(this.meter.bytes.bound)})`);
@@ -194,7 +194,7 @@
       state.forEach((row, rank) => {
         let wanted = 0, there = 0;
         row.forEach(({ mask, mark }, column) => {
-          const goal = this.film.goals[rank][column];
+          const goal = this.trace.goals[rank][column];
           const { cell, fill, text } = this.cells[rank][column];
           const whole = bits(goal) || this.size;
           wanted += bits(goal);
@@ -240,7 +240,7 @@
         const margin = this.radius / apart;
         const { x, y } = at(margin + (1 - 2 * margin) * Math.min(1, progress) * 0.97);
         draw("circle", group, { cx: x, cy: y, r: 3 + 4 * Math.sqrt(Math.min(1, part)) });
-        if (hops.length <= 16 && label.length <= 5 && this.film.columns.length > 1) {
+        if (hops.length <= 16 && label.length <= 5 && this.trace.columns.length > 1) {
           const inward = 1 - 15 / (Math.hypot(x - 180, y - 165) || 1);
           draw("text", group, {
             x: 180 + (x - 180) * inward, y: 169 + (y - 165) * inward,
@@ -324,9 +324,9 @@
       `Modelled: ${inTime(data.alpha)} for each round, ${Number((data.beta * 1e9).toPrecision(3))} ns ` +
       "for each byte of the busiest rank in it (Hockney 1994); purple start-ups, yellow bytes. " +
       "Move the slider: few rounds win while vectors are small, few bytes when they are large.";
-    const shown = players.filter((player) => !player.film.refused);
+    const shown = players.filter((player) => !player.trace.refused);
     const found = shown.map((player) => {
-      const a = player.rounds * data.alpha, b = player.film.volume * nbytes * data.beta;
+      const a = player.rounds * data.alpha, b = player.trace.volume * nbytes * data.beta;
       return { name: player.algorithm.name, a, b };
     });
     const most = Math.max(...found.map(({ a, b }) => a + b), 1e-12);

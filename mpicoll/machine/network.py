@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
-import struct
 from pathlib import Path
+
+import psutil
 
 from mpicoll.errors import LaunchError
 
-_SIOCGIFADDR = 0x8915
 LOOPBACK = "127.0.0.1"
 
 
@@ -25,18 +24,10 @@ def host_identity() -> str:
 
 def interfaces() -> dict[str, str | None]:
     """Return the IPv4 address of every interface, None for one that has none."""
-    return {name: _address(name) for _, name in socket.if_nameindex()}
-
-
-def _address(name: str) -> str | None:
-    """Ask Linux; elsewhere the answer is None, and the library below chooses."""
-    request = struct.pack("256s", name.encode()[:15])
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            answer = fcntl.ioctl(probe, _SIOCGIFADDR, request)
-        except OSError:
-            return None
-    return socket.inet_ntoa(answer[20:24])
+    return {
+        name: next((each.address for each in addresses if each.family == socket.AF_INET), None)
+        for name, addresses in psutil.net_if_addrs().items()
+    }
 
 
 def check_interface(name: str) -> str:

@@ -1,0 +1,62 @@
+"""From the processes that mpirun or srun started to one group: MPI joins them.
+
+Its counterpart is `torchcoll.launch`.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from mpicoll.collectives import Collectives
+from mpicoll.errors import LaunchError
+from mpicoll.machine.launchers import is_first_process, mismatch
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+
+def world(comm: MPI.Intracomm | None = None) -> Collectives:
+    """Return the collectives of `comm`, MPI's COMM_WORLD by default; collective over it."""
+    mpi = _import_mpi()
+    from mpicoll.mpi.transport import MpiTransport
+
+    return Collectives(MpiTransport(comm if comm is not None else mpi.COMM_WORLD))
+
+
+def world_with_warning() -> Collectives:
+    """Return the collectives of all ranks, for a command.
+
+    A launcher of another MPI makes MPI_Init end the process: the warning comes before that.
+    """
+    mpi = _import_mpi(initialize=False)
+    warning = mismatch(mpi.get_vendor()[0])
+    if warning and is_first_process():
+        print(f"warning: {warning}", file=sys.stderr, flush=True)
+    if not mpi.Is_initialized():
+        mpi.Init_thread(mpi.THREAD_MULTIPLE)
+    return world()
+
+
+def _import_mpi(*, initialize: bool = True) -> ModuleType:
+    """Return the module `mpi4py.MPI`, which loads the MPI library.
+
+    Raises:
+        ModuleNotFoundError: mpi4py is not installed.
+        LaunchError: there is no MPI library.
+    """
+    try:
+        import mpi4py
+
+        if not initialize:
+            mpi4py.rc.initialize, mpi4py.rc.finalize = False, True
+        from mpi4py import MPI
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError("mpicoll.world() needs mpi4py: pip install mpi4py") from None
+    except (ImportError, RuntimeError) as error:
+        raise LaunchError(
+            f"mpi4py finds no MPI library ({str(error).splitlines()[0]}): "
+            "pip install 'mpicoll[mpich]', or load the MPI of this system"
+        ) from None
+    return MPI

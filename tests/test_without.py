@@ -1,0 +1,84 @@
+"""Without torch or mpi4py installed: what the other half does, and what a user is told."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launcher import ROOT, python, ranks
+
+INSTALL = "torchcoll needs torch: pip install 'mpicoll[torch]'"
+
+
+@pytest.fixture
+def without(tmp_path: Path) -> Any:
+    """Return the environment of a Python in which a package cannot be imported."""
+
+    def environment(package: str) -> dict[str, str]:
+        # A .pth file would need a virtual environment of its own; this one is found first.
+        (tmp_path / "sitecustomize.py").write_text(f"import sys; sys.modules[{package!r}] = None")
+        return {"PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))}
+
+    return environment
+
+
+def test_importing_torchcoll_tells_what_to_install(without: Any) -> None:
+    done = python("-c", "import torchcoll", timeout=60, environment=without("torch"))
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-1] == f"ModuleNotFoundError: {INSTALL}"
+
+
+@pytest.mark.parametrize("command", ["bench", "p2p", "tune"])
+def test_a_command_of_torchcoll_tells_it_in_one_line(without: Any, command: str) -> None:
+    done = python("-m", f"torchcoll.{command}", timeout=60, environment=without("torch"))
+    assert (done.returncode, done.stdout) == (1, f"error: {INSTALL}\n")
+
+
+def test_the_benchmark_of_torch_alone_tells_it_in_one_line(without: Any) -> None:
+    command = ("-m", "mpicoll.bench", "allreduce", "--backends", "torch")
+    done = python(*command, timeout=60, environment=without("torch"))
+    assert done.returncode == 2
+    assert done.stdout.splitlines() == [f"Error: torch is left out: {INSTALL}"]
+
+
+def test_the_benchmark_runs_without_torch(without: Any) -> None:
+    pytest.importorskip("mpi4py")
+    command = ("-m", "mpicoll.bench", "allreduce", "--sizes", "64", "--algorithms", "ring")
+    done = ranks(2, *command, timeout=60, environment=without("torch"))
+    assert done.returncode == 0, done.stdout
+    assert f"# torch is left out: {INSTALL}" in done.stdout
+    assert "mpi4py    ring" in done.stdout
+
+
+def test_the_benchmark_runs_without_mpi4py(without: Any) -> None:
+    pytest.importorskip("torch")
+    launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "mpicoll.bench")
+    flags = ("allreduce", "--sizes", "64", "--algorithms", "ring")
+    done = python(*launcher, *flags, timeout=60, environment=without("mpi4py"))
+    assert done.returncode == 0, done.stdout
+    assert "# mpi4py is left out: mpicoll.world() needs mpi4py: pip install mpi4py" in done.stdout
+    assert "torch     ring" in done.stdout
+
+
+def test_an_mpi4py_without_an_mpi_is_told_in_one_line(tmp_path: Path) -> None:
+    """As mpi4py's wheels fail where they find no libmpi."""
+    package = tmp_path / "mpi4py"
+    package.mkdir()
+    (package / "__init__.py").write_text("class rc: pass")
+    (package / "MPI.py").write_text("raise RuntimeError('cannot load MPI library\\nlibmpi.so')")
+    environment = {"PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))}
+    command = ("-m", "mpicoll.bench", "allreduce", "--backends", "mpi4py")
+    done = python(*command, timeout=60, environment=environment)
+    assert done.returncode == 2
+    assert done.stdout.splitlines() == [
+        "Error: mpi4py is left out: mpi4py finds no MPI library (cannot load MPI library): "
+        "pip install 'mpicoll[mpich]', or load the MPI of this system"
+    ]
+
+
+@pytest.mark.parametrize("package", ["mpicoll", "torchcoll"])
+def test_the_types_are_marked_and_packaged(package: str) -> None:
+    assert (ROOT / package / "py.typed").exists()
+    assert f'"{package}" = ["py.typed"]' in (ROOT / "pyproject.toml").read_text()
