@@ -1,45 +1,136 @@
-"""What the documentation shows is true: examples run, links and paths lead somewhere."""
+"""The documentation is true: examples run, links and paths lead somewhere, commands take flags."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from launcher import ROOT, mpirun, python, ranks
 
-_RANKS = 2
+RANKS = 2
+FOLDERS = ("mpicoll", "torchcoll", "jobs", "tests")
+DOCUMENTS = [
+    ROOT / "README.md", ROOT / "CONTRIBUTING.md",
+    *sorted(each for folder in FOLDERS for each in (ROOT / folder).rglob("*.md")),
+]  # fmt: skip
+YOURS = {"jobs/setup.sh"}
+"""Files that a user may write."""
+_PATH = r"`([\w./-]+\.(?:py|toml|sh|sbatch|md)|\.?[\w.-]+/[\w./-]*)`"
+_COMMAND = r"-m ((?:mpicoll|torchcoll)(?:\.\w+)*)([^`|>#\n]*)"
+
+each_document = pytest.mark.parametrize(
+    "document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT))
+)
 
 
-def example(package: str) -> str:
-    """Return the Python block of the front page that imports a package."""
+# -- examples -----------------------------------------------------------------------------
+
+
+def example(package: str, folder: Path) -> str:
+    """Write the block of the front page that imports a package to a file; return its path."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     (found,) = [block for block in blocks if f"import {package}\n" in block]
-    return str(found)
+    (folder / "example.py").write_text(found)
+    return str(folder / "example.py")
 
 
 def check(output: str, returncode: int) -> None:
     assert returncode == 0, output
-    assert {f"rank {rank} of {_RANKS}" for rank in range(_RANKS)} <= set(
-        re.findall(r"rank \d+ of \d+", output)
-    ), output
+    found = set(re.findall(r"rank (\d+) of (\d+)", output))
+    assert found == {(str(rank), str(RANKS)) for rank in range(RANKS)}, output
 
 
 @pytest.mark.skipif(mpirun() is None, reason="no mpirun")
 @pytest.mark.parametrize("package", ["mpicoll", "torchcoll"])
-def test_an_example_runs_under_mpirun(package: str, tmp_path: Path) -> None:
+def test_the_examples_run_under_mpirun(package: str, tmp_path: Path) -> None:
     if package == "torchcoll":
         pytest.importorskip("torch")
-    (tmp_path / "example.py").write_text(example(package))
-    path = {"PYTHONPATH": str(ROOT)}
-    done = ranks(_RANKS, str(tmp_path / "example.py"), timeout=120, environment=path)
+    done = ranks(RANKS, example(package, tmp_path), environment={"PYTHONPATH": str(ROOT)})
     check(done.stdout, done.returncode)
 
 
 def test_the_example_of_torchcoll_runs_under_torchrun(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    (tmp_path / "example.py").write_text(example("torchcoll"))
-    torchrun = ("-m", "torch.distributed.run", "--nproc-per-node", str(_RANKS))
+    torchrun = ("-m", "torch.distributed.run", "--nproc-per-node", str(RANKS))
     path = {"PYTHONPATH": str(ROOT)}
-    done = python(*torchrun, str(tmp_path / "example.py"), timeout=120, environment=path)
+    done = python(*torchrun, example("torchcoll", tmp_path), environment=path)
     check(done.stdout, done.returncode)
+
+
+@each_document
+def test_examples_are_python_and_run_by_themselves(document: Path, tmp_path: Path) -> None:
+    for block in re.findall(r"```python\n(.*?)```", document.read_text(), re.DOTALL):
+        compile(block, str(document), "exec")
+        if re.search(r"^(from|import) mpicoll", block, re.M) and document.parent != ROOT:
+            (tmp_path / "example.py").write_text(block)
+            done = python(str(tmp_path / "example.py"), environment={"PYTHONPATH": str(ROOT)})
+            assert done.returncode == 0, done.stdout
+
+
+# -- links, paths and commands ------------------------------------------------------------
+
+
+@each_document
+def test_links_lead_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", document.read_text()):
+        if target.startswith(("http:", "https:")):
+            continue
+        path, _, anchor = target.partition("#")
+        found = (document.parent / path).resolve() if path else document
+        assert found.exists(), f"{target} does not exist"
+        assert not anchor or anchor in anchors(found), f"{target} has no such heading"
+
+
+@each_document
+def test_named_commands_exist_and_take_their_flags(document: Path) -> None:
+    for module, flags in commands(document.read_text()):
+        spec = find_spec(module)
+        assert spec is not None, f"there is no {module}"
+        assert not spec.submodule_search_locations or find_spec(f"{module}.__main__"), module
+        if flags:
+            assert flags <= accepted(module), f"{module} has no {flags - accepted(module)}"
+
+
+def test_a_broken_document_is_noticed() -> None:
+    assert not exists("mpicoll/nowhere.py", ROOT)
+    assert not exists("nowhere.py", ROOT)
+    assert exists("plan.py", ROOT / "mpicoll" / "runtime")
+    line = "`mpirun -n 4 python -m mpicoll.hosts --rate 1 -- -m mpicoll.bench -b 4 --sizez 4`"
+    assert list(commands(line)) == [
+        ("mpicoll.hosts", {"--rate"}), ("mpicoll.bench", {"-b", "--sizez"})
+    ]  # fmt: skip
+    assert "--sizez" not in accepted("mpicoll.bench")
+    assert "--sizes" in accepted("mpicoll.bench")
+    assert anchors(ROOT / "CONTRIBUTING.md") >= {"house-rules"}
+
+
+def exists(path: str, folder: Path) -> bool:
+    """Whether a path exists from the root or a folder; a bare name, anywhere in the packages."""
+    if any((start / path).exists() for start in (ROOT, ROOT / "mpicoll", folder)):
+        return True
+    return "/" not in path and any(next((ROOT / each).rglob(path), None) for each in FOLDERS)
+
+
+def commands(text: str) -> Iterator[tuple[str, set[str]]]:
+    """Yield every module that is run with -m, and its flags."""
+    for line in text.replace("\\\n", " ").splitlines():
+        for part in re.split(r"(?=-m (?:mpicoll|torchcoll))", line):
+            for module, arguments in re.findall(_COMMAND, part):
+                yield module.rstrip("."), set(re.findall(r"(?<!\S)--?[a-zA-Z][\w-]*", arguments))
+
+
+@cache
+def accepted(module: str) -> set[str]:
+    """Return the flags that a command's help names."""
+    return set(re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", python("-m", module, "--help").stdout))
+
+
+@cache
+def anchors(document: Path) -> set[str]:
+    """Return the headings of a document as GitHub links to them."""
+    headings = re.findall(r"^#+ (.*)$", document.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings}
