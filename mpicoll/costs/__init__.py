@@ -8,12 +8,26 @@ the same on one switch. Times are in seconds and sizes in bytes throughout.
 
 from mpicoll.costs.events import simulate
 from mpicoll.costs.lockstep import lockstep
-from mpicoll.costs.models import Hockney, Link, LogGP, Model
+from mpicoll.costs.models import AlphaBeta, Hockney, LogGP, Model
 from mpicoll.costs.network import Network, price
-from mpicoll.costs.programs import Program, compiled
+from mpicoll.costs.patterns import Pattern, pattern_of
 from mpicoll.costs.topologies import Dragonfly, FatTree, Nodes, Switch, Topology, Torus
 
 __all__ = [
-    "Dragonfly", "FatTree", "Hockney", "Link", "LogGP", "Model", "Network", "Nodes", "Program",
-    "Switch", "Topology", "Torus", "compiled", "lockstep", "price", "simulate",
+    "AlphaBeta",
+    "Dragonfly",
+    "FatTree",
+    "Hockney",
+    "LogGP",
+    "Model",
+    "Network",
+    "Nodes",
+    "Pattern",
+    "Switch",
+    "Topology",
+    "Torus",
+    "lockstep",
+    "pattern_of",
+    "price",
+    "simulate",
 ]  # fmt: skip

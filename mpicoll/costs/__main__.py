@@ -16,10 +16,10 @@ from rich.console import Console
 from rich.progress import track
 
 from mpicoll.costs import flags
-from mpicoll.costs.flags import Given, Seconds
-from mpicoll.costs.models import Link
-from mpicoll.costs.ranking import Family, Setting, candidates, rank
-from mpicoll.costs.rendering import Told, lines, notes, tables
+from mpicoll.costs.flags import Options, Seconds
+from mpicoll.costs.models import DEFAULT, AlphaBeta
+from mpicoll.costs.ranking import Family, Scenario, candidates, rank
+from mpicoll.costs.rendering import RankingOutput, lines, notes, tables
 from mpicoll.errors import ArgumentError, CollectiveError
 from mpicoll.notation.contract import collective as named
 from mpicoll.text.names import split_names
@@ -85,17 +85,20 @@ _many = click.IntRange(1)
 @click.option(
     "--alpha-us",
     type=Seconds(),
-    show_default=f"{flags.ALPHA_US:g}",
+    show_default=f"{1e6 * DEFAULT.alpha:g}",
     help="hockney: microseconds of a message; loggp: L + 2o.",
 )
 @click.option(
-    "--beta-ns", type=Seconds(), show_default=f"{flags.BETA_NS:g}", help="Nanoseconds of a byte."
+    "--beta-ns",
+    type=Seconds(),
+    show_default=f"{1e9 * DEFAULT.beta:g}",
+    help="Nanoseconds of a byte.",
 )
 @click.option("--bandwidth", type=Seconds(min_open=True), help="GB/s, in place of --beta-ns.")
 @click.option(
     "--gamma-ns",
     type=Seconds(),
-    show_default=f"{flags.GAMMA_NS:g}",
+    show_default=f"{1e9 * DEFAULT.gamma:g}",
     help="Nanoseconds to fold a byte.",
 )
 @click.option(
@@ -122,6 +125,7 @@ _many = click.IntRange(1)
 )
 @click.option(
     "--patience",
+    "time_limit",
     type=Seconds(min_open=True),
     default=30.0,
     help="Seconds of the processor to generate a schedule, or to simulate it at one size.",
@@ -143,57 +147,62 @@ def main(ctx: click.Context, /, **given: Any) -> None:
     spelled = {
         name for name in given if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
+    options = Options(**given)
     try:
-        told = priced(given, spelled)
+        output = priced(options, spelled)
     except CollectiveError as error:
         raise click.UsageError(str(error)) from error
-    if given["style"] == "jsonl":
-        for line in lines(told):
+    if options.style == "jsonl":
+        for line in lines(output):
             click.echo(line)
     else:
-        _print(told)
+        _print(output)
 
 
-def priced(given: Given, spelled: set[str]) -> Told:
-    """Price what the flags ask for.
+def priced(options: Options, spelled: set[str]) -> RankingOutput:
+    """Return the ranking that the flags ask for.
 
     Args:
         spelled: names of the flags on the command line.
 
     Raises:
-        ArgumentError: flags that cannot be meant.
+        ArgumentError: a flag has no meaning, or flags contradict each other.
     """
-    what = named(given["collective"])
-    flags.check(given, spelled, what)
-    sizes, sweep = ((0,), None) if what.unit == "none" else (flags.sizes(given), flags.sweep(given))
-    found = flags.known(given)
-    model = flags.model(given, found)
-    topology = flags.topology(given, found, Link(model.latency, model.beta))
-    for note in flags.notes(found, given):
+    what = named(options.collective)
+    flags.check(options, spelled, what)
+    sizes, sweep = (
+        ((0,), None) if what.unit == "none" else (flags.sizes(options), flags.sweep(options))
+    )
+    found = flags.known(options)
+    model = flags.model(options, found)
+    topology = flags.topology(options, found, AlphaBeta(model.latency, model.beta))
+    for note in flags.notes(found, options):
         click.echo(note, err=True)
-    setting = Setting(what.name, model, topology, given["root"], given["events"], given["patience"])
-    chosen = [*candidates(what.name, split_names(given["algorithms"] or ""))]
-    ranking = rank(setting, _shown(chosen), (*(sweep or ()), *sizes))
+    scenario = Scenario(
+        what.name, model, topology, options.root, options.events, options.time_limit
+    )  # fmt: skip
+    chosen = [*candidates(what.name, split_names(options.algorithms or ""))]
+    ranking = rank(scenario, _shown(chosen), (*(sweep or ()), *sizes))
     if not ranking.curves:
         raise ArgumentError(f"no algorithm has a price; {'; '.join(notes(ranking))}")
-    return Told(ranking, sizes, sweep)
+    return RankingOutput(ranking, sizes, sweep)
 
 
 def _shown(chosen: Sequence[Family]) -> Iterable[Family]:
-    """Tell whoever sits at a terminal how far the ranking is: it may take minutes."""
+    """Show the progress at a terminal: a ranking may take minutes."""
     return track(
         chosen, "pricing", transient=True, disable=not sys.stderr.isatty(),
         console=Console(stderr=True),
     )  # fmt: skip
 
 
-def _print(told: Told) -> None:
-    setting = told.ranking.setting
-    click.echo(f"{setting.topology}; {setting.model}")
+def _print(output: RankingOutput) -> None:
+    scenario = output.ranking.scenario
+    click.echo(f"{scenario.topology}; {scenario.model}")
     console = Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH)
-    for table in tables(told):
+    for table in tables(output):
         console.print(table)
-    for note in notes(told.ranking):
+    for note in notes(output.ranking):
         click.echo(note)
 
 

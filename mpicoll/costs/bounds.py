@@ -1,4 +1,4 @@
-"""What no schedule can beat: lower bounds of a collective under a model and a topology.
+"""Lower bounds of a collective under a model and a topology, which no schedule can beat.
 
 Latency: how fast what one rank knows can reach all others (Karp, Sahay, Santos and Schauser 1993).
 Bandwidth: what some rank must send or receive over its ports, and what must cross a cut of the
@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from mpicoll.costs import Hockney, Model, Network, Nodes, Topology
 from mpicoll.interfaces import Nodes as Groups
+from mpicoll.notation.contract import Collective
 from mpicoll.notation.contract import collective as named
 
 
@@ -36,7 +37,7 @@ class Bound(NamedTuple):
 
     @property
     def limits(self) -> dict[str, float]:
-        """What limits a schedule, and to how many seconds."""
+        """The seconds of each limit, by its name."""
         return {
             "latency": self.latency, "bandwidth": self.start + self.bandwidth,
             "folds": self.start + self.folds, "pipelined": self.pipelined,
@@ -48,33 +49,30 @@ class Bound(NamedTuple):
         return max(self.limits.values())
 
 
-_SHARES: dict[str, Callable[[int], float]] = {
-    "barrier": lambda size: 0.0,
-    "allreduce": lambda size: 2 * (size - 1) / size,
-    **dict.fromkeys(
-        ("gather", "scatter", "allgather", "reduce_scatter", "alltoall"),
-        lambda size: (size - 1) / size,
-    ),
-    **dict.fromkeys(("broadcast", "reduce", "scan", "exscan"), lambda size: 1.0),
-}
-"""The share of all bytes that one of so many ranks must send, or must receive."""
-
 _CROSSING: dict[str, Callable[[int, int, bool], float]] = {
-    "barrier": lambda near, far, rooted: 0.0,
-    "alltoall": lambda near, far, rooted: near * far / (near + far),
+    "barrier": lambda these, others, rooted: 0.0,
+    "alltoall": lambda these, others, rooted: these * others / (these + others),
     **dict.fromkeys(
         ("allgather", "reduce_scatter"),
-        lambda near, far, rooted: max(near, far) / (near + far),
+        lambda these, others, rooted: max(these, others) / (these + others),
     ),
     **dict.fromkeys(
         ("gather", "scatter"),
-        lambda near, far, rooted: (far if rooted else near) / (near + far),
+        lambda these, others, rooted: (others if rooted else these) / (these + others),
     ),
     **dict.fromkeys(
-        ("broadcast", "reduce", "allreduce", "scan", "exscan"), lambda near, far, rooted: 1.0
+        ("broadcast", "reduce", "allreduce", "scan", "exscan"), lambda these, others, rooted: 1.0
     ),
 }
-"""The share of all bytes that must cross between some ranks and the others, in one direction."""
+"""The share of all bytes that must cross between these ranks and the others, in one direction."""
+
+
+def _share(what: Collective, size: int) -> float:
+    """Return the share of all bytes that some rank must send, or must receive.
+
+    That is nccl-tests' factor of bus bandwidth.
+    """
+    return 0.0 if what.unit == "none" else what.busbw(size)
 
 
 def bound(collective: str, nbytes: float, model: Model, topology: Topology, root: int = 0) -> Bound:
@@ -97,12 +95,12 @@ def bound(collective: str, nbytes: float, model: Model, topology: Topology, root
         return Bound(0.0, 0.0, 0.0)
     quick = _quickest(model, topology)
     latency = max(_spread(size, quick.alpha, quick.hold, model.servers), _across(model, topology))
-    bandwidth = _SHARES[what.name](size) * quick.beta / model.servers
+    bandwidth = _share(what, size) * quick.beta / model.servers
     for cut in topology.cuts(root):
         crossing = _CROSSING[what.name](cut.ranks, size - cut.ranks, cut.rooted)
         bandwidth = max(bandwidth, crossing * model.beta / cut.links)
     if what.name == "allreduce" and isinstance(topology, Nodes):
-        bandwidth = max(bandwidth, _SHARES[what.name](len(topology.nodes)) * model.beta)
+        bandwidth = max(bandwidth, _share(what, len(topology.nodes)) * model.beta)
     # The first rank of an exscan gets nothing, so one vector need not be folded.
     folded = max(0, size - 1 - (what.name == "exscan")) / size if what.reduces else 0.0
     found = Bound(latency, bandwidth * nbytes, folded * nbytes * model.gamma, quick.alpha)
@@ -127,8 +125,8 @@ def lower_bound(
     Raises:
         UnknownName: there is no such collective.
 
-    >>> from mpicoll.costs import Link
-    >>> found = lower_bound("allreduce", 4, 1000, Network(Link(1.0, 0.01)))
+    >>> from mpicoll.costs import AlphaBeta
+    >>> found = lower_bound("allreduce", 4, 1000, Network(AlphaBeta(1.0, 0.01)))
     >>> found.latency, found.bandwidth, found.seconds
     (2.0, 15.0, 16.0)
     """
@@ -139,7 +137,7 @@ def lower_bound(
 
 
 class _Quickest(NamedTuple):
-    """The least that a message takes, and for which it and each byte of it keep a port busy."""
+    """The least time of a message and of a byte, and for how long it keeps a port busy."""
 
     alpha: float
     beta: float
@@ -147,17 +145,19 @@ class _Quickest(NamedTuple):
 
 
 def _quickest(model: Model, topology: Topology) -> _Quickest:
-    far, inside = _Quickest(model.latency, model.beta, model.hold), topology.inside
+    between, inside = _Quickest(model.latency, model.beta, model.hold), topology.inside
     if inside is None or len(topology.groups) == topology.size:
-        return far
-    # Without ports to be counted, messages within a node do not wait for each other.
-    near = _Quickest(*inside, inside.alpha) if model.counted else _Quickest(inside.alpha, 0.0, 0.0)
-    return near if len(topology.groups) == 1 else _Quickest(*map(min, far, near))
+        return between
+    if model.counted:
+        within = _Quickest(*inside, inside.alpha)
+    else:  # messages within a node do not wait for each other
+        within = _Quickest(inside.alpha, 0.0, 0.0)
+    return within if len(topology.groups) == 1 else _Quickest(*map(min, between, within))
 
 
 @cache
 def _spread(size: int, latency: float, hold: float, servers: int) -> float:
-    """Return the least time in which what one knows reaches `size`.
+    """Return the least time in which the data of one rank reaches `size` ranks.
 
     Whoever knows it starts a message on each of its servers, and another whenever one has been
     held for long enough. (Karp, Sahay, Santos and Schauser 1993)
@@ -178,7 +178,7 @@ def _spread(size: int, latency: float, hold: float, servers: int) -> float:
 
 
 def _across(model: Model, topology: Topology) -> float:
-    """Return the same for the nodes, all of whose ranks may send."""
+    """Return the same for nodes, all of whose ranks may send."""
     if not isinstance(topology, Nodes):
         return 0.0
     servers = model.servers * max(map(len, topology.nodes))
@@ -186,7 +186,7 @@ def _across(model: Model, topology: Topology) -> float:
 
 
 def _pipelined(size: int, link: _Quickest, nbytes: float) -> float:
-    """Return what a broadcast in n equal segments takes at least, for the best n.
+    """Return the least time of a broadcast in n equal segments, for the best n.
 
     That is the least of (n - 1 + q)(alpha + m beta / n) over n, where q = ceil(log2 p).
     """

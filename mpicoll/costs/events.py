@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mpicoll.costs.models import Model
-from mpicoll.costs.programs import Flags, Ints, Program
+from mpicoll.costs.patterns import Flags, Ints, Pattern
 from mpicoll.costs.topologies import NONE, Topology
 from mpicoll.errors import Deadlock, Unsupported
 
@@ -71,7 +71,7 @@ def _stacked(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def simulate(
-    program: Program, nbytes: float, model: Model, topology: Topology, seconds: float = inf
+    pattern: Pattern, nbytes: float, model: Model, topology: Topology, seconds: float = inf
 ) -> float:
     """Return the seconds from a common start until the last rank is done.
 
@@ -85,17 +85,17 @@ def simulate(
         Unsupported: it would take longer than `seconds`, by estimate or by the clock.
 
     >>> from mpicoll.algorithms import find
-    >>> from mpicoll.costs import Hockney, Switch, compiled
-    >>> ring = compiled(find("allreduce", "ring"), 4)
+    >>> from mpicoll.costs import Hockney, Switch, pattern_of
+    >>> ring = pattern_of(find("allreduce", "ring"), 4)
     >>> simulate(ring, 400, Hockney(alpha=1.0, beta=0.01), Switch(4))
     12.0
     """
-    estimate = program.messages * _PER_MESSAGE + program.rounds * _PER_ROUND
+    estimate = pattern.messages * _PER_MESSAGE + pattern.rounds * _PER_ROUND
     if estimate > seconds:
         raise Unsupported(
-            f"to simulate {program.messages:,} messages would take about {estimate:.0f} s"
+            f"to simulate {pattern.messages:,} messages would take about {estimate:.0f} s"
         )
-    return _Run(program, nbytes, model, topology).finish(time.process_time() + seconds)
+    return _Run(pattern, nbytes, model, topology).finish(time.process_time() + seconds)
 
 
 class _Run:
@@ -108,17 +108,17 @@ class _Run:
         pending: messages that are ready and have not started.
     """
 
-    def __init__(self, program: Program, nbytes: float, model: Model, topology: Topology) -> None:
-        self.program, self.model, self.topology = program, model, topology
-        size, unit = program.size, nbytes / program.cut
-        self.fold = program.folded * (unit * model.gamma)
-        self.bytes = program.blocks * unit
-        kind = np.arange(size) % program.period
-        self.now, self.last = program.base[kind], program.base[kind + 1]
-        self.began = program.head[kind] * (unit * model.gamma)
+    def __init__(self, pattern: Pattern, nbytes: float, model: Model, topology: Topology) -> None:
+        self.pattern, self.model, self.topology = pattern, model, topology
+        size, unit = pattern.size, nbytes / pattern.vector_blocks
+        self.fold = pattern.folded * (unit * model.gamma)
+        self.bytes = pattern.blocks * unit
+        kind = np.arange(size) % pattern.period
+        self.now, self.last = pattern.base[kind], pattern.base[kind + 1]
+        self.began = pattern.head[kind] * (unit * model.gamma)
         self.open, self.ends = np.zeros(size, np.int64), np.zeros(size)
         self.fresh = np.zeros(size, bool)
-        servers = min(model.servers, program.degree)
+        servers = min(model.servers, pattern.degree)
         self.ports = np.zeros((servers, 2 * size + 1))
         self.links = np.zeros(topology.links + 1)
         self.mark = np.zeros(2 * size + topology.links + 1, np.int64)
@@ -126,10 +126,10 @@ class _Run:
 
     def finish(self, deadline: float) -> float:
         """Run to the end and return when that is."""
-        self._enter(np.arange(self.program.size))
+        self._enter(np.arange(self.pattern.size))
         while self.pending and len(self.pending.ready):
             if time.process_time() > deadline:
-                share = np.mean(self.now[self.now != _DONE] / self.program.base[-1])
+                share = np.mean(self.now[self.now != _DONE] / self.pattern.base[-1])
                 raise Unsupported(f"its simulation ran out of time after {share:.0%}")
             self._advance(self.pending)
         if (self.now != _DONE).any():
@@ -142,7 +142,7 @@ class _Run:
         if over.any():
             self.now[ranks[over]] = _DONE
             ranks = ranks[~over]
-        first, rounds = self.program.first, self.now[ranks]
+        first, rounds = self.pattern.first, self.now[ranks]
         begin, count = first[rounds], first[rounds + 1] - first[rounds]
         self.open[ranks] = count
         self.ends[ranks] = self.began[ranks]
@@ -154,10 +154,10 @@ class _Run:
 
     def _post(self, own: Ints, message: Ints) -> None:
         """Add those messages whose other side is there already; of two new sides, the sender's."""
-        program = self.program
-        peer, partner = program.peer(own, message), program.partner[message]
-        sends = program.sends[message]
-        met = (self.now[peer] == program.round[partner]) & (sends | ~self.fresh[peer])
+        pattern = self.pattern
+        peer, partner = pattern.peer(own, message), pattern.partner[message]
+        sends = pattern.sends[message]
+        met = (self.now[peer] == pattern.round[partner]) & (sends | ~self.fresh[peer])
         own, peer, sends = own[met], peer[met], sends[met]
         ready = np.maximum(self.began[own], self.began[peer])
         source, target = np.where(sends, own, peer), np.where(sends, peer, own)
@@ -166,7 +166,7 @@ class _Run:
 
     def _batch(self, ready: Floats, source: Ints, target: Ints, message: Ints) -> Batch:
         """Return messages with all that they need."""
-        program, model, topology, size = self.program, self.model, self.topology, self.program.size
+        pattern, model, topology, size = self.pattern, self.model, self.topology, self.pattern.size
         nbytes = self.bytes[message]
         load = nbytes * model.beta
         takes, busy = model.latency + load, model.hold + load
@@ -181,7 +181,7 @@ class _Run:
         links = topology.path(source, target)
         takes = takes + topology.hop * (links != NONE).sum(axis=0)
         used = np.concatenate([ports, np.where(links == NONE, NONE, 2 * size + links)])
-        place = message - program.first[program.round[message]]
+        place = message - pattern.first[pattern.round[message]]
         return Batch(ready, source, target, place, takes, busy, load, ports, links, used)
 
     def _advance(self, pending: Batch) -> None:
@@ -252,7 +252,7 @@ class _Run:
 
     def _free(self, used: Sequence[int]) -> dict[int, list[float]]:
         """Return when each of these ports and links is free; NONE always is."""
-        first = 2 * self.program.size
+        first = 2 * self.pattern.size
         return {
             each: self.ports[:, each].tolist()
             if each < first
@@ -267,10 +267,10 @@ class _Run:
         for each in used:
             if each != NONE:
                 times = free[each]
-                times[times.index(min(times))] = port if each < 2 * self.program.size else link
+                times[times.index(min(times))] = port if each < 2 * self.pattern.size else link
 
     def _set_free(self, free: dict[int, list[float]]) -> None:
-        first = 2 * self.program.size
+        first = 2 * self.pattern.size
         for each, times in free.items():
             if each < first:
                 self.ports[:, each] = times

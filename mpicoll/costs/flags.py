@@ -1,16 +1,18 @@
-"""What the flags of ``python -m mpicoll.costs`` mean, and which do not go together."""
+"""The flags of ``python -m mpicoll.costs``: their meaning, and which do not go together."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from math import isnan
+from pathlib import Path
 from re import fullmatch
 from typing import Any
 
 import click
 
 from mpicoll.costs.fitting import Fitted, fitted
-from mpicoll.costs.models import Hockney, Link, LogGP, Model
+from mpicoll.costs.models import DEFAULT, AlphaBeta, Hockney, LogGP, Model
 from mpicoll.costs.topologies import (
     Dragonfly,
     FatTree,
@@ -22,15 +24,12 @@ from mpicoll.costs.topologies import (
 )
 from mpicoll.errors import ArgumentError
 from mpicoll.notation.contract import COLLECTIVES, Collective
-from mpicoll.records import journal
+from mpicoll.records.reading import load
 from mpicoll.text.names import split_names
 from mpicoll.text.sizes import parse_size
 
-Given = dict[str, Any]
 TOPOLOGIES = ("switch", "nodes", "fat-tree", "torus", "dragonfly")
 MODELS = ("hockney", "loggp")
-ALPHA_US, BETA_NS, GAMMA_NS = 2.0, 0.04, 0.05
-"""A message, a byte at 25 GB/s, and to fold a byte, where nothing else is said."""
 MOST_RANKS = 1 << 20
 _MOST_BYTES = 1 << 60
 
@@ -42,7 +41,42 @@ _ONLY = {
     "hop_us": ("topology", TOPOLOGIES[1:]),
     **dict.fromkeys(("overhead_us", "gap_us"), ("model", ("loggp",))),
 }
-"""For each flag that means nothing otherwise: another one, and what that must be."""
+"""For each flag that has a meaning only with another one: that one, and its values."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The command line; None where a flag was not given. `--help` says what each means."""
+
+    collective: str
+    ranks: int
+    sizes: str
+    sweep: str
+    root: int
+    algorithms: str | None
+    topology: str
+    ranks_per_node: int
+    ranks_per_leaf: int
+    oversubscription: float
+    dims: str | None
+    routers: int
+    ranks_per_router: int
+    hop_us: float
+    within_us: float | None
+    within_ns: float | None
+    model: str
+    alpha_us: float | None
+    beta_ns: float | None
+    bandwidth: float | None
+    gamma_ns: float | None
+    overhead_us: float
+    gap_us: float
+    ports: int
+    source: Path | None
+    backend: str
+    events: bool
+    time_limit: float
+    style: str
 
 
 class Seconds(click.FloatRange):
@@ -61,8 +95,8 @@ class Seconds(click.FloatRange):
         return found
 
 
-def check(given: Given, spelled: set[str], what: Collective) -> None:
-    """Refuse flags that contradict each other, and those that would mean nothing.
+def check(options: Options, spelled: set[str], what: Collective) -> None:
+    """Refuse flags that contradict each other, and those without a meaning here.
 
     Args:
         spelled: names of the flags on the command line.
@@ -70,51 +104,51 @@ def check(given: Given, spelled: set[str], what: Collective) -> None:
     Raises:
         ArgumentError: the first one of them.
     """
-    for reason in _misfits(given, spelled, what):
+    for reason in _misfits(options, spelled, what):
         raise ArgumentError(reason)
 
 
-def _misfits(given: Given, spelled: set[str], what: Collective) -> Iterator[str]:
+def _misfits(options: Options, spelled: set[str], what: Collective) -> Iterator[str]:
     for name in sorted(spelled & _ONLY.keys()):
         other, wanted = _ONLY[name]
-        if given[other] not in wanted:
+        if getattr(options, other) not in wanted:
             flag = name.replace("_", "-")
-            yield f"--{flag} is for --{other} {' or '.join(wanted)}, not {given[other]}"
+            yield f"--{flag} is for --{other} {' or '.join(wanted)}, not {getattr(options, other)}"
     if "root" in spelled and not what.rooted:
         rooted = ", ".join(each.name for each in COLLECTIVES.values() if each.rooted)
         yield f"--root is for {rooted}: {what.name} has none"
-    if "algorithms" in spelled and not split_names(given["algorithms"]):
+    if "algorithms" in spelled and not split_names(options.algorithms or ""):
         yield "--algorithms names nothing: leave it out for all of them"
-    if given["root"] >= given["ranks"]:
-        yield f"root {given['root']} is not one of {given['ranks']} ranks"
+    if options.root >= options.ranks:
+        yield f"root {options.root} is not one of {options.ranks} ranks"
     if {"sizes", "sweep"} & spelled and what.unit == "none":
         yield f"{what.name} moves no data: leave out --bytes and --sweep"
     if {"beta_ns", "bandwidth"} <= spelled:
         yield "--beta-ns and --bandwidth say the same thing: give one of them"
-    if given["model"] == "loggp" and given["ports"] == 0:
+    if options.model == "loggp" and options.ports == 0:
         yield "--ports 0 is for --model hockney: LogGP counts ports"
-    if "backend" in spelled and not given["source"]:
+    if "backend" in spelled and not options.source:
         yield "--backend is for --from: it says whose records to take"
 
 
-def sizes(given: Given) -> tuple[int, ...]:
+def sizes(options: Options) -> tuple[int, ...]:
     """Return the sizes to show.
 
     Raises:
         ArgumentError: one is no size.
     """
-    return tuple(map(_size, given["sizes"].split(",")))
+    return tuple(map(_size, options.sizes.split(",")))
 
 
-def sweep(given: Given) -> tuple[int, int]:
+def sweep(options: Options) -> tuple[int, int]:
     """Return the sizes between which to look for crossovers.
 
     Raises:
         ArgumentError: they are none, or do not ascend.
     """
-    found = [_size(each) for each in given["sweep"].split(":")]
+    found = [_size(each) for each in options.sweep.split(":")]
     if len(found) != 2 or not 0 < found[0] < found[1]:
-        raise ArgumentError(f"--sweep {given['sweep']} is no smaller and larger size, as 8:1G")
+        raise ArgumentError(f"--sweep {options.sweep} is no smaller and larger size, as 8:1G")
     return found[0], found[1]
 
 
@@ -125,73 +159,72 @@ def _size(text: str) -> int:
     return found
 
 
-def known(given: Given) -> Fitted:
-    """Return what the records tell, or else what is usual.
+def known(options: Options) -> Fitted:
+    """Return the times that the records tell, or else `DEFAULT`.
 
     Raises:
         ArgumentError: the records tell nothing, or are damaged.
     """
-    if given["source"]:
-        return fitted(journal.read(given["source"]), given["backend"], given["ports"] or None)
-    return Fitted(Link(ALPHA_US / 1e6, BETA_NS / 1e9), None, GAMMA_NS / 1e9, "")
+    if options.source:
+        return fitted(load(options.source), options.backend, options.ports or None)
+    return Fitted(AlphaBeta(DEFAULT.alpha, DEFAULT.beta), None, DEFAULT.gamma, "")
 
 
-def notes(found: Fitted, given: Given) -> Iterator[str]:
-    """Yield where alpha, beta and gamma come from, and what is_root against them."""
+def notes(found: Fitted, options: Options) -> Iterator[str]:
+    """Yield the source of alpha, beta and gamma, and warnings about them."""
     if found.source:
-        told = "alpha and beta" if found.gamma is None else "alpha, beta and gamma"
-        yield f"{told} from {found.source}"
-    if found.gamma is None and given["gamma_ns"] is None:
-        yield f"gamma {GAMMA_NS:g} ns/B, the default: the records do not tell what folds take"
+        names = "alpha and beta" if found.gamma is None else "alpha, beta and gamma"
+        yield f"{names} from {found.source}"
+    if found.gamma is None and options.gamma_ns is None:
+        default = f"{1e9 * DEFAULT.gamma:g} ns/B, the default"
+        yield f"gamma {default}: the records do not tell how long folds take"
     yield from (f"warning: {doubt}" for doubt in found.doubts)
 
 
-def model(given: Given, found: Fitted) -> Model:
+def model(options: Options, found: Fitted) -> Model:
     """Return the model of messages.
 
     Raises:
         ArgumentError: there is no such one.
     """
-    link = _link(given, found.link, "alpha_us", "beta_ns")
-    alpha, beta = link.alpha, 1e-9 / given["bandwidth"] if given["bandwidth"] else link.beta
-    gamma = _or(given["gamma_ns"], 1e-9, GAMMA_NS / 1e9 if found.gamma is None else found.gamma)
-    if given["model"] == "hockney":
-        return Hockney(alpha, beta, gamma, given["ports"] or None)
-    overhead, gap = given["overhead_us"] / 1e6, given["gap_us"] / 1e6
+    link = _alpha_beta(options.alpha_us, options.beta_ns, found.message)
+    alpha, beta = link.alpha, 1e-9 / options.bandwidth if options.bandwidth else link.beta
+    gamma = _or(options.gamma_ns, 1e-9, DEFAULT.gamma if found.gamma is None else found.gamma)
+    if options.model == "hockney":
+        return Hockney(alpha, beta, gamma, options.ports or None)
+    overhead, gap = options.overhead_us / 1e6, options.gap_us / 1e6
     if alpha < 2 * overhead:
-        raise ArgumentError(f"--alpha-us is L + 2o: at least {2 * given['overhead_us']:g} here")
-    return LogGP(alpha - 2 * overhead, overhead, gap, beta, gamma, given["ports"])
+        raise ArgumentError(f"--alpha-us is L + 2o: at least {2 * options.overhead_us:g} here")
+    return LogGP(alpha - 2 * overhead, overhead, gap, beta, gamma, options.ports)
 
 
-def topology(given: Given, found: Fitted, far: Link) -> Topology:
-    """Return who shares which links.
+def topology(options: Options, found: Fitted, between: AlphaBeta) -> Topology:
+    """Return the topology.
 
     Args:
-        far: what messages between nodes take.
+        between: the time of a message between nodes.
 
     Raises:
         ArgumentError: there is no such one.
     """
-    size, hop, kind = given["ranks"], given["hop_us"] / 1e6, given["topology"]
+    size, hop, kind = options.ranks, options.hop_us / 1e6, options.topology
     if kind == "nodes":
         memory = found.within
-        if given["within_us"] is not None or given["within_ns"] is not None:
-            memory = _link(given, memory or far, "within_us", "within_ns")
-        return Nodes(size, hop, nodes=in_order(size, given["ranks_per_node"]), memory=memory)
+        if options.within_us is not None or options.within_ns is not None:
+            memory = _alpha_beta(options.within_us, options.within_ns, memory or between)
+        return Nodes(size, hop, nodes=in_order(size, options.ranks_per_node), memory=memory)
     if kind == "fat-tree":
-        return FatTree(size, hop, given["ranks_per_leaf"], given["oversubscription"])
+        return FatTree(size, hop, options.ranks_per_leaf, options.oversubscription)
     if kind == "torus":
-        return Torus(size, hop, _shape(given["dims"]))
+        return Torus(size, hop, _shape(options.dims))
     if kind == "dragonfly":
-        return Dragonfly(size, hop, given["routers"], given["ranks_per_router"])
+        return Dragonfly(size, hop, options.routers, options.ranks_per_router)
     return Switch(size, hop)
 
 
-def _link(given: Given, otherwise: Link, alpha_us: str, beta_ns: str) -> Link:
-    """Return what two flags say of messages, or else what is known."""
-    return Link(
-        _or(given[alpha_us], 1e-6, otherwise.alpha), _or(given[beta_ns], 1e-9, otherwise.beta)
-    )
+def _alpha_beta(us: float | None, ns: float | None, otherwise: AlphaBeta) -> AlphaBeta:
+    """Return the values of two flags, or else those of `otherwise`."""
+    return AlphaBeta(_or(us, 1e-6, otherwise.alpha), _or(ns, 1e-9, otherwise.beta))
 
 
 def _or(value: float | None, unit: float, otherwise: float) -> float:

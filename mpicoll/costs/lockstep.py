@@ -13,64 +13,64 @@ from collections.abc import Sequence
 import numpy as np
 
 from mpicoll.costs.models import Model
-from mpicoll.costs.programs import Program
+from mpicoll.costs.patterns import Pattern
 from mpicoll.costs.topologies import Switch, Topology
 
 
-def holds(program: Program, model: Model, topology: Topology) -> bool:
+def holds(pattern: Pattern, model: Model, topology: Topology) -> bool:
     """Whether `lockstep` is the price."""
     # Else a port is still busy when the next round begins.
     ends_with_round = model.hold <= model.latency
-    return ends_with_round and isinstance(topology, Switch) and _alike(program) and _meet(program)
+    return ends_with_round and isinstance(topology, Switch) and _alike(pattern) and _meet(pattern)
 
 
-def _alike(program: Program) -> bool:
-    """Whether all programs send, receive and fold as much in each round."""
-    count = np.diff(program.first)
-    parts = program.head, program.folded, count, program.blocks, program.sends
-    return all(len(each) % program.period == 0 for each in parts) and all(
-        (rows == rows[0]).all() for rows in (each.reshape(program.period, -1) for each in parts)
+def _alike(pattern: Pattern) -> bool:
+    """Whether all patterns send, receive and fold as much in each round."""
+    count = np.diff(pattern.first)
+    parts = pattern.head, pattern.folded, count, pattern.blocks, pattern.sends
+    return all(len(each) % pattern.period == 0 for each in parts) and all(
+        (rows == rows[0]).all() for rows in (each.reshape(pattern.period, -1) for each in parts)
     )
 
 
-def _meet(program: Program) -> bool:
+def _meet(pattern: Pattern) -> bool:
     """Whether a rank receives in each round one message of each place in which one is listed."""
-    before = np.cumsum(program.sends) - program.sends
-    place = before - before[program.first[program.round]] if len(before) else before
-    partner = program.partner[~program.sends]
-    same_round = program.round[partner] % program.rounds == program.round[~program.sends] % (
-        program.rounds
+    before = np.cumsum(pattern.sends) - pattern.sends
+    place = before - before[pattern.first[pattern.round]] if len(before) else before
+    partner = pattern.partner[~pattern.sends]
+    same_round = pattern.round[partner] % pattern.rounds == pattern.round[~pattern.sends] % (
+        pattern.rounds
     )
-    arriving = np.lexsort((place[partner], program.round[~program.sends]))
-    leaving = np.lexsort((place[program.sends], program.round[program.sends]))
+    arriving = np.lexsort((place[partner], pattern.round[~pattern.sends]))
+    leaving = np.lexsort((place[pattern.sends], pattern.round[pattern.sends]))
     return bool(same_round.all()) and np.array_equal(
-        place[partner][arriving], place[program.sends][leaving]
+        place[partner][arriving], place[pattern.sends][leaving]
     )
 
 
-def lockstep(program: Program, nbytes: float, model: Model) -> float:
+def lockstep(pattern: Pattern, nbytes: float, model: Model) -> float:
     """Return the seconds from a common start until all ranks are done.
 
     Args:
         nbytes: as in `simulate`.
 
     >>> from mpicoll.algorithms import find
-    >>> from mpicoll.costs import Hockney, compiled
-    >>> lockstep(compiled(find("allreduce", "ring"), 4), 400, Hockney(alpha=1.0, beta=0.01))
+    >>> from mpicoll.costs import Hockney, pattern_of
+    >>> lockstep(pattern_of(find("allreduce", "ring"), 4), 400, Hockney(alpha=1.0, beta=0.01))
     12.0
     """
-    unit, end = nbytes / program.cut, program.base[1]
-    first = program.round < end
-    sends = program.sends & first
-    takes = model.beta * unit * program.blocks[sends]
-    in_round = program.round[sends]
+    unit, end = nbytes / pattern.vector_blocks, pattern.base[1]
+    first = pattern.round < end
+    sends = pattern.sends & first
+    takes = model.beta * unit * pattern.blocks[sends]
+    in_round = pattern.round[sends]
     count = np.bincount(in_round, minlength=end)
     alone = count[in_round] == 1
     total = float(takes[alone].sum()) + int(alone.sum()) * model.latency
     for number in np.flatnonzero(count > 1):
         low, high = np.searchsorted(in_round, [number, number + 1])
         total += _round(takes[low:high].tolist(), model)
-    folded = int(program.head[0] + program.folded[:end].sum())
+    folded = int(pattern.head[0] + pattern.folded[:end].sum())
     return total + folded * unit * model.gamma
 
 

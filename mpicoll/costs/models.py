@@ -1,6 +1,6 @@
-"""What a message takes at its two ends: Hockney's model and LogGP, with one port or k.
+"""Models of the time of a message: Hockney's and LogGP, with one port or k.
 
-A model says four things of a message of n bytes, in seconds. It arrives `latency` + n `beta`
+A model gives the times of a message of n bytes, in seconds. It arrives `latency` + n `beta`
 after its start; it keeps a port of its sender and one of its receiver busy for `hold` + n `beta`;
 a rank has `servers` ports in each direction, which are `counted`, or else stand for the bytes of
 its one link alone; and to fold it takes n `gamma`.
@@ -14,22 +14,22 @@ from typing import NamedTuple, Protocol
 from mpicoll.errors import ArgumentError
 
 LONGEST = 1e9
-"""Seconds: more cannot be meant, and sums of much more overflow."""
+"""Seconds: longer times are refused, as their sums would overflow."""
 _OF_A_BYTE = ("beta", "gamma", "G")
 
 
-class Link(NamedTuple):
-    """Seconds of a message: `alpha` each, and `beta` for every byte."""
+class AlphaBeta(NamedTuple):
+    """The time of a message in seconds: `alpha` to start it, `beta` for each byte."""
 
     alpha: float
     beta: float
 
     def __str__(self) -> str:
-        return _told(**self._asdict())
+        return _times_text(**self._asdict())
 
 
 class Model(Protocol):
-    """What the prices need to know of a model; see the module."""
+    """The properties of a model that prices depend on; see the module."""
 
     @property
     def latency(self) -> float: ...
@@ -89,7 +89,9 @@ class Hockney:
 
     def __str__(self) -> str:
         ports = _counted(self.servers) if self.ports else "start-ups overlap"
-        return f"Hockney: {_told(alpha=self.alpha, beta=self.beta, gamma=self.gamma)}, {ports}"
+        return (
+            f"Hockney: {_times_text(alpha=self.alpha, beta=self.beta, gamma=self.gamma)}, {ports}"
+        )
 
 
 @dataclass(frozen=True)
@@ -147,12 +149,12 @@ class LogGP:
         return True
 
     def __str__(self) -> str:
-        told = _told(L=self.L, o=self.o, g=self.g, G=self.G, gamma=self.gamma)
-        return f"LogGP: {told}, {_counted(self.ports)}"
+        times = _times_text(L=self.L, o=self.o, g=self.g, G=self.G, gamma=self.gamma)
+        return f"LogGP: {times}, {_counted(self.ports)}"
 
 
 def check_times(**times: float) -> None:
-    """Raise ArgumentError for times that are no seconds."""
+    """Raise ArgumentError for a time that is negative, too long or no number."""
     for name, value in times.items():
         if not 0 <= value <= LONGEST:
             raise ArgumentError(
@@ -166,8 +168,8 @@ def _check(ports: int | None, **times: float) -> None:
         raise ArgumentError(f"a rank has at least one port, not {ports}")
 
 
-def _told(**times: float) -> str:
-    """Return times in words, those of a byte in nanoseconds."""
+def _times_text(**times: float) -> str:
+    """Return times as text, those of a byte in nanoseconds."""
     return ", ".join(
         f"{name} {1e9 * value:g} ns/B" if name in _OF_A_BYTE else f"{name} {1e6 * value:g} us"
         for name, value in times.items()
@@ -176,3 +178,7 @@ def _told(**times: float) -> str:
 
 def _counted(ports: int) -> str:
     return "1 port" if ports == 1 else f"{ports} ports"
+
+
+DEFAULT = Hockney(alpha=2e-6, beta=4e-11, gamma=5e-11)
+"""An ordinary cluster: 2 us a message, 25 GB/s, and folds at 20 GB/s."""

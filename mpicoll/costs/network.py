@@ -1,4 +1,4 @@
-"""The network of a few nodes whose links were measured, and what a schedule takes on it.
+"""The network of a few nodes whose links were measured, and the price of a schedule on it.
 
 Messages take ``alpha + n beta`` and their start-ups overlap; those between nodes share the links
 of their nodes, one in each direction, and wait for them in turn; those within a node have an
@@ -13,17 +13,18 @@ from typing import Self
 
 from mpicoll.algorithms.registry import Algorithm
 from mpicoll.costs.events import simulate
-from mpicoll.costs.models import Hockney, Link
-from mpicoll.costs.programs import compiled
-from mpicoll.costs.records import Record, number, word
+from mpicoll.costs.models import AlphaBeta, Hockney
+from mpicoll.costs.patterns import pattern_of
 from mpicoll.costs.topologies import Nodes
 from mpicoll.errors import ArgumentError
 from mpicoll.interfaces import Nodes as Groups
+from mpicoll.records.lines import FitRecord, Record
+from mpicoll.records.reading import only
 
 
 @dataclass(frozen=True)
 class Network:
-    """What messages and folds take.
+    """The times of messages and folds.
 
     Attributes:
         between: messages of ranks of different nodes.
@@ -31,8 +32,8 @@ class Network:
         gamma: seconds to fold a byte.
     """
 
-    between: Link
-    within: Link | None = None
+    between: AlphaBeta
+    within: AlphaBeta | None = None
     gamma: float = 0.0
 
     @classmethod
@@ -42,27 +43,28 @@ class Network:
         Where no pair of ranks was on two nodes, those of one node stand for them.
 
         Raises:
-            ArgumentError: no messages between ranks were measured, or a record is damaged.
+            ArgumentError: no messages between ranks were measured.
         """
         between, within = measured(records, backend)
         return cls(between or within, within, gamma)  # type: ignore[arg-type]
 
 
-def measured(records: Iterable[Record], backend: str) -> tuple[Link | None, Link | None]:
-    """Return what messages between nodes take, and those within one; None if not measured.
+def measured(records: Iterable[Record], backend: str) -> tuple[AlphaBeta | None, AlphaBeta | None]:
+    """Return the times of messages between nodes and within one; None if not measured.
 
     Raises:
-        ArgumentError: neither was measured, or a record is damaged.
+        ArgumentError: neither was measured.
     """
-    found: dict[bool, dict[str, Link]] = {True: {}, False: {}}
-    for each in records:
-        if each.get("kind") == "fit" and each.get("backend") == backend:
-            link = Link(number(each, "alpha_us") / 1e6, number(each, "beta_ns_per_byte") / 1e9)
-            found[word(each, "link") == "network"][word(each, "transport")] = link
-    # What auto and plain schedules take comes first.
+    found: dict[bool, dict[str, AlphaBeta]] = {True: {}, False: {}}
+    for each in only(FitRecord, records):
+        if each.backend == backend:
+            time = AlphaBeta(each.alpha_us / 1e6, each.beta_ns_per_byte / 1e9)
+            found[each.link == "network"][each.transport] = time
+    # The transports of auto and of plain schedules come first.
     ways = ("symmetric", "point-to-point", "cma")
     between, within = (
-        next((found[far][way] for way in ways if way in found[far]), None) for far in (True, False)
+        next((found[apart][way] for way in ways if way in found[apart]), None)
+        for apart in (True, False)
     )
     if between is None and within is None:
         raise ArgumentError(
@@ -85,6 +87,6 @@ def price(
         Unsupported: the algorithm cannot serve this number of ranks.
     """
     placed = nodes or tuple((rank,) for rank in range(size))
-    program = compiled(algorithm, size, root, placed)
+    pattern = pattern_of(algorithm, size, root, placed)
     model = Hockney(*network.between, network.gamma, ports=None)
-    return simulate(program, nbytes, model, Nodes(size, nodes=placed, memory=network.within))
+    return simulate(pattern, nbytes, model, Nodes(size, nodes=placed, memory=network.within))

@@ -1,7 +1,7 @@
 """Which algorithm should be the fastest: prices side by side, and where the order changes.
 
-An algorithm with parameters takes part with several values of them, and its best one is shown.
-What cannot be priced is told with the reason, never left out.
+An algorithm with parameters is tried with several values of them, and its best one is shown. An
+algorithm that cannot be priced is listed with the reason.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mpicoll.algorithms.registry import Algorithm, algorithms, aliases, find, pa
 from mpicoll.costs.events import simulate
 from mpicoll.costs.lockstep import holds, lockstep
 from mpicoll.costs.models import Model
-from mpicoll.costs.programs import compiled
+from mpicoll.costs.patterns import pattern_of
 from mpicoll.costs.topologies import Topology
 from mpicoll.defaults import NAMES as LIBRARIES
 from mpicoll.errors import ArgumentError, CollectiveError
@@ -27,26 +27,26 @@ from mpicoll.notation.sweep import expand
 
 RADIXES = 2, 4, 8, 16
 SEGMENTS = 1, 4, 16, 64, 256, 1024
-"""What is tried of these parameters where no value is given."""
+"""The values that are tried of these parameters where none is given."""
 _TOLERANCE = 0.02
 _DEPTH = 5
 _STEPS = 4
 _EQUAL = 1e-9
 
-Row = list[Algorithm]
+Variants = list[Algorithm]
 """Algorithms that differ in their segments alone, fewest first, of which not all are tried."""
-Family = list[Row]
+Family = list[Variants]
 """An algorithm with several values of its parameters."""
 
 
 @dataclass(frozen=True)
-class Setting:
-    """Where a collective runs, and how its prices are found.
+class Scenario:
+    """A collective on a network, and the limits of pricing it.
 
     Attributes:
         events: simulate also where there is a closed form.
-        patience: seconds of the processor that it may take to generate a schedule, or to simulate
-            it at one size.
+        time_limit: seconds of the processor to generate a schedule, or to simulate it at one
+            size.
     """
 
     collective: str
@@ -54,7 +54,7 @@ class Setting:
     topology: Topology
     root: int = 0
     events: bool = False
-    patience: float = inf
+    time_limit: float = inf
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def candidates(collective: str, texts: Sequence[str] = ()) -> Iterator[Family]:
         yield [row for name in expand(text) for row in _rows(collective, name)]
 
 
-def _rows(collective: str, name: str) -> Iterator[Row]:
+def _rows(collective: str, name: str) -> Iterator[Variants]:
     """Yield an algorithm with each radix, and in each number of segments, if none is given."""
     found = _schedule(collective, name)
     given = parse(name)[1] | parse(aliases(collective).get(parse(name)[0], ""))[1]
@@ -131,7 +131,7 @@ def _with(algorithm: Algorithm, key: str, values: Iterable[int]) -> list[Algorit
 
 
 def _schedule(collective: str, name: str) -> Algorithm:
-    """Return the schedule of a name; say why where it names none."""
+    """Return the schedule of a name; the error says why it names none."""
     plain, at, transport = name.partition("@")
     if at:
         raise ArgumentError(f"a price knows no transports: leave out '@{transport}' of {name!r}")
@@ -147,26 +147,29 @@ def _schedule(collective: str, name: str) -> Algorithm:
     return find(collective, name)
 
 
-def curve(algorithm: Algorithm, setting: Setting, sizes: Iterable[float]) -> Curve:
+def curve(algorithm: Algorithm, scenario: Scenario, sizes: Iterable[float]) -> Curve:
     """Price an algorithm at some sizes, and between them until straight lines are near enough.
 
     Raises:
         Unsupported: it cannot serve so many ranks, or takes too long.
     """
-    began, topology = time.process_time(), setting.topology
-    program = compiled(algorithm, topology.size, setting.root, topology.groups, setting.patience)
-    closed = not setting.events and holds(program, setting.model, topology)
+    began, topology = time.process_time(), scenario.topology
+    pattern = pattern_of(
+        algorithm, topology.size, scenario.root, topology.groups, scenario.time_limit
+    )
+    closed = not scenario.events and holds(pattern, scenario.model, topology)
 
     def priced(nbytes: float) -> float:
         if closed:
-            return lockstep(program, nbytes, setting.model)
-        return simulate(program, nbytes, setting.model, topology, setting.patience)
+            return lockstep(pattern, nbytes, scenario.model)
+        return simulate(pattern, nbytes, scenario.model, topology, scenario.time_limit)
 
     points = {nbytes: priced(nbytes) for nbytes in sorted(set(map(float, sizes)))}
-    smooth = _refine(points, priced, lambda: time.process_time() - began < setting.patience)
+    deadline = began + scenario.time_limit
+    smooth = _refine(points, priced, lambda: time.process_time() < deadline)
     how = "closed form" if closed else "events"
     placed = tuple(sorted(points.items()))
-    return Curve(algorithm, program.rounds, program.sent, how, placed, smooth)
+    return Curve(algorithm, pattern.rounds, pattern.sent, how, placed, smooth)
 
 
 def _refine(
@@ -188,9 +191,9 @@ def _refine(
 
 @dataclass
 class Ranking:
-    """All curves of a setting, and what has none."""
+    """All curves of a scenario, and the algorithms that have none."""
 
-    setting: Setting
+    scenario: Scenario
     families: list[list[Curve]] = field(default_factory=list)
     unpriced: list[Unpriced] = field(default_factory=list)
 
@@ -236,32 +239,32 @@ def _crossing(one: Curve, other: Curve, low: float, high: float) -> float:
     return high
 
 
-def rank(setting: Setting, chosen: Iterable[Family], sizes: Sequence[float]) -> Ranking:
+def rank(scenario: Scenario, chosen: Iterable[Family], sizes: Sequence[float]) -> Ranking:
     """Price algorithms at these sizes and between them.
 
     The first of a row that has no price, or is the best of the row at none of the sizes, is the
     last one of it that is tried.
 
     >>> from mpicoll.costs import Hockney, Switch
-    >>> setting = Setting("allreduce", Hockney(1e-6, 1e-9), Switch(8))
+    >>> scenario = Scenario("allreduce", Hockney(1e-6, 1e-9), Switch(8))
     >>> names = ["ring", "recursive_doubling", "rabenseifner"]
-    >>> ranked = rank(setting, candidates("allreduce", names), [8, 1 << 30])
+    >>> ranked = rank(scenario, candidates("allreduce", names), [8, 1 << 30])
     >>> [(round(each.high), str(each.algorithm)) for each in ranked.ranges(8, 1 << 30)]
     [(2400, 'recursive_doubling'), (1073741824, 'rabenseifner')]
     """
-    found = Ranking(setting)
+    found = Ranking(scenario)
     for family in chosen:
         rows = (_priced(row, found, sizes) for row in family)
         found.families.append([*chain.from_iterable(rows)])
     return found
 
 
-def _priced(row: Row, ranking: Ranking, sizes: Sequence[float]) -> Iterator[Curve]:
-    """Yield the curves of a row, as far as it is tried, and note what has none."""
+def _priced(row: Variants, ranking: Ranking, sizes: Sequence[float]) -> Iterator[Curve]:
+    """Yield the curves of a row as far as it is tried; note what cannot be priced."""
     curves: list[Curve] = []
     for each in row:
         try:
-            curves.append(curve(each, ranking.setting, sizes))
+            curves.append(curve(each, ranking.scenario, sizes))
         except CollectiveError as reason:
             ranking.unpriced.append(Unpriced(each, str(reason)))
             return

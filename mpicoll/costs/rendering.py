@@ -1,4 +1,4 @@
-"""What a ranking says: as a table for people, and as lines of JSON for programs."""
+"""Rankings as tables, and as lines of JSON."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from mpicoll.text.sizes import rounded_size_text
 
 
 @dataclass(frozen=True)
-class Told:
-    """A ranking, and what to tell of it.
+class RankingOutput:
+    """A ranking, and the part of it to print.
 
     Attributes:
-        sizes: at which to show it.
-        sweep: sizes between which to look for crossovers; None where sizes mean nothing.
+        sizes: the sizes to print it at.
+        sweep: sizes between which to look for crossovers; None where there are no sizes.
     """
 
     ranking: Ranking
@@ -29,37 +29,37 @@ class Told:
     sweep: tuple[int, int] | None
 
     def bound(self, nbytes: float) -> Bound:
-        """Return what no algorithm beats."""
-        setting = self.ranking.setting
-        return bound(setting.collective, nbytes, setting.model, setting.topology, setting.root)
+        """Return the bound that no algorithm beats."""
+        scenario = self.ranking.scenario
+        return bound(scenario.collective, nbytes, scenario.model, scenario.topology, scenario.root)
 
 
-def tables(told: Told) -> Iterator[Table]:
+def tables(output: RankingOutput) -> Iterator[Table]:
     """Yield a table for each size, then that of the crossovers."""
-    for nbytes in told.sizes:
-        yield _prices(told, nbytes)
-    if told.sweep is None:
+    for nbytes in output.sizes:
+        yield _prices(output, nbytes)
+    if output.sweep is None:
         return
     found = Table("from", "to", title="crossovers among these")
     found.add_column("cheapest", overflow="fold")
-    for each in told.ranking.ranges(*told.sweep):
+    for each in output.ranking.ranges(*output.sweep):
         found.add_row(
             rounded_size_text(each.low), rounded_size_text(each.high), str(each.algorithm)
         )
     yield found
 
 
-def _prices(told: Told, nbytes: int) -> Table:
-    setting, least = told.ranking.setting, told.bound(nbytes)
-    ranks = setting.topology.size
-    parts = [setting.collective, f"{ranks} rank{'s' if ranks > 1 else ''}"]
-    found = Table(title=", ".join([*parts, rounded_size_text(nbytes)] if told.sweep else parts))
+def _prices(output: RankingOutput, nbytes: int) -> Table:
+    scenario, least = output.ranking.scenario, output.bound(nbytes)
+    ranks = scenario.topology.size
+    parts = [scenario.collective, f"{ranks} rank{'s' if ranks > 1 else ''}"]
+    found = Table(title=", ".join([*parts, rounded_size_text(nbytes)] if output.sweep else parts))
     # Names are folded where the table is too wide: cut short they would say nothing.
     found.add_column("algorithm", overflow="fold")
     for name in ("rounds", "sent", "time us", "x bound"):
         found.add_column(name, justify="right", no_wrap=True)
     found.add_column("priced by", no_wrap=True)
-    for each in told.ranking.at(nbytes):
+    for each in output.ranking.at(nbytes):
         seconds = each.seconds(nbytes)
         found.add_row(
             str(each.algorithm), str(each.rounds), number(each.sent), number(seconds * 1e6),
@@ -72,7 +72,7 @@ def _prices(told: Told, nbytes: int) -> Table:
 
 
 def notes(ranking: Ranking) -> Iterator[str]:
-    """Yield what the tables do not say: what has no price, and which lines are rough."""
+    """Yield notes below the tables: algorithms without a price, and curves that are rough."""
     for reason, names in _grouped(ranking).items():
         yield f"not priced: {', '.join(names)}: {reason}"
     rough = [str(each.algorithm) for each in ranking.curves if not each.smooth]
@@ -87,23 +87,23 @@ def _grouped(ranking: Ranking) -> dict[str, list[str]]:
     return found
 
 
-def lines(told: Told) -> Iterator[str]:
-    """Yield JSON: the setting, then a line for each bound, price, crossover and refusal."""
-    setting = told.ranking.setting
+def lines(output: RankingOutput) -> Iterator[str]:
+    """Yield JSON: the scenario as ``setting``, then each bound, price, crossover and refusal."""
+    scenario = output.ranking.scenario
     yield _line("setting", {
-        "collective": setting.collective, "ranks": setting.topology.size, "root": setting.root,
-        "model": [type(setting.model).__name__, asdict(setting.model)],  # type: ignore[call-overload]
-        "topology": str(setting.topology),
+        "collective": scenario.collective, "ranks": scenario.topology.size, "root": scenario.root,
+        "model": [type(scenario.model).__name__, asdict(scenario.model)],  # type: ignore[call-overload]
+        "topology": str(scenario.topology),
     })  # fmt: skip
-    for nbytes in told.sizes:
-        least = told.bound(nbytes)
+    for nbytes in output.sizes:
+        least = output.bound(nbytes)
         yield _line("bound", {"bytes": nbytes, "seconds": least.seconds, **least._asdict()})
-        for each in told.ranking.at(nbytes):
+        for each in output.ranking.at(nbytes):
             yield _line("price", _record(each, nbytes, least))
-    for wins in told.ranking.ranges(*told.sweep) if told.sweep else ():
+    for wins in output.ranking.ranges(*output.sweep) if output.sweep else ():
         record = {"low": wins.low, "high": wins.high, "algorithm": str(wins.algorithm)}
         yield _line("cheapest", record)
-    for refused in told.ranking.unpriced:
+    for refused in output.ranking.unpriced:
         record = {"algorithm": str(refused.algorithm), "reason": refused.reason}
         yield _line("unpriced", record)
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpicoll.costs.models import Link, check_times
+from mpicoll.costs.models import AlphaBeta, check_times
 from mpicoll.errors import ArgumentError
 from mpicoll.interfaces import Nodes as Groups
 
@@ -70,7 +70,7 @@ class Topology:
         return tuple((rank,) for rank in range(self.size))
 
     @property
-    def inside(self) -> Link | None:
+    def inside(self) -> AlphaBeta | None:
         """What messages take that use no network; None where they are like all others."""
         return None
 
@@ -107,7 +107,7 @@ class Nodes(Topology):
     """
 
     nodes: Groups = ()
-    memory: Link | None = None
+    memory: AlphaBeta | None = None
 
     def __post_init__(self) -> None:
         if sorted(rank for node in self.nodes for rank in node) != [*range(self.size)]:
@@ -140,7 +140,7 @@ class Nodes(Topology):
         return found
 
     @property
-    def inside(self) -> Link | None:
+    def inside(self) -> AlphaBeta | None:
         """What messages within a node take; None where they are like all others."""
         return self.memory
 

@@ -1,23 +1,24 @@
-"""What a schedule costs, and what none can do without: rounds and bytes, and what they take.
+"""The rounds, bytes and time of a schedule, and the least that any schedule needs.
 
-Time is Hockney's (1994): each round costs `ALPHA` seconds and each byte that the busiest rank
-sends, or receives, in it `BETA`. So a schedule is two numbers, ``R alpha + V m beta``.
+Time is Hockney's (1994), with the alpha and beta that `mpicoll.costs` takes by default: each round
+costs alpha, and each byte that the busiest rank sends, or receives, in it beta. Folds are free. So
+a schedule is two numbers, ``R alpha + V m beta``.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from mpicoll.costs import Link, Network
+from mpicoll.costs import AlphaBeta, Network
 from mpicoll.costs.bounds import lower_bound
+from mpicoll.costs.models import DEFAULT
 from mpicoll.explain.trace import RoundTrace
 
-ALPHA, BETA = 2e-6, 1e-10
-"""Seconds to start a message, and for each byte of it: an ordinary cluster's 10 GB/s."""
+ALPHA, BETA = DEFAULT.alpha, DEFAULT.beta
 
 
 class Least(NamedTuple):
-    """What no schedule can do without, if a rank sends and receives one message at a time."""
+    """The least of any schedule in which a rank sends and receives one message at a time."""
 
     rounds: int
     volume: float
@@ -31,7 +32,7 @@ def least(trace: RoundTrace) -> Least:
     >>> least(trace_rounds(find("allreduce", "ring"), 4))
     Least(rounds=2, volume=1.5)
     """
-    bound = lower_bound(trace.collective.name, trace.size, 1, Network(Link(1.0, 1.0)))
+    bound = lower_bound(trace.collective.name, trace.size, 1, Network(AlphaBeta(1.0, 1.0)))
     return Least(int(bound.latency), bound.bandwidth)
 
 
@@ -42,7 +43,7 @@ def seconds(trace: RoundTrace, nbytes: float) -> float:
     >>> from mpicoll.explain.trace import trace_rounds
     >>> ring = trace_rounds(find("allreduce", "ring"), 8)
     >>> round(1e6 * seconds(ring, 0), 1), round(1e6 * seconds(ring, 1e6), 1)
-    (28.0, 203.0)
+    (28.0, 98.0)
     """
     return trace.rounds * ALPHA + trace.volume * nbytes * BETA
 
@@ -54,7 +55,7 @@ def crossover(one: RoundTrace, other: RoundTrace) -> float | None:
     >>> from mpicoll.explain.trace import trace_rounds
     >>> ring = trace_rounds(find("allreduce", "ring"), 8)
     >>> round(crossover(ring, trace_rounds(find("allreduce", "recursive_doubling"), 8)))
-    176000
+    440000
     """
     rounds, volume = one.rounds - other.rounds, other.volume - one.volume
     return rounds * ALPHA / (volume * BETA) if rounds * volume > 0 else None

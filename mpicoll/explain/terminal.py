@@ -250,7 +250,7 @@ def _costs(traces: Sequence[RoundTrace]) -> Table:
 def _model() -> str:
     return (
         f"alpha = {number(ALPHA * 1e6)} us for each round, "
-        f"beta = {number(BETA * 1e9)} ns for each byte ({number(1e-9 / BETA)} GB/s)"
+        f"beta = {number(BETA * 1e9)} ns for each byte ({number(1e-9 / BETA)} GB/s); folds are free"
     )
 
 

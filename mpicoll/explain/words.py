@@ -70,8 +70,8 @@ def counted(number: int, thing: str) -> str:
 def about_bytes(nbytes: float) -> str:
     """Write a number of bytes, roughly.
 
-    >>> about_bytes(176000.0), about_bytes(900), about_bytes(3.2e6)
-    ('172 KiB', '900 B', '3.05 MiB')
+    >>> about_bytes(440000.0), about_bytes(900), about_bytes(3.2e6)
+    ('430 KiB', '900 B', '3.05 MiB')
     """
     power = min(3, int(log(max(1.0, nbytes), 1024)))
     return f"{nbytes / 1024**power:.3g} {('B', 'KiB', 'MiB', 'GiB')[power]}"

@@ -11,12 +11,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+import msgspec
+
 from mpicoll.algorithms.registry import find
-from mpicoll.costs import Link, Network, price
+from mpicoll.costs import AlphaBeta, Network, price
 from mpicoll.costs.bounds import lower_bound
 from mpicoll.errors import ArgumentError, Unsupported
 from mpicoll.interfaces import Nodes
 from mpicoll.records.journal import Line
+from mpicoll.records.lines import FitRecord
 from mpicoll.report.curves import Panel, median_of
 from mpicoll.report.loading import Records
 from mpicoll.report.setups import kind
@@ -75,13 +78,17 @@ def _against(record: Line, records: Records) -> Against | None:
     if links is None or nodes is None:
         return None
     try:
-        network = Network.fitted(rows, record["backend"])
+        network = Network.fitted(map(_fit_record, rows), record["backend"])
     except ArgumentError:
         return None
     size, nbytes = record["ranks"], record["bytes_total"]
     bound = lower_bound(record["collective"], size, nbytes, _quickest(rows, network), nodes)
     priced = _priced(record, network, nodes)
     return Against(record, links, priced, bound.seconds * 1e6)
+
+
+def _fit_record(line: Line) -> FitRecord:
+    return msgspec.convert(line, FitRecord)
 
 
 def _fits(fit: Line, record: Line, records: Records) -> bool:
@@ -106,7 +113,7 @@ def _quickest(rows: Sequence[Line], network: Network) -> Network:
     near = [each for each in rows if each["link"] != "network"]
     if not near:
         return network
-    link = Link(
+    link = AlphaBeta(
         min(each["alpha_us"] for each in near) / 1e6,
         min(each["beta_ns_per_byte"] for each in near) / 1e9,
     )

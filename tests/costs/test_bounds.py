@@ -13,16 +13,16 @@ from topologies import topologies
 
 from mpicoll.algorithms.registry import Algorithm, algorithms, find
 from mpicoll.costs import (
+    AlphaBeta,
     FatTree,
     Hockney,
-    Link,
     LogGP,
     Model,
     Network,
     Nodes,
     Switch,
     Topology,
-    compiled,
+    pattern_of,
     price,
     simulate,
 )
@@ -32,7 +32,7 @@ from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.notation.schedule import Receive, Send
 from mpicoll.simulator import contiguous
 
-NETWORK = Network(Link(ALPHA_US / 1e6, BETA_NS / 1e9))
+NETWORK = Network(AlphaBeta(ALPHA_US / 1e6, BETA_NS / 1e9))
 
 
 def test_measured_against_model_and_bound(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_no_schedule_beats_the_bound(collective: str, size: int, nbytes: int) ->
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_nor_on_nodes_that_share_a_link(collective: str) -> None:
     nodes = ((0, 1), (2, 3), (4, 5))
-    network = Network(NETWORK.between, Link(1e-7, 1e-11))
+    network = Network(NETWORK.between, AlphaBeta(1e-7, 1e-11))
     bound = lower_bound(collective, 6, 60000, network, nodes)
     # Two ranks of a node can reach two other nodes at once.
     assert bound.latency == NETWORK.between.alpha
@@ -121,11 +121,11 @@ def test_no_algorithm_beats_the_bound_on_any_topology(
     topology = data.draw(st.sampled_from([*topologies(size)]))
     root = data.draw(st.integers(0, size - 1)) if algorithm.collective.rooted else 0
     try:
-        program = compiled(algorithm, size, root, topology.groups)
+        pattern = pattern_of(algorithm, size, root, topology.groups)
     except Unsupported:
         return
     least = bound(collective, nbytes, model, topology, root)
-    assert simulate(program, nbytes, model, topology) >= least.seconds * (1 - 1e-9)
+    assert simulate(pattern, nbytes, model, topology) >= least.seconds * (1 - 1e-9)
 
 
 @pytest.mark.parametrize(
@@ -143,17 +143,18 @@ def test_no_algorithm_beats_the_bound_on_any_topology(
         ("reduce_scatter", "ring", Hockney(3, 0, 1), Switch(2)),
         ("broadcast", "one_shot", LogGP(L=5, o=2, g=3, G=0), Switch(4)),
         ("broadcast", "kary(radix=2,segments=1)", LogGP(L=1, o=1, g=2, G=0), Switch(4)),
-        ("alltoall", "naive", Hockney(0, 1), Nodes(4, nodes=((0, 1, 2, 3),), memory=Link(0, 1))),
+        ("alltoall", "naive", Hockney(0, 1),
+         Nodes(4, nodes=((0, 1, 2, 3),), memory=AlphaBeta(0, 1))),
         ("allreduce", "lanes", Hockney(0, 1, ports=None), Nodes(8, nodes=contiguous(8, 4),
-         memory=Link(0, 0))),
+         memory=AlphaBeta(0, 0))),
     ],
 )  # fmt: skip
 def test_bounds_that_are_reached(
     collective: str, algorithm: str, model: Model, topology: Topology
 ) -> None:
-    program = compiled(find(collective, algorithm), topology.size, 0, topology.groups)
+    pattern = pattern_of(find(collective, algorithm), topology.size, 0, topology.groups)
     least = bound(collective, 8000, model, topology).seconds
-    assert simulate(program, 8000, model, topology) == pytest.approx(least, rel=1e-9)
+    assert simulate(pattern, 8000, model, topology) == pytest.approx(least, rel=1e-9)
 
 
 @pytest.mark.parametrize("ports", [1, 2, 3])
@@ -177,13 +178,13 @@ def test_few_links_between_leaves_bound_an_exchange() -> None:
     narrow = FatTree(8, radix=4, oversubscription=4)
     least = bound("alltoall", 8000, Hockney(0, 1), narrow)
     assert least.bandwidth == 16000 > bound("alltoall", 8000, Hockney(0, 1), Switch(8)).bandwidth
-    program = compiled(find("alltoall", "pairwise"), 8)
-    assert simulate(program, 8000, Hockney(0, 1), narrow) == 19000
+    pattern = pattern_of(find("alltoall", "pairwise"), 8)
+    assert simulate(pattern, 8000, Hockney(0, 1), narrow) == 19000
 
 
 def test_a_chain_in_the_best_segments_reaches_the_bound_of_pipelines() -> None:
     model = Hockney(1.0, 1.0)
     least = bound("broadcast", 10**6, model, Switch(3))
     assert least.pipelined > 1.001 * least.bandwidth
-    chain = compiled(find("broadcast", "chain(segments=1000)"), 3)
+    chain = pattern_of(find("broadcast", "chain(segments=1000)"), 3)
     assert simulate(chain, 10**6, model, Switch(3)) == pytest.approx(least.pipelined, rel=1e-5)

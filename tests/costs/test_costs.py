@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from launcher import python
 
 from mpicoll.algorithms.registry import algorithms, find
-from mpicoll.costs import Link, Network, price
+from mpicoll.costs import AlphaBeta, Network, price
 from mpicoll.errors import ArgumentError, Unsupported
 from mpicoll.notation.contract import COLLECTIVES
+from mpicoll.records.lines import FitRecord, FullRun, Run, RunRecord
 from mpicoll.simulator import contiguous
 
 ALPHA, BETA, GAMMA = 1e-5, 8e-9, 1e-10
-NETWORK = Network(Link(ALPHA, BETA), gamma=GAMMA)
+NETWORK = Network(AlphaBeta(ALPHA, BETA), gamma=GAMMA)
 SIZE, BYTES = 8, 1 << 20
 
 
@@ -60,9 +61,9 @@ def test_every_schedule_has_a_price(name: str, size: int) -> None:
 
 def test_ranks_of_a_node_share_its_link() -> None:
     """Four messages leave each of two nodes; one that waits at the other may hold others up."""
-    network, nodes = Network(Link(0.0, BETA), Link(0.0, 0.0)), ((0, 1), (2, 3))
+    network, nodes = Network(AlphaBeta(0.0, BETA), AlphaBeta(0.0, 0.0)), ((0, 1), (2, 3))
     what = find("alltoall", "naive")
-    alone = price(what, 4, 4 * BYTES, Network(Link(0.0, BETA)))
+    alone = price(what, 4, 4 * BYTES, Network(AlphaBeta(0.0, BETA)))
     shared = price(what, 4, 4 * BYTES, network, nodes=nodes)
     assert 2.99 < alone / (BYTES * BETA) < 5.01
     assert 3.99 < shared / (BYTES * BETA) < 6.01
@@ -78,23 +79,23 @@ def test_ranks_of_a_node_share_its_link() -> None:
 )  # fmt: skip
 def test_bytes_on_the_link_of_a_node(name: str, algorithm: str, share: float) -> None:
     """On 4 nodes of 2 ranks, where memory within a node is fast."""
-    network = Network(Link(1e-6, BETA), Link(1e-7, 1e-11))
+    network = Network(AlphaBeta(1e-6, BETA), AlphaBeta(1e-7, 1e-11))
     found = price(find(name, algorithm), 8, 16 << 20, network, nodes=contiguous(8, 4))
     assert found == pytest.approx(share * (16 << 20) * BETA, rel=0.11)
 
 
-def fit_record(link: str, transport: str, alpha: float, beta: float) -> dict[str, object]:
-    return {
-        "kind": "fit", "backend": "mpi4py", "link": link, "transport": transport,
-        "alpha_us": alpha, "beta_ns_per_byte": beta,
-    }  # fmt: skip
+def fit_record(link: str, transport: str, alpha: float, beta: float) -> FitRecord:
+    return FitRecord(
+        run=Run(), backend="mpi4py", ranks=2, link=link, transport=transport, alpha_us=alpha,
+        beta_ns_per_byte=beta,
+    )  # fmt: skip
 
 
 def test_a_measured_network() -> None:
     far = fit_record("network", "point-to-point", 14.0, 8.0)
     near = fit_record("same socket", "symmetric", 0.5, 0.05)
     slow = fit_record("same socket", "point-to-point", 3.0, 0.1)
-    found = Network.fitted([{"kind": "pair"}, near, slow, far], "mpi4py", 1e-11)
+    found = Network.fitted([RunRecord(run=FullRun()), near, slow, far], "mpi4py", 1e-11)
     assert found.between == pytest.approx((14e-6, 8e-9))
     assert found.within == pytest.approx((0.5e-6, 0.05e-9))
     assert Network.fitted([slow], "mpi4py").between == pytest.approx((3e-6, 0.1e-9))
@@ -111,7 +112,7 @@ def test_prices_grow_with_everything(algorithm: str, size: int, nbytes: int) -> 
     found = price(what, size, nbytes, NETWORK)
     assert found >= 2 * (size - 1) / size * (nbytes - size) * BETA
     assert price(what, size, nbytes + size, NETWORK) >= found
-    assert price(what, size, nbytes, Network(Link(2 * ALPHA, BETA), gamma=GAMMA)) > found
+    assert price(what, size, nbytes, Network(AlphaBeta(2 * ALPHA, BETA), gamma=GAMMA)) > found
 
 
 @pytest.mark.parametrize(

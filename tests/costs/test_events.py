@@ -14,16 +14,16 @@ from topologies import topologies
 
 from mpicoll.algorithms.registry import Algorithm, algorithms, find
 from mpicoll.costs import (
+    AlphaBeta,
     Hockney,
-    Link,
     LogGP,
     Model,
     Nodes,
     Switch,
     Topology,
-    compiled,
     events,
     lockstep,
+    pattern_of,
     simulate,
 )
 from mpicoll.errors import Deadlock, ScheduleError, Unsupported
@@ -49,11 +49,11 @@ def test_all_messages_at_once_or_one_by_one(
     # Which model meets which topology changes with the size.
     for topology, model in zip(topologies(size), cycle(MODELS[size % 4 :] + MODELS), strict=False):
         try:
-            program = compiled(algorithm, size, 0, topology.groups)
+            pattern = pattern_of(algorithm, size, 0, topology.groups)
         except Unsupported:
             continue
         plain = Plain(algorithm, topology, 12_000, model).finish()
-        assert simulate(program, 12_000, model, topology) == plain, (topology, model)
+        assert simulate(pattern, 12_000, model, topology) == plain, (topology, model)
 
 
 class Plain:
@@ -121,7 +121,7 @@ class Plain:
         first = place if sends else other
         self.ready.append((max(at, time), first, *key, blocks))
 
-    def route(self, source: int, target: int) -> tuple[list[int], Link | None]:
+    def route(self, source: int, target: int) -> tuple[list[int], AlphaBeta | None]:
         """Return the links of a message, and what it takes that uses none."""
         if (source, target) not in self.needs:
             pair = np.array([source]), np.array([target])
@@ -181,8 +181,8 @@ class Plain:
 def test_what_ports_and_gaps_take(
     collective: str, algorithm: str, size: int, model: Model, price: float
 ) -> None:
-    program = compiled(find(collective, algorithm), size)
-    assert simulate(program, 100, model, Switch(size)) == pytest.approx(price)
+    pattern = pattern_of(find(collective, algorithm), size)
+    assert simulate(pattern, 100, model, Switch(size)) == pytest.approx(price)
 
 
 @pytest.mark.parametrize("model", MODELS, ids=str)
@@ -191,54 +191,54 @@ def test_what_ports_and_gaps_take(
     [("broadcast", "one_shot"), ("alltoall", "naive"), ("allreduce", "ring")],
 )
 def test_a_node_without_memory_is_a_switch(collective: str, algorithm: str, model: Model) -> None:
-    program = compiled(find(collective, algorithm), 8)
+    pattern = pattern_of(find(collective, algorithm), 8)
     node, switch = Nodes(8, nodes=(tuple(range(8)),)), Switch(8)
-    assert simulate(program, 64, model, node) == simulate(program, 64, model, switch)
+    assert simulate(pattern, 64, model, node) == simulate(pattern, 64, model, switch)
 
 
 def test_ports_count_also_where_messages_take_no_time() -> None:
-    program = compiled(find("alltoall", "naive"), 8)
-    node = Nodes(8, nodes=(tuple(range(8)),), memory=Link(0.5, 0.01))
+    pattern = pattern_of(find("alltoall", "naive"), 8)
+    node = Nodes(8, nodes=(tuple(range(8)),), memory=AlphaBeta(0.5, 0.01))
     # Seven messages of 80 bytes in turn; all at once if start-ups overlap.
-    assert simulate(program, 640, Hockney(0, 1), node) == pytest.approx(7 * 1.3)
-    assert simulate(program, 640, Hockney(0, 1, ports=None), node) == pytest.approx(1.3)
+    assert simulate(pattern, 640, Hockney(0, 1), node) == pytest.approx(7 * 1.3)
+    assert simulate(pattern, 640, Hockney(0, 1, ports=None), node) == pytest.approx(1.3)
 
 
 def test_any_number_of_ports() -> None:
-    program = compiled(find("alltoall", "naive"), 8)
+    pattern = pattern_of(find("alltoall", "naive"), 8)
     some, many = (Hockney(1, 1, ports=ports) for ports in (7, 10**12))
-    assert simulate(program, 80, many, Switch(8)) == simulate(program, 80, some, Switch(8))
-    assert lockstep(program, 80, many) == lockstep(program, 80, some)
+    assert simulate(pattern, 80, many, Switch(8)) == simulate(pattern, 80, some, Switch(8))
+    assert lockstep(pattern, 80, many) == lockstep(pattern, 80, some)
 
 
 def test_a_waiting_message_keeps_no_port() -> None:
     """Rank 0 sends to 1, which is busy with 2 at first, and to 3, which is not."""
     lonely = two_sided({0: [(send(1, 0), send(3, 0))], 2: [send(1, 0)], 1: [recv(2, 0), recv(0, 0)],
                         3: [recv(0, 0)]})  # fmt: skip
-    assert simulate(compiled(lonely, 4), 10, Hockney(1, 1), Switch(4)) == 22
+    assert simulate(pattern_of(lonely, 4), 10, Hockney(1, 1), Switch(4)) == 22
 
 
 def test_messages_without_another_side() -> None:
     with pytest.raises(ScheduleError, match="is sent and not received"):
-        compiled(two_sided({0: [send(1, 0)], 1: []}), 2)
+        pattern_of(two_sided({0: [send(1, 0)], 1: []}), 2)
 
 
 def test_ranks_that_wait_for_each_other() -> None:
     waiting = two_sided({0: [recv(1, 0), send(1, 0)], 1: [recv(0, 0), send(0, 0)]})
     with pytest.raises(Deadlock, match="rank 0 waits"):
-        simulate(compiled(waiting, 2), 1, Hockney(1, 1), Switch(2))
+        simulate(pattern_of(waiting, 2), 1, Hockney(1, 1), Switch(2))
 
 
 def test_what_takes_too_long() -> None:
-    ring = compiled(find("allreduce", "ring"), 64)
+    ring = pattern_of(find("allreduce", "ring"), 64)
     with pytest.raises(Unsupported, match="8,064 messages would take about"):
         simulate(ring, 1, Hockney(1, 1), Switch(64), seconds=0.01)
     with pytest.raises(Unsupported, match="all 500 would take about"):
-        compiled(find("broadcast", "binomial"), 500, seconds=1e-4)
+        pattern_of(find("broadcast", "binomial"), 500, seconds=1e-4)
     with pytest.raises(Unsupported, match="1,000,000,000 segments would take about 5000 s"):
-        compiled(find("broadcast", "chain(segments=1000000000)"), 8, seconds=30)
+        pattern_of(find("broadcast", "chain(segments=1000000000)"), 8, seconds=30)
     with pytest.raises(Unsupported, match=r"takes more than 0\.05 s"):
-        compiled(two_sided({0: [send(1)] * 10**6, 1: [recv(0)] * 10**6}), 2, seconds=0.05)
+        pattern_of(two_sided({0: [send(1)] * 10**6, 1: [recv(0)] * 10**6}), 2, seconds=0.05)
 
 
 def test_time_that_others_take_does_not_count() -> None:
@@ -252,8 +252,8 @@ def test_time_that_others_take_does_not_count() -> None:
             return super().path(sources, targets)
 
     lazy = Algorithm(COLLECTIVES["broadcast"], "slow", slow, cut=1)
-    program = compiled(lazy, 2, seconds=0.03)
-    assert simulate(program, 1, Hockney(1, 1), Slow(2), seconds=0.05) == 2
+    pattern = pattern_of(lazy, 2, seconds=0.03)
+    assert simulate(pattern, 1, Hockney(1, 1), Slow(2), seconds=0.05) == 2
 
 
 def two_sided(rounds: dict[int, list[Any]]) -> Algorithm:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpicoll.algorithms.registry import algorithms, find
-from mpicoll.costs import Hockney, LogGP, Model, Nodes, Switch, compiled, lockstep, simulate
+from mpicoll.costs import Hockney, LogGP, Model, Nodes, Switch, lockstep, pattern_of, simulate
 from mpicoll.costs.lockstep import holds
 from mpicoll.errors import Unsupported
 from mpicoll.notation.contract import COLLECTIVES
@@ -25,12 +25,12 @@ models = st.one_of(
 @settings(max_examples=300)
 def test_a_closed_form_is_what_the_simulation_finds(algorithm, size, model, nbytes) -> None:  # type: ignore[no-untyped-def]
     try:
-        program = compiled(algorithm, size)
+        pattern = pattern_of(algorithm, size)
     except Unsupported:
         return
-    if holds(program, model, Switch(size)):
-        simulated = simulate(program, nbytes, model, Switch(size))
-        assert lockstep(program, nbytes, model) == pytest.approx(simulated, rel=1e-9)
+    if holds(pattern, model, Switch(size)):
+        simulated = simulate(pattern, nbytes, model, Switch(size))
+        assert lockstep(pattern, nbytes, model) == pytest.approx(simulated, rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -47,18 +47,18 @@ def test_a_closed_form_is_what_the_simulation_finds(algorithm, size, model, nbyt
         ("allreduce", "two_shot", 24, 24, False),
     ],
 )  # fmt: skip
-def test_which_ranks_share_a_program(
+def test_which_ranks_share_a_pattern(
     collective: str, algorithm: str, size: int, period: int, closed: bool
 ) -> None:
-    program = compiled(find(collective, algorithm), size)
-    assert program.period == period
-    assert holds(program, Hockney(1, 1), Switch(size)) == closed
-    assert not holds(program, Hockney(1, 1), Nodes(size, nodes=contiguous(size, 2)))
+    pattern = pattern_of(find(collective, algorithm), size)
+    assert pattern.period == period
+    assert holds(pattern, Hockney(1, 1), Switch(size)) == closed
+    assert not holds(pattern, Hockney(1, 1), Nodes(size, nodes=contiguous(size, 2)))
 
 
 def test_lanes_repeat_with_their_nodes() -> None:
     nodes = contiguous(32, 8)
-    assert compiled(find("allreduce", "lanes"), 32, nodes=nodes).period == 4
+    assert pattern_of(find("allreduce", "lanes"), 32, nodes=nodes).period == 4
 
 
 @pytest.mark.parametrize(
@@ -71,6 +71,6 @@ def test_lanes_repeat_with_their_nodes() -> None:
 )  # fmt: skip
 def test_a_million_ranks(collective: str, algorithm: str, size: int, rounds: int) -> None:
     model: Model = Hockney(1e-6, 1e-10, ports=1)
-    program = compiled(find(collective, algorithm), size)
-    assert holds(program, model, Switch(size))
-    assert lockstep(program, 0, model) == pytest.approx(rounds * 1e-6)
+    pattern = pattern_of(find(collective, algorithm), size)
+    assert holds(pattern, model, Switch(size))
+    assert lockstep(pattern, 0, model) == pytest.approx(rounds * 1e-6)

@@ -12,16 +12,16 @@ from topologies import topologies
 
 from mpicoll.algorithms.registry import find
 from mpicoll.costs import (
+    AlphaBeta,
     Dragonfly,
     FatTree,
     Hockney,
-    Link,
     LogGP,
     Nodes,
     Switch,
     Topology,
     Torus,
-    compiled,
+    pattern_of,
     simulate,
 )
 from mpicoll.costs.topologies import in_order
@@ -96,16 +96,16 @@ def test_groups_of_a_dragonfly_share_one_link() -> None:
 )  # fmt: skip
 def test_messages_to_the_other_half_wait_for_each_other(topology: Topology, times: int) -> None:
     """The last round of recursive doubling on 8 ranks, which joins r and r + 4."""
-    program = compiled(find("allreduce", "recursive_doubling"), 8)
+    pattern = pattern_of(find("allreduce", "recursive_doubling"), 8)
     model = Hockney(0.0, 1.0)
-    inner = simulate(compiled(find("allreduce", "recursive_doubling"), 4), 1, model, Switch(4))
-    assert simulate(program, 1, model, topology) == inner + times
+    inner = simulate(pattern_of(find("allreduce", "recursive_doubling"), 4), 1, model, Switch(4))
+    assert simulate(pattern, 1, model, topology) == inner + times
 
 
 def test_hops_add_to_latency() -> None:
-    near = simulate(compiled(find("barrier", "dissemination"), 2), 0, Hockney(1, 1), Switch(2))
+    near = simulate(pattern_of(find("barrier", "dissemination"), 2), 0, Hockney(1, 1), Switch(2))
     torus = Torus(2, hop=0.25, dims=(2,))
-    far = simulate(compiled(find("barrier", "dissemination"), 2), 0, Hockney(1, 1), torus)
+    far = simulate(pattern_of(find("barrier", "dissemination"), 2), 0, Hockney(1, 1), torus)
     assert (near, far) == (1, 1.25)
 
 
@@ -114,7 +114,7 @@ def test_hops_add_to_latency() -> None:
     [
         (Switch(8), "Switch"),
         (Nodes(9, nodes=in_order(9, 8)), "Nodes, 2 of 8 or 1 ranks"),
-        (Nodes(4, hop=1e-7, nodes=in_order(4, 2), memory=Link(1e-7, 1e-10)),
+        (Nodes(4, hop=1e-7, nodes=in_order(4, 2), memory=AlphaBeta(1e-7, 1e-10)),
          "Nodes, 2 of 2 ranks (within: alpha 0.1 us, beta 0.1 ns/B), 0.1 us a hop"),
         (FatTree(8, radix=4, oversubscription=2),
          "FatTree, 2 leaves of 4 ranks, 2 links up of each"),
@@ -141,7 +141,10 @@ def test_what_is_told_of_it(what: object, told: str) -> None:
         (lambda: FatTree(16, radix=8, oversubscription=5), "with 2 it is 4, with 1 it is 8"),
         (lambda: Switch(4, hop=inf), "hop is a number of seconds"),
         (lambda: Torus(4, hop=1e300, dims=(4,)), "hop is a number of seconds"),
-        (lambda: Nodes(2, nodes=((0, 1),), memory=Link(nan, 0)), "alpha is a number of seconds"),
+        (
+            lambda: Nodes(2, nodes=((0, 1),), memory=AlphaBeta(nan, 0)),
+            "alpha is a number of seconds",
+        ),
         (lambda: Torus(8, dims=(3, 3)), "3x3 does not have 8 ranks, but 9"),
         (lambda: Dragonfly(9, routers=2, ports=2), "choose a multiple of 4"),
         (lambda: Hockney(-1, 1), "alpha is a number of seconds"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -10,6 +11,8 @@ import pytest
 from rich.console import Console
 
 from mpicoll.algorithms.registry import Algorithm, algorithms, find
+from mpicoll.costs import Switch, ranking
+from mpicoll.costs.models import DEFAULT
 from mpicoll.errors import ArgumentError
 from mpicoll.explain import __main__ as command_line
 from mpicoll.explain.diagram import diagram
@@ -89,13 +92,22 @@ def test_a_ring_is_explained_step_by_step() -> None:
 
 def test_two_are_compared_where_they_cross() -> None:
     text = " ".join(printed("ring", "recursive_doubling", ranks=8).split())
-    assert "recursive_doubling is faster up to 172 KiB, ring above" in text
+    assert "recursive_doubling is faster up to 430 KiB, ring above" in text
     assert "So this is bandwidth-optimal" in text
     assert "So this is latency-optimal" in text
     one, other = (
         trace_rounds(find("allreduce", name), 8) for name in ("ring", "recursive_doubling")
     )
-    assert crossover(one, other) == pytest.approx(176000)
+    assert crossover(one, other) == pytest.approx(440000)
+
+
+def test_the_crossover_is_that_of_costs_where_folds_are_free() -> None:
+    names = "recursive_doubling", "ring"
+    small, large = (trace_rounds(find("allreduce", name), 8) for name in names)
+    scenario = ranking.Scenario("allreduce", replace(DEFAULT, gamma=0.0), Switch(8))
+    two = ranking.candidates("allreduce", names)
+    first, _ = ranking.rank(scenario, two, (8, 1 << 30)).ranges(8, 1 << 30)
+    assert crossover(small, large) == pytest.approx(first.high, rel=1e-6)
 
 
 def test_least_are_rounds_and_bytes() -> None:

@@ -17,6 +17,7 @@ from mpicoll.algorithms.registry import find
 from mpicoll.costs import Network, price
 from mpicoll.hosts.__main__ import Hosts, missing
 from mpicoll.records.journal import cases, read
+from mpicoll.records.reading import load
 
 ROOT = Path(__file__).parents[2]
 WHY = missing()
@@ -115,7 +116,7 @@ def test_prices_by_the_measured_network_come_true(tmp_path: Path) -> None:
                 timeout=100, environment=stated,
             )  # fmt: skip
             assert done.returncode == 0, done.stderr
-    network = Network.fitted(read(pairs), "mpi4py")
+    network = Network.fitted(load(pairs), "mpi4py")
     ratios = {}
     for each in cases(read(times)):
         if each["time_us"] and not each["algorithm"].startswith("native"):

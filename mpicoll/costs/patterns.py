@@ -1,9 +1,9 @@
-"""Schedules as arrays, small enough for thousands of ranks: equal ranks share one program.
+"""Communication patterns: schedules as arrays, small enough for thousands of ranks.
 
 In many schedules all ranks do the same, each with its own neighbours: rank r's is rank 0's with
 every peer moved on by r (ring, Bruck, circulant), or with its number XOR r (recursive doubling),
-or ranks repeat with a period (two lanes of each node). Then one program, or one period of them,
-stands for all. What is left has a program for each rank.
+or ranks repeat with a period (two lanes of each node). Then the rounds of one rank, or of one
+period of ranks, stand for all. Otherwise every rank has its own.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PER_SEGMENT = 5e-6
 
 @dataclass
 class Listing:
-    """What one rank does: for each round its messages, in listed order, and its folds.
+    """The messages of one rank in each round, in listed order, and its folds.
 
     Attributes:
         first: number of messages before each round.
@@ -55,7 +55,7 @@ class Listing:
     sends: array[int] = field(default_factory=lambda: array("b"))
 
     def read(self, step: Op | Round) -> int:
-        """Take in a round and return how many blocks it names."""
+        """Add a round and return how many blocks it names."""
         folded, before = 0, len(self.blocks)
         for op in step if isinstance(step, tuple) else (step,):
             if isinstance(op, Send | Receive):
@@ -76,25 +76,25 @@ class Listing:
 
 
 @dataclass(frozen=True)
-class Program:
-    """What all ranks do; rounds and messages are numbered through all programs.
+class Pattern:
+    """The messages and folds of all ranks; rounds and messages are numbered through all ranks.
 
     Attributes:
         size: number of ranks.
-        cut: blocks of the whole vector, or of all rows.
-        period: rank r runs program r % period, moved on by r - r % period.
-        xor: peers are told by XOR, not by distance.
-        base: the first round of each program; one more tells the end.
-        head: blocks that each program folds first of all.
-        first: the first message of each round; one more tells the end.
+        vector_blocks: blocks of the whole vector, or of all rows.
+        period: rank r does what rank r % period does, with peers moved on by r - r % period.
+        xor: peers are numbers to XOR with, not distances.
+        base: the first round of each rank of a period, and the end.
+        head: blocks that each of them folds before its first message.
+        first: the first message of each round, and the end.
         folded: blocks folded at the end of each round.
         peers: of each message, the distance to the peer; blocks, sends: as in `Listing`.
-        partner: of each message, the same one in the program of the peer.
+        partner: of each message, the same one at the peer.
         round: of each message.
     """
 
     size: int
-    cut: int
+    vector_blocks: int
     period: int
     xor: bool
     base: Ints
@@ -120,7 +120,7 @@ class Program:
     @property
     def sent(self) -> float:
         """The most that a rank sends, in vectors."""
-        return self._most(np.where(self.sends, self.blocks, 0)) / self.cut
+        return self._most(np.where(self.sends, self.blocks, 0)) / self.vector_blocks
 
     @property
     def degree(self) -> int:
@@ -138,10 +138,10 @@ class Program:
         return peer
 
 
-def compiled(
+def pattern_of(
     algorithm: Algorithm, size: int, root: int = 0, nodes: Nodes | None = None,
     seconds: float = float("inf"),
-) -> Program:  # fmt: skip
+) -> Pattern:  # fmt: skip
     """Return the schedules of all ranks as arrays.
 
     Args:
@@ -153,38 +153,40 @@ def compiled(
         ScheduleError: messages do not match.
 
     >>> from mpicoll.algorithms import find
-    >>> [compiled(find("allreduce", name), 4).period for name in ("ring", "reduce+broadcast")]
+    >>> [pattern_of(find("allreduce", name), 4).period for name in ("ring", "reduce+broadcast")]
     [1, 4]
     """
-    return _Compiler(algorithm, size, root, nodes, seconds).run()
+    return _Builder(algorithm, size, root, nodes, seconds).run()
 
 
-class _Compiler:
+class _Builder:
     def __init__(
         self, algorithm: Algorithm, size: int, root: int, nodes: Nodes | None, seconds: float
     ) -> None:
         self.algorithm, self.size, self.root, self.nodes = algorithm, size, root, nodes
         self.seconds, self.began = seconds, time.process_time()
-        self.cut = max(1, algorithm.blocks(size))
+        self.vector_blocks = max(1, algorithm.blocks(size))
         self.known: dict[int, Listing] = {}
 
-    def run(self) -> Program:
-        if self.cut > self.size and (estimate := self.cut * _PER_SEGMENT) > self.seconds:
+    def run(self) -> Pattern:
+        estimate = self.vector_blocks * _PER_SEGMENT
+        if self.vector_blocks > self.size and estimate > self.seconds:
             raise Unsupported(
-                f"to generate a schedule of {self.cut:,} segments would take about {estimate:.0f} s"
+                f"to generate a schedule of {self.vector_blocks:,} segments would take about "
+                f"{estimate:.0f} s"
             )
         if self.size & (self.size - 1) == 0 and self._holds(1, xor=True):
-            return self._program(1, xor=True)
+            return self._pattern(1, xor=True)
         for period in self._periods():
             if self._holds(period):
-                return self._program(period)
+                return self._pattern(period)
         each = (time.process_time() - self.began) / max(1, len(self.known))
         if each * self.size > self.seconds:
             raise Unsupported(
                 f"its ranks differ, and to generate the schedules of all {self.size} would take "
                 f"about {each * self.size:.0f} s"
             )
-        return self._program(self.size)
+        return self._pattern(self.size)
 
     def _periods(self) -> Iterator[int]:
         """Yield the periods that may be: of all ranks, pairs, and nodes of one width."""
@@ -242,16 +244,16 @@ class _Compiler:
             self.known[rank] = found
         return found
 
-    def _program(self, period: int, *, xor: bool = False) -> Program:
-        """Put the programs of the first ranks one behind the other."""
+    def _pattern(self, period: int, *, xor: bool = False) -> Pattern:
+        """Join the rounds of the ranks of one period."""
         parts = [self._listing(rank) for rank in range(period)]
         peers = [self._distances(each, rank, xor) for rank, each in enumerate(parts)]
         first = np.concatenate([[0], *(np.diff(np.array(each.first)) for each in parts)])
         owner = np.repeat(np.arange(period), [len(each.blocks) for each in parts])
         sends = _joined(each.sends for each in parts).astype(bool)
         distance, blocks = np.concatenate(peers), _joined(each.blocks for each in parts)
-        return Program(
-            self.size, self.cut, period, xor,
+        return Pattern(
+            self.size, self.vector_blocks, period, xor,
             base=np.cumsum([0, *(len(each.folded) for each in parts)]),
             head=np.array([each.head for each in parts]),
             first=np.cumsum(first),
