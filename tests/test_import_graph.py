@@ -1,0 +1,82 @@
+"""The imports of both packages, TYPE_CHECKING included: one way, and without a circle."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+COMMANDS = {
+    f"mpicoll.{name}"
+    for name in ("bench", "compare", "doctor", "explain", "hosts", "p2p", "report", "study", "tune")
+} | {"torchcoll.bench", "torchcoll.p2p", "torchcoll.tune"}  # fmt: skip
+BACKENDS = ("mpicoll.mpi", "torchcoll")
+
+
+def modules() -> dict[str, Path]:
+    """Return every module of both packages; a package is its ``__init__``."""
+    found = {}
+    for package in ("mpicoll", "torchcoll"):
+        for path in (ROOT / package).rglob("*.py"):
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            found[name.removesuffix(".__init__")] = path
+    return found
+
+
+MODULES = modules()
+
+
+def imports(name: str) -> Iterator[str]:
+    """Yield the modules of both packages that one imports, at whatever depth."""
+    for node in ast.walk(ast.parse(MODULES[name].read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in MODULES)
+        elif isinstance(node, ast.ImportFrom) and node.module in MODULES:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield inner if inner in MODULES else node.module
+
+
+GRAPH = {name: set(imports(name)) - {name} for name in MODULES}
+
+
+def room(name: str) -> str:
+    """Return the folder of a module; files at the top are rooms of their own."""
+    parts = name.split(".")
+    folder = ".".join(parts[:2])
+    return folder if len(parts) > 1 else name
+
+
+def rooms() -> dict[str, set[str]]:
+    """Return the graph between folders."""
+    found: dict[str, set[str]] = {}
+    for name, others in GRAPH.items():
+        found.setdefault(room(name), set()).update(map(room, others))
+    return {name: others - {name} for name, others in found.items()}
+
+
+@pytest.mark.parametrize("graph", [GRAPH], ids=["files"])
+def test_no_circle(graph: dict[str, set[str]]) -> None:
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(reversed(error.args[1])))
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_backends_do_not_import_each_other(name: str) -> None:
+    own = [each for each in BACKENDS if name.startswith(each)]
+    others = set(BACKENDS) - set(own)
+    assert not own or not [each for each in GRAPH[name] if each.startswith(tuple(others))]
+
+
+def test_the_graph_is_the_real_one() -> None:
+    """Imports that only a type checker sees count, and those inside functions."""
+    assert "mpicoll.interfaces" in GRAPH["mpicoll.collectives"]
+    assert "mpicoll.mpi.launch" in GRAPH["mpicoll"] | GRAPH["mpicoll.threads"]
+    assert len(GRAPH) > 150
+    assert room("mpicoll.runtime.plan") == "mpicoll.runtime"
