@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib import import_module, metadata
+from importlib import metadata
 from pathlib import Path
 
 from rich.console import Console
@@ -23,7 +23,7 @@ from mpicoll.hosts import __main__ as hosts
 from mpicoll.machine.cores import container_quota
 from mpicoll.machine.launchers import find_launch, is_first_process, singletons
 from mpicoll.machine.network import interfaces
-from mpicoll.machine.variables import telling
+from mpicoll.machine.variables import relevant_variables
 from mpicoll.selection import tables
 
 Probe = Callable[[], str]
@@ -102,8 +102,10 @@ def _gpu_ways(backend: str) -> Probe:
     """Ask a backend how the arrays of this job's GPUs travel, and why not otherwise."""
 
     def ask() -> str:
-        package = import_module("mpicoll" if backend == "mpi4py" else "torchcoll")
-        with package.world() as group:
+        import mpicoll
+        import torchcoll
+
+        with (mpicoll if backend == "mpi4py" else torchcoll).world() as group:
             ways = group.gpu_transports()
         best = next((name for name, why in ways.items() if not why), None)
         told = [f"{name}: {why or 'yes'}" for name, why in ways.items()]
@@ -137,6 +139,8 @@ def _rendezvous() -> str:
 
 
 def _interfaces() -> str:
+    from torchcoll.network import interfaces
+
     return ", ".join(f"{name} {address or '-'}" for name, address in interfaces().items())
 
 
@@ -234,7 +238,7 @@ def main() -> None:
     console.print("mpicoll doctor", style="bold")
     for name, ask in PROBES.items():
         say(name, probe(ask))
-    for name, value in telling().items():
+    for name, value in relevant_variables().items():
         say(name, value)
     if find_launch():
         say("asking MPI", "if this line is the last, the launcher and mpi4py's MPI do not match")

@@ -1,6 +1,6 @@
-"""What joins two GPUs, as the driver tells it: NVLink, one board, switches, sockets.
+"""What joins two GPUs, as the driver reports it: NVLink, one board, switches, sockets.
 
-The driver's library is an argument: `load` finds the real one, tests give a stand-in.
+The driver's library is an argument: `load` finds the real one, tests give a fake.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mpicoll.interfaces import Nodes
-from mpicoll.machine.links import Link
+from mpicoll.machine.links import NETWORK, LinkClass, LinkClasses
 
 Nvml = Any
 """The module ``pynvml`` of the package nvidia-ml-py, initialised."""
@@ -32,7 +32,7 @@ def load() -> Nvml:
     """Return the driver's library, initialised.
 
     Raises:
-        Exception: the package is missing, or the driver; whatever it says.
+        Exception: the package or the driver is missing.
     """
     import pynvml
 
@@ -42,36 +42,38 @@ def load() -> Nvml:
 
 def gpu_links(
     nodes: Nodes, rank: int, gpus: list[str], driver: Callable[[], Nvml] = load
-) -> dict[tuple[int, int], Link]:
-    """Return what joins the GPU of a rank to those of the higher ranks, lower rank first.
+) -> LinkClasses:
+    """Return what joins the GPU of a rank to those of the higher ranks.
 
     Args:
         gpus: of every rank, as ``GPU-`` and a UUID or as a PCI bus address.
     """
-    near = next(node for node in nodes if rank in node)
+    own_node = next(node for node in nodes if rank in node)
     others = range(rank + 1, len(gpus))
-    links = {(rank, other): Link("network") for other in others if other not in near}
+    links = {(rank, other): LinkClass(NETWORK) for other in others if other not in own_node}
     try:
         nvml = driver()
-    except Exception as error:  # whatever the driver's library raises is the answer
-        missing = Link(_UNKNOWN, f"no NVML: {type(error).__name__}: {error}")
-        return links | {(rank, other): missing for other in others if other in near}
+    except Exception as error:  # the driver's library raises exceptions of its own
+        missing = LinkClass(_UNKNOWN, f"no NVML: {type(error).__name__}: {error}")
+        return links | {(rank, other): missing for other in others if other in own_node}
     return links | {
-        (rank, other): gpu_link(nvml, gpus[rank], gpus[other]) for other in others if other in near
+        (rank, other): gpu_link(nvml, gpus[rank], gpus[other])
+        for other in others
+        if other in own_node
     }
 
 
-def gpu_link(nvml: Nvml, own: str, other: str) -> Link:
+def gpu_link(nvml: Nvml, own: str, other: str) -> LinkClass:
     """Return what joins two GPUs of one machine."""
     if own == other:
-        return Link(SAME)
+        return LinkClass(SAME)
     try:
         pair = _handle(nvml, own), _handle(nvml, other)
         access = nvml.nvmlDeviceGetP2PStatus(*pair, _READ) == _PERMITTED
         detail = "" if access else "no peer access: copies go through host memory"
-        return Link(_nvlink(nvml, *pair) or _pcie(nvml, *pair), detail)
+        return LinkClass(_nvlink(nvml, *pair) or _pcie(nvml, *pair), detail)
     except nvml.NVMLError as error:
-        return Link(_UNKNOWN, f"NVML: {error}")
+        return LinkClass(_UNKNOWN, f"NVML: {error}")
 
 
 def _handle(nvml: Nvml, gpu: str) -> Any:
@@ -86,7 +88,7 @@ def _pcie(nvml: Nvml, own: Any, other: Any) -> str:
 
 
 def _nvlink(nvml: Nvml, own: Any, other: Any) -> str:
-    """Return how many NVLinks lead from one GPU to the other, empty for none."""
+    """Return the NVLinks from one GPU to the other, empty for none."""
     ends = _ends(nvml, own), _ends(nvml, other)
     direct = ends[0].count(_address(nvml.nvmlDeviceGetPciInfo(other).busId))
     if direct:

@@ -1,4 +1,4 @@
-"""Which GPU a rank measures on, as the driver names it."""
+"""The GPU that a rank measures on, as the driver names it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What joins two ranks: one core, one socket, two sockets, or a network.
+"""What joins two ranks on the host: one core, one socket, two sockets, or a network.
 
-Only what the system tells is said: a rank that may run on several sockets has no place of its
-own, and its pairs are those of one node. `gpulinks` says the same of GPUs.
+Nothing is guessed: a rank that may run on several sockets has no place of its own, and its pairs
+are those of one node. `gpu_links` does the same for GPUs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from mpicoll.interfaces import Nodes
 
-SELF = "own memory"
+SELF, NETWORK = "own memory", "network"
 _SYSTEM = Path("/sys/devices/system/cpu")
 
 
@@ -24,15 +24,19 @@ class Core(NamedTuple):
     number: int
 
 
-class Link(NamedTuple):
-    """The class of a pair, and what is worth knowing beyond it."""
+class LinkClass(NamedTuple):
+    """The class of what joins a pair of ranks; `detail` is what is known of one pair beyond it."""
 
     name: str
     detail: str = ""
 
 
-def places(cpus: Iterable[int] | None = None, system: Path = _SYSTEM) -> list[Core]:
-    """Return the physical cores that this process may run on; none where the system hides them."""
+LinkClasses = dict[tuple[int, int], LinkClass]
+"""Those of pairs of ranks, the lower rank first."""
+
+
+def physical_cores(cpus: Iterable[int] | None = None, system: Path = _SYSTEM) -> list[Core]:
+    """Return the physical cores that this process may use; none where the system hides them."""
     cpus = os.sched_getaffinity(0) if cpus is None else cpus
     try:
         return sorted({_core(system / f"cpu{each}" / "topology") for each in cpus})
@@ -41,6 +45,7 @@ def places(cpus: Iterable[int] | None = None, system: Path = _SYSTEM) -> list[Co
 
 
 def _core(folder: Path) -> Core:
+    # psutil counts physical cores, but does not say which they are.
     socket, number = (
         int((folder / name).read_text()) for name in ("physical_package_id", "core_id")
     )
@@ -50,19 +55,19 @@ def _core(folder: Path) -> Core:
     return Core(socket, number)
 
 
-def host_links(nodes: Nodes, cores: Sequence[Sequence[Core]]) -> dict[tuple[int, int], Link]:
-    """Return what joins each pair of ranks, lower rank first, from the cores that each may use."""
+def host_links(nodes: Nodes, cores: Sequence[Sequence[Core]]) -> LinkClasses:
+    """Return what joins each pair of ranks, from the cores that each may use."""
     node_of = {rank: index for index, node in enumerate(nodes) for rank in node}
     return {
         (low, high): host_link(cores[low], cores[high])
         if node_of[low] == node_of[high]
-        else Link("network")
+        else LinkClass(NETWORK)
         for low in range(len(cores))
         for high in range(low + 1, len(cores))
     }
 
 
-def host_link(own: Sequence[Core], other: Sequence[Core]) -> Link:
+def host_link(own: Sequence[Core], other: Sequence[Core]) -> LinkClass:
     """Return what joins two ranks of one node.
 
     >>> host_link([Core(0, 1)], [Core(0, 2)]).name, host_link([Core(0, 1)], [Core(1, 1)]).name
@@ -72,8 +77,8 @@ def host_link(own: Sequence[Core], other: Sequence[Core]) -> Link:
     """
     sockets = {each.socket for each in own}, {each.socket for each in other}
     if len(sockets[0]) != 1 or len(sockets[1]) != 1:
-        return Link("same node")
+        return LinkClass("same node")
     if sockets[0] != sockets[1]:
-        return Link("across sockets")
-    alone = len(own) == 1 and len(other) == 1
-    return Link("same core" if alone and own[0] == other[0] else "same socket")
+        return LinkClass("across sockets")
+    are_bound = len(own) == len(other) == 1
+    return LinkClass("same core" if are_bound and own[0] == other[0] else "same socket")

@@ -1,4 +1,4 @@
-"""The environment variables that change how ranks start, talk and compute."""
+"""The environment variables that change how ranks start, communicate and compute."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 
-_TELLING = (
+_RELEVANT = (
     "MPI", "OMPI_", "PMI", "PRTE_", "I_MPI_", "MV2_", "HYDRA_", "UCX_", "FI_", "NCCL_", "GLOO_",
     "SLURM_", "CUDA_", "OMP_", "KMP_", "GOMP_", "MKL_NUM", "OPENBLAS_NUM", "TORCH_", "TP_",
     "LD_PRELOAD", "PYTHONOPTIMIZE", "PYTHONMALLOC",
@@ -19,23 +19,23 @@ _TUNING = re.compile(
 MASK = "***"
 
 
-def telling(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return those that matter, in order of their names; what may be a secret is masked.
+def relevant_variables(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the variables that matter, sorted by name; what may be a secret is masked.
 
-    >>> telling({"UCX_TLS": "tcp", "HOME": "/root", "SLURM_AUTH_TOKEN": "x"})
+    >>> relevant_variables({"UCX_TLS": "tcp", "HOME": "/root", "SLURM_AUTH_TOKEN": "x"})
     {'SLURM_AUTH_TOKEN': '***', 'UCX_TLS': 'tcp'}
     """
     return {
         name: MASK if _SECRET.search(name) else variables[name]
         for name in sorted(variables)
-        if name.startswith(_TELLING)
+        if name.startswith(_RELEVANT)
     }
 
 
-def tuning(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return those that people set to make a library behave otherwise, not those of a launch.
+def tuning_variables(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that people set to tune a library, without those of a launch.
 
-    >>> tuning({"UCX_TLS": "tcp", "SLURM_JOB_ID": "7", "OMPI_MCA_pml": "ob1"})
+    >>> tuning_variables({"UCX_TLS": "tcp", "SLURM_JOB_ID": "7", "OMPI_MCA_pml": "ob1"})
     {'UCX_TLS': 'tcp', 'OMPI_MCA_pml': 'ob1'}
     """
     return {name: value for name, value in variables.items() if _TUNING.match(name)}

@@ -22,10 +22,10 @@ from uuid import uuid4
 from mpicoll.bench.record import Record
 from mpicoll.collectives import Collectives
 from mpicoll.machine.processes import Process
-from mpicoll.machine.variables import telling
+from mpicoll.machine.variables import relevant_variables
 from mpicoll.machine.versions import versions
-from mpicoll.measurement import ping_pong as lane
 from mpicoll.measurement.measure import Settings
+from mpicoll.measurement.ping_pong import PairSettings
 
 _LIMIT = 1.0
 """Seconds that another program may take to answer; two are asked for git's state."""
@@ -57,7 +57,7 @@ def describe(
 
 def details(
     processes: Sequence[Process],
-    settings: Settings | lane.Settings,
+    settings: Settings | PairSettings,
     sync_error: int | None = None,
 ) -> Record:
     """Return what the line of the run adds; of what ranks may differ in, rank 0 reports.
@@ -75,7 +75,7 @@ def details(
         "machines": list(_machines(processes)),
         "binding": [_binding(rank, each) for rank, each in enumerate(processes)],
         "clock": {"sync_error_us": None if sync_error is None else sync_error / 1000},
-        "environment": telling(),
+        "environment": relevant_variables(),
     }
 
 

@@ -1,14 +1,14 @@
-"""One pair of ranks over one transport: what is run between the two, and timed.
+"""The ping-pong of one pair of ranks over one transport: its messages, and their times.
 
-A message is a broadcast on the group of two that a pair forms, bound to a transport as any
-schedule is: so every backend and transport is measured by the same few lines.
+A message is a broadcast on the group of two that the pair forms, bound to a transport as any
+schedule is: the same few lines measure every backend and transport.
 
 - *latency*: half the round trip of the smallest size.
 - *one_way*: a window of messages back to back, closed by an answer, as its sender sees it.
 - *both_ways*: a window of exchanges, each a message in either direction at once.
-- *copy*: the diagonal, a rank's copy within its own memory.
+- *copy*: a rank's copy within its own memory.
 
-What is timed are private arrays, on huge pages where there are any (see `pages`).
+The buffers are private arrays, on huge pages where there are any (see `huge_pages`).
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from mpicoll.runtime.plan import Plan
 
 LATENCY, ONE_WAY, BOTH_WAYS, COPY = "latency", "one_way", "both_ways", "copy"
 
-_SAMPLE = 1_000_000
+_SAMPLE_US = 1000
 _MOST_CALLS = 500
 _PERIOD, _POISON = 251, 255
 
 
-class Case(NamedTuple):
-    """One number to be known."""
+class PairCase(NamedTuple):
+    """One number that is measured: a quantity of a pair, at one size."""
 
     backend: str
     transport: str
@@ -47,12 +47,14 @@ class Case(NamedTuple):
 
 
 @dataclass
-class Found:
-    """What is known of a case.
+class PairSamples:
+    """The samples of a case.
 
     Attributes:
-        visits: the samples of each visit, microseconds of one message, or of one exchange.
-        message: why it cannot be measured; empty where it can.
+        calls: of each sample.
+        visits: the samples of each visit, in microseconds of one message or of one exchange.
+        checked: the bytes that arrived were compared; `wrong`: what was wrong with them.
+        message: why the case cannot be measured; empty where it can.
     """
 
     calls: int = 0
@@ -66,8 +68,8 @@ class Found:
         """The samples of all visits."""
         return [each for visit in self.visits for each in visit]
 
-    def add(self, other: Found) -> None:
-        """Take in what another rank found, or a later visit."""
+    def add(self, other: PairSamples) -> None:
+        """Add the samples of another rank, or of a later visit."""
         self.calls = self.calls or other.calls
         self.visits += other.visits
         self.checked |= other.checked
@@ -75,11 +77,11 @@ class Found:
         self.message = self.message or other.message
 
 
-Findings = dict[Case, Found]
+PairFindings = dict[PairCase, PairSamples]
 
 
 @dataclass(frozen=True)
-class Settings:
+class PairSettings:
     """How to measure: `sizes` in ascending order, `budget` in seconds."""
 
     sizes: tuple[int, ...]
@@ -90,7 +92,7 @@ class Settings:
 
     @property
     def large(self) -> tuple[int, ...]:
-        """The sizes of which bandwidth is measured: all but the smallest, which tells latency."""
+        """The sizes of which bandwidth is measured: all but the smallest, which is for latency."""
         return self.sizes[1:] or self.sizes
 
 
@@ -102,22 +104,22 @@ def buffer(world: Collectives, nbytes: int, device: str) -> Array:
 
 
 class Region(NamedTuple):
-    """Bytes that one rank of the pair writes, and both hold in the end."""
+    """The bytes that one rank of the pair sends; both hold them in the end."""
 
     writer: int
     view: Array
 
 
-class Exercise(NamedTuple):
-    """What is run to measure a case; both ranks of the pair run all of it.
+class Trial(NamedTuple):
+    """The plans that measure a case; both ranks of the pair run all of them.
 
     Attributes:
-        timer: the rank of the pair whose clock counts; it starts when `ready` has told it that
-            the other is there, and stops when `close` has told it that all has arrived.
-        trips: one-way messages that one run of `body` takes one after the other.
+        timer: the rank of the pair whose clock counts. It starts after `ready`, a message from
+            the other rank, and stops after `close`, the answer that all has arrived.
+        trips: the one-way messages in a row that one run of `body` takes.
     """
 
-    case: Case
+    case: PairCase
     timer: int
     body: tuple[Thunk, ...]
     ready: Thunk
@@ -125,35 +127,35 @@ class Exercise(NamedTuple):
     trips: int
 
 
-class Lane:
-    """One pair of ranks over one transport: its plans, and what is measured with them."""
+class PingPong:
+    """The plans of one pair of ranks over one transport, and how to check and time them."""
 
     def __init__(
-        self, group: Collectives, pair: tuple[int, int], transport: str, settings: Settings,
+        self, group: Collectives, pair: tuple[int, int], transport: str, settings: PairSettings,
         memory: Array,
     ) -> None:  # fmt: skip
         self.group, self.pair, self.transport, self.memory = group, pair, transport, memory
         self.arrays: Arrays = group.transport.arrays
         self.on_gpu = settings.device != "cpu"
         self.plans: list[tuple[Plan, tuple[Region, ...]]] = []
-        self.exercises = list(self._exercises(settings))
+        self.trials = list(self._trials(settings))
 
-    def _exercises(self, settings: Settings) -> Iterator[Exercise]:
+    def _trials(self, settings: PairSettings) -> Iterator[Trial]:
         least = settings.sizes[0]
         ping = [self._message(root, least) for root in (0, 1)]
-        yield Exercise(self.case(LATENCY, 0, least), 0, (ping[0], ping[1]), ping[1], None, 2)
+        yield Trial(self.case(LATENCY, 0, least), 0, (ping[0], ping[1]), ping[1], None, 2)
         for nbytes in settings.large:
             for root in (0, 1):
                 body = (self._message(root, nbytes),)
                 case = self.case(ONE_WAY, root, nbytes)
-                yield Exercise(case, root, body, ping[1 - root], ping[1 - root], 1)
+                yield Trial(case, root, body, ping[1 - root], ping[1 - root], 1)
             both = (self._exchange(nbytes),)
-            yield Exercise(self.case(BOTH_WAYS, 0, nbytes), 0, both, ping[1], ping[1], 1)
+            yield Trial(self.case(BOTH_WAYS, 0, nbytes), 0, both, ping[1], ping[1], 1)
 
-    def case(self, quantity: str, source: int, nbytes: int) -> Case:
-        """Return the case of a quantity between the two, `source` being 0 or 1."""
+    def case(self, quantity: str, source: int, nbytes: int) -> PairCase:
+        """Return the case of a quantity; `source` is 0 or 1, the rank within the pair."""
         pair = self.pair[source], self.pair[1 - source]
-        return Case(self.group.backend, self.transport, quantity, *pair, nbytes)
+        return PairCase(self.group.backend, self.transport, quantity, *pair, nbytes)
 
     def _message(self, root: int, nbytes: int) -> Thunk:
         x = self.memory[:nbytes]
@@ -170,7 +172,7 @@ class Lane:
         return plan.run
 
     def check(self) -> Wrong | None:
-        """Run every plan on poisoned memory, and return what is wrong first."""
+        """Run every plan on poisoned memory; return the first wrong element, None without any."""
         own, wrong = self.group.rank, None
         for plan, regions in self.plans:
             for each in regions:
@@ -184,26 +186,26 @@ class Lane:
                 wrong = wrong or compare(self.pair[own], got, good, "message")
         return wrong
 
-    def sample(self, exercise: Exercise, calls: int) -> float:
-        """Return the microseconds of one message, as this rank sees it."""
-        exercise.ready()
+    def sample(self, trial: Trial, calls: int) -> float:
+        """Return the microseconds of one message, by this rank's clock."""
+        trial.ready()
         began = clock.now()
         for _ in repeat(None, calls):
-            for run in exercise.body:
+            for run in trial.body:
                 run()
-        if exercise.close:
-            exercise.close()
+        if trial.close:
+            trial.close()
         if self.on_gpu:
             self.arrays.synchronize(self.memory)
-        return (clock.now() - began) / 1000 / (calls * exercise.trips)
+        return (clock.now() - began) / 1000 / (calls * trial.trips)
 
     def calibrate(self) -> list[int]:
-        """Return for each exercise how many calls make a sample long enough to be timed."""
-        own = [self.sample(each, 3) for each in self.exercises]
+        """Return for each trial how many calls make a sample long enough to time."""
+        own = [self.sample(each, 3) for each in self.trials]
         both = self.group.exchange(own)
         return [
             calls_for(both[each.timer][index] * each.trips)
-            for index, each in enumerate(self.exercises)
+            for index, each in enumerate(self.trials)
         ]
 
     def free(self) -> None:
@@ -213,7 +215,7 @@ class Lane:
 
 
 def pattern(rank: int, count: int) -> np.ndarray[Any, Any]:
-    """Return bytes that tell their sender and their place, never the poison."""
+    """Return bytes that differ by sender and position, and never equal the poison."""
     period = ((np.arange(_PERIOD) + 97 * rank + 7) % _PERIOD).astype("uint8")
     return np.resize(period, count)
 
@@ -224,4 +226,4 @@ def calls_for(microseconds: float) -> int:
     >>> calls_for(0.5), calls_for(100.0), calls_for(1e6)
     (500, 10, 1)
     """
-    return min(_MOST_CALLS, max(1, ceil(_SAMPLE / 1000 / max(microseconds, 1e-3))))
+    return min(_MOST_CALLS, max(1, ceil(_SAMPLE_US / max(microseconds, 1e-3))))

@@ -1,7 +1,7 @@
 """Copies from one device to several at once, each on a stream of its own.
 
 Whether the copies share a link shows in the bandwidth of all together: where it stays that of
-one copy, they queue for the same wire.
+one copy, they queue for the same link.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NBYTES = 64 << 20
 
 
 class Copies(Protocol):
-    """What copies: one source, several peers, a stream for each.
+    """Copies from one source to several peers, on a stream for each.
 
     Attributes:
         peers: how many can be reached; `nbytes`: of each copy.
@@ -34,7 +34,7 @@ class Copies(Protocol):
 
 
 class Spread(NamedTuple):
-    """What `peers` copies at once came to: microseconds, and GB/s of all together."""
+    """The time of `peers` copies at once, and the bandwidth of all together."""
 
     peers: int
     nbytes: int
@@ -45,7 +45,7 @@ class Spread(NamedTuple):
 def fan_out(
     copies: Copies, repeats: int = _REPEATS, now: Callable[[], int] = clock.now
 ) -> list[Spread]:
-    """Return what copies to 1, 2, ... peers at once come to, medians over `repeats`."""
+    """Return the times of copies to 1, 2, ... peers at once, medians over `repeats`."""
     found = []
     for count in range(1, copies.peers + 1):
         times = [_once(copies, count, now) for _ in range(repeats + 1)]
@@ -63,8 +63,8 @@ def _once(copies: Copies, count: int, now: Callable[[], int]) -> int:
     return now() - began
 
 
-def line(spread: Spread, alone: Spread, source: int) -> str:
-    """Return a sentence on several copies at once, against one alone."""
+def spread_line(spread: Spread, alone: Spread, source: int) -> str:
+    """Return a sentence that compares several copies at once with one alone."""
     gain = spread.GBps / alone.GBps
     return (
         f"rank {source} copies to {spread.peers} GPUs at once with {spread.GBps:.3g} GB/s in all, "

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from mpicoll.bench.record import Record
 from mpicoll.measurement.ping_pong import COPY, LATENCY
-from mpicoll.p2p.matrix import MOST_RANKS, Matrix, lanes, matrices
+from mpicoll.p2p.matrix import MOST_RANKS, Matrix, matrices, measured_transports
 from mpicoll.p2p.record import value
+from mpicoll.records.lines import PairRecord
 from mpicoll.text.files import write_whole
 from mpicoll.text.numbers import number
 
@@ -22,7 +22,7 @@ SUFFIXES = (".png", ".pdf", ".svg")
 _PANEL = 2.3
 _LEGEND = "brighter is better; grey: the rank's own copy; !: far from the median of its class"
 RANGE = 1.5
-"""A panel's colours span at least the median times and over this: noise should look like noise."""
+"""A panel's colours reach at least this factor below and above the median: noise looks alike."""
 
 
 def complaint(path: Path) -> str | None:
@@ -34,12 +34,14 @@ def complaint(path: Path) -> str | None:
     return None
 
 
-def draw(pairs: Sequence[Record], nodes: Sequence[Sequence[int]], title: str, path: Path) -> None:
+def draw(
+    pairs: Sequence[PairRecord], nodes: Sequence[Sequence[int]], title: str, path: Path
+) -> None:
     """Write the heat maps of these records; the file appears when it is complete."""
     from matplotlib.figure import Figure
 
-    rows = [(lane, list(matrices(pairs, *lane))) for lane in lanes(pairs)]
-    ranks = pairs[0]["ranks"]
+    rows = [(names, list(matrices(pairs, *names))) for names in measured_transports(pairs)]
+    ranks = pairs[0].ranks
     side = _PANEL * max(1.0, min(ranks, MOST_RANKS) / 6)
     columns = max(len(panels) for _, panels in rows)
     figure = Figure(figsize=(columns * (side + 1.1), len(rows) * (side + 0.75) + 0.8), dpi=130,
@@ -59,17 +61,17 @@ def draw(pairs: Sequence[Record], nodes: Sequence[Sequence[int]], title: str, pa
 def panel(
     figure: Any, axis: Any, cells: Matrix, ranks: int, nodes: Sequence[Sequence[int]]
 ) -> None:
-    """Draw a matrix on an axis, with its bar of colours and its numbers."""
+    """Draw a matrix on an axis, with its colour bar and its numbers."""
     from matplotlib.colors import LogNorm
 
     grid = np.full((ranks, ranks), np.nan)
     for place, record in cells.items():
         # The diagonal is another quantity: it would take the colours from the pairs.
-        grid[place] = math.nan if record["quantity"] == COPY else value(record)
+        grid[place] = math.nan if record.quantity == COPY else value(record)
     known = grid[~np.isnan(grid)]
     middle = median(known.tolist())
     limits = LogNorm(min(known.min(), middle / RANGE), max(known.max(), middle * RANGE))
-    is_latency = any(each["quantity"] == LATENCY for each in cells.values())
+    is_latency = any(each.quantity == LATENCY for each in cells.values())
     axis.set_facecolor("0.92")
     image = axis.imshow(grid, norm=limits, cmap="viridis_r" if is_latency else "viridis")
     bar = figure.colorbar(image, ax=axis, fraction=0.046, pad=0.03)
@@ -86,7 +88,7 @@ def panel(
 
 
 def _plain_numbers(bar: Any) -> None:
-    """Label a few round values of a logarithmic bar as people write numbers."""
+    """Label a few round values of a logarithmic bar, without powers of ten."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
     bar.ax.yaxis.set_major_locator(LogLocator(base=10, subs=(1, 1.5, 2, 3, 5, 7)))
@@ -100,14 +102,14 @@ def _annotate(axis: Any, cells: Matrix, image: Any) -> None:
     for (source, target), record in cells.items():
         own = value(record)
         assert own is not None
-        if record["quantity"] == COPY:
+        if record.quantity == COPY:
             colour, style = "0.45", "italic"
         else:
             red, green, blue, _ = image.cmap(image.norm(own))
             dark = 0.3 * red + 0.59 * green + 0.11 * blue < 0.5
             colour, style = ("white" if dark else "black"), "normal"
-        weight = "bold" if record["outlier"] else "normal"
-        text = number(own) + ("!" if record["outlier"] else "")
+        weight = "bold" if record.outlier else "normal"
+        text = number(own) + ("!" if record.outlier else "")
         axis.text(target, source, text, ha="center", va="center", fontsize=7, color=colour,
                   style=style, weight=weight)  # fmt: skip
 

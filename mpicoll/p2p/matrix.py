@@ -1,4 +1,4 @@
-"""Print pairs: matrices from rank to rank, the classes, and what stands out."""
+"""Print pairs of ranks: a matrix for each quantity, and one line for each class."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mpicoll.bench.record import Record
 from mpicoll.machine.launchers import is_terminal
 from mpicoll.measurement.ping_pong import BOTH_WAYS, COPY, LATENCY, ONE_WAY
 from mpicoll.p2p.outliers import FAR
 from mpicoll.p2p.record import value
+from mpicoll.records.lines import FitRecord, PairRecord
 from mpicoll.text.numbers import number
 from mpicoll.text.sizes import bytes_text
 
@@ -33,11 +33,11 @@ bytes of both directions; diagonal: the rank's own copy; {mark}: far from the me
 alpha + beta x bytes, the time of one message, over all sizes; error: the median of its points"""
 _MARK = "!"
 
-Matrix = dict[tuple[int, int], Record]
+Matrix = dict[tuple[int, int], PairRecord]
 
 
-def print_pairs(pairs: Sequence[Record], fits: Sequence[Record], stream: TextIO) -> None:
-    """Print to a terminal, or as plain text where none is."""
+def print_pairs(pairs: Sequence[PairRecord], fits: Sequence[FitRecord], stream: TextIO) -> None:
+    """Print to a terminal with colours, else as plain text."""
     if is_terminal(stream):
         width = max(Console(file=stream).width, _WIDTH)
         report(pairs, fits, Console(file=stream, width=width, highlight=False), unicode=True)
@@ -50,10 +50,12 @@ def print_pairs(pairs: Sequence[Record], fits: Sequence[Record], stream: TextIO)
         print(line.rstrip(), file=stream)
 
 
-def report(pairs: Sequence[Record], fits: Sequence[Record], out: Console, unicode: bool) -> None:
-    """Print every matrix that fits, and one line for each class."""
-    ranks = pairs[0]["ranks"]
-    for backend, transport in lanes(pairs):
+def report(
+    pairs: Sequence[PairRecord], fits: Sequence[FitRecord], out: Console, unicode: bool
+) -> None:
+    """Print each matrix, if there are few enough ranks, and one line for each class."""
+    ranks = pairs[0].ranks
+    for backend, transport in measured_transports(pairs):
         if ranks > MOST_RANKS:
             break
         tables = [
@@ -65,46 +67,48 @@ def report(pairs: Sequence[Record], fits: Sequence[Record], out: Console, unicod
             out.print(line)
         out.print()
     if ranks > MOST_RANKS:
-        out.print(f"{ranks} ranks make no readable matrix here: see --plot, --format csv, --output")
+        out.print(f"a matrix of {ranks} ranks is too wide here: see --plot, --format csv, --output")
     out.print(_classes(pairs, fits, unicode))
     out.print()
     out.print(_LEGEND.format(mark=_MARK), markup=False)
 
 
-def lanes(pairs: Sequence[Record]) -> list[tuple[str, str]]:
-    """Return every backend and transport that has numbers."""
+def measured_transports(pairs: Sequence[PairRecord]) -> list[tuple[str, str]]:
+    """Return each backend and transport that has numbers."""
     return list(dict.fromkeys(
-        (each["backend"], each["transport"]) for each in pairs
-        if each["time_us"] and each["quantity"] != COPY
+        (each.backend, each.transport) for each in pairs
+        if each.time_us and each.quantity != COPY
     ))  # fmt: skip
 
 
-def matrices(pairs: Sequence[Record], backend: str, transport: str) -> Iterator[tuple[str, Matrix]]:
-    """Yield a title and the cells of each quantity, bandwidths at the largest size."""
-    most = max(each["bytes"] for each in pairs)
+def matrices(
+    pairs: Sequence[PairRecord], backend: str, transport: str
+) -> Iterator[tuple[str, Matrix]]:
+    """Yield the title and the cells of each quantity, bandwidths at the largest size."""
+    most = max(each.bytes for each in pairs)
     for quantity, (name, unit) in _UNITS.items():
         rows = [
             each for each in pairs
-            if (each["backend"], each["transport"], each["quantity"])
+            if (each.backend, each.transport, each.quantity)
             == (backend, transport, quantity)
-            and each["time_us"] and (quantity == LATENCY or each["bytes"] == most)
+            and each.time_us and (quantity == LATENCY or each.bytes == most)
         ]  # fmt: skip
         if not rows:
             continue
-        cells = {(each["source"], each["target"]): each for each in rows}
+        cells = {(each.source, each.target): each for each in rows}
         if quantity != ONE_WAY:
             # Measured once for both directions.
             cells |= {(to, source): each for (source, to), each in cells.items()}
         else:
             cells |= {
-                (each["source"], each["source"]): each for each in pairs
-                if (each["backend"], each["quantity"], each["bytes"]) == (backend, COPY, most)
+                (each.source, each.source): each for each in pairs
+                if (each.backend, each.quantity, each.bytes) == (backend, COPY, most)
             }  # fmt: skip
-        yield f"{name} of {bytes_text(rows[0]['bytes'])}, {unit}", cells
+        yield f"{name} of {bytes_text(rows[0].bytes)}, {unit}", cells
 
 
 def _lines(tables: Sequence[Table], ranks: int, width: int) -> Iterator[Table]:
-    """Yield the tables beside each other as far as there is room, else below each other."""
+    """Yield rows of tables, as many side by side as the width has room for."""
     room = max(1, width // (_HEAD + _CELL * ranks))
     for start in range(0, len(tables), room):
         grid = Table.grid(padding=(0, 4))
@@ -126,30 +130,31 @@ def _table(title: str, cells: Matrix, ranks: int, unicode: bool) -> Table:
     return table
 
 
-def _cell(record: Record | None) -> Text:
+def _cell(record: PairRecord | None) -> Text:
     if record is None:
         return Text("-", style="dim")
     own = value(record)
     assert own is not None
-    text = number(own) + (_MARK if record["outlier"] else "")
-    return Text(text, style="dim" if record["quantity"] == COPY else _style(record, own))
+    text = number(own) + (_MARK if record.outlier else "")
+    return Text(text, style="dim" if record.quantity == COPY else _style(record, own))
 
 
-def _style(record: Record, own: float) -> str:
-    """Return a colour by how a pair compares with the median of its class."""
-    if record["correct"] is False:
+def _style(record: PairRecord, own: float) -> str:
+    """Return the colour of a pair, by its ratio to the median of its class."""
+    if record.correct is False:
         return "bold white on red"
-    better = own / record["typical"]
-    if record["quantity"] == LATENCY:
+    assert record.typical is not None
+    better = own / record.typical
+    if record.quantity == LATENCY:
         better = 1 / better
-    if record["outlier"]:
+    if record.outlier:
         return "bold red" if better < 1 else "bold green"
     return "yellow" if better < 1 / FAR else "green" if better > FAR else ""
 
 
-def _classes(pairs: Sequence[Record], fits: Sequence[Record], unicode: bool) -> Table:
-    """Return one line for each backend, transport and class: its medians, and its fit."""
-    most = max(each["bytes"] for each in pairs)
+def _classes(pairs: Sequence[PairRecord], fits: Sequence[FitRecord], unicode: bool) -> Table:
+    """Return the table of classes: medians and fit, by backend and transport."""
+    most = max(each.bytes for each in pairs)
     table = Table(
         title=f"classes of pairs, bandwidths at {bytes_text(most)}", title_justify="left",
         title_style="bold", pad_edge=False, show_edge=False,
@@ -159,26 +164,29 @@ def _classes(pairs: Sequence[Record], fits: Sequence[Record], unicode: bool) -> 
         table.add_column(name, no_wrap=name != "class")
     for name in ("latency us", "one way GB/s", "both GB/s", "alpha us", "beta ns/B", "error"):
         table.add_column(name, justify="right")
-    models = {(each["backend"], each["transport"], each["link"]): each for each in fits}
+    models = {(each.backend, each.transport, each.link): each for each in fits}
     for key, medians in typical(pairs, most).items():
-        model = models.get(key)
         shown = [number(medians.get(each)) for each in _UNITS]
-        shown += [
-            number(model[each] if model else None) for each in ("alpha_us", "beta_ns_per_byte")
-        ]
-        shown.append(f"{100 * model['error']:.0f} %" if model else "-")
+        shown += _fitted(models.get(key))
         table.add_row(*key, *shown)
     return table
 
 
+def _fitted(model: FitRecord | None) -> list[str]:
+    if model is None:
+        return ["-"] * 3
+    error = f"{100 * model.error:.0f} %"
+    return [number(model.alpha_us), number(model.beta_ns_per_byte), error]
+
+
 def typical(
-    pairs: Sequence[Record], most: int
+    pairs: Sequence[PairRecord], most: int
 ) -> dict[tuple[str, str, str], dict[str, float | None]]:
     """Return the medians of each backend, transport and class, bandwidths at one size."""
     found: dict[tuple[str, str, str], dict[str, float | None]] = {}
     for each in pairs:
-        at_size = each["quantity"] == LATENCY or each["bytes"] == most
-        if at_size and each["typical"] is not None and each["quantity"] != COPY:
-            key = each["backend"], each["transport"], each["link"]
-            found.setdefault(key, {})[each["quantity"]] = each["typical"]
+        at_size = each.quantity == LATENCY or each.bytes == most
+        if at_size and each.typical is not None and each.quantity != COPY:
+            key = each.backend, each.transport, each.link
+            found.setdefault(key, {})[each.quantity] = each.typical
     return found

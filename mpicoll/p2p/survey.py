@@ -1,7 +1,7 @@
-"""Measure every pair of ranks: one pair at a time, the others asleep.
+"""Measure every pair of ranks by ping-pongs: one pair at a time, the others asleep.
 
-What is measured of a pair is told in `lane`. Pairs are visited in an order drawn anew for each
-block, so that what drifts hits all alike, and so that no moment's noise falls on one pair alone.
+Pairs are visited in an order drawn anew for each block, so that drift affects all of them alike,
+and the noise of a moment does not fall on one pair alone.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from mpicoll.measurement.ping_pong import (
     COPY,
     LATENCY,
     ONE_WAY,
-    Case,
-    Findings,
-    Found,
-    Lane,
-    Settings,
+    PairCase,
+    PairFindings,
+    PairSamples,
+    PairSettings,
+    PingPong,
     buffer,
     calls_for,
 )
@@ -41,33 +41,33 @@ _NAPS = (1e-4, 2e-3)
 
 
 class Survey:
-    """Every pair of ranks on every backend; the first carries the control messages.
+    """The measurement of every pair on every backend; the first carries the control messages.
 
     Attributes:
-        found: every case of this run, the same on all ranks.
+        found: the samples of every case of this run, the same on all ranks.
         blocks: how often each pair was visited.
-        is_ended: whether a signal has asked this rank to end; any rank's ends them all.
+        is_ended: whether a signal has asked a rank to end, which ends them all.
     """
 
     def __init__(
-        self, worlds: dict[str, Collectives], settings: Settings, watchdog: Watchdog
+        self, worlds: dict[str, Collectives], settings: PairSettings, watchdog: Watchdog
     ) -> None:
         self.worlds, self.settings, self.watchdog = worlds, settings, watchdog
         self.control = next(iter(worlds.values()))
         self.rank, self.size = self.control.rank, self.control.size
         self.random = Random(settings.seed)
-        self.gate = self.control.plan("barrier", algorithm="dissemination")
+        self.barrier = self.control.plan("barrier", algorithm="dissemination")
         self.meeting = StartSynchroniser(self.control, oversubscribed=True)
         room = 2 * settings.sizes[-1]
         self.memory = {name: buffer(each, room, settings.device) for name, each in worlds.items()}
-        self.calls: dict[Case, int] = {}
-        self.found: Findings = {}
-        self.fresh: Findings = {}
+        self.calls: dict[PairCase, int] = {}
+        self.found: PairFindings = {}
+        self.latest: PairFindings = {}
         self.repeats, self.blocks = 1, 0
         self.is_ended = False
 
-    def measure(self) -> Findings:
-        """Visit all pairs, again and again, until their medians are known or time is up."""
+    def measure(self) -> PairFindings:
+        """Visit all pairs in blocks, until their medians are known or the budget is used."""
         pairs = [*combinations(range(self.size), 2), *((rank, rank) for rank in range(self.size))]
         visits = [(name, pair) for name in self.worlds for pair in pairs]
         began = last = self.meeting.time
@@ -92,11 +92,11 @@ class Survey:
         return self.found
 
     def end(self, *_signal: object) -> None:
-        """Stop measuring after this block; a handler of signals."""
+        """Stop after this block; a signal handler."""
         self.is_ended = True
 
     def _visit(self, name: str, pair: tuple[int, int], share: float) -> None:
-        """Let one pair work while the others sleep; more often where there is time for it."""
+        """Measure one pair while the other ranks sleep; take more samples where time is left."""
         began = self.meeting.time
         if pair[0] == pair[1]:
             if self.rank == pair[0]:
@@ -107,86 +107,83 @@ class Survey:
             group = self.worlds[name].split(0 if own else None, self.rank)
             if group is not None:
                 with group:
-                    self._travel(group, pair)
-                # What the group mapped goes with it, not with the last group of the run.
+                    self._measure(group, pair)
+                # Release what the group mapped now, not at the end of the run.
                 del group
                 gc.collect()
         self.assemble()
-        # The first block also checks and calibrates: its length tells nothing.
+        # The first block also checks and calibrates, so its duration does not count.
         if self.blocks and pair[0] != pair[1]:
             used = (self.meeting.time - began) / share
             self.repeats = self.repeats // 2 if used > 1 else self.repeats + (used < 0.5)
             self.repeats = min(_MOST_REPEATS, max(1, self.repeats))
 
     def assemble(self) -> None:
-        """Wait for all asleep: whoever polls takes a core from those at work."""
+        """Wait for all ranks, asleep: a rank that polls takes a core from those that measure."""
         self.watchdog.step("")
-        pending, nap = self.gate.start(), _NAPS[0]
+        pending, nap = self.barrier.start(), _NAPS[0]
         while not pending.test():
             sleep(nap)
             nap = min(1.3 * nap, _NAPS[1])
         self.meeting.meet()
 
-    def _travel(self, group: Collectives, pair: tuple[int, int]) -> None:
-        ways = self.settings.transports
-        # Both ranks of the pair need one order; the others must not fall behind in theirs.
-        for transport in Random(f"{self.settings.seed} {self.blocks} {pair}").sample(
-            ways, len(ways)
-        ):
+    def _measure(self, group: Collectives, pair: tuple[int, int]) -> None:
+        names, memory = self.settings.transports, self.memory[group.backend]
+        # An order of its own, the same on both ranks: all ranks draw alike from `self.random`.
+        order = Random(f"{self.settings.seed} {self.blocks} {pair}")
+        for transport in order.sample(names, len(names)):
             self.watchdog.step(f"ranks {pair[0]} and {pair[1]} ({group.backend}, {transport})")
             try:
-                lane = Lane(group, pair, transport, self.settings, self.memory[group.backend])
+                ping_pong = PingPong(group, pair, transport, self.settings, memory)
             except Unavailable as error:
                 self._refuse(group, pair, transport, str(error))
                 continue
-            self._drive(lane)
-            lane.free()
+            self._sample(ping_pong)
+            ping_pong.free()
 
     def _refuse(
         self, group: Collectives, pair: tuple[int, int], transport: str, message: str
     ) -> None:
-        """Say of every case of a lane why it has no numbers."""
+        """Record why the cases of a pair over a transport have no numbers."""
         least = [(LATENCY, 0, self.settings.sizes[0])]
         wide = [(ONE_WAY, 0), (ONE_WAY, 1), (BOTH_WAYS, 0)]
         sized = [(*each, nbytes) for nbytes in self.settings.large for each in wide]
         for quantity, source, nbytes in [*least, *sized]:
             ends = pair[source], pair[1 - source]
-            case = Case(group.backend, transport, quantity, *ends, nbytes)
-            self.fresh[case] = Found(message=message)
+            case = PairCase(group.backend, transport, quantity, *ends, nbytes)
+            self.latest[case] = PairSamples(message=message)
 
-    def _drive(self, lane: Lane) -> None:
-        """Check a lane at its first visit, warm it up, and take samples in turns."""
-        first = lane.exercises[0].case not in self.calls
-        wrong = lane.check() if first else None
-        for each in lane.exercises:
-            lane.sample(each, 3)
-        if first:
-            self.calls |= dict(
-                zip((each.case for each in lane.exercises), lane.calibrate(), strict=True)
-            )
-        for each in lane.exercises:
-            timed = each.timer == lane.group.rank
-            visits: list[list[float]] = [[]] if timed else []
-            self.fresh[each.case] = Found(self.calls[each.case], visits, first, wrong)
+    def _sample(self, ping_pong: PingPong) -> None:
+        """Check a ping-pong at its first visit, warm it up, and sample its trials in turns."""
+        trials, rank = ping_pong.trials, ping_pong.group.rank
+        is_first = trials[0].case not in self.calls
+        wrong = ping_pong.check() if is_first else None
+        for each in trials:
+            ping_pong.sample(each, 3)
+        if is_first:
+            for each, calls in zip(trials, ping_pong.calibrate(), strict=True):
+                self.calls[each.case] = calls
+        times: list[list[float]] = [[] for _ in trials]
         for _ in range(self.repeats):
-            for each in lane.exercises:
-                time = lane.sample(each, self.calls[each.case])
-                for visit in self.fresh[each.case].visits:
-                    visit.append(time)
+            for each, samples in zip(trials, times, strict=True):
+                samples.append(ping_pong.sample(each, self.calls[each.case]))
+        for each, samples in zip(trials, times, strict=True):
+            visits = [samples] if each.timer == rank else []
+            self.latest[each.case] = PairSamples(self.calls[each.case], visits, is_first, wrong)
 
     def _copy(self, name: str) -> None:
-        """Measure this rank's copies within its own memory."""
+        """Time copies within this rank's own memory."""
         arrays, memory = self.worlds[name].transport.arrays, self.memory[name]
         self.watchdog.step(f"rank {self.rank} copies ({name})")
         for nbytes in self.settings.large:
             copy = arrays.copier(memory[:nbytes], memory[nbytes : 2 * nbytes])
-            case = Case(name, SELF, COPY, self.rank, self.rank, nbytes)
+            case = PairCase(name, SELF, COPY, self.rank, self.rank, nbytes)
             self._time_copy(copy, arrays, memory, 3)
             if case not in self.calls:
                 self.calls[case] = calls_for(self._time_copy(copy, arrays, memory, 3))
             calls = self.calls[case]
             samples = [self._time_copy(copy, arrays, memory, calls) for _ in range(self.repeats)]
-            self.fresh[case] = Found(calls, [samples])
+            self.latest[case] = PairSamples(calls, [samples])
 
     def _time_copy(self, copy: Thunk, arrays: Arrays, memory: Array, calls: int) -> float:
         began = clock.now()
@@ -196,15 +193,15 @@ class Survey:
         return (clock.now() - began) / 1000 / calls
 
     def _gather(self) -> None:
-        """Tell all ranks what each has found in this block."""
-        for part in self.control.exchange(self.fresh):
+        """Merge the samples of this block from all ranks."""
+        for part in self.control.exchange(self.latest):
             for case, found in part.items():
-                self.found.setdefault(case, Found()).add(found)
-        self.fresh = {}
+                self.found.setdefault(case, PairSamples()).add(found)
+        self.latest = {}
 
 
-def _is_known(found: Found) -> bool:
-    """Whether a median needs no further samples."""
+def _is_known(found: PairSamples) -> bool:
+    """Whether the median is known well enough."""
     if found.message or len(found.visits) >= _MOST_VISITS:
         return True
     if len(found.visits) < _BLOCKS or not is_enough(len(found.samples)):
@@ -212,7 +209,7 @@ def _is_known(found: Found) -> bool:
     return median_interval(found.samples).half_width < _PRECISION
 
 
-def wrongs(found: Findings) -> Sequence[str]:
+def wrongs(found: PairFindings) -> Sequence[str]:
     """Return one line for each pair and transport that moved wrong bytes."""
     lines = {
         (case.backend, case.transport, *sorted((case.source, case.target))): each.wrong

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from textwrap import shorten
 from typing import Any
 
-from mpicoll.machine.variables import tuning
+from mpicoll.machine.variables import tuning_variables
 
 _UNLIKE = {"budget", "seed"}
 """Settings that say how long and in which order to measure, not how."""
@@ -23,7 +23,7 @@ def conditions(run: Mapping[str, Any]) -> dict[str, Any]:
     found = {
         **{name: run.get(name) for name in _SAME},
         "settings": settings,
-        "environment": tuning(run.get("environment", {})),
+        "environment": tuning_variables(run.get("environment", {})),
     }
     # One of two runs comes from a file, where a tuple is a list.
     plain: dict[str, Any] = json.loads(json.dumps(found))

@@ -5,19 +5,19 @@ Text that a chart shows is escaped here, as charts read a little markup in it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from html import escape
 from statistics import median
 from typing import Any
 
 from mpicoll.measurement.ping_pong import COPY, LATENCY
 from mpicoll.p2p.heatmap import RANGE
-from mpicoll.p2p.matrix import lanes, matrices
+from mpicoll.p2p.matrix import matrices, measured_transports
 from mpicoll.p2p.record import value
 from mpicoll.records.journal import Line
+from mpicoll.records.lines import PairRecord
 from mpicoll.report.curves import Curve, Panel
 from mpicoll.report.data import Report
-from mpicoll.report.loading import run_id
 from mpicoll.report.model_comparison import Against
 from mpicoll.text.numbers import number
 from mpicoll.text.sizes import size_text
@@ -131,25 +131,25 @@ def _expected(beside: Against | None) -> str:
 
 def heat_maps(found: Report) -> list[Values]:
     """Return the heat maps of each run, backend and transport, three quantities together."""
-    runs: dict[str, list[Line]] = {}
+    runs: dict[str, list[PairRecord]] = {}
     for each in found.records.pairs:
-        runs.setdefault(run_id(each), []).append(each)
+        runs.setdefault(each.run.id, []).append(each)
     return [
         {
-            "label": f"{backend}, {transport}, {rows[0]['ranks']} ranks, run {name[:8]}",
-            "maps": [_map(title, cells, rows[0]["ranks"])
+            "label": f"{backend}, {transport}, {rows[0].ranks} ranks, run {name[:8]}",
+            "maps": [_map(title, cells, rows[0].ranks)
                      for title, cells in matrices(rows, backend, transport)],
         }
-        for name, rows in runs.items() for backend, transport in lanes(rows)
+        for name, rows in runs.items() for backend, transport in measured_transports(rows)
     ]  # fmt: skip
 
 
-def _map(title: str, cells: Mapping[tuple[int, int], Line], ranks: int) -> Values:
+def _map(title: str, cells: Mapping[tuple[int, int], PairRecord], ranks: int) -> Values:
     grid: list[list[float | None]] = [[None] * ranks for _ in range(ranks)]
     told = [[""] * ranks for _ in range(ranks)]
     for (source, target), record in cells.items():
         # The diagonal is another quantity: it would take the colours from the pairs.
-        if record["quantity"] != COPY:
+        if record.quantity != COPY:
             grid[source][target] = value(record)
         told[source][target] = _pair(record)
     known = [amount for row in grid for amount in row if amount]
@@ -157,20 +157,18 @@ def _map(title: str, cells: Mapping[tuple[int, int], Line], ranks: int) -> Value
     limits = [min(*known, middle / RANGE), max(*known, middle * RANGE)]
     return {
         "title": title, "limits": limits, "z": grid, "text": told,
-        "outliers": [list(place) for place, each in cells.items() if each["outlier"]],
-        "less": any(each["quantity"] == LATENCY for each in cells.values()),
+        "outliers": [list(place) for place, each in cells.items() if each.outlier],
+        "less": any(each.quantity == LATENCY for each in cells.values()),
     }  # fmt: skip
 
 
-def _pair(record: Line) -> str:
-    unit = "us" if record["quantity"] == LATENCY else "GB/s"
-    ends: Sequence[str] = [
-        f"rank {record[side]} on {record[f'{side}_host']}" for side in ("source", "target")
-    ]
+def _pair(record: PairRecord) -> str:
+    unit = "us" if record.quantity == LATENCY else "GB/s"
     lines = [
-        " to ".join(ends),
-        f"{number(value(record))} {unit}, {record['link']}, {record['samples']} samples",
-        f"its class: {number(record['typical'])} {unit}" if record["typical"] else "",
-        "OUTLIER" if record["outlier"] else "",
+        f"rank {record.source} on {record.source_host} to rank {record.target} on "
+        f"{record.target_host}",
+        f"{number(value(record))} {unit}, {record.link}, {record.samples} samples",
+        f"its class: {number(record.typical)} {unit}" if record.typical else "",
+        "OUTLIER" if record.outlier else "",
     ]
     return "<br>".join(escape(line) for line in lines if line)

@@ -30,7 +30,9 @@ class Report:
 
 def report(records: Records) -> Report:
     """Work out what the records say."""
-    measured = dict.fromkeys(run_id(each) for each in records.cases or records.pairs)
+    measured = dict.fromkeys(
+        map(run_id, records.cases) if records.cases else [each.run.id for each in records.pairs]
+    )
     found = setups([records.runs[name] for name in measured])
     drawn = panels(records, found)
     return Report(

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from mpicoll.p2p.matrix import lanes, matrices
-from mpicoll.records.journal import Line
+from mpicoll.p2p.matrix import matrices, measured_transports
+from mpicoll.records.lines import PairRecord
 from mpicoll.report.data import Report
-from mpicoll.report.loading import run_id
 from mpicoll.report.model_comparison import placed
 from mpicoll.report.style import ONE_COLUMN, TWO_COLUMNS, Style
 from mpicoll.report.winners import Winner, WinnerMap
@@ -62,25 +61,25 @@ def _cells(axis: Any, found: WinnerMap) -> None:
 
 def pair_maps(found: Report) -> Iterator[tuple[str, Callable[[Any], None]]]:
     """Yield the heat maps of each run, backend and transport, with a name."""
-    runs: dict[str, list[Line]] = {}
+    runs: dict[str, list[PairRecord]] = {}
     for each in found.records.pairs:
-        runs.setdefault(run_id(each), []).append(each)
+        runs.setdefault(each.run.id, []).append(each)
     for name, rows in runs.items():
-        nodes = placed(found.records.runs[name], rows[0]) or ()
-        for backend, transport in lanes(rows):
+        nodes = placed(found.records.runs[name], rows[0].ranks, rows[0].nodes) or ()
+        for backend, transport in measured_transports(rows):
             shown = list(matrices(rows, backend, transport))
-            label = f"{backend} {transport} {rows[0]['ranks']} ranks {name[:8]}"
+            label = f"{backend} {transport} {rows[0].ranks} ranks {name[:8]}"
             yield label, partial(_pairs, label=label, shown=shown, nodes=nodes)
 
 
-def _pairs(figure: Any, label: str, shown: Sequence[tuple[str, Mapping[Any, Line]]],
+def _pairs(figure: Any, label: str, shown: Sequence[tuple[str, Mapping[Any, PairRecord]]],
            nodes: Any) -> None:  # fmt: skip
     from mpicoll.p2p.heatmap import panel
 
     axes = figure.subplots(1, len(shown), squeeze=False)[0]
     for axis, (title, cells) in zip(axes, shown, strict=True):
         some = next(iter(cells.values()))
-        panel(figure, axis, dict(cells), some["ranks"], nodes)
+        panel(figure, axis, dict(cells), some.ranks, nodes)
         axis.grid(visible=False)
         axis.set_title(title)
     figure.suptitle(label, fontsize=9)

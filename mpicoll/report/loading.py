@@ -7,13 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from mpicoll.errors import ArgumentError
 from mpicoll.records import journal
 from mpicoll.records.identity import key
 from mpicoll.records.journal import Line
+from mpicoll.records.lines import PairRecord
 
 _NEEDED = ("run", "time_us", "correct", "algorithm", "backend", "ranks", "bytes_total")
-_KINDS = {"pair": "pairs", "fit": "fits"}
 _ABSENT: dict[str, Any] = {
     "device": "cpu", "allocated": False, "nodes": 1, "executed": None, "transport": None,
     "library": "", "message": None, "speedup_vs_native": None, "algbw_GBps": None,
@@ -33,7 +35,7 @@ class Records:
 
     runs: dict[str, Line] = field(default_factory=dict)
     cases: list[Line] = field(default_factory=list)
-    pairs: list[Line] = field(default_factory=list)
+    pairs: list[PairRecord] = field(default_factory=list)
     fits: list[Line] = field(default_factory=list)
 
     def run_of(self, record: Mapping[str, Any]) -> Line:
@@ -55,7 +57,8 @@ def load(paths: Sequence[Path]) -> Records:
     found = Records()
     for path in paths:
         _add(found, journal.read(path), path)
-    found.cases, found.pairs, found.fits = map(_once, (found.cases, found.pairs, found.fits))
+    found.cases, found.fits = map(_once, (found.cases, found.fits))
+    found.pairs = list({_pair_identity(each): each for each in found.pairs}.values())
     if not (found.cases or found.pairs):
         names = ", ".join(map(str, paths))
         raise ArgumentError(f"no records of cases or pairs in {names}: nothing to report")
@@ -66,7 +69,7 @@ def _add(found: Records, lines: Sequence[Line], path: Path) -> None:
     for number, line in enumerate(lines, 1):
         try:
             _sort_in(found, line)
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, msgspec.ValidationError) as error:
             raise ArgumentError(f"{path}, line {number}, is no whole record: {error!r}") from None
 
 
@@ -78,9 +81,12 @@ def _sort_in(found: Records, line: Line) -> None:
         key(line), [line[name] for name in _NEEDED]
         found.runs.setdefault(run_id(line), line["run"])
         found.cases.append(_ABSENT | line)
-    elif kind in _KINDS:
+    elif kind == "pair":
         found.runs.setdefault(run_id(line), line["run"])
-        getattr(found, _KINDS[kind]).append(line)
+        found.pairs.append(msgspec.convert(line, PairRecord))
+    elif kind == "fit":
+        found.runs.setdefault(run_id(line), line["run"])
+        found.fits.append(line)
 
 
 def _once(lines: Iterable[Line]) -> list[Line]:
@@ -91,6 +97,11 @@ def _once(lines: Iterable[Line]) -> list[Line]:
 def _identity(line: Line) -> tuple[Any, ...]:
     if line.get("kind", journal.CASE) == journal.CASE:
         return run_id(line), key(line)
-    names = ("kind", "backend", "transport", "device", "quantity", "source", "target", "bytes",
-             "link")  # fmt: skip
-    return run_id(line), *(line.get(name) for name in names)
+    return run_id(line), *(line.get(name) for name in ("backend", "transport", "device", "link"))
+
+
+def _pair_identity(each: PairRecord) -> tuple[Any, ...]:
+    return (
+        each.run.id, each.backend, each.transport, each.device, each.quantity, each.source,
+        each.target, each.bytes,
+    )  # fmt: skip

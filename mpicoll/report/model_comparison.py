@@ -74,7 +74,7 @@ def _against(record: Line, records: Records) -> Against | None:
     rows = [each for each in records.fits if _fits(each, record, records)]
     links = _transport(record, {each["transport"] for each in rows})
     rows = [each for each in rows if each["transport"] == links]
-    nodes = placed(run, record)
+    nodes = placed(run, record["ranks"], record["nodes"])
     if links is None or nodes is None:
         return None
     try:
@@ -121,9 +121,8 @@ def _quickest(rows: Sequence[Line], network: Network) -> Network:
     return Network(between, link)
 
 
-def placed(run: Mapping[str, object], record: Line) -> Nodes | None:
-    """Return the ranks of each node, None where the records do not tell."""
-    ranks, count = record["ranks"], record["nodes"]
+def placed(run: Mapping[str, object], ranks: int, count: int) -> Nodes | None:
+    """Return the ranks of each of `count` nodes, None where the records do not tell."""
     if count == 1:
         return (tuple(range(ranks)),)
     hosts: Sequence[str] = run.get("hosts") or ()  # type: ignore[assignment]

@@ -8,6 +8,7 @@ from typing import Literal
 
 from mpicoll.p2p.outliers import class_lines, outlier_lines, rank_lines
 from mpicoll.records.journal import Line
+from mpicoll.records.lines import PairRecord
 from mpicoll.report.curves import median_of, repeated, variant
 from mpicoll.report.loading import Records
 from mpicoll.report.setups import Setup
@@ -192,16 +193,16 @@ def _about_pairs(records: Records) -> Iterator[Notice]:
             "warning", "Pairs, ranks or classes of pairs that stand out",
             "They are far from those like them, at every visit.", tuple(told),
         )  # fmt: skip
-    wrong = [each for each in records.pairs if each.get("correct") is False]
+    wrong = [each for each in records.pairs if each.correct is False]
     if wrong:
-        told = [f"{each['backend']} {each['transport']}: {each['message']}" for each in wrong]
+        told = [f"{each.backend} {each.transport}: {each.message}" for each in wrong]
         yield Notice("error", f"{_count(wrong, 'pair')} whose bytes were wrong", "", tuple(told))
 
 
-def _by_run(pairs: Iterable[Line]) -> list[list[Line]]:
-    found: dict[str, list[Line]] = {}
+def _by_run(pairs: Iterable[PairRecord]) -> list[list[PairRecord]]:
+    found: dict[str, list[PairRecord]] = {}
     for each in pairs:
-        found.setdefault(str(each["run"].get("id")), []).append(each)
+        found.setdefault(each.run.id, []).append(each)
     return list(found.values())
 
 

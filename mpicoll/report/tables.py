@@ -202,8 +202,8 @@ def _pairs(found: Report) -> ReportTable:
     times = ("median", "low", "high")
     rows = [
         (
-            run_id(each), *(each.get(name) for name in names),
-            *((each["time_us"] or {}).get(name) for name in times), each.get("message"),
+            each.run.id, *(getattr(each, name) for name in names),
+            *(getattr(each.time_us, name, None) for name in times), each.message,
         )
         for each in found.records.pairs
     ]  # fmt: skip

@@ -26,7 +26,7 @@ from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.notation.dtypes import DTYPES
 from mpicoll.notation.operators import OPS, check_op
-from mpicoll.p2p import command as pairing
+from mpicoll.p2p import options as pairing
 from mpicoll.records import journal
 from mpicoll.tune import command as tuning
 
@@ -124,16 +124,16 @@ def test_bad_flags_are_refused(given: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("text", ["", ",", " , "])
 @pytest.mark.parametrize(
-    ("command", "flag"),
+    ("parameters", "flag"),
     [
-        *((cli, flag) for flag in ("--collectives", "--backends", "--algorithms", "--transports",
-                                   "--sizes", "-o", "-d", "-r")),
-        *((pairing, flag) for flag in ("--backends", "--transports", "--sizes")),
-        *((tuning, flag) for flag in ("--backends", "--algorithms", "--sizes")),
+        *((cli._PARAMETERS, flag) for flag in ("--collectives", "--backends", "--algorithms",
+                                               "--transports", "--sizes", "-o", "-d", "-r")),
+        *((pairing.PARAMETERS, flag) for flag in ("--backends", "--transports", "--sizes")),
+        *((tuning._PARAMETERS, flag) for flag in ("--backends", "--algorithms", "--sizes")),
     ],
 )  # fmt: skip
-def test_an_empty_list_is_not_its_default(command: Any, flag: str, text: str) -> None:
-    parser = click.Command("any", params=command._PARAMETERS)
+def test_an_empty_list_is_not_its_default(parameters: Any, flag: str, text: str) -> None:
+    parser = click.Command("any", params=parameters)
     with pytest.raises(click.BadParameter, match="names nothing: leave it out") as caught:
         parser.main([flag, text], standalone_mode=False)
     assert flag in caught.value.format_message() and caught.value.exit_code == 2

@@ -16,235 +16,83 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fake_nvml import FOUR_GPUS, pair
 from hypothesis import assume, given
 from hypothesis import strategies as some
 from launcher import QUIRKS, ROOT, mpirun, python, ranks
 from rich.console import Console
 
 from mpicoll.errors import ArgumentError
-from mpicoll.machine import gpu_links as gpulinks
-from mpicoll.machine import links
-from mpicoll.machine.links import Core, Link, host_links, places
-from mpicoll.measurement import huge_pages as pages
+from mpicoll.machine.gpu_links import gpu_link
+from mpicoll.machine.links import SELF, LinkClass
 from mpicoll.measurement.checking import Wrong, compare
-from mpicoll.measurement.hockney import fit
-from mpicoll.measurement.ping_pong import BOTH_WAYS, COPY, LATENCY, ONE_WAY, Case, Found, pattern
-from mpicoll.p2p import fan_out as fanout
+from mpicoll.measurement.huge_pages import huge_pages
+from mpicoll.measurement.ping_pong import (
+    BOTH_WAYS,
+    COPY,
+    LATENCY,
+    ONE_WAY,
+    PairCase,
+    PairFindings,
+    PairSamples,
+    pattern,
+)
 from mpicoll.p2p import heatmap, matrix
-from mpicoll.p2p.command import parse
+from mpicoll.p2p.fan_out import fan_out, spread_line
+from mpicoll.p2p.options import parse
 from mpicoll.p2p.outliers import class_lines, mark, outlier_lines, rank_lines
-from mpicoll.p2p.record import Setting, fit_records, pair_records
+from mpicoll.p2p.record import Context, fit_records, pair_records
 from mpicoll.p2p.survey import wrongs
-from mpicoll.records import journal
+from mpicoll.records.lines import FitRecord, PairRecord, Run, RunRecord
+from mpicoll.records.reading import load, only
 
 needs_mpi = pytest.mark.skipif(mpirun() is None, reason="no mpirun here")
 SIZES = (8, 65536, 1 << 20)
 
 
-# -- the fit ------------------------------------------------------------------------------
-
-
-@given(some.floats(0.1, 1e4), some.floats(1e-3, 100), some.floats(0, 0.02), some.integers(0, 99))
-def test_the_fit_recovers_alpha_and_beta(
-    alpha: float, beta: float, noise: float, seed: int
-) -> None:
-    sizes = [8, 64, 1024, 65536, 1 << 20, 1 << 24] * 5
-    shakes = np.random.default_rng(seed).uniform(-noise, noise, len(sizes))
-    # Both must show: alpha at the smallest size, beta at the largest.
-    assume(beta / 1000 * 8 < alpha < beta / 1000 * (1 << 24))
-    points = [
-        (size, (alpha + beta / 1000 * size) * (1 + shake))
-        for size, shake in zip(sizes, shakes, strict=True)
-    ]
-    found = fit(points)
-    assert found is not None
-    assert found.alpha_us == pytest.approx(alpha, rel=0.15 if noise else 1e-6)
-    assert found.beta_ns_per_byte == pytest.approx(beta, rel=0.15 if noise else 1e-6)
-    assert found.error <= found.worst <= 3 * noise + 1e-6
-
-
-@pytest.mark.parametrize("factor", [12, 1 / 12])
-def test_a_pair_unlike_the_others_does_not_bend_the_line(factor: float) -> None:
-    good = [(size, 2 + size / 1e4) for size in SIZES * 6]
-    found = fit([*good, *((size, factor * (2 + size / 1e4)) for size in SIZES)])
-    assert found is not None
-    assert found.alpha_us == pytest.approx(2, rel=0.02)
-    assert found.beta_ns_per_byte == pytest.approx(0.1, rel=0.02)
-    assert found.worst > 0.5
-
-
-@pytest.mark.parametrize("times", [(9.0, 1.0), (1.0, 1.0)])
-def test_a_fit_is_never_negative(times: tuple[float, float]) -> None:
-    found = fit(list(zip((8, 4096), times, strict=True)))
-    assert found is not None and found.alpha_us >= 0 and found.beta_ns_per_byte >= 0
-
-
-def test_one_size_makes_no_line() -> None:
-    assert fit([(8, 1.0), (8, 1.1)]) is None
-
-
-# -- what joins two ranks -----------------------------------------------------------------
-
-
-def topology(folder: Path, cores: dict[int, tuple[int, int]]) -> Path:
-    for cpu, (socket, core) in cores.items():
-        here = folder / f"cpu{cpu}" / "topology"
-        here.mkdir(parents=True)
-        (here / "physical_package_id").write_text(f"{socket}\n")
-        (here / "core_id").write_text(f"{core}\n")
-    return folder
-
-
-def test_cores_are_read_from_the_system(tmp_path: Path) -> None:
-    system = topology(tmp_path, {0: (0, 0), 1: (0, 0), 2: (1, 0), 3: (-1, 0)})
-    assert places([0, 1], system) == [Core(0, 0)]
-    assert places([1, 2], system) == [Core(0, 0), Core(1, 0)]
-    assert places([3], system) == places([7], system) == []
-
-
-def test_classes_of_host_pairs() -> None:
-    bound = [[Core(0, 0)], [Core(0, 0)], [Core(0, 1)], [Core(1, 0)], [Core(0, 0), Core(1, 0)]]
-    found = host_links(((0, 1, 2, 3, 4), (5,)), [*bound, [Core(0, 0)]])
-    names = {pair: link.name for pair, link in found.items()}
-    assert len(names) == 15
-    assert names[0, 1] == "same core"
-    assert names[0, 2] == "same socket"
-    assert names[2, 3] == "across sockets"
-    assert names[0, 4] == "same node"
-    assert {names[rank, 5] for rank in range(5)} == {"network"}
-
-
-class NVMLError(Exception):
-    pass
-
-
-def driver(
-    levels: dict[frozenset[int], int] | None = None,
-    wires: dict[int, list[int | str]] | None = None,
-    closed: tuple[frozenset[int], ...] = (),
-) -> Any:
-    """Return a stand-in for pynvml: GPUs are numbers, wires lead to GPUs or to a "switch"."""
-    levels, wires = levels or {}, wires or {}
-
-    def wire(gpu: int, link: int) -> int | str:
-        try:
-            return wires[gpu][link]
-        except (KeyError, IndexError):
-            raise NVMLError("Not Supported") from None
-
-    def handle(uuid: str) -> int:
-        if not uuid.startswith("GPU-"):
-            raise NVMLError("Not Found")
-        return int(uuid[4:])
-
-    return SimpleNamespace(
-        NVMLError=NVMLError, NVML_NVLINK_MAX_LINKS=4, NVML_FEATURE_ENABLED=1,
-        nvmlDeviceGetHandleByUUID=handle,
-        nvmlDeviceGetHandleByPciBusId=handle,
-        nvmlDeviceGetP2PStatus=lambda a, b, _: 1 if frozenset((a, b)) in closed else 0,
-        nvmlDeviceGetTopologyCommonAncestor=lambda a, b: levels[frozenset((a, b))],
-        nvmlDeviceGetPciInfo=lambda gpu: SimpleNamespace(busId=f"00000000:{gpu}:00"),
-        nvmlDeviceGetNvLinkState=lambda gpu, link: int(wire(gpu, link) != "down"),
-        nvmlDeviceGetNvLinkRemoteDeviceType=lambda g, link: 2 if wire(g, link) == "switch" else 0,
-        nvmlDeviceGetNvLinkRemotePciInfo=lambda gpu, link: SimpleNamespace(
-            busId=b"0:ff:00" if wire(gpu, link) == "switch" else f"0:{wire(gpu, link)}:00"
-        ),
-    )  # fmt: skip
-
-
-def pair(low: int, high: int) -> frozenset[int]:
-    return frozenset((low, high))
-
-
-# Two GPUs on each socket, joined by NVLink; nothing but PCIe and the sockets' bus between.
-FOUR = driver(
-    levels={pair(a, b): 50 for a in range(4) for b in range(a)},
-    wires={0: [1, 1, "down"], 1: [0, 0], 2: [3, 3], 3: [2, 2]},
-    closed=(pair(0, 2),),
-)
-
-
-@pytest.mark.parametrize(
-    ("ends", "link"),
-    [
-        ((0, 1), Link("NVLink x2")),
-        ((2, 3), Link("NVLink x2")),
-        ((1, 2), Link("PCIe across sockets (SYS)")),
-        ((0, 2), Link("PCIe across sockets (SYS)",
-                      "no peer access: copies go through host memory")),
-        ((1, 1), Link("same GPU")),
-    ],
-)  # fmt: skip
-def test_classes_of_gpus(ends: tuple[int, int], link: Link) -> None:
-    assert gpulinks.gpu_link(FOUR, *(f"GPU-{each}" for each in ends)) == link
-
-
-@pytest.mark.parametrize(
-    ("level", "word"), [(0, "one board"), (10, "PIX"), (20, "PXB"), (30, "PHB"), (40, "NODE"),
-                        (50, "SYS"), (60, "level 60")],
-)  # fmt: skip
-def test_levels_of_pcie(level: int, word: str) -> None:
-    assert word in gpulinks.gpu_link(driver({pair(0, 1): level}), "GPU-0", "GPU-1").name
-
-
-def test_a_switch_joins_all_gpus() -> None:
-    nvml = driver(wires={0: ["switch"] * 4, 1: ["switch"] * 3})
-    assert gpulinks.gpu_link(nvml, "GPU-0", "GPU-1").name == "NVLink x3 through a switch"
-
-
-def test_what_the_driver_does_not_tell_is_not_guessed() -> None:
-    hidden = gpulinks.gpu_link(FOUR, "GPU-0", "0000:07:00.0")
-    assert hidden.name == "unknown" and "Not Found" in hidden.detail
-
-    def missing() -> Any:
-        raise ImportError("No module named 'pynvml'")
-
-    found = gpulinks.gpu_links(((0, 1), (2,)), 0, ["GPU-0", "GPU-1", "GPU-0"], missing)
-    assert found[0, 2] == Link("network")
-    assert found[0, 1].name == "unknown" and "pynvml" in found[0, 1].detail
-
-
 # -- outliers -----------------------------------------------------------------------------
 
 
-def finding(us: float, visits: int = 4) -> Found:
+def finding(us: float, visits: int = 4) -> PairSamples:
     """Return samples within 2 per cent of a time."""
-    return Found(1, [[us * (0.98 + 0.01 * n) for n in range(4)] for _ in range(visits)], True)
+    return PairSamples(1, [[us * (0.98 + 0.01 * n) for n in range(4)] for _ in range(visits)], True)
 
 
-def setting(size: int, given: dict[tuple[int, int], Link], device: str = "cpu") -> Setting:
+def context(size: int, given: dict[tuple[int, int], LinkClass], device: str = "cpu") -> Context:
     world: Any = SimpleNamespace(size=size, library="a library", nodes=(tuple(range(size)),))
     gpus = [str(rank) if device == "cuda" else None for rank in range(size)]
-    return Setting({}, {"mpi4py": world}, device, ["host"] * size, gpus, given)
+    return Context(Run(), {"mpi4py": world}, device, ["host"] * size, gpus, given)
 
 
-def findings(
-    size: int, time: Callable[[int, int, int], float], visits: int = 4
-) -> dict[Case, Found]:
+def findings(size: int, time: Callable[[int, int, int], float], visits: int = 4) -> PairFindings:
     """Return all cases of `size` ranks; n bytes from a to b take ``time(a, b, n)``."""
     found = {}
     for a in range(size):
-        found[Case("mpi4py", links.SELF, COPY, a, a, SIZES[-1])] = finding(20.0, visits)
+        found[PairCase("mpi4py", SELF, COPY, a, a, SIZES[-1])] = finding(20.0, visits)
         for b in range(size):
             if a < b:
-                found[Case("mpi4py", "symmetric", LATENCY, a, b, 8)] = finding(
+                found[PairCase("mpi4py", "symmetric", LATENCY, a, b, 8)] = finding(
                     time(a, b, 8), visits
                 )
             for nbytes in SIZES[1:] if a != b else ():
                 both = time(a, b, nbytes)
-                found[Case("mpi4py", "symmetric", ONE_WAY, a, b, nbytes)] = finding(both, visits)
+                found[PairCase("mpi4py", "symmetric", ONE_WAY, a, b, nbytes)] = finding(
+                    both, visits
+                )
                 if a < b:
-                    case = Case("mpi4py", "symmetric", BOTH_WAYS, a, b, nbytes)
+                    case = PairCase("mpi4py", "symmetric", BOTH_WAYS, a, b, nbytes)
                     found[case] = finding(2 * both, visits)
     return found
 
 
-def alike(size: int, name: str = "same node") -> dict[tuple[int, int], Link]:
-    return {(a, b): Link(name) for b in range(size) for a in range(b)}
+def alike(size: int, name: str = "same node") -> dict[tuple[int, int], LinkClass]:
+    return {(a, b): LinkClass(name) for b in range(size) for a in range(b)}
 
 
-def records(size: int, found: dict[Case, Found], joined: Any = None, device: str = "cpu") -> Any:
-    made = pair_records(found, setting(size, joined or alike(size), device))
+def records(
+    size: int, found: dict[PairCase, PairSamples], joined: Any = None, device: str = "cpu"
+) -> Any:
+    made = pair_records(found, context(size, joined or alike(size), device))
     mark(made)
     return made
 
@@ -267,8 +115,8 @@ def test_an_outlier_is_named_and_only_it(low: int, high: int, factor: float, fas
         odd = (a, b, nbytes) == (low, high, 1 << 20)
         return usual(a, b, nbytes) * (factor if odd else 1)
 
-    made = [each for each in records(6, findings(6, time)) if each["quantity"] == ONE_WAY]
-    odd = [(each["source"], each["target"], each["bytes"]) for each in made if each["outlier"]]
+    made = [each for each in records(6, findings(6, time)) if each.quantity == ONE_WAY]
+    odd = [(each.source, each.target, each.bytes) for each in made if each.outlier]
     assert odd == [(low, high, 1 << 20)]
     (line,) = outlier_lines(made)
     assert f"rank {low} -> rank {high} moves" in line and "mpi4py symmetric, one way, 1M" in line
@@ -286,7 +134,7 @@ def test_a_sentence_says_ratio_and_sizes() -> None:
 
 def test_noise_of_one_visit_names_nobody() -> None:
     found = findings(4, usual)
-    odd = found[Case("mpi4py", "symmetric", ONE_WAY, 0, 2, 1 << 20)]
+    odd = found[PairCase("mpi4py", "symmetric", ONE_WAY, 0, 2, 1 << 20)]
     odd.visits = [[900.0] * 4, [900.0] * 4, [901.0] * 4, [106.0] * 4]
     assert outlier_lines(records(4, found)) == []
     odd.visits[-1] = [900.0] * 4
@@ -308,7 +156,7 @@ def test_a_rank_that_is_slow_to_all_is_named() -> None:
 def test_classes_answer_why() -> None:
     """GPU 0 to GPU 2 twelve times slower than to GPU 1: the sockets' bus, not NVLink."""
     joined = {
-        (a, b): gpulinks.gpu_link(FOUR, f"GPU-{a}", f"GPU-{b}") for b in range(4) for a in range(b)
+        (a, b): gpu_link(FOUR_GPUS, f"GPU-{a}", f"GPU-{b}") for b in range(4) for a in range(b)
     }
     near = (pair(0, 1), pair(2, 3))
     found = findings(4, lambda a, b, n: (2 + n / 25e3) * (1 if pair(a, b) in near else 12))
@@ -324,24 +172,23 @@ def test_classes_answer_why() -> None:
 
 
 def test_records_and_fits_of_each_class() -> None:
-    joined = alike(4) | {(0, 3): Link("network")}
+    joined = alike(4) | {(0, 3): LinkClass("network")}
     found = findings(4, lambda a, b, n: 2 + n / 1e4 if {a, b} != {0, 3} else 30 + n / 1e3)
     made = records(4, found, joined)
-    fits = {each["link"]: each for each in fit_records(made, setting(4, joined))}
+    fits = {each.link: each for each in fit_records(made, context(4, joined))}
     assert set(fits) == {"same node", "network"}
     for name, alpha, beta in (("same node", 2, 0.1), ("network", 30, 1)):
-        assert fits[name]["kind"] == "fit"
-        assert fits[name]["alpha_us"] == pytest.approx(alpha, rel=0.05)
-        assert fits[name]["beta_ns_per_byte"] == pytest.approx(beta, rel=0.05)
-    assert fits["network"]["pairs"] == 2 and fits["network"]["sizes"] == [8, 1 << 20]
+        assert fits[name].alpha_us == pytest.approx(alpha, rel=0.05)
+        assert fits[name].beta_ns_per_byte == pytest.approx(beta, rel=0.05)
+    assert fits["network"].pairs == 2 and fits["network"].sizes == [8, 1 << 20]
 
 
 @pytest.mark.parametrize("quantity", [ONE_WAY, BOTH_WAYS])
 def test_bandwidth_counts_what_moves(quantity: str) -> None:
-    found = {Case("mpi4py", "cma", quantity, 0, 1, 4000): Found(1, [[2.0]])}
+    found = {PairCase("mpi4py", "cma", quantity, 0, 1, 4000): PairSamples(1, [[2.0]])}
     (made,) = records(2, found)
-    assert made["GBps"] == pytest.approx(2.0 if quantity == ONE_WAY else 4.0)
-    assert made["correct"] is None
+    assert made.GBps == pytest.approx(2.0 if quantity == ONE_WAY else 4.0)
+    assert made.correct is None
 
 
 @given(some.integers(0, 40), some.integers(0, 40), some.integers(1, 1000))
@@ -361,7 +208,7 @@ def test_wrong_bytes_are_said_once_for_a_pair() -> None:
         each.wrong = wrong
     lines = wrongs({case: each for case, each in found.items() if case.quantity != COPY})
     assert lines == [f"WRONG between ranks 0 and 1 (mpi4py, symmetric): {wrong}"]
-    assert all(each["correct"] is False for each in records(2, found) if each["quantity"] != COPY)
+    assert all(each.correct is False for each in records(2, found) if each.quantity != COPY)
 
 
 # -- matrices -----------------------------------------------------------------------------
@@ -371,7 +218,7 @@ def printed(size: int, encoding: str = "utf-8") -> str:
     made = records(size, findings(size, lambda a, b, n: usual(a, b, n) * (9 if a == 1 < n else 1)))
     raw = BytesIO()
     stream = TextIOWrapper(raw, encoding)
-    matrix.print_pairs(made, fit_records(made, setting(size, alike(size))), stream)
+    matrix.print_pairs(made, fit_records(made, context(size, alike(size))), stream)
     stream.flush()
     return raw.getvalue().decode(encoding)
 
@@ -390,9 +237,9 @@ def test_cells_are_where_they_belong() -> None:
     made = records(3, findings(3, lambda a, b, n: n / (1000 * (10 * a + b + 1))))
     (_, latency), (_, one_way), (_, both) = matrix.matrices(made, "mpi4py", "symmetric")
     assert latency[2, 0] is latency[0, 2]
-    assert one_way[2, 1]["GBps"] == pytest.approx(22, rel=0.02)
-    assert one_way[1, 2]["GBps"] == pytest.approx(13, rel=0.02)
-    assert one_way[1, 1]["quantity"] == COPY
+    assert one_way[2, 1].GBps == pytest.approx(22, rel=0.02)
+    assert one_way[1, 2].GBps == pytest.approx(13, rel=0.02)
+    assert one_way[1, 1].quantity == COPY
     assert set(both) == {(a, b) for a in range(3) for b in range(3) if a != b}
 
 
@@ -409,7 +256,7 @@ def test_outliers_are_marked_and_red() -> None:
     matrix.report(slow, [], console, unicode=True)
     assert "\x1b[1;31m" in out.getvalue()
     one_way = dict(matrix.matrices(slow, "mpi4py", "symmetric"))["one way of 1M, GB/s"]
-    marked = {ends for ends, each in one_way.items() if each["outlier"]}
+    marked = {ends for ends, each in one_way.items() if each.outlier}
     assert marked == {(0, 2)}
 
 
@@ -442,7 +289,7 @@ def test_a_plot_without_matplotlib_is_refused(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("nbytes", [1, 4096, 5 << 20])
 def test_buffers_begin_a_huge_page(nbytes: int) -> None:
-    memory = pages.huge_pages(nbytes)
+    memory = huge_pages(nbytes)
     whole = np.frombuffer(memory, "uint8")
     assert whole.size == nbytes and whole.ctypes.data % (2 << 20) == 0
     whole[-1] = 7
@@ -473,16 +320,16 @@ class Wire:
 @pytest.mark.parametrize(("wires", "gain"), [(1, 1), (3, 3)])
 def test_fan_out_tells_shared_wires(wires: int, gain: int) -> None:
     device = Wire(3, wires)
-    found = fanout.fan_out(device, repeats=2, now=lambda: device.clock)
+    found = fan_out(device, repeats=2, now=lambda: device.clock)
     assert [each.peers for each in found] == [1, 2, 3]
     assert device.log == [1, 1, 1, 2, 2, 2, 3, 3, 3]
     assert found[0].GBps == pytest.approx(1)
     assert found[-1].GBps == pytest.approx(gain)
-    assert f"{gain} times one copy" in fanout.line(found[-1], found[0], 5)
+    assert f"{gain} times one copy" in spread_line(found[-1], found[0], 5)
 
 
 def test_no_peers_no_fan_out() -> None:
-    assert fanout.fan_out(Wire(0, 1), now=lambda: 0) == []
+    assert fan_out(Wire(0, 1), now=lambda: 0) == []
 
 
 # -- flags --------------------------------------------------------------------------------
@@ -528,45 +375,48 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
         environment={"MPICOLL_RANKS_PER_NODE": "2"}, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
-    described, *records = journal.read(folder / "pairs.jsonl")
-    return SimpleNamespace(text=done.stdout, folder=folder, run=described, records=records)
+    described, *records = load(folder / "pairs.jsonl")
+    assert isinstance(described, RunRecord)
+    return SimpleNamespace(
+        text=done.stdout, folder=folder, run=described.run, records=records,
+        pairs=only(PairRecord, records), fits=only(FitRecord, records),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("backend", ["mpi4py", "torch"])
 @pytest.mark.parametrize("transport", ["point-to-point", "symmetric", "cma"])
 def test_every_pair_is_measured_over_each_transport(run: Any, backend: str, transport: str) -> None:
     own = [
-        each for each in run.records
-        if (each["kind"], each["backend"], each["transport"]) == ("pair", backend, transport)
+        each for each in run.pairs if (each.backend, each.transport) == (backend, transport)
     ]  # fmt: skip
     assert len(own) == 3 * (1 + 2 * 3)
-    refused = [each for each in own if each["message"]]
-    measured = [each for each in own if each["time_us"]]
+    refused = [each for each in own if each.message]
+    measured = [each for each in own if each.time_us]
     if transport == "cma" and not measured:
         pytest.skip("this kernel refuses cross-memory attach")
     assert len(refused) + len(measured) == len(own)
-    assert all(each["correct"] is True and each["samples"] >= 3 for each in measured)
-    assert all(each["GBps"] > 0 for each in measured if each["quantity"] != LATENCY)
-    far = [each for each in own if each["link"] == "network"]
-    assert {frozenset((each["source"], each["target"])) for each in far} == {pair(0, 2), pair(1, 2)}
+    assert all(each.correct is True and each.samples >= 3 for each in measured)
+    assert all(each.GBps > 0 for each in measured if each.quantity != LATENCY)
+    far = [each for each in own if each.link == "network"]
+    assert {frozenset((each.source, each.target)) for each in far} == {pair(0, 2), pair(1, 2)}
     everywhere = transport == "point-to-point"
-    assert {each["link"] == "network" for each in refused} == (set() if everywhere else {True})
+    assert {each.link == "network" for each in refused} == (set() if everywhere else {True})
 
 
 def test_a_run_has_its_own_copies_and_fits(run: Any) -> None:
-    copies = [each for each in run.records if each.get("quantity") == COPY]
-    assert {(each["source"], each["backend"]) for each in copies} == {
+    copies = [each for each in run.pairs if each.quantity == COPY]
+    assert {(each.source, each.backend) for each in copies} == {
         (rank, name) for rank in range(3) for name in ("mpi4py", "torch")
     }
-    fits = [each for each in run.records if each["kind"] == "fit"]
-    assert {(each["backend"], each["link"]) for each in fits} >= {
+    fits = run.fits
+    assert {(each.backend, each.link) for each in fits} >= {
         ("mpi4py", "network"), ("torch", "network"),
     }  # fmt: skip
     # A pair tells one latency, and two sizes in either direction.
     pairs = {"network": 2}
-    assert all(each["points"] == 5 * pairs.get(each["link"], 1) for each in fits)
-    assert all(each["alpha_us"] >= 0 and each["error"] >= 0 for each in fits)
-    assert all(each["run"]["versions"]["numpy"] for each in run.records)
+    assert all(each.points == 5 * pairs.get(each.link, 1) for each in fits)
+    assert all(each.alpha_us >= 0 and each.error >= 0 for each in fits)
+    assert all(each.run.versions["numpy"] for each in run.records)
 
 
 def test_a_run_prints_and_draws(run: Any) -> None:
@@ -608,9 +458,9 @@ def test_bad_usage_is_said_once(count: int, arguments: tuple[str, ...], text: st
 # A transport that loses the last byte of every message must not pass.
 FAULTY = """
 import sys
-import mpicoll.p2p.survey as pairs
+import mpicoll.p2p.survey as survey
 
-class Faulty(pairs.Lane):
+class Faulty(survey.PingPong):
     def _message(self, root, nbytes):
         run, view = super()._message(root, nbytes), self.memory[nbytes - 1 : nbytes]
         plan, regions = self.plans.pop()
@@ -624,8 +474,8 @@ class Faulty(pairs.Lane):
         self.plans.append((type("Lossy", (), methods), regions))
         return lossy
 
-pairs.Lane = Faulty
-from mpicoll.p2p.command import start
+survey.PingPong = Faulty
+from mpicoll.p2p.__main__ import start
 from mpicoll.cli.worlds import BOTH
 start(BOTH)
 """
@@ -645,9 +495,9 @@ def test_wrong_bytes_fail_the_run(tmp_path: Path) -> None:
 # others wait for a millisecond, so that no noise of the machine widens what is usual.
 SLOW = """
 import time
-import mpicoll.p2p.survey as pairs
+import mpicoll.p2p.survey as survey
 
-class Slow(pairs.Lane):
+class Slow(survey.PingPong):
     def _message(self, root, nbytes):
         run = super()._message(root, nbytes)
         slow = (self.pair, nbytes) in (((0, 2), 4096), ((1, 3), 8)) and root == 0
@@ -660,8 +510,8 @@ class Slow(pairs.Lane):
 
         return late
 
-pairs.Lane = Slow
-from mpicoll.p2p.command import start
+survey.PingPong = Slow
+from mpicoll.p2p.__main__ import start
 from mpicoll.cli.worlds import BOTH
 start(BOTH)
 """
@@ -678,8 +528,8 @@ def test_a_slow_pair_names_itself(tmp_path: Path) -> None:
     assert any("one way, 4K: rank 0 -> rank 2 moves" in each for each in sentences), done.stdout
     assert any("latency, 8 B: rank 1 <-> rank 3 takes" in each for each in sentences), done.stdout
     times = {
-        (each["quantity"], each["source"], each["target"]): each["time_us"]["min"] / 1000
-        for each in journal.read(file) if each["kind"] == "pair"
+        (each.quantity, each.source, each.target): each.time_us.min / 1000
+        for each in only(PairRecord, load(file)) if each.time_us and each.time_us.min
     }  # fmt: skip
     # A message of 100 ms: half of it is half a round trip, and none of it comes back the other way.
     assert 100 <= times[ONE_WAY, 0, 2] < 150
@@ -723,8 +573,8 @@ def test_ranks_that_are_told_to_end_write_what_they_have(tmp_path: Path) -> None
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode != 0, said
-    pairs = [each for each in journal.read(file) if each["kind"] == "pair"]
-    assert {(0, 1), (1, 0)} <= {(each["source"], each["target"]) for each in pairs}
+    pairs = only(PairRecord, load(file))
+    assert {(0, 1), (1, 0)} <= {(each.source, each.target) for each in pairs}
 
 
 def test_torch_alone_needs_no_mpi() -> None:

@@ -1,0 +1,114 @@
+"""Print, write and draw what a run over pairs found."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TextIO
+
+from msgspec import to_builtins
+
+from mpicoll.bench import render
+from mpicoll.machine.links import LinkClass
+from mpicoll.measurement.ping_pong import PairSettings
+from mpicoll.p2p import heatmap
+from mpicoll.p2p.matrix import print_pairs
+from mpicoll.p2p.options import Options
+from mpicoll.p2p.outliers import class_lines, outlier_lines, rank_lines
+from mpicoll.p2p.record import Context
+from mpicoll.records.lines import FanOutRecord, FitRecord, PairRecord, RunRecord
+from mpicoll.records.reading import encoded
+from mpicoll.text.files import write_whole
+from mpicoll.text.sizes import bytes_text
+
+_MOST_LINES = 24
+
+
+@dataclass
+class Results:
+    """The records of a run."""
+
+    run: RunRecord
+    pairs: list[PairRecord]
+    fits: list[FitRecord]
+    copies: list[FanOutRecord]
+
+    def lines(self) -> str:
+        """Return all records as JSON lines."""
+        records = [self.run, *self.pairs, *self.fits, *self.copies]
+        return "".join(f"{encoded(each)}\n" for each in records)
+
+
+def title(context: Context) -> str:
+    """Return one line on what is measured, for people and plots."""
+    first = next(iter(context.worlds.values()))
+    libraries = ", ".join(" ".join(each.library.split()) for each in context.worlds.values())
+    nodes = len(first.nodes)
+    memory = "GPU" if context.device == "cuda" else "host"
+    places = f"{nodes} nodes" if nodes > 1 else context.hosts[0]
+    return f"{first.size} ranks on {places}, {memory} buffers, {libraries}"
+
+
+def announcement(context: Context, settings: PairSettings) -> list[str]:
+    """Return what joins which ranks, and what is measured between them."""
+    classes: dict[LinkClass, list[str]] = {}
+    for (low, high), link in sorted(context.links.items()):
+        classes.setdefault(link, []).append(f"{low}-{high}")
+    return [
+        title(context),
+        *(f"{link.name}: {' '.join(pairs)}" + (f" ({link.detail})" if link.detail else "")
+          for link, pairs in classes.items()),
+        f"over {', '.join(settings.transports)}; latency of {bytes_text(settings.sizes[0])}, "
+        f"bandwidth of {', '.join(map(bytes_text, settings.large))}; about {settings.budget:g} s",
+    ]  # fmt: skip
+
+
+def publish(options: Options, context: Context, found: Results, remarks: Sequence[str]) -> None:
+    """Print the results as asked for, then the findings; write and draw the files."""
+    if options.layout == "table":
+        print_pairs(found.pairs, found.fits, sys.stdout)
+    elif options.layout == "csv":
+        comma_separated(found.pairs, sys.stdout)
+    else:
+        sys.stdout.write(found.lines())
+    # What a program reads must not be followed by what only people read.
+    stream = sys.stdout if options.layout == "table" else sys.stderr
+    for text in [*_findings(found.pairs), *_refusals(found.pairs), *remarks]:
+        print(f"# {text}", file=stream)
+    stream.flush()
+    if options.output:
+        write_whole(options.output, lambda fresh: fresh.write_text(found.lines()))
+    if options.plot:
+        nodes = next(iter(context.worlds.values())).nodes
+        heading = f"{title(context)}\n{time.strftime('%Y-%m-%d')}, medians"
+        heatmap.draw(found.pairs, nodes, heading, options.plot)
+
+
+def comma_separated(pairs: Sequence[PairRecord], out: TextIO) -> None:
+    """Print pairs as CSV, without the samples."""
+    rows = [to_builtins(each) for each in pairs]
+    for each in rows:
+        del each["visits_us"]
+    render.comma_separated(rows, out)
+
+
+def _findings(pairs: Sequence[PairRecord]) -> list[str]:
+    """Return what stands out, in sentences."""
+    names = outlier_lines(pairs)
+    more = [f"and {len(names) - _MOST_LINES} more: see --output"] * (len(names) > _MOST_LINES)
+    found = [*class_lines(pairs), *rank_lines(pairs), *names[:_MOST_LINES], *more]
+    return found or ["no pair stands out from its class, and no class from the others"]
+
+
+def _refusals(pairs: Sequence[PairRecord]) -> list[str]:
+    reasons: dict[tuple[str, str, str], set[frozenset[int]]] = {}
+    for each in pairs:
+        if each.message and not each.time_us:
+            key = each.backend, each.transport, each.message
+            reasons.setdefault(key, set()).add(frozenset((each.source, each.target)))
+    return [
+        f"refused, {len(ends)} pairs ({backend}, {transport}): {message}"
+        for (backend, transport, message), ends in reasons.items()
+    ]

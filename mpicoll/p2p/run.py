@@ -1,0 +1,206 @@
+"""One run over all pairs: refuse what cannot be measured, measure, and print on rank 0."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from msgspec import convert, to_builtins
+
+from mpicoll.bench import cli
+from mpicoll.cli.watchdog import Watchdog
+from mpicoll.collectives import Collectives
+from mpicoll.errors import ArgumentError
+from mpicoll.interfaces import DIRECT, IPC, STAGED
+from mpicoll.machine import gpus
+from mpicoll.machine.gpu_links import gpu_links
+from mpicoll.machine.links import LinkClasses, host_links, physical_cores
+from mpicoll.machine.processes import Process, other_load, oversubscription, own_process
+from mpicoll.measurement.description import describe, details
+from mpicoll.measurement.ping_pong import PairSettings
+from mpicoll.p2p import heatmap
+from mpicoll.p2p.fan_out import CudaCopies, Spread, fan_out, spread_line
+from mpicoll.p2p.options import Options
+from mpicoll.p2p.outliers import mark
+from mpicoll.p2p.output import Results, announcement, publish, title
+from mpicoll.p2p.record import Context, fit_records, pair_records
+from mpicoll.p2p.survey import Survey, wrongs
+from mpicoll.records.lines import FanOutRecord, FullRun, Run, RunRecord
+
+_ENDED = 128 + signal.SIGTERM
+
+
+def run(options: Options, makers: cli.Worlds) -> int:
+    """Measure every pair, then print, write and draw on rank 0; return the exit status."""
+    watchdog = Watchdog(options.timeout)
+    worlds, remarks = cli.launch(options.backends, options.interface, makers, watchdog)
+    gpu_ways: dict[str, dict[str, str]] = {}
+    if options.device == "cuda":
+        worlds, gpu_ways = cli.with_gpus(worlds, remarks)
+    everyone = next(iter(worlds.values()))
+    known = _transports(worlds, gpu_ways)
+    _refuse(options, worlds, everyone, known)
+    processes = everyone.exchange(own_process())
+    remarks += other_load(everyone.nodes, processes)
+    is_root = everyone.rank == 0
+    for remark in remarks:
+        _warn(is_root, f"warning: {remark}")
+    context = _context(options, worlds, everyone, processes)
+    names = options.transports or tuple(known)
+    settings = PairSettings(options.sizes, names, options.device, options.budget, options.seed)
+    if options.dry:
+        if is_root:
+            print("\n".join(announcement(context, settings)), flush=True)
+        return 0
+    survey = Survey(worlds, settings, watchdog)
+    # A batch system sends SIGTERM before it ends a job: print what was measured until then.
+    signal.signal(signal.SIGTERM, survey.end)
+    _warn(is_root, f"{title(context)}: measuring for about {options.budget:g} s")
+    found = survey.measure()
+    pairs = pair_records(found, context)
+    mark(pairs)
+    copies, of_copies = _fan_outs(options, context, everyone, survey)
+    failed = wrongs(found)
+    if is_root:
+        remarks += [*of_copies, f"every pair was visited {survey.blocks} times"]
+        whole = _full_run(context.run, processes, settings)
+        results = Results(whole, pairs, fit_records(pairs, context), copies)
+        publish(options, context, results, [*failed, *remarks])
+    everyone.exchange("printed")
+    return _ENDED if survey.is_ended else int(bool(failed))
+
+
+def _full_run(run: Run, processes: Sequence[Process], settings: PairSettings) -> RunRecord:
+    return RunRecord(run=convert(to_builtins(run) | details(processes, settings), FullRun))
+
+
+def _warn(is_root: bool, text: str) -> None:
+    if is_root:
+        print(text, file=sys.stderr, flush=True)
+
+
+def _transports(worlds: dict[str, Collectives], gpu_ways: dict[str, dict[str, str]]) -> list[str]:
+    """Return the transports of all backends; those for GPU arrays, where `gpu_ways` are given."""
+    every = [
+        [name for name, why in gpu_ways[backend].items() if not why]
+        if gpu_ways
+        else world.transports
+        for backend, world in worlds.items()
+    ]
+    return list(dict.fromkeys(name for each in every for name in each))
+
+
+# -- what cannot be measured ----------------------------------------------------------------
+
+
+def _refuse(
+    options: Options, worlds: dict[str, Collectives], everyone: Collectives, known: Sequence[str]
+) -> None:
+    """Raise the error of any rank on every rank.
+
+    Raises:
+        ArgumentError: too few ranks, no such transport, or a file that cannot be written.
+    """
+    own = next(filter(None, _complaints(options, worlds, everyone, known)), None)
+    for rank, text in enumerate(everyone.exchange(own)):
+        if text:
+            raise ArgumentError(text if everyone.size == 1 else f"rank {rank}: {text}")
+
+
+def _complaints(
+    options: Options, worlds: dict[str, Collectives], everyone: Collectives, known: Sequence[str]
+) -> Iterable[str | None]:
+    """Yield why this run is impossible, None where it is not."""
+    if everyone.size < 2:
+        yield "a pair needs two ranks: start it with mpirun -n 2 or more"
+    yield _no_transport(options, worlds, known)
+    # Files are written by rank 0 alone.
+    if everyone.rank == 0:
+        yield heatmap.complaint(options.plot) if options.plot else None
+        yield from (_unwritable(path) for path in (options.output, options.plot) if path)
+
+
+def _no_transport(
+    options: Options, worlds: dict[str, Collectives], known: Sequence[str]
+) -> str | None:
+    """Return why a transport that was asked for joins no ranks here, None if all join some."""
+    for name in options.transports:
+        if name in known:
+            continue
+        if options.device == "cuda" or name in (IPC, DIRECT, STAGED):
+            return f"no {name} transport for these buffers: there is {', '.join(known)}"
+        transport = next(iter(worlds.values())).transport
+        why = transport.shared.no_cma if transport.shared else transport.unshared
+        return f"no {name} transport: {why}"
+    return None
+
+
+def _unwritable(path: Path) -> str | None:
+    """Return why a file cannot be written, None if it can."""
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        return f"{path} cannot be written: {folder} is not a folder"
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return f"{path} cannot be written: no permission to write in {folder}"
+    return None
+
+
+# -- where it runs ------------------------------------------------------------------------
+
+
+def _context(
+    options: Options, worlds: dict[str, Collectives], everyone: Collectives,
+    processes: Sequence[Process],
+) -> Context:  # fmt: skip
+    """Return where this runs, and what joins its ranks; collective."""
+    numbers: list[str | None] = [None] * everyone.size
+    if options.device == "cpu":
+        links = host_links(everyone.nodes, everyone.exchange(physical_cores()))
+    else:
+        numbers = everyone.exchange(str(gpus.index(worlds)))
+        identities = everyone.exchange(gpus.identity(worlds))
+        links = _merged(everyone.exchange(gpu_links(everyone.nodes, everyone.rank, identities)))
+    oversubscribed = oversubscription(everyone.nodes, processes)
+    described = convert(describe(options.seed, worlds, processes, oversubscribed), Run)
+    hosts = [each.host for each in processes]
+    return Context(described, worlds, options.device, hosts, numbers, links)
+
+
+def _merged(parts: Sequence[LinkClasses]) -> LinkClasses:
+    return {pair: link for part in parts for pair, link in part.items()}
+
+
+# -- copies to several GPUs -----------------------------------------------------------------
+
+
+def _fan_outs(
+    options: Options, context: Context, everyone: Collectives, survey: Survey
+) -> tuple[list[FanOutRecord], list[str]]:
+    """Time each rank's copies to all GPUs that it sees; return records and remarks."""
+    if options.device != "cuda":
+        return [], []
+    if "torch" not in context.worlds:
+        return [], ["no copies to several GPUs at once: they need torch"]
+    own: list[Spread] = []
+    # One rank after the other, the others asleep.
+    for rank in range(everyone.size):
+        if rank == everyone.rank:
+            own = fan_out(CudaCopies())
+        survey.assemble()
+    records, remarks = [], []
+    for rank, spreads in enumerate(everyone.exchange(own)):
+        records += [_fan_out_record(context, rank, each) for each in spreads]
+        remarks += [spread_line(each, spreads[0], rank) for each in spreads[1:]]
+        if not spreads:
+            remarks.append(f"rank {rank} sees one GPU: no copies to several at once from it")
+    return records, remarks
+
+
+def _fan_out_record(context: Context, rank: int, spread: Spread) -> FanOutRecord:
+    return FanOutRecord(
+        **context.common("torch", "streams"), source=rank, peers=spread.peers,
+        bytes=spread.nbytes, time_us=spread.time_us, GBps=spread.GBps,
+    )  # fmt: skip
