@@ -28,7 +28,7 @@ from mpicoll.notation.dtypes import DTYPES
 from mpicoll.notation.operators import OPS, check_op
 from mpicoll.p2p import options as pairing
 from mpicoll.records import journal
-from mpicoll.tune import command as tuning
+from mpicoll.tune import options as tuning
 
 ROOT = Path(__file__).parents[2]
 MPIRUN = Path(sys.executable).parent / "mpirun"
@@ -129,7 +129,7 @@ def test_bad_flags_are_refused(given: dict[str, Any]) -> None:
         *((cli._PARAMETERS, flag) for flag in ("--collectives", "--backends", "--algorithms",
                                                "--transports", "--sizes", "-o", "-d", "-r")),
         *((pairing.PARAMETERS, flag) for flag in ("--backends", "--transports", "--sizes")),
-        *((tuning._PARAMETERS, flag) for flag in ("--backends", "--algorithms", "--sizes")),
+        *((tuning.PARAMETERS, flag) for flag in ("--backends", "--algorithms", "--sizes")),
     ],
 )  # fmt: skip
 def test_an_empty_list_is_not_its_default(parameters: Any, flag: str, text: str) -> None:

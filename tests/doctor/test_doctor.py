@@ -1,11 +1,12 @@
-"""The doctor's page: complete, and calm where parts are missing."""
+"""The doctor's page: complete, and without a failure where parts are missing."""
 
 from __future__ import annotations
 
 import pytest
 from launcher import python, ranks
 
-from mpicoll.doctor.__main__ import MPI_PROBES, PROBES, probe
+from mpicoll.doctor.mpi_probes import MPI_PROBES
+from mpicoll.doctor.probes import PROBES, ask
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +21,7 @@ def test_every_line_is_on_the_page(page: str, name: str) -> None:
     assert f"\n{name} " in page
 
 
-def test_a_missing_part_is_told_and_not_fatal() -> None:
+def test_missing_packages_are_reported() -> None:
     done = python(
         "-c",
         "import sys; sys.modules['torch'] = sys.modules['mpi4py'] = None\n"
@@ -38,8 +39,8 @@ def test_only_the_first_rank_prints() -> None:
     assert "2, started by" in done.stdout
 
 
-def test_any_failure_is_an_answer() -> None:
+def test_a_failing_probe_is_an_answer() -> None:
     def broken() -> str:
         raise RuntimeError("the cable is loose\nand more")
 
-    assert probe(broken) == "no: RuntimeError: the cable is loose"
+    assert ask(broken) == "no: RuntimeError: the cable is loose"

@@ -15,7 +15,7 @@ import pytest
 from mpicoll import LaunchError
 from mpicoll.algorithms.registry import find
 from mpicoll.costs import Network, price
-from mpicoll.hosts.__main__ import Hosts, missing
+from mpicoll.hosts.emulation import Hosts, missing
 from mpicoll.records.journal import cases, read
 from mpicoll.records.reading import load
 

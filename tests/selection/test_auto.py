@@ -7,17 +7,13 @@ import math
 import timeit
 import warnings
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as some
 from launcher import mpirun, ranks
 
 from mpicoll.algorithms.registry import find
 from mpicoll.errors import ArgumentError
-from mpicoll.measurement.measure import Candidate
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.programs.shared_memory import Reach
@@ -25,50 +21,8 @@ from mpicoll.runtime.arguments import check_arguments
 from mpicoll.selection import pricing, tables
 from mpicoll.selection.auto import CANDIDATES, between
 from mpicoll.simulator import contiguous, prove
-from mpicoll.tune.command import SIZES, candidates, good_enough, ranges
 
 needs_mpi = pytest.mark.skipif(mpirun() is None, reason="no mpirun here")
-
-
-def measured(**times: float) -> list[Candidate]:
-    """Return candidates of these medians, their samples within a per cent of it."""
-    found = []
-    for name, time in times.items():
-        each = Candidate(SimpleNamespace(algorithm=name))  # type: ignore[arg-type]
-        each.samples = {block: time * (0.99 + block / 1000) for block in range(20)}
-        found.append(each)
-    return found
-
-
-def test_what_cannot_be_told_apart_is_good_enough() -> None:
-    assert set(good_enough(measured(a=1.0, b=1.02, c=1.3))) == {"a", "b"}
-
-
-def test_equals_do_not_flip_the_table() -> None:
-    """The fewest ranges: one candidate serves as long as nobody beats it by more than noise."""
-    by_size = {
-        4: measured(a=1.0, b=1.01), 16: measured(a=1.01, b=1.0), 64: measured(a=1.0, b=1.02),
-        256: measured(a=3.0, b=2.0), 1024: measured(a=9.0, b=4.0),
-    }  # fmt: skip
-    assert [(each["upto"], each["algorithm"]) for each in ranges(by_size)] == [(None, "b")]
-    by_size[4] = measured(a=1.0, b=2.0)
-    assert [(each["upto"], each["algorithm"]) for each in ranges(by_size)] == [
-        (128, "a"), (None, "b")
-    ]  # fmt: skip
-
-
-@given(
-    some.dictionaries(
-        some.sampled_from(SIZES),
-        some.fixed_dictionaries({n: some.floats(1, 100) for n in ("native", "a", "b")}),
-        min_size=1,
-    )
-)
-def test_no_range_holds_what_loses(times: dict[int, dict[str, float]]) -> None:
-    by_size = {size: measured(**each) for size, each in times.items()}
-    decision = tables.Decision(ranges(by_size))
-    for size, each in times.items():
-        assert each[decision.lookup(size)] <= min(each.values()) * 1.1
 
 
 def test_a_lookup_takes_a_fraction_of_a_microsecond() -> None:
@@ -171,16 +125,6 @@ for n in (16, 16384):
 """
 
 
-def test_tune_tries_what_it_is_told() -> None:
-    """Of a sweep each member, of what this collective has."""
-    world: Any = SimpleNamespace(
-        transport=SimpleNamespace(shared=None, name="point-to-point"), nodes=((0,), (1,)),
-        transports=["point-to-point"], algorithms=lambda name: ["native"],
-    )  # fmt: skip
-    told = ["knomial(radix=2)", "knomial(radix=3)", "openmpi_default", "rabenseifner"]
-    assert candidates(world, "gather", 64, told) == ["native", *between("gather"), *told[:3]]
-
-
 @needs_mpi
 def test_auto_runs_what_the_table_says(tmp_path: Path) -> None:
     """From a run of mpicoll.tune to the plan; then a table of ours, then of another machine."""
@@ -202,19 +146,3 @@ def test_auto_runs_what_the_table_says(tmp_path: Path) -> None:
     done = ranks(2, "-c", SHOW, environment=told, timeout=60)
     assert done.stdout.count("another machine") == 1, "said once, by rank 0"
     assert "RAN ring" not in done.stdout and done.stdout.count("RAN") == 2
-
-
-@needs_mpi
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["allredcue"], "did you mean 'allreduce'?"),
-        (["--algorithms", "auto"], "auto is what this is to decide"),
-        (["--algorithms", "chain(segments=8:2)"], "is empty"),
-        (["--algorithms", "rnig"], "did you mean 'ring'?"),
-    ],
-)
-def test_tune_refuses_bad_usage(arguments: list[str], message: str) -> None:
-    done = ranks(2, "-m", "mpicoll.tune", *arguments, timeout=60)
-    assert done.returncode == 2 and done.stdout.count("Error:") == 1
-    assert message in done.stdout

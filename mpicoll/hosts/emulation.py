@@ -1,0 +1,219 @@
+"""Emulated hosts: network namespaces on one machine, joined by a bridge over shaped links.
+
+A token bucket (``tc tbf``) shapes each link in both directions, so that the network, not the
+processor, is the limit, and timings are stable on a busy machine. MPICH's hydra starts ranks there
+through a launcher that enters the namespaces. It takes root, Linux and iproute2; nothing outside
+the namespaces is changed, and they are removed at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import count as numbers
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from mpicoll.errors import LaunchError
+from mpicoll.machine.cores import CORES
+
+PROVIDERS: dict[str, dict[str, str]] = {
+    "ofi": {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "eth0"},
+    "ucx": {"MPIR_CVAR_CH4_NETMOD": "ucx", "UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "eth0"},
+}
+"""The variables that make MPICH use TCP between hosts, over either of its network layers."""
+
+_ETC = Path("/etc/netns")
+_NETWORK = "10.77.0"
+MOST_HOSTS = 200
+_BURST = 64 * 1024
+_LATENCY = "500ms"
+_LAUNCHER = """#!/bin/sh
+# Called like ssh: options, a host, a command.
+while [ "${{1#-}}" != "$1" ]; do shift; done
+host=$1
+shift
+exec ip netns exec "{prefix}-$host" unshare --uts sh -c "hostname $host; $*"
+"""
+
+
+_numbers = numbers()
+
+
+class Hosts:
+    """Hosts ``host0``, ``host1``, ... until the ``with`` block is left.
+
+    Args:
+        count: how many.
+        rate: of each link and direction, as tc writes it (``1gbit``); None does not limit it.
+        mtu: bytes of a frame; 9000 for the jumbo frames of clusters, 1500 for those of offices.
+
+    Raises:
+        LaunchError: this machine cannot emulate hosts; the message says why.
+    """
+
+    def __init__(self, count: int, rate: str | None = "1gbit", mtu: int = 9000) -> None:
+        if not 1 <= count <= MOST_HOSTS:
+            raise LaunchError(f"1 to {MOST_HOSTS} hosts can be emulated, not {count}")
+        self.count, self.rate, self.mtu = count, rate, mtu
+        self.prefix = f"mpicoll-{os.getpid()}-{next(_numbers)}"
+        self.names = [f"host{index}" for index in range(count)]
+        self.folder: Path | None = None
+
+    def __enter__(self) -> Self:
+        if why := missing():
+            raise LaunchError(f"no emulated hosts: {why}")
+        self.folder = Path(tempfile.mkdtemp(prefix=self.prefix))
+        try:
+            self._build()
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self._remove()
+
+    # -- the network --------------------------------------------------------------------
+
+    def _namespace(self, name: str) -> str:
+        return f"{self.prefix}-{name}"
+
+    def _build(self) -> None:
+        bridge = self._namespace("bridge")
+        _run("ip", "netns", "add", bridge)
+        _run("ip", "-n", bridge, "link", "add", "bridge", "type", "bridge")
+        _run("ip", "-n", bridge, "link", "set", "bridge", "up")
+        known = "".join(f"{self.address(i)} {name}\n" for i, name in enumerate(self.names))
+        for index, name in enumerate(self.names):
+            self._add(index, name, bridge, f"127.0.0.1 localhost\n{known}")
+        assert self.folder is not None
+        launcher = self.folder / "launch"
+        launcher.write_text(_LAUNCHER.format(prefix=self.prefix))
+        launcher.chmod(0o755)
+
+    def _add(self, index: int, name: str, bridge: str, known: str) -> None:
+        """Make one host: its link to the bridge, and its /etc/hosts."""
+        namespace, port = self._namespace(name), f"port{index}"
+        _run("ip", "netns", "add", namespace)
+        _run("ip", "link", "add", "eth0", "netns", namespace, "type", "veth",
+            "peer", "name", port, "netns", bridge)  # fmt: skip
+        _run("ip", "-n", namespace, "link", "set", "lo", "up")
+        _run("ip", "-n", namespace, "address", "add", f"{self.address(index)}/24", "dev", "eth0")
+        mtu = str(self.mtu)
+        _run("ip", "-n", namespace, "link", "set", "eth0", "mtu", mtu, "up")
+        _run("ip", "-n", bridge, "link", "set", port, "master", "bridge", "mtu", mtu, "up")
+        for where, device in ((namespace, "eth0"), (bridge, port)):
+            if self.rate is not None:
+                _run(
+                    "ip", "netns", "exec", where, "tc", "qdisc", "add", "dev", device, "root",
+                    "tbf", "rate", self.rate, "burst", str(_BURST), "latency", _LATENCY,
+                )  # fmt: skip
+        # `ip netns exec` lays these over /etc.
+        (_ETC / namespace).mkdir(parents=True)
+        (_ETC / namespace / "hosts").write_text(known)
+
+    def address(self, index: int) -> str:
+        """Return the address of a host."""
+        return f"{_NETWORK}.{index + 1}"
+
+    def _remove(self) -> None:
+        for name in (*self.names, "bridge"):
+            namespace = self._namespace(name)
+            subprocess.run(["ip", "netns", "delete", namespace], capture_output=True, check=False)
+            shutil.rmtree(_ETC / namespace, ignore_errors=True)
+        with suppress(OSError):
+            _ETC.rmdir()
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    # -- ranks there ----------------------------------------------------------------------
+
+    def command(self, python: Sequence[str], per_host: int = 1) -> list[str]:
+        """Return the command that runs Python with these arguments on all ranks, host by host."""
+        assert self.folder is not None, "hosts exist only inside the with block"
+        first = self.names[0]
+        hydra = [
+            _mpirun(), "-launcher", "ssh", "-launcher-exec", str(self.folder / "launch"),
+            "-hosts", ",".join(self.names), "-ppn", str(per_host),
+            "-n", str(per_host * self.count), sys.executable, *python,
+        ]  # fmt: skip
+        named = ["unshare", "--uts", "sh", "-c", f'hostname {first}; exec "$@"', "sh"]
+        return ["ip", "netns", "exec", self._namespace(first), *named, *hydra]
+
+    def environment(self, provider: str = "ofi") -> dict[str, str]:
+        """Return the variables that make MPICH, gloo and torchcoll use the emulated network."""
+        cores = str(len(os.sched_getaffinity(0)) / self.count)
+        return {
+            **PROVIDERS[provider], "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1",
+            CORES: os.environ.get(CORES, cores),
+        }  # fmt: skip
+
+    def run(
+        self, python: Sequence[str], per_host: int = 1, *, provider: str = "ofi",
+        timeout: float | None = None, environment: Mapping[str, str] | None = None,
+    ) -> subprocess.CompletedProcess[str]:  # fmt: skip
+        """Run Python on all ranks and return its output; kill all of it after `timeout` seconds."""
+        variables = {**os.environ, **self.environment(provider), **(environment or {})}
+        with subprocess.Popen(
+            self.command(python, per_host), env=variables, text=True, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        ) as process:  # fmt: skip
+            try:
+                out, err = process.communicate(timeout=timeout)
+            except BaseException:
+                os.killpg(process.pid, signal.SIGKILL)
+                self._kill()
+                raise
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def _kill(self) -> None:
+        """Kill every process on the hosts."""
+        for name in self.names:
+            found = subprocess.run(
+                ["ip", "netns", "pids", self._namespace(name)],
+                capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            for number in found.stdout.split():
+                with suppress(ProcessLookupError):
+                    os.kill(int(number), signal.SIGKILL)
+
+
+def missing() -> str | None:
+    """Return why this machine cannot emulate hosts, None where it can."""
+    lacking = [name for name in ("ip", "tc", "unshare") if shutil.which(name) is None]
+    if lacking:
+        return f"no {', '.join(lacking)}: install Debian's iproute2 and util-linux"
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    try:
+        found = subprocess.run(
+            [_mpirun(), "--version"], capture_output=True, text=True, check=False
+        )
+    except LaunchError as error:
+        return str(error)
+    return None if "HYDRA" in found.stdout else "ranks start there through MPICH's mpirun (hydra)"
+
+
+def _mpirun() -> str:
+    beside = Path(sys.executable).parent / "mpirun"
+    found = str(beside) if beside.exists() else shutil.which("mpirun")
+    if found is None:
+        raise LaunchError("no mpirun: pip install 'mpicoll[mpich]' brings MPICH's")
+    return found
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise LaunchError(f"{' '.join(command)}: {done.stderr.strip() or done.returncode}")

@@ -1,0 +1,80 @@
+"""Choose the candidates, and from their times the fewest ranges of sizes that serve all sizes.
+
+A candidate is *good enough* at a size where it cannot be told from the fastest. Each range is
+served by one candidate that is good enough in all of it, by native where it is one. So a table
+does not alternate between equals, and holds nothing that loses to native.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import sqrt
+from typing import Any
+
+from mpicoll.collectives import Collectives
+from mpicoll.measurement.cases import is_known
+from mpicoll.measurement.measure import Candidate
+from mpicoll.measurement.statistics import Interval, median_interval
+from mpicoll.notation.contract import collective
+from mpicoll.selection import auto
+from mpicoll.text.names import with_all
+
+_MARGIN, _UNSURE_MARGIN = 1.03, 1.06
+"""How much slower than the fastest is good enough; and where samples cannot tell the two apart."""
+
+_CMA_FROM = 8 << 20
+"""Payloads from which CMA is tried: on smaller arrays its time depends on the kernel's pages."""
+
+
+def candidates(world: Collectives, name: str, nbytes: int, more: Sequence[str]) -> list[str]:
+    """Return what may be the fastest: native, schedules over each transport, and `more`."""
+    is_shared = world.transport.shared is not None and len(world.nodes) == 1
+    transports = [each for each in world.transports if each != world.transport.name]
+    if nbytes < _CMA_FROM:
+        transports = transports[:1]
+    usual = [f"{each}@{way}" for each in auto.CANDIDATES[name] for way in transports]
+    known = world.algorithms(name)
+    asked = (each for each in with_all(more, known) if is_known(collective(name), each, known))
+    return [*dict.fromkeys(["native", *(usual if is_shared else auto.between(name)), *asked])]
+
+
+def ranges(by_size: dict[int, list[Candidate]]) -> list[dict[str, Any]]:
+    """Return the fewest ranges of sizes that candidates good enough can serve."""
+    sizes = sorted(by_size)
+    good = [good_enough(by_size[size]) for size in sizes]
+    found: list[dict[str, Any]] = []
+    start = 0
+    while start < len(sizes):
+        common, stop = good[start], start + 1
+        while stop < len(sizes) and (both := {k: v for k, v in common.items() if k in good[stop]}):
+            common, stop = both, stop + 1
+        total = {each: sum(good[index][each] for index in range(start, stop)) for each in common}
+        name = "native" if "native" in total else min(total, key=total.__getitem__)
+        upto = None if stop == len(sizes) else round(sqrt(sizes[stop - 1] * sizes[stop]))
+        found.append({"upto": upto, "algorithm": name,
+                      "ratio": _ratio(by_size[sizes[start]], name)})  # fmt: skip
+        start = stop
+    return found
+
+
+def good_enough(measured: Sequence[Candidate]) -> dict[str, float]:
+    """Return the candidates that cannot be told from the fastest, and their time over its time."""
+    times = _times(measured)
+    best = min(times.values(), key=lambda time: time.value)
+    return {
+        name: time.value / best.value for name, time in times.items()
+        if time.value <= best.value * _MARGIN
+        or (time.low <= best.value and time.value <= best.value * _UNSURE_MARGIN)
+    }  # fmt: skip
+
+
+def _ratio(measured: Sequence[Candidate], name: str) -> float | None:
+    """Return native's time over a candidate's, None where native did not run."""
+    times = _times(measured)
+    if "native" not in times:
+        return None
+    return round(times["native"].value / times[name].value, 3)
+
+
+def _times(measured: Sequence[Candidate]) -> dict[str, Interval]:
+    return {each.case.algorithm: median_interval(list(each.samples.values())) for each in measured}

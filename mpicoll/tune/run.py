@@ -1,0 +1,122 @@
+"""One run: measure the candidates side by side, and write the decisions as they are made."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+from mpicoll.bench import cli
+from mpicoll.cli.watchdog import Watchdog
+from mpicoll.collectives import Collectives
+from mpicoll.machine.processes import other_load, oversubscription, own_process
+from mpicoll.measurement import cases
+from mpicoll.measurement.cases import Case, Group
+from mpicoll.measurement.measure import Bench, Candidate, Settings
+from mpicoll.selection import auto, tables
+from mpicoll.tune.choosing import candidates, ranges
+from mpicoll.tune.options import Options
+
+_PRECISE = Settings(precision=0.02, least=10)
+
+Measured = dict[str, dict[int, list[Candidate]]]
+"""The candidates that ran, by backend and size."""
+
+
+def run(options: Options, makers: cli.Worlds) -> int:
+    """Measure, and write the table on rank 0; return the exit status."""
+    began = time.monotonic()
+    watchdog = Watchdog(options.timeout)
+    worlds, remarks = cli.launch(options.backends, options.interface, makers, watchdog)
+    everyone = next(iter(worlds.values()))
+    processes = everyone.exchange(own_process())
+    oversubscribed = oversubscription(everyone.nodes, processes)
+    is_root = everyone.rank == 0
+    for remark in [*remarks, *oversubscribed, *other_load(everyone.nodes, processes)]:
+        _print(is_root, f"warning: {remark}")
+    cases.check_algorithms(options.wanted, worlds)
+    bench = Bench(worlds, _PRECISE, watchdog, bool(oversubscribed))
+    spent = everyone.exchange(time.monotonic() - began)[0]
+    until = bench.meeting.time + int((options.budget - spent) * 1e9)
+    done = everyone.exchange(_decided(worlds, options) if is_root else None)[0]
+    groups = [
+        each for each in cases.groups(options.wanted, bench.size) if each.what.name not in done
+    ]
+    if done:
+        _print(is_root, f"{options.output} has {', '.join(sorted(done))} already")
+    count = 0
+    for name, measured in _measure(bench, groups, options.wanted.algorithms, until):
+        entries = _entries(bench, name, measured, is_root)
+        count += len(entries)
+        # After each collective: a run that a time limit ends keeps what is decided.
+        if is_root:
+            tables.write(options.output, entries)
+    _print(is_root, f"wrote {count} decisions to {options.output}")
+    everyone.exchange("written")
+    return 0
+
+
+def _decided(worlds: dict[str, Collectives], options: Options) -> set[str]:
+    """Return the collectives that the table to resume has for all backends."""
+    if not options.resume or not options.output.exists():
+        return set()
+    found = [
+        tables.load(name, world.library, auto.layout(world.nodes), options.output)
+        for name, world in worlds.items()
+    ]
+    return set.intersection(*map(set, found))
+
+
+def _print(is_root: bool, text: str) -> None:
+    if is_root:
+        print(text, flush=True)
+
+
+def _measure(
+    bench: Bench, groups: Sequence[Group], more: Sequence[str], until: int
+) -> Iterator[tuple[str, Measured]]:
+    """Yield each collective with the candidates that ran."""
+    position = 0
+    for name, same in groupby(groups, lambda group: group.what.name):
+        found: Measured = {}
+        for group in same:
+            share = (until - bench.meeting.time) / 1e9 / (len(groups) - position)
+            position += 1
+            asked = [
+                Case(group, backend, each)
+                for backend, world in bench.worlds.items()
+                for each in candidates(world, name, group.bytes_total, more)
+            ]
+            for each in filter(_is_good, bench.measure(asked, max(share, 0.0))):
+                by_size = found.setdefault(each.case.backend, {})
+                by_size.setdefault(group.bytes_total, []).append(each)
+        yield name, found
+
+
+def _is_good(each: Candidate) -> bool:
+    """Whether a candidate ran, with right results."""
+    return not each.message and not each.wrong and bool(each.samples)
+
+
+def _entries(bench: Bench, name: str, measured: Measured, is_root: bool) -> list[dict[str, Any]]:
+    """Return the entry of one collective for each backend, and print them."""
+    entries: list[dict[str, Any]] = []
+    for backend, by_size in measured.items():
+        world = bench.worlds[backend]
+        entries.append({
+            "backend": backend,
+            "ranks_per_node": auto.layout(world.nodes),
+            "collective": name,
+            "fingerprint": tables.fingerprint(world.library),
+            "ranges": ranges(by_size),
+        })  # fmt: skip
+        _print(is_root, f"{backend} {name}: {_listed(entries[-1]['ranges'])}")
+    return entries
+
+
+def _listed(found: Sequence[dict[str, Any]]) -> str:
+    return ", ".join(
+        each["algorithm"] + ("" if each["upto"] is None else f" to {each['upto']} B")
+        for each in found
+    )

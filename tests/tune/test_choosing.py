@@ -1,0 +1,66 @@
+"""Candidates, and the ranges of sizes that follow from their times."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as some
+
+from mpicoll.measurement.measure import Candidate
+from mpicoll.selection import tables
+from mpicoll.selection.auto import between
+from mpicoll.tune.choosing import candidates, good_enough, ranges
+from mpicoll.tune.options import SIZES
+
+
+def measured(**times: float) -> list[Candidate]:
+    """Return candidates of these medians, their samples within a per cent of it."""
+    found = []
+    for name, time in times.items():
+        each = Candidate(SimpleNamespace(algorithm=name))  # type: ignore[arg-type]
+        each.samples = {block: time * (0.99 + block / 1000) for block in range(20)}
+        found.append(each)
+    return found
+
+
+def test_candidates_within_the_noise_are_good_enough() -> None:
+    assert set(good_enough(measured(a=1.0, b=1.02, c=1.3))) == {"a", "b"}
+
+
+def test_equals_do_not_alternate() -> None:
+    """The fewest ranges: one candidate serves as long as nobody beats it by more than noise."""
+    by_size = {
+        4: measured(a=1.0, b=1.01), 16: measured(a=1.01, b=1.0), 64: measured(a=1.0, b=1.02),
+        256: measured(a=3.0, b=2.0), 1024: measured(a=9.0, b=4.0),
+    }  # fmt: skip
+    assert [(each["upto"], each["algorithm"]) for each in ranges(by_size)] == [(None, "b")]
+    by_size[4] = measured(a=1.0, b=2.0)
+    assert [(each["upto"], each["algorithm"]) for each in ranges(by_size)] == [
+        (128, "a"), (None, "b")
+    ]  # fmt: skip
+
+
+@given(
+    some.dictionaries(
+        some.sampled_from(SIZES),
+        some.fixed_dictionaries({n: some.floats(1, 100) for n in ("native", "a", "b")}),
+        min_size=1,
+    )
+)
+def test_no_range_holds_a_loser(times: dict[int, dict[str, float]]) -> None:
+    by_size = {size: measured(**each) for size, each in times.items()}
+    decision = tables.Decision(ranges(by_size))
+    for size, each in times.items():
+        assert each[decision.lookup(size)] <= min(each.values()) * 1.1
+
+
+def test_sweeps_and_names_asked_for_are_candidates() -> None:
+    """Those that this collective has."""
+    world: Any = SimpleNamespace(
+        transport=SimpleNamespace(shared=None, name="point-to-point"), nodes=((0,), (1,)),
+        transports=["point-to-point"], algorithms=lambda name: ["native"],
+    )  # fmt: skip
+    more = ["knomial(radix=2)", "knomial(radix=3)", "openmpi_default", "rabenseifner"]
+    assert candidates(world, "gather", 64, more) == ["native", *between("gather"), *more[:3]]

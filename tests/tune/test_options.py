@@ -1,0 +1,51 @@
+"""The command line of ``mpicoll.tune``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from launcher import mpirun, ranks
+
+from mpicoll.errors import ArgumentError
+from mpicoll.tune.options import Options, parse
+
+
+def parsed(*collectives: str, **given: Any) -> Options:
+    names = ("backends", "algorithms", "sizes", "output", "interface")
+    plain = dict.fromkeys(names) | {"budget": 240.0, "timeout": 60.0, "resume": False}
+    worlds: Any = {"mpi4py": None, "torch": None}
+    return parse(plain | {"collectives": collectives} | given, worlds)
+
+
+@pytest.mark.parametrize(
+    "collectives", [("bcast,all_reduce",), ("broadcast", "allreduce"), ("Bcast, ", "AllReduce")]
+)
+def test_collectives_are_separated_by_spaces_or_commas(collectives: tuple[str, ...]) -> None:
+    assert parsed(*collectives).wanted.collectives == ("broadcast", "allreduce")
+
+
+def test_sizes_are_sorted_and_unique() -> None:
+    assert parsed(sizes="4K,8,4096").wanted.sizes == (8, 4096)
+
+
+@pytest.mark.parametrize(
+    ("collectives", "given", "message"),
+    [
+        (["allredcue"], {}, "did you mean 'allreduce'"),
+        ([], {"algorithms": "auto"}, "auto is what this command decides"),
+        ([], {"algorithms": "chain(segments=8:2)"}, "is empty"),
+        ([], {"sizes": "ten"}, "not a size"),
+        ([], {"backends": "x"}, "mpi4py"),
+    ],
+)
+def test_bad_usage_is_refused(collectives: list[str], given: dict[str, str], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        parsed(*collectives, **given)
+
+
+@pytest.mark.skipif(mpirun() is None, reason="no mpirun here")
+def test_bad_usage_is_printed_once() -> None:
+    done = ranks(2, "-m", "mpicoll.tune", "--algorithms", "rnig", timeout=60)
+    assert done.returncode == 2 and done.stdout.count("Error:") == 1
+    assert "did you mean 'ring'?" in done.stdout
