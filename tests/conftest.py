@@ -1,7 +1,13 @@
-"""The group of ranks that tests under a launcher share, and what happens when one hangs."""
+"""The ranks that tests run on, and the markers that say what a test needs.
+
+A test that takes `c`, the `Collectives` of a rank, runs on ranks that are threads of this
+process, once for each of `layouts.SOME`. Under a launcher (`tests/test_ranks.py`) it runs on the
+ranks of the launch instead.
+"""
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -9,19 +15,41 @@ from typing import Any
 
 import hypothesis
 import pytest
+from layouts import SOME, Layout
+from reach import reaches
 
 from mpicoll import Collectives
+from mpicoll.threads import Threads
 
 BACKEND = "MPICOLL_TEST_BACKEND"
+"""In a launch: whose ranks these are."""
+LAUNCHED = os.environ.get(BACKEND)
+_DEADLINE = 60
 # How long an example takes says more of what else runs here than of the code.
 hypothesis.settings.register_profile("shared machine", deadline=None)
 hypothesis.settings.load_profile("shared machine")
 
 
+# -- ranks ------------------------------------------------------------------------------------
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run what takes `c` on every layout, or on those of its marker ``ranks``."""
+    if "c" not in metafunc.fixturenames or LAUNCHED:
+        return
+    marker = metafunc.definition.get_closest_marker("ranks")
+    given = marker.args if marker else SOME
+    layouts = [each if isinstance(each, Layout) else Layout(each) for each in given]
+    metafunc.parametrize("c", layouts, indirect=True, ids=str, scope="session")
+
+
 @pytest.fixture(scope="session")
-def c(request: pytest.FixtureRequest) -> Iterator[Collectives]:
-    """All ranks of this launch, over the backend that ``MPICOLL_TEST_BACKEND`` names."""
-    if os.environ.get(BACKEND) == "torch":
+def c(request: pytest.FixtureRequest) -> Iterator[Collectives | Threads]:
+    """All ranks of this launch; without one, what runs a test on threads."""
+    if not LAUNCHED:
+        yield _threads(request.param)
+        return
+    if LAUNCHED == "torch":
         import torchcoll
 
         group = torchcoll.world()
@@ -32,6 +60,76 @@ def c(request: pytest.FixtureRequest) -> Iterator[Collectives]:
     yield group
     if not request.session.testsfailed:  # a rank that fails alone must not wait for the others
         group.free()
+
+
+def _threads(layout: Layout) -> Threads:
+    make = importlib.import_module("torchcoll" if layout.library == "torch" else "mpicoll").threads
+    found: Threads = make(layout.size, ranks_per_node=layout.per_node or None, deadline=_DEADLINE)
+    return found
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Call a test on every thread with its own `c`."""
+    ranks = pyfuncitem.funcargs.get("c")
+    if not isinstance(ranks, Threads):
+        return None
+    given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    ranks(lambda c: pyfuncitem.obj(**{**given, "c": c}))
+    return True
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """A rank that fails alone leaves the others waiting: end the whole launch at once."""
+    if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        session.config.add_cleanup(_abort)
+
+
+def _abort() -> None:
+    if not LAUNCHED:
+        return
+    from mpi4py import MPI
+
+    if MPI.COMM_WORLD.size > 1:
+        MPI.COMM_WORLD.Abort(1)
+
+
+# -- markers ----------------------------------------------------------------------------------
+
+
+LAUNCHERS = ("hosts/test_hosts.py", "memory/test_lost_ranks.py", "torchcoll/test_launch.py")
+"""Modules that start ranks by themselves; others call a function `ranks` or `mpirun`."""
+EXHAUSTIVE = (
+    "test_a_million_ranks",
+    "test_all_messages_at_once_or_one_by_one",
+    "test_every_algorithm_is_right_for_every_size",
+    "test_no_algorithm_beats_the_bound_on_any_topology",
+    "test_the_best_number_of_segments_grows_with_the_size",
+)
+"""Tests that go through many sizes: minutes, for what seldom changes."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark each test by what it needs, and leave out what the other kind of ranks runs."""
+    for item in [] if LAUNCHED else items:
+        for name in _needs(item):
+            item.add_marker(name)
+    other = "threads_only" if LAUNCHED else "launch_only"
+    left = [item for item in items if item.get_closest_marker(other)]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if not item.get_closest_marker(other)]
+
+
+def _needs(item: pytest.Item) -> Iterator[str]:
+    if not isinstance(item, pytest.Function):
+        return
+    yield from {"browser", "slurm"} & {*item.fixturenames}
+    if item.originalname in EXHAUSTIVE:
+        yield "exhaustive"
+    starts = reaches(item, ("ranks", "mpirun"))
+    if starts or any(str(item.path).endswith(f"/tests/{name}") for name in LAUNCHERS):
+        yield "launches"
 
 
 @pytest.fixture(scope="session")
@@ -46,18 +144,3 @@ def browser() -> Iterator[Any]:
         opened = started.chromium.launch(executable_path=found, args=["--no-sandbox"])
         yield opened
         opened.close()
-
-
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """A rank that fails alone leaves the others waiting: end the whole launch at once."""
-    if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-        session.config.add_cleanup(lambda: _abort(session))
-
-
-def _abort(session: pytest.Session) -> None:
-    if not session.config.getoption("--with-mpi", default=False):
-        return
-    from mpi4py import MPI
-
-    if MPI.COMM_WORLD.size > 1:
-        MPI.COMM_WORLD.Abort(1)

@@ -1,7 +1,8 @@
-"""Start the tests of ``tests/on_ranks`` on real ranks, one launch per number and backend.
+"""Start tests on real ranks, one launch per number of ranks and backend.
 
-Rank 0 is_root for all; a failing rank ends the launch and shows what failed, a hanging
-one ends by timeout with every rank's stacks.
+Those of ``tests/on_ranks`` run nowhere else; the others run on threads, too, and most of their
+cases there alone. A failing rank ends the launch and shows what failed, a hanging one ends by
+timeout with every rank's stacks.
 """
 
 from __future__ import annotations
@@ -15,18 +16,24 @@ import pytest
 from launcher import ranks
 
 COUNTS = [int(number) for number in os.environ.get("MPICOLL_TEST_RANKS", "1,2,3,4,5").split(",")]
-PYTEST = ("-m", "pytest", "--with-mpi", "-m", "mpi", "-x", "-q", "-p", "no:hypothesispytest")
+PYTEST = ("-m", "pytest", "-x", "-q", "-p", "no:hypothesispytest")
 HERE = Path(__file__).parent
-ALWAYS = ("bad_input", "plans", "gpu", "real_gpu")
+ALWAYS = ("runtime/test_plans", "on_ranks/test_gpu", "on_ranks/test_real_gpu")
+EVERY, ARGUMENTS, SHARED = (
+    "test_collectives", "runtime/test_arguments", "execution/test_shared_memory",
+)  # fmt: skip
+DTYPES, LAYOUTS, CHECK = (
+    "test_dtypes_and_operators", "on_ranks/test_layouts", "on_ranks/test_run_time_check",
+)  # fmt: skip
 ALSO = {
-    ("mpi4py", 1): ("collectives", "symmetric"),
-    ("mpi4py", 2): ("dtypes_and_operators", "layouts", "symmetric", "run_time_check"),
-    ("mpi4py", 3): ("run_time_check",),
-    ("mpi4py", 4): ("collectives", "symmetric", "run_time_check"),
-    ("mpi4py", 5): ("collectives",),
-    ("torch", 1): ("collectives", "symmetric"),
-    ("torch", 2): ("dtypes_and_operators", "layouts", "symmetric"),
-    ("torch", 3): ("collectives", "run_time_check"),
+    ("mpi4py", 1): (EVERY, ARGUMENTS, SHARED),
+    ("mpi4py", 2): (EVERY, ARGUMENTS, DTYPES, LAYOUTS, SHARED, CHECK),
+    ("mpi4py", 3): (CHECK,),
+    ("mpi4py", 4): (EVERY, ARGUMENTS, SHARED, CHECK),
+    ("mpi4py", 5): (EVERY,),
+    ("torch", 1): (EVERY, ARGUMENTS, SHARED),
+    ("torch", 2): (DTYPES, LAYOUTS, SHARED),
+    ("torch", 3): (EVERY, ARGUMENTS, CHECK),
     ("torch", 4): (),
 }
 """The modules of each launch: every schedule and plan on a few numbers of ranks, of every kind."""
@@ -35,12 +42,14 @@ LAUNCHES = [(count, backend) for backend, count in ALSO if count in COUNTS]
 
 def modules(count: int, backend: str) -> list[str]:
     """Return the files of tests that a launch runs."""
-    return [str(HERE / "on_ranks" / f"test_{name}.py") for name in (*ALWAYS, *ALSO[backend, count])]
+    return [str(HERE / f"{name}.py") for name in (*ALWAYS, *ALSO[backend, count])]
 
 
 def test_every_module_is_launched() -> None:
-    found = {path.stem.removeprefix("test_") for path in (HERE / "on_ranks").glob("test_*.py")}
-    assert found == {*ALWAYS, *chain.from_iterable(ALSO.values())}
+    """All that run on real ranks alone, and all that exist."""
+    launched = {HERE / f"{name}.py" for name in (*ALWAYS, *chain.from_iterable(ALSO.values()))}
+    assert set((HERE / "on_ranks").glob("test_*.py")) <= launched
+    assert all(path.exists() for path in launched)
 
 
 def limits(seconds: int) -> tuple[str, ...]:
@@ -54,15 +63,36 @@ def limits(seconds: int) -> tuple[str, ...]:
     return f"--timeout={seconds}", "--timeout-method=thread", "-o", f"faulthandler_timeout={stacks}"
 
 
-@pytest.mark.parametrize(("count", "backend"), LAUNCHES)
-def test_on_ranks(count: int, backend: str) -> None:
+def launched(
+    count: int, folder: Path, *arguments: str, timeout: float, environment: dict[str, str]
+) -> tuple[int, str]:
+    """Run pytest on ranks; return the launch's status, and what it and every rank printed.
+
+    Each rank writes to a file of its own: of what a launcher passes on it may lose the end.
+    """
+    into = f'exec "$0" "$@" >"{folder}/$$.txt" 2>&1'
     done = ranks(
-        count, *PYTEST, *limits(120), "-o", "addopts=--strict-markers", *modules(count, backend),
-        timeout=560, environment={"MPICOLL_TEST_BACKEND": backend},
+        count, *PYTEST, *arguments, timeout=timeout, through=("sh", "-c", into),
+        environment={"PYTHONUNBUFFERED": "1", **environment},
     )  # fmt: skip
-    print(done.stdout[-4000:])
-    assert done.returncode == 0, done.stdout[-20000:]
-    assert len(re.findall(r"\d+ passed", done.stdout)) == count
+    printed = [path.read_text(errors="replace") for path in sorted(folder.glob("*.txt"))]
+    return done.returncode, "\n".join([done.stdout, *printed])
+
+
+def passes(count: int, folder: Path, *modules: str, backend: str, **environment: str) -> None:
+    """Assert that tests pass on every rank of a launch."""
+    status, output = launched(
+        count, folder, *limits(120), "-o", "addopts=--strict-markers", *modules, timeout=560,
+        environment={"MPICOLL_TEST_BACKEND": backend, **environment},
+    )  # fmt: skip
+    assert status == 0, output[-20000:]
+    assert len(re.findall(r"\d+ passed", output)) == count, output[-20000:]
+    print(output[-4000:])
+
+
+@pytest.mark.parametrize(("count", "backend"), LAUNCHES)
+def test_on_ranks(count: int, backend: str, tmp_path: Path) -> None:
+    passes(count, tmp_path, *modules(count, backend), backend=backend)
 
 
 FEW = ("-k", "every_schedule or random")
@@ -70,29 +100,21 @@ FEW = ("-k", "every_schedule or random")
 
 
 @pytest.mark.parametrize(
-    ("backend", "count", "environment", "chosen"),
+    ("backend", "count", "fences", "chosen"),
     [
-        pytest.param("mpi4py", 4, {"MPICOLL_RANKS_PER_NODE": "2"}, (), id="mpi4py-two nodes"),
-        pytest.param("mpi4py", 3, {"MPICOLL_RANKS_PER_NODE": "2"}, FEW, id="mpi4py-uneven nodes"),
-        pytest.param("torch", 3, {"MPICOLL_RANKS_PER_NODE": "2"}, FEW, id="torch-uneven nodes"),
-        *(
-            pytest.param(backend, 2, {name: value}, FEW, id=f"{backend}-{name}={value}")
-            for backend in ("mpi4py", "torch")
-            for name, value in (("MPICOLL_FENCES", "always"), ("MPICOLL_SYMMETRIC", "0"))
-        ),
+        pytest.param("mpi4py", 4, "", (), id="mpi4py-two nodes"),
+        pytest.param("mpi4py", 3, "always", FEW, id="mpi4py-uneven nodes"),
+        pytest.param("torch", 3, "always", FEW, id="torch-uneven nodes"),
     ],
 )
-def test_shared_memory_elsewhere(
-    backend: str, count: int, environment: dict[str, str], chosen: tuple[str, ...]
+def test_shared_memory_on_nodes(
+    backend: str, count: int, fences: str, chosen: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """Ranks of several nodes, of which only some share memory; weakly ordered memory; none."""
-    done = ranks(
-        count, *PYTEST, *limits(120), "-o", "addopts=--strict-markers",
-        str(HERE / "on_ranks" / "test_symmetric.py"), *chosen, timeout=300,
-        environment={"MPICOLL_TEST_BACKEND": backend, **environment},
+    """Ranks of several nodes, of which only some share memory; some weakly ordered."""
+    passes(
+        count, tmp_path, str(HERE / f"{SHARED}.py"), *chosen, backend=backend,
+        MPICOLL_RANKS_PER_NODE="2", MPICOLL_FENCES=fences,
     )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-20000:]
-    assert len(re.findall(r"\d+ passed", done.stdout)) == count
 
 
 @pytest.mark.parametrize(
@@ -108,24 +130,25 @@ def test_a_bad_rank_fails_the_launch(planted: str, shown: str, tmp_path: Path) -
     """The last of two ranks fails, hangs or dies: the launch ends, fails and shows why."""
     module = tmp_path / "test_planted.py"
     module.write_text(PLANTED)
-    done = ranks(
-        2, *PYTEST, *limits(6), "-c", os.devnull, "--rootdir", str(tmp_path),
+    status, output = launched(
+        2, tmp_path, *limits(6), "-c", os.devnull, "--rootdir", str(tmp_path),
         "--confcutdir", str(HERE), "-p", "conftest", str(module), timeout=60,
-        environment={"PLANTED": planted, "PYTHONPATH": f"{HERE}:{HERE / 'support'}:{HERE.parent}"},
+        environment={
+            "PLANTED": planted, "MPICOLL_TEST_BACKEND": "mpi4py",
+            "PYTHONPATH": f"{HERE}:{HERE / 'support'}:{HERE.parent}",
+        },
     )  # fmt: skip
-    assert done.returncode != 0
-    assert "killed after" not in done.stdout
-    assert shown in done.stdout
+    assert status != 0
+    assert "killed after" not in output
+    assert shown in output
     if planted in ("hang", "deadlock"):
-        assert done.stdout.count("Timeout (0:00:03)!") == 2, "both ranks show their stacks"
+        assert output.count("Timeout (0:00:03)!") == 2, "both ranks show their stacks"
 
 
 PLANTED = """
 import os
 import time
-import pytest
 
-@pytest.mark.mpi
 def test_planted(c):
     if c.rank == c.size - 1:
         if os.environ["PLANTED"] == "exit":

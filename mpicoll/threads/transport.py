@@ -189,9 +189,7 @@ class _Gathered:
         return [self.board[rank] for rank in range(self.transport.size)]
 
     def _missing(self) -> int | None:
-        if len(self.board) == self.transport.size:
-            return None
-        return next(rank for rank in range(self.transport.size) if rank not in self.board)
+        return next((rank for rank in range(self.transport.size) if rank not in self.board), None)
 
     def wait(self) -> None:
         _wait(self.transport, self._missing, self.what)

@@ -36,7 +36,6 @@ from mpicoll.measurement.measure import Bench, Settings
 from mpicoll.memory import slots
 from mpicoll.notation.dtypes import DTYPES
 
-pytestmark = pytest.mark.mpi
 REAL = os.environ.get("MPICOLL_TEST_GPU", "") not in ("", "0")
 SCHEDULES = [(name, text) for name, text in EVERY if text != "auto" and "native" not in text]
 NATIVES = [(name, text) for name, text in EVERY if text == "auto" or "native" in text]

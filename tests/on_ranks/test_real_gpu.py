@@ -11,7 +11,7 @@ from run_collective import compare
 from mpicoll import Collectives, Unavailable
 from mpicoll.interfaces import IPC, STAGED
 
-pytestmark = [pytest.mark.mpi, pytest.mark.gpu]
+pytestmark = pytest.mark.gpu
 SIZE = 1 << 20
 
 

@@ -17,7 +17,6 @@ from mpicoll.algorithms.registry import Algorithm
 from mpicoll.measurement.checking import Case, Check
 from mpicoll.notation.operators import OPS
 
-pytestmark = pytest.mark.mpi
 WIDTH = 1680  # a multiple of every number of blocks, so that a wrong block has the right length
 
 

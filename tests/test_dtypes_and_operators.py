@@ -1,0 +1,89 @@
+"""Every dtype and operator, over what the libraries and the lowering do with them.
+
+No schedule knows of dtypes: a few of each form stand for all.
+"""
+
+from __future__ import annotations
+
+import pytest
+from layouts import BOTH
+from run_collective import EVERY, carried, pairs_of_op_and_dtype, run
+
+from mpicoll import Collectives
+from mpicoll.notation.contract import COLLECTIVES, DTYPES
+
+pytestmark = pytest.mark.ranks(*BOTH)
+SCHEDULES = [
+    ("broadcast", "binomial"), ("broadcast", "scatter_ring"), ("reduce", "binomial"),
+    ("reduce", "one_shot"), ("allreduce", "ring"), ("allreduce", "one_shot"),
+    ("allreduce", "recursive_doubling"), ("gather", "binomial"), ("allgather", "bruck(radix=2)"),
+    ("scatter", "binomial"), ("reduce_scatter", "recursive_halving"),
+    ("reduce_scatter", "direct"), ("alltoall", "pairwise"), ("alltoall", "bruck(radix=2)"),
+    ("scan", "recursive_doubling"), ("exscan", "linear"),
+]  # fmt: skip
+"""Folds on either side and of many operands, whole vectors and blocks, direct and packed."""
+NATIVES = [(name, text) for name, text in EVERY if "native" in text]
+ODD_TURNS = [(dtype, index % 2 == 1) for index, dtype in enumerate(DTYPES)]
+OPERATORS = [(*pair, index % 2 == 1) for index, pair in enumerate(pairs_of_op_and_dtype())]
+"""In place or not is another question: half of the cases ask it."""
+every_dtype = pytest.mark.parametrize(("dtype", "in_place"), ODD_TURNS)
+every_op = pytest.mark.parametrize(("op", "dtype", "in_place"), OPERATORS)
+schedules = pytest.mark.parametrize(("name", "algorithm"), SCHEDULES)
+natives = pytest.mark.parametrize(("name", "algorithm"), NATIVES)
+over = pytest.mark.parametrize("transport", ["point-to-point", "symmetric"])
+
+
+def folding(cases: list[tuple[str, str]]) -> pytest.MarkDecorator:
+    """Parametrise by those of some cases that reduce."""
+    found = [each for each in cases if COLLECTIVES[each[0]].reduces]
+    return pytest.mark.parametrize(("name", "algorithm"), found)
+
+
+def carry(c: Collectives, name: str, algorithm: str, dtype: str, in_place: bool) -> None:
+    carried(c, dtype)
+    run(c, name, algorithm, dtype=dtype, op="bor" if dtype == "bool" else "sum", in_place=in_place)
+
+
+def fold(c: Collectives, name: str, algorithm: str, op: str, dtype: str, in_place: bool) -> None:
+    if op == "avg" and name in ("scan", "exscan"):
+        pytest.skip("a mean has no prefix form")
+    run(c, name, algorithm, dtype=dtype, op=op, in_place=in_place)
+
+
+def test_every_collective_has_a_schedule_here() -> None:
+    assert {name for name, _ in SCHEDULES} == {*COLLECTIVES} - {"barrier"}
+
+
+@schedules
+@over
+@every_dtype
+def test_schedules_carry_every_dtype(
+    c: Collectives, name: str, algorithm: str, transport: str, dtype: str, in_place: bool
+) -> None:
+    carry(c, name, f"{algorithm}@{transport}", dtype, in_place)
+
+
+@folding(SCHEDULES)
+@every_op
+def test_schedules_fold_by_every_op(
+    c: Collectives, name: str, algorithm: str, op: str, dtype: str, in_place: bool
+) -> None:
+    fold(c, name, f"{algorithm}@symmetric", op, dtype, in_place)
+
+
+@pytest.mark.launch_only
+@natives
+@every_dtype
+def test_natives_carry_every_dtype(
+    c: Collectives, name: str, algorithm: str, dtype: str, in_place: bool
+) -> None:
+    carry(c, name, algorithm, dtype, in_place)
+
+
+@pytest.mark.launch_only
+@folding(NATIVES)
+@every_op
+def test_natives_fold_by_every_op(
+    c: Collectives, name: str, algorithm: str, op: str, dtype: str, in_place: bool
+) -> None:
+    fold(c, name, algorithm, op, dtype, in_place)
