@@ -10,7 +10,8 @@ from layouts import BOTH
 from run_collective import EVERY, carried, pairs_of_op_and_dtype, run
 
 from mpicoll import Collectives
-from mpicoll.notation.contract import COLLECTIVES, DTYPES
+from mpicoll.notation.contract import COLLECTIVES
+from mpicoll.notation.dtypes import DTYPES
 
 pytestmark = pytest.mark.ranks(*BOTH)
 SCHEDULES = [
