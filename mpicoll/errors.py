@@ -26,7 +26,7 @@ class CollectiveError(Exception):
 
 
 class ArgumentError(CollectiveError, ValueError):
-    """An argument that cannot be meant; the message says what would do."""
+    """A wrong argument; the message says what would be right."""
 
 
 class UnknownName(ArgumentError):

@@ -106,7 +106,7 @@ def _handed_on(rank: int, rounds: Iterable[Iterable[Move]]) -> Schedule:
 def size_aware(rank: int, size: int, root: int, counts: Rows) -> Schedule:
     """Send down a tree in which long rows travel once, whatever the counts (Träff 2017).
 
-    Ranks merge to pairs, those to fours, and so on. In each group one rank is_root for all: the
+    Ranks merge to pairs, those to fours, and so on. In each group one rank stands for all: the
     root, else the one with more of others' rows. The scatter runs from the whole group down.
     All ranks know the counts here, so that nothing need be exchanged to build the tree.
 

@@ -30,7 +30,7 @@ _PER_MESSAGE, _PER_ROUND = 0.25e-6, 0.4e-3
 
 
 class Batch(NamedTuple):
-    """Messages, and what they need.
+    """Messages, with the ports and links that they hold.
 
     Attributes:
         ready: when both ranks are.
@@ -185,7 +185,7 @@ class _Run:
         return Batch(ready, source, target, place, takes, busy, load, ports, links, used)
 
     def _advance(self, pending: Batch) -> None:
-        """Carry what starts before anything could end, and let the ranks go on."""
+        """Carry the messages that start before any could end, and advance the ranks."""
         start = self._start(pending)
         # At least those that start first, where messages take no time at all.
         horizon = max((start + pending.takes).min(), nextafter(start.min(), inf))

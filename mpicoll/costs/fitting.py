@@ -1,4 +1,4 @@
-"""Alpha, beta and gamma of a machine, from the records of what was measured there.
+"""Alpha, beta and gamma of a machine, from records of measurements there.
 
 Records of `mpicoll.p2p` hold fits of single messages. Those of `mpicoll.bench` hold the times of
 schedules. The price of each schedule is so many alphas, betas and gammas: a non-negative least

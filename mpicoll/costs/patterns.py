@@ -196,7 +196,7 @@ class _Builder:
                 yield period
 
     def _holds(self, period: int, *, xor: bool = False) -> bool:
-        """Whether the others do what the first ranks do."""
+        """Whether the other ranks repeat the first ranks' schedules."""
         return all(self._alike(rank, rank % period, xor) for rank in self._checked(period))
 
     def _checked(self, period: int) -> Iterable[int]:
@@ -206,7 +206,7 @@ class _Builder:
         return dict.fromkeys([period, self.size - 1, *some])
 
     def _alike(self, rank: int, like: int, xor: bool) -> bool:
-        """Whether a rank does what another does, the peers moved on."""
+        """Whether two ranks have the same schedule, with peers shifted."""
         own, other = self._listing(rank, short=True), self._listing(like)
         count, rounds = len(own.blocks), len(own.folded)
         whole = rounds < _COMPARED - 1
@@ -229,7 +229,7 @@ class _Builder:
         return peers ^ rank if xor else (peers - rank) % self.size
 
     def _listing(self, rank: int, *, short: bool = False) -> Listing:
-        """Return what a rank does, or the beginning of it where that is long."""
+        """Return a rank's schedule, or the beginning of a long one."""
         if rank in self.known:
             return self.known[rank]
         found, blocks = Listing(), 0

@@ -260,7 +260,7 @@ def rank(scenario: Scenario, chosen: Iterable[Family], sizes: Sequence[float]) -
 
 
 def _priced(row: Variants, ranking: Ranking, sizes: Sequence[float]) -> Iterator[Curve]:
-    """Yield the curves of a row as far as it is tried; note what cannot be priced."""
+    """Yield the curves of a row as far as it is tried; note the algorithms without a price."""
     curves: list[Curve] = []
     for each in row:
         try:

@@ -75,7 +75,7 @@ class Topology:
         return None
 
     def near(self, sources: Ranks, targets: Ranks) -> Flags | None:
-        """Return which messages take what `inside` says; None where there are no such."""
+        """Return which messages stay inside a node, as `inside` prices them; None where none do."""
         return None
 
     def path(self, sources: Ranks, targets: Ranks) -> Ranks:
@@ -83,7 +83,7 @@ class Topology:
         return np.empty((0, len(sources)), np.int64)
 
     def cuts(self, root: int) -> Iterator[Cut]:
-        """Yield cuts that bound what the topology can carry."""
+        """Yield cuts that bound the traffic of the topology."""
         return iter(())
 
 

@@ -50,7 +50,7 @@ def function(collective: str, *, counted: bool = False) -> str:
 
 
 def choose(name: str, collective: str, call: Call, *, counted: bool = False) -> Choice:
-    """Return what a library takes for a call.
+    """Return a library's choice for a call.
 
     Args:
         name: one of `NAMES`.

@@ -1,4 +1,4 @@
-"""What libraries decide by, and what they take."""
+"""The arguments by which libraries choose, and their choice."""
 
 from __future__ import annotations
 

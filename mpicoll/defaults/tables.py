@@ -191,7 +191,7 @@ class Library(Struct, frozen=True, forbid_unknown_fields=True):
     calls: dict[str, Section]
 
     def look_up(self, function: str, call: Call) -> Choice:
-        """Return what the library takes for a call of `function`."""
+        """Return the library's choice for a call of `function`."""
         section = self.calls[function]
         name = step = _first(section.rules, call)
         while step:

@@ -47,7 +47,7 @@ ASCII = Glyphs("->", "*", ".12345678", "#", ".")
 
 
 def show(traces: Sequence[RoundTrace], console: Console) -> None:
-    """Print one schedule round by round, or what several differ in."""
+    """Print one schedule round by round, or compare several."""
     glyphs = UNICODE if "utf" in console.encoding.lower() else ASCII
     parts = (
         compared(traces, glyphs) if len(traces) > 1 else played(traces[0], console.width, glyphs)
@@ -130,7 +130,7 @@ def _cell(trace: RoundTrace, rank: int, column: int, cell: Cell, glyphs: Glyphs)
 
 
 def _style(trace: RoundTrace, rank: int, column: int, cell: Cell) -> str:
-    """Colour by how much of the needed data is there; what changed is bold."""
+    """Colour blocks by the share of the needed data that they have, changed ones in bold."""
     if cell.mask and cell.mask == trace.goals[rank][column]:
         hue = "green"
     else:
@@ -174,7 +174,7 @@ def _verdicts(traces: Sequence[RoundTrace]) -> Iterator[RenderableType]:
 
 
 def compared(traces: Sequence[RoundTrace], glyphs: Glyphs = UNICODE) -> Iterator[RenderableType]:
-    """Yield what each round achieves in each schedule, what it costs, and why."""
+    """Yield the effect and the cost of each round in each schedule, with the reason."""
     yield _title(traces)
     yield Text()
     yield _progress(traces, glyphs)

@@ -19,7 +19,7 @@ from mpicoll.simulator.run import Message
 
 
 class Hop(NamedTuple):
-    """One message: in which round it travels, after which it has landed, and what it does there."""
+    """One message: the round that sends it, the round that receives it, and its effect."""
 
     round: int
     source: int
@@ -97,7 +97,7 @@ class RoundTrace:
         return max(max(goal.bit_count() for goal in goals) for goals in self.goals)
 
     def moved(self, now: int) -> float:
-        """Return what the busiest rank has sent, or received, after a round, in vectors m."""
+        """Return the bytes of the busiest rank, sent or received, after a round, in vectors m."""
         return max(self.sent(now), self._busiest("destination", range(now + 1)))
 
     def sent(self, now: int) -> float:
@@ -119,7 +119,7 @@ class RoundTrace:
         return max(loads) / self.whole
 
     def done(self, now: int) -> float:
-        """Return which part of what all ranks must hold they do hold after a round."""
+        """Return the share of the final contents that all ranks hold after a round."""
         cells = [
             (len(column.blocks), cell.mask == goal)
             for row, goals in zip(self.states[now], self.goals, strict=True)

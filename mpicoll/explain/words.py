@@ -1,4 +1,4 @@
-"""Plain words: what a collective is for, what happens in a round, and what is good about it."""
+"""Describe collectives, rounds and schedules in plain words."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AIMS = {
 
 
 def aim(collective: str, root: int) -> str:
-    """Return what a collective is for.
+    """Describe the purpose of a collective.
 
     >>> aim("broadcast", 2)
     'Rank 2, the root, has a vector m; all must end with it.'
@@ -81,7 +81,7 @@ def about_bytes(nbytes: float) -> str:
 
 
 def sentence(trace: RoundTrace, now: int) -> str:
-    """Say what happens in a round.
+    """Describe the messages and folds of a round.
 
     >>> from mpicoll.algorithms import find
     >>> from mpicoll.explain.trace import trace_rounds
@@ -109,7 +109,7 @@ def _swap(pairs: Sequence[tuple[int, int]]) -> bool:
 
 
 def _swaps(pairs: Sequence[tuple[int, int]], size: int, what: str) -> str:
-    """Say who swaps what with whom."""
+    """Describe an exchange between pairs of ranks."""
     if len(pairs) == 2:
         return f"Ranks {pairs[0][0]} and {pairs[0][1]} swap {what}"
     if len(pairs) < size:
@@ -122,7 +122,7 @@ def _swaps(pairs: Sequence[tuple[int, int]], size: int, what: str) -> str:
 
 
 def _sends(pairs: Sequence[tuple[int, int]], size: int, what: str) -> str:
-    """Say who sends what to whom."""
+    """Describe messages that are not exchanges."""
     sources, targets = {source for source, _ in pairs}, {target for _, target in pairs}
     if len({*pairs}) == size * (size - 1):
         return f"Each rank sends {what} to every other rank"
@@ -152,7 +152,7 @@ def _ranks(ranks: Iterable[int]) -> str:
 
 
 def _what(trace: RoundTrace, hops: Sequence[Hop], now: int) -> str:
-    """Say what a message carries, and how much of the vector that is."""
+    """Describe the blocks of a message and their share of the vector."""
     counts = {len(hop.blocks) for hop in hops}
     most = max(counts)
     if most == 0:
@@ -209,7 +209,7 @@ _PLURALS = (
 
 
 def _plural(what: str) -> str:
-    """Return what two ranks swap, where each sends it.
+    """Return the plural of the words for a message.
 
     >>> _plural("the whole vector (m)"), _plural("a signal"), _plural("2 blocks (m/2)")
     ('whole vectors (m)', 'signals', '2 blocks (m/2)')
@@ -221,7 +221,7 @@ def _plural(what: str) -> str:
 
 
 def _ends(trace: RoundTrace, hops: Sequence[Hop]) -> tuple[str, str]:
-    """Say what becomes of what arrives: where ranks swap, and where they only send."""
+    """Describe the use of received blocks: in an exchange, or by one side only."""
     if not trace.collective.reduces:
         return "", ""
     folds = {hop.folded for hop in hops}
@@ -238,7 +238,7 @@ def _ends(trace: RoundTrace, hops: Sequence[Hop]) -> tuple[str, str]:
 
 
 def verdict(trace: RoundTrace) -> str:
-    """Say how a schedule compares with what none can do without.
+    """Compare a schedule with the lower bounds.
 
     >>> from mpicoll.algorithms import find
     >>> from mpicoll.explain.trace import trace_rounds

@@ -1,4 +1,4 @@
-"""The memory that the ranks of one node share: what backends supply, and what programs use."""
+"""The memory that the ranks of one node share, as backends supply it and programs use it."""
 
 from __future__ import annotations
 

@@ -155,4 +155,4 @@ class Transport(Protocol):
         """Return the group of the ranks with this color; None for color None."""
 
     def close(self) -> None:
-        """Release what this group holds of the library."""
+        """Release the library's resources of this group."""

@@ -7,7 +7,7 @@ from collections import deque
 from mpicoll.interfaces import Area
 
 LINE = 64
-"""Bytes of a cache line: what two ranks write lies on different ones."""
+"""Bytes of a cache line: no two ranks write to the same one."""
 
 
 class FirstFit:
@@ -39,7 +39,7 @@ class FirstFit:
         self.returned.append(area)
 
     def _collect(self) -> None:
-        """Merge what came back with its neighbours."""
+        """Merge returned areas with their neighbours."""
         if not self.returned:
             return
         while self.returned:

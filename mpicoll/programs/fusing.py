@@ -14,7 +14,7 @@ from mpicoll.programs.messages import Combine, Move, Piece, overlaps
 from mpicoll.programs.shared_memory import Acknowledge, Instruction, Post, Publish, SharedProgram
 
 MOST = 16
-"""Operands of one fold: what fits into a kernel's arguments many times over."""
+"""Operands of one fold, well below the limit of a kernel's arguments."""
 
 _SCRATCH = ("scratch", "staging")
 

@@ -281,7 +281,7 @@ class _SharedLowering(Lowering):
         step.receives = [each for each in step.receives if each.peer not in self.reach.intra_node]
 
     def _settle(self, step: _SharedStep) -> None:
-        """Copy what this round left at its sender, if it is used again."""
+        """Copy the blocks of this round that were left at their senders and are used again."""
         away = [block for block in dict.fromkeys(self.away) if is_remote(self.where[block])]
         for block in away:
             if self.last_use[block] <= self.round:

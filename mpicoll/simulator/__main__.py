@@ -1,4 +1,4 @@
-"""Print what the simulator proves and derives: ``python -m mpicoll.simulator --size 4,7,100``."""
+"""Print proved properties of algorithms: ``python -m mpicoll.simulator --size 4,7,100``."""
 
 from __future__ import annotations
 

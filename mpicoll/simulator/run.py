@@ -1,4 +1,4 @@
-"""The run of all ranks: messages meet, rounds end, and what blocks hold is followed.
+"""The run of all ranks: match messages, end rounds, and follow the contents of blocks.
 
 What a rank holds changes only when its round ends, so that a message takes its values when both of
 its sides have come to it.
@@ -22,7 +22,7 @@ _MESSAGES, _LOCAL = (Send, Receive), (Copy, Fold)
 
 
 class Value(NamedTuple):
-    """What a block is folded from: what some ranks held under one name at the start.
+    """The contributions to a block: the ranks whose values under one name it folds.
 
     Attributes:
         block: that name; `MIXED` where contributions of several names were folded.
@@ -78,7 +78,7 @@ class Message(NamedTuple):
 
 @dataclass(slots=True)
 class Rank:
-    """Where one rank stands: its contents, its current round, and what it did so far.
+    """The state of one rank: its contents, its current round, and its figures so far.
 
     Attributes:
         heard: bit i is set for rank i, of which this one knows; `news` will be when the round ends.
@@ -102,7 +102,7 @@ class Rank:
     history: list[tuple[int, Contents]] = field(default_factory=list)
 
     def record(self) -> None:
-        """Add what the rank holds to its history."""
+        """Add the rank's contents to its history."""
         held = {block: value.contributions for block, value in self.contents.items()}
         self.history.append((self.end, held))
 
@@ -230,7 +230,7 @@ class Run:
         return [*map(self._count, sent)] == [*map(self._count, received)]
 
     def _leave(self, rank: int, me: Rank) -> None:
-        """End a round: what arrived lands or is folded as listed, then local operations."""
+        """End a round: receive and fold in listed order, then run local operations."""
         ops = me.schedule[me.at]
         me.arrived.sort(key=itemgetter(0))
         if len(me.arrived) > 1 or (me.arrived and len(me.arrived[0][1]) > 1):
