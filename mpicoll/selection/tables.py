@@ -24,6 +24,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from platformdirs import user_cache_path
+
 from mpicoll.errors import ArgumentError
 from mpicoll.machine.cores import own_cores, processor_name, usable_cores
 from mpicoll.text.files import write_whole
@@ -63,10 +65,7 @@ def fingerprint(library: str) -> dict[str, Any]:
 def default_path() -> Path:
     """Return where `mpicoll.tune` writes, and ``auto`` reads."""
     given = os.environ.get(VARIABLE)
-    if given:
-        return Path(given)
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "mpicoll" / "table.json"
+    return Path(given) if given else user_cache_path("mpicoll", appauthor=False) / "table.json"
 
 
 def load(
