@@ -52,8 +52,8 @@ class Collectives:
             ``out=x[rank]``.
         op: sum, prod, min, max, avg, band, bor, bxor, land, lor, or an associative
             ``function(left, right)``; bare functions count as not commutative
-            (`mpicoll.user_op` says otherwise). Ranks compare what a function is called and
-            whether it commutes: two different ones of one name are not told apart.
+            (`mpicoll.user_op` makes commutative ones). Ranks compare the name of a function and
+            whether it commutes: they cannot distinguish two functions of one name.
         counts: rows per rank, the same on every rank; for alltoall a matrix,
             ``counts[source][target]``.
         algorithm: ``native``, ``native_persistent``, a composition of natives such as
@@ -173,7 +173,7 @@ class Collectives:
     def broadcast(
         self, x: Array | None, root: int = 0, *, out: Array | None = None, algorithm: str = "auto"
     ) -> Array:
-        """Return the root's `x` on every rank; elsewhere `x` may be None or tells the shape."""
+        """Return the root's `x` on every rank; elsewhere `x` may be None or give the shape."""
         return self._call("broadcast", x, out=out, root=root, algorithm=algorithm)
 
     def reduce(

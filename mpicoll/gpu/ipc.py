@@ -107,7 +107,7 @@ class GpuMemory:
         return self.gpu.export(self.arrays.span(array)[0])
 
     def foreign(self, where: Exported, start: int, dtype: str, count: int) -> tuple[Array, object]:
-        """Return an array over another rank's memory, and what keeps that open."""
+        """Return an array over another rank's memory, and the object that keeps it mapped."""
         opened = self._open(where.handle)
         address = opened.address + where.offset + start
         return self.arrays.at(address, dtype, count, self.like), opened
@@ -120,7 +120,7 @@ class GpuMemory:
         return found
 
     def reach(self, buffers: dict[str, Array], dtype: str) -> Reach:
-        """Return which buffers others read where they are, and from what size."""
+        """Return the buffers that others read in place, and the smallest zero-copy message."""
         names = {name for name, array in buffers.items() if self._is_exportable(array)}
         if names == set(buffers):
             # They come from the same allocator.
@@ -143,7 +143,7 @@ class GpuMemory:
         return partial(self.arrays.synchronize, self.like)
 
     def acquire(self, nbytes: int) -> Thunk | None:
-        """Return the fence between a flag and what is put on the stream after it."""
+        """Return the fence between a flag and the work that is put on the stream after it."""
         return self.host.acquire(0)
 
 

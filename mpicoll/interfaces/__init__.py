@@ -1,4 +1,4 @@
-"""What a backend supplies, as protocols: arrays, shared memory, GPU driver, transport."""
+"""The protocols that a backend implements: arrays, shared memory, GPU driver, transport."""
 
 from mpicoll.interfaces.arrays import Array, Arrays, Memory, Stopwatch, Thunk
 from mpicoll.interfaces.gpu import Exported, Gpu

@@ -172,7 +172,7 @@ class SharedMemory(Store, Protocol):
         """Return an array in this rank's part of a segment; collective."""
 
     def reach(self, transport: str, buffers: dict[str, Array], dtype: str) -> Reach:
-        """Return which buffers others read where they are, and from what size."""
+        """Return the buffers that others read in place, and the smallest zero-copy message."""
 
     def enter(self, plan: SharedPlan) -> int:
         """Register a plan that runs in this memory, and return its number; collective."""

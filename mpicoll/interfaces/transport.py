@@ -1,4 +1,4 @@
-"""What a backend supplies: messages, shared memory and its library's own collectives.
+"""The transport of a backend: messages, shared memory and its library's own collectives.
 
 `mpicoll.mpi.transport`, `torchcoll.transport` and `mpicoll.threads.transport` implement
 `Transport`. Nothing else of a backend is visible above.
@@ -99,7 +99,7 @@ class Transport(Protocol):
         backend: ``mpi4py`` or ``torch``; `library` names what is below it, with versions.
         name: how messages travel, for the record.
         shared: the memory that the ranks of a node map, None where there is none;
-            `unshared` then says why.
+            `unshared` is the reason then.
     """
 
     rank: int

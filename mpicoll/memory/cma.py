@@ -67,7 +67,7 @@ def _call(process: int, source: int, target: int, nbytes: int) -> Thunk:
 
 
 def refusal(process: int, source: int, expected: bytes) -> str | None:
-    """Try to read what a process says it holds; return why that fails, None where it works."""
+    """Try to read known bytes of a process; return why that fails, None where it works."""
     if _READ is None:
         return "this system has no process_vm_readv"
     found = ctypes.create_string_buffer(len(expected))

@@ -55,7 +55,6 @@ class MappedMemory:
     """The shared memory of one group's ranks on this node.
 
     Attributes:
-        near: the ranks of the group on this node, this one included.
         patience: how its ranks wait; its `deadline` may be set.
         maps: False, as private memory of other ranks can only be fetched.
         unattached: why cross-memory attach cannot be used; empty where it can.
@@ -151,7 +150,7 @@ class MappedMemory:
     # -- programs -----------------------------------------------------------------------
 
     def reach(self, transport: str, buffers: dict[str, Array], dtype: str) -> Reach:
-        """Return which buffers others read where they are, and from what size."""
+        """Return the buffers that others read in place, and the smallest zero-copy message."""
         width = itemsize(dtype)
         inside = {name for name, array in buffers.items() if self.find(array)}
         readable, least = inside, _ZERO_COPY[self.wait_policy.oversubscribed]

@@ -1,1 +1,1 @@
-"""What an algorithm says: schedules, collectives, operators, sweeps of parameters."""
+"""The notation of algorithms: schedules, collectives, operators, sweeps of parameters."""

@@ -1,6 +1,6 @@
-"""What each collective promises: contents before and after, shapes, roots, bandwidth factors.
+"""The contract of each collective: contents before and after, shapes, roots, factors.
 
-This is the one place that says what a rank holds before a collective and must hold
+This is the one place that defines what a rank holds before a collective and must hold
 after it. The simulator's proof, the run-time check's expected values and the memory
 layout all follow from it.
 

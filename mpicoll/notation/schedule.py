@@ -1,4 +1,4 @@
-"""The notation: what one rank sends, receives and folds, round by round.
+"""The notation of schedules: the messages and folds of one rank, round by round.
 
 An algorithm is a generator of *rounds*. The messages of one round are in flight
 together: sends see the state before the round, receives land at its end, folds
@@ -98,7 +98,7 @@ def send(peer: int, *blocks: Block) -> Send:
 
 
 def recv(peer: int, *blocks: Block) -> Receive:
-    """Receive blocks (or a signal) from a peer, replacing what was there."""
+    """Receive blocks (or a signal) from a peer, replacing their values."""
     return Receive(peer, blocks)
 
 

@@ -1,1 +1,1 @@
-"""What schedules are lowered to: messages, or instructions over shared memory."""
+"""Lower schedules to programs: messages, or instructions over shared memory."""

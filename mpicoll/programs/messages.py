@@ -1,7 +1,7 @@
 """Lower a schedule to messages, copies and folds over flat buffers.
 
 `lower` gives every block a place in memory and turns every round into messages, copies and
-folds over flat arrays. Nothing is copied that need not be: a block stays in the caller's input
+folds over flat arrays. Copies are avoided: a block stays in the caller's input
 until something is written to it, and only then moves to its *home* (its place in the
 output, or in scratch). Adjacent blocks travel as one message; others are packed.
 """

@@ -333,11 +333,11 @@ class _SharedLowering(Lowering):
         return self.made.receipts[int(number)].tiles if kind == "from" else 0
 
     def _anchor(self, action: Move | Combine) -> Piece | None:
-        """Return the piece that says to which tile an element belongs: the message's."""
+        """Return the piece of a message, which determines the tile of each element."""
         return next((each for each in action if self._message(each)), None)
 
     def _aligned(self, actions: Sequence[Move | Combine]) -> bool:
-        """Whether a step may run tile by tile: what one tile writes, no other tile touches."""
+        """Whether a step may run tile by tile: no tile touches memory that another one writes."""
         touched: list[tuple[Piece, tuple[int, int], bool]] = []
         for action in actions:
             anchor = self._anchor(action)

@@ -25,7 +25,7 @@ class Arguments:
 
     Attributes:
         row: the shape of a vector, or of one row of a row-wise collective; None where
-            this rank has no array to tell it from. `dtype` likewise.
+            this rank has no array. `dtype` likewise.
         in_place: `x` and `out` share memory, each block at its own place.
         device: ``host`` or ``gpu``, where the arrays lie; None as for `row`.
     """

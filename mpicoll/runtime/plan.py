@@ -58,7 +58,7 @@ class Plan:
         self.run = self._run
 
     def free(self) -> None:
-        """Release what the plan holds of the library; it cannot run afterwards.
+        """Release the library's requests and the memory; the plan cannot run afterwards.
 
         Raises:
             RuntimeError: it is under way.

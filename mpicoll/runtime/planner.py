@@ -42,7 +42,7 @@ class Chooser(Protocol):
         """Yield algorithms in the order in which to try them; collective when first asked."""
 
     def default(self, library: str, arguments: Arguments) -> defaults.Choice:
-        """Return what a library would run; the same on all ranks."""
+        """Return the choice that a library would make; the same on all ranks."""
 
 
 class Planner:

@@ -16,7 +16,7 @@ class Tags:
     """The tags of one group's plans, the same on every rank.
 
     Plans are made in one order on all ranks, but go at any time: a rank's garbage collector
-    decides. So tags are given out in order, and when the last one is, the ranks tell each other
+    decides. So tags are given out in order, and when the last one is, the ranks exchange
     which are still held and begin again with the others.
     """
 

@@ -1,1 +1,1 @@
-"""What ``auto`` runs: decision tables, and prices where there is none."""
+"""Choose the algorithm of ``auto``: by decision tables, or by price where there is none."""

@@ -48,7 +48,7 @@ _BETWEEN_NODES = {
     "scan": ("recursive_doubling", "chain"),
     "exscan": ("recursive_doubling", "chain"),
 }
-"""What serves small and large payloads where the library has no call of its own."""
+"""The schedules for small and large payloads where the library has no call of its own."""
 _BY_NODES = {
     "barrier": ("two_level", "recexch(radix=4)"),
     "broadcast": ("two_level", "chain(segments=64)", "pipelined_circulant(segments=16)"),
@@ -109,7 +109,7 @@ class AutoChooser:
         yield from map(str, algorithms(name))
 
     def default(self, library: str, arguments: Arguments) -> defaults.Choice:
-        """Return what a library would run; the same on all ranks.
+        """Return the choice that a library would make; the same on all ranks.
 
         Args:
             library: one of `defaults.NAMES`.

@@ -52,7 +52,7 @@ Decisions = dict[str, Decision]
 
 
 def fingerprint(library: str) -> dict[str, Any]:
-    """Return what a table's figures depend on: processor, cores, library, versions."""
+    """Return the properties that a table depends on: processor, cores, library, versions."""
     return {
         "processor": processor_name(),
         "cores": usable_cores([own_cores()]),
