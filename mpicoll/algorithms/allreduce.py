@@ -419,7 +419,7 @@ def binary_blocks(rank: int, size: int) -> Schedule:
     me, mine = group.index(rank), share(number, group.index(rank))
 
     def peers(other: int) -> list[tuple[int, range]]:
-        """Return the ranks of another group with whom blocks are shared, and those blocks."""
+        """Return the ranks of another group that share blocks with this rank, and those blocks."""
         if not 0 <= other < len(groups):
             return []
         theirs = ((peer, share(other, index)) for index, peer in enumerate(groups[other]))

@@ -25,7 +25,7 @@ def partner(rank: int, step: int, size: int) -> int:
 
 @lru_cache(maxsize=256)
 def reach(size: int) -> tuple[tuple[int, ...], ...]:
-    """Return for each step how far from rank 0 the rows are that step 0, 1, ... brings to it.
+    """Return for each step the distances of the rows that it brings to rank 0.
 
     The steps run backwards, distant peers first: what a rank has then doubles, and what step i
     brings is new. Odd ranks take the distances to the other side.
@@ -55,7 +55,7 @@ def swing(rank: int, size: int) -> Schedule:
 
 @lru_cache(maxsize=256)
 def tree(size: int) -> tuple[tuple[tuple[int, int], ...], ...]:
-    """Return the rounds of a broadcast by rank 0: who sends to whom; an even number of ranks.
+    """Return the edges (sender, receiver) of each round of a broadcast by rank 0; size is even.
 
     >>> tree(8)
     (((0, 3),), ((0, 7), (3, 4)), ((0, 1), (3, 2), (4, 5), (7, 6)))

@@ -1,4 +1,4 @@
-"""Shapes that several collectives share, each written once; none is an algorithm by itself."""
+"""Communication shapes that several collectives share; none is an algorithm by itself."""
 
 from __future__ import annotations
 
@@ -163,12 +163,12 @@ def finer(size: int, *inner: Algorithm) -> int:
 
 
 def rows_of(ranks: Sequence[int], each: int) -> list[Block]:
-    """Return the blocks of some ranks' rows, each of them cut into so many."""
+    """Return the blocks of some ranks' rows, of `each` blocks per row."""
     return [block for rank in ranks for block in range(rank * each, (rank + 1) * each)]
 
 
 def way_back(of: str, there: str, back: str) -> str:
-    """Return the algorithm for the way back: by default the one that is called as that there.
+    """Return the algorithm for the way back: by default the one of the same name as `there`.
 
     Raises:
         ArgumentError: none is.
@@ -196,7 +196,7 @@ def lane(rank: int, nodes: Nodes) -> tuple[int, int, tuple[int, ...]]:
 
 
 def leaders(nodes: Nodes, root: int | None = None) -> list[int]:
-    """Return one rank for each node: the root for its own, if there is one, else the first."""
+    """Return one rank of each node: the root of its own node, else the first rank."""
     return [node[0] if root is None or root not in node else root for node in nodes]
 
 

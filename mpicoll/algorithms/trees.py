@@ -20,20 +20,20 @@ Parents = tuple[int | None, ...]
 def postal(size: int, latency: int) -> Iterator[tuple[int, int]]:
     """Yield the edges of a postal tree, from parent to child, in the order in which they send.
 
-    Whoever is told tells another one in every unit of time, and is understood `latency` of them
-    later: the most that can be told in a time are a generalised Fibonacci number (Bar-Noy and
-    Kipnis 1992).
+    A rank that has the message sends it to another one in every unit of time, where it arrives
+    `latency` units later. So the most ranks that can be reached in a time are a generalised
+    Fibonacci number (Bar-Noy and Kipnis 1992).
 
     >>> [*postal(5, latency=2)], [*postal(5, latency=1)]
     ([(0, 3), (3, 4), (0, 2), (0, 1)], [(0, 4), (0, 2), (2, 3), (0, 1)])
     """
-    told = [1] * latency
-    while told[-1] < size:
-        told.append(told[-1] + told[-latency])
+    reached = [1] * latency
+    while reached[-1] < size:
+        reached.append(reached[-1] + reached[-latency])
 
     def below(start: int, stop: int) -> Iterator[tuple[int, int]]:
         while stop - start > 1:
-            child = start + told[bisect_left(told, stop - start) - 1]
+            child = start + reached[bisect_left(reached, stop - start) - 1]
             yield start, child
             yield from below(child, stop)
             stop = child
@@ -120,7 +120,7 @@ def _starts(trees: tuple[Parents, Parents]) -> dict[tuple[int, int], int]:
 
 
 def _coloured(trees: Iterable[Parents]) -> dict[tuple[int, int], int]:
-    """Colour edges 0 and 1 such that those of one sender, or of one receiver, differ.
+    """Colour edges 0 and 1, so that the two of one sender, or of one receiver, differ.
 
     No rank has more than two of either, so that edges form paths and even rings of alternating
     senders and receivers: following them colours all.

@@ -1,6 +1,6 @@
-"""What a schedule should cost: models of messages, topologies, and prices under both.
+"""Prices of schedules under models of messages and topologies.
 
-A price is the seconds from a common start until the last rank is done. `simulate` finds it by
+A price is the time from a common start until the last rank is done. `simulate` finds it by
 following every message (`events`), on any topology; `lockstep` in closed form where all ranks do
 the same on one switch. Times are in seconds and sizes in bytes throughout.
 `python -m mpicoll.costs allreduce --ranks 4096 --bytes 1G` ranks the algorithms of a collective.

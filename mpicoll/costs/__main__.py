@@ -139,7 +139,7 @@ _many = click.IntRange(1)
 )
 @click.pass_context
 def main(ctx: click.Context, /, **given: Any) -> None:
-    """Rank the algorithms of COLLECTIVE by their price on a network.
+    """Rank the algorithms of COLLECTIVE by price.
 
     Prints the ranking, the bound that no algorithm beats, and which algorithm is the cheapest
     from which size to which.

@@ -145,7 +145,7 @@ class _Quickest(NamedTuple):
 
 
 def _quickest(model: Model, topology: Topology) -> _Quickest:
-    between, inside = _Quickest(model.latency, model.beta, model.hold), topology.inside
+    between, inside = _Quickest(model.latency, model.beta, model.hold), topology.intra_node
     if inside is None or len(topology.groups) == topology.size:
         return between
     if model.counted:

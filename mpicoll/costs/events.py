@@ -30,7 +30,7 @@ _PER_MESSAGE, _PER_ROUND = 0.25e-6, 0.4e-3
 
 
 class Batch(NamedTuple):
-    """Messages, with the ports and links that they hold.
+    """Messages, with the times, ports and links that each needs.
 
     Attributes:
         ready: when both ranks are.
@@ -51,16 +51,16 @@ class Batch(NamedTuple):
     used: Ints
 
     def take(self, which: Ints | Flags) -> Batch:
-        """Return some of them."""
+        """Return some of the messages."""
         return Batch(*(each[..., which] for each in self))
 
     def beside(self, other: Batch) -> Batch:
-        """Return these and others."""
+        """Return the messages of both batches."""
         return Batch(*map(_stacked, self, other))
 
 
 def _stacked(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Put arrays one beside the other, the shorter columns filled up with NONE."""
+    """Concatenate arrays, the shorter columns filled up with NONE."""
     if len(one) != len(other) and one.ndim > 1:
         height = max(len(one), len(other))
         one, other = (
@@ -125,7 +125,7 @@ class _Run:
         self.pending: Batch | None = None
 
     def finish(self, deadline: float) -> float:
-        """Run to the end and return when that is."""
+        """Run to the end and return the time."""
         self._enter(np.arange(self.pattern.size))
         while self.pending and len(self.pending.ready):
             if time.process_time() > deadline:
@@ -137,7 +137,7 @@ class _Run:
         return float(self.began.max())
 
     def _enter(self, ranks: Ints) -> None:
-        """Let ranks begin their next round, and find the messages that become ready."""
+        """Begin the next round of some ranks, and post its messages."""
         over = self.now[ranks] == self.last[ranks]
         if over.any():
             self.now[ranks[over]] = _DONE
@@ -153,7 +153,7 @@ class _Run:
         self.fresh[ranks] = False
 
     def _post(self, own: Ints, message: Ints) -> None:
-        """Add those messages whose other side is there already; of two new sides, the sender's."""
+        """Make the messages pending whose other side is posted already, each once."""
         pattern = self.pattern
         peer, partner = pattern.peer(own, message), pattern.partner[message]
         sends = pattern.sends[message]
@@ -165,19 +165,19 @@ class _Run:
         self.pending = self.pending.beside(new) if self.pending else new
 
     def _batch(self, ready: Floats, source: Ints, target: Ints, message: Ints) -> Batch:
-        """Return messages with all that they need."""
+        """Return a batch of messages."""
         pattern, model, topology, size = self.pattern, self.model, self.topology, self.pattern.size
         nbytes = self.bytes[message]
         load = nbytes * model.beta
         takes, busy = model.latency + load, model.hold + load
         ports = np.stack([source, size + target])
-        near = topology.near(source, target)
-        if near is not None:
-            assert topology.inside is not None
-            quick = topology.inside.alpha + nbytes * topology.inside.beta
-            takes, busy = np.where(near, quick, takes), np.where(near, quick, busy)
+        intra = topology.is_intra_node(source, target)
+        if intra is not None:
+            assert topology.intra_node is not None
+            quick = topology.intra_node.alpha + nbytes * topology.intra_node.beta
+            takes, busy = np.where(intra, quick, takes), np.where(intra, quick, busy)
             # Where ports are not counted, memory takes any number of messages at once.
-            ports[:, near & (not model.counted)] = NONE
+            ports[:, intra & (not model.counted)] = NONE
         links = topology.path(source, target)
         takes = takes + topology.hop * (links != NONE).sum(axis=0)
         used = np.concatenate([ports, np.where(links == NONE, NONE, 2 * size + links)])
@@ -185,7 +185,7 @@ class _Run:
         return Batch(ready, source, target, place, takes, busy, load, ports, links, used)
 
     def _advance(self, pending: Batch) -> None:
-        """Carry the messages that start before any could end, and advance the ranks."""
+        """Start all messages that start before any of them could end, and advance their ranks."""
         start = self._start(pending)
         # At least those that start first, where messages take no time at all.
         horizon = max((start + pending.takes).min(), nextafter(start.min(), inf))
@@ -205,14 +205,14 @@ class _Run:
         self._land(pending.source[going], pending.target[going], (start + pending.takes)[going])
 
     def _start(self, batch: Batch) -> Floats:
-        """Return when each message finds all that it needs free."""
+        """Return the time at which the ports and links of each message are free."""
         port = self.ports[:, batch.ports].min(axis=0).max(axis=0)
         link = self.links[batch.links].max(axis=0, initial=0.0)
         start: Floats = np.maximum(np.maximum(batch.ready, port), link)
         return start
 
     def _wave(self, batch: Batch, start: Floats, left: Ints) -> Ints:
-        """Return those of the messages left that come first at all ports and links they need."""
+        """Return the messages that are first at all their ports and links."""
         used = batch.used[:, left]
         if self._first(used).all():
             return left
@@ -222,7 +222,7 @@ class _Run:
         return wave
 
     def _first(self, used: Ints) -> Flags:
-        """Return which columns share nothing with an earlier one."""
+        """Return which columns share no entry with an earlier one."""
         number, flat = np.arange(used.shape[1]), used.ravel()
         self.mark[flat] = len(number)
         np.minimum.at(self.mark, flat, np.tile(number, len(used)))
@@ -232,7 +232,7 @@ class _Run:
     def _one_by_one(
         self, batch: Batch, start: Floats, left: Ints, going: Flags, horizon: float
     ) -> None:
-        """Carry messages that wait for each other in chains, of which waves would hold few."""
+        """Start messages one by one, where each waits for another and waves would be small."""
         used = batch.used[:, left].T.tolist()
         free = self._free(np.unique(batch.used[:, left]).tolist())
         keys = (each[left].tolist() for each in (start, batch.ready, batch.place, batch.source))
@@ -251,7 +251,7 @@ class _Run:
         self._set_free(free)
 
     def _free(self, used: Sequence[int]) -> dict[int, list[float]]:
-        """Return when each of these ports and links is free; NONE always is."""
+        """Return the times at which ports and links are free; NONE always is."""
         first = 2 * self.pattern.size
         return {
             each: self.ports[:, each].tolist()
@@ -263,7 +263,7 @@ class _Run:
     def _occupy(
         self, free: dict[int, list[float]], used: Sequence[int], port: float, link: float
     ) -> None:
-        """Let ports and links be free again at these times."""
+        """Occupy ports and links until these times."""
         for each in used:
             if each != NONE:
                 times = free[each]
@@ -278,14 +278,14 @@ class _Run:
                 self.links[each - first] = times[0]
 
     def _keep(self, batch: Batch, wave: Ints, start: Floats) -> None:
-        """Keep the port of either rank that was free first busy, and all links of the path."""
+        """Occupy the earliest free port of either rank, and all links of the path."""
         ports = batch.ports[:, wave]
         self.ports[self.ports[:, ports].argmin(axis=0), ports] = start + batch.busy[wave]
         self.links[batch.links[:, wave]] = start + batch.load[wave]
         self.ports[:, NONE] = self.links[NONE] = 0.0
 
     def _land(self, source: Ints, target: Ints, ends: Floats) -> None:
-        """Let the ranks go on whose last messages these were."""
+        """End messages, and advance the ranks whose rounds they complete."""
         both = np.concatenate([source, target])
         np.maximum.at(self.ends, both, np.concatenate([ends, ends]))
         np.subtract.at(self.open, both, 1)

@@ -1,4 +1,4 @@
-"""Alpha, beta and gamma of a machine, from records of measurements there.
+"""Alpha, beta and gamma of a machine, from records of measurements.
 
 Records of `mpicoll.p2p` hold fits of single messages. Those of `mpicoll.bench` hold the times of
 schedules. The price of each schedule is so many alphas, betas and gammas: a non-negative least
@@ -157,7 +157,7 @@ def _found(record: CaseRecord) -> Algorithm | None:
 
 
 def _least_squares(rows: np.ndarray) -> list[float]:
-    """Return the factors, none below 0, with which all rows are as near to 1 as can be."""
+    """Return the non-negative factors that bring all rows closest to 1."""
     from scipy.optimize import nnls  # only fits need SciPy
 
     scale = np.linalg.norm(rows, axis=0)

@@ -46,7 +46,7 @@ _ONLY = {
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The command line; None where a flag was not given. `--help` says what each means."""
+    """The command line; None where a flag was not given."""
 
     collective: str
     ranks: int

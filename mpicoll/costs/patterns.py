@@ -196,7 +196,7 @@ class _Builder:
                 yield period
 
     def _holds(self, period: int, *, xor: bool = False) -> bool:
-        """Whether the other ranks repeat the first ranks' schedules."""
+        """Whether the first ranks stand for all others."""
         return all(self._alike(rank, rank % period, xor) for rank in self._checked(period))
 
     def _checked(self, period: int) -> Iterable[int]:
@@ -206,7 +206,7 @@ class _Builder:
         return dict.fromkeys([period, self.size - 1, *some])
 
     def _alike(self, rank: int, like: int, xor: bool) -> bool:
-        """Whether two ranks have the same schedule, with peers shifted."""
+        """Whether a rank does the same as another, with its peers shifted."""
         own, other = self._listing(rank, short=True), self._listing(like)
         count, rounds = len(own.blocks), len(own.folded)
         whole = rounds < _COMPARED - 1
@@ -229,7 +229,7 @@ class _Builder:
         return peers ^ rank if xor else (peers - rank) % self.size
 
     def _listing(self, rank: int, *, short: bool = False) -> Listing:
-        """Return a rank's schedule, or the beginning of a long one."""
+        """Return the messages of a rank; only the first ones where it has many."""
         if rank in self.known:
             return self.known[rank]
         found, blocks = Listing(), 0
@@ -271,7 +271,7 @@ def _joined(parts: Iterable[array[int]]) -> Ints:
 def _partners(
     owner: Ints, distance: Ints, sends: Flags, blocks: Ints, period: int, size: int
 ) -> Ints:
-    """Match the k-th send from one rank to another with the k-th receive there.
+    """Match the k-th send from one rank to another with its k-th receive.
 
     Args:
         size: the number of ranks; 0 where distances are XORs.

@@ -126,7 +126,7 @@ def _rows(collective: str, name: str) -> Iterator[Variants]:
 
 
 def _with(algorithm: Algorithm, key: str, values: Iterable[int]) -> list[Algorithm]:
-    """Return an algorithm with each of these values of a parameter."""
+    """Return an algorithm with each value of a parameter."""
     return [replace(algorithm, parameters=algorithm.parameters | {key: value}) for value in values]
 
 
@@ -148,7 +148,7 @@ def _schedule(collective: str, name: str) -> Algorithm:
 
 
 def curve(algorithm: Algorithm, scenario: Scenario, sizes: Iterable[float]) -> Curve:
-    """Price an algorithm at some sizes, and between them until straight lines are near enough.
+    """Price an algorithm at some sizes, and between them until straight lines are close enough.
 
     Raises:
         Unsupported: it cannot serve so many ranks, or takes too long.
@@ -175,7 +175,7 @@ def curve(algorithm: Algorithm, scenario: Scenario, sizes: Iterable[float]) -> C
 def _refine(
     points: dict[float, float], priced: Callable[[float], float], in_time: Callable[[], bool]
 ) -> bool:
-    """Price sizes in the middle until none is off the line; return whether time sufficed."""
+    """Price sizes between others until lines are straight; return whether time sufficed."""
     gaps = [(*pair, 0) for pair in pairwise(sorted(points))]
     while gaps:
         if not in_time():
@@ -231,7 +231,7 @@ class Ranking:
 
 
 def _crossing(one: Curve, other: Curve, low: float, high: float) -> float:
-    """Return from where on the other curve is below, by bisection."""
+    """Return the size from which the other curve is below, by bisection."""
     for _ in range(30):
         middle = sqrt(low * high)
         ahead = other.seconds(middle) < one.seconds(middle)

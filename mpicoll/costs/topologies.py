@@ -1,4 +1,4 @@
-"""Who shares which links: one switch, nodes, a fat tree, tori and a dragonfly.
+"""Topologies, as the links that messages share: a switch, nodes, fat trees, tori, a dragonfly.
 
 A topology numbers its inner links, one for each direction, and says which of them a message
 takes; a rank's own ports belong to the model. All links are as fast as a port. A message holds
@@ -28,7 +28,7 @@ _ROUNDING = 1e-9
 
 
 class Cut(NamedTuple):
-    """A place where few links join many ranks.
+    """A cut of the network: two sides, and the links between them.
 
     Attributes:
         ranks: how many are on one side; `rooted`: whether the root is one of them.
@@ -42,7 +42,7 @@ class Cut(NamedTuple):
 
 @dataclass(frozen=True)
 class Topology:
-    """What all have in common; by itself, ranks that share no link.
+    """The base of all topologies; by itself, ranks that share no link.
 
     Attributes:
         size: number of ranks.
@@ -66,16 +66,16 @@ class Topology:
 
     @cached_property
     def groups(self) -> Groups:
-        """The ranks that are close to each other, for algorithms that know of nodes."""
+        """The ranks of each node or its like, for node-aware algorithms."""
         return tuple((rank,) for rank in range(self.size))
 
     @property
-    def inside(self) -> AlphaBeta | None:
-        """What messages take that use no network; None where they are like all others."""
+    def intra_node(self) -> AlphaBeta | None:
+        """The time of messages that use no network; None where it is that of all others."""
         return None
 
-    def near(self, sources: Ranks, targets: Ranks) -> Flags | None:
-        """Return which messages stay inside a node, as `inside` prices them; None where none do."""
+    def is_intra_node(self, sources: Ranks, targets: Ranks) -> Flags | None:
+        """Return which messages take the time `intra_node`; None where none do."""
         return None
 
     def path(self, sources: Ranks, targets: Ranks) -> Ranks:
@@ -97,7 +97,7 @@ class Nodes(Topology):
 
     Attributes:
         nodes: the ranks of each node.
-        memory: what messages within a node take; if None, like all others. They use no link.
+        memory: the time of messages within a node, which use no link; that of all others if None.
 
     Raises:
         ArgumentError: some rank is on no node, or on two.
@@ -140,12 +140,12 @@ class Nodes(Topology):
         return found
 
     @property
-    def inside(self) -> AlphaBeta | None:
-        """What messages within a node take; None where they are like all others."""
+    def intra_node(self) -> AlphaBeta | None:
+        """The time of a message within a node; None where it is that of all others."""
         return self.memory
 
-    def near(self, sources: Ranks, targets: Ranks) -> Flags | None:
-        """Return which messages stay within a node, where they take something else."""
+    def is_intra_node(self, sources: Ranks, targets: Ranks) -> Flags | None:
+        """Return which messages stay within a node; None where `memory` is not given."""
         if self.memory is None:
             return None
         same: Flags = self._node_of[sources] == self._node_of[targets]
@@ -396,13 +396,13 @@ class Dragonfly(Topology):
             yield Cut(ranks, root < ranks, groups * (self.count - groups))
 
 
-def _where(far: Flags, *links: Ranks) -> Ranks:
-    """Return paths of these links where messages go far, and empty ones elsewhere."""
-    return np.where(far, np.stack(links), NONE)
+def _where(crossing: Flags, *links: Ranks) -> Ranks:
+    """Return paths of these links where messages cross them, and empty ones elsewhere."""
+    return np.where(crossing, np.stack(links), NONE)
 
 
 def in_order(size: int, width: int) -> Groups:
-    """Return ranks in their order, so many in a group; the last one may have fewer.
+    """Return groups of `width` ranks in their order; the last one may have fewer.
 
     >>> in_order(5, 3)
     ((0, 1, 2), (3, 4))

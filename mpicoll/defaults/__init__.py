@@ -1,4 +1,4 @@
-"""What MPICH and Open MPI choose by default, as data: ``algorithm="mpich_default"``.
+"""The algorithms that MPICH and Open MPI choose by default, as data: ``algorithm="mpich_default"``.
 
 Each library's decision table is a file beside this one; `tables` says how it is read. The
 schedules run over this project's executor, so a difference to the library's own call is one of
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["NAMES", "Call", "Choice", "choose", "function", "table"]
 
 NAMES = ("mpich_default", "openmpi_default")
-"""What stands for a library's choice in the place of an algorithm."""
+"""The names of a library's choice, given in the place of an algorithm."""
 
 
 def table(name: str) -> Library:
@@ -50,7 +50,7 @@ def function(collective: str, *, counted: bool = False) -> str:
 
 
 def choose(name: str, collective: str, call: Call, *, counted: bool = False) -> Choice:
-    """Return a library's choice for a call.
+    """Return the algorithm that a library takes for a call.
 
     Args:
         name: one of `NAMES`.

@@ -23,7 +23,7 @@ from mpicoll.text.sizes import size_text
 def ranges(
     name: str, what: Collective, call: Call, width: int, *, counted: bool
 ) -> Iterator[tuple[int, Choice]]:
-    """Yield a library's choices, each with the bytes of a vector or row from which it holds.
+    """Yield a library's choices, each with the bytes (of a vector or one row) that it starts at.
 
     Args:
         call: all but the sizes.
@@ -64,7 +64,7 @@ def main(
     collective: str, ranks: int, nodes: int, datatype: str, counted: bool, in_place: bool,
     not_commutative: bool,
 ) -> None:  # fmt: skip
-    """Print what MPICH and Open MPI choose by default, by size, and the schedule that runs here.
+    """Print the choices of MPICH and Open MPI by size, and the schedules that run for them here.
 
     Sizes are bytes of a vector, or of one row of collectives with a row for each rank.
     """

@@ -1,4 +1,4 @@
-"""The arguments by which libraries choose, and their choice."""
+"""Calls as libraries see them, and the choices that they make."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Call:
 
     @property
     def several_nodes(self) -> bool:
-        """Whether there are several nodes, and not of one rank each."""
+        """Whether there are several nodes, some with several ranks."""
         return 1 < self.nodes < self.ranks
 
     @property

@@ -38,7 +38,7 @@ _size = cache(parse_size)
 
 
 class Condition(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What must hold of a call: all fields that are given, under the names of `Call`."""
+    """A condition on a call: every field that is given must hold, under the names of `Call`."""
 
     ranks: int | None = None
     ranks_below: int | None = None

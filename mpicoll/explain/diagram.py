@@ -131,7 +131,7 @@ def _header(group: xml.Element, stage: _Stage, now: int) -> None:
 
 
 def _bar(group: xml.Element, stage: _Stage, now: int, rank: int) -> None:
-    """Draw the blocks of a rank, each filled by the share of the needed data that it has."""
+    """Draw the blocks of a rank, each cell filled by the share of the data that it has."""
     x, y = stage.left(now), stage.middle(rank) - _HIGH / 2
     _rect(group, "cell", x, y, stage.bar, _HIGH)
     for column, cell in enumerate(stage.trace.states[now][rank]):

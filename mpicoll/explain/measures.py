@@ -49,7 +49,7 @@ def seconds(trace: RoundTrace, nbytes: float) -> float:
 
 
 def crossover(one: RoundTrace, other: RoundTrace) -> float | None:
-    """Return the bytes of a vector at which two schedules take as long, if there are such.
+    """Return the bytes of a vector at which two schedules take the same time, if any.
 
     >>> from mpicoll.algorithms import find
     >>> from mpicoll.explain.trace import trace_rounds

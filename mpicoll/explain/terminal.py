@@ -33,7 +33,7 @@ _SIZES = (1 << 10, 1 << 20, 1 << 26)
 
 
 class Glyphs(NamedTuple):
-    """The signs that a terminal may lack."""
+    """The characters that a terminal may lack."""
 
     arrow: str
     done: str
@@ -47,7 +47,7 @@ ASCII = Glyphs("->", "*", ".12345678", "#", ".")
 
 
 def show(traces: Sequence[RoundTrace], console: Console) -> None:
-    """Print one schedule round by round, or compare several."""
+    """Print one schedule round by round, or a comparison of several."""
     glyphs = UNICODE if "utf" in console.encoding.lower() else ASCII
     parts = (
         compared(traces, glyphs) if len(traces) > 1 else played(traces[0], console.width, glyphs)
@@ -130,7 +130,7 @@ def _cell(trace: RoundTrace, rank: int, column: int, cell: Cell, glyphs: Glyphs)
 
 
 def _style(trace: RoundTrace, rank: int, column: int, cell: Cell) -> str:
-    """Colour blocks by the share of the needed data that they have, changed ones in bold."""
+    """Return the style of a cell: a colour by its share of the data, bold if it changed."""
     if cell.mask and cell.mask == trace.goals[rank][column]:
         hue = "green"
     else:
@@ -174,7 +174,7 @@ def _verdicts(traces: Sequence[RoundTrace]) -> Iterator[RenderableType]:
 
 
 def compared(traces: Sequence[RoundTrace], glyphs: Glyphs = UNICODE) -> Iterator[RenderableType]:
-    """Yield the effect and the cost of each round in each schedule, with the reason."""
+    """Yield tables that compare the rounds and costs of schedules, and the reasons."""
     yield _title(traces)
     yield Text()
     yield _progress(traces, glyphs)

@@ -19,7 +19,7 @@ from mpicoll.simulator.run import Message
 
 
 class Hop(NamedTuple):
-    """One message: the round that sends it, the round that receives it, and its effect."""
+    """One message: its round, the round after which it has landed, and whether it is folded."""
 
     round: int
     source: int
@@ -30,7 +30,7 @@ class Hop(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """What a rank holds of a column.
+    """The contents of a rank in one column.
 
     Attributes:
         mask: the ranks whose data is in it.
@@ -83,7 +83,7 @@ class RoundTrace:
 
     @property
     def rounds(self) -> int:
-        """How many rounds there are."""
+        """The number of rounds."""
         return self.proof.rounds
 
     @property
@@ -93,11 +93,11 @@ class RoundTrace:
 
     @property
     def most(self) -> int:
-        """How many ranks' data a cell must hold, where it must hold the most."""
+        """The largest number of ranks whose data a cell must hold."""
         return max(max(goal.bit_count() for goal in goals) for goals in self.goals)
 
     def moved(self, now: int) -> float:
-        """Return the bytes of the busiest rank, sent or received, after a round, in vectors m."""
+        """Return the bytes sent, or received, by the busiest rank after a round, in vectors m."""
         return max(self.sent(now), self._busiest("destination", range(now + 1)))
 
     def sent(self, now: int) -> float:
@@ -106,7 +106,7 @@ class RoundTrace:
 
     @property
     def volume(self) -> float:
-        """What the busiest rank sends, or receives, in each round, summed: vectors m."""
+        """The sum over rounds of the bytes sent, or received, by the busiest rank, in vectors m."""
         every = range(1, self.rounds + 1)
         return sum(
             max(self._busiest(end, [now]) for end in ("source", "destination")) for now in every
@@ -119,7 +119,7 @@ class RoundTrace:
         return max(loads) / self.whole
 
     def done(self, now: int) -> float:
-        """Return the share of the final contents that all ranks hold after a round."""
+        """Return the share of the result that is in place after a round."""
         cells = [
             (len(column.blocks), cell.mask == goal)
             for row, goals in zip(self.states[now], self.goals, strict=True)
@@ -195,7 +195,7 @@ def _heard(hops: list[list[Hop]], size: int) -> list[list[int]]:
 
 
 def _listening(heard: list[list[int]]) -> list[State]:
-    """Return the states of a barrier: who has heard of whom."""
+    """Return the states of a barrier: the ranks that each rank has heard of."""
     before = [heard[0], *heard[:-1]]
     return [
         [[Cell(mask, "+" if mask != old else "")] for mask, old in zip(now, then, strict=True)]
@@ -248,7 +248,7 @@ class _Tracer:
         return [(block, (block,)) for block in range(self.place.blocks)]
 
     def _merged(self, keys: list[tuple[Block, tuple[Block, ...]]]) -> Iterator[Column]:
-        """Join neighbours that nothing tells apart."""
+        """Join neighbouring blocks with the same history."""
         if self.collective.unit == "pairs":
             yield from (Column(str(key), blocks) for key, blocks in keys)
             return
@@ -257,7 +257,7 @@ class _Tracer:
             yield Column(_run(blocks), blocks)
 
     def _scratch(self) -> list[Column]:
-        """Return the columns of scratch: all in one where there is much of it."""
+        """Return the columns of scratch, a single one where there are many."""
         used = {block for now in self.held for held in now for block in held}
         temps = [block for block in used if isinstance(block, Temp)]
         temps.sort(key=lambda temp: (len(temp.name), temp.name, _order(temp.block)))
@@ -317,7 +317,7 @@ def ranks_of(mask: int) -> list[int]:
 
 
 def runs(mask: int) -> str:
-    """Write the ranks of a mask as people do.
+    """Write the ranks of a mask as ranges.
 
     >>> runs(0b1011101), runs(0)
     ('0,2-4,6', '')

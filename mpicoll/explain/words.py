@@ -1,4 +1,4 @@
-"""Describe collectives, rounds and schedules in plain words."""
+"""Sentences on a collective's aim, on each round of a schedule, and on its merits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AIMS = {
 
 
 def aim(collective: str, root: int) -> str:
-    """Describe the purpose of a collective.
+    """Return a sentence that states the aim of a collective.
 
     >>> aim("broadcast", 2)
     'Rank 2, the root, has a vector m; all must end with it.'
@@ -59,7 +59,7 @@ def share(part: float | Fraction, unit: str = "m") -> str:
 
 
 def counted(number: int, thing: str) -> str:
-    """Return a number of things.
+    """Return a count with its noun.
 
     >>> counted(1, "round"), counted(6, "round")
     ('1 round', '6 rounds')
@@ -81,7 +81,7 @@ def about_bytes(nbytes: float) -> str:
 
 
 def sentence(trace: RoundTrace, now: int) -> str:
-    """Describe the messages and folds of a round.
+    """Return a sentence on a round.
 
     >>> from mpicoll.algorithms import find
     >>> from mpicoll.explain.trace import trace_rounds
@@ -109,7 +109,7 @@ def _swap(pairs: Sequence[tuple[int, int]]) -> bool:
 
 
 def _swaps(pairs: Sequence[tuple[int, int]], size: int, what: str) -> str:
-    """Describe an exchange between pairs of ranks."""
+    """Return a sentence on ranks that swap blocks."""
     if len(pairs) == 2:
         return f"Ranks {pairs[0][0]} and {pairs[0][1]} swap {what}"
     if len(pairs) < size:
@@ -122,7 +122,7 @@ def _swaps(pairs: Sequence[tuple[int, int]], size: int, what: str) -> str:
 
 
 def _sends(pairs: Sequence[tuple[int, int]], size: int, what: str) -> str:
-    """Describe messages that are not exchanges."""
+    """Return a sentence on ranks that send blocks."""
     sources, targets = {source for source, _ in pairs}, {target for _, target in pairs}
     if len({*pairs}) == size * (size - 1):
         return f"Each rank sends {what} to every other rank"
@@ -152,7 +152,7 @@ def _ranks(ranks: Iterable[int]) -> str:
 
 
 def _what(trace: RoundTrace, hops: Sequence[Hop], now: int) -> str:
-    """Describe the blocks of a message and their share of the vector."""
+    """Return the contents of a message in words, with their share of the vector."""
     counts = {len(hop.blocks) for hop in hops}
     most = max(counts)
     if most == 0:
@@ -178,7 +178,7 @@ def _what(trace: RoundTrace, hops: Sequence[Hop], now: int) -> str:
 
 
 def _past(trace: RoundTrace, hops: Sequence[Hop], now: int) -> str:
-    """Say where the blocks come from that leave in a round."""
+    """Return the origin of the blocks that are sent in a round, in words."""
     sent = [
         (hop.source, column)
         for hop in hops
@@ -209,7 +209,7 @@ _PLURALS = (
 
 
 def _plural(what: str) -> str:
-    """Return the plural of the words for a message.
+    """Return the plural of a message's contents.
 
     >>> _plural("the whole vector (m)"), _plural("a signal"), _plural("2 blocks (m/2)")
     ('whole vectors (m)', 'signals', '2 blocks (m/2)')
@@ -221,7 +221,7 @@ def _plural(what: str) -> str:
 
 
 def _ends(trace: RoundTrace, hops: Sequence[Hop]) -> tuple[str, str]:
-    """Describe the use of received blocks: in an exchange, or by one side only."""
+    """Return the end of a sentence, on the use of received data: for swaps, and for sends."""
     if not trace.collective.reduces:
         return "", ""
     folds = {hop.folded for hop in hops}
@@ -238,7 +238,7 @@ def _ends(trace: RoundTrace, hops: Sequence[Hop]) -> tuple[str, str]:
 
 
 def verdict(trace: RoundTrace) -> str:
-    """Compare a schedule with the lower bounds.
+    """Return a sentence that compares a schedule with the least possible.
 
     >>> from mpicoll.algorithms import find
     >>> from mpicoll.explain.trace import trace_rounds
@@ -270,7 +270,7 @@ def _volume(trace: RoundTrace) -> str:
 
 
 def reasons(trace: RoundTrace) -> list[str]:
-    """Say why a schedule is, or is not, the best for small and for large messages."""
+    """Return the reasons why a schedule is, or is not, the best for small and large messages."""
     if trace.size == 1:
         return ["A rank alone has nobody to send to."]
     found = [_latency(trace)]
@@ -316,7 +316,7 @@ def _bandwidth(trace: RoundTrace) -> str:
 
 
 def _typical(trace: RoundTrace) -> str:
-    """Say how much a message carries."""
+    """Return the bytes of messages in words."""
     sizes = [Fraction(len(hop.blocks), trace.whole) for now in trace.hops for hop in now]
     low, high = share(min(sizes, default=0)), share(max(sizes, default=0))
     return f"every message carries {low}" if low == high else f"messages carry {low} to {high}"
@@ -334,5 +334,5 @@ def _must(trace: RoundTrace) -> str:
 
 
 def heard_of(trace: RoundTrace, now: int) -> int:
-    """Return of how many ranks the least informed one has heard after a round."""
+    """Return the number of ranks that the least informed rank has heard of after a round."""
     return min(len(ranks_of(mask)) for mask in trace.heard[now])

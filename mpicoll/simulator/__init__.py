@@ -1,4 +1,4 @@
-"""All ranks in one process, on symbolic contents: proof, trace and derived properties.
+"""Run all ranks in one process on symbolic contents: proof, trace and derived properties.
 
 The value of a block is the set of ranks whose contributions it is folded from, and whether
 that was in rank order. Messages are rendezvous: a round ends when each of its sends
@@ -30,10 +30,10 @@ from mpicoll.simulator.run import Message, Run, Sizes
 
 @dataclass(frozen=True)
 class Trace:
-    """What a proved schedule does.
+    """The figures of a proved schedule, and its messages.
 
     Attributes:
-        rounds: messages on the longest chain of rounds that wait for each other.
+        rounds: length of the longest chain of rounds that wait for each other.
         sent, reduced: the most that one rank sends and folds, in whole vectors m.
         messages: how many there are, by all ranks.
         ports: the most messages one way by one rank in one round.
@@ -104,7 +104,7 @@ def prove(
     """Simulate an algorithm on `size` ranks.
 
     Args:
-        counts: what size-aware algorithms are told of the rows; `sizes` says what they are.
+        counts: the rows' lengths as size-aware algorithms get them; `sizes`: as they are.
 
     Raises:
         ArgumentError: there are no ranks, or no such root.
@@ -121,7 +121,7 @@ def prove(
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Pause the garbage collector: it takes a third of the time and finds no cycles."""
+    """Pause the garbage collector, which takes a third of the time and finds no cycles."""
     enabled = gc.isenabled()
     gc.disable()
     try:

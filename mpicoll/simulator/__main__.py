@@ -29,7 +29,7 @@ from mpicoll.simulator import Trace, contiguous, prove
 
 
 class Row(NamedTuple):
-    """One line of the table: an algorithm, its trace or the reason why there is none."""
+    """One line of the table: an algorithm with its trace, or the reason why it has none."""
 
     algorithm: Algorithm
     size: int

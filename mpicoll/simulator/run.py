@@ -1,6 +1,6 @@
-"""The run of all ranks: match messages, end rounds, and follow the contents of blocks.
+"""The run of all ranks: match messages, end rounds, follow the contents of blocks.
 
-What a rank holds changes only when its round ends, so that a message takes its values when both of
+The contents of a rank change only when its round ends, so a message takes its values when both of
 its sides have come to it.
 """
 
@@ -22,7 +22,7 @@ _MESSAGES, _LOCAL = (Send, Receive), (Copy, Fold)
 
 
 class Value(NamedTuple):
-    """The contributions to a block: the ranks whose values under one name it folds.
+    """The contents of a block: a fold of blocks that some ranks held at the start.
 
     Attributes:
         block: that name; `MIXED` where contributions of several names were folded.
@@ -38,7 +38,7 @@ class Value(NamedTuple):
 
     @property
     def contributions(self) -> tuple[Contribution, ...]:
-        """What it is folded from, as pairs of rank and block."""
+        """The pairs of rank and block that it is folded from."""
         bits = range(self.ranks.bit_length())
         return tuple((rank, self.block) for rank in bits if self.ranks >> rank & 1)
 
@@ -78,7 +78,7 @@ class Message(NamedTuple):
 
 @dataclass(slots=True)
 class Rank:
-    """The state of one rank: its contents, its current round, and its figures so far.
+    """The state of one rank: its contents, its current round, and its counters.
 
     Attributes:
         heard: bit i is set for rank i, of which this one knows; `news` will be when the round ends.
@@ -102,7 +102,7 @@ class Rank:
     history: list[tuple[int, Contents]] = field(default_factory=list)
 
     def record(self) -> None:
-        """Add the rank's contents to its history."""
+        """Add the contents to the history."""
         held = {block: value.contributions for block, value in self.contents.items()}
         self.history.append((self.end, held))
 
@@ -145,7 +145,7 @@ class Run:
         return self.sizes[block]
 
     def run(self) -> None:
-        """Advance whoever can, until nobody can.
+        """Advance ranks until none can.
 
         Raises:
             Deadlock: ranks wait for messages that never come.
@@ -230,7 +230,7 @@ class Run:
         return [*map(self._count, sent)] == [*map(self._count, received)]
 
     def _leave(self, rank: int, me: Rank) -> None:
-        """End a round: receive and fold in listed order, then run local operations."""
+        """End a round: land or fold the received blocks as listed, then run local operations."""
         ops = me.schedule[me.at]
         me.arrived.sort(key=itemgetter(0))
         if len(me.arrived) > 1 or (me.arrived and len(me.arrived[0][1]) > 1):

@@ -125,9 +125,9 @@ class Plain:
         """Return the links of a message, and what it takes that uses none."""
         if (source, target) not in self.needs:
             pair = np.array([source]), np.array([target])
-            near = self.topology.near(*pair)
+            near = self.topology.is_intra_node(*pair)
             path = [int(link) for link in self.topology.path(*pair)[:, 0] if link >= 0]
-            own = self.topology.inside
+            own = self.topology.intra_node
             self.needs[source, target] = path, own if near is not None and near[0] else None
         return self.needs[source, target]
 
