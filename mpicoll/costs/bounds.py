@@ -159,8 +159,8 @@ def _quickest(model: Model, topology: Topology) -> _Quickest:
 def _spread(size: int, latency: float, hold: float, servers: int) -> float:
     """Return the least time in which the data of one rank reaches `size` ranks.
 
-    Whoever knows it starts a message on each of its servers, and another whenever one has been
-    held for long enough. (Karp, Sahay, Santos and Schauser 1993)
+    A rank that has it starts a message on each of its servers, and another one whenever a
+    server becomes free. (Karp, Sahay, Santos and Schauser 1993)
     """
     if size == 1 or not hold:
         return latency if size > 1 else 0.0

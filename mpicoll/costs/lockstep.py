@@ -1,7 +1,7 @@
 """The price of a schedule in closed form, where all ranks do the same on one switch.
 
 All send as many bytes in each round, and of the messages that they list in one place of it every
-rank receives one: then all are always in the same round, and nobody waits for anybody. So one
+rank receives one: then all are always in the same round, and no rank waits for another. So one
 rank's rounds, added up, are the price, for a million ranks as well.
 """
 

@@ -134,15 +134,17 @@ def _schedule(collective: str, name: str) -> Algorithm:
     """Return the schedule of a name; the error says why it names none."""
     plain, at, transport = name.partition("@")
     if at:
-        raise ArgumentError(f"a price knows no transports: leave out '@{transport}' of {name!r}")
+        raise ArgumentError(
+            f"prices do not depend on transports: leave out '@{transport}' of {name!r}"
+        )
     if plain == "auto" or plain.startswith("native"):
         raise ArgumentError(
-            f"{name!r} is no schedule that could be priced: what runs is known on the machine alone"
+            f"{name!r} cannot be priced: only the machine decides which schedule runs"
         )
     if plain in LIBRARIES:
         raise ArgumentError(
-            f"{name!r} stands for another schedule at each size: name those that python -m "
-            f"mpicoll.defaults {collective} tells"
+            f"{name!r} stands for another schedule at each size: name one that python -m "
+            f"mpicoll.defaults {collective} prints"
         )
     return find(collective, name)
 

@@ -272,7 +272,7 @@ def _volume(trace: RoundTrace) -> str:
 def reasons(trace: RoundTrace) -> list[str]:
     """Return the reasons why a schedule is, or is not, the best for small and large messages."""
     if trace.size == 1:
-        return ["A rank alone has nobody to send to."]
+        return ["A single rank has no one to send to."]
     found = [_latency(trace)]
     if trace.collective.unit != "none":
         found.append(_bandwidth(trace))

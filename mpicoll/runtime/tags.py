@@ -37,7 +37,9 @@ class Tags:
             self.left = iter([each for each in self.every if each not in held])
             tag = next(self.left, None)
         if tag is None:
-            raise Unsupported(f"{len(self.every)} plans of this group are alive: free some of them")
+            raise Unsupported(
+                f"{len(self.every)} plans of this group are in use: free some of them"
+            )
         return tag
 
     def hold(self, tag: int, owner: object) -> None:

@@ -206,7 +206,7 @@ def _wait(transport: ThreadTransport, missing: Callable[[], int | None], what: s
 
 
 def _is_done(transport: ThreadTransport, missing: Callable[[], int | None], wait: Thunk) -> bool:
-    """Complete what nobody is missing for, or that somebody missing has ended."""
+    """Complete an operation if no rank is missing, or fail if the missing rank has ended."""
     peer = missing()
     if peer is None or transport.group.lost(peer):
         wait()

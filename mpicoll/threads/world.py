@@ -97,10 +97,10 @@ class Group:
     def wait(
         self, rank: int, missing: Callable[[], int | None], what: str, deadline: float
     ) -> None:
-        """Return when nobody is missing.
+        """Return when no rank is missing.
 
         Raises:
-            RankLost: who is missing has ended, or the deadline has passed.
+            RankLost: the missing rank has ended, or the deadline has passed.
         """
         changed, began = self.world.changed[self.members[rank]], monotonic()
         with changed:

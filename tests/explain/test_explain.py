@@ -58,7 +58,7 @@ def test_every_schedule_ends_as_the_contract_demands(each: Algorithm) -> None:
 def test_a_rank_alone_has_nothing_to_explain(of: str) -> None:
     alone = [trace_rounds(each, 1) for each in algorithms(of)]
     assert {reason for each in alone for reason in reasons(each)} == {
-        "A rank alone has nobody to send to."
+        "A single rank has no one to send to."
     }
 
 

@@ -56,7 +56,7 @@ def test_no_two_live_plans_share_a_tag(moves: list[int], choose: random.Random) 
 def test_a_plan_too_many_is_refused() -> None:
     group = Group()
     assert [group.make()[0] for _ in range(MOST)] == [*range(1, MOST + 1)]
-    with pytest.raises(Unsupported, match=f"{MOST} plans of this group are alive"):
+    with pytest.raises(Unsupported, match=f"{MOST} plans of this group are in use"):
         group.make()
     del group.owners[0][2]
     with pytest.raises(Unsupported):
