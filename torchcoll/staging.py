@@ -13,7 +13,7 @@ from mpicoll.interfaces import Array
 class TorchCopies:
     """`mpicoll.gpu.staging.Copies` for tensors."""
 
-    def pinned(self, data: Array) -> Array:
+    def allocate(self, data: Array) -> Array:
         return torch.empty(data.shape, dtype=data.dtype, pin_memory=data.is_cuda)
 
     def copy(self, target: Array, source: Array) -> torch.cuda.Event:

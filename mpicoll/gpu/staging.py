@@ -1,7 +1,7 @@
-"""GPU arrays by way of pinned host memory, in pieces, so that copies and messages overlap.
+"""Host staging: GPU arrays by way of page-locked host memory.
 
-While one piece of an array is on its way to another rank, the next is copied from the GPU, and
-where it arrives the one before is copied to the GPU.
+An array is copied and sent in pieces, so that copies and messages overlap: while one piece is
+being sent, the next is copied from the GPU, and the receiver copies the one before to its GPU.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from mpicoll.interfaces import Array
 
-PIECE = 1 << 20
+PIECE_BYTES = 1 << 20
 """Bytes that are copied and sent at a time, the same on all ranks."""
 
 
@@ -18,61 +18,65 @@ class Event(Protocol):
     """A point in a stream of GPU work."""
 
     def synchronize(self) -> object:
-        """Wait until the GPU has got there."""
+        """Wait until the GPU has reached it."""
 
 
 class Copies(Protocol):
-    """Copies between a GPU and the host, `mpicoll.mpi.staging` and `torchcoll.staging`."""
+    """Copies between a GPU and the host: `mpicoll.mpi.staging` and `torchcoll.staging`."""
 
-    def pinned(self, data: Array) -> Array:
-        """Return page-locked host memory like a flat GPU array."""
+    def allocate(self, data: Array) -> Array:
+        """Return page-locked host memory of the shape and dtype of a flat GPU array."""
 
     def copy(self, target: Array, source: Array) -> Event:
-        """Begin a copy on the caller's stream; return what tells of its end."""
+        """Start a copy on the caller's stream; return the event of its end."""
 
 
-class Piece(NamedTuple):
-    """A part of an array, and of its mirror on the host."""
+class StagedPiece(NamedTuple):
+    """A part of a GPU array, and the host memory for it."""
 
-    device: Array
+    gpu: Array
     host: Array
 
 
-class Mirror:
-    """A GPU array's pinned memory on the host."""
+class HostStaging:
+    """The host memory of a flat GPU array.
 
-    def __init__(self, data: Array, copies: Copies, piece: int | None) -> None:
-        """Allocate; `piece` bytes are copied at a time, everything at once if None."""
-        host, self.copies = copies.pinned(data), copies
+    Args:
+        piece_bytes: how many bytes are copied at a time; None for all at once.
+    """
+
+    def __init__(self, data: Array, copies: Copies, piece_bytes: int | None) -> None:
+        host, self.copies = copies.allocate(data), copies
         width = data.nbytes // len(data) if len(data) else 1
-        step = max(1, len(data) if piece is None else piece // width)
+        step = max(1, len(data) if piece_bytes is None else piece_bytes // width)
         self.pieces = [
-            Piece(data[start : start + step], host[start : start + step])
+            StagedPiece(data[start : start + step], host[start : start + step])
             for start in range(0, max(1, len(data)), step)
         ]
         self.events: list[Event | None] = [None] * len(self.pieces)
 
-    def download(self) -> None:
-        """Begin to copy every piece to the host."""
+    def start_to_host(self) -> None:
+        """Start to copy every piece to the host."""
+        for index, piece in enumerate(self.pieces):
+            self.events[index] = self.copies.copy(piece.host, piece.gpu)
+
+    def start_to_gpu(self, index: int) -> None:
+        """Start to copy one piece to the GPU."""
+        piece = self.pieces[index]
+        self.events[index] = self.copies.copy(piece.gpu, piece.host)
+
+    def start_all_to_gpu(self) -> None:
+        """Start to copy every piece to the GPU."""
         for index in range(len(self.pieces)):
-            self.events[index] = self.copies.copy(*reversed(self.pieces[index]))
+            self.start_to_gpu(index)
 
-    def upload(self, index: int) -> None:
-        """Begin to copy one piece to the GPU."""
-        self.events[index] = self.copies.copy(*self.pieces[index])
-
-    def upload_all(self) -> None:
-        """Begin to copy every piece to the GPU."""
-        for index in range(len(self.pieces)):
-            self.upload(index)
-
-    def settle(self, index: int) -> None:
+    def wait(self, index: int) -> None:
         """Wait for the last copy of one piece."""
         event = self.events[index]
         if event is not None:
             event.synchronize()
 
-    def settle_all(self) -> None:
+    def wait_all(self) -> None:
         """Wait for the last copy of every piece."""
         for index in range(len(self.pieces)):
-            self.settle(index)
+            self.wait(index)

@@ -83,7 +83,7 @@ def _is_on(text: str) -> bool:
 class CupyCopies:
     """`mpicoll.gpu.staging.Copies` for CuPy arrays and NumPy's."""
 
-    def pinned(self, data: Array) -> Any:
+    def allocate(self, data: Array) -> Any:
         cupy = sys.modules["cupy"]
         memory = cupy.cuda.alloc_pinned_memory(max(1, data.nbytes))
         return np.frombuffer(memory, data.dtype, data.size).reshape(data.shape)

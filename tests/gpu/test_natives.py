@@ -1,4 +1,4 @@
-"""Staging: pinned memory, with copies that happen late, between host arrays."""
+"""Host staging between host arrays, by copies that happen as late as a GPU may make them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpicoll.gpu.natives import on_host
-from mpicoll.gpu.staging import Mirror
+from mpicoll.gpu.natives import staged
+from mpicoll.gpu.staging import HostStaging
 from mpicoll.interfaces import STAGED, Native, NativeCall
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.notation.contract import COLLECTIVES
@@ -27,7 +27,7 @@ class Late:
 
 
 class Copies:
-    def pinned(self, data: Any) -> Any:
+    def allocate(self, data: Any) -> Any:
         return np.full_like(data, -1)
 
     def copy(self, target: Any, source: Any) -> Late:
@@ -40,16 +40,16 @@ def double(call: NativeCall) -> Native:
     def run() -> None:
         call.out[...] = call.x * 2
 
-    return Native(run, lambda: pytest.fail("a staged call runs when it starts"), lambda: None)
+    return Native(run, lambda: pytest.fail("a staged call runs at once"), lambda: None)
 
 
 @pytest.mark.parametrize("started", [False, True])
 @pytest.mark.parametrize("in_place", [False, True])
-def test_results_come_back_through_host_mirrors(started: bool, in_place: bool) -> None:
+def test_a_native_collective_runs_on_host_copies(started: bool, in_place: bool) -> None:
     x = np.arange(4.0).reshape(2, 2)
     out = x if in_place else np.zeros((2, 2))
     call = NativeCall(COLLECTIVES["allreduce"], x, out, OPS["sum"], 0, None, in_place, 0)
-    native = on_host(call, NumpyArrays(), Copies(), double)
+    native = staged(call, NumpyArrays(), Copies(), double)
     assert native.way == STAGED
     first = x.copy()
     for expected in (first * 2, first * (4 if in_place else 2)):
@@ -69,21 +69,21 @@ def test_results_come_back_through_host_mirrors(started: bool, in_place: bool) -
 def test_pieces_cover_an_array_once(length: int, piece: int | None, lengths: list[int]) -> None:
     """Both sides cut alike, and an empty array is one empty piece: messages match."""
     data = np.arange(float(length))
-    mirror = Mirror(data, Copies(), piece)
-    assert [len(each.host) for each in mirror.pieces] == lengths
-    mirror.download()
-    mirror.settle_all()
-    np.testing.assert_array_equal(np.concatenate([each.host for each in mirror.pieces]), data)
-    for each in mirror.pieces:
+    staging = HostStaging(data, Copies(), piece)
+    assert [len(each.host) for each in staging.pieces] == lengths
+    staging.start_to_host()
+    staging.wait_all()
+    np.testing.assert_array_equal(np.concatenate([each.host for each in staging.pieces]), data)
+    for each in staging.pieces:
         each.host[...] += 1
-    mirror.upload_all()
-    mirror.settle_all()
+    staging.start_all_to_gpu()
+    staging.wait_all()
     np.testing.assert_array_equal(data, np.arange(1.0, length + 1))
 
 
 def test_each_piece_is_waited_for_by_itself() -> None:
-    mirror = Mirror(np.arange(4.0), Copies(), 16)
-    mirror.download()
-    mirror.settle(1)
-    np.testing.assert_array_equal(mirror.pieces[0].host, [-1, -1])
-    np.testing.assert_array_equal(mirror.pieces[1].host, [2, 3])
+    staging = HostStaging(np.arange(4.0), Copies(), 16)
+    staging.start_to_host()
+    staging.wait(1)
+    np.testing.assert_array_equal(staging.pieces[0].host, [-1, -1])
+    np.testing.assert_array_equal(staging.pieces[1].host, [2, 3])

@@ -59,7 +59,7 @@ def tiny(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every message a large one: in place, in pieces, and no double slots."""
     monkeypatch.setattr(device, "ZERO_COPY", 32)
     monkeypatch.setattr(slots, "_MOST_BYTES", 600)
-    monkeypatch.setattr(f"{type(c.transport).__module__}.PIECE", 64)
+    monkeypatch.setattr(f"{type(c.transport).__module__}.PIECE_BYTES", 64)
 
 
 def on_gpu(g: Collectives, host: Any, dtype: str) -> Any:

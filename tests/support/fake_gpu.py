@@ -184,7 +184,7 @@ class Copies:
     def __init__(self, arrays: Arrays) -> None:
         self.arrays = arrays
 
-    def pinned(self, data: Any) -> Any:
+    def allocate(self, data: Any) -> Any:
         return self.arrays.inner.empty((len(data),), self.arrays.dtype(data))
 
     def copy(self, target: Any, source: Any) -> Stream:
@@ -203,10 +203,10 @@ def install(c: Collectives) -> Arrays:
     if transport.shared is not None:
         transport.shared.arrays = arrays
     if c.backend == "torch":
-        import torchcoll.transport
+        import torchcoll.natives
 
         # gloo copies CUDA tensors by streams of its own, which it does not know these to have.
-        torchcoll.transport._GLOO_ON_GPU = ()
+        torchcoll.natives.GLOO_ON_GPU = ()
     return arrays
 
 

@@ -1,0 +1,187 @@
+"""MPI's own collectives: names, buffers and operators (MPI-4.1, chapter 6).
+
+Its counterpart is `torchcoll.natives`.
+"""
+
+from __future__ import annotations
+
+import operator
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from mpicoll.errors import Unavailable
+from mpicoll.interfaces import Array, Arrays, Native, NativeCall, Request, Thunk
+from mpicoll.memory.numpy_arrays import NumpyArrays
+from mpicoll.mpi.arrays import numpy_dtype
+from mpicoll.mpi.requests import Resources, StartedRequest
+from mpicoll.notation.operators import ReduceOp
+
+_TYPES = {
+    "bool": MPI.C_BOOL,
+    "int8": MPI.INT8_T, "int16": MPI.INT16_T, "int32": MPI.INT32_T, "int64": MPI.INT64_T,
+    "uint8": MPI.UINT8_T, "uint16": MPI.UINT16_T, "uint32": MPI.UINT32_T, "uint64": MPI.UINT64_T,
+    "float32": MPI.FLOAT, "float64": MPI.DOUBLE,
+    "complex64": MPI.C_FLOAT_COMPLEX, "complex128": MPI.C_DOUBLE_COMPLEX,
+}  # fmt: skip
+_OPS = {
+    "sum": MPI.SUM, "avg": MPI.SUM, "prod": MPI.PROD, "min": MPI.MIN, "max": MPI.MAX,
+    "band": MPI.BAND, "bor": MPI.BOR, "bxor": MPI.BXOR, "land": MPI.LAND, "lor": MPI.LOR,
+}  # fmt: skip
+_OPS_ON_BOOL = {**_OPS, "band": MPI.LAND, "bor": MPI.LOR, "bxor": MPI.LXOR}
+
+
+def bind(comm: MPI.Comm, arrays: Arrays, call: NativeCall, *, persistent: bool) -> Native:
+    """Bind MPI's own collective.
+
+    Raises:
+        Unavailable: this MPI has no persistent form of it.
+    """
+    if call.in_place and (call.collective.name == "reduce_scatter" or _is_alltoallv(call)):
+        return _out_of_place(comm, arrays, call, persistent=persistent)
+    name, arguments, copies = _arguments(call)
+    resources = Resources()
+    if call.collective.reduces:
+        position = 3 if name == "Reduce_scatter" else 2
+        arguments.insert(position, _op(arrays, call, resources))
+    if call.collective.rooted:
+        arguments.append(call.root)
+    if persistent:
+        return _persistent(comm, name, arguments, resources, copies)
+    run = partial(getattr(comm, name), *arguments)
+    begin = partial(getattr(comm, "I" + name.lower()), *arguments)
+    if not copies:
+        return Native(
+            resources.kept_by(run), lambda: StartedRequest(begin(), resources), resources.free
+        )
+    return Native(
+        lambda: (run(), *(copy() for copy in copies), resources),
+        lambda: StartedRequest(begin(), resources, copies),
+        resources.free,
+    )
+
+
+def _persistent(
+    comm: MPI.Comm, name: str, arguments: list[Any], resources: Resources, copies: list[Thunk]
+) -> Native:
+    try:
+        request = resources.add(getattr(comm, f"{name}_init")(*arguments))
+    except (AttributeError, NotImplementedError, MPI.Exception) as error:
+        raise Unavailable(f"{MPI.get_vendor()[0]} has no {name}_init: {error}") from None
+
+    def start() -> Request:
+        request.Start()
+        return StartedRequest(request, resources, copies)
+
+    def run(_kept: object = resources) -> None:
+        request.Start()
+        request.Wait()
+        for copy in copies:
+            copy()
+
+    return Native(run, start, resources.free)
+
+
+def _out_of_place(comm: MPI.Comm, arrays: Arrays, call: NativeCall, *, persistent: bool) -> Native:
+    """Run out of place and copy, where MPI's in-place form lays the result out differently."""
+    assert call.out is not None
+    other = np.empty_like(call.out)
+    bound = bind(comm, arrays, replace(call, out=other, in_place=False), persistent=persistent)
+    copy = arrays.copier(call.out, other)
+    return Native(
+        lambda: (bound.run(), copy()),
+        lambda: StartedRequest(bound.start(), bound, [copy]),
+        bound.free,
+    )
+
+
+def _arguments(call: NativeCall) -> tuple[str, list[Any], list[Thunk]]:
+    """Return MPI's name of a collective, its buffers, and copies that must follow."""
+    name, x, out = call.collective.name, call.x, call.out
+    own = MPI.IN_PLACE if call.in_place else None if x is None else _typed(x)
+    if name == "barrier":
+        return "Barrier", [], []
+    if name == "broadcast":
+        if x is None or call.in_place:
+            return "Bcast", [_typed(out)], []
+        return "Bcast", [_typed(x)], [partial(operator.setitem, out, ..., x)]
+    if name in ("gather", "allgather"):
+        if call.counts is None:
+            return name.capitalize(), [own, None if out is None else _typed(out)], []
+        whole = None if out is None else _uneven(out, call.counts)
+        return f"{name.capitalize()}v", [own, whole], []
+    if name == "scatter":
+        target = MPI.IN_PLACE if call.in_place else _typed(out)
+        if call.counts is None:
+            return "Scatter", [None if x is None else _typed(x), target], []
+        return "Scatterv", [None if x is None else _uneven(x, call.counts), target], []
+    if name == "reduce_scatter":
+        if call.counts is None:
+            return "Reduce_scatter_block", [own, _typed(out)], []
+        counts = _uneven(out, call.counts)[1]
+        return "Reduce_scatter", [own, _typed(out), counts], []
+    if _is_alltoallv(call):
+        assert call.counts is not None
+        rows = [row[call.rank] for row in call.counts]
+        return "Alltoallv", [_uneven(x, call.counts[call.rank]), _uneven(out, rows)], []
+    return name.capitalize(), [own, None if out is None else _typed(out)], []
+
+
+def _op(arrays: Arrays, call: NativeCall, resources: Resources) -> MPI.Op:
+    assert call.x is not None
+    dtype = arrays.dtype(call.x)
+    if call.op.function is None and dtype in _TYPES:
+        return (_OPS_ON_BOOL if dtype == "bool" else _OPS)[call.op.name]
+    resources.ops.append(MPI.Op.Create(_fold_bytes(call.op, dtype), call.op.commutative))
+    return resources.ops[-1]
+
+
+def _typed(x: Array) -> Any:
+    """Return mpi4py's buffer triple; halves, which MPI lacks, travel as pairs of bytes."""
+    if not x.size:
+        # MPI refuses aliased buffers even where they are empty, as a slice of the other may be.
+        x = np.empty(1, x.dtype)[:0].reshape(x.shape)
+    if x.dtype.name == "bfloat16":
+        x = x.view(np.uint16)
+    elif x.dtype.name in _TYPES:
+        return [x, _TYPES[x.dtype.name]]
+    return [x, _half()]
+
+
+_HALF: list[MPI.Datatype] = []
+
+
+def _half() -> MPI.Datatype:
+    if not _HALF:
+        _HALF.append(MPI.BYTE.Create_contiguous(2).Commit())
+        weakref.finalize(_HALF[0], _HALF.clear)
+    return _HALF[0]
+
+
+def _uneven(x: Array, rows: Sequence[int]) -> Any:
+    """Return a buffer with counts and displacements, for arrays of `rows` rows per rank."""
+    width = int(np.prod(x.shape[1:], dtype=np.int64))
+    counts = [count * width for count in rows]
+    memory, kind = _typed(x)
+    return [memory, counts, list(accumulate(counts, initial=0))[:-1], kind]
+
+
+def _is_alltoallv(call: NativeCall) -> bool:
+    return call.collective.name == "alltoall" and call.counts is not None
+
+
+def _fold_bytes(op: ReduceOp, dtype: str) -> Callable[[Any, Any, MPI.Datatype], None]:
+    """Return an MPI user function: ``inout = in op inout`` on raw memory."""
+    arrays, kind = NumpyArrays(), numpy_dtype(dtype)
+
+    def fold(left: Any, right: Any, datatype: MPI.Datatype) -> None:
+        target = np.frombuffer(right, kind)
+        arrays.folder(op, np.frombuffer(left, kind), target, target)()
+
+    return fold

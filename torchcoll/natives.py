@@ -1,0 +1,172 @@
+"""torch.distributed's own collectives: calls, tensors and operators.
+
+Its counterpart is `mpicoll.mpi.natives`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from math import prod
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from mpicoll.errors import Unavailable
+from mpicoll.interfaces import DIRECT, Array, Arrays, Native, NativeCall, Request, Thunk
+from mpicoll.notation.contract import Collective
+from torchcoll.arrays import as_bytes, vector
+from torchcoll.groups import Group
+from torchcoll.requests import Post, Works
+
+_OPS = {
+    "sum": dist.ReduceOp.SUM, "avg": dist.ReduceOp.SUM, "prod": dist.ReduceOp.PRODUCT,
+    "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX, "band": dist.ReduceOp.BAND,
+    "bor": dist.ReduceOp.BOR, "bxor": dist.ReduceOp.BXOR,
+}  # fmt: skip
+_OPS_ON_BOOL = {
+    **_OPS, "band": dist.ReduceOp.MIN, "land": dist.ReduceOp.MIN,
+    "bor": dist.ReduceOp.MAX, "lor": dist.ReduceOp.MAX,
+}  # fmt: skip
+_NOT_REDUCED = ("int16", "uint16", "uint32", "uint64")
+_BITWISE = (dist.ReduceOp.BAND, dist.ReduceOp.BOR, dist.ReduceOp.BXOR)
+GLOO_ON_GPU = ("broadcast", "allreduce")
+"""Collectives that gloo has for CUDA tensors too: it copies them to the host itself."""
+_EQUAL_ONLY = ("gather", "allgather", "scatter", "reduce_scatter")
+
+# torch 2.13 renamed these two and warns at the old names.
+all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
+
+def lacks(what: Collective, *, uneven: bool = False) -> str | None:
+    """Return why torch.distributed has no native form of a collective, or None."""
+    if what.name in ("scan", "exscan"):
+        return f"torch.distributed has no {what.name}: use a schedule, or 'auto'"
+    if uneven and what.name in _EQUAL_ONLY:
+        return f"torch.distributed has no {what.name} of unequal counts: use a schedule, or 'auto'"
+    return None
+
+
+def bind(group: Group, arrays: Arrays, call: NativeCall, *, nccl: bool) -> Native:
+    """Bind torch.distributed's own collective.
+
+    Args:
+        nccl: whether the group has NCCL for CUDA tensors.
+
+    Raises:
+        Unavailable: torch.distributed, gloo or NCCL lacks the operator for this dtype.
+    """
+    array = call.x if call.x is not None else call.out
+    by_nccl = nccl and not arrays.is_on_host(array)
+    averages = by_nccl and call.op.name == "avg" and call.op.function is None
+    post, before, after = _arguments(group, arrays, _detached(call), averages=averages)
+    polls = call.collective.name != "reduce_scatter" or nccl
+
+    def run() -> None:
+        for thunk in before:
+            thunk()
+        post()
+        for thunk in after:
+            thunk()
+
+    def start() -> Request:
+        for thunk in before:
+            thunk()
+        return Works([partial(post, async_op=True)], after, polls=polls).start()
+
+    return Native(run, start, lambda: None, DIRECT if by_nccl else "native", averages)
+
+
+def _arguments(
+    group: Group, arrays: Arrays, call: NativeCall, *, averages: bool
+) -> tuple[Post, list[Thunk], list[Thunk]]:
+    """Return the bound call, and copies that must come before and after it."""
+    name, x, out = call.collective.name, call.x, call.out
+    ranks = dist.get_process_group_ranks(group)
+    root, size, copy = ranks[call.root], len(ranks), arrays.copier
+
+    def bound(function: Any, *arguments: Any) -> Post:
+        return partial(function, *arguments, group=group)
+
+    if name == "barrier":
+        return bound(dist.barrier), [], []
+    if name == "broadcast":
+        if x is None or call.in_place:
+            return bound(dist.broadcast, as_bytes(out), root), [], []
+        return bound(dist.broadcast, as_bytes(x), root), [], [copy(out, x)]
+    if name in ("allreduce", "reduce"):
+        # torch folds in place, and reduce may write on every rank: never in the input.
+        target = torch.empty_like(x) if out is None else out  # type: ignore[arg-type]
+        first = [] if call.in_place else [copy(target, x)]
+        op = _op(arrays, call, averages=averages)
+        if name == "reduce":
+            return bound(dist.reduce, target, root, op), first, []
+        return bound(dist.all_reduce, target, op), first, []
+    if name == "reduce_scatter":
+        op = _op(arrays, call, averages=averages)
+        return bound(_reduce_scatter, vector(out), vector(x), op), [], []
+    if name == "gather":
+        return bound(dist.gather, as_bytes(x), _rows(out, size), root), [], []
+    if name == "allgather":
+        return bound(all_gather, as_bytes(out), as_bytes(x)), [], []
+    if name == "scatter":
+        return bound(dist.scatter, as_bytes(out), _rows(x, size), root), [], []
+    # In place, alltoall reads a copy of what it overwrites.
+    source = torch.empty_like(x) if call.in_place else x  # type: ignore[arg-type]
+    first = [copy(source, x)] if call.in_place else []
+    splits = _splits(call)
+    return bound(dist.all_to_all_single, as_bytes(out), as_bytes(source), *splits), first, []
+
+
+def _splits(call: NativeCall) -> tuple[list[int] | None, list[int] | None]:
+    """Return the bytes that an alltoall receives from each rank, and those that it sends to it."""
+    if call.counts is None:
+        return None, None
+    assert call.x is not None
+    width = prod(call.x.shape[1:]) * call.x.element_size()
+    received = [rows[call.rank] * width for rows in call.counts]
+    return received, [rows * width for rows in call.counts[call.rank]]
+
+
+def _op(arrays: Arrays, call: NativeCall, *, averages: bool) -> Any:
+    """Return the ReduceOp of a call.
+
+    Raises:
+        Unavailable: torch.distributed, gloo or NCCL lacks it for this dtype.
+    """
+    assert call.x is not None
+    dtype, name = arrays.dtype(call.x), call.op.name
+    library = "NCCL" if call.x.is_cuda else "gloo"
+    if call.op.function is not None:
+        raise Unavailable(f"torch.distributed takes no user operator ({name}): use a schedule")
+    if dtype in _NOT_REDUCED:
+        raise Unavailable(f"{library} reduces no {dtype}: use int32, int64, or a schedule")
+    if name == "prod" and dtype.startswith("complex"):
+        raise Unavailable(f"torch.distributed has no product of {dtype}: use a schedule")
+    if averages:
+        return dist.ReduceOp.AVG
+    op = (_OPS_ON_BOOL if dtype == "bool" else _OPS).get(name)
+    if op is None:
+        raise Unavailable(
+            f"torch.distributed has no op {name!r} on {dtype}: use bool, or a schedule"
+        )
+    if call.x.is_cuda and op in _BITWISE:
+        raise Unavailable(f"NCCL has no op {name!r} on {dtype}: use a schedule")
+    return op
+
+
+def _rows(x: Array | None, size: int) -> list[Array] | None:
+    """Return one byte view per rank, None where this rank has no rows."""
+    if x is None:
+        return None
+    data = as_bytes(x)
+    width = data.numel() // size
+    return [data[rank * width : (rank + 1) * width] for rank in range(size)]
+
+
+def _detached(call: NativeCall) -> NativeCall:
+    """Return a call whose tensors are not recorded by autograd."""
+    x, out = (None if each is None else each.detach() for each in (call.x, call.out))
+    return replace(call, x=x, out=out)
