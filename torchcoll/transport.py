@@ -89,7 +89,7 @@ class TorchTransport:
     # -- messages -------------------------------------------------------------------
 
     @property
-    def way(self) -> str:
+    def gpu_transport(self) -> str:
         return DIRECT if self.nccl else STAGED
 
     def driver(self) -> Gpu:

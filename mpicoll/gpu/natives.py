@@ -29,7 +29,7 @@ def staged(
             out.start_all_to_gpu()
             out.wait_all()
 
-    return native._replace(run=run, start=lambda: _run_at_once(run), way=STAGED)
+    return native._replace(run=run, start=lambda: _run_at_once(run), transport=STAGED)
 
 
 def direct(native: Native, synchronize: Thunk) -> Native:
@@ -43,7 +43,7 @@ def direct(native: Native, synchronize: Thunk) -> Native:
         synchronize()
         return native.start()
 
-    return native._replace(run=run, start=start, way=DIRECT)
+    return native._replace(run=run, start=start, transport=DIRECT)
 
 
 def _host(array: Array | None, staging: HostStaging | None) -> Array | None:

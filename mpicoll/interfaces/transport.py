@@ -69,14 +69,14 @@ class Native(NamedTuple):
     """A bound native collective: `run` blocks, `start` returns a request.
 
     Attributes:
-        way: how its arrays reach the library, for the record.
+        transport: how its arrays reach the library, for the record.
         averages: whether the library divides a mean itself.
     """
 
     run: Thunk
     start: Callable[[], Request]
     free: Thunk
-    way: str = "native"
+    transport: str = "native"
     averages: bool = False
 
 
@@ -116,7 +116,7 @@ class Transport(Protocol):
         """How this backend's memory is handled."""
 
     @property
-    def way(self) -> str:
+    def gpu_transport(self) -> str:
         """How messages of GPU arrays travel, `DIRECT` or `STAGED`."""
 
     def driver(self) -> Gpu:

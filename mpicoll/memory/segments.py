@@ -55,9 +55,8 @@ class MappedMemory:
     """The shared memory of one group's ranks on this node.
 
     Attributes:
-        patience: how its ranks wait; its `deadline` may be set.
+        wait_policy: how its ranks wait; its `deadline` may be set.
         maps: False, as private memory of other ranks can only be fetched.
-        unattached: why cross-memory attach cannot be used; empty where it can.
     """
 
     maps = False

@@ -73,7 +73,7 @@ class MpiTransport:
     # -- messages -------------------------------------------------------------------
 
     @property
-    def way(self) -> str:
+    def gpu_transport(self) -> str:
         return DIRECT if self.gpu.aware else STAGED
 
     def driver(self) -> Gpu:

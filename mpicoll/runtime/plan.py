@@ -155,8 +155,8 @@ def _runs(
 
 def native_plan(algorithm: str, out: Array | None, call: Native, finish: list[Thunk]) -> Plan:
     """Make a plan of the library's own collective, followed by `finish`."""
-    plan = Plan(algorithm, call.way, out, call.run, call.start, call.free)
-    return chained(algorithm, call.way, out, [plan], finish) if finish else plan
+    plan = Plan(algorithm, call.transport, out, call.run, call.start, call.free)
+    return chained(algorithm, call.transport, out, [plan], finish) if finish else plan
 
 
 def chained(

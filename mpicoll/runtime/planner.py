@@ -184,7 +184,7 @@ class Planner:
                 what=f"{what.name} {chosen}", meets=meets, store=store,
             )  # fmt: skip
             if len(shared.intra_node) < transport.size:
-                route = f"{route}+{transport.way if store else transport.name}"
+                route = f"{route}+{transport.gpu_transport if store else transport.name}"
         self.tags.hold(tag, resources)
         if first is not None:
             variants = [_after(first, variant) for variant in variants]

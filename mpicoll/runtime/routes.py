@@ -62,13 +62,13 @@ class Routes:
         return asked or (CMA if prefers_cma else SYMMETRIC)
 
     def _check_gpu(self, asked: str) -> str:
-        way = self.transport.way
+        own = self.transport.gpu_transport
         if asked in (SYMMETRIC, CMA):
             raise Unavailable(f"no {asked} transport for arrays on a GPU: {IPC} is theirs")
-        if asked in (DIRECT, STAGED) and asked != way:
-            raise Unavailable(f"GPU arrays travel {way} here, not {asked}")
-        if asked in (way, self.transport.name) or self.transport.size == 1:
-            return way
+        if asked in (DIRECT, STAGED) and asked != own:
+            raise Unavailable(f"GPU arrays travel {own} here, not {asked}")
+        if asked in (own, self.transport.name) or self.transport.size == 1:
+            return own
         return asked
 
     def open(self, arguments: Arguments, asked: str) -> tuple[str, GpuMemory | None]:
@@ -86,7 +86,7 @@ class Routes:
         except Unavailable:
             if route:
                 raise
-            return self.transport.way, None
+            return self.transport.gpu_transport, None
 
     def gpu_memory(self, like: Array) -> GpuMemory:
         """Return the node's GPU memory, opened at the first call; collective.
@@ -110,8 +110,8 @@ class Routes:
         Every rank takes the GPU that `own_gpu` gives it. An available one has an empty reason.
         """
         found = dict.fromkeys(GPU_TRANSPORTS, "")
-        other = STAGED if self.transport.way == DIRECT else DIRECT
-        found[other] = f"GPU arrays travel {self.transport.way} here"
+        other = STAGED if self.transport.gpu_transport == DIRECT else DIRECT
+        found[other] = f"GPU arrays travel {self.transport.gpu_transport} here"
         like, why = None, ""
         try:
             like = own_gpu(self.transport)

@@ -95,7 +95,7 @@ class AutoChooser:
         on_node = self.transport.shared is not None and len(self.transport.nodes) == 1
         if arguments.device == "gpu":
             # A library that reads GPU memory knows its links; one that cannot is no match.
-            if on_node and self.transport.way == STAGED:
+            if on_node and self.transport.gpu_transport == STAGED:
                 yield from (f"{text}@{IPC}" for text in self._by_price(arguments))
         else:
             found = self.decisions.get(arguments.collective.name)

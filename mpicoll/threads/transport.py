@@ -36,7 +36,7 @@ class ThreadTransport:
     backend = "threads"
     library = "threads of one process"
     name = "point-to-point"
-    way = STAGED
+    gpu_transport = STAGED
 
     def __init__(self, group: Group, rank: int) -> None:
         self.group, self.rank, self.size = group, rank, group.size

@@ -50,7 +50,7 @@ def test_a_native_collective_runs_on_host_copies(started: bool, in_place: bool) 
     out = x if in_place else np.zeros((2, 2))
     call = NativeCall(COLLECTIVES["allreduce"], x, out, OPS["sum"], 0, None, in_place, 0)
     native = staged(call, NumpyArrays(), Copies(), double)
-    assert native.way == STAGED
+    assert native.transport == STAGED
     first = x.copy()
     for expected in (first * 2, first * (4 if in_place else 2)):
         if started:

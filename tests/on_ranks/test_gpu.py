@@ -106,8 +106,8 @@ def check(
 @pytest.mark.parametrize("way", [IPC, STAGED, DIRECT])
 @pytest.mark.parametrize(("name", "algorithm"), SCHEDULES)
 def test_every_schedule_every_way(g: Collectives, name: str, algorithm: str, way: str) -> None:
-    if way in (DIRECT, STAGED) and way != g.transport.way:
-        pytest.skip(f"GPU arrays travel {g.transport.way} here")
+    if way in (DIRECT, STAGED) and way != g.transport.gpu_transport:
+        pytest.skip(f"GPU arrays travel {g.transport.gpu_transport} here")
     check(g, name, f"{algorithm}@{way}", (11,), root=g.size - 1, way=way)
 
 
@@ -291,11 +291,11 @@ def test_what_cannot_be_had_is_told(g: Collectives) -> None:
         g.plan("allreduce", x, algorithm="ring@symmetric")
     with pytest.raises(Unavailable, match="no ipc transport for arrays on the host"):
         g.plan("allreduce", host, algorithm="ring@ipc")
-    other = DIRECT if g.transport.way == STAGED else STAGED
-    with pytest.raises(Unavailable, match=f"GPU arrays travel {g.transport.way} here"):
+    other = DIRECT if g.transport.gpu_transport == STAGED else STAGED
+    with pytest.raises(Unavailable, match=f"GPU arrays travel {g.transport.gpu_transport} here"):
         g.plan("allreduce", x, algorithm=f"ring@{other}")
     ways = g.gpu_transports()
-    assert ways[g.transport.way] == ""
+    assert ways[g.transport.gpu_transport] == ""
     assert ways[other]
 
 
