@@ -51,7 +51,7 @@ class Algorithm:
     collective: Collective
     name: str
     generator: Callable[..., Schedule]
-    cut: Blocks = "size"
+    block_count: Blocks = "size"
     rule: Needs = any_size
     parameters: dict[str, Any] = field(default_factory=dict)
 
@@ -74,13 +74,13 @@ class Algorithm:
         """Return into how many blocks the vector, or all rows, are cut for `size` ranks."""
         if self.collective.unit not in ("vector", "rows"):
             return size
-        if self.cut == "size":
+        if self.block_count == "size":
             return size
-        if isinstance(self.cut, int):
-            return self.cut
-        if callable(self.cut):
-            return self.cut(size, **self.parameters)
-        return int(self.parameters[self.cut])
+        if isinstance(self.block_count, int):
+            return self.block_count
+        if callable(self.block_count):
+            return self.block_count(size, **self.parameters)
+        return int(self.parameters[self.block_count])
 
     def serve(self, size: int) -> None:
         """Raise Unsupported where this algorithm cannot serve `size` ranks."""

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from catalogue import CATALOGUE, label
 from topologies import topologies
 
-from mpicoll.algorithms.registry import Algorithm, algorithms, find
+from mpicoll.algorithms.registry import Algorithm, find
 from mpicoll.costs import (
     AlphaBeta,
     Hockney,
@@ -36,11 +37,11 @@ MODELS: list[Model] = [
 ]  # fmt: skip
 
 
-EVERY = [each for name in COLLECTIVES for each in algorithms(name)]
+LARGE = [pytest.param(size, marks=pytest.mark.exhaustive) for size in (9, 12)]
 
 
-@pytest.mark.parametrize("size", [2, 5, 8, 9, 12])
-@pytest.mark.parametrize("algorithm", EVERY, ids=lambda each: f"{each.collective.name}-{each}")
+@pytest.mark.parametrize("size", [2, 5, 8, *LARGE])
+@pytest.mark.parametrize("algorithm", CATALOGUE, ids=label)
 def test_all_messages_at_once_or_one_by_one(
     algorithm: Algorithm, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,7 +252,7 @@ def test_time_that_others_take_does_not_count() -> None:
             time.sleep(0.1)
             return super().path(sources, targets)
 
-    lazy = Algorithm(COLLECTIVES["broadcast"], "slow", slow, cut=1)
+    lazy = Algorithm(COLLECTIVES["broadcast"], "slow", slow, block_count=1)
     pattern = pattern_of(lazy, 2, seconds=0.03)
     assert simulate(pattern, 1, Hockney(1, 1), Slow(2), seconds=0.05) == 2
 
@@ -259,5 +260,5 @@ def test_time_that_others_take_does_not_count() -> None:
 def two_sided(rounds: dict[int, list[Any]]) -> Algorithm:
     """Return a schedule given rank by rank."""
     return Algorithm(
-        COLLECTIVES["broadcast"], "given", lambda rank, size: iter(rounds[rank]), cut=1
+        COLLECTIVES["broadcast"], "given", lambda rank, size: iter(rounds[rank]), block_count=1
     )

@@ -26,7 +26,7 @@ def is_noticed(
     """Run a planted schedule and ask every rank's check."""
     what = broken.collective
     planted = replace(
-        broken, name="mutant", cut=broken.blocks(c.size), rule=broken.needs, parameters={},
+        broken, name="mutant", block_count=broken.blocks(c.size), rule=broken.needs, parameters={},
         generator=lambda rank, size: iter(schedules[rank]),
     )  # fmt: skip
     shape = input_shape(what.name, c.size, c.rank, (WIDTH,), None)
