@@ -53,6 +53,7 @@ def test_the_examples_run_under_mpirun(package: str, tmp_path: Path) -> None:
     check(done.stdout, done.returncode)
 
 
+@pytest.mark.launches
 def test_the_example_of_torchcoll_runs_under_torchrun(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     torchrun = ("-m", "torch.distributed.run", "--nproc-per-node", str(RANKS))
