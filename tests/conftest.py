@@ -99,14 +99,6 @@ def _abort() -> None:
 
 LAUNCHERS = ("hosts/test_hosts.py", "memory/test_lost_ranks.py", "torchcoll/test_launch.py")
 """Modules that start ranks by themselves; others call a function `ranks` or `mpirun`."""
-EXHAUSTIVE = (
-    "test_a_million_ranks",
-    "test_all_messages_at_once_or_one_by_one",
-    "test_every_algorithm_is_right_for_every_size",
-    "test_no_algorithm_beats_the_bound_on_any_topology",
-    "test_the_best_number_of_segments_grows_with_the_size",
-)
-"""Tests that go through many sizes: minutes, for what seldom changes."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -125,8 +117,6 @@ def _needs(item: pytest.Item) -> Iterator[str]:
     if not isinstance(item, pytest.Function):
         return
     yield from {"browser", "slurm"} & {*item.fixturenames}
-    if item.originalname in EXHAUSTIVE:
-        yield "exhaustive"
     starts = reaches(item, ("ranks", "mpirun"))
     if starts or any(str(item.path).endswith(f"/tests/{name}") for name in LAUNCHERS):
         yield "launches"

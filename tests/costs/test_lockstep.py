@@ -63,7 +63,7 @@ def test_lanes_repeat_with_their_nodes() -> None:
 @pytest.mark.parametrize(
     ("collective", "algorithm", "size", "rounds"),
     [
-        ("allgather", "bruck", 10**6, 20),
+        pytest.param("allgather", "bruck", 10**6, 20, marks=pytest.mark.exhaustive),
         ("barrier", "dissemination", 10**6, 20), ("allgather", "ring", 10**5, 10**5 - 1),
         pytest.param("allreduce", "recursive_doubling", 1 << 20, 20, marks=pytest.mark.exhaustive),
     ],
