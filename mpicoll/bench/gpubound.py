@@ -1,6 +1,7 @@
-"""What a GPU's memory allows: how fast it copies, and what an allreduce needs at least.
+"""Compare the fastest allreduces on a GPU with the bound that its memory's bandwidth sets.
 
-``python -m mpicoll.bench.gpubound FILES`` reads records of the benchmark and compares.
+``python -m mpicoll.bench.gpubound FILES`` reads records of the benchmark. Exit status: 0, or 2
+for files without such records.
 """
 
 from __future__ import annotations
@@ -9,15 +10,19 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import NamedTuple
 
+import click
 from rich.console import Console
 from rich.table import Table
 
+from mpicoll.cli.command import Command
+from mpicoll.cli.options import FILE
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
 from mpicoll.interfaces import IPC, Array
-from mpicoll.records import journal
+from mpicoll.records.lines import CaseRecord, Run
+from mpicoll.records.reading import load, only
 
 _BYTES = 256 << 20
 _SAMPLES, _COPIES = 5, 10
@@ -53,71 +58,75 @@ def least_us(nbytes: int, ranks: int, copy_gbps: float) -> float:
     return 2 * ranks * nbytes / copy_gbps / 1000
 
 
-Row = dict[str, Any]
+class Row(NamedTuple):
+    """The fastest allreduce of each backend and transport on one number of ranks and size.
+
+    Attributes:
+        us: by backend and transport; `ratio`: the same over the fastest by ipc.
+        bound: the share of the fastest ipc's time that the memory's bandwidth explains.
+    """
+
+    ranks: int
+    bytes: int
+    us: dict[str, float]
+    ratio: dict[str, float]
+    bound: float | None
 
 
-def rows(records: Iterable[Row]) -> list[Row]:
-    """Return for each number of ranks and size the best of each way, and the bound."""
-    best: dict[tuple[int, int], dict[str, Row]] = {}
+def rows(records: Iterable[CaseRecord]) -> list[Row]:
+    """Return a row for each number of ranks and size."""
+    best: dict[tuple[int, int], dict[str, tuple[float, Run]]] = {}
     for each in records:
-        if each["collective"] != "allreduce" or each["device"] != "cuda" or not each["time_us"]:
+        if each.collective != "allreduce" or each.device != "cuda" or not each.time_us:
             continue
-        if each["correct"] is False or each["algorithm"] == "auto":
+        if each.correct is False or each.algorithm == "auto":
             continue
-        way = f"{each['backend']} {each['transport']}"
-        found = best.setdefault((each["ranks"], each["bytes_total"]), {})
-        if way not in found or _us(each) < _us(found[way]):
-            found[way] = each
+        way = f"{each.backend} {each.transport}"
+        found = best.setdefault((each.ranks, each.bytes_total), {})
+        if way not in found or each.time_us.median < found[way][0]:
+            found[way] = each.time_us.median, each.run
     return [_row(*key, found) for key, found in sorted(best.items())]
 
 
-def _row(ranks: int, nbytes: int, found: dict[str, Row]) -> Row:
-    some = next(iter(found.values()))
-    copy = some["run"].get("gpu_copy_GBps")
-    ours = [each for way, each in found.items() if way.endswith(f" {IPC}")]
-    fastest = min(map(_us, ours)) if ours else None
-    return {
-        "ranks": ranks,
-        "bytes": nbytes,
-        "us": {way: _us(each) for way, each in sorted(found.items())},
-        "ratio": {way: _us(each) / fastest for way, each in found.items()} if fastest else {},
-        "bound": least_us(nbytes, ranks, copy) / fastest if copy and fastest else None,
-    }
-
-
-def _us(record: Row) -> float:
-    return float(record["time_us"]["median"])
+def _row(ranks: int, nbytes: int, found: dict[str, tuple[float, Run]]) -> Row:
+    us = {way: median for way, (median, _) in sorted(found.items())}
+    copy = next(iter(found.values()))[1].gpu_copy_GBps
+    fastest = min((each for way, each in us.items() if way.endswith(f" {IPC}")), default=None)
+    if fastest is None:
+        return Row(ranks, nbytes, us, {}, None)
+    bound = least_us(nbytes, ranks, copy) / fastest if copy else None
+    return Row(ranks, nbytes, us, {way: each / fastest for way, each in us.items()}, bound)
 
 
 def show(found: Sequence[Row], console: Console) -> None:
-    """Print microseconds by way, how many times ipc's, and ipc's share of the bound."""
-    ways = sorted({way for each in found for way in each["us"]})
+    """Print microseconds by backend and transport, as multiples of ipc's, and ipc's bound."""
+    ways = sorted({way for each in found for way in each.us})
     table = Table(title="allreduce on GPUs: us (times the fastest ipc)")
     for name in ("ranks", "bytes", *ways, "ipc / bound"):
         table.add_column(name, justify="right")
     for each in found:
-        cells = []
-        for way in ways:
-            us, ratio = each["us"].get(way), each["ratio"].get(way)
-            cells.append(f"{us:.4g}" + (f" ({ratio:.3g}x)" if ratio else "") if us else "-")
-        bound = f"{each['bound']:.0%}" if each["bound"] else "-"
-        table.add_row(str(each["ranks"]), str(each["bytes"]), *cells, bound)
+        cells = [_cell(each.us.get(way), each.ratio.get(way)) for way in ways]
+        bound = f"{each.bound:.0%}" if each.bound else "-"
+        table.add_row(str(each.ranks), str(each.bytes), *cells, bound)
     console.print(table)
 
 
-def main(paths: Sequence[str]) -> int:
-    """Read files of records, print the comparison, and return the exit status."""
-    try:
-        found = rows(each for path in paths for each in journal.cases(journal.read(Path(path))))
-    except (ArgumentError, KeyError) as error:
-        print(f"Error: cannot read the records: {error}", file=sys.stderr)
-        return 2
+def _cell(us: float | None, ratio: float | None) -> str:
+    if not us:
+        return "-"
+    return f"{us:.4g}" + (f" ({ratio:.3g}x)" if ratio else "")
+
+
+@click.command(cls=Command, help=__doc__)
+@click.argument("files", nargs=-1, required=True, type=FILE)
+def main(files: Sequence[Path]) -> int:
+    """Read files of records and print the comparison; return the exit status."""
+    found = rows(each for path in files for each in only(CaseRecord, load(path)))
     if not found:
-        print("Error: no allreduce on a GPU in these files", file=sys.stderr)
-        return 2
+        raise ArgumentError("no allreduce on a GPU in these files")
     show(found, Console(width=None if sys.stdout.isatty() else 150))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from io import StringIO
@@ -15,9 +13,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mpicoll.bench.record import Record
 from mpicoll.machine.launchers import is_terminal
 from mpicoll.measurement.statistics import is_enough
+from mpicoll.records.flat import write_csv
+from mpicoll.records.lines import CaseRecord, Speedup
+from mpicoll.records.reading import encoded
 from mpicoll.selection.auto import CHOOSERS
 from mpicoll.text.numbers import number
 from mpicoll.text.sizes import size_text
@@ -40,7 +40,7 @@ algbw = size / time, busbw = algbw x the factor of nccl-tests (for large, symmet
 _AVERAGES = "# averages are means over samples of the slowest rank's time; see time_us in jsonl"
 
 
-def print_tables(records: Sequence[Record], stream: TextIO) -> None:
+def print_tables(records: Sequence[CaseRecord], stream: TextIO) -> None:
     """Print tables to a terminal, or as plain text where none is; COLUMNS gives the width."""
     if is_terminal(stream):
         tables(records, Console(file=stream, highlight=False))
@@ -57,12 +57,12 @@ def print_tables(records: Sequence[Record], stream: TextIO) -> None:
 # -- table ------------------------------------------------------------------------------
 
 
-def tables(records: Sequence[Record], out: Console, unicode: bool | None = None) -> None:
+def tables(records: Sequence[CaseRecord], out: Console, unicode: bool | None = None) -> None:
     """Print one table per collective and variant."""
     if unicode is None:
         unicode = "utf" in (out.encoding or "").lower()
     for title, rows in _by(records, _title):
-        measured = [row for row in rows if row["time_us"]]
+        measured = [row for row in rows if row.time_us]
         if measured:
             out.print(_fitting(title, measured, out, unicode))
             out.print()
@@ -70,24 +70,28 @@ def tables(records: Sequence[Record], out: Console, unicode: bool | None = None)
         out.print(_LEGEND.format(best="★" if unicode else "*"), markup=False)
 
 
-def _title(record: Record) -> str:
-    parts = [record["collective"], record["dtype"], record["op"]]
-    if record["root"] is not None:
-        parts.append(f"root {record['root']}")
-    parts += ["in place"] if record["in_place"] else []
-    ranks = f"{record['ranks']} rank{'s' if record['ranks'] > 1 else ''}"
+def _title(record: CaseRecord) -> str:
+    parts = [record.collective, record.dtype, record.op]
+    if record.root is not None:
+        parts.append(f"root {record.root}")
+    parts += ["in place"] if record.in_place else []
+    ranks = f"{record.ranks} rank{'s' if record.ranks > 1 else ''}"
     return ", ".join([*filter(None, parts), ranks])
 
 
-def _by(records: Iterable[Record], key: Callable[[Record], Any]) -> list[tuple[Any, list[Record]]]:
+def _by(
+    records: Iterable[CaseRecord], key: Callable[[CaseRecord], Any]
+) -> list[tuple[Any, list[CaseRecord]]]:
     """Group records that need not be neighbours, in order of first appearance."""
-    found: dict[Any, list[Record]] = {}
+    found: dict[Any, list[CaseRecord]] = {}
     for record in records:
         found.setdefault(key(record), []).append(record)
     return list(found.items())
 
 
-def _table(title: str, rows: list[Record], unicode: bool, leave_out: Sequence[str] = ()) -> Table:
+def _table(
+    title: str, rows: list[CaseRecord], unicode: bool, leave_out: Sequence[str] = ()
+) -> Table:
     table = Table(
         title=title, title_justify="left", title_style="bold",
         box=SIMPLE_HEAD if unicode else ASCII2, pad_edge=False, show_edge=False,
@@ -97,15 +101,15 @@ def _table(title: str, rows: list[Record], unicode: bool, leave_out: Sequence[st
         # Where a line is too short, names go on in the next one, and numbers stay whole.
         is_name = name == "algorithm"
         table.add_column(name, justify=justify, overflow="fold", no_wrap=not is_name)  # type: ignore[arg-type]
-    for _, same in groupby(rows, lambda row: row["bytes_total"]):
+    for _, same in groupby(rows, lambda row: row.bytes_total):
         for position, row in enumerate(group := list(same)):
-            style = "bold green" if row["best"] else "red" if row["correct"] is False else ""
+            style = "bold green" if row.best else "red" if row.correct is False else ""
             end = position == len(group) - 1
             table.add_row(*compress(_cells(row, unicode), shown), style=style, end_section=end)
     return table
 
 
-def _fitting(title: str, rows: list[Record], out: Console, unicode: bool) -> Table:
+def _fitting(title: str, rows: list[CaseRecord], out: Console, unicode: bool) -> Table:
     """Return the table with as many columns as there is room for: numbers are never cut."""
     wide = out.options.update(width=_PIPED_WIDTH)
     for count in range(len(_LEFT_OUT_FIRST)):
@@ -115,71 +119,72 @@ def _fitting(title: str, rows: list[Record], out: Console, unicode: bool) -> Tab
     return _table(title, rows, unicode, _LEFT_OUT_FIRST)
 
 
-def _cells(row: Record, unicode: bool) -> list[Text]:
-    time = row["time_us"]
-    mark = ("★" if unicode else "*") if row["best"] else ""
-    interval = f"{number(time['low'])} .. {number(time['high'])}"
-    if not is_enough(row["samples"]):
-        interval += f" (n={row['samples']})"
+def _cells(row: CaseRecord, unicode: bool) -> list[Text]:
+    time = row.time_us
+    assert time is not None
+    mark = ("★" if unicode else "*") if row.best else ""
+    interval = f"{number(time.low)} .. {number(time.high)}"
+    if not is_enough(row.samples):
+        interval += f" (n={row.samples})"
     texts = [
-        size_text(row["bytes_total"]) if row["count"] else "-", row["backend"],
-        _algorithm(row), row["transport"], number(time["median"]), interval,
-        number(row["algbw_GBps"]), number(row["busbw_GBps"]),
-        _ratio(row["speedup_vs_native"]), _other(row), _correct(row), mark,
+        size_text(row.bytes_total) if row.count else "-", row.backend,
+        _algorithm(row), row.transport or "-", number(time.median), interval,
+        number(row.algbw_GBps), number(row.busbw_GBps),
+        _ratio(row.speedup_vs_native), _other(row), _correct(row), mark,
     ]  # fmt: skip
     return [Text(text) for text in texts]
 
 
-def _algorithm(row: Record) -> str:
+def _algorithm(row: CaseRecord) -> str:
     """Return what was asked for, and what ran where that left it open."""
-    asked: str = row["algorithm"].partition("@")[0]
-    return f"{asked}: {row['executed']}" if asked in CHOOSERS else asked
+    asked = row.algorithm.partition("@")[0]
+    return f"{asked}: {row.executed}" if asked in CHOOSERS else asked
 
 
-def _ratio(found: Record | None) -> str:
+def _ratio(found: Speedup | None) -> str:
     if not found:
         return "-"
-    sign = {"faster": "+", "slower": "-", "tie": "="}[found["verdict"]]
-    return f"{number(found['ratio'])}x {sign}"
+    sign = {"faster": "+", "slower": "-", "tie": "="}[found.verdict]
+    return f"{number(found.ratio)}x {sign}"
 
 
-def _other(row: Record) -> str:
-    found = row["speedup_vs_other"]
+def _other(row: CaseRecord) -> str:
+    found = row.speedup_vs_other
     if not found:
         return "-"
-    same = found["against"].endswith(f" {row['algorithm']}")
+    same = found.against.endswith(f" {row.algorithm}")
     return _ratio(found) + ("    " if same else " (n)")
 
 
-def _correct(row: Record) -> str:
-    if row["correct"] is None:
-        return "-" if row["collective"] == "barrier" else "unchecked"
-    return "yes" if row["correct"] else f"{row['wrong']} WRONG"
+def _correct(row: CaseRecord) -> str:
+    if row.correct is None:
+        return "-" if row.collective == "barrier" else "unchecked"
+    return "yes" if row.correct else f"{row.wrong} WRONG"
 
 
-def footer(records: Sequence[Record], remarks: Sequence[str]) -> list[str]:
+def footer(records: Sequence[CaseRecord], remarks: Sequence[str]) -> list[str]:
     """Return the closing lines: errors as nccl-tests counts them, refusals, remarks."""
-    wrong = sum(row["wrong"] for row in records)
-    bad = sum(row["correct"] is False for row in records)
-    unchecked = all(row["correct"] is None for row in records)
+    wrong = sum(row.wrong for row in records)
+    bad = sum(row.correct is False for row in records)
+    unchecked = all(row.correct is None for row in records)
     verdict = "NOT CHECKED" if unchecked else "OK" if not bad else "FAILED"
     lines = [f"# Out of bounds values : {wrong} {verdict}"]
-    lines += [f"# {row['message']}" for row in records if row["correct"] is False]
-    refused = [row for row in records if not row["time_us"] and row["message"]]
+    lines += [f"# {row.message}" for row in records if row.correct is False]
+    refused = [row for row in records if not row.time_us and row.message]
     if refused:
         lines.append(f"# Refused cases : {len(refused)}")
-    reasons = _by(refused, lambda row: (row["collective"], row["backend"], row["message"]))
+    reasons = _by(refused, lambda row: (row.collective, row.backend, row.message))
     for (what, backend, message), rows in reasons:
-        names = ", ".join(dict.fromkeys(row["algorithm"] for row in rows))
+        names = ", ".join(dict.fromkeys(row.algorithm for row in rows))
         lines.append(f"#   {what} {names} ({backend}): {message}")
     return lines + [f"# {remark}" for remark in [*_differences(records), *remarks]]
 
 
-def _differences(records: Sequence[Record]) -> Iterable[str]:
+def _differences(records: Sequence[CaseRecord]) -> Iterable[str]:
     """Say once how the schedules that stand for a library's defaults differ from these."""
-    told = ((row, (row.get("note") or "").partition(": ")) for row in records)
+    told = ((row, (row.note or "").partition(": ")) for row in records)
     return dict.fromkeys(
-        f"{row['algorithm'].partition('@')[0]}, {row['collective']} {name}: {how}"
+        f"{row.algorithm.partition('@')[0]}, {row.collective} {name}: {how}"
         for row, (name, _, how) in told if how
     )  # fmt: skip
 
@@ -187,54 +192,23 @@ def _differences(records: Sequence[Record]) -> Iterable[str]:
 # -- other layouts ------------------------------------------------------------------------
 
 
-def jsonl(records: Sequence[Record], out: TextIO) -> None:
+def jsonl(records: Sequence[CaseRecord], out: TextIO) -> None:
     """Print the records themselves."""
     for record in records:
-        print(json.dumps(record), file=out, flush=True)
+        print(encoded(record), file=out, flush=True)
 
 
-def flat(record: Record) -> Record:
-    """Return a record without nesting and lists, for one line of a table."""
-    cells: Record = {}
-    for key, value in record.items():
-        if key in ("run", "kind", "samples_us", "first_wrong"):
-            continue
-        inner = _NESTED.get(key)
-        if inner is None:
-            cells[key] = value
-            continue
-        cells |= {f"{key}.{name}": (value or {}).get(name) for name in inner}
-    return cells
-
-
-_RATIO = ("ratio", "low", "high", "verdict")
-_NESTED = {
-    "time_us": ("median", "low", "high", "mean", "min", "max", "p95", "p99"),
-    "speedup_vs_native": _RATIO,
-    "speedup_vs_other": (*_RATIO, "against"),
-}
-
-
-def comma_separated(records: Sequence[Record], out: TextIO) -> None:
-    """Print CSV with a header line."""
-    rows = [flat(record) for record in records]
-    if rows:
-        writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def _blocks(records: Sequence[Record], out: TextIO) -> Iterable[list[Record]]:
+def _blocks(records: Sequence[CaseRecord], out: TextIO) -> Iterable[list[CaseRecord]]:
     """Print a title for every collective, backend and algorithm; yield its measured rows."""
-    measured = [record for record in records if record["time_us"]]
+    measured = [record for record in records if record.time_us]
     for (title, backend, name), rows in _by(
-        measured, lambda row: (_title(row), row["backend"], row["algorithm"])
+        measured, lambda row: (_title(row), row.backend, row.algorithm)
     ):
         print(f"\n# {title}: {backend} {name}\n{_AVERAGES}", file=out)
         yield rows
 
 
-def nccl(records: Sequence[Record], out: TextIO) -> None:
+def nccl(records: Sequence[CaseRecord], out: TextIO) -> None:
     """Print nccl-tests' columns, out of place then in place."""
     names = "#{:>12} {:>12} {:>9} {:>7} {:>6}".format("size", "count", "type", "redop", "root")
     half = " {:>9} {:>7} {:>7} {:>7}".format("time", "algbw", "busbw", "#wrong")
@@ -244,44 +218,49 @@ def nccl(records: Sequence[Record], out: TextIO) -> None:
         print(names + half + half, units, sep="\n", file=out)
         for row in rows:
             begin = " {:>12} {:>12} {:>9} {:>7} {:>6}".format(
-                row["bytes_total"], row["count"], row["dtype"] or "none", row["op"] or "none",
-                -1 if row["root"] is None else row["root"],
+                row.bytes_total, row.count, row.dtype or "none", row.op or "none",
+                -1 if row.root is None else row.root,
             )  # fmt: skip
             own = _nccl_half(row)
-            print(begin + (blank + own if row["in_place"] else own + blank), file=out)
+            print(begin + (blank + own if row.in_place else own + blank), file=out)
 
 
-def _nccl_half(row: Record) -> str:
-    checked = row["correct"] is not None
-    bandwidths = [f"{row[key] or 0:.2f}" for key in ("algbw_GBps", "busbw_GBps")]
-    wrong = row["wrong"] if checked else "N/A"
-    return " {:>9} {:>7} {:>7} {:>7}".format(number(row["time_us"]["mean"], 4), *bandwidths, wrong)
+def _nccl_half(row: CaseRecord) -> str:
+    checked = row.correct is not None
+    bandwidths = [f"{each or 0:.2f}" for each in (row.algbw_GBps, row.busbw_GBps)]
+    mean = row.time_us.mean if row.time_us else None
+    wrong = row.wrong if checked else "N/A"
+    return " {:>9} {:>7} {:>7} {:>7}".format(number(mean, 4), *bandwidths, wrong)
 
 
-def osu(records: Sequence[Record], out: TextIO) -> None:
+def _averages(row: CaseRecord, *names: str) -> list[str]:
+    return [f"{getattr(row.time_us, name) or 0:.2f}" for name in names]
+
+
+def osu(records: Sequence[CaseRecord], out: TextIO) -> None:
     """Print OSU's columns; sizes are bytes per rank."""
     heads = ("# Size", "Avg Latency(us)", "Min Latency(us)", "Max Latency(us)", "Iterations")
     for rows in _blocks(records, out):
         print("{:<12}{:>18}{:>18}{:>18}{:>14}".format(*heads), file=out)
         for row in rows:
-            times = [f"{row['time_us'][key]:.2f}" for key in ("mean", "min", "max")]
-            calls = row["samples"] * row["calls_per_sample"]
-            cells = (row["bytes_per_rank"], *times, calls)
+            times = _averages(row, "mean", "min", "max")
+            calls = row.samples * row.calls_per_sample
+            cells = (row.bytes_per_rank, *times, calls)
             print("{:<12}{:>18}{:>18}{:>18}{:>14}".format(*cells), file=out)
 
 
-def imb(records: Sequence[Record], out: TextIO) -> None:
+def imb(records: Sequence[CaseRecord], out: TextIO) -> None:
     """Print IMB's columns; sizes are bytes per rank."""
     heads = ("#bytes", "#repetitions", "t_min[usec]", "t_max[usec]", "t_avg[usec]")
     for rows in _blocks(records, out):
         print("{:>12}{:>14}{:>14}{:>14}{:>14}".format(*heads), file=out)
         for row in rows:
-            times = [f"{row['time_us'][key]:.2f}" for key in ("min", "max", "mean")]
-            calls = row["samples"] * row["calls_per_sample"]
-            cells = (row["bytes_per_rank"], calls, *times)
+            times = _averages(row, "min", "max", "mean")
+            calls = row.samples * row.calls_per_sample
+            cells = (row.bytes_per_rank, calls, *times)
             print("{:>12}{:>14}{:>14}{:>14}{:>14}".format(*cells), file=out)
 
 
-LAYOUTS: dict[str, Callable[[Sequence[Record], TextIO], None]] = {
-    "nccl": nccl, "osu": osu, "imb": imb, "csv": comma_separated, "jsonl": jsonl,
+LAYOUTS: dict[str, Callable[[Sequence[CaseRecord], TextIO], None]] = {
+    "nccl": nccl, "osu": osu, "imb": imb, "csv": write_csv, "jsonl": jsonl,
 }  # fmt: skip

@@ -12,30 +12,30 @@ those native calls stay the ones that are there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
-from mpicoll.bench.record import Record, mark_best
+from mpicoll.bench.record import mark_best
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
 from mpicoll.measurement.cases import BASELINES, Case
-from mpicoll.records import journal
 from mpicoll.records.conditions import differences
-from mpicoll.records.identity import Key, key, key_of
+from mpicoll.records.identity import Key, key
 from mpicoll.records.journal import Journal
+from mpicoll.records.lines import CaseRecord, FullRun, Git, Record, RunRecord
+from mpicoll.records.reading import only, runs
 
 
 class Ledger:
-    """What is measured, and where new records go: the file is in the hands of rank 0.
+    """The cases that are measured, and the file for new records, which rank 0 holds.
 
     Attributes:
         done: the cases that the file has, on every rank; `kept`: their records, on rank 0.
-        remarks: what to say about the file.
+        remarks: on the records that the file has.
     """
 
     def __init__(
-        self, world: Collectives, run: Record, path: Path | None, *, resume: bool = False
+        self, world: Collectives, run: FullRun, path: Path | None, *, resume: bool = False
     ) -> None:
         """Open the file; collective.
 
@@ -43,43 +43,43 @@ class Ledger:
             ArgumentError: on every rank, where rank 0 cannot use the file.
         """
         self.world, self.run, self.is_new = world, run, True
-        self.kept: dict[Key, Record] = {}
+        self.kept: dict[Key, CaseRecord] = {}
         self.remarks: list[str] = []
         self.journal = Journal(None)
-        told = world.exchange(self._open(path, resume) if world.rank == 0 else None)[0]
-        if isinstance(told, str):
-            raise ArgumentError(told)
-        self.done: set[Key] = told
+        found = world.exchange(self._open(path, resume) if world.rank == 0 else None)[0]
+        if isinstance(found, str):
+            raise ArgumentError(found)
+        self.done: set[Key] = found
 
     def _open(self, path: Path | None, resume: bool) -> set[Key] | str:
-        """Return what is measured already, or why the file cannot be used."""
+        """Return the cases that are measured already, or why the file cannot be used."""
         try:
             self.journal = Journal(path, resume=resume)
             self.remarks = unlike(self.journal.found, self.run)
-            self.kept = {key(each): each for each in journal.cases(self.journal.found)}
         except ArgumentError as error:
             return f"{path}: {error}" if str(path) not in str(error) else str(error)
-        except (OSError, KeyError) as error:
+        except OSError as error:
             return f"cannot use {path}: {error!r}"
+        self.kept = {key(each): each for each in only(CaseRecord, self.journal.found)}
         return set(self.kept)
 
-    # -- what to measure --------------------------------------------------------------
+    # -- cases to measure -------------------------------------------------------------
 
     def missing(self, cases: Iterable[Case]) -> list[Case]:
         """Return the cases of which there is no record."""
         return [case for case in cases if self._key(case) not in self.done]
 
     def with_baselines(self, cases: Sequence[Case]) -> list[Case]:
-        """Return what is missing, and what that is compared with."""
+        """Return the missing cases, and the native calls that they are compared with."""
         missing = set(self.missing(cases))
         return [case for case in cases if case in missing or case.algorithm in BASELINES]
 
     def _key(self, case: Case) -> Key:
         return key_of(case, self.world.size, len(self.world.nodes))
 
-    # -- what was measured ------------------------------------------------------------
+    # -- measured cases ---------------------------------------------------------------
 
-    def add(self, cases: Sequence[Case], measured: Sequence[Record]) -> list[Record]:
+    def add(self, cases: Sequence[Case], measured: Sequence[CaseRecord]) -> list[CaseRecord]:
         """Write the new records of a group; return all that there are, in its order."""
         fresh = {key(each): each for each in measured if key(each) not in self.done}
         every = {**self.kept, **fresh}
@@ -88,32 +88,54 @@ class Ledger:
         self._write(list(fresh.values()))
         return rows
 
-    def _write(self, fresh: Sequence[Record]) -> None:
+    def _write(self, fresh: Sequence[CaseRecord]) -> None:
         """Append records, the first time after the description of their run."""
         if fresh and self.world.rank == 0:
-            self.journal.write([*([journal.run_line(self.run)] if self.is_new else []), *fresh])
+            described = [RunRecord(run=self.run)] if self.is_new else []
+            self.journal.write([*described, *fresh])
             self.is_new = False
 
 
-def unlike(lines: Sequence[Record], run: Mapping[str, Any]) -> list[str]:
+def key_of(case: Case, ranks: int, nodes: int) -> Key:
+    """Return what identifies a case that is to be measured, as `key` does for its record."""
+    group = case.group
+    has_data = group.what.unit != "none"
+    return (
+        group.what.name, case.backend, case.algorithm, group.device,
+        group.dtype if has_data else None, group.op if group.what.reduces else None,
+        group.root if group.what.rooted else None, group.in_place, group.allocated, ranks, nodes,
+        group.bytes_total,
+    )  # fmt: skip
+
+
+def unlike(records: Sequence[Record], run: FullRun) -> list[str]:
     """Return remarks on what differs between the runs of a file and this one.
 
     Raises:
         ArgumentError: too much for their numbers to stand in one table.
     """
-    runs, remarks = journal.runs(lines), []
-    for name in dict.fromkeys(each["run"].get("id") for each in journal.cases(lines)):
-        if name not in runs:
+    known, remarks = runs(records), []
+    for name in dict.fromkeys(each.run.id for each in only(CaseRecord, records)):
+        if name not in known:
             raise ArgumentError(
                 "it does not say under which conditions its records were measured: an older "
                 "version wrote it, or lines are missing; give another file"
             )
-        if differing := differences(runs[name], run):
+        if differing := differences(known[name], run):
             raise ArgumentError(
                 f"it was measured under other conditions: {'; '.join(differing)}. Run as "
                 "before, or give another file"
             )
-        was, is_ = runs[name].get("git"), run.get("git")
+        was, is_ = known[name].git, run.git
         if was != is_:
-            remarks.append(f"other records of this file are of another source: {was}, now {is_}")
+            remarks.append(
+                f"other records of this file are of another source: {_shown(was)}, now "
+                f"{_shown(is_)}"
+            )
     return remarks
+
+
+def _shown(source: Git | None) -> str:
+    if source is None:
+        return "of no known commit"
+    return source.commit[:12] + (" with changes" if source.dirty else "")

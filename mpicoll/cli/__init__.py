@@ -1,1 +1,31 @@
-"""The skeleton that all commands share: flags, launch, watchdog, exit status."""
+"""What all commands share: one click style, exit statuses, groups, a watchdog.
+
+A command is a module (``__main__.py``, or ``command.py`` beside it where two packages start it)
+that declares its arguments by decorators and returns its exit status::
+
+    @click.command(cls=Command, help=__doc__)
+    @click.argument("files", nargs=-1, required=True, type=FILE)
+    @option("--margin", type=click.FloatRange(0), default=3.0, shown=True, help="Per cent.")
+    def main(files: Sequence[Path], margin: float) -> int:
+        '''Print the comparison; return the exit status.'''
+
+    if __name__ == "__main__":
+        main()
+
+An `ArgumentError` that it raises is printed as ``Error: ...``, and the exit status is 2. A command
+that runs on every rank is of class `RanksCommand`: every rank parses the command line and comes to
+the same result, and only rank 0 prints help and errors. It is given the backends as click's `obj`::
+
+    @click.command(cls=RanksCommand, help=_HELP)
+    @backends
+    @timeout
+    @click.pass_obj
+    def main(makers: Worlds, /, **given: Any) -> int:
+        '''Form the groups (`form_worlds`), measure, and print on rank 0.'''
+
+    if __name__ == "__main__":
+        main(obj=BOTH)
+
+`command` has the two classes, `options` the options that several commands take, `worlds` the
+groups of the backends, `watchdog` what ends a step that hangs.
+"""

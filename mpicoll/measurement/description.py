@@ -1,11 +1,8 @@
-"""What a run says about itself, so that its records can be believed and reproduced.
-
-`describe` is what every record carries; `details` is the longer rest, which stands once in
-the line of kind ``run`` before them.
-"""
+"""Describe a run, so that its records can be believed and reproduced."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import shutil
@@ -14,89 +11,87 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from mpicoll.bench.record import Record
+from msgspec import convert
+from msgspec.structs import asdict
+
 from mpicoll.collectives import Collectives
 from mpicoll.machine.processes import Process
 from mpicoll.machine.variables import relevant_variables
 from mpicoll.machine.versions import versions
 from mpicoll.measurement.measure import Settings
 from mpicoll.measurement.ping_pong import PairSettings
+from mpicoll.records import lines as records
+from mpicoll.records.lines import Binding, Clock, FullRun, Git, Machine, Mpi, Run, Stack
 
 _LIMIT = 1.0
-"""Seconds that another program may take to answer; two are asked for git's state."""
+"""Seconds that another program may take to answer; git is asked twice."""
 
 
-def describe(
+def describe_run(
     seed: int,
     worlds: Mapping[str, Collectives],
     processes: Sequence[Process],
     oversubscribed: Sequence[str],
-) -> Record:
-    """Return what all records of a run share, the same on every rank; collective."""
-    name = next(iter(worlds.values())).exchange(str(uuid4()))[0]
-    return {
-        "id": name,
-        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "command": sys.argv[1:],
-        "seed": seed,
-        "versions": versions(),
-        "libraries": {name: world.library for name, world in worlds.items()},
-        "transports": {name: world.transports for name, world in worlds.items()},
-        "hosts": [each.host for each in processes],
-        "cores": [each.cores.allowed for each in processes],
-        "quota": processes[0].cores.quota,
-        "load": processes[0].load,
-        "oversubscribed": bool(oversubscribed),
-    }
+) -> Run:
+    """Return the description that all records of a run share, alike on every rank; collective."""
+    return Run(
+        id=next(iter(worlds.values())).exchange(str(uuid4()))[0],
+        started=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        command=sys.argv[1:],
+        seed=seed,
+        versions=versions(),
+        libraries={name: world.library for name, world in worlds.items()},
+        transports={name: list(world.transports) for name, world in worlds.items()},
+        hosts=[each.host for each in processes],
+        cores=[list(each.cores.allowed) for each in processes],
+        quota=processes[0].cores.quota,
+        load=processes[0].load,
+        oversubscribed=bool(oversubscribed),
+    )
 
 
-def details(
+def full_description(
+    run: Run,
     processes: Sequence[Process],
     settings: Settings | PairSettings,
     sync_error: int | None = None,
-) -> Record:
-    """Return what the line of the run adds; of what ranks may differ in, rank 0 reports.
+) -> FullRun:
+    """Return the whole description of a run, as rank 0 sees it.
 
     Args:
         processes: what each rank reports by `own_process`.
         sync_error: the bound on the error of the ranks' clocks, ns, where these were compared.
     """
-    return {
-        "argv": sys.orig_argv,
-        "directory": os.getcwd(),
-        "git": git_state(),
-        "settings": asdict(settings),
-        "stack": stack(),
-        "machines": list(_machines(processes)),
-        "binding": [_binding(rank, each) for rank, each in enumerate(processes)],
-        "clock": {"sync_error_us": None if sync_error is None else sync_error / 1000},
-        "environment": relevant_variables(),
-    }
+    return FullRun(
+        **asdict(run),
+        argv=sys.orig_argv,
+        directory=os.getcwd(),
+        git=git_state(),
+        settings=convert(dataclasses.asdict(settings), records.Settings),
+        stack=stack(),
+        machines=list(_machines(processes)),
+        binding=[_binding(rank, each) for rank, each in enumerate(processes)],
+        clock=Clock(None if sync_error is None else sync_error / 1000),
+        environment=relevant_variables(),
+    )
 
 
-def _machines(processes: Iterable[Process]) -> Iterable[Record]:
-    """Yield every host once, with what differs between hosts."""
-    seen: dict[str, Record] = {}
+def _machines(processes: Iterable[Process]) -> Iterable[Machine]:
+    """Return every host once, with its number of ranks."""
+    found: dict[str, Machine] = {}
     for each in processes:
-        machine = each.machine._asdict()
-        host = seen.setdefault(each.host, {"host": each.host, "ranks": 0, **machine})
-        host["ranks"] += 1
-    return seen.values()
+        host = found.setdefault(each.host, Machine(each.host, 0, *each.machine))
+        host.ranks += 1
+    return found.values()
 
 
-def _binding(rank: int, process: Process) -> Record:
+def _binding(rank: int, process: Process) -> Binding:
     cores = process.cores.allowed
-    return {
-        "rank": rank,
-        "host": process.host,
-        "cores": compact(cores),
-        "bound": len(cores) < process.machine.cores,
-    }
+    return Binding(rank, process.host, compact(cores), len(cores) < process.machine.cores)
 
 
 def compact(cores: Sequence[int]) -> str:
@@ -117,37 +112,32 @@ def compact(cores: Sequence[int]) -> str:
 # -- software -----------------------------------------------------------------------------
 
 
-def stack() -> Record:
+def stack() -> Stack:
     """Return the libraries below the packages, as far as this process has loaded them."""
-    return {
-        "mpi": _mpi(),
-        "nccl": _nccl(),
-        "cuda_runtime": _cuda_runtime(),
-        "cuda_driver": cuda_driver(),
-    }
+    return Stack(_mpi(), _nccl(), _cuda_runtime(), cuda_driver())
 
 
-def _mpi() -> Record | None:
-    """Return what MPI says of itself; without starting it."""
+def _mpi() -> Mpi | None:
+    """Return the MPI library's own description, None where it has not started."""
     module: Any = sys.modules.get("mpi4py.MPI")
     if module is None or not module.Is_initialized():
         return None
     text = module.Get_library_version().strip("\0 \n")
     lines = [" ".join(line.split()).rstrip(", ") for line in text.splitlines()]
     device = next((line.partition(": ")[2] for line in lines if line.startswith("MPICH Dev")), None)
-    return {
-        "library": lines[0],
-        "standard": ".".join(map(str, module.Get_version())),
-        "thread_level": module.Query_thread(),
-        "device": device,
-        "provider": provider(lines[0], device),
-    }
+    return Mpi(
+        library=lines[0],
+        standard=".".join(map(str, module.Get_version())),
+        thread_level=module.Query_thread(),
+        device=device,
+        provider=provider(lines[0], device),
+    )
 
 
 def provider(
     library: str, device: str | None, variables: Mapping[str, str] = os.environ
 ) -> str | None:
-    """Return what carries messages between nodes, as far as it can be told.
+    """Return the network library that carries messages between nodes, None where that is unknown.
 
     >>> provider("MPICH Version: 5.0.2", "ch4:ucx ofi", {})
     'ucx, the first of ch4:ucx ofi'
@@ -164,8 +154,8 @@ def provider(
     built = device.partition(":")[2].split()
     asked = variables.get("MPIR_CVAR_CH4_NETMOD")
     first = built[0] if len(built) == 1 else f"{built[0]}, the first of {device}"
-    told = variables.get("FI_PROVIDER")
-    return (asked or first) + (f", FI_PROVIDER={told}" if told else "")
+    name = variables.get("FI_PROVIDER")
+    return (asked or first) + (f", FI_PROVIDER={name}" if name else "")
 
 
 def _nccl() -> str | None:
@@ -187,26 +177,26 @@ def cuda_driver(path: Path = Path("/proc/driver/nvidia/version")) -> str | None:
         return found[1] if found else None
     if shutil.which("nvidia-smi") is None:
         return None
-    return _told("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader,nounits")
+    return _first_line("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader,nounits")
 
 
 # -- source -------------------------------------------------------------------------------
 
 
-def git_state(package: Path = Path(__file__).parents[1]) -> Record | None:
+def git_state(package: Path = Path(__file__).parents[1]) -> Git | None:
     """Return the commit of the checkout that this code runs from, None where it is in none."""
     git = ("git", "--no-optional-locks", "-C", str(package))
     # A package installed below somebody's checkout is no part of it.
-    if _told(*git, "ls-files", "--error-unmatch", "__init__.py") is None:
+    if _first_line(*git, "ls-files", "--error-unmatch", "__init__.py") is None:
         return None
-    found = _told(*git, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+    found = _first_line(*git, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
     if not found:
         return None
     commit, _, dirty = found.partition("-")
-    return {"commit": commit, "dirty": bool(dirty)}
+    return Git(commit, bool(dirty))
 
 
-def _told(*command: str) -> str | None:
+def _first_line(*command: str) -> str | None:
     """Return the first line that a program prints, None where it fails or takes long."""
     try:
         done = subprocess.run(

@@ -117,7 +117,7 @@ class Bench:
     """Several backends over the same ranks; the first carries the control messages.
 
     Attributes:
-        meeting: where ranks meet between samples; its `time` is the same on all of them.
+        synchroniser: starts samples on all ranks at once; its `time` is alike on all of them.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Bench:
         self.rank, self.size = self.control.rank, self.control.size
         self.random = Random(settings.seed)
         self.pace = _OVERSUBSCRIBED if oversubscribed else _PACE
-        self.meeting = StartSynchroniser(self.control, oversubscribed)
+        self.synchroniser = StartSynchroniser(self.control, oversubscribed)
 
     # -- one sample -------------------------------------------------------------------
 
@@ -140,7 +140,7 @@ class Bench:
         """Time `calls` runs on every rank: by events of the GPU for arrays there."""
         assert candidate.plan is not None
         run, before = candidate.plan.run, clock.switches()
-        late = self.meeting.wait() if self.settings.timing == "together" else 0
+        late = self.synchroniser.wait() if self.settings.timing == "together" else 0
         start = clock.now()
         bench.watch.start()
         for _ in repeat(None, calls):
@@ -149,7 +149,9 @@ class Bench:
         host = clock.now() - start
         elapsed = bench.watch.nanoseconds() or host
         lost = clock.switches() - before
-        return self.meeting.meet(late, elapsed, host, lost, nap=self._needs_cores(candidate))
+        return self.synchroniser.exchange(
+            late, elapsed, host, lost, nap=self._needs_cores(candidate)
+        )
 
     def _needs_cores(self, candidate: Candidate) -> bool:
         """Whether ranks still at work would lose their cores to ranks that poll for them."""
@@ -162,8 +164,8 @@ class Bench:
 
     def measure(self, cases: Sequence[Case], seconds: float) -> list[Candidate]:
         """Measure cases of one group side by side, for about `seconds`."""
-        self.meeting.synchronise()
-        until = self.meeting.time + int(seconds * 1e9)
+        self.synchroniser.synchronise()
+        until = self.synchroniser.time + int(seconds * 1e9)
         candidates = [Candidate(case) for case in cases]
         benches = self._workbenches(candidates)
         self._bind(candidates, benches)
@@ -244,7 +246,7 @@ class Bench:
         self.watchdog.step(f"warming up {candidate.case}")
         for _ in range(self.settings.warmup):
             candidate.plan.run()
-        self.meeting.meet()
+        self.synchroniser.exchange()
         for calls in (1, 3):
             candidate.estimate = self._estimate(candidate, calls, bench)
             if candidate.estimate > self.pace.sample * 3:
@@ -264,10 +266,10 @@ class Bench:
 
     def _is_preempted(self, reports: Sequence[Report]) -> bool:
         """Whether a rank lost its core to another process; where ranks share cores they must."""
-        return not self.meeting.oversubscribed and any(each.switches for each in reports)
+        return not self.synchroniser.oversubscribed and any(each.switches for each in reports)
 
     def _blocks(self, running: list[Candidate], benches: dict[str, Workbench], until: int) -> None:
-        began, block = self.meeting.time, 0
+        began, block = self.synchroniser.time, 0
         share = max(until - began, 1)
         while active := self._active(running):
             if self._is_over(block, began, share):
@@ -282,7 +284,7 @@ class Bench:
         """Whether time is up: the least number of blocks may take a little more."""
         if self.settings.samples is not None or not block:
             return False
-        used = self.meeting.time - began
+        used = self.synchroniser.time - began
         return used > share * (1.0 if block >= self.settings.least else _OVERTIME)
 
     def _active(self, running: list[Candidate]) -> list[Candidate]:
@@ -334,7 +336,7 @@ class Bench:
         late = max(each.late for each in reports)
         elapsed = [each.elapsed for each in reports]
         allowed = max(self.pace.late, self.pace.share * candidate.estimate * candidate.calls)
-        self.meeting.adapt(late > allowed)
+        self.synchroniser.adapt(late > allowed)
         kept = candidate.samples
         if late > allowed:
             kept = candidate.late

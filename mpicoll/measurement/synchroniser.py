@@ -1,4 +1,4 @@
-"""Where ranks meet between samples: they tell their part, and agree when the next begins."""
+"""Start each sample on all ranks at once, and exchange their reports of the last one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class StartSynchroniser:
     """A bound allgather of reports, and the deadline that follows from them.
 
     Attributes:
-        time: rank 0's clock when all last met, the same on every rank, ns.
+        time: rank 0's clock at the last exchange, alike on every rank, ns.
         sync_error: the bound on the error of the ranks' clocks against rank 0's, ns.
     """
 
@@ -57,9 +57,9 @@ class StartSynchroniser:
         """Compare the clocks: those of different hosts drift apart by microseconds a second."""
         self.offset, error = clock.offset_to_root(self.world)
         self.sync_error = max(self.world.exchange(error))
-        self.meet()
+        self.exchange()
 
-    def meet(
+    def exchange(
         self,
         late: int = 0,
         elapsed: int = 0,

@@ -6,11 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TextIO
 
-from msgspec import to_builtins
-
-from mpicoll.bench import render
 from mpicoll.machine.links import LinkClass
 from mpicoll.measurement.ping_pong import PairSettings
 from mpicoll.p2p import heatmap
@@ -18,6 +14,7 @@ from mpicoll.p2p.matrix import print_pairs
 from mpicoll.p2p.options import Options
 from mpicoll.p2p.outliers import class_lines, outlier_lines, rank_lines
 from mpicoll.p2p.record import Context
+from mpicoll.records.flat import write_csv
 from mpicoll.records.lines import FanOutRecord, FitRecord, PairRecord, RunRecord
 from mpicoll.records.reading import encoded
 from mpicoll.text.files import write_whole
@@ -70,7 +67,7 @@ def publish(options: Options, context: Context, found: Results, remarks: Sequenc
     if options.layout == "table":
         print_pairs(found.pairs, found.fits, sys.stdout)
     elif options.layout == "csv":
-        comma_separated(found.pairs, sys.stdout)
+        write_csv(found.pairs, sys.stdout)
     else:
         sys.stdout.write(found.lines())
     # What a program reads must not be followed by what only people read.
@@ -84,14 +81,6 @@ def publish(options: Options, context: Context, found: Results, remarks: Sequenc
         nodes = next(iter(context.worlds.values())).nodes
         heading = f"{title(context)}\n{time.strftime('%Y-%m-%d')}, medians"
         heatmap.draw(found.pairs, nodes, heading, options.plot)
-
-
-def comma_separated(pairs: Sequence[PairRecord], out: TextIO) -> None:
-    """Print pairs as CSV, without the samples."""
-    rows = [to_builtins(each) for each in pairs]
-    for each in rows:
-        del each["visits_us"]
-    render.comma_separated(rows, out)
 
 
 def _findings(pairs: Sequence[PairRecord]) -> list[str]:

@@ -8,10 +8,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from msgspec import convert, to_builtins
-
-from mpicoll.bench import cli
 from mpicoll.cli.watchdog import Watchdog
+from mpicoll.cli.worlds import Worlds, form_worlds, worlds_with_gpus
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
 from mpicoll.interfaces import DIRECT, IPC, STAGED
@@ -19,7 +17,7 @@ from mpicoll.machine import gpus
 from mpicoll.machine.gpu_links import gpu_links
 from mpicoll.machine.links import LinkClasses, host_links, physical_cores
 from mpicoll.machine.processes import Process, other_load, oversubscription, own_process
-from mpicoll.measurement.description import describe, details
+from mpicoll.measurement.description import describe_run, full_description
 from mpicoll.measurement.ping_pong import PairSettings
 from mpicoll.p2p import heatmap
 from mpicoll.p2p.fan_out import CudaCopies, Spread, fan_out, spread_line
@@ -28,18 +26,18 @@ from mpicoll.p2p.outliers import mark
 from mpicoll.p2p.output import Results, announcement, publish, title
 from mpicoll.p2p.record import Context, fit_records, pair_records
 from mpicoll.p2p.survey import Survey, wrongs
-from mpicoll.records.lines import FanOutRecord, FullRun, Run, RunRecord
+from mpicoll.records.lines import FanOutRecord, RunRecord
 
 _ENDED = 128 + signal.SIGTERM
 
 
-def run(options: Options, makers: cli.Worlds) -> int:
+def run(options: Options, makers: Worlds) -> int:
     """Measure every pair, then print, write and draw on rank 0; return the exit status."""
     watchdog = Watchdog(options.timeout)
-    worlds, remarks = cli.launch(options.backends, options.interface, makers, watchdog)
+    worlds, remarks = form_worlds(options.backends, options.interface, makers, watchdog)
     gpu_ways: dict[str, dict[str, str]] = {}
     if options.device == "cuda":
-        worlds, gpu_ways = cli.with_gpus(worlds, remarks)
+        worlds, gpu_ways = worlds_with_gpus(worlds, remarks)
     everyone = next(iter(worlds.values()))
     known = _transports(worlds, gpu_ways)
     _refuse(options, worlds, everyone, known)
@@ -66,15 +64,11 @@ def run(options: Options, makers: cli.Worlds) -> int:
     failed = wrongs(found)
     if is_root:
         remarks += [*of_copies, f"every pair was visited {survey.blocks} times"]
-        whole = _full_run(context.run, processes, settings)
+        whole = RunRecord(run=full_description(context.run, processes, settings))
         results = Results(whole, pairs, fit_records(pairs, context), copies)
         publish(options, context, results, [*failed, *remarks])
     everyone.exchange("printed")
     return _ENDED if survey.is_ended else int(bool(failed))
-
-
-def _full_run(run: Run, processes: Sequence[Process], settings: PairSettings) -> RunRecord:
-    return RunRecord(run=convert(to_builtins(run) | details(processes, settings), FullRun))
 
 
 def _warn(is_root: bool, text: str) -> None:
@@ -164,7 +158,7 @@ def _context(
         identities = everyone.exchange(gpus.identity(worlds))
         links = _merged(everyone.exchange(gpu_links(everyone.nodes, everyone.rank, identities)))
     oversubscribed = oversubscription(everyone.nodes, processes)
-    described = convert(describe(options.seed, worlds, processes, oversubscribed), Run)
+    described = describe_run(options.seed, worlds, processes, oversubscribed)
     hosts = [each.host for each in processes]
     return Context(described, worlds, options.device, hosts, numbers, links)
 

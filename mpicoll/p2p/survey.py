@@ -57,7 +57,7 @@ class Survey:
         self.rank, self.size = self.control.rank, self.control.size
         self.random = Random(settings.seed)
         self.barrier = self.control.plan("barrier", algorithm="dissemination")
-        self.meeting = StartSynchroniser(self.control, oversubscribed=True)
+        self.synchroniser = StartSynchroniser(self.control, oversubscribed=True)
         room = 2 * settings.sizes[-1]
         self.memory = {name: buffer(each, room, settings.device) for name, each in worlds.items()}
         self.calls: dict[PairCase, int] = {}
@@ -70,7 +70,7 @@ class Survey:
         """Visit all pairs in blocks, until their medians are known or the budget is used."""
         pairs = [*combinations(range(self.size), 2), *((rank, rank) for rank in range(self.size))]
         visits = [(name, pair) for name in self.worlds for pair in pairs]
-        began = last = self.meeting.time
+        began = last = self.synchroniser.time
         budget = int(self.settings.budget * 1e9)
         gc.collect()
         gc.freeze()
@@ -80,8 +80,8 @@ class Survey:
                 self._visit(name, pair, budget / _BLOCKS / len(visits))
             self._gather()
             self.blocks += 1
-            used, block = self.meeting.time - began, self.meeting.time - last
-            last = self.meeting.time
+            used, block = self.synchroniser.time - began, self.synchroniser.time - last
+            last = self.synchroniser.time
             is_over = self.blocks >= _LEAST_BLOCKS and used + block > budget
             self.is_ended = any(self.control.exchange(self.is_ended))
             if is_over or self.is_ended or all(map(_is_known, self.found.values())):
@@ -97,7 +97,7 @@ class Survey:
 
     def _visit(self, name: str, pair: tuple[int, int], share: float) -> None:
         """Measure one pair while the other ranks sleep; take more samples where time is left."""
-        began = self.meeting.time
+        began = self.synchroniser.time
         if pair[0] == pair[1]:
             if self.rank == pair[0]:
                 self._copy(name)
@@ -114,7 +114,7 @@ class Survey:
         self.assemble()
         # The first block also checks and calibrates, so its duration does not count.
         if self.blocks and pair[0] != pair[1]:
-            used = (self.meeting.time - began) / share
+            used = (self.synchroniser.time - began) / share
             self.repeats = self.repeats // 2 if used > 1 else self.repeats + (used < 0.5)
             self.repeats = min(_MOST_REPEATS, max(1, self.repeats))
 
@@ -125,7 +125,7 @@ class Survey:
         while not pending.test():
             sleep(nap)
             nap = min(1.3 * nap, _NAPS[1])
-        self.meeting.meet()
+        self.synchroniser.exchange()
 
     def _measure(self, group: Collectives, pair: tuple[int, int]) -> None:
         names, memory = self.settings.transports, self.memory[group.backend]

@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from textwrap import shorten
 from typing import Any
 
+from msgspec import to_builtins
+
 from mpicoll.machine.variables import tuning_variables
+from mpicoll.records.lines import FullRun
 
 _UNLIKE = {"budget", "seed"}
-"""Settings that say how long and in which order to measure, not how."""
+"""Settings for how long and in which order to measure, not for how."""
 
 _SAME = ("versions", "libraries", "transports", "hosts", "cores", "quota", "stack")
 _AS_USED = ("libraries", "transports", "stack")
-"""Of these a run tells only what it used: what one of two runs lacks is no difference."""
+"""A run states of these only what it used: what one of two runs lacks is no difference."""
 
 
-def conditions(run: Mapping[str, Any]) -> dict[str, Any]:
+def conditions(run: FullRun | Mapping[str, Any]) -> dict[str, Any]:
     """Return what must be the same for numbers to stand in one table."""
-    settings = {k: v for k, v in run.get("settings", {}).items() if k not in _UNLIKE}
-    found = {
-        **{name: run.get(name) for name in _SAME},
-        "settings": settings,
-        "environment": tuning_variables(run.get("environment", {})),
-    }
     # One of two runs comes from a file, where a tuple is a list.
-    plain: dict[str, Any] = json.loads(json.dumps(found))
-    return plain
+    plain = to_builtins(run)
+    settings = {k: v for k, v in plain.get("settings", {}).items() if k not in _UNLIKE}
+    environment = tuning_variables(plain.get("environment", {}))
+    same = {name: plain.get(name) for name in _SAME}
+    return {**same, "settings": settings, "environment": environment}
 
 
-def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Say in words how the conditions of two runs differ, in nothing where they do not."""
-    ranks = [len(each.get("hosts") or ()) for each in (before, now)]
+def differences(before: FullRun | Mapping[str, Any], now: FullRun | Mapping[str, Any]) -> list[str]:
+    """Return in words how the conditions of two runs differ, nothing where they do not."""
+    found = conditions(before), conditions(now)
+    ranks = [len(each["hosts"] or ()) for each in found]
     if ranks[0] != ranks[1]:
         return [f"ranks was {ranks[0]}, and is {ranks[1]}"]
-    return list(_differences("", conditions(before), conditions(now)))
+    return list(_differences("", *found))
 
 
 def _differences(name: str, before: Any, now: Any) -> Iterable[str]:

@@ -18,6 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from mpicoll.errors import ArgumentError
+from mpicoll.records import reading
+from mpicoll.records.lines import Record
+from mpicoll.records.reading import encoded
 
 Line = dict[str, Any]
 SCHEMA = 1
@@ -94,7 +97,7 @@ class Journal:
 
     def __init__(self, path: Path | None, *, resume: bool = False) -> None:
         self.file: int | None = None
-        self.found: list[Line] = []
+        self.found: list[Record] = []
         if path is None:
             return
         how = os.O_RDWR if resume else os.O_WRONLY
@@ -117,12 +120,12 @@ class Journal:
             self.close()
             raise
 
-    def write(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Append lines, each by one write, and have them on the disk before going on."""
-        if self.file is None or not lines:
+    def write(self, records: Sequence[Record]) -> None:
+        """Append records, each by one write, and have them on the disk before going on."""
+        if self.file is None or not records:
             return
-        for line in lines:
-            _write(self.file, json.dumps(line).encode() + b"\n")
+        for each in records:
+            _write(self.file, encoded(each).encode() + b"\n")
         if self.is_plain:
             os.fsync(self.file)
 
@@ -133,13 +136,13 @@ class Journal:
             self.file = None
 
 
-def _mended(file: int, path: Path) -> list[Line]:
-    """Cut off a torn last line, and return the others."""
+def _mended(file: int, path: Path) -> list[Record]:
+    """Cut off a torn last line, and return the records of the others."""
     content = path.read_bytes()
-    found = parse(content, path)
+    found = reading.parse(content, path)
     excess = torn(content)
     last = content[len(content) - excess :]
-    # A file that never was one of ours is not to be shortened.
+    # Keep files that are no records: a wrong path must not cost anybody a file.
     if last[: len(_OPENING)] != _OPENING[: len(last)]:
         raise ArgumentError(f"{path} ends in something that is no record of the benchmark")
     os.ftruncate(file, len(content) - excess)

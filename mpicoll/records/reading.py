@@ -92,7 +92,7 @@ def full(run: Run) -> FullRun:
     """Return a run's description with defaults for all that its records do not repeat."""
     if isinstance(run, FullRun):
         return run
-    return FullRun(**{name: getattr(run, name) for name in run.__struct_fields__})
+    return FullRun(**msgspec.structs.asdict(run))
 
 
 def encoded(record: msgspec.Struct) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from mpicoll.bench import cli
 from mpicoll.cli.watchdog import Watchdog
+from mpicoll.cli.worlds import Worlds, form_worlds
 from mpicoll.collectives import Collectives
 from mpicoll.machine.processes import other_load, oversubscription, own_process
 from mpicoll.measurement import cases
@@ -24,11 +24,11 @@ Measured = dict[str, dict[int, list[Candidate]]]
 """The candidates that ran, by backend and size."""
 
 
-def run(options: Options, makers: cli.Worlds) -> int:
+def run(options: Options, makers: Worlds) -> int:
     """Measure, and write the table on rank 0; return the exit status."""
     began = time.monotonic()
     watchdog = Watchdog(options.timeout)
-    worlds, remarks = cli.launch(options.backends, options.interface, makers, watchdog)
+    worlds, remarks = form_worlds(options.backends, options.interface, makers, watchdog)
     everyone = next(iter(worlds.values()))
     processes = everyone.exchange(own_process())
     oversubscribed = oversubscription(everyone.nodes, processes)
@@ -38,7 +38,7 @@ def run(options: Options, makers: cli.Worlds) -> int:
     cases.check_algorithms(options.wanted, worlds)
     bench = Bench(worlds, _PRECISE, watchdog, bool(oversubscribed))
     spent = everyone.exchange(time.monotonic() - began)[0]
-    until = bench.meeting.time + int((options.budget - spent) * 1e9)
+    until = bench.synchroniser.time + int((options.budget - spent) * 1e9)
     done = everyone.exchange(_decided(worlds, options) if is_root else None)[0]
     groups = [
         each for each in cases.groups(options.wanted, bench.size) if each.what.name not in done
@@ -81,7 +81,7 @@ def _measure(
     for name, same in groupby(groups, lambda group: group.what.name):
         found: Measured = {}
         for group in same:
-            share = (until - bench.meeting.time) / 1e9 / (len(groups) - position)
+            share = (until - bench.synchroniser.time) / 1e9 / (len(groups) - position)
             position += 1
             asked = [
                 Case(group, backend, each)

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import convert
 from rich.console import Console
 
 from mpicoll.bench.gpubound import least_us, main, rows, show
+from mpicoll.records.lines import CaseRecord
+from mpicoll.records.reading import encoded
 
 
-def record(backend: str, transport: str, us: float, **more: Any) -> dict[str, Any]:
-    return {
+def record(backend: str, transport: str, us: float | None, **more: Any) -> CaseRecord:
+    fields = {
         "schema": 1, "collective": "allreduce", "device": "cuda", "backend": backend,
         "transport": transport, "algorithm": "two_shot", "ranks": 2,
-        "bytes_total": 1 << 26, "time_us": {"median": us}, "correct": True,
+        "bytes_total": 1 << 26, "correct": True, "dtype": "float32", "op": "sum", "root": None,
+        "in_place": False, "time_us": us and {"median": us, "low": us, "high": us},
         "run": {"gpu_copy_GBps": 4000.0}, **more,
     }  # fmt: skip
+    return convert(fields, CaseRecord)
 
 
 def test_the_best_of_each_way_is_compared() -> None:
@@ -31,13 +35,13 @@ def test_the_best_of_each_way_is_compared() -> None:
             record("torch", "native", 4500.0),
             record("torch", "staged", 1.0, correct=False),
             record("torch", "staged", 1.0, device="cpu"),
-            record("torch", "staged", None, time_us=None),
+            record("torch", "staged", None),
         ]
     )
-    (only,) = found
-    assert only["us"] == {"mpi4py ipc": 90.0, "mpi4py staged": 9000.0, "torch native": 4500.0}
-    assert only["ratio"]["mpi4py staged"] == pytest.approx(100.0)
-    assert only["bound"] == pytest.approx(4 * (1 << 26) / 4e6 / 90.0)
+    (row,) = found
+    assert row.us == {"mpi4py ipc": 90.0, "mpi4py staged": 9000.0, "torch native": 4500.0}
+    assert row.ratio["mpi4py staged"] == pytest.approx(100.0)
+    assert row.bound == pytest.approx(4 * (1 << 26) / 4e6 / 90.0)
 
 
 def test_the_bound_reads_inputs_and_writes_outputs_once() -> None:
@@ -53,19 +57,21 @@ def test_the_table_names_every_way() -> None:
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("", "no allreduce on a GPU"), ("{\n", "cannot read"), ("{}\n", "cannot read")],
+    [("", "no allreduce on a GPU"), ("{\n", "is no record"), ("{}\n", "is no record")],
 )
 def test_other_files_are_refused(
     text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "records.jsonl"
     path.write_text(text)
-    assert main([str(path)]) == 2
+    with pytest.raises(SystemExit, match="2"):
+        main([str(path)])
     assert said in capsys.readouterr().err
 
 
 def test_a_file_of_records_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "records.jsonl"
-    path.write_text(json.dumps(record("mpi4py", "ipc", 90.0)) + "\n")
-    assert main([str(path)]) == 0
+    path.write_text(encoded(record("mpi4py", "ipc", 90.0)) + "\n")
+    with pytest.raises(SystemExit, match="0"):
+        main([str(path)])
     assert "mpi4py ipc" in capsys.readouterr().out

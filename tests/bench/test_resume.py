@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -14,12 +13,15 @@ from typing import Any
 
 import pytest
 from launcher import QUIRKS, ROOT, mpirun, python, ranks
+from msgspec import convert
 
 from mpicoll.bench.resume import unlike
 from mpicoll.errors import ArgumentError
 from mpicoll.records import journal
 from mpicoll.records.identity import key
 from mpicoll.records.journal import Journal
+from mpicoll.records.lines import AARecord, CaseRecord, FullRun, Record, RunRecord
+from mpicoll.records.reading import encoded, load, only, parse, runs
 
 pytest.importorskip("mpi4py")
 
@@ -28,8 +30,20 @@ SMALL = ("allreduce", "allgather", "--algorithms", "native,ring", "--sizes", "4,
 needs_mpi = pytest.mark.skipif(mpirun() is None, reason="no mpirun here")
 
 
-def line(**more: Any) -> bytes:
-    return json.dumps({"schema": 1, **more}).encode() + b"\n"
+def line(n: int) -> bytes:
+    """Return a whole line, told from others by its number."""
+    return (
+        encoded(AARecord(case=str(n), backend="b", ranks=2, delay=0, verdict="tie")).encode()
+        + b"\n"
+    )
+
+
+def numbers(path: Path) -> list[int]:
+    return [int(each.case) for each in only(AARecord, load(path))]
+
+
+def cases(records: list[Record]) -> list[CaseRecord]:
+    return only(CaseRecord, records)
 
 
 # -- the file ---------------------------------------------------------------------------
@@ -39,25 +53,25 @@ def test_a_file_is_begun_anew_or_gone_on_with(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     for resume, lines in ((False, [1]), (True, [1, 2]), (False, [3])):
         journal_ = Journal(path, resume=resume)
-        journal_.write([{"schema": 1, "n": lines[-1]}])
+        journal_.write(parse(line(lines[-1]), path))
         journal_.close()
-        assert [each["n"] for each in journal.read(path)] == lines
+        assert numbers(path) == lines
 
 
-@pytest.mark.parametrize("torn", [b"{", b'{"schema": 1, "kind"', line(n=2)[:-1]])
+@pytest.mark.parametrize("torn", [b"{", b'{"schema": 1, "kind"', line(2)[:-1]])
 def test_a_torn_line_is_left_out_and_cut_off(torn: bytes, tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
-    path.write_bytes(line(n=1) + torn)
-    assert [each["n"] for each in journal.read(path)] == [1]
+    path.write_bytes(line(1) + torn)
+    assert numbers(path) == [1]
     Journal(path, resume=True).close()
-    assert path.read_bytes() == line(n=1)
+    assert path.read_bytes() == line(1)
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
         (b"a,b\n1,2\n", "line 1, is no record"),
-        (line(n=1) + b"[]\n", "line 2, is no record"),
+        (line(1) + b"[]\n", "line 2, is no record"),
         (b'{"schema": 9}\n', "schema 9: this reads 1"),
         (b"my only copy of a letter", "ends in something that is no record"),
     ],
@@ -76,11 +90,11 @@ def test_two_runs_do_not_write_one_file(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(journal, "_PATIENCE", 0.1)
     path = tmp_path / "records.jsonl"
     first = Journal(path)
-    first.write([{"schema": 1}])
+    first.write(parse(line(1), path))
     with pytest.raises(ArgumentError, match="another run writes"):
         Journal(path)
     first.close()
-    assert len(journal.read(path)) == 1
+    assert numbers(path) == [1]
 
 
 def test_what_no_record_can_go_to_is_refused(tmp_path: Path) -> None:
@@ -92,10 +106,20 @@ def test_what_no_record_can_go_to_is_refused(tmp_path: Path) -> None:
 
 RUN = {
     "id": "a", "versions": {"python": "3.11", "numpy": "2"}, "libraries": {"mpi4py": "MPICH 5"},
-    "transports": {}, "hosts": ["n1", "n1"], "cores": [1, 1], "quota": None,
-    "stack": {"nccl": None}, "environment": {}, "git": None,
+    "hosts": ["n1", "n1"], "cores": [[1], [1]],
     "settings": {"budget": 4.0, "seed": 1, "timing": "together"},
 }  # fmt: skip
+CASE = {
+    "collective": "allreduce", "algorithm": "ring", "backend": "mpi4py", "dtype": None, "op": None,
+    "root": None, "in_place": False, "ranks": 2, "bytes_total": 4, "time_us": None, "correct": True,
+}  # fmt: skip
+
+
+def gone_on_with(change: dict[str, Any]) -> list[str]:
+    """Return the remarks on going on with a file under changed conditions."""
+    described = convert(RUN, FullRun)
+    file = [RunRecord(run=described), convert(CASE | {"run": RUN}, CaseRecord)]
+    return unlike(file, convert(RUN | change, FullRun))
 
 
 @pytest.mark.parametrize(
@@ -109,9 +133,8 @@ RUN = {
     ],
 )
 def test_other_conditions_are_refused(change: dict[str, Any], said: str) -> None:
-    lines = [journal.run_line(RUN), {"schema": 1, "run": {"id": "a"}}]
     with pytest.raises(ArgumentError, match=said):
-        unlike(lines, RUN | change)
+        gone_on_with(change)
 
 
 @pytest.mark.parametrize(
@@ -123,14 +146,17 @@ def test_other_conditions_are_refused(change: dict[str, Any], said: str) -> None
     ids=str,
 )  # fmt: skip
 def test_the_same_conditions_are_gone_on_with(change: dict[str, Any]) -> None:
-    lines = [journal.run_line(RUN), {"schema": 1, "run": {"id": "a"}}]
-    assert unlike(lines, RUN | change) == []
+    assert gone_on_with(change) == []
 
 
 def test_other_source_is_told() -> None:
-    lines = [journal.run_line(RUN), {"schema": 1, "run": {"id": "a"}}]
-    (remark,) = unlike(lines, RUN | {"git": {"commit": "abc", "dirty": True}})
-    assert "of another source" in remark
+    (remark,) = gone_on_with({"git": {"commit": "abc", "dirty": True}})
+    assert remark.endswith("of another source: of no known commit, now abc with changes")
+
+
+def test_records_without_a_description_of_their_run_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="does not say under which conditions"):
+        unlike([convert(CASE | {"run": RUN}, CaseRecord)], convert(RUN, FullRun))
 
 
 # -- whole runs -------------------------------------------------------------------------
@@ -141,16 +167,17 @@ def test_a_resumed_run_measures_only_what_is_missing(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     first = ranks(2, *BENCH, *SMALL, "-J", str(path), timeout=100)
     assert first.returncode == 0, first.stdout
-    whole = journal.read(path)
-    kept = [each for each in whole if each.get("bytes_total") != 1024]
-    path.write_bytes(b"".join(line(**each) for each in kept) + b'{"schema": 1, "kind": "ca')
+    whole = load(path)
+    kept = [each for each in whole if isinstance(each, RunRecord) or each.bytes_total != 1024]
+    text = "".join(f"{encoded(each)}\n" for each in kept)
+    path.write_text(text + '{"schema": 1, "kind": "ca')
     again = ranks(2, *BENCH, *SMALL, "--resume", str(path), timeout=100)
     assert again.returncode == 0, again.stdout
     assert "2 of 4 groups are measured already" in again.stdout
-    found = journal.read(path)
-    assert found[: len(kept)] == kept
-    assert sorted(map(key, journal.cases(found))) == sorted(map(key, journal.cases(whole)))
-    assert len(journal.runs(found)) == 2
+    found = load(path)
+    assert path.read_text().startswith(text)
+    assert sorted(map(key, cases(found))) == sorted(map(key, cases(whole)))
+    assert len(runs(found)) == 2
 
 
 @needs_mpi
@@ -186,7 +213,7 @@ def test_a_run_that_is_killed_again_and_again_comes_to_its_end(tmp_path: Path) -
         time.sleep(dice.expovariate(1 / 0.02))
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate(timeout=30)
-        found = journal.cases(journal.read(path))
+        found = cases(load(path))
         assert len(found) >= known, "a completed record is gone"
         known = len(found)
         assert len(set(map(key, found))) == known
@@ -195,6 +222,6 @@ def test_a_run_that_is_killed_again_and_again_comes_to_its_end(tmp_path: Path) -
         timeout=100, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    found = journal.cases(journal.read(path))
-    wanted = journal.cases(map(json.loads, done.stdout.splitlines()))
+    found = cases(load(path))
+    wanted = cases(parse(done.stdout.encode(), Path("stdout")))
     assert sorted(map(key, found)) == sorted(map(key, wanted)) and len(found) > known

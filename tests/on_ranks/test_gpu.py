@@ -27,7 +27,7 @@ from run_collective import (
 from mpicoll import ArgumentError, Collectives, Unavailable, Unsupported
 from mpicoll.algorithms.registry import algorithms
 from mpicoll.bench.gpubound import copy_bandwidth
-from mpicoll.bench.record import records
+from mpicoll.bench.record import case_records
 from mpicoll.cli.watchdog import Watchdog
 from mpicoll.gpu import ipc as device
 from mpicoll.interfaces import DIRECT, IPC, STAGED
@@ -35,6 +35,7 @@ from mpicoll.measurement.cases import CUDA, Wanted, cases, groups
 from mpicoll.measurement.measure import Bench, Settings
 from mpicoll.memory import slots
 from mpicoll.notation.dtypes import DTYPES
+from mpicoll.records.lines import Run
 
 REAL = os.environ.get("MPICOLL_TEST_GPU", "") not in ("", "0")
 SCHEDULES = [(name, text) for name, text in EVERY if text != "auto" and "native" not in text]
@@ -380,18 +381,20 @@ def test_the_harness_measures_gpu_arrays(g: Collectives) -> None:
     found = [
         record
         for group in groups(wanted, g.size)
-        for record in records(bench, bench.measure(cases(group, bench.worlds, wanted), 1.0), {})
+        for record in case_records(
+            bench, bench.measure(cases(group, bench.worlds, wanted), 1.0), Run()
+        )
     ]
-    assert {each["device"] for each in found} == {CUDA}
-    ran = [each for each in found if not each["message"]]
-    assert {each["algorithm"] for each in ran} >= {"native", "auto"}
+    assert {each.device for each in found} == {CUDA}
+    ran = [each for each in found if not each.message]
+    assert {each.algorithm for each in ran} >= {"native", "auto"}
     for each in ran:
-        assert each["correct"] is True
-        assert each["time_us"]["median"] > 0
-        assert each["host_us"]["median"] > 0
-        asked = each["algorithm"].partition("@")[2]
+        assert each.correct is True
+        assert each.time_us.median > 0
+        assert each.host_us["median"] > 0
+        asked = each.algorithm.partition("@")[2]
         if asked and g.size > 1:
-            assert each["transport"] == asked
+            assert each.transport == asked
 
 
 def test_copy_bandwidth_is_that_of_one_rank(g: Collectives) -> None:

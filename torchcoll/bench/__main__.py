@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mpicoll.bench.cli import start
+from mpicoll.bench.command import main
 from mpicoll.cli.worlds import TORCH
 
 if __name__ == "__main__":
-    start(TORCH)
+    main(obj=TORCH)

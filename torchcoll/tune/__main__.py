@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mpicoll.cli.worlds import TORCH
-from mpicoll.tune.__main__ import start
+from mpicoll.tune.command import main
 
 if __name__ == "__main__":
-    start(TORCH)
+    main(obj=TORCH)

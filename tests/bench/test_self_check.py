@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from launcher import mpirun, python, ranks
 
-from mpicoll.bench import trust
-from mpicoll.bench.trust import Claim, claims
+from mpicoll.bench.self_check import Claim, claims
 from mpicoll.errors import ArgumentError
 from mpicoll.measurement.measure import Candidate, level
 from mpicoll.measurement.statistics import speedup
-from mpicoll.records import journal
+from mpicoll.records.lines import AARecord, CaseRecord, RunRecord
+from mpicoll.records.reading import load, only, record_of
 
 needs_mpi = pytest.mark.skipif(mpirun() is None, reason="no mpirun here")
 
@@ -64,8 +64,12 @@ def test_equals_repeat_their_calls_equally_often() -> None:
 # -- counting ---------------------------------------------------------------------------
 
 
-def twins(delay: float, verdicts: Sequence[str]) -> list[dict[str, Any]]:
-    return [{"schema": 1, "kind": "twins", "delay": delay, "verdict": each} for each in verdicts]
+def comparisons(delay: float, verdicts: Sequence[str]) -> list[dict[str, Any]]:
+    return [
+        {"schema": 1, "kind": "twins", "case": "allreduce", "backend": "mpi4py", "ranks": 2,
+         "delay": delay, "verdict": each}
+        for each in verdicts
+    ]  # fmt: skip
 
 
 def written(path: Path, lines: Sequence[Any]) -> Path:
@@ -74,7 +78,9 @@ def written(path: Path, lines: Sequence[Any]) -> Path:
 
 
 def test_verdicts_are_counted(tmp_path: Path) -> None:
-    lines = twins(0.0, ["tie"] * 19 + ["faster"]) + twins(5.0, ["slower"] * 18 + ["tie", "faster"])
+    lines = comparisons(0.0, ["tie"] * 19 + ["faster"]) + comparisons(
+        5.0, ["slower"] * 18 + ["tie", "faster"]
+    )
     ties, found = claims([written(tmp_path / "twins", lines)])
     assert (ties.right, ties.tried, ties.holds) == (19, 20, True)
     assert (found.right, found.tried, found.holds) == (18, 20, False)
@@ -88,7 +94,7 @@ def run(us: float, count: int = 10) -> list[dict[str, Any]]:
         {"schema": 1, "collective": "scan", "backend": "mpi4py", "algorithm": "ring",
          "dtype": "int8", "op": "sum", "root": None, "in_place": False, "ranks": 2, "nodes": 1,
          "bytes_total": size, "samples_us": each, "timing": "together", "correct": True,
-         "run": {}, "time_us": {"low": min(each), "high": max(each)}}
+         "run": {}, "time_us": {"median": sorted(each)[7], "low": min(each), "high": max(each)}}
         for size, each in enumerate(samples)
     ]  # fmt: skip
 
@@ -115,7 +121,7 @@ def test_files_that_say_nothing_are_refused(lines: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("right", "status"), [(20, 0), (18, 1)])
 def test_the_command_says_whether_all_holds(right: int, status: int, tmp_path: Path) -> None:
-    lines = twins(0.0, ["tie"] * right + ["slower"] * (20 - right))
+    lines = comparisons(0.0, ["tie"] * right + ["slower"] * (20 - right))
     path = written(tmp_path / "twins.jsonl", lines)
     done = python("-m", "mpicoll.bench.trust", str(path), timeout=30)
     assert done.returncode == status and f"{right / 20:.1%}" in done.stdout
@@ -130,12 +136,12 @@ def test_a_call_against_itself_delayed(tmp_path: Path) -> None:
     done = ranks(2, "-m", "mpicoll.bench.twins", "--comparisons", "5", "--each", "1", "--delay",
                  "50", timeout=100)  # fmt: skip
     assert done.returncode == 0, done.stdout
-    lines = [json.loads(each) for each in done.stdout.splitlines() if each.startswith("{")]
-    assert lines[0]["kind"] == journal.RUN and lines[0]["run"]["clock"]["sync_error_us"] == 0
-    told = [each for each in lines if each["kind"] == trust.TWINS]
-    assert [each["delay"] for each in told] == [0.0, 50.0] * 5
-    found = [each for each in told if each["delay"] and each["verdict"] == "slower"]
-    assert len(found) >= 3, told
+    lines = [each for each in done.stdout.splitlines() if each.startswith("{")]
+    described, *compared = (record_of(each, "stdout") for each in lines)
+    assert isinstance(described, RunRecord) and described.run.clock.sync_error_us == 0
+    found = only(AARecord, [each for each in compared if each])
+    assert [each.delay for each in found] == [0.0, 50.0] * 5
+    assert sum(each.verdict == "slower" for each in found if each.delay) >= 3, found
 
 
 @needs_mpi
@@ -147,11 +153,11 @@ def test_ranks_without_cores_of_their_own_come_to_an_end(count: int, tmp_path: P
                  "--algorithms", "native,ring,naive,dissemination", "--sizes", "1K,256K", "-n", "4",
                  "-J", str(path), timeout=120)  # fmt: skip
     assert done.returncode == 0, done.stdout
-    described, *_ = journal.read(path)
-    assert len(described["run"]["hosts"]) == count
-    assert [each["rank"] for each in described["run"]["binding"]] == list(range(count))
-    found = journal.cases(journal.read(path))
-    assert {each["ranks"] for each in found} == {count}
-    assert all(each["correct"] is not False for each in found)
-    sizes = [each["bytes_total"] for each in found if each["collective"] == "allreduce"]
+    described, *found = load(path)
+    assert isinstance(described, RunRecord) and len(described.run.hosts) == count
+    assert [each.rank for each in described.run.binding] == list(range(count))
+    cases = only(CaseRecord, found)
+    assert {each.ranks for each in cases} == {count}
+    assert all(each.correct is not False for each in cases)
+    sizes = [each.bytes_total for each in cases if each.collective == "allreduce"]
     assert sizes == sorted(sizes) and set(sizes) == {1024, 262144}

@@ -1,0 +1,119 @@
+"""The A/A test: measure native calls against themselves, under two names.
+
+``mpirun -n 2 python -m mpicoll.bench.twins --delay 5`` measures each pair twice: as it is, to
+count how often a tie is called one, and with one side slower by 5 % of its median, to count how
+often that is found. It writes a line of JSON for each comparison, which `mpicoll.bench.trust`
+reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain, cycle, islice
+from typing import Any, cast
+
+import click
+
+from mpicoll.cli.command import RanksCommand
+from mpicoll.cli.options import option
+from mpicoll.cli.watchdog import Watchdog
+from mpicoll.cli.worlds import BOTH, Worlds, form_worlds
+from mpicoll.machine.processes import oversubscription, own_process
+from mpicoll.measurement import cases, clock
+from mpicoll.measurement.cases import Case, Group, Wanted
+from mpicoll.measurement.description import describe_run, full_description
+from mpicoll.measurement.measure import Bench, Candidate, Settings, Workbench
+from mpicoll.measurement.statistics import median_interval, speedup
+from mpicoll.records.lines import AARecord, RunRecord
+from mpicoll.records.reading import encoded
+from mpicoll.runtime.plan import Plan
+
+_AGAIN = "native (again)"
+_COLLECTIVES = ("broadcast", "allreduce", "allgather", "alltoall", "reduce_scatter")
+_SIZES = (16384, 65536, 262144, 1048576)
+"""Calls of tens of microseconds and more: a few per cent of less is too short to wait for."""
+
+
+class _Delayed:
+    """A plan that polls the clock for a while before each of its runs."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.wait = plan, 0
+        self.algorithm, self.transport, self.free = plan.algorithm, plan.transport, plan.free
+
+    def run(self) -> None:
+        until = clock.now() + self.wait
+        while clock.now() < until:
+            pass
+        self.plan.run()
+
+
+class _AABench(Bench):
+    """A benchmark whose candidates are one call under two names.
+
+    Attributes:
+        wait: nanoseconds by which the second one is slower.
+    """
+
+    wait = 0
+
+    def _bind(self, candidates: list[Candidate], benches: dict[str, Workbench]) -> None:
+        """Bind both to the native call, each wrapped alike."""
+        for each in candidates:
+            native = Case(each.case.group, each.case.backend, "native")
+            slowed = _Delayed(benches[each.case.backend].plan(native))
+            slowed.wait = self.wait if each.case.algorithm == _AGAIN else 0
+            each.plan = cast(Plan, slowed)
+            each.executed, each.transport = slowed.algorithm, slowed.transport
+
+
+@click.command("twins", cls=RanksCommand, help=__doc__)
+@option("--comparisons", type=click.IntRange(1), default=200, shown=True, help="How many.")
+@option("--delay", type=float, default=5.0, shown=True, help="Per cent, of one side.")
+@option("--each", type=float, default=2.0, shown=True, help="Seconds for a comparison.")
+@option("--backend", type=click.Choice([*BOTH]), default="mpi4py", shown=True)
+@click.pass_obj
+def main(makers: Worlds, /, comparisons: int, delay: float, each: float, backend: str) -> int:
+    """Measure every comparison without and with a delay; rank 0 prints. Return the exit status."""
+    watchdog = Watchdog(120.0)
+    worlds, _ = form_worlds((backend,), None, makers, watchdog)
+    everyone = next(iter(worlds.values()))
+    processes = everyone.exchange(own_process())
+    remarks = oversubscription(everyone.nodes, processes)
+    groups = list(cases.groups(Wanted(collectives=_COLLECTIVES, sizes=_SIZES), everyone.size))
+    settings = Settings(precision=0.015, least=12, most=2000)
+    bench = _AABench(worlds, settings, watchdog, bool(remarks))
+    run = describe_run(settings.seed, worlds, processes, remarks)
+    full = full_description(run, processes, settings, bench.synchroniser.sync_error)
+    compared = (
+        _compared(bench, group, backend, delay, each)
+        for group in islice(cycle(groups), comparisons)
+    )
+    for record in chain([RunRecord(run=full)], *compared):
+        if everyone.rank == 0:
+            print(encoded(record), flush=True)
+    return 0
+
+
+def _compared(
+    bench: _AABench, group: Group, backend: str, delay: float, seconds: float
+) -> Iterator[AARecord]:
+    """Yield the comparison without a delay, then the one with it."""
+    pair = [Case(group, backend, name) for name in ("native", _AGAIN)]
+    bench.wait = 0
+    for per_cent in (0.0, delay):
+        first, second = bench.measure(pair, seconds)
+        if not per_cent:
+            usual = median_interval(list(first.samples.values())).value
+            # Ranks agree on the samples, and so on the delay.
+            bench.wait = round(usual * 1000 * delay / 100)
+        found = speedup(first.samples, second.samples, bench.settings.confidence)
+        verdict: Any = found._asdict() if found else {"verdict": "no verdict"}
+        yield AARecord(
+            case=str(group), backend=backend, ranks=bench.size, delay=per_cent, **verdict,
+            samples=len(first.samples), late=len(first.late), preempted=len(first.preempted),
+        )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main(obj=BOTH)

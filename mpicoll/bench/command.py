@@ -1,0 +1,206 @@
+"""The command line of the benchmark.
+
+Exit status 0: every result was right; 1: some were wrong, or the run failed; 2: bad usage or a
+launch that does not form one group; 3: a case hung.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from mpicoll.bench import render
+from mpicoll.bench.session import Options, run
+from mpicoll.cli import options
+from mpicoll.cli.command import RanksCommand
+from mpicoll.cli.options import FILE, collective_names, list_option, option
+from mpicoll.cli.worlds import Worlds, backend_names
+from mpicoll.errors import ArgumentError, UnknownName
+from mpicoll.interfaces import TRANSPORTS
+from mpicoll.measurement import cases as choice
+from mpicoll.measurement.cases import Wanted
+from mpicoll.measurement.measure import Settings
+from mpicoll.text.names import split_names, swept_names, with_all
+from mpicoll.text.sizes import parse_size, size_steps
+
+_FORMATS = ("table", *render.LAYOUTS)
+_TIMINGS = {"together": "together", "loop": "loop", "0": "loop", "1": "together"}
+
+_HELP = """Measure collectives: every backend, algorithm and size, side by side, and checked.
+
+Without arguments: all collectives, both backends, a few algorithms and sizes, in under a
+minute. COLLECTIVES are names in any spelling of the field: allreduce, all_reduce, bcast.
+
+Sizes are total bytes as nccl-tests counts them; K, M and G are powers of 1024.
+"""
+
+
+@click.command("bench", cls=RanksCommand, help=_HELP)
+@options.collectives
+@list_option("--collectives", "--collective", "listed", metavar="A,B", help="Which collectives.")
+@options.backends
+@list_option(
+    "--algorithms",
+    "--algorithm",
+    metavar="A,B|all",
+    help="Names as --list prints them, or all; auto, mpich_default, openmpi_default; sweeps: "
+    "'knomial(radix=2:8)', 'chain(segments=1:64:*2)', 'bruck(radix=2|4)'. Native calls always "
+    "run as the baseline.",
+)
+@list_option(
+    "--transports",
+    "--transport",
+    metavar="A,B|all",
+    help="Run schedules over each of these: point-to-point, symmetric (shared memory), cma "
+    "(and cross-memory attach). By default over the fastest that reaches a rank.",
+)
+@option("-b", "--minbytes", metavar="SIZE", help="Smallest size.")
+@option("-e", "--maxbytes", metavar="SIZE", help="Largest size.")
+@option("-f", "--stepfactor", type=float, help="Multiply sizes by this (default 2).")
+@option("-i", "--stepbytes", metavar="SIZE", help="Add this between sizes instead.")
+@list_option("--sizes", metavar="4,1K,1M", help="An explicit list of sizes.")
+@option(
+    "-n",
+    "--iters",
+    type=click.IntRange(1),
+    help="Samples of each case, of a few calls if these are short (adaptive when absent).",
+)
+@option(
+    "-w",
+    "--warmup-iters",
+    type=click.IntRange(0),
+    default=2,
+    shown=True,
+    help="Calls before the first sample.",
+)
+@option(
+    "-c",
+    "--check",
+    type=click.IntRange(0),
+    default=1,
+    shown=True,
+    help="Check this many times before timing, and once after; 0 checks nothing.",
+)
+@list_option("-o", "--op", default="sum", shown=True, metavar="A,B|all", help="Operators.")
+@list_option("-d", "--datatype", default="float32", shown=True, metavar="A,B|all", help="dtypes.")
+@list_option("-r", "--root", default="0", shown=True, metavar="0,1|all", help="Roots.")
+@option(
+    "-z",
+    "--timing",
+    "--blocking",
+    type=click.Choice(list(_TIMINGS)),
+    default="together",
+    shown=True,
+    help="Start samples at a common deadline, or when each rank gets there.",
+)
+@options.timeout
+@option(
+    "-J",
+    "--output",
+    type=FILE,
+    metavar="FILE",
+    help="Write JSON lines there, each as soon as it is measured.",
+)
+@option(
+    "--resume",
+    type=FILE,
+    metavar="FILE",
+    help="The same, but keep what is there and measure only what is missing.",
+)
+@option("--format", "layout", type=click.Choice(_FORMATS), default="table", shown=True)
+@option(
+    "--time",
+    "budget",
+    type=click.FloatRange(0, min_open=True),
+    default=40.0,
+    shown=True,
+    help="Seconds for the whole run, start-up included.",
+)
+@option(
+    "--precision",
+    type=click.FloatRange(0, 100, min_open=True),
+    default=5.0,
+    shown=True,
+    help="Stop at a median known to this many per cent.",
+)
+@option("--in-place", is_flag=True, help="Input and output share memory.")
+@option(
+    "--device",
+    type=click.Choice([choice.CPU, choice.CUDA]),
+    default=choice.CPU,
+    shown=True,
+    help="Arrays on the host, or on each rank's GPU.",
+)
+@option("--allocate", is_flag=True, help="Arrays from c.allocate(), in shared memory.")
+@options.interface
+@options.ranks_per_node
+@options.seed
+@option("--list", "lists", is_flag=True, help="Print every algorithm, and what refuses.")
+@option("--dry-run", "dry", is_flag=True, help="Print the cases and how long they take.")
+@click.pass_obj
+def main(makers: Worlds, /, **given: Any) -> int:
+    """Run the benchmark over these backends; return the exit status."""
+    return run(parse(given, makers), makers)
+
+
+def parse(given: dict[str, Any], makers: Worlds) -> Options:
+    """Check the command line; the result is the same on every rank.
+
+    Raises:
+        ArgumentError: a value is impossible.
+    """
+    wanted = Wanted(
+        collectives=collective_names(*given["collectives"], given["listed"] or ""),
+        algorithms=swept_names(given["algorithms"] or ""),
+        sizes=_sizes(given),
+        dtypes=split_names(given["datatype"]),
+        ops=split_names(given["op"]),
+        roots=split_names(given["root"]),
+        in_place=given["in_place"],
+        transports=_transports(given["transports"]),
+        allocate=given["allocate"],
+        device=given["device"],
+    )
+    if wanted.allocate and wanted.device == choice.CUDA:
+        raise ArgumentError("GPU arrays are read where they are: leave out --allocate")
+    choice.dtypes(wanted), choice.ops(wanted)
+    settings = Settings(
+        budget=given["budget"], samples=given["iters"], warmup=given["warmup_iters"],
+        checks=given["check"], timing=_TIMINGS[given["timing"]], seed=given["seed"],
+        precision=given["precision"] / 100,
+    )  # fmt: skip
+    if given["output"] and given["resume"]:
+        raise ArgumentError("-J begins a file anew and --resume goes on with one: give one of them")
+    return Options(
+        wanted, settings, backend_names(given["backends"], makers), given["layout"],
+        given["output"] or given["resume"], bool(given["resume"]), given["timeout"],
+        given["lists"], given["dry"], given["interface"],
+    )  # fmt: skip
+
+
+def _transports(text: str | None) -> tuple[str, ...]:
+    names = with_all(split_names(text or ""), TRANSPORTS)
+    for name in names:
+        if name not in TRANSPORTS:
+            raise UnknownName("transport", name, TRANSPORTS)
+    return names
+
+
+def _sizes(given: dict[str, Any]) -> tuple[int, ...]:
+    asked = [given[key] is not None for key in ("minbytes", "maxbytes", "stepfactor", "stepbytes")]
+    if given["sizes"] is not None:
+        if any(asked):
+            raise ArgumentError("--sizes lists every size: leave out -b, -e, -f and -i")
+        return tuple(dict.fromkeys(map(parse_size, split_names(given["sizes"]))))
+    if not any(asked):
+        return choice.DEFAULT_SIZES
+    if given["stepfactor"] is not None and given["stepbytes"] is not None:
+        raise ArgumentError("-f multiplies and -i adds: give one of them")
+    least, most, add = (
+        None if given[key] is None else parse_size(given[key])
+        for key in ("minbytes", "maxbytes", "stepbytes")
+    )
+    least = 64 if least is None else least
+    most = max(least, 1 << 20) if most is None else most
+    return size_steps(least, most, given["stepfactor"], add)

@@ -1,0 +1,140 @@
+"""Count how often the benchmark is right where the truth is known.
+
+``python -m mpicoll.bench.trust FILES`` reads the comparisons of `mpicoll.bench.twins`: how often a
+call against itself was called a tie, and how often a known delay was found. Of two files of records
+of the benchmark, of one machine and one command, it counts how many cases agree.
+Exit status: 0 all claims hold, 1 some do not, 2 bad files.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from msgspec import convert
+from rich.console import Console
+from rich.table import Table
+from scipy.stats import binomtest
+
+from mpicoll.cli.command import Command
+from mpicoll.cli.options import FILE
+from mpicoll.compare.comparison import compare, load
+from mpicoll.errors import ArgumentError
+from mpicoll.records import reading
+from mpicoll.records.identity import Key
+from mpicoll.records.lines import AARecord, CaseRecord, Times
+from mpicoll.records.reading import only
+
+
+@dataclass(frozen=True)
+class Claim:
+    """How often something was right, of how often it was tried, and the share that must be.
+
+    >>> found = Claim("ties", 195, 200, 0.95)
+    >>> found.holds, [round(each, 3) for each in found.interval()]
+    (True, [0.943, 0.989])
+    """
+
+    what: str
+    right: int
+    tried: int
+    target: float | None
+
+    @property
+    def holds(self) -> bool:
+        """Whether the share that was right reaches the target."""
+        return self.target is None or self.right >= self.target * self.tried
+
+    def interval(self, confidence: float = 0.95) -> tuple[float, float]:
+        """Return the bounds of the true share (Wilson 1927)."""
+        found = binomtest(self.right, self.tried).proportion_ci(confidence, method="wilson")
+        return float(found.low), float(found.high)
+
+
+def of_aa_test(records: Iterable[AARecord]) -> list[Claim]:
+    """Return a claim for each delay: how often the comparisons of a call with itself are right."""
+    verdicts: dict[float, list[str]] = {}
+    for each in records:
+        verdicts.setdefault(each.delay, []).append(each.verdict)
+    return [
+        Claim(
+            f"a delay of {delay:g} % is found" if delay else "a call ties with itself",
+            sum(each == ("slower" if delay else "tie") for each in found), len(found), 0.95,
+        )
+        for delay, found in sorted(verdicts.items())
+    ]  # fmt: skip
+
+
+def of_runs(first: Mapping[Key, Any], second: Mapping[Key, Any]) -> list[Claim]:
+    """Return in how many cases two runs of one command agree.
+
+    By `mpicoll.compare`, which takes the native calls for controls of the machine; and, without a
+    target, by the intervals of the medians, which know of one run only.
+    """
+    times = [(_times(a), _times(second[case])) for case, a in first.items() if case in second]
+    both = [(a, b) for a, b in times if a and b]
+    overlap = sum(a.low <= b.high and b.low <= a.high for a, b in both)
+    verdicts = compare(first, second).counts()
+    judged = verdicts.total() - verdicts["no verdict"]
+    return [
+        Claim("two runs agree: compared", verdicts["tie"], judged, 0.90),
+        Claim("two runs agree: intervals of medians", overlap, len(both), None),
+    ]
+
+
+def _times(record: Any) -> Times | None:
+    return convert(record, CaseRecord, from_attributes=True).time_us
+
+
+def claims(paths: Sequence[Path]) -> list[Claim]:
+    """Return the claims that these files can test.
+
+    Raises:
+        ArgumentError: a file cannot be read, or there are none.
+    """
+    records = {path: reading.load(path) for path in paths}
+    found = of_aa_test(each for some in records.values() for each in only(AARecord, some))
+    runs = [load(path) for path, each in records.items() if only(CaseRecord, each)]
+    if len(runs) == 2:
+        found += of_runs(*runs)
+    found = [each for each in found if each.tried]
+    if not found:
+        raise ArgumentError("give what mpicoll.bench.twins wrote, or two runs of the benchmark")
+    return found
+
+
+def show(found: Sequence[Claim], console: Console) -> None:
+    """Print each claim with the share that was right and its interval."""
+    table = Table()
+    for name in ("what", "right", "of", "share", "95 % interval", "target", ""):
+        table.add_column(name, justify="left" if name == "what" else "right")
+    for each in found:
+        low, high = each.interval()
+        table.add_row(
+            each.what, str(each.right), str(each.tried), f"{each.right / each.tried:.1%}",
+            f"{low:.1%} .. {high:.1%}", *_judged(each),
+        )  # fmt: skip
+    console.print(table)
+
+
+def _judged(claim: Claim) -> tuple[str, str]:
+    if claim.target is None:
+        return "-", ""
+    return f"{claim.target:.0%}", "holds" if claim.holds else "FAILS"
+
+
+@click.command(cls=Command, help=__doc__)
+@click.argument("files", nargs=-1, required=True, type=FILE)
+def main(files: Sequence[Path]) -> int:
+    """Read the files and print the claims; return the exit status."""
+    found = claims(files)
+    show(found, Console(width=None if sys.stdout.isatty() else 110))
+    return int(not all(each.holds for each in found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,217 @@
+"""One run of the benchmark on every rank: form the groups, measure, print on rank 0."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from mpicoll.bench import render
+from mpicoll.bench.gpubound import copy_bandwidth
+from mpicoll.bench.record import case_records
+from mpicoll.bench.resume import Ledger
+from mpicoll.cli.watchdog import Watchdog
+from mpicoll.cli.worlds import Worlds, form_worlds, worlds_with_gpus
+from mpicoll.collectives import Collectives
+from mpicoll.machine.launchers import is_terminal
+from mpicoll.machine.processes import Process, other_load, oversubscription, own_process
+from mpicoll.measurement import cases as candidates
+from mpicoll.measurement.cases import Group, Wanted
+from mpicoll.measurement.description import describe_run, full_description
+from mpicoll.measurement.measure import Bench, Candidate, Settings
+from mpicoll.records.lines import CaseRecord, Run, RunRecord
+from mpicoll.records.reading import encoded
+
+_BEGIN = time.monotonic()
+_START_UP = 6.0
+_LEAST_PER_CASE = 0.05
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command line, checked."""
+
+    wanted: Wanted
+    settings: Settings
+    backends: tuple[str, ...]
+    layout: str
+    output: Path | None
+    resume: bool
+    timeout: float
+    lists: bool
+    dry: bool
+    interface: str | None
+
+
+def run(options: Options, makers: Worlds) -> int:
+    """Form the groups, then list, estimate or measure; return the exit status."""
+    watchdog = Watchdog(options.timeout)
+    worlds, remarks = form_worlds(options.backends, options.interface, makers, watchdog)
+    gpus: dict[str, dict[str, str]] = {}
+    if options.wanted.device == candidates.CUDA:
+        worlds, gpus = worlds_with_gpus(worlds, remarks)
+    everyone = next(iter(worlds.values()))
+    processes = everyone.exchange(own_process())
+    oversubscribed = oversubscription(everyone.nodes, processes)
+    candidates.check_algorithms(options.wanted, worlds)
+    groups = list(candidates.groups(options.wanted, everyone.size))
+    remarks += [*oversubscribed, *other_load(everyone.nodes, processes)]
+    remarks += [f"skipped {each}" for each in options.wanted.skipped]
+    session = _Session(options, worlds, groups, watchdog, remarks, bool(oversubscribed))
+    if options.lists:
+        return session.list_algorithms()
+    if options.dry:
+        return session.estimate()
+    described = describe_run(options.settings.seed, worlds, processes, oversubscribed)
+    if gpus:
+        described.gpu_transports = gpus
+        described.gpu_copy_GBps = round(copy_bandwidth(everyone, everyone.gpu()), 1)
+    return session.measure(described, processes)
+
+
+class _Session:
+    """One run of the command on every rank; only rank 0 prints."""
+
+    def __init__(
+        self, options: Options, worlds: dict[str, Collectives], groups: list[Group],
+        watchdog: Watchdog, remarks: list[str], oversubscribed: bool,
+    ) -> None:  # fmt: skip
+        self.options, self.worlds, self.groups = options, worlds, groups
+        self.watchdog, self.remarks, self.oversubscribed = watchdog, remarks, oversubscribed
+        self.control = next(iter(worlds.values()))
+        self.is_root = self.control.rank == 0
+        self.measured: list[Group] = []
+        self.total = len(groups)
+
+    def print(self, text: str = "") -> None:
+        """Print on rank 0."""
+        if self.is_root:
+            print(text, flush=True)
+
+    def log(self, text: str) -> None:
+        """Print progress and warnings on rank 0's standard error."""
+        if self.is_root:
+            print(text, file=sys.stderr, flush=True)
+
+    # -- without measuring ------------------------------------------------------------
+
+    def list_algorithms(self) -> int:
+        """Print every algorithm by collective and backend, and why one is refused."""
+        bench = Bench(self.worlds, self.options.settings, self.watchdog)
+        wanted = Wanted(
+            collectives=self.options.wanted.collectives, algorithms=("all",), sizes=(64,),
+            dtypes=self.options.wanted.dtypes[:1], ops=self.options.wanted.ops[:1],
+        )  # fmt: skip
+        for group in candidates.groups(wanted, self.control.size):
+            self.print(f"{group.what.name} on {self.control.size} ranks")
+            found = bench.probe(candidates.cases(group, self.worlds, wanted))
+            for name, same in groupby(found, lambda each: each.case.backend):
+                self._list_backend(name, list(same))
+        for remark in self.remarks:
+            self.print(f"# {remark}")
+        return 0
+
+    def _list_backend(self, name: str, found: Sequence[Candidate]) -> None:
+        good = [each.case.algorithm for each in found if not each.message]
+        self.print(f"  {name}: {', '.join(good)}")
+        for each in found:
+            if each.message:
+                self.print(f"    not {each.case.algorithm}: {each.message}")
+
+    def estimate(self) -> int:
+        """Print every case, and how long all of them take."""
+        count = 0
+        for group in self.groups:
+            found = candidates.cases(group, self.worlds, self.options.wanted)
+            count += len(found)
+            for name, same in groupby(found, lambda case: case.backend):
+                self.print(f"{group}, {name}: {', '.join(case.algorithm for case in same)}")
+        least = _START_UP + count * _LEAST_PER_CASE
+        most = max(least, self.options.settings.budget)
+        self.print(
+            f"# {count} cases in {len(self.groups)} groups; estimated time: {least:.0f} s if all "
+            f"medians are soon known, at most about {most:.0f} s (--time)"
+        )
+        for remark in self.remarks:
+            self.print(f"# {remark}")
+        return 0
+
+    # -- measuring ----------------------------------------------------------------------
+
+    def measure(self, run: Run, processes: Sequence[Process]) -> int:
+        """Measure every group, write each record at once, and print the tables at the end."""
+        bench = Bench(self.worlds, self.options.settings, self.watchdog, self.oversubscribed)
+        full = full_description(
+            run, processes, self.options.settings, bench.synchroniser.sync_error
+        )
+        ledger = Ledger(self.control, full, self.options.output, resume=self.options.resume)
+        self.remarks += ledger.remarks
+        for remark in self.remarks:
+            self.log(f"warning: {remark}")
+        asked = [candidates.cases(each, self.worlds, self.options.wanted) for each in self.groups]
+        todo = [each for each in asked if ledger.missing(each)]
+        self.total = len(todo)
+        if len(todo) < len(asked):
+            self.log(f"{len(asked) - len(todo)} of {len(asked)} groups are measured already")
+        # Ranks started at different times, and all must stop at the same block.
+        spent = self.control.exchange(time.monotonic() - _BEGIN)[0]
+        budget = self.options.settings.budget - spent
+        until = bench.synchroniser.time + int(budget * 1e9)
+        if self.options.layout == "jsonl":
+            self.print(encoded(RunRecord(run=full)))
+        found: list[CaseRecord] = []
+        for cases in asked:
+            fresh: list[CaseRecord] = []
+            if ledger.missing(cases):
+                left = (until - bench.synchroniser.time) / 1e9
+                position = self._progress(cases[0].group, left)
+                kept, share = ledger.with_baselines(cases), left / (len(todo) - position)
+                fresh = case_records(bench, bench.measure(kept, max(share, 0.0)), run)
+            rows = ledger.add(cases, fresh)
+            found += rows
+            self._publish(rows)
+        self._finish(found)
+        wrong = any(row.correct is False for row in found)
+        return int(self.control.exchange(wrong)[0])
+
+    def _progress(self, group: Group, left: float) -> int:
+        """Print which group begins, and return how many groups were measured before it."""
+        done, total = len(self.measured), self.total
+        if self.options.settings.samples is not None:
+            spent = time.monotonic() - _BEGIN
+            left = spent / done * (total - done) if done else 0.0
+        text = f"[{done + 1:>3}/{total}] about {max(left, 0):3.0f} s left: {group}"
+        if self.is_root and is_terminal(sys.stderr):
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+        elif not done or self.measured[-1].what != group.what:
+            self.log(text)
+        self.measured.append(group)
+        return done
+
+    def _publish(self, rows: list[CaseRecord]) -> None:
+        if not self.is_root:
+            return
+        if self.options.layout == "jsonl":
+            render.jsonl(rows, sys.stdout)
+        for record in rows:
+            if record.correct is False:
+                self.log(record.message or "")
+
+    def _finish(self, found: list[CaseRecord]) -> None:
+        if not self.is_root:
+            return
+        if is_terminal(sys.stderr):
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        layout = self.options.layout
+        if layout == "table":
+            render.print_tables(found, sys.stdout)
+        elif layout != "jsonl":
+            render.LAYOUTS[layout](found, sys.stdout)
+        # What a program reads must not be followed by what only people read.
+        stream = sys.stderr if layout in ("csv", "jsonl") else sys.stdout
+        for line in render.footer(found, self.remarks):
+            print(line, file=stream)
+        stream.flush()

@@ -1,0 +1,70 @@
+"""The command ``mpicoll.p2p``: its flags, and how it runs on every rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from mpicoll.cli import options
+from mpicoll.cli.command import RanksCommand
+from mpicoll.cli.options import FILE, list_option, option
+from mpicoll.cli.worlds import Worlds
+from mpicoll.p2p.options import parse
+from mpicoll.p2p.run import run
+
+_HELP = """Measure latency and bandwidth of every pair of ranks, and name those that stand out.
+
+Pairs are measured one at a time. Sizes are the bytes of one message: the smallest is for latency,
+the others for bandwidth, one way and both ways at once. The matrices show the largest.
+"""
+
+
+@click.command("p2p", cls=RanksCommand, help=_HELP)
+@options.backends
+@list_option(
+    "--transports",
+    "--transport",
+    metavar="A,B|all",
+    help="point-to-point, symmetric, cma, ipc, ...; by default all that the ranks have.",
+)
+@list_option("--sizes", metavar="8,64K,4M", help="Bytes of a message (default 8,64K,1M,4M).")
+@option(
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    default="cpu",
+    shown=True,
+    help="Where the buffers are: in the host's memory, or each on its rank's GPU.",
+)
+@option(
+    "--time",
+    "--budget",
+    "budget",
+    type=click.FloatRange(0, min_open=True),
+    default=30.0,
+    shown=True,
+    help="Seconds of measuring; every pair is visited three times at least.",
+)
+@option(
+    "-J",
+    "-o",
+    "--output",
+    type=FILE,
+    metavar="FILE",
+    help="Write pairs and fits there as JSON lines, when all is measured.",
+)
+@option("--plot", type=FILE, metavar="FILE.png", help="Draw heat maps there.")
+@option(
+    "--format", "layout", type=click.Choice(["table", "csv", "jsonl"]), default="table", shown=True
+)
+@option(
+    "--dry-run", "dry", is_flag=True, help="Print what joins the ranks and what would be measured."
+)
+@options.seed
+@options.timeout
+@options.interface
+@options.ranks_per_node
+@click.pass_obj
+def main(makers: Worlds, /, **given: Any) -> int:
+    """Measure every pair over these backends; return the exit status."""
+    return run(parse(given, makers), makers)

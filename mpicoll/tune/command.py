@@ -1,0 +1,56 @@
+"""The command ``mpicoll.tune``: its flags, and how it runs on every rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from mpicoll.cli import options
+from mpicoll.cli.command import RanksCommand
+from mpicoll.cli.options import FILE, list_option, option
+from mpicoll.cli.worlds import Worlds
+from mpicoll.selection import tables
+from mpicoll.tune.options import parse
+from mpicoll.tune.run import run
+
+_HELP = """Find what algorithm="auto" should run here, and write it into a decision table.
+
+Run it with as many ranks as the programs that will use the table; entries for other numbers of
+ranks are kept. COLLECTIVES are names, separated by spaces or commas; all by default.
+"""
+
+
+@click.command("tune", cls=RanksCommand, help=_HELP)
+@options.collectives
+@options.backends
+@list_option(
+    "--algorithms",
+    "--algorithm",
+    metavar="A,B|all",
+    help="Try these too: 'chain(segments=16:256:*2)', openmpi_default, ring@cma, ...",
+)
+@list_option("--sizes", metavar="4,1K,1M", help="Total bytes (default 4 to 16M by 4).")
+@option(
+    "--time",
+    "budget",
+    type=click.FloatRange(0, min_open=True),
+    default=240.0,
+    shown=True,
+    help="Seconds for the whole run.",
+)
+@option(
+    "-o",
+    "--output",
+    type=FILE,
+    metavar="FILE",
+    help=f"The table (default: ${tables.VARIABLE}, else ~/.cache/mpicoll/table.json).",
+)
+@options.timeout
+@options.interface
+@option("--resume", is_flag=True, help="Leave out the collectives that the table has.")
+@options.ranks_per_node
+@click.pass_obj
+def main(makers: Worlds, /, **given: Any) -> int:
+    """Measure over these backends and write the table; return the exit status."""
+    return run(parse(given, makers), makers)

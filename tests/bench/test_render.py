@@ -1,0 +1,86 @@
+"""The layouts in which records are printed."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from msgspec import convert
+
+from mpicoll.bench import render
+from mpicoll.records.lines import CaseRecord
+
+
+def record(**changes: Any) -> CaseRecord:
+    time = dict.fromkeys(("median", "low", "high", "mean", "min", "max", "p95", "p99"), 10.0)
+    ratio = {"ratio": 1.5, "low": 1.4, "high": 1.6, "verdict": "faster"}
+    fields = {
+        "collective": "allreduce", "algorithm": "ring", "backend": "mpi4py", "dtype": "float32",
+        "op": "sum", "root": None, "in_place": False, "ranks": 4, "bytes_total": 4096,
+        "bytes_per_rank": 4096, "count": 1024, "samples": 9, "calls_per_sample": 3,
+        "time_us": time, "algbw_GBps": 0.4096, "busbw_GBps": 0.6144, "speedup_vs_native": ratio,
+        "speedup_vs_other": {**ratio, "against": "torch native"}, "correct": True, "wrong": 0,
+        "message": None, "best": True,
+        "executed": "ring", "transport": "symmetric", "run": {}, "samples_us": [10.0],
+        "first_wrong": None,
+    }  # fmt: skip
+    return convert(fields | changes, CaseRecord)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_piped_table_is_plain_text(encoding: str) -> None:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding)
+    render.print_tables([record(), record(algorithm="bruck", best=False)], stream)
+    stream.flush()
+    text = raw.getvalue().decode(encoding)
+    assert "\x1b" not in text and "allreduce, float32, sum, 4 ranks" in text
+    (best,) = [line for line in text.splitlines() if " ring " in line]
+    assert best.rstrip().endswith("★" if encoding == "utf-8" else "*")
+    assert "1.50x +" in best and "10.0 .. 10.0" in best and "(n)" in best
+
+
+@pytest.mark.parametrize("columns", [100, 120, 170])
+def test_a_narrow_table_leaves_columns_out_and_cuts_no_number(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    stream = io.StringIO()
+    render.print_tables([record(), record(algorithm="native", transport="point-to-point")], stream)
+    text = stream.getvalue()
+    assert max(map(len, text.splitlines())) <= columns
+    assert "vs native" in text and "1.50x +" in text and "10.0" in text
+    assert ("0.410" in text) is (columns == 170)
+
+
+def test_a_long_name_goes_on_below_and_leaves_numbers_whole() -> None:
+    stream, name = io.StringIO(), "two_level(local=rabenseifner,across=" + "x" * 99 + ")"
+    render.print_tables([record(algorithm=name)], stream)
+    lines = stream.getvalue().splitlines()
+    assert any("1.50x +" in line and "10.0 .. 10.0" in line for line in lines)
+    assert "".join(lines).count("x") >= 99 and "…" not in stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("layout", "line"),
+    [
+        ("nccl", ["4096", "1024", "float32", "sum", "-1", "10.00", "0.41", "0.61", "0", "N/A"]),
+        ("osu", ["4096", "10.00", "10.00", "10.00", "27"]),
+        ("imb", ["4096", "27", "10.00", "10.00", "10.00"]),
+    ],
+)
+def test_layouts_keep_their_columns(layout: str, line: list[str]) -> None:
+    out = io.StringIO()
+    render.LAYOUTS[layout]([record()], out)
+    rows = [each.split() for each in out.getvalue().splitlines() if not each.startswith("#")]
+    assert line in [row[: len(line)] for row in rows]
+
+
+def test_footer_tells_errors_and_refusals() -> None:
+    refused = record(time_us=None, correct=None, message="no such call", best=False)
+    assert "# Out of bounds values : 0 OK" in render.footer([record()], [])
+    lines = render.footer([record(correct=False, wrong=3, message="WRONG it"), refused], ["busy"])
+    assert lines[0] == "# Out of bounds values : 3 FAILED"
+    assert "# WRONG it" in lines and "# busy" in lines
+    assert "#   allreduce ring (mpi4py): no such call" in lines

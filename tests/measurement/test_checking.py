@@ -1,0 +1,167 @@
+"""The run-time check: expected results, poison, and faults that it must find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import expect
+import numpy as np
+import pytest
+
+from mpicoll.errors import ArgumentError
+from mpicoll.measurement.checking import Case, Check, Wrong, compare, expected, inputs, poison
+from mpicoll.memory.numpy_arrays import NumpyArrays
+from mpicoll.notation.contract import COLLECTIVES
+from mpicoll.notation.dtypes import DTYPES
+from mpicoll.notation.operators import OPS, check_op
+
+ARRAYS = NumpyArrays()
+
+
+def combinations() -> list[Any]:
+    """Return every collective, op and dtype that fit together."""
+    found = []
+    for what in COLLECTIVES.values():
+        for op in OPS.values() if what.reduces else (OPS["sum"],):
+            for dtype in DTYPES if what.unit != "none" else ():
+                try:
+                    check_op(op, dtype, what) if what.reduces else None
+                except ArgumentError:
+                    continue
+                found.append(pytest.param(what, op, dtype, id=f"{what.name}-{op.name}-{dtype}"))
+    return found
+
+
+def all_cases(what: Any, op: Any, dtype: str, size: int, root: int, width: int = 5) -> list[Case]:
+    return [Case.of(what, rank, size, root, width, dtype, op) for rank in range(size)]
+
+
+@pytest.mark.parametrize(("what", "op", "dtype"), combinations())
+@pytest.mark.parametrize(("size", "root"), [(1, 0), (4, 3), (7, 2)])
+def test_expected_is_what_brute_force_says(
+    what: Any, op: Any, dtype: str, size: int, root: int
+) -> None:
+    cases = all_cases(what, op, dtype, size, root)
+    shape = expect.input_shape(what.name, size, 0, (5,), None)
+    given = [inputs(case) for case in cases]
+    full = [(each if each is not None else given[root]).reshape(shape) for each in given]  # type: ignore[union-attr]
+    for case, good in zip(
+        cases, expect.expected(what.name, full, op.name, root, None), strict=True
+    ):
+        found = expected(case)
+        if good is None:
+            assert found is None
+            continue
+        assert found is not None
+        np.testing.assert_array_equal(found, good.reshape(-1))
+        spoiled = compare(0, poison(found), found)
+        assert spoiled is not None and spoiled.count == found.size
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("op", ["sum", "prod", "avg"])
+@pytest.mark.parametrize("size", [2, 16, 100, 250])
+def test_folds_are_exact_in_any_order(op: str, dtype: str, size: int) -> None:
+    if op == "avg" and dtype == "int8":
+        pytest.skip("a mean of integers is none")
+    what = COLLECTIVES["allreduce"]
+    parts = np.array([inputs(c) for c in all_cases(what, OPS[op], dtype, size, 0, 64)], float)
+    limit = {"int8": 127, "float16": 2048, "bfloat16": 256, "float32": 2**24}[dtype]
+    if op == "prod":
+        assert np.abs(np.prod(parts, 0)).max() <= 64
+        return
+    most = np.abs(parts).sum(0).max() if op == "sum" else np.abs(np.cumsum(parts, 0)).max()
+    assert most <= limit
+    if op == "avg":
+        assert not (parts.sum(0) % size).any()
+
+
+FAULTS = ["missing", "repeated", "shifted", "unwritten", "foreign", "swapped"]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("op", OPS)
+def test_planted_faults_are_caught(fault: str, op: str) -> None:
+    dtype = "float32" if op == "avg" else "int32"
+    idempotent = op in ("min", "max", "band", "bor", "land", "lor")
+    if fault == "repeated" and (idempotent or op == "avg"):
+        pytest.skip("a repeated operand changes nothing")
+    cases = all_cases(COLLECTIVES["allreduce"], OPS[op], dtype, 4, 0, 64)
+    parts = [inputs(case) for case in cases]
+    good = expected(cases[0])
+    assert good is not None
+    assert compare(1, _broken(fault, op, parts, good), good) is not None
+
+
+def _broken(fault: str, op: str, parts: list[Any], good: Any) -> Any:
+    function = expect.FUNCTIONS[op]
+
+    def fold(some: list[Any]) -> Any:
+        found = some[0]
+        for part in some[1:]:
+            found = np.asarray(function(found, part)).astype(good.dtype)
+        return (found / 4).astype(good.dtype) if op == "avg" else found
+
+    made: dict[str, Callable[[], Any]] = {
+        "missing": lambda: fold(parts[:3]),
+        "repeated": lambda: fold([*parts, parts[2]]),
+        "shifted": lambda: np.roll(good, 1),
+        "unwritten": lambda: np.concatenate([good[:-1], poison(good)[-1:]]),
+        "foreign": lambda: fold([*parts[:3], np.roll(parts[3], 16)]),
+        "swapped": lambda: np.concatenate([good[32:], good[:32]]),
+    }
+    return made[fault]()
+
+
+@pytest.mark.parametrize("name", ["gather", "allgather", "alltoall", "scatter", "broadcast"])
+def test_swapped_blocks_are_caught(name: str) -> None:
+    case = Case.of(COLLECTIVES[name], 0, 4, 0, 8, "float32", OPS["sum"])
+    good = expected(case)
+    assert good is not None
+    assert compare(0, np.roll(good, 8 if good.size > 8 else 1), good) is not None
+
+
+def test_first_wrong_element_is_named() -> None:
+    good = np.arange(6.0)
+    got = good.copy()
+    got[[2, 5]] = np.nan, -1
+    wrong = compare(3, got, good)
+    assert wrong is not None and (wrong.rank, wrong.count, wrong.index) == (3, 2, 2)
+    assert str(wrong) == "rank 3, output index 2: expected 2.0, got nan (2 wrong)"
+
+
+def test_check_poisons_and_guards_the_input() -> None:
+    case = Case.of(COLLECTIVES["allreduce"], 0, 1, 0, 8, "int32", OPS["sum"])
+    x, out = np.empty(8, "int32"), np.empty(8, "int32")
+    check = Check(case, ARRAYS, x, out)
+    check.prepare()
+    untouched = check.verify()
+    assert untouched is not None and untouched.count == 8
+    out[:] = x
+    assert check.verify() is None
+    x[3] += 1
+    clobbered = check.verify()
+    assert clobbered is not None and (clobbered.where, clobbered.index) == ("input", 3)
+
+
+def test_check_in_place_keeps_its_input() -> None:
+    case = Case.of(COLLECTIVES["allgather"], 1, 2, 0, 4, "float64", OPS["sum"])
+    out = np.empty((2, 4))
+    check = Check(case, ARRAYS, out[1], out)
+    check.prepare()
+    assert not np.isnan(out[1]).any() and np.isnan(out[0]).all()
+    other = inputs(Case.of(COLLECTIVES["allgather"], 0, 2, 0, 4, "float64", OPS["sum"]))
+    out[0] = other
+    assert check.verify() is None
+
+
+def test_patterns_longer_than_their_period() -> None:
+    case = Case.of(COLLECTIVES["alltoall"], 1, 3, 0, 70_000, "float32", OPS["sum"])
+    given, good = inputs(case), expected(case)
+    assert given is not None and good is not None
+    np.testing.assert_array_equal(good[70_000:140_000], given[70_000:140_000])
+
+
+def test_wrong_is_one_line() -> None:
+    assert "\n" not in str(Wrong(0, 1, 2, 3.0, float("nan")))
