@@ -475,9 +475,9 @@ class Faulty(survey.PingPong):
         return lossy
 
 survey.PingPong = Faulty
-from mpicoll.p2p.__main__ import start
+from mpicoll.p2p.command import main
 from mpicoll.cli.worlds import BOTH
-start(BOTH)
+main(obj=BOTH)
 """
 
 
@@ -511,9 +511,9 @@ class Slow(survey.PingPong):
         return late
 
 survey.PingPong = Slow
-from mpicoll.p2p.__main__ import start
+from mpicoll.p2p.command import main
 from mpicoll.cli.worlds import BOTH
-start(BOTH)
+main(obj=BOTH)
 """
 
 
