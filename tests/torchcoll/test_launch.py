@@ -20,7 +20,10 @@ pytest.importorskip("torch")
 
 from mpicoll.machine import network
 from mpicoll.machine.launchers import LAUNCHERS
-from torchcoll import LaunchError, UnknownName, launch, world
+from torchcoll import LaunchError, UnknownName, world
+from torchcoll.devices import choose_backend
+from torchcoll.rendezvous import Member
+from torchcoll.rendezvous.file import private_directory
 
 CHILD = str(Path(__file__).parents[1] / "support" / "launch_child.py")
 LOOPBACK = "0100007F"
@@ -255,17 +258,17 @@ def test_nobody_at_the_address() -> None:
 
 def test_a_stolen_directory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    assert launch._private_directory().stat().st_mode & 0o777 == 0o700
-    launch._private_directory().chmod(0o777)
+    assert private_directory().stat().st_mode & 0o777 == 0o700
+    private_directory().chmod(0o777)
     with pytest.raises(LaunchError, match="not this user's own"):
-        launch._private_directory()
+        private_directory()
 
 
 # -- which device -------------------------------------------------------------------
 
 
-def hosts(*gpus: list[str]) -> list[dict[str, Any]]:
-    return [{"host": "here", "gpus": each} for each in gpus]
+def hosts(*gpus: list[str]) -> list[Member]:
+    return [Member(len(gpus), "here", each) for each in gpus]
 
 
 @pytest.mark.parametrize(
@@ -278,15 +281,15 @@ def hosts(*gpus: list[str]) -> list[dict[str, Any]]:
     ],
 )
 def test_backend(
-    everyone: list[dict[str, Any]], backend: str | None, chosen: str,
+    everyone: list[Member], backend: str | None, chosen: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     import torch
 
     devices: list[int] = []
     monkeypatch.setattr(torch.cuda, "set_device", devices.append)
-    assert launch._use_device(everyone, 1, backend) == chosen
-    assert devices == [len(each) - 1 for each in [everyone[1]["gpus"]] if each]
+    assert choose_backend(everyone, 1, backend) == chosen
+    assert devices == [len(each) - 1 for each in [everyone[1].gpus] if each]
 
 
 def test_shared_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,17 +297,17 @@ def test_shared_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(torch.cuda, "set_device", lambda index: None)
     with pytest.warns(UserWarning, match=r"ranks \[0, 1\] share one GPU: gloo is used"):
-        assert launch._use_device(hosts(["a"], ["a"]), 0, None) == "gloo"
+        assert choose_backend(hosts(["a"], ["a"]), 0, None) == "gloo"
     with pytest.raises(LaunchError, match=r"ranks \[0, 1\] share one GPU: use gloo"):
-        launch._use_device(hosts(["a"], ["a"]), 0, "nccl")
+        choose_backend(hosts(["a"], ["a"]), 0, "nccl")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert launch._use_device(hosts(["a"], ["a"]), 0, "gloo") == "gloo"
+        assert choose_backend(hosts(["a"], ["a"]), 0, "gloo") == "gloo"
 
 
 def test_no_gpu_for_nccl() -> None:
     with pytest.raises(LaunchError, match="see no GPU"):
-        launch._use_device(hosts([], []), 0, "nccl")
+        choose_backend(hosts([], []), 0, "nccl")
 
 
 # -- the parts ----------------------------------------------------------------------
