@@ -59,12 +59,19 @@ def rooms() -> dict[str, set[str]]:
     return {name: others - {name} for name, others in found.items()}
 
 
-@pytest.mark.parametrize("graph", [GRAPH], ids=["files"])
+@pytest.mark.parametrize("graph", [GRAPH, rooms()], ids=["files", "folders"])
 def test_no_circle(graph: dict[str, set[str]]) -> None:
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail(" -> ".join(reversed(error.args[1])))
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_only_a_command_imports_a_command(name: str) -> None:
+    if room(name) in COMMANDS or name.endswith("__main__"):
+        return
+    assert not {room(each) for each in GRAPH[name]} & COMMANDS
 
 
 @pytest.mark.parametrize("name", sorted(MODULES))
