@@ -41,7 +41,7 @@ even = Constraint("an even number of ranks", lambda size: size % 2 == 0 or size 
 power_of_two = Constraint("a power of two of ranks", lambda size: size & (size - 1) == 0)
 power_of_three = Constraint("a power of three of ranks", lambda size: 3**40 % size == 0)
 Needs = Constraint | Callable[..., Constraint]
-"""What an algorithm serves; where that depends on its parameters, a function of them."""
+"""The numbers of ranks served; where they depend on parameters, a function of these."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Algorithm:
         return self.rule if isinstance(self.rule, Constraint) else self.rule(**self.parameters)
 
     def blocks(self, size: int) -> int:
-        """Return into how many blocks the vector, or all rows, are cut for `size` ranks."""
+        """Return the number of blocks that the vector, or all rows, are cut into."""
         if self.collective.unit not in ("vector", "rows"):
             return size
         if self.block_count == "size":
@@ -118,7 +118,7 @@ class Algorithm:
         self, rank: int, size: int, root: int = 0, nodes: Nodes | None = None,
         counts: Counts | None = None,
     ) -> Schedule:  # fmt: skip
-        """Return the same while it is generated, for schedules too long to be held."""
+        """Return the schedule as a generator, for those too long to be held."""
         for name, each in (("rank", rank), ("root", root)):
             if not 0 <= each < size:
                 raise ArgumentError(f"{name} {each} is not one of {size} ranks")

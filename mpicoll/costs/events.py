@@ -36,7 +36,7 @@ class Batch(NamedTuple):
         ready: when both ranks are.
         takes: seconds from start to end; busy: for which it keeps its ports; load: its links.
         ports: of the sender and of the receiver, NONE where it needs none; links: of its path.
-        used: both, in numbers that tell ports from links.
+        used: both, numbered so that ports and links differ.
     """
 
     ready: Floats

@@ -106,7 +106,7 @@ def _doubts(error: float, *most: float) -> Iterator[str]:
     """
     for name, share in zip(("alpha", "beta", "gamma"), most, strict=False):
         if share < _NEGLIGIBLE:
-            yield f"{name} comes out as 0: these times do not tell it from the others"
+            yield f"{name} comes out as 0: these times do not separate it from the others"
     if error > _DOUBTFUL:
         yield f"half of the times are more than {error:.0%} off: the model does not describe them"
 

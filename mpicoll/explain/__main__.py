@@ -1,4 +1,4 @@
-"""The command ``python -m mpicoll.explain``."""
+"""Show schedules: ``python -m mpicoll.explain allreduce ring``."""
 
 from __future__ import annotations
 
@@ -15,53 +15,45 @@ from mpicoll.explain.trace import RoundTrace, trace_rounds
 from mpicoll.notation.contract import Collective, collective
 from mpicoll.simulator import contiguous
 
-_HELP = """Show a schedule round by round, or compare several.
-
-\b
-python -m mpicoll.explain allreduce ring --ranks 4
-python -m mpicoll.explain allreduce ring recursive_doubling --ranks 8
-python -m mpicoll.explain broadcast 'knomial(radix=3)' --ranks 9 --root 2 -o knomial.svg
-python -m mpicoll.explain allreduce ring recursive_doubling -o allreduce.html
-
--o with .svg draws a space-time diagram with the blocks of every rank; with .html it makes a page
-that plays 2 to 16 ranks and needs no network.
-
-Exit status: 0, or 2 for bad usage.
-"""
 _PIPED_WIDTH = 120
 
 
-def main() -> None:
-    """Run the command."""
-    command = click.Command("explain", callback=run, help=_HELP)
-    command.params += [
-        click.Argument(["of"], metavar="COLLECTIVE"),
-        click.Argument(["names"], metavar="ALGORITHM...", nargs=-1),
-        click.Option(["-n", "--ranks"], type=click.IntRange(1, 64), default=4, show_default=True),
-        click.Option(["--root"], type=click.IntRange(0), help="Root of a rooted collective."),
-        click.Option(["--nodes"], type=click.IntRange(1), help="Spread ranks over so many nodes."),
-        click.Option(["-o", "--output"], help="A diagram (.svg) or a page (.html)."),
-    ]
-    command.context_settings = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-    command.main(prog_name="python -m mpicoll.explain")
-
-
-def run(
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.argument("of", metavar="COLLECTIVE")
+@click.argument("names", metavar="ALGORITHM...", nargs=-1)
+@click.option("-n", "--ranks", type=click.IntRange(1, 64), default=4, show_default=True)
+@click.option("--root", type=click.IntRange(0), help="Root of a rooted collective.")
+@click.option("--nodes", type=click.IntRange(1), help="Spread the ranks over so many nodes.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="A diagram (.svg) or a page (.html)."
+)
+def main(
     of: str, names: tuple[str, ...], ranks: int, root: int | None, nodes: int | None,
-    output: str | None,
+    output: Path | None,
 ) -> None:  # fmt: skip
-    """Show it, or write it and say where."""
+    """Show a schedule round by round, or compare several.
+
+    \b
+    python -m mpicoll.explain allreduce ring --ranks 4
+    python -m mpicoll.explain allreduce ring recursive_doubling --ranks 8
+    python -m mpicoll.explain broadcast 'knomial(radix=3)' --ranks 9 --root 2 -o knomial.svg
+    python -m mpicoll.explain allreduce ring recursive_doubling -o allreduce.html
+
+    -o with .svg draws a space-time diagram with the blocks of every rank; with .html it makes a
+    page that plays 2 to 16 ranks and needs no network.
+
+    Exit status: 0, or 2 for bad usage.
+    """  # noqa: D301
     try:
         what = collective(of)
         chosen = _chosen(what, names)
         at = _root(what, root, ranks)
-        if output is not None:
-            print(_written(Path(output), chosen, ranks, at, nodes))
-            return
-        show(_traces(chosen, ranks, at, nodes), _console())
+        if output is None:
+            show(_traces(chosen, ranks, at, nodes), _console())
+        else:
+            click.echo(_written(output, chosen, ranks, at, nodes))
     except CollectiveError as error:
-        print(f"Error: {error}", file=sys.stderr)
-        sys.exit(2)
+        raise click.UsageError(str(error)) from error
 
 
 def _chosen(what: Collective, names: tuple[str, ...]) -> list[Algorithm]:

@@ -50,7 +50,7 @@ class Column(NamedTuple):
 
 
 _FEW = 4
-"""As many columns of scratch can be told apart at a glance."""
+"""The most columns of scratch that are shown one by one."""
 
 State = list[list[Cell]]
 """The cells of all ranks: ``state[rank][column]``."""

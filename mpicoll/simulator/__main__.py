@@ -143,7 +143,7 @@ def main(
             else:
                 _print([*lines])
     except CollectiveError as error:
-        raise click.ClickException(str(error)) from error
+        raise click.UsageError(str(error)) from error
 
 
 def _print(lines: Sequence[Row]) -> None:

@@ -248,7 +248,7 @@ def test_doubts_about_what_was_fitted() -> None:
     far_off = [case("ring", us, size) for us in (1, 9) for size in (8, 1024, 1 << 20)]
     assert "times are more than" in " ".join(fitted(typed(far_off), "mpi4py").doubts)
     free = fitted(typed(measured(0.0, BETA, GAMMA)), "mpi4py").doubts
-    assert free == ("alpha comes out as 0: these times do not tell it from the others",)
+    assert free == ("alpha comes out as 0: these times do not separate it from the others",)
     moved = [case("ring", us, size, collective="allgather")
              for us, size in ((3, 8), (4, 1024), (5, 2048))]  # fmt: skip
     assert fitted(typed(moved), "mpi4py").gamma is None
