@@ -97,8 +97,16 @@ def _abort() -> None:
 # -- markers ----------------------------------------------------------------------------------
 
 
-LAUNCHERS = ("hosts/test_hosts.py", "memory/test_lost_ranks.py", "torchcoll/test_launch.py")
+MODULES = ("hosts/test_hosts.py", "memory/test_lost_ranks.py", "torchcoll/test_launch.py")
 """Modules that start ranks by themselves; others call a function `ranks` or `mpirun`."""
+ALONE = (
+    "test_a_run_that_is_killed_again_and_again_comes_to_its_end",
+    "test_the_benchmark_runs_without_mpi4py",
+    "test_the_example_of_torchcoll_runs_under_torchrun",
+    "test_the_job_measures_and_prints_the_study",
+    "test_torch_alone_needs_no_mpi",
+)
+"""Tests that run a whole benchmark, if on one rank only."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -116,9 +124,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _needs(item: pytest.Item) -> Iterator[str]:
     if not isinstance(item, pytest.Function):
         return
-    yield from {"browser", "slurm"} & {*item.fixturenames}
-    starts = reaches(item, ("ranks", "mpirun"))
-    if starts or any(str(item.path).endswith(f"/tests/{name}") for name in LAUNCHERS):
+    yield from {"browser", "slurm"}.intersection(item.fixturenames)
+    alone = item.originalname in ALONE or str(item.path).endswith(MODULES)
+    if alone or reaches(item, ("ranks", "mpirun")):
         yield "launches"
 
 

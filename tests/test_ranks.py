@@ -26,12 +26,12 @@ DTYPES, LAYOUTS, CHECK = (
     "test_dtypes_and_operators", "on_ranks/test_layouts", "on_ranks/test_run_time_check",
 )  # fmt: skip
 ALSO = {
-    ("mpi4py", 1): (EVERY, ARGUMENTS, SHARED),
+    ("mpi4py", 1): (EVERY,),
     ("mpi4py", 2): (EVERY, ARGUMENTS, DTYPES, LAYOUTS, SHARED, CHECK),
     ("mpi4py", 3): (CHECK,),
     ("mpi4py", 4): (EVERY, ARGUMENTS, SHARED, CHECK),
     ("mpi4py", 5): (EVERY,),
-    ("torch", 1): (EVERY, ARGUMENTS, SHARED),
+    ("torch", 1): (EVERY,),
     ("torch", 2): (DTYPES, LAYOUTS, SHARED),
     ("torch", 3): (EVERY, ARGUMENTS, CHECK),
     ("torch", 4): (),
