@@ -1,4 +1,4 @@
-"""Compare two runs of the benchmark: what became faster, what slower, what neither.
+"""Compare two runs of the benchmark: name the cases that became faster or slower.
 
 ``python -m mpicoll.compare A.jsonl B.jsonl`` reads two files of records and needs neither MPI
 nor torch. Exit status: 0 nothing is slower in B, 1 something is, 2 bad usage or files.
@@ -90,7 +90,7 @@ def run(first: Path, second: Path, margin: float, only_changes: bool, layout: st
 
 
 def summary(found: Comparison, margin: float) -> list[str]:
-    """Return the closing lines: counts, what was widened, how the runs differ."""
+    """Return the closing lines: counts, the widening of intervals, how the runs differ."""
     counts, mean = found.counts(), found.mean()
     lines = [
         f"# B against A, by more than {margin:g} %: {counts['faster']} faster, "
@@ -156,12 +156,12 @@ def _variant(row: dict[str, Any]) -> str:
 
 
 def _algorithm(each: Compared) -> str:
-    """Return what was asked for, and what ran where that is another or has changed."""
+    """Return the requested algorithm, with the executed one if it differs or has changed."""
     asked = str(each.some["algorithm"])
     ran = [_ran(side) for side in (each.first, each.second) if side]
-    told = " -> ".join(dict.fromkeys(filter(None, ran)))
+    executed = " -> ".join(dict.fromkeys(filter(None, ran)))
     changed = len(set(ran)) > 1 or asked.partition("@")[0] in CHOOSERS
-    return f"{asked}: {told}" if told and changed else asked
+    return f"{asked}: {executed}" if executed and changed else asked
 
 
 def _ran(record: dict[str, Any]) -> str:

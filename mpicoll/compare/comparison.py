@@ -53,7 +53,7 @@ class Compared:
 
     @property
     def some(self) -> Record:
-        """The record of either run: what both agree in stands there."""
+        """The record of one of the runs, for the keys that both agree in."""
         found = self.first or self.second
         assert found is not None
         return found
@@ -112,7 +112,7 @@ def compare(
     margin: float = 0.03,
     confidence: float = 0.95,
 ) -> Comparison:
-    """Return every case of either run, and what can be said of it."""
+    """Return every case of either run, with its verdict."""
     paired = [
         _paired(each, first.get(each), second.get(each), confidence)
         for each in dict.fromkeys([*first, *second])
@@ -204,5 +204,5 @@ class _Changes:
 
 
 def shown(rows: Sequence[Compared], only_changes: bool) -> list[Compared]:
-    """Return the rows to show: all, or what is faster or slower."""
+    """Return all rows, or those that are faster or slower."""
     return [each for each in rows if not only_changes or each.verdict in ("faster", "slower")]

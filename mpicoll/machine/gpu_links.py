@@ -1,4 +1,4 @@
-"""What joins two GPUs, as the driver reports it: NVLink, one board, switches, sockets.
+"""The link between two GPUs, as the driver reports it: NVLink, one board, switches, sockets.
 
 The driver's library is an argument: `load` finds the real one, tests give a fake.
 """
@@ -43,7 +43,7 @@ def load() -> Nvml:
 def gpu_links(
     nodes: Nodes, rank: int, gpus: list[str], driver: Callable[[], Nvml] = load
 ) -> LinkClasses:
-    """Return what joins the GPU of a rank to those of the higher ranks.
+    """Return the links from the GPU of a rank to those of the higher ranks.
 
     Args:
         gpus: of every rank, as ``GPU-`` and a UUID or as a PCI bus address.
@@ -64,7 +64,7 @@ def gpu_links(
 
 
 def gpu_link(nvml: Nvml, own: str, other: str) -> LinkClass:
-    """Return what joins two GPUs of one machine."""
+    """Return the link between two GPUs of one machine."""
     if own == other:
         return LinkClass(SAME)
     try:

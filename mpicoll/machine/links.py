@@ -1,4 +1,4 @@
-"""What joins two ranks on the host: one core, one socket, two sockets, or a network.
+"""The link between two ranks on the host: one core, one socket, two sockets, or a network.
 
 Nothing is guessed: a rank that may run on several sockets has no place of its own, and its pairs
 are those of one node. `gpu_links` does the same for GPUs.
@@ -25,7 +25,7 @@ class Core(NamedTuple):
 
 
 class LinkClass(NamedTuple):
-    """The class of what joins a pair of ranks; `detail` is what is known of one pair beyond it."""
+    """The class of the link between two ranks; `detail` is known of one pair only."""
 
     name: str
     detail: str = ""
@@ -56,7 +56,7 @@ def _core(folder: Path) -> Core:
 
 
 def host_links(nodes: Nodes, cores: Sequence[Sequence[Core]]) -> LinkClasses:
-    """Return what joins each pair of ranks, from the cores that each may use."""
+    """Return the link between each pair of ranks, from the cores that each may use."""
     node_of = {rank: index for index, node in enumerate(nodes) for rank in node}
     return {
         (low, high): host_link(cores[low], cores[high])
@@ -68,7 +68,7 @@ def host_links(nodes: Nodes, cores: Sequence[Sequence[Core]]) -> LinkClasses:
 
 
 def host_link(own: Sequence[Core], other: Sequence[Core]) -> LinkClass:
-    """Return what joins two ranks of one node.
+    """Return the link between two ranks of one node.
 
     >>> host_link([Core(0, 1)], [Core(0, 2)]).name, host_link([Core(0, 1)], [Core(1, 1)]).name
     ('same socket', 'across sockets')

@@ -14,7 +14,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def host_identity() -> str:
-    """Return what the processes that share this machine's memory have in common."""
+    """Return a text that is equal in processes that share this machine's memory."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

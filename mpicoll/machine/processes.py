@@ -39,7 +39,7 @@ class Process(NamedTuple):
 
 
 def own_process() -> Process:
-    """Return what this process reports."""
+    """Return the description of this process."""
     kernel = f"{platform.system()} {platform.release()}"
     machine = Machine(processor_name(), kernel, os.cpu_count() or 1)
     return Process(socket.gethostname(), own_cores(), _LOAD, machine)

@@ -20,7 +20,7 @@ MASK = "***"
 
 
 def relevant_variables(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the variables that matter, sorted by name; what may be a secret is masked.
+    """Return the variables that matter, sorted by name, with possible secrets masked.
 
     >>> relevant_variables({"UCX_TLS": "tcp", "HOME": "/root", "SLURM_AUTH_TOKEN": "x"})
     {'SLURM_AUTH_TOKEN': '***', 'UCX_TLS': 'tcp'}

@@ -57,7 +57,7 @@ def _distance(record: PairRecord, middle: float) -> float:
 
 
 def outlier_lines(pairs: Sequence[PairRecord]) -> list[str]:
-    """Return a sentence for each outlier: pair, ratio, class and what joins the two.
+    """Return a sentence for each outlier: pair, ratio, class and link.
 
     A pair that is one at several sizes has one sentence, of the size where it is farthest.
     """
@@ -112,7 +112,7 @@ def _compared(rows: Sequence[PairRecord], pairs: Sequence[PairRecord]) -> Iterat
 
 
 def _details(rows: Sequence[PairRecord]) -> str:
-    """Return what is known of the links of a class beyond its name, and of how many of them."""
+    """Return details of the links of a class, each with the number of links that have it."""
     counts = Counter(each.link_detail for each in rows if each.link_detail)
     return "".join(
         f"; {text}" if count == len(rows) else f"; {count} of {len(rows)}: {text}"
@@ -121,7 +121,7 @@ def _details(rows: Sequence[PairRecord]) -> str:
 
 
 def _judged(pairs: Sequence[PairRecord]) -> list[PairRecord]:
-    """Return what classes are compared by: latency, and the bandwidths of the largest size."""
+    """Return the records that classes are compared by: latency, and the largest bandwidths."""
     most = max((each.bytes for each in pairs), default=0)
     return [
         each for each in pairs

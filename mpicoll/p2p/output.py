@@ -1,4 +1,4 @@
-"""Print, write and draw what a run over pairs found."""
+"""Print, write and draw the results of a run over pairs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Results:
 
 
 def title(context: Context) -> str:
-    """Return one line on what is measured, for people and plots."""
+    """Return the title of a run, for people and plots."""
     first = next(iter(context.worlds.values()))
     libraries = ", ".join(" ".join(each.library.split()) for each in context.worlds.values())
     nodes = len(first.nodes)
@@ -49,7 +49,7 @@ def title(context: Context) -> str:
 
 
 def announcement(context: Context, settings: PairSettings) -> list[str]:
-    """Return what joins which ranks, and what is measured between them."""
+    """Return the links between the ranks, and the measurements to come."""
     classes: dict[LinkClass, list[str]] = {}
     for (low, high), link in sorted(context.links.items()):
         classes.setdefault(link, []).append(f"{low}-{high}")
@@ -84,7 +84,7 @@ def publish(options: Options, context: Context, found: Results, remarks: Sequenc
 
 
 def _findings(pairs: Sequence[PairRecord]) -> list[str]:
-    """Return what stands out, in sentences."""
+    """Return the outliers, in sentences."""
     names = outlier_lines(pairs)
     more = [f"and {len(names) - _MOST_LINES} more: see --output"] * (len(names) > _MOST_LINES)
     found = [*class_lines(pairs), *rank_lines(pairs), *names[:_MOST_LINES], *more]

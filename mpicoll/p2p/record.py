@@ -23,7 +23,7 @@ from mpicoll.records.lines import FitRecord, PairRecord, Run, Times
 
 
 class Context(NamedTuple):
-    """Where a run takes place, and what joins its ranks.
+    """The ranks of a run, their places and the links between them.
 
     Attributes:
         hosts, gpus: of each rank; without GPUs the latter are None.

@@ -1,4 +1,4 @@
-"""One run over all pairs: refuse what cannot be measured, measure, and print on rank 0."""
+"""One run over all pairs: check that it can be measured, measure, and print on rank 0."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def _context(
     options: Options, worlds: dict[str, Collectives], everyone: Collectives,
     processes: Sequence[Process],
 ) -> Context:  # fmt: skip
-    """Return where this runs, and what joins its ranks; collective."""
+    """Return the ranks' places and the links between them; collective."""
     numbers: list[str | None] = [None] * everyone.size
     if options.device == "cpu":
         links = host_links(everyone.nodes, everyone.exchange(physical_cores()))

@@ -42,7 +42,7 @@ class Threads:
     def __call__(
         self, function: Callable[Concatenate[Collectives, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> list[T]:
-        """Return what ``function(c, *args, **kwargs)`` returns on each rank, in rank order.
+        """Run ``function(c, *args, **kwargs)`` on each rank; return the results in rank order.
 
         Raises:
             Exception: what the function raises, with a note that names the ranks; an
@@ -77,7 +77,7 @@ class Threads:
 def threads(
     size: int, *, ranks_per_node: int | None = None, deadline: float | None = None
 ) -> Threads:
-    """Return what runs a function on `size` ranks that are threads of this process.
+    """Return a launcher that runs a function on `size` ranks as threads of this process.
 
     Arrays are NumPy's. One thread runs Python at a time, so it says nothing of speed.
 

@@ -1,4 +1,4 @@
-"""Memory that the ranks of a node share as threads: what each allocates, all can use.
+"""Memory that the ranks of a node share as threads: all can use every allocation.
 
 Its counterparts are `mpicoll.mpi.windows` and `torchcoll.windows`.
 """

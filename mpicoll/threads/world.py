@@ -1,4 +1,4 @@
-"""What the ranks of one run share: who has ended, what each was sent, and how it waits."""
+"""The state that the ranks of one run share: ended ranks, messages, and conditions to wait on."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class World:
             self.wake(each)
 
     def wake(self, rank: int) -> None:
-        """Let a rank look again at what it waits for."""
+        """Wake up a rank, which checks again whether it has to wait."""
         with self.changed[rank]:
             self.changed[rank].notify_all()
 
@@ -132,7 +132,7 @@ class Delivery:
         self.error: ArgumentError | None = None
 
     def land(self, arrays: Arrays, data: Array | None) -> None:
-        """Copy what was sent."""
+        """Copy the message into the receiver's array."""
         self.error = _unfit(arrays, data, self.x)
         if self.error is None and data is not None:
             arrays.copier(self.x[: len(data)], data)()  # type: ignore[index]

@@ -27,7 +27,7 @@ _CMA_FROM = 8 << 20
 
 
 def candidates(world: Collectives, name: str, nbytes: int, more: Sequence[str]) -> list[str]:
-    """Return what may be the fastest: native, schedules over each transport, and `more`."""
+    """Return the candidates: native, schedules over each transport, and `more`."""
     is_shared = world.transport.shared is not None and len(world.nodes) == 1
     transports = [each for each in world.transports if each != world.transport.name]
     if nbytes < _CMA_FROM:
