@@ -42,7 +42,7 @@ def find_place(rank: int | None, size: int | None, init_method: str | None) -> P
             "give rank and size, or set RANK and WORLD_SIZE"
         )
     if not found:
-        return Place(0, 1, "nobody")
+        return Place(0, 1, "no launcher")
     first, others = found[0], found[1:]
     if first.launcher == TORCHRUN and "TORCHELASTIC_RUN_ID" not in os.environ:
         if any(each[:2] != first[:2] for each in others if each.launcher != SRUN):
@@ -57,6 +57,7 @@ def find_place(rank: int | None, size: int | None, init_method: str | None) -> P
 
 
 def _from_launcher(launcher: Launcher) -> Place | None:
+    """Return the place that a launcher's variables state, None where they are not set."""
     name, rank, size, local = launcher
     if rank not in os.environ or size not in os.environ:
         if name == TORCHRUN and (rank in os.environ or size in os.environ):

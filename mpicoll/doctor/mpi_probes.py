@@ -35,7 +35,7 @@ def _ranks() -> str:
 
 
 def _gpu_aware() -> str:
-    from mpicoll.mpi.staging import GpuAwareness
+    from mpicoll.mpi.gpu_awareness import GpuAwareness
 
     found = GpuAwareness.detect()
     answer = "yes" if found.aware else "no: GPU buffers go through pinned host memory"

@@ -35,8 +35,9 @@ from mpicoll.memory.segments import open_memory
 from mpicoll.memory.waiting import wait_yielding
 from mpicoll.mpi import natives
 from mpicoll.mpi.arrays import MpiArrays
+from mpicoll.mpi.gpu_awareness import GpuAwareness
 from mpicoll.mpi.requests import Resources, StartedRequest
-from mpicoll.mpi.staging import CupyCopies, GpuAwareness
+from mpicoll.mpi.staging import CupyCopies
 from mpicoll.mpi.windows import Windows
 from mpicoll.notation.contract import Collective
 

@@ -1,69 +1,89 @@
-"""Whether an MPI reads GPU memory itself: asked of libraries of every kind."""
+"""Host staging between host arrays, by copies that happen as late as a GPU may make them."""
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
-from mpicoll.mpi.staging import GpuAwareness
+from mpicoll.gpu.natives import staged
+from mpicoll.gpu.staging import HostStaging
+from mpicoll.interfaces import STAGED, Native, NativeCall
+from mpicoll.memory.numpy_arrays import NumpyArrays
+from mpicoll.notation.contract import COLLECTIVES
+from mpicoll.notation.operators import OPS
 
 
-class Library:
-    """An MPI library with the extensions that are given."""
+class Late:
+    """A copy that is made when it is waited for, as the last moment at which a GPU may."""
 
-    def __init__(self, **functions: Callable[..., int]) -> None:
-        self.__dict__.update(functions)
+    def __init__(self, target: Any, source: Any) -> None:
+        self.target, self.source, self.done = target, source, False
 
-
-def mpich(answer: int, status: int = 0) -> Callable[..., int]:
-    def query(kind: int, result: Any) -> int:
-        assert kind == 0
-        ctypes.cast(result, ctypes.POINTER(ctypes.c_int))[0] = answer
-        return status
-
-    return query
+    def synchronize(self) -> None:
+        if not self.done:
+            self.target[...], self.done = self.source, True
 
 
-YES, NO = Library(MPIX_Query_cuda_support=lambda: 1), Library(MPIX_Query_cuda_support=lambda: 0)
-CRAY = "MPI VERSION    : CRAY MPICH version 8.1.29.8 (ANL base 3.4a2)"
+class Copies:
+    def allocate(self, data: Any) -> Any:
+        return np.full_like(data, -1)
+
+    def copy(self, target: Any, source: Any) -> Late:
+        return Late(target, source)
+
+
+def double(call: NativeCall) -> Native:
+    """Stand for a library that reads x and writes out."""
+
+    def run() -> None:
+        call.out[...] = call.x * 2
+
+    return Native(run, lambda: pytest.fail("a staged call runs at once"), lambda: None)
+
+
+@pytest.mark.parametrize("started", [False, True])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_native_collective_runs_on_host_copies(started: bool, in_place: bool) -> None:
+    x = np.arange(4.0).reshape(2, 2)
+    out = x if in_place else np.zeros((2, 2))
+    call = NativeCall(COLLECTIVES["allreduce"], x, out, OPS["sum"], 0, None, in_place, 0)
+    native = staged(call, NumpyArrays(), Copies(), double)
+    assert native.transport == STAGED
+    first = x.copy()
+    for expected in (first * 2, first * (4 if in_place else 2)):
+        if started:
+            request = native.start()
+            assert request.test()
+            request.wait()
+        else:
+            native.run()
+        np.testing.assert_array_equal(out, expected)
 
 
 @pytest.mark.parametrize(
-    ("library", "version", "variables", "aware", "reason"),
-    [
-        (YES, "Open MPI v5.0.11", {}, True, "MPIX_Query_cuda_support() says yes"),
-        (NO, "Open MPI v5.0.11", {}, False, "MPIX_Query_cuda_support() says no"),
-        (Library(MPIX_GPU_query_support=mpich(1)), "MPICH Version: 5.0.2", {}, True, "says yes"),
-        (Library(MPIX_GPU_query_support=mpich(0)), "MPICH Version: 5.0.2", {}, False, "says no"),
-        (Library(MPIX_GPU_query_support=mpich(1, 15)), "MPICH", {}, False, "no GPU support"),
-        (Library(), "MPICH Version: 3.4", {}, False, "MPICOLL_GPU_AWARE=1 overrides"),
-        (Library(), CRAY, {"MPICH_GPU_SUPPORT_ENABLED": "1"}, True, "_ENABLED=1"),
-        (Library(), CRAY, {"MPICH_GPU_SUPPORT_ENABLED": "0"}, False, "_ENABLED=0"),
-        (Library(), "MVAPICH2 Version: 2.3.7", {"MV2_USE_CUDA": "1"}, True, "MV2_USE_CUDA=1"),
-        (Library(), "Intel(R) MPI Library 2021", {"I_MPI_OFFLOAD": "1"}, True, "I_MPI_OFFLOAD"),
-        (Library(), "MPICH Version: 5.0.2", {"MV2_USE_CUDA": "1"}, False, "no GPU support"),
-        (NO, "Open MPI", {"MPICOLL_GPU_AWARE": "1"}, True, "MPICOLL_GPU_AWARE=1"),
-        (YES, "Open MPI", {"MPICOLL_GPU_AWARE": "0"}, False, "MPICOLL_GPU_AWARE=0"),
-    ],
+    ("length", "piece", "lengths"),
+    [(0, 64, [0]), (20, 64, [8, 8, 4]), (16, 64, [8, 8]), (3, None, [3]), (2, 1, [1, 1])],
 )
-def test_awareness(
-    library: Any, version: str, variables: dict[str, str], aware: bool, reason: str
-) -> None:
-    found = GpuAwareness.ask(library, version, variables)
-    assert found.aware is aware
-    assert reason in found.reason
+def test_pieces_cover_an_array_once(length: int, piece: int | None, lengths: list[int]) -> None:
+    """Both sides cut alike, and an empty array is one empty piece: messages match."""
+    data = np.arange(float(length))
+    staging = HostStaging(data, Copies(), piece)
+    assert [len(each.host) for each in staging.pieces] == lengths
+    staging.start_to_host()
+    staging.wait_all()
+    np.testing.assert_array_equal(np.concatenate([each.host for each in staging.pieces]), data)
+    for each in staging.pieces:
+        each.host[...] += 1
+    staging.start_all_to_gpu()
+    staging.wait_all()
+    np.testing.assert_array_equal(data, np.arange(1.0, length + 1))
 
 
-def test_one_rank_that_cannot_binds_all() -> None:
-    """Messages of two ranks must go one way."""
-    yes, no = GpuAwareness(True, "yes"), GpuAwareness(False, "no")
-    assert GpuAwareness.agreed([yes, no, yes]) == no
-    assert GpuAwareness.agreed([yes, yes]) == yes
-
-
-def test_the_real_library_answers() -> None:
-    found = GpuAwareness.detect()
-    assert found.reason
+def test_each_piece_is_waited_for_by_itself() -> None:
+    staging = HostStaging(np.arange(4.0), Copies(), 16)
+    staging.start_to_host()
+    staging.wait(1)
+    np.testing.assert_array_equal(staging.pieces[0].host, [-1, -1])
+    np.testing.assert_array_equal(staging.pieces[1].host, [2, 3])

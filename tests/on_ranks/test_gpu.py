@@ -141,7 +141,7 @@ def test_natives_of_a_library_that_reads_gpu_memory(
 ) -> None:
     if g.backend != "mpi4py" or REAL:
         pytest.skip("pretended for MPI only")
-    from mpicoll.mpi.staging import GpuAwareness
+    from mpicoll.mpi.gpu_awareness import GpuAwareness
 
     monkeypatch.setattr(g.transport, "gpu", GpuAwareness(True, "pretended"))
     for name, algorithm in NATIVES:

@@ -18,7 +18,6 @@ from launcher import QUIRKS, ROOT, mpirun, python, ranks
 
 pytest.importorskip("torch")
 
-from mpicoll.machine import network
 from mpicoll.machine.launchers import LAUNCHERS
 from torchcoll import LaunchError, UnknownName, world
 from torchcoll.devices import choose_backend
@@ -177,7 +176,7 @@ def test_srun(tmp_path: Path) -> None:
 # -- what is launched wrongly -------------------------------------------------------
 
 
-def test_unknown_interface_is_told_before_anything_opens() -> None:
+def test_an_unknown_interface_is_refused_before_anything_opens() -> None:
     with pytest.raises(LaunchError, match=r"no network interface 'nope0'.*lo \(127\.0\.0\.1\)"):
         world(interface="nope0")
 
@@ -220,7 +219,7 @@ def test_wrong_launch(
         world(**options)
 
 
-def test_a_rank_that_never_comes_is_named() -> None:
+def test_a_missing_rank_is_named() -> None:
     method = f"tcp://127.0.0.1:{free_port()}"
     options = {"init_method": method, "size": 3, "timeout": 2}
     done = together([{**options, "rank": rank} for rank in (0, 1)])
@@ -229,14 +228,14 @@ def test_a_rank_that_never_comes_is_named() -> None:
     assert all("LaunchError" in output for _, output in done), done
 
 
-def test_a_rank_that_comes_twice_is_told() -> None:
+def test_a_rank_that_joins_twice_is_refused() -> None:
     method = f"tcp://127.0.0.1:{free_port()}"
     options = {"init_method": method, "size": 3, "timeout": 3}
     done = together([{**options, "rank": rank} for rank in (0, 1, 1)])
-    assert sum("rank 1 came twice" in output for _, output in done) == 1, done
+    assert sum("rank 1 joined twice" in output for _, output in done) == 1, done
 
 
-def test_sizes_that_differ_are_told() -> None:
+def test_sizes_that_differ_are_refused() -> None:
     method = f"tcp://127.0.0.1:{free_port()}"
     sizes = [2, 3]
     done = together(
@@ -245,7 +244,7 @@ def test_sizes_that_differ_are_told() -> None:
             for rank in (0, 1)
         ]
     )
-    assert "were told sizes [2, 3]" in done[0][1], done
+    assert "were given sizes [2, 3]" in done[0][1], done
     assert all("LaunchError" in output for _, output in done), done
 
 
@@ -317,21 +316,3 @@ def test_importing_starts_nothing() -> None:
     code = "import sys, torchcoll; print(sorted({'torch', 'mpi4py'} & set(sys.modules)))"
     done = python("-c", code, timeout=60)
     assert done.stdout.strip() == "[]"
-
-
-def test_interfaces() -> None:
-    assert network.interfaces()["lo"] == "127.0.0.1"
-    assert network.interface_of("127.0.0.1") == "lo"
-    assert network.interface_of("203.0.113.1") is None
-
-
-def test_the_hosts_address_lies_on_the_way() -> None:
-    assert network.host_address(toward="127.0.0.1") == "127.0.0.1"
-    assert network.host_address()
-
-
-def test_a_listener_listens_on_one_address() -> None:
-    with network.listener("127.0.0.1", 0) as bound:
-        assert bound.getsockname()[0] == "127.0.0.1"
-        with pytest.raises(LaunchError, match="free port"):
-            network.listener("127.0.0.1", bound.getsockname()[1])

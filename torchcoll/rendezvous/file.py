@@ -41,7 +41,7 @@ def open_over_file(place: Place, timeout: float) -> Rendezvous:
 
 
 def private_directory() -> Path:
-    """Return this user's folder for the files of rendezvous.
+    """Return this user's folder for such files.
 
     Raises:
         LaunchError: others can write there.
@@ -70,6 +70,9 @@ def launcher_identity() -> str:
 
 
 def _process(number: int) -> tuple[str, list[str]]:
-    """Return a process's name, and its state, parent, ... as in proc(5)."""
+    """Return a process's name, and its state, parent, ... as in proc(5).
+
+    psutil's start time depends on the clock, and ranks that ask at different times may differ.
+    """
     name, _, rest = Path(f"/proc/{number}/stat").read_text().partition("(")[2].rpartition(")")
     return name, rest.split()

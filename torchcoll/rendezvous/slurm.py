@@ -14,7 +14,7 @@ from torchcoll.rendezvous.store import Rendezvous, nothing, tcp_store
 
 
 def open_over_slurm(place: Place, timeout: float) -> Rendezvous:
-    """Meet on the first host of the job, at a port that follows from job and step."""
+    """Open a store on the first host of the job, at a port that follows from job and step."""
     nodes = os.environ.get("SLURM_STEP_NODELIST") or os.environ.get("SLURM_JOB_NODELIST")
     if not nodes:
         raise LaunchError("srun set no SLURM_JOB_NODELIST: give init_method tcp://host:port")

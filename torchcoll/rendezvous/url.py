@@ -37,7 +37,7 @@ def _port(text: str, source: str) -> int:
 
 
 def _from_environment(place: Place, timeout: float) -> Store:
-    """Meet at MASTER_ADDR:MASTER_PORT; under torchrun its agent has the store open there."""
+    """Open the store at MASTER_ADDR:MASTER_PORT, where torchrun has it open already."""
     try:
         host, text = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
     except KeyError as missing:
