@@ -24,7 +24,7 @@ from mpicoll.threads import Threads
 BACKEND = "MPICOLL_TEST_BACKEND"
 """In a launch: whose ranks these are."""
 LAUNCHED = os.environ.get(BACKEND)
-_DEADLINE = 60
+_DEADLINE = float(os.environ.get("MPICOLL_TEST_DEADLINE", "60"))
 # How long an example takes says more of what else runs here than of the code.
 hypothesis.settings.register_profile("shared machine", deadline=None)
 hypothesis.settings.load_profile("shared machine")

@@ -1,0 +1,77 @@
+"""How a rank waits: for a word that comes, for a rank that has ended, until the deadline."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from mpicoll import ArgumentError, RankLost
+from mpicoll.memory.waiting import Idle, SpinYieldSleep, WaitContext, check_deadline
+
+CONTEXT = WaitContext("allreduce ring", 2, 3, 1)
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that ends when its input does."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as started:
+        yield started
+
+
+def policy(process: int, deadline: float = 30, oversubscribed: bool = False) -> SpinYieldSleep:
+    found = SpinYieldSleep(0, {1: process}, oversubscribed, lambda: None)
+    found.deadline = deadline
+    return found
+
+
+def words(value: int) -> memoryview:
+    return memoryview(bytearray(value.to_bytes(8, "little"))).cast("q")
+
+
+@pytest.mark.parametrize("oversubscribed", [False, True])
+@pytest.mark.parametrize("value", [3, 4])
+def test_a_word_that_is_there_is_not_waited_for(value: int, oversubscribed: bool) -> None:
+    policy(0, 0.01, oversubscribed).wait(words(value), 0, 3, CONTEXT)
+
+
+@pytest.mark.parametrize("after", [0.001, 0.1], ids=["awake", "asleep"])
+def test_a_word_that_comes_ends_the_wait(process: subprocess.Popen[bytes], after: float) -> None:
+    word = words(2)
+    timer = threading.Timer(after, lambda: word.__setitem__(0, 3))
+    timer.start()
+    policy(process.pid).wait(word, 0, 3, CONTEXT)
+    assert word[0] == 3
+
+
+def test_a_rank_that_has_ended_is_named(process: subprocess.Popen[bytes]) -> None:
+    process.communicate(b"\n")
+    began = time.monotonic()
+    text = rf"allreduce ring, round 2 of 3: rank 0 waits for rank 1 \(process {process.pid}\)"
+    with pytest.raises(RankLost, match=rf"{text}, which has ended"):
+        policy(process.pid).wait(words(2), 0, 3, CONTEXT)
+    assert time.monotonic() - began < 10
+
+
+def test_a_rank_that_lives_is_waited_for_until_the_deadline(
+    process: subprocess.Popen[bytes],
+) -> None:
+    with pytest.raises(RankLost, match=r"which did not come in 0\.2"):
+        policy(process.pid, 0.2).wait(words(2), 0, 3, CONTEXT)
+
+
+def test_plans_that_do_not_advance_end_by_the_deadline() -> None:
+    idle = Idle(0.05)
+    with pytest.raises(RankLost, match="no started plan has advanced"):  # noqa: PT012
+        while True:
+            idle.pause()
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan")])
+def test_a_deadline_is_positive(seconds: float) -> None:
+    with pytest.raises(ArgumentError, match="positive"):
+        check_deadline(seconds)
