@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -79,6 +80,29 @@ def test_backends_do_not_import_each_other(name: str) -> None:
     own = [each for each in BACKENDS if name.startswith(each)]
     others = set(BACKENDS) - set(own)
     assert not own or not [each for each in GRAPH[name] if each.startswith(tuple(others))]
+
+
+def documented_order() -> list[set[str]]:
+    """Return the rooms of each row of the table in ``mpicoll/README.md``; commands come last."""
+    text = (ROOT / "mpicoll" / "README.md").read_text()
+    table = text[text.index("## Where things are") :]
+    cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| ")][2:-1]
+    names = [re.findall(r"`(\w+)(?:/|\.py)`", cell) for cell in cells]
+    return [{each if each == "torchcoll" else f"mpicoll.{each}" for each in row} for row in names]
+
+
+def test_folders_import_in_the_documented_order() -> None:
+    above = set[str]()
+    for row in documented_order():
+        above |= row
+        for name in row:
+            later = {each for each in rooms()[name] if not _is_below(each, above)}
+            assert not later, f"{name} imports {later}"
+    assert len(above) > 20
+
+
+def _is_below(room: str, above: set[str]) -> bool:
+    return room in above or (room.startswith("torchcoll.") and room not in COMMANDS)
 
 
 def test_the_graph_is_the_real_one() -> None:

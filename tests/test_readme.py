@@ -87,6 +87,12 @@ def test_links_lead_somewhere(document: Path) -> None:
 
 
 @each_document
+def test_named_paths_exist(document: Path) -> None:
+    for path in set(re.findall(_PATH, document.read_text())) - YOURS:
+        assert exists(path, document.parent), f"{path} does not exist"
+
+
+@each_document
 def test_named_commands_exist_and_take_their_flags(document: Path) -> None:
     for module, flags in commands(document.read_text()):
         spec = find_spec(module)
