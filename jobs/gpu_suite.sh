@@ -5,7 +5,7 @@
 #   bash jobs/gpu_suite.sh [FOLDER]        results go to FOLDER, by default gpu-suite/
 #
 # It installs nothing from a network: Python, NumPy, torch and CuPy are the machine's. Wheels of
-# what it lacks (mpich, mpi4py, cuda-bindings, pytest, ...) may lie in .whl/.
+# what it lacks (mpich, mpi4py, cuda-bindings, pytest-mpi, ...) may lie in .whl/.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=${1:-gpu-suite}
@@ -36,7 +36,7 @@ step() { # seconds, name, command: run it, keep its output, and go on if it fail
 ranks() { local n=$1; shift; mpirun -n "$n" python3 "$@"; }
 export -f ranks
 
-pytest=(-m pytest -q -x --maxfail=3 -W default -p no:hypothesispytest
+pytest=(-m pytest --with-mpi -q -x --maxfail=3 -W default -p no:hypothesispytest
     --timeout=60 -o addopts=--strict-markers -rs)
 for n in 2 4; do
     for backend in mpi4py torch; do

@@ -1,8 +1,9 @@
 """The ranks that tests run on, and the markers that say what a test needs.
 
 A test that takes `c`, the `Collectives` of a rank, runs on ranks that are threads of this
-process, once for each of `layouts.SOME`. Under a launcher (`tests/test_ranks.py`) it runs on the
-ranks of the launch instead.
+process, once for each of `layouts.SOME`. Under a launcher it runs on the ranks of the launch
+instead: ``mpirun -n 3 python -m pytest --with-mpi tests/test_collectives.py`` (pytest-mpi), as
+`tests/test_ranks.py` does it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,9 +23,8 @@ from reach import reaches
 from mpicoll import Collectives
 from mpicoll.threads import Threads
 
-BACKEND = "MPICOLL_TEST_BACKEND"
-"""In a launch: whose ranks these are."""
-LAUNCHED = os.environ.get(BACKEND)
+LAUNCHED = os.environ.get("MPICOLL_TEST_BACKEND", "mpi4py") if "--with-mpi" in sys.argv else None
+"""In a launch: whose ranks these are, ``mpi4py`` or ``torch``."""
 _DEADLINE = float(os.environ.get("MPICOLL_TEST_DEADLINE", "60"))
 # How long an example takes says more of what else runs here than of the code.
 hypothesis.settings.register_profile("shared machine", deadline=None)
@@ -111,8 +112,8 @@ ALONE = (
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark each test by what it needs, and leave out what the other kind of ranks runs."""
-    for item in [] if LAUNCHED else items:
-        for name in _needs(item):
+    for item in items:
+        for name in ["mpi"] if LAUNCHED else _needs(item):
             item.add_marker(name)
     other = "threads_only" if LAUNCHED else "launch_only"
     left = [item for item in items if item.get_closest_marker(other)]

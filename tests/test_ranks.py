@@ -16,7 +16,7 @@ import pytest
 from launcher import ranks
 
 COUNTS = [int(number) for number in os.environ.get("MPICOLL_TEST_RANKS", "1,2,3,4,5").split(",")]
-PYTEST = ("-m", "pytest", "-x", "-q", "-p", "no:hypothesispytest")
+PYTEST = ("-m", "pytest", "--with-mpi", "-x", "-q", "-p", "no:hypothesispytest")
 HERE = Path(__file__).parent
 ALWAYS = ("runtime/test_plans", "on_ranks/test_gpu", "on_ranks/test_real_gpu")
 EVERY, ARGUMENTS, SHARED = (
