@@ -44,6 +44,7 @@ _FOLDED_BY_NUMPY = {
     torch.uint64, torch.float32, torch.float64, torch.complex64, torch.complex128, torch.bool,
 }  # fmt: skip
 _HOST = NumpyArrays()
+_NAMES = {getattr(torch, name): name for name in DTYPES}
 
 
 class TorchArrays:
@@ -63,9 +64,9 @@ class TorchArrays:
         return None
 
     def dtype(self, x: Array) -> str:
-        name = str(x.dtype).removeprefix("torch.")
-        if name not in DTYPES:
-            raise UnknownName("dtype", name, DTYPES)
+        name = _NAMES.get(x.dtype)
+        if name is None:
+            raise UnknownName("dtype", str(x.dtype).removeprefix("torch."), DTYPES)
         return name
 
     def flat(self, x: Array) -> Array:

@@ -33,6 +33,8 @@ UFUNCS = {
 }
 """NumPy's function for each operator; CuPy's have the same names."""
 CARRIED = tuple(name for name in DTYPES if name != "bfloat16")
+# NumPy takes microseconds to name a dtype.
+_NAMES = {np.dtype(name): name for name in CARRIED}
 
 
 class NumpyArrays:
@@ -49,9 +51,10 @@ class NumpyArrays:
         return None
 
     def dtype(self, x: Array) -> str:
-        if x.dtype.name not in CARRIED or not x.dtype.isnative:
+        name = _NAMES.get(x.dtype)
+        if name is None:
             raise UnknownName("dtype", str(x.dtype), CARRIED)
-        return str(x.dtype.name)
+        return name
 
     def flat(self, x: Array) -> Array:
         if not x.flags.c_contiguous:

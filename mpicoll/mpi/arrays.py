@@ -37,18 +37,18 @@ class MpiArrays(NumpyArrays):
         return isinstance(x, np.ndarray) or is_cupy(x)
 
     def unfit(self, x: Array, *, written: bool) -> str | None:
-        return None if is_cupy(x) else super().unfit(x, written=written)
+        return None if is_cupy(x) else NumpyArrays.unfit(self, x, written=written)
 
     def dtype(self, x: Array) -> str:
         if not is_cupy(x):
-            return super().dtype(x)
+            return NumpyArrays.dtype(self, x)
         if x.dtype.name not in DTYPES:
             raise UnknownName("dtype", str(x.dtype), DTYPES)
         return str(x.dtype.name)
 
     def flat(self, x: Array) -> Array:
         if not is_cupy(x):
-            return super().flat(x)
+            return NumpyArrays.flat(self, x)
         if not x.flags.c_contiguous:
             raise ArgumentError(
                 f"the array of shape {x.shape} is not C-contiguous: give cupy.ascontiguousarray(x)"
@@ -57,7 +57,7 @@ class MpiArrays(NumpyArrays):
 
     def span(self, x: Array) -> tuple[int, int]:
         if not is_cupy(x):
-            return super().span(x)
+            return NumpyArrays.span(self, x)
         start = int(x.data.ptr)
         return start, start + x.nbytes
 
