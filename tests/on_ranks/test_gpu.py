@@ -1,4 +1,4 @@
-"""Arrays on GPUs: every way that they travel, on real GPUs or on a stand-in.
+"""Arrays on GPUs: every way that they travel, on real GPUs or on fake ones.
 
 ``MPICOLL_TEST_GPU=1`` asks for real ones.
 """
@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-import fake_gpu as standin
+import fake_gpu
 import numpy as np
 import pytest
 from expect import expected, input_shape, values
@@ -50,7 +50,7 @@ def g(c: Collectives) -> Iterator[Collectives]:
     part = c.split(0)
     assert part is not None
     if not REAL:
-        standin.install(part)
+        fake_gpu.install(part)
     yield part
     part.free()
 
@@ -237,7 +237,7 @@ def test_runs_in_a_row(g: Collectives, name: str, way: str) -> None:
             compare(g, each, expected(name, inputs, "sum", 0, None)[g.rank], "int32")
 
 
-@pytest.mark.skipif(REAL, reason="the stand-in counts")
+@pytest.mark.skipif(REAL, reason="the fake one counts")
 def test_folds_of_many_operands_are_one(g: Collectives) -> None:
     arrays: Any = g.transport.arrays
     if g.size < 3 or g.transport.shared is None:
@@ -274,7 +274,7 @@ def test_methods_take_gpu_arrays(g: Collectives) -> None:
 def test_messages_between_host_and_gpu(g: Collectives) -> None:
     """What a rank sends from its GPU, another may receive on the host."""
     if g.size == 1 and not REAL:
-        pytest.skip("torch's copies know nothing of the stand-in's stream")
+        pytest.skip("torch's copies know nothing of the fake stream")
     right, left = (g.rank + 1) % g.size, (g.rank - 1) % g.size
     arrays = g.transport.arrays
     sent = on_gpu(g, np.arange(1000) + g.rank, "int32")
@@ -320,7 +320,7 @@ def test_gpus_that_share_no_memory(
     assert part is not None
     if c.size == 1 or part.transport.shared is None:
         pytest.skip("nothing is shared")
-    arrays: Any = standin.install(part)
+    arrays: Any = fake_gpu.install(part)
     if part.rank == part.size - 1:
         if broken == "no driver":
             monkeypatch.setattr(part.transport, "driver", _no_driver)
@@ -356,7 +356,7 @@ def test_memory_without_a_handle_is_copied(g: Collectives, monkeypatch: pytest.M
     check(g, "reduce", "binomial@ipc", (300_001,), way=IPC)
 
 
-@pytest.mark.skipif(REAL, reason="the stand-in counts")
+@pytest.mark.skipif(REAL, reason="the fake one counts")
 def test_mappings_are_closed_with_their_plans(g: Collectives) -> None:
     import gc
 

@@ -1,4 +1,4 @@
-"""A stand-in for a GPU: memory that needs a handle to be shared, and work that happens later.
+"""A fake GPU: memory that needs a handle to be shared, and work that happens later.
 
 What is put on its stream happens only when somebody waits for the stream, so that whoever
 forgets to wait hands out stale memory, as on a real one. Copies by the library below (an MPI
@@ -45,7 +45,7 @@ class Gpu:
     """`mpicoll.gpu.driver.Gpu` over an anonymous file that other processes can map."""
 
     def __init__(self) -> None:
-        self.file = os.memfd_create("standin")
+        self.file = os.memfd_create("fake gpu")
         os.truncate(self.file, SIZE)
         self.memory = mmap.mmap(self.file, SIZE)
         self.view = memoryview(self.memory)
@@ -94,7 +94,7 @@ class Stopwatch:
 
 
 class Arrays:
-    """A backend's arrays, some of them on the stand-in."""
+    """A backend's arrays, some of them on the fake GPU."""
 
     def __init__(self, inner: Any, gpu: Gpu) -> None:
         self.inner, self.gpu, self.stream = inner, gpu, Stream()
@@ -179,7 +179,7 @@ class Arrays:
 
 
 class Copies:
-    """`mpicoll.gpu.staging.Copies` over the stand-in's stream."""
+    """`mpicoll.gpu.staging.Copies` over the fake stream."""
 
     def __init__(self, arrays: Arrays) -> None:
         self.arrays = arrays

@@ -1,0 +1,230 @@
+"""Faults that the tests must catch: each is planted in a copy of the tree, and tests must fail.
+
+    python tests/support/planted_faults.py [NAME ...]
+
+Prints for each fault which test caught it. Only those named `mpi` and `torch` start ranks.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent.parent
+_SECONDS = 240
+
+
+class Fault(NamedTuple):
+    """Text of a file, what it becomes, and the tests that must notice."""
+
+    file: str
+    right: str
+    wrong: str
+    tests: str
+
+
+SHARED, EVERY = "tests/execution/test_shared_memory.py", "tests/test_collectives.py"
+BINDING, PLANS = "tests/execution/test_binding.py", "tests/runtime/test_plans.py"
+EXECUTOR, SLOTS = "mpicoll/execution/shared_memory.py", "mpicoll/memory/slots.py"
+MESSAGES, LOWERED = "mpicoll/programs/messages.py", "mpicoll/programs/shared_memory.py"
+CACHE, MAILBOX = "mpicoll/runtime/plan_cache.py", "mpicoll/memory/mailbox.py"
+
+FAULTS = {
+    # -- execution ---------------------------------------------------------------------------
+    "an acknowledgement is not sent": Fault(
+        EXECUTOR, "return [_raising(words, word // 8, self.resources.sequence, fence)]",
+        "return []", BINDING,
+    ),
+    "a slot is written a run too early": Fault(
+        EXECUTOR, "word // 8, -behind,", "word // 8, -behind - 1,", BINDING,
+    ),
+    "nobody waits for readers": Fault(
+        LOWERED, "        _wait_for_readers(made)\n", "", f"{BINDING} tests/programs",
+    ),
+    "all slots are one": Fault(
+        EXECUTOR, "start += data.start + (self.sequence % where.depth) * data.stride",
+        "start += data.start", BINDING,
+    ),
+    "no fence after a flag is seen": Fault(
+        EXECUTOR, "return (wait_and_fence if fence else wait), lambda",
+        "return wait, lambda", BINDING,
+    ),
+    "no fence before a flag is raised": Fault(
+        EXECUTOR, "return fence_and_raise if fence else raise_flag", "return raise_flag", BINDING,
+    ),
+    "cma reads from the start of a buffer": Fault(
+        EXECUTOR, "address + piece.start * self.width", "address", f"{SHARED} -k large_messages",
+    ),
+    "a wait for one started plan advances no other": Fault(
+        "mpicoll/execution/progress.py", "for each in list(self.started):", "for each in [self]:",
+        f"{EVERY} -k started_plans_overlap",
+    ),
+    "a started plan is not busy": Fault(
+        "mpicoll/execution/progress.py", "resources.under_way = True",
+        "resources.under_way = False", f"{PLANS} -k kept_run",
+    ),
+    # -- memory ------------------------------------------------------------------------------
+    "readers share one word": Fault(
+        SLOTS, "rank: words + index * LINE for", "rank: words for", BINDING,
+    ),
+    "one slot needs no acknowledgement": Fault(
+        SLOTS, "if alone or rank not in self.replies", "if rank not in self.replies",
+        f"{SHARED} -k large_messages",
+    ),
+    "lengths are not compared": Fault(SLOTS, "if sent != expected:", "if False:", BINDING),
+    "areas overlap": Fault(
+        "mpicoll/memory/allocator.py", "Area(segment, start + needed, length - needed)",
+        "Area(segment, start + needed - LINE, length - needed)", f"{SHARED} -k random",
+    ),
+    "freed areas are lost": Fault(
+        "mpicoll/memory/allocator.py", "self.free.append(self.returned.popleft())",
+        "self.returned.popleft()", f"{SHARED} -k used_again",
+    ),
+    "the mailbox has one slot": Fault(
+        MAILBOX, "self.sequence % DEPTH", "0", "tests/memory/test_mailbox.py",
+    ),
+    "a long item loses its end": Fault(
+        MAILBOX, "max(lengths)", "min(lengths)", "tests/memory/test_mailbox.py",
+    ),
+    "a rank that has ended is not noticed": Fault(
+        "mpicoll/memory/waiting.py", "if self._has_ended(context.peer) and", "if False and",
+        "tests/memory/test_waiting.py",
+    ),
+    # -- lowering ----------------------------------------------------------------------------
+    "folds are in reverse order": Fault(
+        MESSAGES, 'if side == "left" else (own, part)', 'if side == "right" else (own, part)',
+        f"{EVERY} -k rank_order",
+    ),
+    "a receive overwrites what is being sent": Fault(
+        MESSAGES, "and len(runs) == 1 and not overlaps(runs[0], busy)", "and len(runs) == 1",
+        "tests/programs",
+    ),
+    "in place is out of place": Fault(
+        MESSAGES, "        if in_place:\n", "        if False:\n", f"{EVERY} tests/programs",
+    ),
+    "blocks of uneven length overlap": Fault(
+        MESSAGES, "(sizes[name] for name in names)", "(sizes[names[0]] for name in names)",
+        f"{EVERY} -k uneven",
+    ),
+    "what is written in a round is read in place": Fault(
+        LOWERED, "            and not overlaps(runs[0], self.busy)\n", "",
+        f"tests/programs {SHARED}",
+    ),
+    "fused folds change sides": Fault(
+        "mpicoll/programs/fusing.py", "(last, index) if each.left == before.target",
+        "(last, index) if each.right == before.target", "tests/programs",
+    ),
+    # -- runtime -----------------------------------------------------------------------------
+    "ranks do not agree on a call": Fault(
+        CACHE, "if not self.transport.agree(checked.digest(cached and cached.number)):",
+        "if False:", "tests/runtime/test_arguments.py -k deviating",
+    ),
+    "a cached plan serves any dtype": Fault(
+        "mpicoll/runtime/arguments.py", "return (*self.signature.values(), self.op)",
+        'return (*(v for k, v in self.signature.items() if k != "dtype"), self.op)',
+        "tests/runtime/test_plan_cache.py",
+    ),
+    "ranks run different plans for one call": Fault(
+        "mpicoll/runtime/arguments.py", "repr((plan, *self", "repr((None, *self",
+        f"{PLANS} -k twins",
+    ),
+    "a broken plan is kept": Fault(
+        CACHE, "self._broken.append(self._plans.pop(key).plan)", "pass",
+        f"{PLANS} -k may_be_made_again",
+    ),
+    "a tag in use is given again": Fault(
+        "mpicoll/runtime/tags.py", "for each in self.every if each not in held",
+        "for each in self.every", "tests/runtime",
+    ),
+    # -- arrays, natives and transports ------------------------------------------------------
+    "an operator is another": Fault(
+        "mpicoll/memory/numpy_arrays.py", '"bxor": "bitwise_xor"', '"bxor": "bitwise_or"',
+        "tests/test_dtypes_and_operators.py",
+    ),
+    "a message takes any tag": Fault(
+        "mpicoll/threads/transport.py", '("plan", tag)', '("plan", 0)', f"{EVERY} {PLANS}",
+    ),
+    "messages overtake each other": Fault(
+        "mpicoll/threads/world.py", "self.sent[key].popleft()", "self.sent[key].pop()",
+        "tests/threads",
+    ),
+    "a message is not copied": Fault(
+        "mpicoll/threads/world.py", "append(copied(self.arrays, data))", "append(data)",
+        "tests/threads",
+    ),
+    "a rank that failed is waited for": Fault(
+        "mpicoll/threads/launch.py", "world.end(rank, how)", "pass", "tests/threads",
+    ),
+    # -- checker, selection, simulator -------------------------------------------------------
+    "the checker forgets a rank": Fault(
+        "mpicoll/measurement/checking.py", "for part in parts[1:]:", "for part in parts[2:]:",
+        "tests/measurement tests/bench -m 'not launches'",
+    ),
+    "the dearest algorithm is chosen": Fault(
+        "mpicoll/selection/auto.py", "sorted(prices, key=prices.__getitem__)",
+        "sorted(prices, key=prices.__getitem__, reverse=True)",
+        "tests/selection -m 'not launches'",
+    ),
+    # -- on real ranks -----------------------------------------------------------------------
+    "mpi: displacements of uneven rows": Fault(
+        "mpicoll/mpi/natives.py", "list(accumulate(counts, initial=0))[:-1]",
+        "list(accumulate(counts, initial=0))[1:]",
+        "tests/test_ranks.py -k on_ranks[2-mpi4py]",
+    ),
+    "mpi: an operator is another": Fault(
+        "mpicoll/mpi/natives.py", '"bor": MPI.BOR', '"bor": MPI.BAND',
+        "tests/test_ranks.py -k on_ranks[2-mpi4py]",
+    ),
+    "torch: splits are swapped": Fault(
+        "torchcoll/natives.py", "received = [rows[call.rank]", "received = [rows[call.rank - 1]",
+        "tests/test_ranks.py -k on_ranks[2-torch]",
+    ),
+}  # fmt: skip
+
+
+def plant(fault: Fault, tree: Path) -> None:
+    """Write a copy of the project, with the fault in it."""
+    for part in ("mpicoll", "torchcoll", "tests", "jobs", "README.md", "pyproject.toml"):
+        (shutil.copytree if (ROOT / part).is_dir() else shutil.copy)(ROOT / part, tree / part)
+    text = (tree / fault.file).read_text()
+    if fault.right not in text:
+        raise SystemExit(f"{fault.file} has no {fault.right!r} any more: mend this list")
+    (tree / fault.file).write_text(text.replace(fault.right, fault.wrong))
+
+
+def caught(fault: Fault) -> str | None:
+    """Return the first test that fails with the fault, None where all pass."""
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder)
+        plant(fault, tree)
+        words = [word.strip("'") for word in re.findall(r"'[^']*'|\S+", fault.tests)]
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-x", "-q", "--timeout=120", *words],
+            cwd=tree, capture_output=True, text=True, timeout=_SECONDS, check=False,
+            env={**os.environ, "PYTHONPATH": str(tree), "MPICOLL_TEST_DEADLINE": "5"},
+        )  # fmt: skip
+    if done.returncode not in (0, 1):
+        raise SystemExit(f"pytest says: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+    found = re.search(r"^(?:FAILED|ERROR) (\S+?)(?:\[| -|$)", done.stdout, re.MULTILINE)
+    return found[1] if found else "a timeout" if done.returncode else None
+
+
+def main(names: list[str]) -> int:
+    """Plant faults one by one; return how many were missed."""
+    missed = 0
+    for name in names or FAULTS:
+        by = caught(FAULTS[name])
+        missed += by is None
+        sys.stdout.write(f"{name:46} {by or 'MISSED'}\n")
+        sys.stdout.flush()
+    return missed
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
