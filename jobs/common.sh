@@ -1,18 +1,14 @@
-# What all batch scripts share: the site's hook, launcher, binding, and an end before its time.
+# Shared by all batch scripts: the site's setup, launcher, binding, and the end at the time limit.
 #
-# Set in the environment of sbatch:
-#   MPICOLL_SETUP     file to source first, for modules and the like (default: jobs/setup.sh)
-#   MPICOLL_MODULES   modules to load             MPICOLL_VENV      virtual environment to activate
-#   MPICOLL_LAUNCHER  srun-pmi2, srun-pmix or mpirun (default: the srun that fits the MPI)
-#   MPICOLL_BIND      to what each rank is bound: cores (default), sockets, none
-#   MPICOLL_RESUME    id of an earlier job, whose files are completed
-#   MPICOLL_REQUEUE   1: at the time limit the job queues again, and goes on by itself
-#   MPICOLL_JOBS      folder of this file, where Slurm cannot tell
+# README.md describes the variables, to be set in the environment of sbatch:
+#   MPICOLL_SETUP MPICOLL_MODULES MPICOLL_VENV MPICOLL_LAUNCHER MPICOLL_BIND MPICOLL_RESUME
+#   MPICOLL_REQUEUE MPICOLL_JOBS
 #
-# A script finds here: $name, how its files are called; $tasks, how many ranks there are; `launch`,
-# which starts a command on them, on $nodes nodes if that is set; `step`, which runs another launcher; `fail`.
+# For the scripts: $name, the prefix of their files; $tasks, the number of ranks; `launch`, which
+# starts a command on these ranks, on $nodes nodes if that is set; `step`, which runs another
+# launcher; `fail`.
 set -euo pipefail
-# Variables called MPICOLL_ are among the conditions under which --resume takes records together.
+# The benchmark records variables called MPICOLL_, and --resume refuses a file with other values.
 export -n MPICOLL_SETUP MPICOLL_MODULES MPICOLL_VENV MPICOLL_LAUNCHER MPICOLL_BIND \
     MPICOLL_RESUME MPICOLL_REQUEUE MPICOLL_JOBS MPICOLL_RENDEZVOUS
 
@@ -21,9 +17,9 @@ fail() {
     exit 2
 }
 
-# -- the hook ------------------------------------------------------------------------
+# -- setup ---------------------------------------------------------------------------
 
-set +eu # what sites and environments bring is not written for it
+set +eu # the site's files may not be written for them
 setup=${MPICOLL_SETUP:-$MPICOLL_JOBS/setup.sh}
 if [ -e "$setup" ]; then . "$setup"; elif [ -n "$MPICOLL_SETUP" ]; then fail "no file $setup"; fi
 if [ -n "$MPICOLL_MODULES" ]; then module load $MPICOLL_MODULES || fail "module load failed"; fi
@@ -38,13 +34,13 @@ python -c 'import importlib.util as u; exit(u.find_spec("mpicoll") is None)' ||
 job=${SLURM_ARRAY_JOB_ID:-${SLURM_JOB_ID:-local}}
 name=${SLURM_JOB_NAME:-mpicoll-$(basename "$0" .sbatch)}-${MPICOLL_RESUME:-$job}
 tasks=${SLURM_NTASKS:-$((${SLURM_JOB_NUM_NODES:-1} * ${SLURM_NTASKS_PER_NODE:-4}))}
-# The id of an array is that of one of its tasks too: alone it would mean them all.
+# scancel takes the id of an array for all of its tasks: name the task.
 this=${SLURM_JOB_ID:-}
 if [ -n "${SLURM_ARRAY_TASK_ID:-}" ]; then this=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID; fi
 
 # -- launcher and binding ------------------------------------------------------------
 
-# One thread a rank: a pool of threads in each would fight over the cores.
+# One thread a rank: pools of threads would compete for the cores.
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 bind=${MPICOLL_BIND:-cores}
 
@@ -53,7 +49,7 @@ launch() { # command: run it on $tasks ranks, from the first node on
     case $(launcher) in
         srun-pmi2) srun_bound "${first[@]}" --ntasks="$tasks" --mpi=pmi2 "$@" ;;
         srun-pmix) srun_bound "${first[@]}" --ntasks="$tasks" --mpi=pmix "$@" ;;
-        # What mpirun starts on each node by srun must not be bound: it binds the ranks.
+        # mpirun starts its daemons by srun: these must not be bound, as mpirun binds the ranks.
         mpirun) SLURM_CPU_BIND=none step mpirun --bind-to "${bind%s}" -n "$tasks" "$@" ;;
         *) fail "MPICOLL_LAUNCHER is srun-pmi2, srun-pmix or mpirun, not $MPICOLL_LAUNCHER" ;;
     esac
@@ -65,7 +61,7 @@ srun_bound() { # options and command: each task on cores of its own
     step srun --cpu-bind="$bind" "${each[@]}" "$@"
 }
 
-launcher() { # by which the ranks are started: as asked for, or as fits the MPI
+launcher() { # print the launcher of the ranks: as asked for, or as fits the MPI
     local vendor='from mpi4py import rc; rc.initialize = False
 from mpi4py import MPI; print(MPI.get_vendor()[0])'
     if [ -n "${MPICOLL_LAUNCHER:-}" ]; then
@@ -79,9 +75,9 @@ from mpi4py import MPI; print(MPI.get_vendor()[0])'
     fi
 }
 
-# -- an end before its time ----------------------------------------------------------
+# -- the end at the time limit --------------------------------------------------------
 
-# Bash sees to a signal between commands only, or while it waits: so it waits.
+# Bash handles a signal between commands or in `wait`, not while a command runs in front.
 step() { # command: run it
     starter=$1
     "$@" &
@@ -91,21 +87,21 @@ step() { # command: run it
 
 written() { cat "$name"*.json* 2>/dev/null | wc -c; }
 
-stop() { # signal: end the ranks; what they measured is on the disk
+stop() { # signal: end the ranks; their records are on the disk
     trap '' INT TERM USR1
     echo "$1: ending the ranks; what was measured is in $name*" >&2
-    # srun would kill them; to the steps themselves the signal comes as it is.
+    # A signal to srun would kill the ranks; scancel sends it to them as it is.
     if [ -n "$this" ]; then scancel --signal=TERM "$this" || true; fi
     if [ -n "${running:-}" ]; then
         if [ "$starter" != srun ]; then kill -TERM "$running" || true; fi
         wait "$running" || true
     fi
-    # A job that came no further would queue again for ever.
+    # A job that measures nothing more would queue again for ever.
     if [ "$1" = SIGUSR1 ] && [ "${MPICOLL_REQUEUE:-}" = 1 ] && [ "$(written)" -gt "$before" ]; then
         echo "queueing again as job $this" >&2
         scontrol requeue "$this"
     else
-        echo "to go on, submit again with MPICOLL_RESUME=${MPICOLL_RESUME:-$job}" >&2
+        echo "to continue, submit again with MPICOLL_RESUME=${MPICOLL_RESUME:-$job}" >&2
     fi
     exit 143
 }

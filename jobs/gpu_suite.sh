@@ -1,6 +1,6 @@
 #!/bin/bash
-# Everything that needs a GPU, on one GPU that several ranks share: what the machine can do,
-# the tests on real arrays, and allreduce by every way against the bound. Under 8 minutes.
+# Everything that needs a GPU, on one GPU that several ranks share: the doctor, the tests on real
+# arrays, and allreduce over every transport against its bound. Under 8 minutes.
 #
 #   bash jobs/gpu_suite.sh [FOLDER]        results go to FOLDER, by default gpu-suite/
 #
@@ -16,7 +16,7 @@ if compgen -G ".whl/*.whl" >/dev/null; then
     python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --target "$site" \
         .whl/*.whl || exit 1
     export PATH="$site/bin:$PATH" PYTHONPATH="$site:${PYTHONPATH:-}"
-    # A launcher that a wheel brought looks for its parts beside itself.
+    # The launcher of a wheel runs other programs of its folder.
     chmod -R u+x "$site"/bin 2>/dev/null || true
 fi
 export PYTHONPATH="$PWD:${PYTHONPATH:-}" OMP_NUM_THREADS=1 MPICOLL_TEST_GPU=1

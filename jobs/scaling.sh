@@ -3,7 +3,7 @@
 #
 #   bash jobs/scaling.sh 1,2,4,8 [OPTIONS OF SBATCH] [-- ARGUMENTS OF THE BENCHMARK]
 #   bash jobs/scaling.sh 1,2,4 --ntasks-per-node 8 -p short -- --collectives allreduce -e 64M
-#   MPICOLL_RESUME=17 bash jobs/scaling.sh 1,2,4,8         complete what array 17 began
+#   MPICOLL_RESUME=17 bash jobs/scaling.sh 1,2,4,8         continue array 17
 set -euo pipefail
 jobs=$(cd "$(dirname "$0")" && pwd)
 counts=${1:?numbers of nodes, such as 1,2,4,8}
@@ -17,7 +17,7 @@ most=${nodes[-1]}
 array=$(sbatch --parsable --hold "${options[@]}" --job-name=mpicoll-scaling --array="$counts" \
     --nodes="$most" --output=%x-%A_%a.out "$jobs/scaling.sbatch" "$@")
 array=${array%%;*}
-# Tasks of an array all ask for the same: before they start each is cut down to what it uses.
+# All tasks of an array request the same: reduce each to what it uses before it starts.
 shown=$(scontrol show job "$array")
 asked() { sed -n "/.*$1=\([0-9]*\).*/{s//\1/p;q}" <<<"$shown"; }
 tasks=$(asked NumTasks) cpus=$(asked NumCPUs)

@@ -1,0 +1,32 @@
+"""The command line of ``mpicoll.p2p``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mpicoll.errors import ArgumentError
+from mpicoll.p2p.options import Options, parse
+
+
+def parsed(**given: Any) -> Options:
+    plain = dict.fromkeys(("backends", "transports", "sizes", "output", "plot", "interface")) | {
+        "device": "cpu", "budget": 30.0, "layout": "table", "seed": 0, "timeout": 60.0,
+        "dry": False,
+    }  # fmt: skip
+    worlds: Any = {"mpi4py": None, "torch": None}
+    return parse(plain | given, worlds)
+
+
+def test_sizes_are_sorted_and_unique() -> None:
+    assert parsed(sizes="4K,8,4096").sizes == (8, 4096)
+
+
+@pytest.mark.parametrize(
+    "given", [{"sizes": "0,8"}, {"sizes": "ten"}, {"transports": "smymetric"}, {"backends": "x"}],
+    ids=str,
+)  # fmt: skip
+def test_bad_flags_are_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError):
+        parsed(**given)

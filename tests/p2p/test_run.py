@@ -1,0 +1,173 @@
+"""Whole runs of ``mpicoll.p2p`` on real ranks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+from fake_nvml import pair
+from launcher import QUIRKS, ROOT, mpirun, python, ranks
+
+from mpicoll.machine.links import NETWORK
+from mpicoll.measurement.ping_pong import COPY, LATENCY
+from mpicoll.records.lines import FitRecord, PairRecord, RunRecord
+from mpicoll.records.reading import load, only
+
+needs_mpi = pytest.mark.skipif(mpirun() is None, reason="no mpirun here")
+P2P = ("-m", "mpicoll.p2p", "-T", "60")
+TINY = ("--sizes", "8,4K,64K", "--budget", "1")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """One run of three ranks on two stated nodes, over both backends and all transports."""
+    if mpirun() is None:
+        pytest.skip("no mpirun here")
+    pytest.importorskip("matplotlib")
+    folder = tmp_path_factory.mktemp("pairs")
+    done = ranks(
+        3, *P2P, *TINY, "-o", str(folder / "pairs.jsonl"), "--plot", str(folder / "pairs.png"),
+        environment={"MPICOLL_RANKS_PER_NODE": "2"}, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    described, *records = load(folder / "pairs.jsonl")
+    assert isinstance(described, RunRecord)
+    return SimpleNamespace(
+        text=done.stdout, folder=folder, run=described.run, records=records,
+        pairs=only(PairRecord, records), fits=only(FitRecord, records),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", ["mpi4py", "torch"])
+@pytest.mark.parametrize("transport", ["point-to-point", "symmetric", "cma"])
+def test_every_pair_is_measured_over_each_transport(run: Any, backend: str, transport: str) -> None:
+    own = [
+        each for each in run.pairs if (each.backend, each.transport) == (backend, transport)
+    ]  # fmt: skip
+    assert len(own) == 3 * (1 + 2 * 3)
+    refused = [each for each in own if each.message]
+    measured = [each for each in own if each.time_us]
+    if transport == "cma" and not measured:
+        pytest.skip("this kernel refuses cross-memory attach")
+    assert len(refused) + len(measured) == len(own)
+    assert all(each.correct is True and each.samples >= 3 for each in measured)
+    assert all(each.GBps > 0 for each in measured if each.quantity != LATENCY)
+    between = [each for each in own if each.link == NETWORK]
+    assert {frozenset((e.source, e.target)) for e in between} == {pair(0, 2), pair(1, 2)}
+    everywhere = transport == "point-to-point"
+    assert {each.link == NETWORK for each in refused} == (set() if everywhere else {True})
+
+
+def test_a_run_has_its_own_copies_and_fits(run: Any) -> None:
+    copies = [each for each in run.pairs if each.quantity == COPY]
+    assert {(each.source, each.backend) for each in copies} == {
+        (rank, name) for rank in range(3) for name in ("mpi4py", "torch")
+    }
+    fits = run.fits
+    assert {(each.backend, each.link) for each in fits} >= {
+        ("mpi4py", "network"), ("torch", "network"),
+    }  # fmt: skip
+    # A pair tells one latency, and two sizes in either direction.
+    pairs = {"network": 2}
+    assert all(each.points == 5 * pairs.get(each.link, 1) for each in fits)
+    assert all(each.alpha_us >= 0 and each.error >= 0 for each in fits)
+    assert all(each.run.versions["numpy"] for each in run.records)
+
+
+def test_a_run_prints_and_draws(run: Any) -> None:
+    assert run.text.count("one way of 64K, GB/s") >= 4
+    assert " times\n" in run.text.split("# every pair was visited")[1]
+    assert {each.name for each in run.folder.iterdir()} == {"pairs.jsonl", "pairs.png"}
+    assert (run.folder / "pairs.png").stat().st_size > 20_000
+
+
+@needs_mpi
+def test_bad_usage_is_printed_once() -> None:
+    done = ranks(2, *P2P, "--backends", "mpi4py", "--transports", "symmetric", timeout=60,
+                 environment={"MPICOLL_SYMMETRIC": "0"})  # fmt: skip
+    assert done.returncode == 2, done.stdout
+    assert done.stdout.count("Error:") == 1
+    assert "no symmetric transport: MPICOLL_SYMMETRIC" in done.stdout
+
+
+# Wrong bytes and a pair that hangs, as in test_survey, but of the command: what it prints, and how
+# it ends.
+BROKEN = """
+import time
+from mpicoll.cli.worlds import BOTH
+from mpicoll.p2p import survey
+from mpicoll.p2p.command import main
+
+class Broken(survey.PingPong):
+    def {method}
+
+survey.PingPong = Broken
+main(obj=BOTH)
+"""
+WRONG = "check(self):\n        return 'got 255'"
+HUNG = "check(self):\n        time.sleep(60 if self.pair == (0, 2) else 0)"
+
+
+def broken(tmp_path: Path, method: str, count: int, *arguments: str) -> Any:
+    script = tmp_path / "broken.py"
+    script.write_text(BROKEN.format(method=method))
+    return ranks(count, str(script), "--backends", "mpi4py", "--transports", "symmetric",
+                 "--sizes", "8,4K", "--budget", "1", *arguments, timeout=60)  # fmt: skip
+
+
+@needs_mpi
+def test_wrong_bytes_fail_the_run(tmp_path: Path) -> None:
+    done = broken(tmp_path, WRONG, 2)
+    assert done.returncode == 1, done.stdout
+    assert "WRONG between ranks 0 and 1 (mpi4py, symmetric): got 255" in done.stdout
+
+
+@needs_mpi
+def test_a_pair_that_hangs_is_named(tmp_path: Path) -> None:
+    done = broken(tmp_path, HUNG, 3, "-T", "4")
+    assert done.returncode not in (0, 1, 2)
+    assert "HUNG" in done.stdout and "ranks 0 and 2 (mpi4py, symmetric)" in done.stdout
+
+
+@needs_mpi
+def test_a_run_that_is_terminated_writes_what_it_has(tmp_path: Path) -> None:
+    file = tmp_path / "pairs.jsonl"
+    process = subprocess.Popen(
+        (str(mpirun()), "-n", "2", sys.executable, *P2P, "--backends", "mpi4py",
+         "--sizes", "8,64K", "--time", "100", "-o", str(file)),
+        cwd=ROOT, env={**os.environ, **QUIRKS}, text=True, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stderr is not None
+    try:
+        # The first line on standard error announces the measurement.
+        while "measuring for" not in process.stderr.readline():
+            assert process.poll() is None
+        for each in psutil.Process(process.pid).children(recursive=True):
+            if str(file) in each.cmdline() and "python" in each.name():
+                each.terminate()
+        _, errors = process.communicate(timeout=60)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode != 0, errors
+    pairs = only(PairRecord, load(file))
+    assert {(0, 1), (1, 0)} <= {(each.source, each.target) for each in pairs}
+
+
+def test_torch_alone_needs_no_mpi() -> None:
+    pytest.importorskip("torch")
+    done = python("-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "torchcoll.p2p",
+                  *TINY, "--format", "csv", timeout=120)  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    lines = done.stdout.splitlines()
+    head = next(index for index, line in enumerate(lines) if line.startswith("schema,backend,"))
+    assert any(line.startswith("1,torch,") for line in lines[head:])
