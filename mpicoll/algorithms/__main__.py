@@ -15,7 +15,7 @@ from mpicoll.notation.contract import COLLECTIVES, collective
 _PIPED_WIDTH = 160
 
 
-@click.command()
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.argument("collectives", nargs=-1)
 @click.option("--markdown", is_flag=True, help="Print Markdown.")
 @click.option("--update", is_flag=True, help="Write the table into mpicoll/algorithms/README.md.")

@@ -28,7 +28,13 @@ _PIPED_WIDTH = 160
 _many = click.IntRange(1)
 
 
-@click.command(context_settings={"max_content_width": 100, "show_default": True})
+@click.command(
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 100,
+        "show_default": True,
+    }
+)
 @click.argument("collective")
 @click.option(
     "--ranks", type=click.IntRange(1, flags.MOST_RANKS), required=True, help="Number of ranks."

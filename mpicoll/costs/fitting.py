@@ -89,7 +89,7 @@ def _of_schedules(records: Iterable[CaseRecord], backend: str, ports: int | None
             "python -m mpicoll.p2p makes fits, python -m mpicoll.bench --algorithms all times"
         )
     shares = np.array(rows) / np.array(times)[:, None]
-    alpha, beta, gamma = factors = _least_squares(shares)
+    alpha, beta, gamma = factors = least_squares(shares)
     terms = shares * factors
     error = float(np.median(np.abs(terms.sum(axis=1) - 1)))
     source = f"{len(rows)} times of schedules, with a median error of {error:.0%}"
@@ -156,7 +156,7 @@ def _found(record: CaseRecord) -> Algorithm | None:
         return None
 
 
-def _least_squares(rows: np.ndarray) -> list[float]:
+def least_squares(rows: np.ndarray) -> list[float]:
     """Return the non-negative factors that bring all rows closest to 1."""
     from scipy.optimize import nnls  # only fits need SciPy
 

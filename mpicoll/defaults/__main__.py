@@ -52,7 +52,7 @@ def _sized(call: Call, nbytes: int, rows: int, width: int) -> Call:
     return replace(call, bytes=nbytes, total=nbytes * rows, count=nbytes // width)
 
 
-@click.command()
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.argument("collective")
 @click.option("--ranks", type=click.IntRange(1), required=True, help="Number of ranks.")
 @click.option("--nodes", type=click.IntRange(1), default=1, help="Spread evenly over so many.")

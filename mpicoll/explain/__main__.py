@@ -9,6 +9,7 @@ import click
 from rich.console import Console
 
 from mpicoll.algorithms.registry import Algorithm, algorithms, find
+from mpicoll.cli.command import Command
 from mpicoll.errors import ArgumentError, CollectiveError
 from mpicoll.explain.terminal import show
 from mpicoll.explain.trace import RoundTrace, trace_rounds
@@ -18,7 +19,7 @@ from mpicoll.simulator import contiguous
 _PIPED_WIDTH = 120
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.command("explain", cls=Command)
 @click.argument("of", metavar="COLLECTIVE")
 @click.argument("names", metavar="ALGORITHM...", nargs=-1)
 @click.option("-n", "--ranks", type=click.IntRange(1, 64), default=4, show_default=True)

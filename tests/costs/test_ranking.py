@@ -8,6 +8,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from reporting import case, fit
@@ -16,7 +17,7 @@ from rich.console import Console
 from mpicoll.algorithms.registry import find
 from mpicoll.costs import FatTree, Hockney, LogGP, Model, Switch, pattern_of, simulate
 from mpicoll.costs.__main__ import main
-from mpicoll.costs.fitting import fitted
+from mpicoll.costs.fitting import fitted, least_squares
 from mpicoll.costs.ranking import Scenario, candidates, curve, rank
 from mpicoll.costs.rendering import RankingOutput, tables
 from mpicoll.errors import ArgumentError
@@ -242,6 +243,11 @@ def test_alpha_beta_and_gamma_from_records_of_the_harness(
 def test_nothing_is_fitted_below_zero() -> None:
     found = fitted(typed(measured(ALPHA, BETA, 0.0)), "mpi4py")
     assert found.gamma == pytest.approx(0.0, abs=1e-15)
+
+
+def test_a_factor_that_would_be_negative_is_0() -> None:
+    """x + y = 1 and 3x + 2y = 1 have the solution (-1, 2)."""
+    assert least_squares(np.array([[1.0, 1.0], [3.0, 2.0]])) == pytest.approx([0.0, 0.6])
 
 
 def test_doubts_about_what_was_fitted() -> None:

@@ -189,3 +189,17 @@ def test_the_command_prints_to_the_terminal(command) -> None:
 def test_a_page_refuses_a_crowd() -> None:
     with pytest.raises(ArgumentError, match="2 to 16"):
         page([find("allreduce", "ring")], 1)
+
+
+@pytest.mark.parametrize(
+    ("of", "sent", "moved"), [("broadcast", 3, 3), ("reduce", 1, 3), ("allreduce", 3, 3)]
+)
+def test_the_busiest_rank_sends_or_receives(of: str, sent: float, moved: float) -> None:
+    shown = trace_rounds(find(of, "naive"), 4)
+    assert (shown.sent(shown.rounds), shown.moved(shown.rounds)) == (sent, moved)
+
+
+def test_a_page_escapes_names() -> None:
+    text = page([replace(find("allreduce", "ring"), name="<b>ring</b>")], 4)
+    assert "<title>allreduce: &lt;b&gt;ring&lt;/b&gt;</title>" in text
+    assert "<b>" not in text
