@@ -18,8 +18,7 @@ from mpicoll.cli.options import FILE, collective_names, list_option, option
 from mpicoll.cli.worlds import Worlds, backend_names
 from mpicoll.errors import ArgumentError, UnknownName
 from mpicoll.interfaces import TRANSPORTS
-from mpicoll.measurement import cases as choice
-from mpicoll.measurement.cases import Wanted
+from mpicoll.measurement.cases import CPU, CUDA, DEFAULT_SIZES, Wanted, dtypes, ops
 from mpicoll.measurement.measure import Settings
 from mpicoll.text.names import split_names, swept_names, with_all
 from mpicoll.text.sizes import parse_size, size_steps
@@ -106,7 +105,7 @@ Sizes are total bytes as nccl-tests counts them; K, M and G are powers of 1024.
     "--resume",
     type=FILE,
     metavar="FILE",
-    help="The same, but keep what is there and measure only what is missing.",
+    help="The same, but keep the records there and measure only the missing cases.",
 )
 @option("--format", "layout", type=click.Choice(_FORMATS), default="table", shown=True)
 @option(
@@ -127,8 +126,8 @@ Sizes are total bytes as nccl-tests counts them; K, M and G are powers of 1024.
 @option("--in-place", is_flag=True, help="Input and output share memory.")
 @option(
     "--device",
-    type=click.Choice([choice.CPU, choice.CUDA]),
-    default=choice.CPU,
+    type=click.Choice([CPU, CUDA]),
+    default=CPU,
     shown=True,
     help="Arrays on the host, or on each rank's GPU.",
 )
@@ -136,7 +135,7 @@ Sizes are total bytes as nccl-tests counts them; K, M and G are powers of 1024.
 @options.interface
 @options.ranks_per_node
 @options.seed
-@option("--list", "lists", is_flag=True, help="Print every algorithm, and what refuses.")
+@option("--list", "lists", is_flag=True, help="Print every algorithm, and why some are refused.")
 @option("--dry-run", "dry", is_flag=True, help="Print the cases and how long they take.")
 @click.pass_obj
 def main(makers: Worlds, /, **given: Any) -> int:
@@ -162,9 +161,9 @@ def parse(given: dict[str, Any], makers: Worlds) -> Options:
         allocate=given["allocate"],
         device=given["device"],
     )
-    if wanted.allocate and wanted.device == choice.CUDA:
+    if wanted.allocate and wanted.device == CUDA:
         raise ArgumentError("GPU arrays are read where they are: leave out --allocate")
-    choice.dtypes(wanted), choice.ops(wanted)
+    dtypes(wanted), ops(wanted)
     settings = Settings(
         budget=given["budget"], samples=given["iters"], warmup=given["warmup_iters"],
         checks=given["check"], timing=_TIMINGS[given["timing"]], seed=given["seed"],
@@ -194,7 +193,7 @@ def _sizes(given: dict[str, Any]) -> tuple[int, ...]:
             raise ArgumentError("--sizes lists every size: leave out -b, -e, -f and -i")
         return tuple(dict.fromkeys(map(parse_size, split_names(given["sizes"]))))
     if not any(asked):
-        return choice.DEFAULT_SIZES
+        return DEFAULT_SIZES
     if given["stepfactor"] is not None and given["stepbytes"] is not None:
         raise ArgumentError("-f multiplies and -i adds: give one of them")
     least, most, add = (

@@ -136,7 +136,7 @@ def _cells(row: CaseRecord, unicode: bool) -> list[Text]:
 
 
 def _algorithm(row: CaseRecord) -> str:
-    """Return what was asked for, and what ran where that left it open."""
+    """Return the algorithm asked for, and the one that ran where that left it open."""
     asked = row.algorithm.partition("@")[0]
     return f"{asked}: {row.executed}" if asked in CHOOSERS else asked
 
@@ -181,11 +181,11 @@ def footer(records: Sequence[CaseRecord], remarks: Sequence[str]) -> list[str]:
 
 
 def _differences(records: Sequence[CaseRecord]) -> Iterable[str]:
-    """Say once how the schedules that stand for a library's defaults differ from these."""
-    told = ((row, (row.note or "").partition(": ")) for row in records)
+    """Return once how each schedule that stands for a library's default differs from it."""
+    notes = ((row, (row.note or "").partition(": ")) for row in records)
     return dict.fromkeys(
         f"{row.algorithm.partition('@')[0]}, {row.collective} {name}: {how}"
-        for row, (name, _, how) in told if how
+        for row, (name, _, how) in notes if how
     )  # fmt: skip
 
 

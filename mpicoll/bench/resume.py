@@ -1,9 +1,9 @@
-"""Go on where a run was ended: leave out the cases that a file of records has already.
+"""Resume a run: leave out the cases that a file of records has already.
 
 A case counts as measured where its record is there, whether it was timed, refused or wrong,
 under the same conditions: versions, libraries, hosts, cores, the flags of measuring, and the
-variables that tune a library. Where those differ the run is refused, as its numbers would
-stand beside others of which they cannot be told apart.
+variables that tune a library. Where those differ the run is refused: one file would hold numbers
+that cannot be compared.
 
 Candidates of a group are measured side by side. Where only some of a group are missing, they are
 measured with the native calls again, so that their ratios are as good as any; the records of
@@ -97,7 +97,7 @@ class Ledger:
 
 
 def key_of(case: Case, ranks: int, nodes: int) -> Key:
-    """Return what identifies a case that is to be measured, as `key` does for its record."""
+    """Return the key of a case that is to be measured, as `key` does for its record."""
     group = case.group
     has_data = group.what.unit != "none"
     return (
@@ -109,7 +109,7 @@ def key_of(case: Case, ranks: int, nodes: int) -> Key:
 
 
 def unlike(records: Sequence[Record], run: FullRun) -> list[str]:
-    """Return remarks on what differs between the runs of a file and this one.
+    """Return remarks on the differences between the runs of a file and this one.
 
     Raises:
         ArgumentError: too much for their numbers to stand in one table.

@@ -39,7 +39,7 @@ class Claim:
     (True, [0.943, 0.989])
     """
 
-    what: str
+    name: str
     right: int
     tried: int
     target: float | None
@@ -103,19 +103,19 @@ def claims(paths: Sequence[Path]) -> list[Claim]:
         found += of_runs(*runs)
     found = [each for each in found if each.tried]
     if not found:
-        raise ArgumentError("give what mpicoll.bench.twins wrote, or two runs of the benchmark")
+        raise ArgumentError("give the output of mpicoll.bench.twins, or two runs of the benchmark")
     return found
 
 
 def show(found: Sequence[Claim], console: Console) -> None:
     """Print each claim with the share that was right and its interval."""
     table = Table()
-    for name in ("what", "right", "of", "share", "95 % interval", "target", ""):
-        table.add_column(name, justify="left" if name == "what" else "right")
+    for name in ("claim", "right", "of", "share", "95 % interval", "target", ""):
+        table.add_column(name, justify="left" if name == "claim" else "right")
     for each in found:
         low, high = each.interval()
         table.add_row(
-            each.what, str(each.right), str(each.tried), f"{each.right / each.tried:.1%}",
+            each.name, str(each.right), str(each.tried), f"{each.right / each.tried:.1%}",
             f"{low:.1%} .. {high:.1%}", *_judged(each),
         )  # fmt: skip
     console.print(table)

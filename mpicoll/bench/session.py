@@ -210,7 +210,7 @@ class _Session:
             render.print_tables(found, sys.stdout)
         elif layout != "jsonl":
             render.LAYOUTS[layout](found, sys.stdout)
-        # What a program reads must not be followed by what only people read.
+        # A program parses standard output: remarks for people go elsewhere.
         stream = sys.stderr if layout in ("csv", "jsonl") else sys.stdout
         for line in render.footer(found, self.remarks):
             print(line, file=stream)

@@ -27,5 +27,5 @@ the same result, and only rank 0 prints help and errors. It is given the backend
         main(obj=BOTH)
 
 `command` has the two classes, `options` the options that several commands take, `worlds` the
-groups of the backends, `watchdog` what ends a step that hangs.
+groups of the backends, `watchdog` the end of a step that hangs.
 """

@@ -1,4 +1,4 @@
-"""A case that hangs: named on standard error, with the stacks, before the job ends."""
+"""End a job that hangs, and name the step and its stacks on standard error."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class Watchdog:
             threading.Thread(target=self._watch, daemon=True).start()
 
     def step(self, name: str) -> None:
-        """Say what begins now; an empty name is nothing to watch."""
+        """Begin a step; an empty name is watched for nothing."""
         self._step = name, time.monotonic()
 
     def starting(self, name: str) -> None:
-        """Say which library starts now: one that hangs may hold the interpreter's lock."""
+        """Begin to start a library: one that hangs may hold the interpreter's lock."""
         self.step(f"starting {name}")
         if self.limit > 0:
             faulthandler.dump_traceback_later(self.limit + _GRACE, exit=True)
 
     def started(self) -> None:
-        """Say that all have started."""
+        """End the step: all libraries have started."""
         faulthandler.cancel_dump_traceback_later()
         self.step("")
 
@@ -48,6 +48,6 @@ class Watchdog:
         print(f"HUNG for {self.limit:g} s on {who}: {name}; its stacks:", file=sys.stderr)
         sys.stderr.flush()
         faulthandler.dump_traceback(all_threads=True)
-        # The launcher ends every rank when the first one leaves: let the others speak first.
+        # The launcher ends every rank when the first one leaves: let the others report first.
         time.sleep(_GRACE)
         os._exit(HUNG)

@@ -1,4 +1,4 @@
-"""What to run: the groups of cases that are measured side by side."""
+"""Choose the cases to run, and the groups in which they are measured side by side."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the command line asks for; empty means the default choice."""
+    """The choice that the command line states; empty means the default."""
 
     collectives: tuple[str, ...] = ()
     algorithms: tuple[str, ...] = ()
@@ -98,7 +98,7 @@ class Wanted:
 
 
 def groups(wanted: Wanted, size: int) -> Iterator[Group]:
-    """Yield every group for `size` ranks; what cannot be meant goes to ``wanted.skipped``."""
+    """Yield every group for `size` ranks; reasons for leaving some out go to ``wanted.skipped``."""
     seen = set()
     for what in collectives(wanted):
         for dtype, op, root, given in product(

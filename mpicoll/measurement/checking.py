@@ -1,4 +1,4 @@
-"""Run-time checks: inputs, poison, expected results, and what is wrong with a result.
+"""Run-time checks: inputs, poison, expected results, and the wrong elements of a result.
 
 Inputs depend on rank and index through a hash, so that a wrong block, a swapped rank and
 a missing or repeated fold all show. They are small integers on which every operator is
@@ -37,7 +37,7 @@ _PERIOD = 65521  # a prime: no block of the field's algorithms is a multiple of 
 
 @dataclass(frozen=True)
 class Wrong:
-    """What is wrong with one rank's array: how many elements, and the first of them."""
+    """The wrong elements of one rank's array: how many, and the first of them."""
 
     rank: int
     count: int
@@ -53,8 +53,8 @@ class Wrong:
         )
 
 
-class Case(NamedTuple):
-    """What a check is about: the collective, who we are, and the elements of one block."""
+class CheckedCall(NamedTuple):
+    """The call that is checked: its collective, the rank, and the elements of one block."""
 
     what: Collective
     place: Place
@@ -65,8 +65,8 @@ class Case(NamedTuple):
     @classmethod
     def of(
         cls, what: Collective, rank: int, size: int, root: int, width: int, dtype: str, op: ReduceOp
-    ) -> Case:
-        """Return the case of `rank`; `width` is the length of a vector, or of one row."""
+    ) -> CheckedCall:
+        """Return the call of `rank`; `width` is the length of a vector, or of one row."""
         return cls(what, Place(rank, size, root, 1), width, dtype, op)
 
 
@@ -75,29 +75,29 @@ def host_dtype(dtype: str) -> str:
     return "float32" if dtype == "bfloat16" else dtype
 
 
-def inputs(case: Case, seed: int = 0) -> Values | None:
+def inputs(call: CheckedCall, seed: int = 0) -> Values | None:
     """Return this rank's input, flat; None where it gives none."""
-    blocks = len(case.what.before(case.place))
+    blocks = len(call.what.before(call.place))
     if not blocks:
         return None
-    return _values(case, case.place.rank, 0, blocks * case.width, seed)
+    return _values(call, call.place.rank, 0, blocks * call.width, seed)
 
 
-def expected(case: Case, seed: int = 0) -> Values | None:
-    """Return what this rank's output must be, flat; None where it is undefined."""
+def expected(call: CheckedCall, seed: int = 0) -> Values | None:
+    """Return the right output of this rank, flat; None where it is undefined."""
     parts = [
-        _fold(case.op, list(_contributed(case, contributions, seed)), case.dtype)
-        for contributions in case.what.after(case.place).values()
+        _fold(call.op, list(_contributed(call, contributions, seed)), call.dtype)
+        for contributions in call.what.after(call.place).values()
     ]
     return np.concatenate(parts) if parts else None
 
 
 def _contributed(
-    case: Case, contributions: tuple[tuple[int, Block], ...], seed: int
+    call: CheckedCall, contributions: tuple[tuple[int, Block], ...], seed: int
 ) -> Iterator[Values]:
     for rank, block in contributions:
-        at = case.what.before(case.place._replace(rank=rank)).index(block)
-        yield _values(case, rank, at * case.width, case.width, seed)
+        at = call.what.before(call.place._replace(rank=rank)).index(block)
+        yield _values(call, rank, at * call.width, call.width, seed)
 
 
 def _fold(op: ReduceOp, parts: list[Values], dtype: str) -> Values:
@@ -115,9 +115,9 @@ def _fold(op: ReduceOp, parts: list[Values], dtype: str) -> Values:
 # -- inputs ---------------------------------------------------------------------------
 
 
-def _values(case: Case, rank: int, start: int, count: int, seed: int) -> Values:
+def _values(call: CheckedCall, rank: int, start: int, count: int, seed: int) -> Values:
     """Return elements `start` to ``start + count`` of a rank's input."""
-    tile = _tile(case.op.name, case.what.reduces, case.dtype, rank, case.place.size, seed)
+    tile = _tile(call.op.name, call.what.reduces, call.dtype, rank, call.place.size, seed)
     if start + count <= _PERIOD:
         return tile[start : start + count].copy()
     return np.resize(np.roll(tile, -(start % _PERIOD)), count)
@@ -252,7 +252,7 @@ def poison(good: Values) -> Values:
 
 
 def compare(rank: int, got: Values, good: Values, where: str = "output") -> Wrong | None:
-    """Return what is wrong with a result, None if nothing is; NaN is always wrong."""
+    """Return the wrong elements of a result, None without any; NaN is always wrong."""
     got = got.reshape(-1)
     if got.size != good.size:
         return Wrong(rank, good.size, 0, f"{good.size} elements", f"{got.size} elements", where)
@@ -265,14 +265,16 @@ def compare(rank: int, got: Values, good: Values, where: str = "output") -> Wron
 
 
 class Check:
-    """One case's expected results, and the arrays to check against them.
+    """One call's expected results, and the arrays to check against them.
 
     Call `prepare`, run the collective on `x` and `out`, call `verify`.
     """
 
-    def __init__(self, case: Case, arrays: Arrays, x: Array | None, out: Array | None) -> None:
-        self.case, self.arrays, self.x, self.out = case, arrays, x, out
-        self.given, self.good = inputs(case), expected(case)
+    def __init__(
+        self, call: CheckedCall, arrays: Arrays, x: Array | None, out: Array | None
+    ) -> None:
+        self.call, self.arrays, self.x, self.out = call, arrays, x, out
+        self.given, self.good = inputs(call), expected(call)
         apart = x is not None and (out is None or not _shared(arrays, x, out))
         self.keeps_input = apart
 
@@ -284,8 +286,8 @@ class Check:
             self._write(self.x, self.given)
 
     def verify(self) -> Wrong | None:
-        """Return what is wrong: the output, or an input that was overwritten."""
-        rank = self.case.place.rank
+        """Return the wrong elements of the output, or of an input that was overwritten."""
+        rank = self.call.place.rank
         wrong = None
         if self.out is not None and self.good is not None:
             self.arrays.synchronize(self.out)

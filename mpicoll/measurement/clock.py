@@ -19,7 +19,7 @@ def switches() -> int:
 
 
 def offset_to_root(world: Collectives, *, force: bool = False) -> tuple[int, int]:
-    """Return what to add to this rank's clock to read rank 0's, and the error, in ns.
+    """Return the offset of rank 0's clock from this rank's, and the bound on its error, in ns.
 
     CLOCK_MONOTONIC is the same for all processes of a node. Across nodes the round trip
     with the least delay bounds the offset by half of itself (Cristian 1989).

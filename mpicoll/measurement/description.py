@@ -160,7 +160,7 @@ def provider(
 
 def _nccl() -> str | None:
     torch: Any = sys.modules.get("torch")
-    with suppress(Exception):  # a build without NCCL has many ways to say so
+    with suppress(Exception):  # a build without NCCL fails in many ways
         return ".".join(map(str, torch.cuda.nccl.version()))
     return None
 

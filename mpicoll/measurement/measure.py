@@ -1,10 +1,10 @@
 """Measure a group of cases: bind, check, warm up, calibrate, sample in interleaved blocks.
 
 A sample is the time of `calls` back-to-back runs divided by `calls`, the maximum over
-ranks. All ranks begin it at one deadline; a rank that comes late spoils the sample, and so
-does one that loses its core to another process, unless ranks must share cores anyway: such
-samples are counted and taken again. Every block visits every candidate once, in an order of
-its own, so that what drifts hits all alike and ratios are taken within a block.
+ranks. All ranks begin it at one deadline; a late rank spoils the sample, and so does
+one that loses its core to another process, unless ranks must share cores anyway: such samples
+are counted and taken again. Every block visits every candidate once, in an order of
+its own, so that drift affects all alike, and ratios are taken within a block.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ class Settings:
 
 @dataclass
 class Candidate:
-    """A case, its plan, and what was found.
+    """A case, its plan, and its samples.
 
     Attributes:
         message: why it was refused; empty where it ran.
-        note: what a library's default is there, and how what ran differs.
+        note: the name of a library's default there, and how the schedule that ran differs.
         samples: microseconds of the slowest rank, by block.
         late: the same for samples with a late start; they count only where too few do not.
         preempted: the same for samples during which a rank lost its core.
@@ -186,7 +186,7 @@ class Bench:
         return candidates
 
     def probe(self, cases: Sequence[Case]) -> list[Candidate]:
-        """Bind cases without running them: `message` says what is refused, and why."""
+        """Bind cases without running them: `message` is why one is refused."""
         candidates = [Candidate(case) for case in cases]
         self._bind(candidates, self._workbenches(candidates))
         for candidate in candidates:
@@ -207,7 +207,7 @@ class Bench:
         return benches
 
     def _bind(self, candidates: list[Candidate], benches: dict[str, Workbench]) -> None:
-        """Make the plans; what one rank refuses is refused on all."""
+        """Make the plans; a case that one rank refuses is refused on all."""
         for candidate in candidates:
             if candidate.message:
                 continue
@@ -226,7 +226,7 @@ class Bench:
                 candidate.plan.free()
 
     def _check(self, candidate: Candidate, bench: Workbench, times: int) -> None:
-        """Run on poisoned outputs and gather what is wrong on any rank."""
+        """Run on poisoned outputs, and gather the wrong elements of all ranks."""
         if bench.check is None:
             return
         assert candidate.plan is not None
@@ -288,7 +288,7 @@ class Bench:
         return used > share * (1.0 if block >= self.settings.least else _OVERTIME)
 
     def _active(self, running: list[Candidate]) -> list[Candidate]:
-        """Return who needs more samples; a baseline stays as long as anyone of its backend."""
+        """Return the candidates that need samples, and the baselines of their backends."""
         natives = {each.case.backend: each for each in running if each.is_baseline}
         open_ = [
             each for each in running if not self._is_done(each, natives.get(each.case.backend))
@@ -316,8 +316,8 @@ class Bench:
     def _is_compared(self, candidate: Candidate, native: Candidate | None) -> bool:
         """Whether its ratio to the native call is known as well.
 
-        It must not be asked whether that is significant: who stops as soon as chance makes
-        it so finds differences where there are none.
+        Significance must not decide: to stop as soon as a difference is significant finds
+        differences where there are none.
         """
         if native is None or native is candidate:
             return True
@@ -380,7 +380,7 @@ class Workbench:
 
     def _checker(self) -> checking.Check:
         group, world = self.group, self.world
-        case = checking.Case.of(
+        case = checking.CheckedCall.of(
             group.what, world.rank, world.size, group.root, group.width, group.dtype,
             reduce_op(group.op),
         )  # fmt: skip
@@ -434,7 +434,7 @@ def _shapes(group: Group, size: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 class _NoWatch:
-    """What stands for a GPU's stopwatch where there is no GPU."""
+    """The stopwatch where there is no GPU: it reads 0."""
 
     def start(self) -> None:
         pass

@@ -66,7 +66,7 @@ def order_of_bound(count: int, confidence: float = 0.95) -> int:
 def median_interval(samples: Sequence[float], confidence: float = 0.95) -> Interval:
     """Return the median and its confidence interval by order statistics.
 
-    With too few samples for the confidence the bounds are the extremes; `is_enough` tells.
+    With too few samples for the confidence the bounds are the extremes (see `is_enough`).
     """
     ordered = sorted(samples)
     bound = max(1, order_of_bound(len(ordered), confidence))
@@ -83,8 +83,8 @@ def speedup(
 ) -> Ratio | None:
     """Return reference / candidate over the blocks that have both, None without any.
 
-    Both samples of a block were taken within moments of each other, so what drifts
-    between blocks cancels in each ratio. A ratio that may be 1, or less than `FLOOR` away from
+    Both samples of a block were taken within moments of each other, so drift between
+    blocks cancels in each ratio. A ratio that may be 1, or less than `FLOOR` away from
     it, is a tie.
     """
     ratios = [reference[block] / candidate[block] for block in reference.keys() & candidate.keys()]
@@ -113,7 +113,7 @@ def percentile(samples: Sequence[float], percent: float) -> float:
 
 
 def summary(samples: Sequence[float], confidence: float = 0.95) -> dict[str, float]:
-    """Return what a record says about its samples."""
+    """Return the distribution of samples, as records have it."""
     middle = median_interval(samples, confidence)
     return {
         "median": middle.value,

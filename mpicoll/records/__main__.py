@@ -15,6 +15,8 @@ from pathlib import Path
 
 import click
 
+from mpicoll.cli.command import Command
+from mpicoll.cli.options import FILE
 from mpicoll.errors import ArgumentError
 from mpicoll.records.reading import content_of, record_of
 from mpicoll.records.schema import json_schema
@@ -23,30 +25,26 @@ _MOST = 10
 """So many wrong lines of a file are named."""
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]}, help=__doc__)
-@click.argument("files", nargs=-1, type=click.Path(path_type=Path))
+@click.command(cls=Command, help=__doc__)
+@click.argument("files", nargs=-1, type=FILE)
 @click.option("--schema", "shows", is_flag=True, help="Print the JSON Schema of a line.")
-def main(files: Sequence[Path], shows: bool) -> None:
-    """Print the schema or check the files, and leave with the exit status."""
+def main(files: Sequence[Path], shows: bool) -> int:
+    """Print the schema or check the files; return the exit status."""
     if shows == bool(files):
         raise click.UsageError("give files to check, or --schema")
     if shows:
         print(json.dumps(json_schema(), indent=2))
-        return
-    try:
-        complaints = [list(_checked(path)) for path in files]
-    except ArgumentError as error:
-        print(f"Error: {error}", file=sys.stderr)
-        sys.exit(2)
+        return 0
+    complaints = [list(_checked(path)) for path in files]
     for each in complaints:
         more = [f"and {len(each) - _MOST} more lines of this file"] * (len(each) > _MOST)
         for text in [*each[:_MOST], *more]:
             print(f"Error: {text}", file=sys.stderr)
-    sys.exit(int(any(complaints)))
+    return int(any(complaints))
 
 
 def _checked(path: Path) -> Iterator[str]:
-    """Print how many records of which kind a file has; yield what is wrong with its other lines."""
+    """Print how many records of each kind a file has; yield a complaint for each other line."""
     *lines, rest = content_of(path).split(b"\n")
     kinds: Counter[str] = Counter()
     for number, line in enumerate(lines, 1):

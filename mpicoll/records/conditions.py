@@ -1,4 +1,4 @@
-"""Under which conditions a run took place, and how those of two runs differ."""
+"""The conditions of a run, and how those of two runs differ."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _UNLIKE = {"budget", "seed"}
 
 _SAME = ("versions", "libraries", "transports", "hosts", "cores", "quota", "stack")
 _AS_USED = ("libraries", "transports", "stack")
-"""A run states of these only what it used: what one of two runs lacks is no difference."""
+"""A run states only those of these that it used: one that either run lacks is no difference."""
 
 
 def conditions(run: FullRun | Mapping[str, Any]) -> dict[str, Any]:
-    """Return what must be the same for numbers to stand in one table."""
+    """Return the conditions that must be the same for numbers to stand in one table."""
     # One of two runs comes from a file, where a tuple is a list.
     plain = to_builtins(run)
     settings = {k: v for k, v in plain.get("settings", {}).items() if k not in _UNLIKE}

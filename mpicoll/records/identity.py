@@ -1,4 +1,4 @@
-"""What identifies the case of a record: what was asked for, not what ran or came out.
+"""The key of a record: the case that was asked for, not what ran or came out.
 
 Two records are of the same case where these fields agree. How `auto`, or a schedule without a named
 transport, was carried out is a finding: it may differ.
@@ -22,7 +22,7 @@ _BEFORE = {"device": "cpu", "allocated": False}
 
 
 def key(record: CaseRecord | Mapping[str, Any]) -> Key:
-    """Return what identifies the case of a record.
+    """Return the key of a record.
 
     Raises:
         KeyError: it is not the record of a case.

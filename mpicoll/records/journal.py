@@ -26,8 +26,8 @@ Line = dict[str, Any]
 SCHEMA = 1
 RUN, CASE = "run", "case"
 _OPENING = b'{"schema": '
-_PATIENCE = 5.0
-"""Seconds that the ranks of a killed run may take to end and let go of the file."""
+_LOCK_WAIT = 5.0
+"""Seconds that the ranks of a killed run may take to end and release the file."""
 
 
 def read(path: Path) -> list[Line]:
@@ -88,7 +88,7 @@ class Journal:
 
     Args:
         path: None writes nothing.
-        resume: keep what the file holds, which then stands in `found`.
+        resume: keep the records of the file, and return them as `found`.
 
     Raises:
         ArgumentError: the file cannot be written, another run writes it, or what is to be
@@ -130,7 +130,7 @@ class Journal:
             os.fsync(self.file)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file, which releases its lock."""
         if self.file is not None:
             os.close(self.file)
             self.file = None
@@ -156,7 +156,7 @@ def _write(file: int, line: bytes) -> None:
 
 def _lock(file: int, path: Path) -> None:
     """Keep other runs out; a lock goes with its process, however that ends."""
-    until = time.monotonic() + _PATIENCE
+    until = time.monotonic() + _LOCK_WAIT
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

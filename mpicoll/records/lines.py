@@ -76,7 +76,7 @@ class Mpi(Struct):
 
     Attributes:
         standard: the version of MPI that it implements.
-        device: MPICH's; `provider`: the network library below it, where that can be told.
+        device: MPICH's; `provider`: the network library below it, where that is known.
     """
 
     library: str
@@ -370,7 +370,7 @@ class AARecord(Struct, kw_only=True):
 
     Attributes:
         verdict: of the delayed side; ``no verdict`` where no block has both samples.
-        late, preempted: the samples of the first side that were spoilt.
+        late, preempted: the spoilt samples of the first side.
     """
 
     schema: int = SCHEMA

@@ -1,6 +1,6 @@
 """Read files of records.
 
-A line that has no end is left out: whoever was killed while writing left it.
+A last line without an end is left out: its writer was killed.
 """
 
 from __future__ import annotations

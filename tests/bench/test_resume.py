@@ -87,7 +87,7 @@ def test_a_file_that_is_none_of_ours_stays_as_it_is(
 
 
 def test_two_runs_do_not_write_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "_PATIENCE", 0.1)
+    monkeypatch.setattr(journal, "_LOCK_WAIT", 0.1)
     path = tmp_path / "records.jsonl"
     first = Journal(path)
     first.write(parse(line(1), path))

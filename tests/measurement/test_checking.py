@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 
 from mpicoll.errors import ArgumentError
-from mpicoll.measurement.checking import Case, Check, Wrong, compare, expected, inputs, poison
+from mpicoll.measurement.checking import (
+    Check,
+    CheckedCall,
+    Wrong,
+    compare,
+    expected,
+    inputs,
+    poison,
+)
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.notation.dtypes import DTYPES
@@ -33,8 +41,10 @@ def combinations() -> list[Any]:
     return found
 
 
-def all_cases(what: Any, op: Any, dtype: str, size: int, root: int, width: int = 5) -> list[Case]:
-    return [Case.of(what, rank, size, root, width, dtype, op) for rank in range(size)]
+def all_ranks(
+    what: Any, op: Any, dtype: str, size: int, root: int, width: int = 5
+) -> list[CheckedCall]:
+    return [CheckedCall.of(what, rank, size, root, width, dtype, op) for rank in range(size)]
 
 
 @pytest.mark.parametrize(("what", "op", "dtype"), combinations())
@@ -42,7 +52,7 @@ def all_cases(what: Any, op: Any, dtype: str, size: int, root: int, width: int =
 def test_expected_is_what_brute_force_says(
     what: Any, op: Any, dtype: str, size: int, root: int
 ) -> None:
-    cases = all_cases(what, op, dtype, size, root)
+    cases = all_ranks(what, op, dtype, size, root)
     shape = expect.input_shape(what.name, size, 0, (5,), None)
     given = [inputs(case) for case in cases]
     full = [(each if each is not None else given[root]).reshape(shape) for each in given]  # type: ignore[union-attr]
@@ -66,7 +76,7 @@ def test_folds_are_exact_in_any_order(op: str, dtype: str, size: int) -> None:
     if op == "avg" and dtype == "int8":
         pytest.skip("a mean of integers is none")
     what = COLLECTIVES["allreduce"]
-    parts = np.array([inputs(c) for c in all_cases(what, OPS[op], dtype, size, 0, 64)], float)
+    parts = np.array([inputs(c) for c in all_ranks(what, OPS[op], dtype, size, 0, 64)], float)
     limit = {"int8": 127, "float16": 2048, "bfloat16": 256, "float32": 2**24}[dtype]
     if op == "prod":
         assert np.abs(np.prod(parts, 0)).max() <= 64
@@ -87,7 +97,7 @@ def test_planted_faults_are_caught(fault: str, op: str) -> None:
     idempotent = op in ("min", "max", "band", "bor", "land", "lor")
     if fault == "repeated" and (idempotent or op == "avg"):
         pytest.skip("a repeated operand changes nothing")
-    cases = all_cases(COLLECTIVES["allreduce"], OPS[op], dtype, 4, 0, 64)
+    cases = all_ranks(COLLECTIVES["allreduce"], OPS[op], dtype, 4, 0, 64)
     parts = [inputs(case) for case in cases]
     good = expected(cases[0])
     assert good is not None
@@ -116,7 +126,7 @@ def _broken(fault: str, op: str, parts: list[Any], good: Any) -> Any:
 
 @pytest.mark.parametrize("name", ["gather", "allgather", "alltoall", "scatter", "broadcast"])
 def test_swapped_blocks_are_caught(name: str) -> None:
-    case = Case.of(COLLECTIVES[name], 0, 4, 0, 8, "float32", OPS["sum"])
+    case = CheckedCall.of(COLLECTIVES[name], 0, 4, 0, 8, "float32", OPS["sum"])
     good = expected(case)
     assert good is not None
     assert compare(0, np.roll(good, 8 if good.size > 8 else 1), good) is not None
@@ -132,7 +142,7 @@ def test_first_wrong_element_is_named() -> None:
 
 
 def test_check_poisons_and_guards_the_input() -> None:
-    case = Case.of(COLLECTIVES["allreduce"], 0, 1, 0, 8, "int32", OPS["sum"])
+    case = CheckedCall.of(COLLECTIVES["allreduce"], 0, 1, 0, 8, "int32", OPS["sum"])
     x, out = np.empty(8, "int32"), np.empty(8, "int32")
     check = Check(case, ARRAYS, x, out)
     check.prepare()
@@ -146,18 +156,18 @@ def test_check_poisons_and_guards_the_input() -> None:
 
 
 def test_check_in_place_keeps_its_input() -> None:
-    case = Case.of(COLLECTIVES["allgather"], 1, 2, 0, 4, "float64", OPS["sum"])
+    case = CheckedCall.of(COLLECTIVES["allgather"], 1, 2, 0, 4, "float64", OPS["sum"])
     out = np.empty((2, 4))
     check = Check(case, ARRAYS, out[1], out)
     check.prepare()
     assert not np.isnan(out[1]).any() and np.isnan(out[0]).all()
-    other = inputs(Case.of(COLLECTIVES["allgather"], 0, 2, 0, 4, "float64", OPS["sum"]))
+    other = inputs(CheckedCall.of(COLLECTIVES["allgather"], 0, 2, 0, 4, "float64", OPS["sum"]))
     out[0] = other
     assert check.verify() is None
 
 
 def test_patterns_longer_than_their_period() -> None:
-    case = Case.of(COLLECTIVES["alltoall"], 1, 3, 0, 70_000, "float32", OPS["sum"])
+    case = CheckedCall.of(COLLECTIVES["alltoall"], 1, 3, 0, 70_000, "float32", OPS["sum"])
     given, good = inputs(case), expected(case)
     assert given is not None and good is not None
     np.testing.assert_array_equal(good[70_000:140_000], given[70_000:140_000])

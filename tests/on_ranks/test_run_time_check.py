@@ -14,7 +14,7 @@ from run_collective import device
 
 from mpicoll import Collectives, ScheduleError
 from mpicoll.algorithms.registry import Algorithm
-from mpicoll.measurement.checking import Case, Check
+from mpicoll.measurement.checking import Check, CheckedCall
 from mpicoll.notation.operators import OPS
 
 WIDTH = 1680  # a multiple of every number of blocks, so that a wrong block has the right length
@@ -38,7 +38,7 @@ def is_noticed(
         return True  # binding to shared memory compares what each rank sends and expects
     with plan:
         given = x if what.has_input(c.rank, root) else None
-        case = Case.of(what, c.rank, c.size, root, WIDTH, "int32", OPS[op])
+        case = CheckedCall.of(what, c.rank, c.size, root, WIDTH, "int32", OPS[op])
         check = Check(case, c.transport.arrays, given, plan.out)
         check.prepare()
         plan.run()
