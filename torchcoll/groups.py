@@ -1,4 +1,4 @@
-"""Process groups: subgroups, their libraries, and their end.
+"""Process groups of torch.distributed: subgroups, libraries, and the end of the interpreter.
 
 MPI's communicators need none of this.
 """

@@ -1,10 +1,10 @@
 """Memory that the ranks of a node share without MPI: one anonymous file per rank and segment.
 
-Its counterpart, line by line, is `mpicoll.mpi.windows`.
+Its counterpart is `mpicoll.mpi.windows`.
 
 The files (Linux's ``memfd_create``) never have a name in a file system: the others open them
-through ``/proc``, under names exchanged over the group. So nothing can stay in ``/dev/shm``
-however a process ends, and its size limit, 64 MiB in most containers, does not apply.
+through ``/proc``, under names exchanged over the group. So nothing stays in ``/dev/shm``,
+however a process ends, and the size limit of that, 64 MiB in most containers, does not apply.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Memory that the ranks of a node share under MPI: one shared window per segment.
 
-Its counterpart, line by line, is `torchcoll.windows`.
+Its counterpart is `torchcoll.windows`.
 """
 
 from __future__ import annotations
@@ -69,4 +69,4 @@ def _at_exit(ref: weakref.ref[Windows]) -> None:
 
 
 _KEPT: list[Windows] = []
-"""Those of groups that are gone, under arrays and plans that are not."""
+"""Windows of groups that were freed while arrays or plans still used them."""
