@@ -12,10 +12,8 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
-from msgspec import convert
 from rich.console import Console
 from rich.table import Table
 from scipy.stats import binomtest
@@ -26,7 +24,7 @@ from mpicoll.compare.comparison import compare, load
 from mpicoll.errors import ArgumentError
 from mpicoll.records import reading
 from mpicoll.records.identity import Key
-from mpicoll.records.lines import AARecord, CaseRecord, Times
+from mpicoll.records.lines import AARecord, CaseRecord
 from mpicoll.records.reading import only
 
 
@@ -69,13 +67,13 @@ def of_aa_test(records: Iterable[AARecord]) -> list[Claim]:
     ]  # fmt: skip
 
 
-def of_runs(first: Mapping[Key, Any], second: Mapping[Key, Any]) -> list[Claim]:
+def of_runs(first: Mapping[Key, CaseRecord], second: Mapping[Key, CaseRecord]) -> list[Claim]:
     """Return in how many cases two runs of one command agree.
 
     By `mpicoll.compare`, which takes the native calls for controls of the machine; and, without a
     target, by the intervals of the medians, which know of one run only.
     """
-    times = [(_times(a), _times(second[case])) for case, a in first.items() if case in second]
+    times = [(a.time_us, second[case].time_us) for case, a in first.items() if case in second]
     both = [(a, b) for a, b in times if a and b]
     overlap = sum(a.low <= b.high and b.low <= a.high for a, b in both)
     verdicts = compare(first, second).counts()
@@ -84,10 +82,6 @@ def of_runs(first: Mapping[Key, Any], second: Mapping[Key, Any]) -> list[Claim]:
         Claim("two runs agree: compared", verdicts["tie"], judged, 0.90),
         Claim("two runs agree: intervals of medians", overlap, len(both), None),
     ]
-
-
-def _times(record: Any) -> Times | None:
-    return convert(record, CaseRecord, from_attributes=True).time_us
 
 
 def claims(paths: Sequence[Path]) -> list[Claim]:

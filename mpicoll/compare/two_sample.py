@@ -53,7 +53,7 @@ def shift(
     """
     pairs, spread = len(first) * len(second), sqrt(_inflation(first, second))
     ratios = np.sort(np.divide.outer(first, second), axis=None)
-    # U: how many pairs of samples speak against a difference in the likelier direction.
+    # U: the pairs of samples that contradict a difference in the likelier direction.
     u = min(_count_below(ratios, 1 + margin), pairs - _count_below(ratios, 1 / (1 + margin)))
     p = 2 * _tail(len(first), len(second), floor(pairs / 2 - (pairs / 2 - u) / spread))
     order = _order_of_bound(len(first), len(second), spread, confidence)

@@ -1,53 +1,38 @@
-"""The command ``python -m mpicoll.report``."""
+"""Make a page, or figures for a paper, from records.
 
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-import click
-
-from mpicoll.errors import ArgumentError
-from mpicoll.report.data import Report, report
-from mpicoll.report.loading import load
-from mpicoll.text.files import write_whole
-
-_HELP = """Make a page, or figures for a paper, from records.
-
-FILES are what mpicoll.bench, mpicoll.p2p and their torchcoll twins wrote with -J, of as many runs
-as you like: what was measured under different conditions is kept apart. -o report.html gives
+FILES are records that mpicoll.bench, mpicoll.p2p and their torchcoll counterparts wrote with -J, of
+any number of runs; runs under different conditions are never in one picture. -o report.html gives
 one page that needs no network; a folder, as figures/, gets SVG and PNG.
 
 Exit status: 0, or 2 for bad usage or files.
 """
 
+from __future__ import annotations
 
-def main() -> None:
-    """Run the command."""
-    existing = click.Path(dir_okay=False, path_type=Path)
-    command = click.Command("report", callback=run, help=_HELP)
-    command.params += [
-        click.Argument(["files"], type=existing, nargs=-1, required=True),
-        click.Option(["-o", "--output"], required=True, help="report.html, or a folder."),
-    ]
-    command.context_settings = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-    command.main(prog_name="python -m mpicoll.report")
+from pathlib import Path
+
+import click
+
+from mpicoll.cli.command import Command
+from mpicoll.cli.options import FILE, option
+from mpicoll.errors import ArgumentError
+from mpicoll.report.data import Report, report
+from mpicoll.report.loading import load
+from mpicoll.text.files import write_whole
 
 
-def run(files: tuple[Path, ...], output: str) -> None:
-    """Write the page or the figures, and say which."""
-    try:
-        target, is_page = target_of(output)
-        found = report(load(files))
-        written = _page(found, target) if is_page else _figures(found, target)
-    except ArgumentError as error:
-        print(f"Error: {error}", file=sys.stderr)
-        sys.exit(2)
-    print(written)
+@click.command(cls=Command, help=__doc__)
+@click.argument("files", nargs=-1, required=True, type=FILE)
+@option("-o", "--output", required=True, help="report.html, or a folder.")
+def main(files: tuple[Path, ...], output: str) -> None:
+    """Write the page or the figures, and print the name."""
+    target, is_page = target_of(output)
+    found = report(load(files))
+    print(_page(found, target) if is_page else _figures(found, target))
 
 
 def target_of(output: str) -> tuple[Path, bool]:
-    """Return where to write, and whether that is a page.
+    """Return the path to write, and whether it is that of a page.
 
     Raises:
         ArgumentError: the name is neither that of a page nor that of a folder.

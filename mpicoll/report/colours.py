@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from itertools import cycle
 
 from mpicoll.report.curves import Panel
 from mpicoll.report.winners import WinnerMap
@@ -14,11 +15,11 @@ _PALETTE = (
     "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#aa3355", "#8a7fd4", "#999933",
     "#44aa99", "#b35c9e", "#a5673f", "#6699cc", "#2f8f4e", "#c9a227", "#d98880", "#7d8ca3",
 )  # fmt: skip
-"""Okabe and Ito's colours first: they can be told apart by colour-blind readers."""
+"""Okabe and Ito's colours first: colour-blind readers can tell them apart."""
 
 
 def colours(panels: Sequence[Panel], maps: Sequence[WinnerMap]) -> dict[str, str]:
-    """Return the colour of every algorithm; native has that of the text, and an empty one here.
+    """Return the colour of every algorithm; that of native is empty: it has that of the text.
 
     The algorithms that are shown most often get the colours that are the easiest to tell apart.
     """
@@ -27,8 +28,4 @@ def colours(panels: Sequence[Panel], maps: Sequence[WinnerMap]) -> dict[str, str
     counts.update(cell.label for each in maps for cell in each.cells.values())
     counts.update({curve.algorithm: 0 for panel in panels for curve in panel.curves})
     ranked = [name for name, _ in counts.most_common() if name not in (NATIVE, "auto")]
-    return {NATIVE: "", "auto": _AUTO} | dict(zip(ranked, _endless(ranked), strict=True))
-
-
-def _endless(names: Iterable[str]) -> list[str]:
-    return [_PALETTE[index % len(_PALETTE)] for index, _ in enumerate(names)]
+    return {NATIVE: "", "auto": _AUTO} | dict(zip(ranked, cycle(_PALETTE), strict=False))

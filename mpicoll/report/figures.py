@@ -1,7 +1,7 @@
-"""The same as figures for a paper: SVG, whose text is text, and PNG.
+"""The report as figures for a paper: SVG, whose text is text, and PNG.
 
-Figures are as wide as one or two columns of a paper, to be printed at their own size. Colours are
-those of the page; markers tell algorithms, and line styles backends, without colour too.
+Figures are as wide as one or two columns of a paper, to be printed at that size. Colours are those
+of the page; without colour, markers tell algorithms apart and line styles backends.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from mpicoll.errors import ArgumentError
 from mpicoll.report.colours import colours
 from mpicoll.report.curves import Panel
 from mpicoll.report.data import Report
-from mpicoll.report.draw import curves, over_bounds, speedups
-from mpicoll.report.drawmaps import pair_maps, winners
-from mpicoll.report.model_comparison import Against
+from mpicoll.report.draw_maps import pair_maps, winners
+from mpicoll.report.draw_panels import curves, over_bounds, speedups
+from mpicoll.report.model_comparison import ModelComparison
 from mpicoll.report.style import RC, Style
 from mpicoll.text.files import write_whole
 
@@ -56,13 +56,13 @@ def figures(found: Report, folder: Path) -> list[Path]:
 
 
 def _figures(found: Report) -> Iterator[tuple[str, Draw]]:
-    """Yield the name of each figure, and what draws it."""
+    """Yield the name of each figure, and the function that draws it."""
     style = Style(colours(found.panels, found.maps))
     several = len(found.setups) > 1
-    for panel, beside in zip(found.panels, found.against, strict=True):
-        setup = panel.where.setup if several else ""
-        for kind, draw in _of_panel(panel, beside, style):
-            yield slug(panel.collective, str(panel.where), setup, kind), draw
+    for panel, comparisons in zip(found.panels, found.comparisons, strict=True):
+        setup = panel.scope.setup if several else ""
+        for kind, draw in _of_panel(panel, comparisons, style):
+            yield slug(panel.collective, str(panel.scope), setup, kind), draw
     for each in found.maps:
         setup = each.setup if several else ""
         draw = partial(winners, found=each, style=style)
@@ -71,17 +71,19 @@ def _figures(found: Report) -> Iterator[tuple[str, Draw]]:
         yield slug("pairs", label), draw_pairs
 
 
-def _of_panel(panel: Panel, beside: Sequence[Against], style: Style) -> Iterator[tuple[str, Draw]]:
+def _of_panel(
+    panel: Panel, comparisons: Sequence[ModelComparison], style: Style
+) -> Iterator[tuple[str, Draw]]:
     if panel.curves:
         yield "curves", partial(curves, panel=panel, style=style)
-    if any(each["speedup_vs_native"] for each in panel.records()):
+    if any(each.speedup_vs_native for each in panel.records()):
         yield "speedup", partial(speedups, panel=panel, style=style)
-    if any(each.over_bound for each in beside):
-        yield "bound", partial(over_bounds, panel=panel, beside=beside, style=style)
+    if any(each.over_bound for each in comparisons):
+        yield "bound", partial(over_bounds, panel=panel, comparisons=comparisons, style=style)
 
 
 def slug(*parts: str) -> str:
-    """Return a name for a file, whatever the parts hold.
+    """Return a name for a file, whatever characters the parts have.
 
     >>> slug("allreduce", "4 ranks · float32 sum, in place", "", "curves")
     'allreduce-4-ranks-float32-sum-in-place-curves'

@@ -12,11 +12,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from mpicoll.errors import ArgumentError
-from mpicoll.report.charts import drawn, heat_maps
+from mpicoll.report.charts import heat_maps, panel_values
 from mpicoll.report.colours import colours
 from mpicoll.report.data import Report
 from mpicoll.report.model_comparison import HOW_TO_MEASURE_PAIRS
-from mpicoll.report.setups import Setup, kind
+from mpicoll.report.setups import Setup, machine_kind
 from mpicoll.report.tables import ReportTable, tables
 from mpicoll.report.winners import WinnerMap
 from mpicoll.text.numbers import number
@@ -109,7 +109,7 @@ def _data(
 ) -> dict[str, Any]:
     return {
         "colours": hues,
-        "panels": drawn(found),
+        "panels": panel_values(found),
         "pairs": heat_maps(found),
         "tables": {
             name: {"columns": each.columns, "rows": each.rows} for name, each in listed.items()
@@ -118,7 +118,7 @@ def _data(
 
 
 def _title(found: Report) -> str:
-    kinds = dict.fromkeys(kind(run) for run in found.records.runs.values())
+    kinds = dict.fromkeys(machine_kind(run) for run in found.records.runs.values())
     return f"Collectives on {'; '.join(kinds)}"
 
 

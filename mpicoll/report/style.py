@@ -1,4 +1,4 @@
-"""What curves look like in a paper: colours, markers, dashes, sizes of text."""
+"""The look of curves in a paper: colours, markers, dashes, sizes of text."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def dash_of(index: int) -> Any:
 
 @dataclass(frozen=True)
 class Style:
-    """How every curve of a report is drawn, from the colours of its algorithms."""
+    """The look of every curve of a report, from the colours of its algorithms."""
 
     hues: Mapping[str, str]
 
@@ -43,13 +43,13 @@ class Style:
         return self.hues.get(algorithm) or _INK
 
     def of(self, curve: Curve, backends: list[str]) -> dict[str, Any]:
-        """Return what to give to a plot of a curve."""
+        """Return the keywords of `Axes.plot` for a curve."""
         at = list(self.hues).index(curve.algorithm)
         return {
             "color": self.colour(curve.algorithm),
             "marker": _MARKERS[at % len(_MARKERS)],
             "linestyle": dash_of(backends.index(curve.backend)),
-            # A transport that was asked for tells curves of one colour apart.
+            # A transport asked for by name: an algorithm has one colour over all transports.
             "markerfacecolor": "white" if curve.wanted else self.colour(curve.algorithm),
             "label": f"{curve.backend} {curve.name}",
         }

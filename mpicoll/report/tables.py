@@ -1,18 +1,19 @@
-"""Every table of a report: names of columns, and rows of plain values."""
+"""All tables of a report: names of columns, and rows of plain values."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from typing import Any
 
 from mpicoll.records.identity import FIELDS
-from mpicoll.records.journal import Line
+from mpicoll.records.lines import CaseRecord, FullRun, Machine
+from mpicoll.report.curves import median_of
 from mpicoll.report.data import Report
-from mpicoll.report.loading import run_id
-from mpicoll.report.setups import by_run, kind
+from mpicoll.report.setups import Setup, by_run, machine_kind, one_line
+from mpicoll.report.winners import Winner
 
 Row = Sequence[Any]
 
@@ -42,7 +43,7 @@ def tables(found: Report) -> dict[str, ReportTable]:
     """Return all tables by name."""
     made = (
         _notices(found), _runs(found), _machines(found), _variables(found), _cases(found),
-        _winners(found), _against(found), _pairs(found), _fits(found),
+        _winners(found), _model(found), _pairs(found), _fits(found),
     )  # fmt: skip
     return {each.name: each for each in made}
 
@@ -64,60 +65,51 @@ def _runs(found: Report) -> ReportTable:
         "provider", "NCCL", "CUDA", "versions", "commit", "changed", "clock error us",
         "oversubscribed", "load before", "timing", "confidence", "seed", "command",
     )  # fmt: skip
-    letters = by_run(found.setups)
-    rows = [_run(run, letters) for run in found.records.runs.values()]
+    setup_of = by_run(found.setups)
+    rows = [_run(run, setup_of.get(run.id)) for run in found.records.runs.values()]
     return ReportTable("runs", columns, rows)
 
 
-def _run(run: Line, letters: Any) -> Row:
-    mpi = (run.get("stack") or {}).get("mpi") or {}
-    stack, settings = run.get("stack") or {}, run.get("settings") or {}
-    git = run.get("git") or {}
-    setup = letters.get(str(run.get("id")))
-    hosts = run.get("hosts") or ()
+def _run(run: FullRun, setup: Setup | None) -> Row:
+    mpi, stack = run.stack.mpi, run.stack
     return (
-        run.get("id"), setup.name if setup else "pairs", run.get("started"), len(hosts),
-        ", ".join(dict.fromkeys(hosts)),
-        "; ".join(" ".join(str(each).split()) for each in run.get("libraries", {}).values()),
-        mpi.get("standard"), mpi.get("device"), mpi.get("provider"), stack.get("nccl"),
-        stack.get("cuda_driver"), _pairs_of(run.get("versions")), git.get("commit"),
-        git.get("dirty"), (run.get("clock") or {}).get("sync_error_us"),
-        run.get("oversubscribed"), run.get("load"), settings.get("timing"),
-        settings.get("confidence"), run.get("seed"),
-        " ".join(map(str, run.get("argv") or run.get("command") or ())),
+        run.id, setup.name if setup else "pairs", run.started, len(run.hosts),
+        ", ".join(dict.fromkeys(run.hosts)), "; ".join(map(one_line, run.libraries.values())),
+        mpi and mpi.standard, mpi and mpi.device, mpi and mpi.provider, stack.nccl,
+        stack.cuda_driver, _named(run.versions), run.git and run.git.commit,
+        run.git and run.git.dirty, run.clock.sync_error_us, run.oversubscribed, run.load,
+        run.settings.timing or None, run.settings.confidence or None, run.seed,
+        " ".join(run.argv or run.command),
     )  # fmt: skip
 
 
-def _pairs_of(given: Any) -> str:
-    return ", ".join(f"{name} {value}" for name, value in (given or {}).items())
+def _named(values: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
 def _machines(found: Report) -> ReportTable:
     columns = ("run", "host", "processor", "cores", "kernel", "ranks", "quota", "binding")
     rows = [
-        (
-            run.get("id"), host.get("host"), host.get("processor"), host.get("cores"),
-            host.get("kernel"), host.get("ranks"), run.get("quota"), _binding(run, host),
-        )
-        for run in found.records.runs.values() for host in run.get("machines") or ()
+        (run.id, host.host, host.processor, host.cores, host.kernel, host.ranks, run.quota,
+         _binding(run, host))
+        for run in found.records.runs.values() for host in run.machines
     ]  # fmt: skip
     return ReportTable("machines", columns, rows)
 
 
-def _binding(run: Line, host: Line) -> str:
+def _binding(run: FullRun, machine: Machine) -> str:
     """Return the cores of a host's ranks, or that they are not bound."""
-    ranks = [each for each in run.get("binding") or () if each["host"] == host["host"]]
-    if not any(each["bound"] for each in ranks):
+    ranks = [each for each in run.binding if each.host == machine.host]
+    if not any(each.bound for each in ranks):
         return "not bound" if ranks else ""
-    return "; ".join(f"rank {each['rank']}: {each['cores']}" for each in ranks)
+    return "; ".join(f"rank {each.rank}: {each.cores}" for each in ranks)
 
 
 def _variables(found: Report) -> ReportTable:
     rows = [
-        (run.get("id"), name, value)
-        for run in found.records.runs.values()
-        for name, value in (run.get("environment") or {}).items()
-    ]
+        (run.id, name, value)
+        for run in found.records.runs.values() for name, value in run.environment.items()
+    ]  # fmt: skip
     return ReportTable("variables", ("run", "variable", "value"), rows)
 
 
@@ -135,19 +127,23 @@ def _cases(found: Report) -> ReportTable:
         *(f"vs native {name}" for name in _RATIO), *_COUNTS, *_LAST, "run",
     )  # fmt: skip
     rows = [
-        _case(panel.where.setup, each)
+        _case(panel.scope.setup, each)
         for panel in found.panels for each in (*panel.records(), *panel.refused)
     ]  # fmt: skip
     return ReportTable("cases", columns, rows)
 
 
-def _case(setup: str, record: Line) -> Row:
-    times, ratio = record["time_us"] or {}, record["speedup_vs_native"] or {}
+def _case(setup: str, record: CaseRecord) -> Row:
     return (
-        setup, *(record[name] for name in FIELDS), record["executed"], record["transport"],
-        *(times.get(name) for name in _TIMES), *(ratio.get(name) for name in _RATIO),
-        *(record.get(name) for name in (*_COUNTS, *_LAST)), run_id(record),
+        setup, *_values(record, FIELDS), record.executed, record.transport,
+        *_values(record.time_us, _TIMES), *_values(record.speedup_vs_native, _RATIO),
+        *_values(record, (*_COUNTS, *_LAST)), record.run.id,
     )  # fmt: skip
+
+
+def _values(record: object, names: Sequence[str]) -> list[Any]:
+    """Return the values of these fields, None for each where there is no record."""
+    return [getattr(record, name) if record else None for name in names]
 
 
 def _winners(found: Report) -> ReportTable:
@@ -163,17 +159,17 @@ def _winners(found: Report) -> ReportTable:
     return ReportTable("winners", columns, rows)
 
 
-def _winner(cell: Any) -> Row:
+def _winner(cell: Winner) -> Row:
     first, second = cell.record, cell.runner_up
     return (
-        *(first[name] for name in ("backend", "algorithm", "executed", "transport")),
-        *(first["time_us"][name] for name in ("median", "low", "high")), cell.ties,
-        f"{second['backend']} {second['algorithm']}" if second else None,
-        second["time_us"]["median"] if second else None, cell.times_native,
+        *_values(first, ("backend", "algorithm", "executed", "transport")),
+        *_values(first.time_us, ("median", "low", "high")), cell.ties,
+        f"{second.backend} {second.algorithm}" if second else None,
+        median_of(second) if second else None, cell.times_native,
     )  # fmt: skip
 
 
-def _against(found: Report) -> ReportTable:
+def _model(found: Report) -> ReportTable:
     columns = (
         "setup", "collective", "variant", "ranks", "nodes", "bytes_total", "backend", "algorithm",
         "executed", "transport", "links of", "measured us", "model us", "measured / model",
@@ -182,11 +178,11 @@ def _against(found: Report) -> ReportTable:
     names = ("ranks", "nodes", "bytes_total", "backend", "algorithm", "executed", "transport")
     rows = [
         (
-            panel.where.setup, panel.collective, panel.where.variant,
-            *(each.record[name] for name in names), each.links, each.record["time_us"]["median"],
+            panel.scope.setup, panel.collective, panel.scope.variant,
+            *_values(each.record, names), each.links, median_of(each.record),
             each.model, each.over_model, each.bound, each.over_bound,
         )
-        for panel, rows in zip(found.panels, found.against, strict=True) for each in rows
+        for panel, rows in zip(found.panels, found.comparisons, strict=True) for each in rows
     ]  # fmt: skip
     return ReportTable("model", columns, rows)
 
@@ -201,12 +197,9 @@ def _pairs(found: Report) -> ReportTable:
     )  # fmt: skip
     times = ("median", "low", "high")
     rows = [
-        (
-            each.run.id, *(getattr(each, name) for name in names),
-            *(getattr(each.time_us, name, None) for name in times), each.message,
-        )
+        (each.run.id, *_values(each, names), *_values(each.time_us, times), each.message)
         for each in found.records.pairs
-    ]  # fmt: skip
+    ]
     return ReportTable("pairs", ("run", *names, *(f"{name} us" for name in times), "message"), rows)
 
 
@@ -216,7 +209,7 @@ def _fits(found: Report) -> ReportTable:
         "beta_ns_per_byte", "GBps", "error", "worst_error", "points", "pairs",
     )  # fmt: skip
     rows = [
-        (run_id(each), kind(found.records.run_of(each)), *(each.get(name) for name in names))
+        (each.run.id, machine_kind(found.records.run_of(each)), *_values(each, names))
         for each in found.records.fits
     ]
     return ReportTable("fits", ("run", "machine", *names), rows)

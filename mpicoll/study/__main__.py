@@ -1,4 +1,10 @@
-"""The command ``python -m mpicoll.study``."""
+"""Print which form of allreduce is fastest at which sizes, and why.
+
+The forms are one call, reduce + broadcast, and reduce_scatter + allgather. FILES are records of
+mpicoll.bench, of any backends and numbers of ranks; jobs/allreduce.sbatch makes them.
+
+Exit status: 0, or 2 for bad usage or files.
+"""
 
 from __future__ import annotations
 
@@ -11,33 +17,25 @@ from typing import Any
 import click
 from rich.console import Console
 
-from mpicoll.errors import ArgumentError
+from mpicoll.cli.command import Command
+from mpicoll.cli.options import FILE, option
 from mpicoll.study.forms import load
 from mpicoll.study.rendering import LEGEND, findings, markdown, rows, times_table
 from mpicoll.text.files import write_whole
 
 _WIDTH = 130
-"""Columns of a table that no terminal shows."""
+"""Columns of a table that is not printed on a terminal."""
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--csv", "table", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-              help="Write all times to this file as one table.")  # fmt: skip
-@click.option("--markdown", "plain", is_flag=True, help="Print tables for a README.")
+@click.command(cls=Command, help=__doc__)
+@click.argument("files", nargs=-1, required=True, type=FILE)
+@option("--csv", "table", type=FILE, metavar="FILE", help="Write all times to this file.")
+@option("--markdown", "plain", is_flag=True, help="Print tables for a README.")
 def main(files: Sequence[Path], table: Path | None, plain: bool) -> None:
-    """Print which form of allreduce is fastest at which sizes, and why.
-
-    The forms are one call, reduce + broadcast, and reduce_scatter + allgather. FILES are records
-    of mpicoll.bench, of any backends and numbers of ranks; jobs/allreduce.sbatch makes them.
-    """
-    try:
-        found = load(files)
-        if table is not None:
-            _write(table, rows(found))
-    except ArgumentError as error:
-        print(f"Error: {error}", file=sys.stderr)
-        sys.exit(2)
+    """Print tables and findings."""
+    found = load(files)
+    if table is not None:
+        _write(table, rows(found))
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
     for each in found:
         if plain:

@@ -1,4 +1,4 @@
-"""Two runs compared: what is faster, what slower, and when nothing can be said."""
+"""Two runs compared: what is faster, what slower, and when there is no verdict."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from mpicoll.compare.comparison import Comparison, compare, load
 from mpicoll.compare.two_sample import Shift, can_differ, correlation, holm, scatter, shift
 from mpicoll.errors import ArgumentError
 from mpicoll.records import journal
+from mpicoll.records.lines import FullRun
 
 RUN = {
     "id": "a", "versions": {"numpy": "2"}, "libraries": {"mpi4py": "MPICH 5"}, "transports": {},
-    "hosts": ["n1", "n1"], "cores": [1, 1], "quota": None, "stack": {}, "environment": {},
+    "hosts": ["n1", "n1"], "cores": [[0], [1]], "quota": None, "stack": {}, "environment": {},
     "settings": {},
 }  # fmt: skip
 
@@ -41,7 +42,8 @@ def record(algorithm: str, samples: Sequence[float], **more: Any) -> dict[str, A
         "device": "cpu", "dtype": "float32", "op": "sum", "root": None, "in_place": False,
         "allocated": False, "ranks": 2, "nodes": 1, "bytes_total": 1024, "timing": "together",
         "samples": len(samples), "samples_us": list(samples), "undisturbed": True, "message": "",
-        "time_us": {"median": sorted(samples)[len(samples) // 2]} if samples else None,
+        "time_us": dict.fromkeys(("median", "low", "high"), sorted(samples)[len(samples) // 2])
+        if samples else None,
         "correct": True, **more,
     }  # fmt: skip
 
@@ -104,7 +106,7 @@ def test_equals_are_called_different_as_rarely_as_promised() -> None:
     assert sum(found) / 1000 <= 0.065
 
 
-def test_samples_that_hang_together_count_for_less() -> None:
+def test_correlated_samples_count_for_less() -> None:
     """Waves as long as half a run would be taken for differences, were they independent."""
     dice = random.Random(4)
 
@@ -132,7 +134,7 @@ def test_holm_finds_no_more_than_single_tests(chances: list[float]) -> None:
     assert not any(chances[n] < min(chances) for n, is_real in enumerate(found) if is_real)
 
 
-def test_equals_that_differ_say_how_much_nothing_is() -> None:
+def test_equals_that_differ_give_the_scatter() -> None:
     equals = [Shift(1.0, 0.9, 1.1, 1.0)] * 18 + [Shift(1.3, 1.2, 1.4, 0.0)] * 2
     assert scatter(equals) == pytest.approx(1.2)
 
@@ -158,7 +160,7 @@ def test_verdicts(after: float, verdict: str, tmp_path: Path) -> None:
         ({"samples_us": [1.0]}, "too few samples: 12 and 1"),
     ],
 )
-def test_what_cannot_be_compared_has_no_verdict(
+def test_cases_that_cannot_be_compared_have_no_verdict(
     change: dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
     found = compared(tmp_path, [record("ring", times(4.0))], [record("ring", times(1.0)) | change])
@@ -177,8 +179,8 @@ def natives(factor: float) -> list[dict[str, Any]]:
     ]
 
 
-def test_a_slower_machine_is_no_slower_schedule(tmp_path: Path) -> None:
-    """All natives are slower by a third: so is the schedule, and nothing is concluded of it."""
+def test_a_slower_machine_does_not_make_a_schedule_slower(tmp_path: Path) -> None:
+    """All native calls are slower by a third, and so is the schedule: it is not called slower."""
     a = [*natives(1.0), record("ring", times(4.0, 90))]
     b = [*natives(1.33), record("ring", times(5.3, 91))]
     found = compared(tmp_path, a, b)
@@ -196,8 +198,8 @@ def test_natives_of_another_library_are_no_controls(tmp_path: Path) -> None:
 def test_the_latest_record_of_a_case_counts(tmp_path: Path) -> None:
     path = write(tmp_path / "a", [record("ring", times(4.0)), record("ring", times(2.0, 1))])
     (only,) = load(path).values()
-    assert only["time_us"]["median"] == pytest.approx(2.0, rel=0.1)
-    assert only["run"] == RUN
+    assert only.time_us and only.time_us.median == pytest.approx(2.0, rel=0.1)
+    assert isinstance(only.run, FullRun) and only.run.versions == RUN["versions"]
 
 
 # -- the command ------------------------------------------------------------------------
@@ -244,7 +246,7 @@ def test_programs_read_every_layout(layout: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [("", "has no records of cases"), ("x\n", "is no record"),
-     ('{"schema": 1, "collective": "scan"}\n', "record 1, has no")],
+     ('{"schema": 1, "collective": "scan"}\n', "line 1, is no whole record")],
 )  # fmt: skip
 def test_other_files_are_refused(content: str, said: str, tmp_path: Path) -> None:
     path = tmp_path / "file"

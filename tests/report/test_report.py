@@ -1,4 +1,4 @@
-"""What a report says of records with known answers."""
+"""The report of records with known answers."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reporting import case, fit, pair, reported, run, story, write
+from reporting import case, fit, pair, reported, run, story, typed, write
 
 from mpicoll.errors import ArgumentError
 from mpicoll.report.colours import colours
 from mpicoll.report.loading import load
-from mpicoll.report.winners import winner
+from mpicoll.report.winners import Winner, winner
 
 # -- loading ------------------------------------------------------------------------------
 
@@ -45,10 +45,10 @@ def test_older_records_lack_keys(tmp_path: Path) -> None:
         del old[name]
     old.update(nodes=1)
     (panel,) = reported(tmp_path, old).panels
-    assert str(panel.where) == "4 ranks · float32 sum"
+    assert str(panel.scope) == "4 ranks · float32 sum"
 
 
-# -- what is kept apart -------------------------------------------------------------------
+# -- setups and panels -------------------------------------------------------------------
 
 
 def test_runs_with_other_numbers_of_ranks_share_a_setup(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_other_conditions_are_another_setup(tmp_path: Path, change: dict[str, An
         {"in_place": True}, {"allocated": True}, {"device": "cuda"}, {"collective": "scan"},
     ],
 )  # fmt: skip
-def test_what_is_another_case_is_another_panel(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_another_case_is_another_panel(tmp_path: Path, change: dict[str, Any]) -> None:
     found = reported(tmp_path, case(), case(**change))
     assert [len(panel.curves) for panel in found.panels] == [1, 1]
 
@@ -90,14 +90,14 @@ def test_backends_algorithms_and_transports_are_curves_of_one_panel(tmp_path: Pa
     assert [(each.backend, each.name) for each in panel.curves] == [
         ("mpi4py", "native"), ("torch", "native"), ("mpi4py", "ring"), ("mpi4py", "ring@symmetric"),
     ]  # fmt: skip
-    assert [each["bytes_total"] for each in panel.curves[0].points] == [64, 1024]
+    assert [each.bytes_total for each in panel.curves[0].points] == [64, 1024]
 
 
 def test_the_latest_run_of_a_case_counts(tmp_path: Path) -> None:
     later = run("r0", started="2026-01-02T00:00:00+0000")
     found = reported(tmp_path, case(us=7.0, run=later), case(us=9.0))
     (record,) = found.panels[0].records()
-    assert record["time_us"]["median"] == 7.0
+    assert record.time_us and record.time_us.median == 7.0
     assert any("more than once" in each.what for each in found.notices)
 
 
@@ -122,30 +122,35 @@ def test_an_algorithm_has_one_colour(tmp_path: Path) -> None:
 # -- winners ------------------------------------------------------------------------------
 
 
+def fastest(*records: dict[str, Any]) -> Winner | None:
+    return winner(list(map(typed, records)))
+
+
 def test_the_winner_is_the_fastest_correct_one() -> None:
-    found = winner([case(us=20.0), case("ring", 5.0), case("naive", 1.0, correct=False)])
+    found = fastest(case(us=20.0), case("ring", 5.0), case("naive", 1.0, correct=False))
     assert found is not None and found.label == "ring"
     assert found.times_native == 4.0 and not found.ties
 
 
 @pytest.mark.parametrize(("us", "ties"), [(10.1, True), (10.3, False)])
 def test_overlapping_intervals_tie(us: float, ties: bool) -> None:
-    found = winner([case("ring", 10.0), case("naive", us)])
+    found = fastest(case("ring", 10.0), case("naive", us))
     assert found is not None and found.ties is ties and found.times_native is None
 
 
 def test_auto_does_not_tie_with_what_it_runs() -> None:
-    found = winner([case("ring", 10.0), case("auto", 10.0, executed="ring"), case(us=20.0)])
-    assert found is not None and not found.ties and found.runner_up["algorithm"] == "native"
+    found = fastest(case("ring", 10.0), case("auto", 10.0, executed="ring"), case(us=20.0))
+    assert found is not None and not found.ties
+    assert found.runner_up is not None and found.runner_up.algorithm == "native"
 
 
 def test_the_same_schedule_on_the_other_backend_is_a_rival() -> None:
-    found = winner([case("ring", 10.0), case("ring", 10.05, backend="torch")])
+    found = fastest(case("ring", 10.0), case("ring", 10.05, backend="torch"))
     assert found is not None and found.ties
 
 
-def test_no_winner_where_nothing_is_right() -> None:
-    assert winner([case(us=None), case("ring", correct=False)]) is None
+def test_no_winner_where_no_result_is_right() -> None:
+    assert fastest(case(us=None), case("ring", correct=False)) is None
 
 
 def test_a_winner_map_has_a_row_for_each_number_of_ranks(tmp_path: Path) -> None:

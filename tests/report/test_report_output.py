@@ -15,7 +15,7 @@ from reporting import case, pair, ratio, reported, run, story, write
 
 from mpicoll.errors import ArgumentError
 from mpicoll.report.__main__ import target_of
-from mpicoll.report.charts import drawn, heat_maps
+from mpicoll.report.charts import heat_maps, panel_values
 from mpicoll.report.page import finite, page
 from mpicoll.report.tables import tables
 from mpicoll.text.files import write_whole
@@ -35,10 +35,10 @@ def test_every_table_has_its_rows(tmp_path: Path) -> None:
 
 def test_a_panel_as_the_page_gets_it(tmp_path: Path) -> None:
     found = reported(tmp_path, case(us=20.0), case("ring", 10.0, speedup_vs_native=ratio(2.0)))
-    (panel,) = drawn(found)
+    (panel,) = panel_values(found)
     ring = panel["curves"][1]
     assert ring["x"] == [1024] and ring["time"] == {"median": [10], "low": [9.9], "high": [10.1]}
-    assert ring["ratio"] == [2.0] and ring["verdict"] == ["faster"]
+    assert ring["speedup"]["ratio"] == [2.0] and ring["speedup"]["verdict"] == ["faster"]
     for word in ("ran ring over point-to-point", "100 samples", "2.00 times native", "faster"):
         assert word in ring["text"][0]
 
@@ -47,7 +47,7 @@ def test_heat_maps_mark_outliers(tmp_path: Path) -> None:
     (found,) = heat_maps(reported(tmp_path, *story()))
     (latency,) = found["maps"]
     assert latency["outliers"] == [[1, 2], [2, 1]]
-    assert latency["z"][1][2] == 9.0 and latency["z"][0][0] is None and latency["less"]
+    assert latency["z"][1][2] == 9.0 and latency["z"][0][0] is None and latency["lessIsBetter"]
 
 
 def test_a_number_that_json_lacks_is_null() -> None:

@@ -7,6 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from mpicoll.records.lines import CaseRecord
 from mpicoll.report.data import Report, report
 from mpicoll.report.loading import load
 
@@ -44,13 +47,19 @@ def case(
         "algorithm": algorithm, "executed": algorithm, "backend": backend, "library": MPICH,
         "transport": "native" if native else "point-to-point", "device": "cpu",
         "dtype": "float32", "op": "sum", "root": None, "in_place": False, "allocated": False,
-        "ranks": 4, "nodes": 1, "bytes_total": size, "samples": 100, "samples_us": [us],
+        "ranks": 4, "nodes": 1, "bytes_total": size, "samples": 100,
+        "samples_us": [us] if us else [],
         "undisturbed": True, "late_share": 0.0, "preempted": 0, "sync_error_us": 0.0,
         "time_us": times, "algbw_GBps": us and size / us / 1000,
         "busbw_GBps": us and 1.5 * size / us / 1000, "speedup_vs_native": None, "correct": True,
         "wrong": 0, "message": None,
     }  # fmt: skip
     return found | more
+
+
+def typed(record: Record) -> CaseRecord:
+    """Return the record of a case as readers get it."""
+    return msgspec.convert(record, CaseRecord)
 
 
 def ratio(value: float, verdict: str = "faster") -> Record:

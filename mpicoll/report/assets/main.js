@@ -1,4 +1,4 @@
-// Everything together, when the page opens.
+// The start of the page.
 
 function refresh() {
   for (const button of document.querySelectorAll("[data-backend]"))
@@ -12,7 +12,7 @@ function refresh() {
   }
 }
 
-// Charts are drawn when they come near: a page of all collectives opens at once.
+// A chart is drawn when it is about to be seen: a page of all collectives opens at once.
 function watch() {
   const watcher = new IntersectionObserver(entries => {
     for (const entry of entries) {

@@ -20,9 +20,9 @@ function heat(grid, map) {
   chart.setAttribute("aria-label", `Heat map: ${map.title}`);
   grid.append(figure);
   const few = map.z.length <= 16;
-  const far = new Set(map.outliers.map(String));
+  const outliers = new Set(map.outliers.map(String));
   const written = map.z.map((row, i) => row.map((v, j) => v === null ? "" :
-    Number(v.toPrecision(3)) + (far.has(String([i, j])) ? " !" : "")));
+    Number(v.toPrecision(3)) + (outliers.has(String([i, j])) ? " !" : "")));
   const ranks = map.z.map((_, i) => i);
   const [low, high] = map.limits;
   const marks = [...Array(13).keys()].flatMap(e => [1, 1.5, 2, 3, 5, 7].map(m => m * 10 ** (e - 6)))
@@ -30,7 +30,7 @@ function heat(grid, map) {
   const trace = {type: "heatmap", x: ranks, y: ranks, customdata: map.text, text: written,
     z: map.z.map(row => row.map(v => v === null ? null : Math.log10(v))),
     zmin: Math.log10(low), zmax: Math.log10(high), texttemplate: few ? "%{text}" : "",
-    colorscale: "Viridis", reversescale: map.less, xgap: 1, ygap: 1,
+    colorscale: "Viridis", reversescale: map.lessIsBetter, xgap: 1, ygap: 1,
     hovertemplate: "%{customdata}<extra></extra>", hoverongaps: false,
     colorbar: {thickness: 10, outlinewidth: 0, tickvals: marks.map(Math.log10),
       ticktext: marks.map(v => String(Number(v.toPrecision(2))))}};

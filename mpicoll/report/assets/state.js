@@ -1,6 +1,6 @@
 "use strict";
 
-// What the page knows, and what is shown of it.
+// The data of the page, and the choice of what is shown.
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const DASHES = ["solid", "dash", "dot", "dashdot", "longdash"];
@@ -10,7 +10,7 @@ const ALGORITHMS = Object.keys(DATA.colours).filter(
 const SETUPS = [...new Set(DATA.panels.map(p => p.setup))];
 const RANKS = [...new Set(DATA.panels.map(p => p.ranks))].sort((a, b) => a - b);
 
-// What is shown: an algorithm that nobody touched is where its panel shows it at first.
+// An algorithm whose button was not pressed is shown in the panels that show it at first.
 const state = {backends: new Set(BACKENDS), algorithms: new Map(), bandwidth: "bus"};
 const views = [];
 

@@ -13,7 +13,7 @@ function download(name) {
   setTimeout(() => URL.revokeObjectURL(url), 10000);
 }
 
-const MOST_ROWS = 500;  // thousands of rows make a browser stand still
+const MOST_ROWS = 500;  // thousands of rows make a browser freeze
 const shortened = value => typeof value === "number" && !Number.isInteger(value)
   ? String(Number(value.toPrecision(4))) : value === null ? "-" : String(value);
 

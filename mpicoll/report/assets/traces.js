@@ -5,12 +5,12 @@ const KINDS = {
     low: c => c.time.low, high: c => c.time.high},
   bandwidth: {title: "Bandwidth, GB/s", values: c => c[state.bandwidth],
     low: c => scaled(c, "high"), high: c => scaled(c, "low")},
-  speedup: {title: "Speed-up over native, times", values: c => c.ratio,
-    low: c => c.ratioLow, high: c => c.ratioHigh, line: 1},
+  speedup: {title: "Speed-up over native, times", values: c => c.speedup.ratio,
+    low: c => c.speedup.low, high: c => c.speedup.high, line: 1},
   over: {title: "Measured over bound, times", values: c => c.over, line: 1},
 };
 
-// A bandwidth's interval is that of its time, the other way round.
+// A bandwidth's interval is that of its time, reversed.
 const scaled = (curve, end) => curve[state.bandwidth].map(
   (value, i) => value === null ? null : value * curve.time.median[i] / curve.time[end][i]);
 
@@ -34,7 +34,7 @@ function trace(panel, curve, kind, name) {
   const at = list => keep.map(i => list[i]);
   const label = `${curve.backend} ${curve.name}`;
   const symbols = keep.map(i => curve.wrong[i] ? "x-thin" : curve.symbols[i] +
-    (name === "speedup" && curve.verdict[i] === "tie" ? "-open" : ""));
+    (name === "speedup" && curve.speedup.verdict[i] === "tie" ? "-open" : ""));
   const drawn = {
     type: "scatter", mode: dots ? "markers" : "lines+markers", name: label,
     meta: {backend: curve.backend, algorithm: curve.algorithm},

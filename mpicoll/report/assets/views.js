@@ -7,7 +7,7 @@ function view(article) {
   const select = make("select", {"aria-label": `Ranks and variant of ${name}`});
   panels.forEach((p, i) => select.append(make("option", {value: i},
     (SETUPS.length > 1 ? `${p.setup}: ` : "") + p.label +
-      (p.crowded ? " · oversubscribed" : ""))));
+      (p.oversubscribed ? " · oversubscribed" : ""))));
   select.value = panels.indexOf(own.panel);
   select.addEventListener("change", () => choose(own, panels[select.value]));
   own.select = select;
@@ -17,9 +17,9 @@ function view(article) {
   return own;
 }
 
-// The panel with the most in it says the most, unless its ranks waited for cores.
+// The panel with the most points is shown first, unless its ranks waited for cores.
 const points = panel => panel.curves.reduce((sum, c) => sum + c.x.length, 0);
-const weight = panel => [panel.crowded ? 0 : 1, points(panel), panel.ranks];
+const weight = panel => [panel.oversubscribed ? 0 : 1, points(panel), panel.ranks];
 const heavier = (a, b) => {
   const at = a.findIndex((value, i) => value !== b[i]);
   return at >= 0 && a[at] > b[at];

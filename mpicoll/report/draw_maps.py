@@ -37,7 +37,7 @@ def _cell(axis: Any, x: int, y: int, cell: Winner, style: Style) -> None:
     times = f"\n{number(cell.times_native, 2)}x native" if cell.times_native else ""
     name = f"{'= ' if cell.ties else ''}{_broken(cell.label)}"
     box = {"facecolor": "white", "alpha": 0.6, "linewidth": 0, "pad": 0.5}
-    axis.text(x + 0.5, y + 0.5, f"{name}\n{cell.record['backend']}{times}", ha="center",
+    axis.text(x + 0.5, y + 0.5, f"{name}\n{cell.record.backend}{times}", ha="center",
               va="center", fontsize=8, bbox=box)  # fmt: skip
 
 
@@ -61,10 +61,7 @@ def _cells(axis: Any, found: WinnerMap) -> None:
 
 def pair_maps(found: Report) -> Iterator[tuple[str, Callable[[Any], None]]]:
     """Yield the heat maps of each run, backend and transport, with a name."""
-    runs: dict[str, list[PairRecord]] = {}
-    for each in found.records.pairs:
-        runs.setdefault(each.run.id, []).append(each)
-    for name, rows in runs.items():
+    for name, rows in found.records.pairs_by_run().items():
         nodes = placed(found.records.runs[name], rows[0].ranks, rows[0].nodes) or ()
         for backend, transport in measured_transports(rows):
             shown = list(matrices(rows, backend, transport))

@@ -1,12 +1,12 @@
-"""Draw one thing on one figure; all sizes are inches."""
+"""Draw one panel on one figure; all sizes are inches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mpicoll.report.curves import Curve, Panel
-from mpicoll.report.model_comparison import Against
+from mpicoll.report.curves import Curve, Panel, times_of
+from mpicoll.report.model_comparison import ModelComparison
 from mpicoll.report.style import ONE_COLUMN, TWO_COLUMNS, Style, dash_of
 from mpicoll.text.sizes import size_text
 
@@ -18,29 +18,31 @@ _ROW = 0.17
 
 
 def curves(figure: Any, panel: Panel, style: Style) -> None:
-    """Draw time and bandwidth over size; of what has no sizes, the times beside each other."""
+    """Draw time and bandwidth over size; without sizes, the times below each other."""
     if not any(panel.sizes()):
         _dots(figure, panel, style, _times, "time, us")
         return
     left, right = figure.subplots(1, 2)
-    figure.suptitle(f"{panel.collective}, {panel.where}", fontsize=9)
+    figure.suptitle(f"{panel.collective}, {panel.scope}", fontsize=9)
     for axis, points, label in ((left, _times, "time, us"), (right, _busbw, "bus bandwidth, GB/s")):
         _over_sizes(axis, panel, style, points, label)
     _legend(figure, panel, style, _times, TWO_COLUMNS)
 
 
 def speedups(figure: Any, panel: Panel, style: Style) -> None:
-    """Draw how many times as fast as its backend's native call everything is."""
+    """Draw the speed-up of each curve over its backend's native call."""
     _ratio(figure, panel, style, _ratios, "speed-up over native, times")
 
 
-def over_bounds(figure: Any, panel: Panel, beside: Sequence[Against], style: Style) -> None:
-    """Draw how many times the lower bound everything takes."""
-    found = {id(each.record): each.over_bound for each in beside}
+def over_bounds(
+    figure: Any, panel: Panel, comparisons: Sequence[ModelComparison], style: Style
+) -> None:
+    """Draw the time of each curve over the lower bound."""
+    found = {id(each.record): each.over_bound for each in comparisons}
 
     def points(curve: Curve) -> Points:
         return [
-            (each["bytes_total"], over, over, over)
+            (each.bytes_total, over, over, over)
             for each in curve.points if (over := found.get(id(each)))
         ]  # fmt: skip
 
@@ -54,7 +56,7 @@ def _ratio(
         _dots(figure, panel, style, points, label)
         return
     axis = figure.subplots()
-    axis.set_title(f"{panel.collective}, {panel.where}")
+    axis.set_title(f"{panel.collective}, {panel.scope}")
     axis.axhline(1, color="0.4", linewidth=0.7, linestyle=":")
     _over_sizes(axis, panel, style, points, label)
     _legend(figure, panel, style, points, ONE_COLUMN)
@@ -62,24 +64,24 @@ def _ratio(
 
 def _times(curve: Curve) -> Points:
     return [
-        (each["bytes_total"], *(each["time_us"][name] for name in ("median", "low", "high")))
-        for each in curve.points
-    ]
+        (each.bytes_total, times.median, times.low, times.high)
+        for each in curve.points for times in [times_of(each)]
+    ]  # fmt: skip
 
 
 def _busbw(curve: Curve) -> Points:
-    # The interval is that of the time, the other way round.
+    # The interval is that of the time, reversed.
     return [
         (size, bus, bus * us / high, bus * us / low)
         for (size, us, low, high), each in zip(_times(curve), curve.points, strict=True)
-        if (bus := each["busbw_GBps"])
+        if (bus := each.busbw_GBps)
     ]
 
 
 def _ratios(curve: Curve) -> Points:
     return [
-        (each["bytes_total"], ratio["ratio"], ratio["low"], ratio["high"])
-        for each in curve.points if (ratio := each["speedup_vs_native"])
+        (each.bytes_total, found.ratio, found.low, found.high)
+        for each in curve.points if (found := each.speedup_vs_native)
     ]  # fmt: skip
 
 
@@ -142,14 +144,14 @@ def _dots(
     axis.set_yticks(range(len(names)), names)
     axis.invert_yaxis()
     axis.set_xlabel(label)
-    axis.set_title(f"{panel.collective}, {panel.where}")
+    axis.set_title(f"{panel.collective}, {panel.scope}")
     figure.set_size_inches(ONE_COLUMN, 0.9 + 0.2 * len(names))
 
 
 def _legend(
     figure: Any, panel: Panel, style: Style, points: Callable[[Curve], Points], width: float
 ) -> None:
-    """Put algorithms and backends below: each is told once, as names of both would not fit."""
+    """Put algorithms and backends below, each once, as names of both would not fit."""
     from matplotlib.lines import Line2D
 
     drawn = [each for each in _shown(panel) if points(each)]
