@@ -303,7 +303,7 @@ def aggregating(aggregation: int) -> Constraint:
     if aggregation == below:
         return any_size
     raise ArgumentError(
-        f"aggregation of pat is a power of two, not {aggregation}: {below} or {2 * below} would do"
+        f"aggregation of pat must be a power of two, not {aggregation}: give {below} or {2 * below}"
     )
 
 

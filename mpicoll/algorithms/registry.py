@@ -226,11 +226,11 @@ def find(of: str, text: str) -> Algorithm:
         default = found.parameters[key]
         if type(value) is not type(default):
             kind = {int: "a whole number", str: "a name"}[type(default)]
-            raise ArgumentError(f"{key} of {name} is {kind}, not {value!r}")
+            raise ArgumentError(f"{key} of {name} must be {kind}, not {value!r}")
         if isinstance(default, int):
             least = 2 if key == "radix" else min(1, default)
             if value < least:
-                raise ArgumentError(f"{key} of {name} is at least {least}, not {value}")
+                raise ArgumentError(f"{key} of {name} must be at least {least}, not {value}")
     return replace(found, parameters={**found.parameters, **given})
 
 

@@ -158,7 +158,7 @@ def check_times(**times: float) -> None:
     for name, value in times.items():
         if not 0 <= value <= LONGEST:
             raise ArgumentError(
-                f"{name} is a number of seconds, from 0 to {LONGEST:g}, not {value:g}"
+                f"{name} must be a number of seconds, from 0 to {LONGEST:g}, not {value:g}"
             )
 
 

@@ -60,7 +60,7 @@ def stated_cores() -> float | None:
             return None if text is None else float(text)
     except ValueError:
         pass
-    raise ArgumentError(f"{CORES} is a number of cores, such as 0.5, not {text!r}")
+    raise ArgumentError(f"{CORES} must be a number of cores, such as 0.5, not {text!r}")
 
 
 def usable_cores(processes: Sequence[Cores]) -> float:

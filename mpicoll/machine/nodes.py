@@ -20,7 +20,7 @@ def stated_node(rank: int) -> int | None:
     if text is None:
         return None
     if not text.isdecimal() or not int(text):
-        raise ArgumentError(f"{RANKS_PER_NODE} is a number of ranks, at least 1, not {text!r}")
+        raise ArgumentError(f"{RANKS_PER_NODE} must be a number of ranks, at least 1, not {text!r}")
     return rank // int(text)
 
 

@@ -147,11 +147,11 @@ def default_deadline() -> float:
     try:
         return check_deadline(float(text))
     except ValueError:
-        raise ArgumentError(f"{DEADLINE} is a number of seconds, not {text!r}") from None
+        raise ArgumentError(f"{DEADLINE} must be a number of seconds, not {text!r}") from None
 
 
 def check_deadline(seconds: float) -> float:
     """Return a deadline in seconds, or raise ArgumentError."""
     if not seconds > 0:
-        raise ArgumentError(f"a deadline is a positive number of seconds, not {seconds!r}")
+        raise ArgumentError(f"a deadline must be a positive number of seconds, not {seconds!r}")
     return float(seconds)

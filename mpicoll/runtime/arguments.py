@@ -171,7 +171,7 @@ def check_rank(given: Any, size: int, label: str) -> int:
     try:
         rank = operator.index(given)
     except TypeError:
-        raise ArgumentError(f"{label} is a rank, not {given!r}") from None
+        raise ArgumentError(f"{label} must be a rank, not {given!r}") from None
     if not 0 <= rank < size:
         raise ArgumentError(f"{label}={rank} is out of range: this group has ranks 0 to {size - 1}")
     return rank
@@ -180,7 +180,7 @@ def check_rank(given: Any, size: int, label: str) -> int:
 def check_tag(given: Any) -> None:
     """Raise ArgumentError where `given` is not the tag of a message."""
     if not isinstance(given, int) or not 0 <= given < 32768:
-        raise ArgumentError(f"tag is a number from 0 to 32767, not {given!r}")
+        raise ArgumentError(f"tag must be a number from 0 to 32767, not {given!r}")
 
 
 def check_shape(shape: Any) -> tuple[int, ...]:

@@ -72,7 +72,7 @@ class Planner:
         """
         text, what = arguments.algorithm, arguments.collective
         if not isinstance(text, str):
-            raise ArgumentError(f"algorithm is a name, not {text!r}")
+            raise ArgumentError(f"algorithm must be a name, not {text!r}")
         if text == "native_persistent" and self.transport.backend != "mpi4py":
             backend = self.transport.backend
             raise Unavailable(f"{backend} has no persistent collectives; use 'native'")

@@ -94,7 +94,7 @@ def threads(
 
 def _count(label: str, given: Any) -> int:
     if not isinstance(given, int) or given < 1:
-        raise ArgumentError(f"{label} is a number of ranks, at least 1, not {given!r}")
+        raise ArgumentError(f"{label} must be a number of ranks, at least 1, not {given!r}")
     return given
 
 

@@ -96,7 +96,7 @@ def test_k_ring_serves_multiples_of_its_group(of: str, size: int, group: int) ->
 
 
 def test_pat_needs_an_aggregation_that_is_a_power_of_two() -> None:
-    with pytest.raises(ArgumentError, match="a power of two, not 3: 2 or 4 would do"):
+    with pytest.raises(ArgumentError, match="a power of two, not 3: give 2 or 4"):
         prove(find("allgather", "pat(aggregation=3)"), 8)
 
 

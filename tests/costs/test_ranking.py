@@ -143,7 +143,7 @@ def test_simulated_or_in_closed_form() -> None:
         (("allreduce", "--ranks", "8", "--sweep", "8:99999999999999999999G"), "2^60 bytes"),
         (("allreduce", "--ranks", "8", "--patience", "nan"), "'nan' is not a number"),
         (("allreduce", "--ranks", "8", "--topology", "torus", "--dims", "8", "--hop-us", "inf"),
-         "hop is a number of seconds"),
+         "hop must be a number of seconds"),
         (("allreduce", "--ranks", "8", "--topology", "torus", "--dims", "2x-4x-1"), "no shape"),
         (("allreduce", "--ranks", "8", "--topology", "fat-tree", "--ranks-per-leaf", "8",
           "--oversubscription", "5"), "with 2 it is 4"),

@@ -179,8 +179,8 @@ def test_every_alias_leads_to_an_algorithm(name: str, alias: str, target: str) -
     [
         ("knomail", "did you mean 'knomial'"),
         ("knomial(radix=1)", "at least 2"),
-        ("knomial(radix=two)", "is a whole number"),
-        ("knomial(radix=2.5)", "is a whole number"),
+        ("knomial(radix=two)", "must be a whole number"),
+        ("knomial(radix=2.5)", "must be a whole number"),
         ("knomial(radix=2,radix=3)", "each key once"),
         ("knomial(radix=2)(radix=3)", "not of the form"),
         ("knomial(radix=2).x(radix=3)", "not of the form"),

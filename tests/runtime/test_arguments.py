@@ -63,7 +63,7 @@ EVERYWHERE: dict[str, tuple[str, Bad]] = {
     "composition over a transport": (
         "native:reduce+broadcast chooses its own transport",
         lambda c: c.allreduce(vector(c), algorithm="native:reduce+broadcast@symmetric")),
-    "tag": ("tag is a number", lambda c: c.isend(vector(c), 0, -5)),
+    "tag": ("tag must be a number", lambda c: c.isend(vector(c), 0, -5)),
     "peer": ("peer=77 is out of range", lambda c: c.isend(vector(c), 77)),
 }  # fmt: skip
 

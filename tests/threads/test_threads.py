@@ -140,8 +140,8 @@ def test_raises_what_is_no_exception() -> None:
 
 @pytest.mark.parametrize(
     ("size", "options", "text"),
-    [(0, {}, "size is a number of ranks"), ("4", {}, "size is"), (2.0, {}, "size is"),
-     (2, {"ranks_per_node": -1}, "ranks_per_node is"), (2, {"deadline": 0}, "positive")],
+    [(0, {}, "size must be a number"), ("4", {}, "size must be"), (2.0, {}, "size must be"),
+     (2, {"ranks_per_node": -1}, "ranks_per_node must be"), (2, {"deadline": 0}, "positive")],
 )  # fmt: skip
 def test_refuses_bad_arguments(size: Any, options: dict[str, Any], text: str) -> None:
     with pytest.raises(ArgumentError, match=text):
