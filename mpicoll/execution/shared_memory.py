@@ -271,7 +271,8 @@ class Binding:
         self, words: Memory, index: int, offset: int, context: WaitContext, fence: Thunk | None
     ) -> Part:
         """Wait for a word to reach the number of this run, plus `offset`."""
-        sequence, slow = self.resources.sequence, self.memory.wait_policy.wait
+        sequence, policy = self.resources.sequence, self.memory.wait_policy
+        slow = policy.wait
 
         def wait() -> None:
             if words[index] < sequence[0] + offset:
@@ -281,7 +282,11 @@ class Binding:
             wait()
             fence()  # type: ignore[misc]
 
-        return (wait_and_fence if fence else wait), lambda: words[index] >= sequence[0] + offset
+        def test() -> bool:
+            least = sequence[0] + offset
+            return words[index] >= least or policy.test(words, index, least, context)
+
+        return (wait_and_fence if fence else wait), test
 
 
 Part = tuple[Thunk, Callable[[], bool] | None]

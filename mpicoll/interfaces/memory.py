@@ -85,6 +85,13 @@ class WaitPolicy(Protocol):
             RankLost: the rank that should write it has ended, or the deadline has passed.
         """
 
+    def test(self, words: Words, index: int, least: int, context: WaitContext) -> bool:
+        """Whether ``words[index] >= least``, without waiting.
+
+        Raises:
+            RankLost: the rank that should write it has ended, if that is known at no cost.
+        """
+
 
 class Exchange(Protocol):
     """A small allgather between all ranks: `mpicoll.memory.mailbox`."""

@@ -65,6 +65,11 @@ class SpinYieldSleep:
             self.progress()
         self._sleep(words, index, least, context, began)
 
+    def test(self, words: Words, index: int, least: int, context: WaitContext) -> bool:
+        """Whether ``words[index] >= least``; to ask for ended ranks takes a call of the system."""
+        is_there: bool = words[index] >= least
+        return is_there
+
     def _sleep(
         self, words: Words, index: int, least: int, context: WaitContext, began: float
     ) -> None:

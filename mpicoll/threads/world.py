@@ -209,15 +209,26 @@ class ThreadWaits:
             RankLost: the rank that should write it has ended, or the deadline has passed.
         """
         began = monotonic()
-        while words[index] < least:
+        while not self.test(words, index, least, context):
             waited = monotonic() - began
+            if waited > self.deadline:
+                raise self._lost(context, f"did not come in {waited:.3g} s")
             sleep(0 if waited < _AWAKE else _NAP)
-            why = self.group.lost(context.peer)
-            if why is None and waited > self.deadline:
-                why = f"did not come in {waited:.3g} s"
-            # What it wrote before it ended counts.
-            if why is not None and words[index] < least:
-                raise RankLost(
-                    f"{context.what}, round {context.round} of {context.rounds}: "
-                    f"rank {self.rank} waits for rank {context.peer}, which {why}"
-                )
+
+    def test(self, words: Words, index: int, least: int, context: WaitContext) -> bool:
+        """Whether ``words[index] >= least``, without waiting.
+
+        Raises:
+            RankLost: the rank that should write it has ended.
+        """
+        why = self.group.lost(context.peer)
+        is_there: bool = words[index] >= least  # a rank may have written it before it ended
+        if why is not None and not is_there:
+            raise self._lost(context, why)
+        return is_there
+
+    def _lost(self, context: WaitContext, why: str) -> RankLost:
+        return RankLost(
+            f"{context.what}, round {context.round} of {context.rounds}: "
+            f"rank {self.rank} waits for rank {context.peer}, which {why}"
+        )
