@@ -40,10 +40,8 @@ def test_one_function_is_proved_and_documented(with_ladder: dict[str, str]) -> N
 
 @pytest.mark.exhaustive
 def test_no_other_test_notices(with_ladder: dict[str, str]) -> None:
-    ignored = f"--ignore={Path(__file__).relative_to(ROOT)}"
-    done = python(
-        "-m", "pytest", "-q", *PROOFS, ignored, "-m", "not exhaustive", environment=with_ladder
-    )
+    tests = "tests/algorithms/test_table.py", "tests/simulator", "tests/test_package.py"
+    done = python("-m", "pytest", "-q", *tests, environment=with_ladder)
     assert done.returncode == 0, done.stdout
 
 
