@@ -168,9 +168,9 @@ def test_hovering_tells_what_ran(opened: Opened) -> None:
     box = chart.locator(".trace:has(.point) .point").first.bounding_box()
     opened.tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     chart.locator(".hovertext").wait_for()
-    told = chart.locator(".hovertext").text_content()
+    shown = chart.locator(".hovertext").text_content()
     for words in ("mpi4py native", "ran native over native", "interval", "100 samples", "bound"):
-        assert words in told
+        assert words in shown
 
 
 # Buttons of a chart that share pixels with its plot area, and how many buttons there are.
@@ -210,21 +210,21 @@ def test_a_long_table_is_filled_when_it_opens(opened: Opened, found: Any) -> Non
 
 
 @pytest.mark.parametrize(
-    ("given", "first", "told"),
+    ("given", "first", "shown"),
     [
         ([case(), case("ring", 5.0)], ".collective", "No records of pairs"),
         ([pair(0, 1), pair(0, 2)], "#pair-maps", "brighter is better"),
     ],
 )
 def test_half_of_the_records_make_a_page_too(
-    browser: Any, tmp_path: Path, given: list[dict[str, Any]], first: str, told: str
+    browser: Any, tmp_path: Path, given: list[dict[str, Any]], first: str, shown: str
 ) -> None:
     path = tmp_path / "half.html"
     path.write_text(
         content_of(report(load([write(tmp_path / "a.jsonl", given)]))), encoding="utf-8"
     )
     made = Opened(browser, path, 1280, first=first)
-    assert told in made.tab.locator("main").inner_text()
+    assert shown in made.tab.locator("main").inner_text()
     assert made.complaints == []
     made.tab.context.close()
 
