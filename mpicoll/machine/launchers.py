@@ -53,7 +53,7 @@ def find_launch(variables: Mapping[str, str] = os.environ) -> Launch | None:
 
 
 def is_first_process(variables: Mapping[str, str] = os.environ) -> bool:
-    """Whether this process prints for all, as far as the launcher tells."""
+    """Whether this process prints for all: rank 0 of its launcher, or the only one."""
     launch = find_launch(variables)
     return launch is None or launch.rank == 0
 

@@ -75,7 +75,7 @@ def test_a_run_has_its_own_copies_and_fits(run: Any) -> None:
     assert {(each.backend, each.link) for each in fits} >= {
         ("mpi4py", "network"), ("torch", "network"),
     }  # fmt: skip
-    # A pair tells one latency, and two sizes in either direction.
+    # A pair has one latency, and two sizes in either direction.
     pairs = {"network": 2}
     assert all(each.points == 5 * pairs.get(each.link, 1) for each in fits)
     assert all(each.alpha_us >= 0 and each.error >= 0 for each in fits)
