@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from textwrap import shorten
 from typing import Any
 
@@ -19,17 +19,17 @@ _AS_USED = ("libraries", "transports", "stack")
 """A run states only those of these that it used: one that either run lacks is no difference."""
 
 
-def conditions(run: FullRun | Mapping[str, Any]) -> dict[str, Any]:
+def conditions(run: FullRun) -> dict[str, Any]:
     """Return the conditions that must be the same for numbers to stand in one table."""
     # One of two runs comes from a file, where a tuple is a list.
     plain = to_builtins(run)
-    settings = {k: v for k, v in plain.get("settings", {}).items() if k not in _UNLIKE}
-    environment = tuning_variables(plain.get("environment", {}))
-    same = {name: plain.get(name) for name in _SAME}
+    settings = {k: v for k, v in plain["settings"].items() if k not in _UNLIKE}
+    environment = tuning_variables(plain["environment"])
+    same = {name: plain[name] for name in _SAME}
     return {**same, "settings": settings, "environment": environment}
 
 
-def differences(before: FullRun | Mapping[str, Any], now: FullRun | Mapping[str, Any]) -> list[str]:
+def differences(before: FullRun, now: FullRun) -> list[str]:
     """Return in words how the conditions of two runs differ, nothing where they do not."""
     found = conditions(before), conditions(now)
     ranks = [len(each["hosts"] or ()) for each in found]

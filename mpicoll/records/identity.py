@@ -6,7 +6,6 @@ transport, was carried out is a finding: it may differ.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from mpicoll.records.lines import CaseRecord
@@ -17,17 +16,8 @@ FIELDS = (
     "collective", "backend", "algorithm", "device", "dtype", "op", "root", "in_place", "allocated",
     "ranks", "nodes", "bytes_total",
 )  # fmt: skip
-_BEFORE = {"device": "cpu", "allocated": False}
-"""Defaults for the keys that older records lack."""
 
 
-def key(record: CaseRecord | Mapping[str, Any]) -> Key:
-    """Return the key of a record.
-
-    Raises:
-        KeyError: it is not the record of a case.
-    """
-    if isinstance(record, CaseRecord):
-        return tuple(getattr(record, name) for name in FIELDS)
-    full = {**_BEFORE, **record}
-    return tuple(full[name] for name in FIELDS)
+def key(record: CaseRecord) -> Key:
+    """Return the key of a record."""
+    return tuple(getattr(record, name) for name in FIELDS)

@@ -1,77 +1,26 @@
-"""The file of records: lines of JSON, each on its way to the disk the moment it is written.
+"""The file of records that a run writes: each line is on the disk before the run goes on.
 
-A line has a `kind`: ``run`` describes a run and comes before its records, ``case`` is the
-record of a case (`record`). Readers leave out kinds that they do not know, and lines
-without a kind are cases. Whoever is killed while writing leaves a last line without an end:
-readers leave it out, and a run that resumes the file cuts it off.
+A run that is killed while it writes leaves a last line without an end: readers leave it out, and a
+run that resumes the file cuts it off.
 """
 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import stat
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from mpicoll.errors import ArgumentError
 from mpicoll.records import reading
 from mpicoll.records.lines import Record
 from mpicoll.records.reading import encoded
 
-Line = dict[str, Any]
-SCHEMA = 1
-RUN, CASE = "run", "case"
 _OPENING = b'{"schema": '
 _LOCK_WAIT = 5.0
 """Seconds that the ranks of a killed run may take to end and release the file."""
-
-
-def read(path: Path) -> list[Line]:
-    """Return every whole line of a file, whatever its kind.
-
-    Raises:
-        ArgumentError: the file cannot be read, or a line is no record.
-    """
-    try:
-        return parse(path.read_bytes(), path)
-    except OSError as error:
-        raise ArgumentError(f"cannot read {path}: {error.strerror}") from None
-
-
-def parse(content: bytes, path: Path) -> list[Line]:
-    """Return the lines of a file's content; `path` is named where one is no record."""
-    found = []
-    for number, text in enumerate(content.split(b"\n")[:-1], 1):
-        try:
-            line = json.loads(text)
-            schema = line["schema"]
-        except (ValueError, KeyError, TypeError):
-            raise ArgumentError(f"{path}, line {number}, is no record of the benchmark") from None
-        if schema != SCHEMA:
-            raise ArgumentError(
-                f"{path}, line {number}, has schema {schema!r}: this reads {SCHEMA}"
-            )
-        found.append(line)
-    return found
-
-
-def cases(lines: Iterable[Mapping[str, Any]]) -> list[Line]:
-    """Return the records of cases among lines."""
-    return [dict(line) for line in lines if line.get("kind", CASE) == CASE]
-
-
-def runs(lines: Iterable[Mapping[str, Any]]) -> dict[str, Line]:
-    """Return the descriptions of the runs, by their id."""
-    return {line["run"]["id"]: line["run"] for line in lines if line.get("kind") == RUN}
-
-
-def run_line(run: Mapping[str, Any]) -> Line:
-    """Return the line that describes a run."""
-    return {"schema": SCHEMA, "kind": RUN, "run": dict(run)}
 
 
 def torn(content: bytes) -> int:

@@ -20,7 +20,6 @@ from scipy.stats import mannwhitneyu
 from mpicoll.compare.comparison import Comparison, compare, load
 from mpicoll.compare.two_sample import Shift, can_differ, correlation, holm, scatter, shift
 from mpicoll.errors import ArgumentError
-from mpicoll.records import journal
 from mpicoll.records.lines import FullRun
 
 RUN = {
@@ -49,7 +48,10 @@ def record(algorithm: str, samples: Sequence[float], **more: Any) -> dict[str, A
 
 
 def write(path: Path, records: Sequence[dict[str, Any]], run: dict[str, Any] = RUN) -> Path:
-    lines = [journal.run_line(run), *({**each, "run": {"id": run["id"]}} for each in records)]
+    lines = [
+        {"schema": 1, "kind": "run", "run": run},
+        *({**each, "run": {"id": run["id"]}} for each in records),
+    ]
     path.write_text("".join(json.dumps(each) + "\n" for each in lines))
     return path
 
