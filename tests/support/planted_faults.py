@@ -45,7 +45,8 @@ FAULTS = {
         EXECUTOR, "word // 8, -behind,", "word // 8, -behind - 1,", BINDING,
     ),
     "nobody waits for readers": Fault(
-        LOWERED, "        _wait_for_readers(made)\n", "", f"{BINDING} tests/programs",
+        LOWERED, "        _wait_for_readers(made)\n", "",
+        "tests/programs/test_shared_memory.py -k any_order",
     ),
     "all slots are one": Fault(
         EXECUTOR, "start += data.start + (self.sequence % where.depth) * data.stride",
@@ -103,10 +104,10 @@ FAULTS = {
     ),
     "a receive overwrites what is being sent": Fault(
         MESSAGES, "and len(runs) == 1 and not overlaps(runs[0], busy)", "and len(runs) == 1",
-        "tests/programs",
+        "tests/programs/test_messages.py -k lands_in_memory",
     ),
     "in place is out of place": Fault(
-        MESSAGES, "        if in_place:\n", "        if False:\n", f"{EVERY} tests/programs",
+        MESSAGES, "        if in_place:\n", "        if False:\n", f"{EVERY} -k every_shape",
     ),
     "blocks of uneven length overlap": Fault(
         MESSAGES, "(sizes[name] for name in names)", "(sizes[names[0]] for name in names)",
@@ -114,7 +115,7 @@ FAULTS = {
     ),
     "what is written in a round is read in place": Fault(
         LOWERED, "            and not overlaps(runs[0], self.busy)\n", "",
-        f"tests/programs {SHARED}",
+        "tests/programs/test_shared_memory.py -k 'zero_copy or copied_out'",
     ),
     "fused folds change sides": Fault(
         "mpicoll/programs/fusing.py", "(last, index) if each.left == before.target",
@@ -169,7 +170,7 @@ FAULTS = {
     "the dearest algorithm is chosen": Fault(
         "mpicoll/selection/auto.py", "sorted(prices, key=prices.__getitem__)",
         "sorted(prices, key=prices.__getitem__, reverse=True)",
-        "tests/selection -m 'not launches'",
+        "tests/selection/test_prices.py",
     ),
     # -- on real ranks -----------------------------------------------------------------------
     "mpi: displacements of uneven rows": Fault(
