@@ -9,13 +9,14 @@ from rich.console import Console
 from rich.table import Table
 
 from mpicoll.algorithms import table
+from mpicoll.cli.command import Command
 from mpicoll.errors import CollectiveError
 from mpicoll.notation.contract import COLLECTIVES, collective
 
 _PIPED_WIDTH = 160
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.command(cls=Command)
 @click.argument("collectives", nargs=-1)
 @click.option("--markdown", is_flag=True, help="Print Markdown.")
 @click.option("--update", is_flag=True, help="Write the table into mpicoll/algorithms/README.md.")

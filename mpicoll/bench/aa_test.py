@@ -17,13 +17,13 @@ import click
 from mpicoll.cli.command import RanksCommand
 from mpicoll.cli.options import option
 from mpicoll.cli.watchdog import Watchdog
-from mpicoll.cli.worlds import BOTH, Worlds, form_worlds
 from mpicoll.machine.processes import oversubscription, own_process
 from mpicoll.measurement import cases, clock
 from mpicoll.measurement.cases import Case, Group, Wanted
 from mpicoll.measurement.description import describe_run, full_description
 from mpicoll.measurement.measure import Bench, Candidate, Settings, Workbench
 from mpicoll.measurement.statistics import median_interval, speedup
+from mpicoll.measurement.worlds import BOTH, Worlds, form_worlds
 from mpicoll.records.lines import AARecord, RunRecord
 from mpicoll.records.reading import encoded
 from mpicoll.runtime.plan import Plan

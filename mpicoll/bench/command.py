@@ -15,11 +15,11 @@ from mpicoll.bench.session import Options, run
 from mpicoll.cli import options
 from mpicoll.cli.command import RanksCommand
 from mpicoll.cli.options import FILE, collective_names, list_option, option
-from mpicoll.cli.worlds import Worlds, backend_names
 from mpicoll.errors import ArgumentError, UnknownName
 from mpicoll.interfaces import TRANSPORTS
 from mpicoll.measurement.cases import CPU, CUDA, DEFAULT_SIZES, Wanted, dtypes, ops
 from mpicoll.measurement.measure import Settings
+from mpicoll.measurement.worlds import Worlds, backend_names
 from mpicoll.text.names import split_names, swept_names, with_all
 from mpicoll.text.sizes import parse_size, size_steps
 

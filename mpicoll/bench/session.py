@@ -14,7 +14,6 @@ from mpicoll.bench.gpubound import copy_bandwidth
 from mpicoll.bench.record import case_records
 from mpicoll.bench.resume import Ledger
 from mpicoll.cli.watchdog import Watchdog
-from mpicoll.cli.worlds import Worlds, form_worlds, worlds_with_gpus
 from mpicoll.collectives import Collectives
 from mpicoll.machine.launchers import is_terminal
 from mpicoll.machine.processes import Process, other_load, oversubscription, own_process
@@ -22,6 +21,7 @@ from mpicoll.measurement import cases as candidates
 from mpicoll.measurement.cases import Group, Wanted
 from mpicoll.measurement.description import describe_run, full_description
 from mpicoll.measurement.measure import Bench, Candidate, Settings
+from mpicoll.measurement.worlds import Worlds, form_worlds, worlds_with_gpus
 from mpicoll.records.lines import CaseRecord, Run, RunRecord
 from mpicoll.records.reading import encoded
 

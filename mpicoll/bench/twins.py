@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mpicoll.bench.aa_test import main
-from mpicoll.cli.worlds import BOTH
+from mpicoll.measurement.worlds import BOTH
 
 if __name__ == "__main__":
     main(obj=BOTH)

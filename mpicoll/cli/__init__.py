@@ -1,4 +1,4 @@
-"""What all commands share: one click style, exit statuses, groups, a watchdog.
+"""The parts that all commands share: one click style, exit statuses, options, a watchdog.
 
 A command is a module (``__main__.py``, or ``command.py`` beside it where two packages start it)
 that declares its arguments by decorators and returns its exit status::
@@ -26,6 +26,6 @@ the same result, and only rank 0 prints help and errors. It is given the backend
     if __name__ == "__main__":
         main(obj=BOTH)
 
-`command` has the two classes, `options` the options that several commands take, `worlds` the
-groups of the backends, `watchdog` the end of a step that hangs.
+`command` has the two classes, `options` the options that several commands take, and `watchdog` ends
+a step that hangs. The groups of the backends are formed by `mpicoll.measurement.worlds`.
 """

@@ -15,6 +15,7 @@ from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import track
 
+from mpicoll.cli.command import Command
 from mpicoll.costs import flags
 from mpicoll.costs.flags import Options, Seconds
 from mpicoll.costs.models import DEFAULT, AlphaBeta
@@ -28,13 +29,7 @@ _PIPED_WIDTH = 160
 _many = click.IntRange(1)
 
 
-@click.command(
-    context_settings={
-        "help_option_names": ["-h", "--help"],
-        "max_content_width": 100,
-        "show_default": True,
-    }
-)
+@click.command(cls=Command, context_settings={"show_default": True})
 @click.argument("collective")
 @click.option(
     "--ranks", type=click.IntRange(1, flags.MOST_RANKS), required=True, help="Number of ranks."

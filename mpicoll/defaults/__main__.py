@@ -12,6 +12,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from mpicoll.cli.command import Command
 from mpicoll.defaults import NAMES, Call, Choice, choose, function, table
 from mpicoll.errors import ArgumentError, CollectiveError
 from mpicoll.notation.contract import Collective
@@ -52,7 +53,7 @@ def _sized(call: Call, nbytes: int, rows: int, width: int) -> Call:
     return replace(call, bytes=nbytes, total=nbytes * rows, count=nbytes // width)
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.command(cls=Command)
 @click.argument("collective")
 @click.option("--ranks", type=click.IntRange(1), required=True, help="Number of ranks.")
 @click.option("--nodes", type=click.IntRange(1), default=1, help="Spread evenly over so many.")

@@ -9,7 +9,7 @@ import click
 from mpicoll.cli import options
 from mpicoll.cli.command import RanksCommand
 from mpicoll.cli.options import FILE, list_option, option
-from mpicoll.cli.worlds import Worlds
+from mpicoll.measurement.worlds import Worlds
 from mpicoll.p2p.options import parse
 from mpicoll.p2p.run import run
 

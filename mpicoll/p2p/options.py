@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mpicoll.cli.worlds import Worlds, backend_names
 from mpicoll.errors import ArgumentError, UnknownName
 from mpicoll.interfaces import TRANSPORTS
+from mpicoll.measurement.worlds import Worlds, backend_names
 from mpicoll.text.names import split_names, with_all
 from mpicoll.text.sizes import parse_size
 

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from mpicoll.cli.watchdog import Watchdog
-from mpicoll.cli.worlds import Worlds, form_worlds, worlds_with_gpus
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
 from mpicoll.interfaces import DIRECT, IPC, STAGED
@@ -19,6 +18,7 @@ from mpicoll.machine.links import LinkClasses, host_links, physical_cores
 from mpicoll.machine.processes import Process, other_load, oversubscription, own_process
 from mpicoll.measurement.description import describe_run, full_description
 from mpicoll.measurement.ping_pong import PairSettings
+from mpicoll.measurement.worlds import Worlds, form_worlds, worlds_with_gpus
 from mpicoll.p2p import heatmap
 from mpicoll.p2p.fan_out import CudaCopies, Spread, fan_out, spread_line
 from mpicoll.p2p.options import Options

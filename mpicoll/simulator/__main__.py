@@ -21,6 +21,7 @@ from mpicoll.algorithms.registry import (
     power_of_three,
     power_of_two,
 )
+from mpicoll.cli.command import Command
 from mpicoll.errors import ArgumentError, CollectiveError, Unsupported
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.notation.contract import collective as collective_named
@@ -113,7 +114,7 @@ def _chosen(of: str | None, text: str | None) -> list[Algorithm]:
     return [find(of, each) for each in expand(text)]
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.command(cls=Command)
 @click.option("--size", "sizes", required=True, help="Numbers of ranks, as 8 or 4,7,100 or 1:64.")
 @click.option("--collective", help="Only this collective.")
 @click.option("--algorithm", help="Only this algorithm, such as 'knomial(radix=2:8)'.")

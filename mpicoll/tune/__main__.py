@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from mpicoll.cli.worlds import BOTH
+from mpicoll.measurement.worlds import BOTH
 from mpicoll.tune.command import main
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import click
 from mpicoll.cli import options
 from mpicoll.cli.command import RanksCommand
 from mpicoll.cli.options import FILE, list_option, option
-from mpicoll.cli.worlds import Worlds
+from mpicoll.measurement.worlds import Worlds
 from mpicoll.selection import tables
 from mpicoll.tune.options import parse
 from mpicoll.tune.run import run

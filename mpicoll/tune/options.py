@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from mpicoll.cli.options import collective_names
-from mpicoll.cli.worlds import Worlds, backend_names
 from mpicoll.errors import ArgumentError
 from mpicoll.measurement.cases import Wanted
+from mpicoll.measurement.worlds import Worlds, backend_names
 from mpicoll.selection import tables
 from mpicoll.text.names import split_names, swept_names
 from mpicoll.text.sizes import parse_size

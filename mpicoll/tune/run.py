@@ -8,12 +8,12 @@ from itertools import groupby
 from typing import Any
 
 from mpicoll.cli.watchdog import Watchdog
-from mpicoll.cli.worlds import Worlds, form_worlds
 from mpicoll.collectives import Collectives
 from mpicoll.machine.processes import other_load, oversubscription, own_process
 from mpicoll.measurement import cases
 from mpicoll.measurement.cases import Case, Group
 from mpicoll.measurement.measure import Bench, Candidate, Settings
+from mpicoll.measurement.worlds import Worlds, form_worlds
 from mpicoll.selection import auto, tables
 from mpicoll.tune.choosing import candidates, ranges
 from mpicoll.tune.options import Options

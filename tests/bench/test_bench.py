@@ -107,7 +107,7 @@ def test_in_place_is_right(dtype: str) -> None:
 
 BROKEN = """
 from mpicoll.algorithms import algorithm
-from mpicoll.cli.worlds import mpi4py_world
+from mpicoll.measurement.worlds import mpi4py_world
 from mpicoll.bench.command import main
 from mpicoll.notation.schedule import recv, send
 

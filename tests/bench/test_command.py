@@ -9,8 +9,8 @@ import pytest
 
 from mpicoll.bench.command import main, parse
 from mpicoll.bench.session import Options
-from mpicoll.cli.worlds import BOTH
 from mpicoll.errors import ArgumentError
+from mpicoll.measurement.worlds import BOTH
 from mpicoll.p2p.command import main as pairs
 from mpicoll.tune.command import main as tune
 from mpicoll.tune.options import parse as parse_tune

@@ -102,7 +102,7 @@ def test_bad_usage_is_printed_once() -> None:
 # it ends.
 BROKEN = """
 import time
-from mpicoll.cli.worlds import BOTH
+from mpicoll.measurement.worlds import BOTH
 from mpicoll.p2p import survey
 from mpicoll.p2p.command import main
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mpicoll.cli.worlds import TORCH
+from mpicoll.measurement.worlds import TORCH
 from mpicoll.p2p.command import main
 
 if __name__ == "__main__":
