@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from io import StringIO
 from itertools import compress, groupby
+from shutil import get_terminal_size
 from typing import Any, TextIO
 
 from rich.box import ASCII2, SIMPLE_HEAD
@@ -47,7 +47,7 @@ def print_tables(records: Sequence[CaseRecord], stream: TextIO) -> None:
         return
     text = StringIO()
     unicode = "utf" in (stream.encoding or "").lower()
-    width = int(os.environ.get("COLUMNS") or _PIPED_WIDTH)
+    width = get_terminal_size((_PIPED_WIDTH, 0)).columns
     plain = Console(file=text, width=width, highlight=False, color_system=None)
     tables(records, plain, unicode)
     for line in text.getvalue().splitlines():

@@ -28,6 +28,12 @@ def record(**changes: Any) -> CaseRecord:
     return convert(fields | changes, CaseRecord)
 
 
+@pytest.fixture(autouse=True)
+def no_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Print for no terminal of a known width, whatever this session has."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_piped_table_is_plain_text(encoding: str) -> None:
     raw = io.BytesIO()

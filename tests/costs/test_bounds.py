@@ -37,7 +37,7 @@ NETWORK = Network(AlphaBeta(ALPHA_US / 1e6, BETA_NS / 1e9))
 
 def test_measured_against_model_and_bound(tmp_path: Path) -> None:
     records = [case("ring", 100.0, 4096), case("native", 50.0, 4096), fit()]
-    found = {each.record["algorithm"]: each for each in reported(tmp_path, *records).against[0]}
+    found = {each.record.algorithm: each for each in reported(tmp_path, *records).comparisons[0]}
     # Six messages of a quarter; at least two rounds, or 1.5 times the vector after a start.
     model = 6 * (ALPHA_US + 1024 * BETA_NS / 1000)
     bound = ALPHA_US + max(ALPHA_US, 1.5 * 4096 * BETA_NS / 1000)
@@ -55,20 +55,20 @@ def test_measured_against_model_and_bound(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_fits_of_something_else_do_not_serve(tmp_path: Path, change: dict[str, Any]) -> None:
-    assert reported(tmp_path, case("ring"), fit(**change)).against == [[]]
+    assert reported(tmp_path, case("ring"), fit(**change)).comparisons == [[]]
 
 
 def test_links_of_the_transport_that_ran(tmp_path: Path) -> None:
     fast = fit("symmetric", alpha_us=0.1, beta_ns_per_byte=0.01)
     records = [case("ring", transport="symmetric"), case("naive"), fast, fit()]
-    found = reported(tmp_path, *records).against[0]
+    found = reported(tmp_path, *records).comparisons[0]
     assert [each.links for each in found] == ["symmetric", "point-to-point"]
 
 
 def test_a_network_of_one_node_says_nothing_of_several(tmp_path: Path) -> None:
-    assert reported(tmp_path, case("ring", nodes=2), fit()).against == [[]]
+    assert reported(tmp_path, case("ring", nodes=2), fit()).comparisons == [[]]
     far = fit(link="network", nodes=2)
-    assert len(reported(tmp_path, case("ring", nodes=2), far).against[0]) == 1
+    assert len(reported(tmp_path, case("ring", nodes=2), far).comparisons[0]) == 1
 
 
 @pytest.mark.parametrize("nbytes", [64, 1 << 20])
