@@ -1,9 +1,10 @@
 """The ranks that tests run on, and the markers that say what a test needs.
 
 A test that takes `c`, the `Collectives` of a rank, runs on ranks that are threads of this
-process, once for each of `layouts.SOME`. Under a launcher it runs on the ranks of the launch
-instead: ``mpirun -n 3 python -m pytest --with-mpi tests/test_collectives.py`` (pytest-mpi), as
-`tests/test_ranks.py` does it.
+process, once for each of `layouts.FEW` and `MORE`. Under a launcher it runs on the ranks of the
+launch instead (pytest-mpi), as `tests/test_ranks.py` starts it::
+
+    mpirun -n 3 python -m pytest --with-mpi tests/test_collectives.py
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 import hypothesis
 import pytest
-from layouts import SOME, Layout
+from layouts import FEW, MORE, Layout
 from reach import reaches
 
 from mpicoll import Collectives
@@ -28,6 +29,7 @@ LAUNCHED = os.environ.get("MPICOLL_TEST_BACKEND", "mpi4py") if "--with-mpi" in s
 _DEADLINE = float(os.environ.get("MPICOLL_TEST_DEADLINE", "60"))
 # How long an example takes says more of what else runs here than of the code.
 hypothesis.settings.register_profile("shared machine", deadline=None)
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=20)
 hypothesis.settings.load_profile("shared machine")
 
 
@@ -35,13 +37,18 @@ hypothesis.settings.load_profile("shared machine")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run what takes `c` on every layout, or on those of its marker ``ranks``."""
+    """Run a test that takes `c` on some layouts, and on `more` of them outside of ``.ci/quick``."""
     if "c" not in metafunc.fixturenames or LAUNCHED:
         return
     marker = metafunc.definition.get_closest_marker("ranks")
-    given = marker.args if marker else SOME
-    layouts = [each if isinstance(each, Layout) else Layout(each) for each in given]
-    metafunc.parametrize("c", layouts, indirect=True, ids=str, scope="session")
+    few, more = (marker.args, marker.kwargs.get("more", ())) if marker else (FEW, MORE)
+    found = [*map(_layout, few)]
+    rest = [pytest.param(_layout(each), marks=pytest.mark.exhaustive) for each in more]
+    metafunc.parametrize("c", [*found, *rest], indirect=True, scope="session", ids=str)
+
+
+def _layout(given: Layout | int) -> Layout:
+    return given if isinstance(given, Layout) else Layout(given)
 
 
 @pytest.fixture(scope="session")

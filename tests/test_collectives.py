@@ -30,7 +30,7 @@ every = pytest.mark.parametrize(("name", "algorithm"), EVERY)
 every_reduction = pytest.mark.parametrize(("name", "algorithm"), EVERY_REDUCTION)
 
 
-@pytest.mark.ranks(2, 5)
+@pytest.mark.ranks(2, more=(5,))
 @every
 @in_place
 def test_serves_the_last_root(c: Collectives, name: str, algorithm: str, in_place: bool) -> None:
@@ -38,7 +38,7 @@ def test_serves_the_last_root(c: Collectives, name: str, algorithm: str, in_plac
 
 
 @pytest.mark.threads_only
-@pytest.mark.ranks(3, Layout(4, per_node=2))
+@pytest.mark.ranks(Layout(4, per_node=2), more=(3,))
 @every
 @pytest.mark.parametrize(
     ("row", "in_place"),
@@ -52,7 +52,7 @@ def test_serves_every_shape(
 
 
 @pytest.mark.threads_only
-@pytest.mark.ranks(7, Layout(4, per_node=2))
+@pytest.mark.ranks(Layout(4, per_node=2), more=(7,))
 @pytest.mark.parametrize(("name", "algorithm"), [each for each in EVERY if each[0] in ROOTED])
 @pytest.mark.parametrize("nth", [1, 2, 6])
 def test_serves_every_root(c: Collectives, name: str, algorithm: str, nth: int) -> None:
@@ -61,7 +61,7 @@ def test_serves_every_root(c: Collectives, name: str, algorithm: str, nth: int) 
     run(c, name, algorithm, root=nth, in_place=nth % 2 == 1)
 
 
-@pytest.mark.ranks(3, 5)
+@pytest.mark.ranks(3, more=(5,))
 @pytest.mark.parametrize(("name", "algorithm"), [each for each in EVERY if each[0] in UNEVEN])
 @pytest.mark.parametrize(("step", "in_place"), [(0, True), (1, False), (3, True)])
 def test_serves_uneven_counts(
@@ -75,7 +75,7 @@ def test_serves_uneven_counts(
     run(c, name, algorithm, row=(2,), counts=counts, in_place=in_place)
 
 
-@pytest.mark.ranks(3, 5)
+@pytest.mark.ranks(3, more=(5,))
 @every_reduction
 @in_place
 def test_keeps_rank_order(c: Collectives, name: str, algorithm: str, in_place: bool) -> None:

@@ -82,7 +82,7 @@ def test_every_schedule_over_every_transport(
     check(c, name, f"{algorithm}@{transport}", (11,))
 
 
-@pytest.mark.ranks(3, Layout(4, per_node=2))
+@pytest.mark.ranks(3, more=(Layout(4, per_node=2),))
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize(("make", "transport"), [(place, "symmetric"), (device, "cma")])
 @pytest.mark.parametrize(("name", "algorithm"), SCHEDULES)
@@ -93,7 +93,7 @@ def test_large_messages(
     check(c, name, f"{algorithm}@{transport}", (203,), root=c.size - 1, make=make)
 
 
-@pytest.mark.ranks(3, Layout(4, per_node=2))
+@pytest.mark.ranks(3, more=(Layout(4, per_node=2),))
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("make", [device, place])
 @pytest.mark.parametrize("transport", ["symmetric", "cma"])
@@ -105,7 +105,7 @@ def test_large_messages_in_place(c: Collectives, name: str, transport: str, make
             check(c, name, f"{each}@{transport}", (203,), make=make, in_place=True)
 
 
-@pytest.mark.ranks(3, Layout(4, per_node=2))
+@pytest.mark.ranks(3, more=(Layout(4, per_node=2),))
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("name", ["allreduce", "reduce", "reduce_scatter", "scan", "exscan"])
 @pytest.mark.parametrize("transport", ["symmetric", "cma"])
