@@ -69,3 +69,8 @@ class Deadlock(ScheduleError):
 
 class WrongContents(ScheduleError):
     """A rank ends with something else than the contract demands."""
+
+
+def first_error(texts: Iterable[str]) -> str:
+    """Return the first text that is not empty, of those that all ranks gave."""
+    return next(filter(None, texts), "")

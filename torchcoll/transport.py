@@ -20,6 +20,7 @@ from mpicoll.gpu.natives import staged
 from mpicoll.gpu.staging import PIECE_BYTES, Copies, HostStaging
 from mpicoll.interfaces import (
     DIRECT,
+    POINT_TO_POINT,
     STAGED,
     Array,
     Gpu,
@@ -72,7 +73,7 @@ class TorchTransport:
         self.arrays = TorchArrays(torch.device("cuda") if control == "cuda" else None)
         self.copies: Copies = TorchCopies()
         self.library = " ".join(["torch", torch.__version__, *library_names(by_device)])
-        self.name = "point-to-point"
+        self.name = POINT_TO_POINT
         self.loopback = Loopback()
         self._signal = torch.zeros(1, dtype=torch.uint8, device=control)
         self._mine = torch.empty(2, dtype=torch.int64, device=control)

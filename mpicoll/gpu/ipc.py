@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from mpicoll.errors import Unavailable
+from mpicoll.errors import Unavailable, first_error
 from mpicoll.interfaces import Array, Arrays, Exported, Gpu, SharedMemory, Thunk
 from mpicoll.memory.allocator import FirstFit
 from mpicoll.memory.segments import FIRST
@@ -65,9 +65,8 @@ class GpuMemory:
                     found[rank] = opened.address + everywhere[rank].offset, opened
         except Unavailable as error:
             failure = failure or f"rank {self.host.rank}: {error}"
-        failures = list(filter(None, self.host.exchange(failure)))
-        if failures:
-            raise Unavailable(f"GPU memory cannot be shared: {failures[0]}")
+        if failure := first_error(self.host.exchange(failure)):
+            raise Unavailable(f"GPU memory cannot be shared: {failure}")
         for rank, segment in found.items():
             self.segments[rank].append(segment)
         self.allocator.add(nbytes)
@@ -89,9 +88,8 @@ class GpuMemory:
             self.arrays.copier(read, self.array(other, 0, 0, "uint8", 1))()
             if int(self.arrays.to_host(read)[0]) != _mark(other):
                 failure = f"rank {rank} reads something else than rank {other} wrote"
-        failures = list(filter(None, self.host.exchange(failure)))
-        if failures:
-            raise Unavailable(f"GPU memory cannot be shared: {failures[0]}")
+        if failure := first_error(self.host.exchange(failure)):
+            raise Unavailable(f"GPU memory cannot be shared: {failure}")
 
     def array(self, rank: int, segment: int, start: int, dtype: str, count: int) -> Array:
         """Return an array over a part of a rank's segment."""
@@ -185,9 +183,8 @@ def open_gpu_memory(
         gpu = driver()
     except Unavailable as error:
         why = f"rank {shared.rank}: {error}"
-    reasons = list(filter(None, shared.exchange(why)))
-    if reasons:
-        return None, reasons[0]
+    if why := first_error(shared.exchange(why)):
+        return None, why
     store = GpuMemory(shared, shared.arrays, gpu, like)
     try:
         store.grow(FIRST)

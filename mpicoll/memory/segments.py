@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from mpicoll.errors import Unavailable
+from mpicoll.errors import Unavailable, first_error
 from mpicoll.interfaces import (
     CMA,
     Allocator,
@@ -82,8 +82,8 @@ class MappedMemory:
         found = exchange((os.getpid(), arrays.span(self._probe)[0], probe, own_cores()))
         processes = {each: found[each][0] for each in intra_node}
         refused = [cma.refusal(*found[each][:3]) for each in intra_node if each != rank]
-        everyone = exchange(next(filter(None, refused), ""))
-        self.no_cma = next(filter(None, everyone), "")
+        everyone = exchange(first_error(filter(None, refused)))
+        self.no_cma = first_error(everyone)
         oversubscribed = is_oversubscribed([found[each][3] for each in intra_node])
         self.wait_policy: WaitPolicy = SpinYieldSleep(
             rank, processes, oversubscribed, segments.progress

@@ -17,6 +17,7 @@ from mpicoll.gpu.natives import direct, staged
 from mpicoll.gpu.staging import PIECE_BYTES, Copies, HostStaging
 from mpicoll.interfaces import (
     DIRECT,
+    POINT_TO_POINT,
     STAGED,
     Array,
     Gpu,
@@ -60,7 +61,7 @@ class MpiTransport:
         self.library = MPI.Get_library_version().split("\n")[0].strip("\0, ")
         self.copies: Copies = CupyCopies()
         self.gpu = GpuAwareness.agreed(comm.allgather(GpuAwareness.detect()))
-        self.name = "point-to-point"
+        self.name = POINT_TO_POINT
         self.nodes, obstacle = _nodes(comm)
         self.oversubscribed = _is_oversubscribed(comm, self.nodes)
         self.shared: SharedMemory | None = None

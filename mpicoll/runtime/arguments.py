@@ -336,11 +336,6 @@ def reconcile(own: Arguments | CollectiveError, everyone: Sequence[Any]) -> Argu
     return own
 
 
-def first_error(texts: Sequence[str]) -> str:
-    """Return the first text that is not empty."""
-    return next(filter(None, texts), "")
-
-
 def raise_any(own: object, everyone: Sequence[Any]) -> None:
     """Raise the error of any rank on every rank.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mpicoll.errors import Unavailable
+from mpicoll.errors import Unavailable, first_error
 from mpicoll.gpu.ipc import GpuMemory, open_gpu_memory
 from mpicoll.interfaces import (
     CMA,
@@ -15,7 +15,7 @@ from mpicoll.interfaces import (
     Transport,
 )
 from mpicoll.runtime.allocation import own_gpu
-from mpicoll.runtime.arguments import Arguments, first_error
+from mpicoll.runtime.arguments import Arguments
 
 PREFER_CMA = 32 << 20
 """From how many bytes of a vector or row CMA is the default: below, two copies that stay in

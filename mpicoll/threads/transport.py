@@ -11,6 +11,7 @@ from typing import Any
 
 from mpicoll.errors import Deadlock, Unavailable
 from mpicoll.interfaces import (
+    POINT_TO_POINT,
     STAGED,
     Array,
     Arrays,
@@ -35,7 +36,7 @@ class ThreadTransport:
 
     backend = "threads"
     library = "threads of one process"
-    name = "point-to-point"
+    name = POINT_TO_POINT
     gpu_transport = STAGED
 
     def __init__(self, group: Group, rank: int) -> None:
