@@ -6,10 +6,8 @@ run that resumes the file cuts it off.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,10 +15,9 @@ from mpicoll.errors import ArgumentError
 from mpicoll.records import reading
 from mpicoll.records.lines import Record
 from mpicoll.records.reading import encoded
+from mpicoll.text.files import lock
 
 _OPENING = b'{"schema": '
-_LOCK_WAIT = 5.0
-"""Seconds that the ranks of a killed run may take to end and release the file."""
 
 
 def torn(content: bytes) -> int:
@@ -60,7 +57,7 @@ class Journal:
 
     def _begin(self, file: int, path: Path, resume: bool) -> None:
         try:
-            _lock(file, path)
+            lock(file, f"another run writes {path}: let it end first")
             if resume:
                 self.found = _mended(file, path)
             else:
@@ -101,18 +98,3 @@ def _mended(file: int, path: Path) -> list[Record]:
 def _write(file: int, line: bytes) -> None:
     while line:
         line = line[os.write(file, line) :]
-
-
-def _lock(file: int, path: Path) -> None:
-    """Keep other runs out; a lock goes with its process, however that ends."""
-    until = time.monotonic() + _LOCK_WAIT
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() > until:
-                raise ArgumentError(f"another run writes {path}: let it end first") from None
-            time.sleep(0.05)
-        except OSError:
-            return  # some file systems of clusters know no locks

@@ -1,41 +1,139 @@
-"""Files that appear when they are complete, and never half-written."""
+"""Write files that other processes may read or write at the same time."""
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Callable
-from contextlib import suppress
+import random
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import mkstemp
+from secrets import token_hex
 
 from mpicoll.errors import ArgumentError
 
+_LOCK_WAIT = 5.0
+"""Seconds to wait for a lock: the ranks of a killed run may take some to end and release it."""
+
 
 def write_whole(path: Path, save: Callable[[Path], object]) -> None:
-    """Have `save` write a new file, and put it in the place of `path`.
+    """Have `save` write a new file, then replace the one at `path` by it.
+
+    Readers see the old file or the new one, also where the writer is killed. A symbolic link stays
+    and its target is replaced; the permissions of a file that is replaced stay.
 
     Raises:
         ArgumentError: the file cannot be written.
     """
-    try:
-        file, name = mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    except OSError as error:
-        raise ArgumentError(f"cannot write {path}: {error.strerror}") from None
-    os.close(file)
-    fresh = Path(name)
-    try:
-        save(fresh)
-        fresh.chmod(0o666 & ~_mask())
-        fresh.replace(path)
-    except OSError as error:
-        raise ArgumentError(f"cannot write {path}: {error.strerror}") from None
-    finally:
+    target = writable(path)
+    fresh = target.with_name(f".{target.name[:100]}.{token_hex(8)}")
+    with _named(path):
+        try:
+            fresh.touch(exist_ok=False)
+            with suppress(FileNotFoundError):
+                fresh.chmod(stat.S_IMODE(target.stat().st_mode))
+            save(fresh)
+            _flush(fresh)
+            fresh.replace(target)
+        finally:
+            fresh.unlink(missing_ok=True)
+
+
+def writable(path: Path) -> Path:
+    """Return the file that `path` names, links followed, if `write_whole` may write it.
+
+    Raises:
+        ArgumentError: its folder is missing or cannot be written, or it is a folder, a device, a
+            pipe, or a file that may not be written.
+    """
+    target = Path(os.path.realpath(path))
+    with _named(path):
+        if not target.parent.is_dir():
+            raise ArgumentError(f"cannot write {path}: {target.parent} is not a folder")
         with suppress(FileNotFoundError):
-            fresh.unlink()
+            if not stat.S_ISREG(target.stat().st_mode):
+                raise ArgumentError(f"cannot write {path}: it is no regular file")
+            _allow(target, os.W_OK)
+        _allow(target.parent, os.W_OK | os.X_OK)
+    return target
 
 
-def _mask() -> int:
-    """Return which permissions new files lack; it can only be read by setting it."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
+def _allow(path: Path, how: int) -> None:
+    if not os.access(path, how):
+        raise PermissionError(0, f"permission to write {path} denied")
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keep other callers of this function from `path` while it is read, changed and written.
+
+    The lock is a file beside it, ``.NAME.lock``, which is gone afterwards. On a file system without
+    locks nobody is kept out.
+
+    Raises:
+        ArgumentError: no file can be made there, or another process keeps the lock for seconds.
+    """
+    target = Path(os.path.realpath(path))
+    name = target.with_name(f".{target.name[:100]}.lock")
+    with _named(path):
+        file = _lock_file(name, f"another process writes {path}: let it end first")
+    try:
+        yield
+    finally:
+        # Removed while it is locked: whoever waits for this file finds that it is gone.
+        name.unlink(missing_ok=True)
+        os.close(file)
+
+
+def _lock_file(name: Path, busy: str) -> int:
+    """Return the locked file of this name, as it is while this process has the lock."""
+    while True:
+        file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        try:
+            lock(file, busy)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(file), os.lstat(name)):
+                    return file
+        except BaseException:
+            os.close(file)
+            raise
+        os.close(file)
+
+
+def lock(file: int, busy: str) -> None:
+    """Lock an open file; a lock goes with its process, however that ends.
+
+    Raises:
+        ArgumentError: another process keeps it locked; `busy` is the message.
+    """
+    until = time.monotonic() + _LOCK_WAIT
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise ArgumentError(busy) from None
+            time.sleep(random.uniform(0.001, 0.01))
+        except OSError:
+            return  # some file systems of clusters know no locks
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Raise ArgumentError, with the path, for an error of the operating system."""
+    try:
+        yield
+    except OSError as error:
+        raise ArgumentError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def _flush(path: Path) -> None:
+    """Have a file's content on the disk: a crash of the machine must not leave it empty."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

@@ -17,11 +17,11 @@ from msgspec import convert
 
 from mpicoll.bench.resume import unlike
 from mpicoll.errors import ArgumentError
-from mpicoll.records import journal
 from mpicoll.records.identity import key
 from mpicoll.records.journal import Journal
 from mpicoll.records.lines import AARecord, CaseRecord, FullRun, Record, RunRecord
 from mpicoll.records.reading import encoded, load, only, parse, runs
+from mpicoll.text import files
 
 pytest.importorskip("mpi4py")
 
@@ -87,7 +87,7 @@ def test_a_file_that_is_none_of_ours_stays_as_it_is(
 
 
 def test_two_runs_do_not_write_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "_LOCK_WAIT", 0.1)
+    monkeypatch.setattr(files, "_LOCK_WAIT", 0.1)
     path = tmp_path / "records.jsonl"
     first = Journal(path)
     first.write(parse(line(1), path))

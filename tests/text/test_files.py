@@ -1,0 +1,157 @@
+"""Files that several processes write, and what must not be written."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mpicoll.errors import ArgumentError
+from mpicoll.text import files
+from mpicoll.text.files import locked, writable, write_whole
+
+ADD = """
+import json, sys
+from pathlib import Path
+from mpicoll.text.files import locked, write_whole
+path = Path(sys.argv[1])
+for each in range(int(sys.argv[3])):
+    with locked(path):
+        entries = json.loads(path.read_text()) if path.exists() else []
+        text = json.dumps([*entries, sys.argv[2]])
+        write_whole(path, lambda fresh: fresh.write_text(text))
+"""
+
+
+def test_two_processes_lose_no_entry_of_each_other(tmp_path: Path) -> None:
+    path, count = tmp_path / "table.json", 100
+    writers = [
+        subprocess.Popen([sys.executable, "-c", ADD, path, name, str(count)]) for name in "ab"
+    ]
+    assert [each.wait(timeout=100) for each in writers] == [0, 0]
+    entries = json.loads(path.read_text())
+    assert [entries.count(name) for name in "ab"] == [count, count]
+    assert os.listdir(tmp_path) == ["table.json"]
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o664])
+def test_a_file_keeps_its_mode(mode: int, tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_text("old")
+    path.chmod(mode)
+
+    def save(fresh: Path) -> None:
+        assert stat.S_IMODE(fresh.stat().st_mode) == mode
+        fresh.write_text("new")
+
+    write_whole(path, save)
+    assert path.read_text() == "new" and stat.S_IMODE(path.stat().st_mode) == mode
+
+
+def test_a_new_file_has_the_mode_of_other_new_files(tmp_path: Path) -> None:
+    (tmp_path / "other").touch()
+    write_whole(tmp_path / "a", Path.touch)
+    assert (tmp_path / "a").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_link_stays_and_its_target_is_written(exists: bool, tmp_path: Path) -> None:
+    target, link = tmp_path / "folder" / "target", tmp_path / "link"
+    target.parent.mkdir()
+    if exists:
+        target.write_text("old")
+    link.symlink_to("folder/target")
+    with locked(link):
+        write_whole(link, lambda fresh: fresh.write_text("new"))
+    assert link.is_symlink() and target.read_text() == "new"
+
+
+def _pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _folder(path: Path) -> None:
+    path.mkdir()
+
+
+def _loop(path: Path) -> None:
+    path.symlink_to(path)
+
+
+def _null(path: Path) -> None:
+    path.symlink_to("/dev/null")
+
+
+@pytest.mark.parametrize("make", [_pipe, _folder, _loop, _null])
+def test_only_regular_files_are_replaced(make: Callable[[Path], None], tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    make(path)
+    before = path.lstat()
+    with pytest.raises(ArgumentError, match=f"cannot write {path}"):
+        write_whole(path, lambda fresh: fresh.write_text("new"))
+    assert os.path.samestat(path.lstat(), before) and os.listdir(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize("name", ["", "missing/a", "file/a", "x" * 300])
+def test_a_place_that_cannot_be_written_is_named(name: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    path = tmp_path / name
+    for attempt in (writable, lambda path: write_whole(path, Path.touch)):
+        with pytest.raises(ArgumentError, match="cannot write "):
+            attempt(path)
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_file_that_may_not_be_written_is_not_replaced(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "a"
+    path.write_text("old")
+    # The superuser may write everything.
+    monkeypatch.setattr(os, "access", lambda which, how: which != path)
+    with pytest.raises(ArgumentError, match="denied"):
+        write_whole(path, lambda fresh: fresh.write_text("new"))
+    assert path.read_text() == "old"
+
+
+def test_a_writer_that_is_killed_leaves_the_old_file_and_no_lock(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_text("old")
+    code = (
+        "import sys, time; from pathlib import Path; from mpicoll.text.files import *\n"
+        "path = Path(sys.argv[1])\n"
+        "def save(fresh): fresh.write_text('n'); print(flush=True); time.sleep(60)\n"
+        "with locked(path): write_whole(path, save)"
+    )
+    command = [sys.executable, "-c", code, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:
+        assert writer.stdout
+        writer.stdout.readline()
+        writer.send_signal(signal.SIGKILL)
+    assert path.read_text() == "old"
+    before = time.monotonic()
+    with locked(path):
+        write_whole(path, lambda fresh: fresh.write_text("new"))
+    assert time.monotonic() - before < 1 and path.read_text() == "new"
+    assert not list(tmp_path.glob("*.lock"))
+
+
+def test_a_lock_that_another_keeps_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(files, "_LOCK_WAIT", 0.05)
+    path = tmp_path / "a"
+    busy = pytest.raises(ArgumentError, match=f"another process writes {path}")
+    with locked(path), busy, locked(path):
+        pass
+    with locked(path):
+        assert os.listdir(tmp_path) == [".a.lock"]
+    assert not os.listdir(tmp_path)
