@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Shared by all batch scripts: the site's setup, launcher, binding, and the end at the time limit.
 #
 # README.md describes the variables, to be set in the environment of sbatch:
@@ -21,9 +22,17 @@ fail() {
 
 set +eu # the site's files may not be written for them
 setup=${MPICOLL_SETUP:-$MPICOLL_JOBS/setup.sh}
-if [ -e "$setup" ]; then . "$setup"; elif [ -n "$MPICOLL_SETUP" ]; then fail "no file $setup"; fi
-if [ -n "$MPICOLL_MODULES" ]; then module load $MPICOLL_MODULES || fail "module load failed"; fi
-if [ -n "$MPICOLL_VENV" ]; then . "$MPICOLL_VENV/bin/activate" || fail "no such MPICOLL_VENV"; fi
+case $setup in */*) ;; *) setup=./$setup ;; esac # a bare name is looked up along PATH
+if [ -e "$setup" ]; then
+    # shellcheck source=/dev/null
+    . -- "$setup"
+elif [ -n "$MPICOLL_SETUP" ]; then
+    fail "no file $MPICOLL_SETUP"
+fi
+read -ra modules <<<"$MPICOLL_MODULES"
+if [ ${#modules[@]} != 0 ]; then module load "${modules[@]}" || fail "module load failed"; fi
+# shellcheck source=/dev/null
+if [ -n "$MPICOLL_VENV" ]; then . -- "$MPICOLL_VENV/bin/activate" || fail "no such MPICOLL_VENV"; fi
 set -eu
 python -c 'import importlib.util as u; exit(u.find_spec("mpicoll") is None)' ||
     fail "$(type -p python || echo 'no python') has no mpicoll: activate its environment by" \
@@ -32,7 +41,7 @@ python -c 'import importlib.util as u; exit(u.find_spec("mpicoll") is None)' ||
 # -- names ---------------------------------------------------------------------------
 
 job=${SLURM_ARRAY_JOB_ID:-${SLURM_JOB_ID:-local}}
-name=${SLURM_JOB_NAME:-mpicoll-$(basename "$0" .sbatch)}-${MPICOLL_RESUME:-$job}
+name=${SLURM_JOB_NAME:-mpicoll-$(basename -- "$0" .sbatch)}-${MPICOLL_RESUME:-$job}
 tasks=${SLURM_NTASKS:-$((${SLURM_JOB_NUM_NODES:-1} * ${SLURM_NTASKS_PER_NODE:-4}))}
 # scancel takes the id of an array for all of its tasks: name the task.
 this=${SLURM_JOB_ID:-}
@@ -85,7 +94,7 @@ step() { # command: run it
     wait "$running"
 }
 
-written() { cat "$name"*.json* 2>/dev/null | wc -c; }
+written() { cat -- "$name"[.-]*json* 2>/dev/null | wc -c; }
 
 stop() { # signal: end the ranks; their records are on the disk
     trap '' INT TERM USR1

@@ -7,12 +7,13 @@
 # It installs nothing from a network: Python, NumPy, torch and CuPy are the machine's. Wheels of
 # what it lacks (mpich, mpi4py, cuda-bindings, pytest-mpi, ...) may lie in .whl/.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+CDPATH="" cd -- "$(dirname -- "$0")/.." || exit
 out=${1:-gpu-suite}
-mkdir -p "$out"
+mkdir -p -- "$out" || exit
 status=0
 if compgen -G ".whl/*.whl" >/dev/null; then
-    site=$(mktemp -d)
+    site=$(mktemp -d) || exit
+    trap 'rm -rf "$site"' EXIT
     python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --target "$site" \
         .whl/*.whl || exit 1
     export PATH="$site/bin:$PATH" PYTHONPATH="$site:${PYTHONPATH:-}"
@@ -33,23 +34,22 @@ step() { # seconds, name, command: run it, keep its output, and go on if it fail
     echo "== $name: status $rc after $((SECONDS - begin)) s"
     [ $rc -eq 0 ] || status=1
 }
-ranks() { local n=$1; shift; mpirun -n "$n" python3 "$@"; }
-export -f ranks
 
 pytest=(-m pytest --with-mpi -q -x --maxfail=3 -W default -p no:hypothesispytest
     --timeout=60 -o addopts=--strict-markers -rs)
 for n in 2 4; do
     for backend in mpi4py torch; do
         MPICOLL_TEST_BACKEND=$backend step 60 "tests-$backend-$n" \
-            bash -c 'ranks "$@"' _ "$n" "${pytest[@]}" tests/on_ranks/test_real_gpu.py tests/on_ranks/test_gpu.py
+            mpirun -n "$n" python3 "${pytest[@]}" tests/on_ranks/test_real_gpu.py \
+            tests/on_ranks/test_gpu.py
     done
 done
-step 40 doctor bash -c 'ranks "$@"' _ 2 -m mpicoll.doctor
+step 40 doctor mpirun -n 2 python3 -m mpicoll.doctor
 for n in 2 4; do
-    step 90 "allreduce-$n" bash -c 'ranks "$@"' _ "$n" -m mpicoll.bench allreduce --device cuda \
+    step 90 "allreduce-$n" mpirun -n "$n" python3 -m mpicoll.bench allreduce --device cuda \
         --algorithms native,one_shot@ipc,two_shot@ipc,two_shot@staged,auto \
         -b 4K -e 1G -f 8 --time 70 -w 1 -J "$out/allreduce-$n.jsonl"
 done
-step 60 p2p bash -c 'ranks "$@"' _ 2 -m mpicoll.p2p --device cuda --time 30 -J "$out/p2p.jsonl"
+step 60 p2p mpirun -n 2 python3 -m mpicoll.p2p --device cuda --time 30 -J "$out/p2p.jsonl"
 step 20 bound python3 -m mpicoll.bench.gpubound "$out"/allreduce-*.jsonl
 exit $status

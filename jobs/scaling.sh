@@ -5,7 +5,7 @@
 #   bash jobs/scaling.sh 1,2,4 --ntasks-per-node 8 -p short -- --collectives allreduce -e 64M
 #   MPICOLL_RESUME=17 bash jobs/scaling.sh 1,2,4,8         continue array 17
 set -euo pipefail
-jobs=$(cd "$(dirname "$0")" && pwd)
+jobs=$(CDPATH="" cd -- "$(dirname -- "$0")" && pwd)
 counts=${1:?numbers of nodes, such as 1,2,4,8}
 shift
 options=()
@@ -22,8 +22,8 @@ shown=$(scontrol show job "$array")
 asked() { sed -n "/.*$1=\([0-9]*\).*/{s//\1/p;q}" <<<"$shown"; }
 tasks=$(asked NumTasks) cpus=$(asked NumCPUs)
 for n in "${nodes[@]}"; do
-    scontrol update "jobid=${array}_$n" "numnodes=$n" "numtasks=$((tasks / most * n))" \
-        "numcpus=$((cpus / most * n))" ||
+    scontrol update "jobid=${array}_$n" "numnodes=$n" "numtasks=$((tasks * n / most))" \
+        "numcpus=$((cpus * n / most))" ||
         echo "warning: $n nodes are measured in an allocation of $most" >&2
 done
 scontrol release "$array"

@@ -23,6 +23,9 @@ from mpicoll.records.reading import load, only
 from mpicoll.selection import tables
 
 JOBS = Path(__file__).parent.parent.parent / "jobs"
+SPACED = "jobs of 'mine'"
+"""The folder that jobs are submitted from has a name that a shell would split."""
+
 RANKS = NODES * CORES
 PAIR = ("--ntasks-per-node=1",)
 # Both nodes are the same cores: bound, ranks of one each would share the first.
@@ -42,6 +45,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     if reason:
         pytest.skip(reason)
     with cluster(tmp_path_factory.mktemp("slurm")) as found:
+        (found.state / SPACED).symlink_to(JOBS)
         yield found
 
 
@@ -75,7 +79,7 @@ def submit(
     """Submit a script from a folder, on two nodes of two ranks."""
     command = (
         "sbatch", "--wait", f"--nodes={NODES}", f"--ntasks-per-node={CORES}", "--output=job.out",
-        *options, str(JOBS / script), *arguments,
+        *options, str(slurm.state / SPACED / script), *arguments,
     )  # fmt: skip
     process = subprocess.Popen(
         command, env={**slurm.environment, **FREE, **variables}, cwd=folder, text=True,
@@ -390,18 +394,19 @@ def test_scaling_is_an_array_with_one_merge(slurm: Cluster, tmp_path: Path) -> N
 def test_a_merge_leaves_torn_lines_out_and_names_what_is_missing(
     slurm: Cluster, tmp_path: Path
 ) -> None:
-    part = tmp_path / "a-1.jsonl"
+    part = tmp_path / "my parts" / "a-1.jsonl"
+    part.parent.mkdir()
     subprocess.run(
         (sys.executable, "-m", "mpicoll.bench", *TINY, *MPI_ONLY, "--output", str(part)), check=True
     )
     whole = part.read_text()
     part.write_text(whole + whole[:9])
     output = submit(
-        slurm, tmp_path, "merge.sbatch", "a", "a-1.jsonl", "a-2.jsonl",
+        slurm, tmp_path, "merge.sbatch", "a", "my parts/a-1.jsonl", "my parts/a-2.jsonl",
         options=("--nodes=1", "--ntasks=1"),
     ).end(status=2)  # fmt: skip
     assert (tmp_path / "a.jsonl").read_text() == whole
-    assert "nothing was measured in a-2.jsonl" in output
+    assert "nothing was measured in my parts/a-2.jsonl" in output
 
 
 # -- refusals --------------------------------------------------------------------------------

@@ -1,0 +1,162 @@
+"""The batch scripts without a Slurm: how they find their files, whatever their folder is called."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from launcher import ROOT
+
+JOBS = ROOT / "jobs"
+SCRIPTS = [
+    *sorted((ROOT / ".ci").iterdir()), *sorted(JOBS.glob("*.sh")), *sorted(JOBS.glob("*.sbatch"))
+]  # fmt: skip
+FOLDERS = ["with a space", 'it\'s "quoted"', "-n", "$(date) *", "a b/c d", "ünïcode"]
+
+
+def test_shellcheck_finds_nothing() -> None:
+    shellcheck = shutil.which("shellcheck")
+    if shellcheck is None:
+        pytest.skip("no shellcheck: as root, run .ci/packages")
+    done = subprocess.run(
+        (shellcheck, "-x", *(str(each.relative_to(ROOT)) for each in SCRIPTS)),
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+
+
+# -- where common.sh is ----------------------------------------------------------------------
+
+# It tells what it is, and ends the script.
+COMMON = 'echo "of $MPICOLL_JOBS, with $*"; exit 0\n'
+SCONTROL = '#!/bin/sh\nprintf "   UserId=you(0)\\n   Command=%s\\n   WorkDir=/\\n" "$COMMAND"\n'
+
+
+def submitted(folder: Path, base: Path, *arguments: str, **variables: str) -> str:
+    """Return the output of a script of `folder` as Slurm runs it: a copy, in its spool."""
+    spool, submit, commands = base / "spool", base / "submit", base / "bin"
+    for each in (folder, spool, submit, commands):
+        each.mkdir(parents=True)
+    copy = shutil.copy(JOBS / "cpu.sbatch", spool / "slurm_script")
+    (folder / "common.sh").write_text(COMMON)
+    (commands / "scontrol").write_text(SCONTROL)
+    (commands / "scontrol").chmod(0o755)
+    # Slurm joins the script and its arguments by spaces, and quotes nothing.
+    command = " ".join((str(folder / "cpu.sbatch"), *arguments))
+    environment = {name: text for name, text in os.environ.items() if name != "MPICOLL_JOBS"}
+    environment |= {"PATH": f"{commands}:{os.environ['PATH']}", "COMMAND": command,
+                    "SLURM_JOB_ID": "7", "SLURM_SUBMIT_DIR": str(submit), **variables}  # fmt: skip
+    done = subprocess.run(
+        ("bash", str(copy), *arguments), cwd=submit, env=environment, capture_output=True, text=True
+    )
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("arguments", [(), ("-e", "64M"), ("-J", "a/b c/d.jsonl", "")], ids=str)
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_job_sources_the_file_beside_its_script(
+    name: str, arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    folder = tmp_path / "home" / name
+    # Of the path up to a space, or in the folder of the job: another's.
+    for elsewhere in (tmp_path, tmp_path / "home"):
+        elsewhere.mkdir(exist_ok=True)
+        (elsewhere / "common.sh").write_text("echo another\n")
+    output = submitted(folder, tmp_path, *arguments)
+    assert output == f"of {folder}, with {' '.join(arguments)}\n"
+
+
+def test_the_folder_can_be_stated(tmp_path: Path) -> None:
+    other = tmp_path / "-other jobs"
+    other.mkdir()
+    (other / "common.sh").write_text("echo stated; exit 0\n")
+    assert submitted(tmp_path / "jobs", tmp_path, MPICOLL_JOBS=str(other)) == "stated\n"
+
+
+@pytest.mark.parametrize(
+    ("job", "command"), [("", "{theirs}/cpu.sbatch"), ("7", "(null)"), ("7", "cpu.sbatch")]
+)
+def test_nothing_else_is_sourced_instead(job: str, command: str, tmp_path: Path) -> None:
+    """Slurm may not know where the script was; without a job it lists those of everyone."""
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "common.sh").write_text("echo another\n")
+    output = submitted(
+        tmp_path / "jobs", tmp_path, SLURM_JOB_ID=job, COMMAND=command.format(theirs=theirs)
+    )
+    assert output.splitlines()[-1] == "set MPICOLL_JOBS to the folder jobs/ of mpicoll"
+    assert "another\n" not in output
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+@pytest.mark.parametrize("inside", [True, False], ids=["inside it", "beside it"])
+def test_a_script_runs_without_slurm(inside: bool, name: str, tmp_path: Path) -> None:
+    folder = tmp_path / name
+    shutil.copytree(JOBS, folder)
+    (folder / "common.sh").write_text(COMMON)
+    cwd, script = (folder, "cpu.sbatch") if inside else (tmp_path, f"{name}/cpu.sbatch")
+    done = subprocess.run(("bash", "--", script), cwd=cwd, capture_output=True, text=True)
+    assert done.stdout == f"of {'.' if inside else name}, with \n", done.stderr
+
+
+def test_a_file_to_source_is_of_this_folder_not_of_the_path(tmp_path: Path) -> None:
+    for folder in ("bin", "here"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "setup.sh").write_text(f"echo {folder}; exit 0\n")
+    done = subprocess.run(
+        ("bash", str(JOBS / "cpu.sbatch")), cwd=tmp_path / "here", capture_output=True, text=True,
+        env={"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "MPICOLL_SETUP": "setup.sh"},
+    )  # fmt: skip
+    assert done.stdout == "here\n", done.stderr
+
+
+# -- variables -------------------------------------------------------------------------------
+
+
+def test_the_variables_of_the_documents_are_read() -> None:
+    """Each one that stands before a command with a script of jobs/."""
+    documents = [ROOT / "README.md", *(ROOT / "mpicoll").rglob("*.md"), JOBS / "README.md",
+                 *JOBS.glob("*.s*")]  # fmt: skip
+    commands = [
+        found for each in documents
+        for found in re.findall(r"^[# ]*(.*\b(?:sbatch|bash) .*jobs/.*)", each.read_text(), re.M)
+    ]  # fmt: skip
+    named = {name for each in commands for name in re.findall(r"\b([A-Z_]{3,})=", each)}
+    scripts = "".join(each.read_text() for each in JOBS.glob("*.s*"))
+    read = set(re.findall(r"\$\{?([A-Z_]+)", scripts))
+    assert named <= read
+    assert {"RANKS", "MPICOLL_LAUNCHER", "MPICOLL_VENV"} <= named
+
+
+# -- the suite on a GPU ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["fails", "is terminated"])
+def test_the_gpu_suite_leaves_no_folder(how: str, tmp_path: Path) -> None:
+    """Wheels are installed into a temporary folder; here pip fails, or waits to be terminated."""
+    jobs, commands, temporary = (tmp_path / name for name in ("jobs", "bin", "tmp"))
+    for each in (commands, temporary, tmp_path / ".whl"):
+        each.mkdir()
+    shutil.copytree(JOBS, jobs)
+    (tmp_path / ".whl" / "some.whl").touch()
+    (commands / "python3").write_text(
+        "#!/bin/sh\necho installing\n" + ("exit 1\n" if how == "fails" else "exec sleep 60\n")
+    )
+    (commands / "python3").chmod(0o755)
+    environment = {"PATH": f"{commands}:{os.environ['PATH']}", "TMPDIR": str(temporary)}
+    process = subprocess.Popen(
+        ("bash", str(jobs / "gpu_suite.sh")), env=environment, text=True, stdout=subprocess.PIPE,
+        start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "installing\n"
+    if how == "is terminated":
+        assert list(temporary.iterdir())
+        os.killpg(process.pid, signal.SIGTERM)
+    assert process.wait(timeout=30) != 0
+    assert not list(temporary.iterdir())
