@@ -22,8 +22,8 @@ from mpicoll.errors import (
     Unsupported,
     WrongContents,
 )
-from mpicoll.notation.operators import ReduceOp, user_op
-from mpicoll.runtime.plan import Plan
+from mpicoll.execution.plan import Plan
+from mpicoll.notation.elements import ReduceOp, user_op
 from mpicoll.threads.launch import threads
 
 if TYPE_CHECKING:

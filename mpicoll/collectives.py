@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self, TypeVar
 
 from mpicoll.errors import ArgumentError, CollectiveError
+from mpicoll.execution.plan import Plan
 from mpicoll.interfaces import Array, Nodes, Request, Transport
 from mpicoll.memory.waiting import check_deadline
 from mpicoll.notation.contract import COLLECTIVES, collective
-from mpicoll.notation.dtypes import itemsize
-from mpicoll.notation.operators import ReduceOp
-from mpicoll.runtime.allocation import own_gpu
+from mpicoll.notation.elements import ReduceOp, itemsize
 from mpicoll.runtime.arguments import (
     Arguments,
     check_arguments,
@@ -22,11 +21,10 @@ from mpicoll.runtime.arguments import (
     check_rank,
     check_shape,
     check_tag,
+    own_gpu,
     raise_any,
 )
-from mpicoll.runtime.plan import Plan
-from mpicoll.runtime.plan_cache import PlanCache
-from mpicoll.runtime.planner import Planner
+from mpicoll.runtime.planner import PlanCache, Planner
 from mpicoll.runtime.routes import Routes
 from mpicoll.selection.auto import AutoChooser
 

@@ -23,7 +23,7 @@ from run_collective import (
 from mpicoll import Collectives, Unavailable, Unsupported, user_op
 from mpicoll.algorithms.registry import algorithms
 from mpicoll.notation.contract import COLLECTIVES
-from mpicoll.notation.operators import OPS
+from mpicoll.notation.elements import OPS
 
 in_place = pytest.mark.parametrize("in_place", [False, True], ids=["apart", "in_place"])
 every = pytest.mark.parametrize(("name", "algorithm"), EVERY)

@@ -11,7 +11,7 @@ from run_collective import EVERY, carried, pairs_of_op_and_dtype, run
 
 from mpicoll import Collectives
 from mpicoll.notation.contract import COLLECTIVES
-from mpicoll.notation.dtypes import DTYPES
+from mpicoll.notation.elements import DTYPES
 
 pytestmark = pytest.mark.ranks(*BOTH)
 SCHEDULES = [

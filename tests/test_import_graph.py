@@ -110,4 +110,4 @@ def test_the_graph_is_the_real_one() -> None:
     assert "mpicoll.interfaces" in GRAPH["mpicoll.collectives"]
     assert "mpicoll.mpi.launch" in GRAPH["mpicoll"] | GRAPH["mpicoll.threads"]
     assert len(GRAPH) > 150
-    assert room("mpicoll.runtime.plan") == "mpicoll.runtime"
+    assert room("mpicoll.execution.plan") == "mpicoll.execution"

@@ -18,7 +18,7 @@ from launcher import ranks
 COUNTS = [int(number) for number in os.environ.get("MPICOLL_TEST_RANKS", "1,2,3,4,5").split(",")]
 PYTEST = ("-m", "pytest", "--with-mpi", "-x", "-q", "-p", "no:hypothesispytest")
 HERE = Path(__file__).parent
-ALWAYS = ("runtime/test_plans", "on_ranks/test_gpu", "on_ranks/test_real_gpu")
+ALWAYS = ("execution/test_plan", "on_ranks/test_gpu", "on_ranks/test_real_gpu")
 EVERY, ARGUMENTS, SHARED = (
     "test_collectives", "runtime/test_arguments", "execution/test_shared_memory",
 )  # fmt: skip

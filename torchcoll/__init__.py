@@ -23,8 +23,8 @@ from mpicoll.errors import (
     Unsupported,
     WrongContents,
 )  # fmt: skip
-from mpicoll.notation.operators import ReduceOp, user_op
-from mpicoll.runtime.plan import Plan
+from mpicoll.execution.plan import Plan
+from mpicoll.notation.elements import ReduceOp, user_op
 from torchcoll.launch import world
 from torchcoll.threads import threads
 

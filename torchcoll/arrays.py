@@ -17,8 +17,7 @@ import torch
 from mpicoll.errors import ArgumentError, Unavailable, UnknownName
 from mpicoll.interfaces import Array, Memory, Stopwatch, Thunk
 from mpicoll.memory.numpy_arrays import NumpyArrays
-from mpicoll.notation.dtypes import DTYPES
-from mpicoll.notation.operators import ReduceOp
+from mpicoll.notation.elements import DTYPES, ReduceOp
 from mpicoll.programs.fusing import Steps
 
 _FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {

@@ -17,6 +17,7 @@ import click
 from mpicoll.cli.command import RanksCommand
 from mpicoll.cli.options import option
 from mpicoll.cli.watchdog import Watchdog
+from mpicoll.execution.plan import Plan
 from mpicoll.machine.processes import oversubscription, own_process
 from mpicoll.measurement import cases, clock
 from mpicoll.measurement.cases import Case, Group, Wanted
@@ -26,7 +27,6 @@ from mpicoll.measurement.statistics import median_interval, speedup
 from mpicoll.measurement.worlds import BOTH, Worlds, form_worlds
 from mpicoll.records.lines import AARecord, RunRecord
 from mpicoll.records.reading import encoded
-from mpicoll.runtime.plan import Plan
 
 _AGAIN = "native (again)"
 _COLLECTIVES = ("broadcast", "allreduce", "allgather", "alltoall", "reduce_scatter")

@@ -17,7 +17,7 @@ from mpicoll.defaults import NAMES, Call, Choice, choose, function, table
 from mpicoll.errors import ArgumentError, CollectiveError
 from mpicoll.notation.contract import Collective
 from mpicoll.notation.contract import collective as collective_named
-from mpicoll.notation.dtypes import itemsize, kind_of
+from mpicoll.notation.elements import itemsize, kind_of
 from mpicoll.text.sizes import size_text
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import chain, groupby
 from typing import Any
 
-from mpicoll.execution.rounds import BoundRound, Variant
+from mpicoll.execution.plan import BoundRound, Variant
 from mpicoll.interfaces import (
     Array,
     Memory,
@@ -29,8 +29,7 @@ from mpicoll.memory.slots import (
     match,
     view,
 )
-from mpicoll.notation.dtypes import itemsize
-from mpicoll.notation.operators import ReduceOp
+from mpicoll.notation.elements import ReduceOp, itemsize
 from mpicoll.programs.fusing import Fused, fuse
 from mpicoll.programs.messages import Combine, Move, Piece
 from mpicoll.programs.shared_memory import (

@@ -19,7 +19,7 @@ from mpicoll.errors import Unavailable, first_error
 from mpicoll.interfaces import Array, Arrays, Exported, Gpu, SharedMemory, Thunk
 from mpicoll.memory.allocator import FirstFit
 from mpicoll.memory.segments import FIRST
-from mpicoll.notation.dtypes import itemsize
+from mpicoll.notation.elements import itemsize
 from mpicoll.programs.shared_memory import Reach
 
 SWITCH = "MPICOLL_IPC"

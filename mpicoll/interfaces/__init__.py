@@ -1,11 +1,12 @@
 """The protocols that a backend implements: arrays, shared memory, GPU driver, transport."""
 
 from mpicoll.interfaces.arrays import Array, Arrays, Memory, Stopwatch, Thunk
-from mpicoll.interfaces.gpu import Exported, Gpu
 from mpicoll.interfaces.memory import (
     Allocator,
     Area,
     Exchange,
+    Exported,
+    Gpu,
     Retired,
     Segments,
     SharedMemory,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from mpicoll.notation.operators import ReduceOp
+from mpicoll.notation.elements import ReduceOp
 from mpicoll.programs.fusing import Steps
 
 Array = Any
@@ -24,7 +24,7 @@ class Arrays(Protocol):
         """Return why `x` cannot be read (or `written`); None where it can."""
 
     def dtype(self, x: Array) -> str:
-        """Return the dtype's name, as in `mpicoll.notation.dtypes`.
+        """Return the dtype's name, as in `mpicoll.notation.elements`.
 
         Raises:
             UnknownName: no backend carries this dtype.

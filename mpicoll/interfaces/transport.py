@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from mpicoll.interfaces.arrays import Array, Arrays, Thunk
-from mpicoll.interfaces.gpu import Gpu
-from mpicoll.interfaces.memory import SharedMemory
+from mpicoll.interfaces.memory import Gpu, SharedMemory
 from mpicoll.notation.contract import Collective
-from mpicoll.notation.operators import ReduceOp
+from mpicoll.notation.elements import ReduceOp
 
 Nodes = tuple[tuple[int, ...], ...]
 

@@ -12,8 +12,7 @@ from mpicoll.collectives import Collectives, names
 from mpicoll.errors import ArgumentError, CollectiveError, UnknownName
 from mpicoll.interfaces import TRANSPORTS
 from mpicoll.notation.contract import Collective, collective
-from mpicoll.notation.dtypes import DTYPES, itemsize, kind_of
-from mpicoll.notation.operators import OPS, check_op, reduce_op
+from mpicoll.notation.elements import DTYPES, OPS, check_op, itemsize, kind_of, reduce_op
 from mpicoll.selection.auto import CHOOSERS
 from mpicoll.text.names import with_all
 

@@ -16,8 +16,7 @@ import numpy as np
 
 from mpicoll.interfaces import Array, Arrays
 from mpicoll.notation.contract import Collective, Place
-from mpicoll.notation.dtypes import kind_of
-from mpicoll.notation.operators import ReduceOp
+from mpicoll.notation.elements import ReduceOp, kind_of
 from mpicoll.notation.schedule import Block
 
 Values = np.ndarray[Any, Any]

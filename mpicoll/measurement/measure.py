@@ -21,14 +21,14 @@ from typing import Any, NamedTuple
 from mpicoll.cli.watchdog import Watchdog
 from mpicoll.collectives import Collectives
 from mpicoll.errors import CollectiveError
+from mpicoll.execution.plan import Plan
 from mpicoll.interfaces import CMA, IPC, SYMMETRIC, Array
 from mpicoll.measurement import checking, clock
 from mpicoll.measurement.cases import BASELINES, CUDA, Case, Group
 from mpicoll.measurement.checking import Wrong
 from mpicoll.measurement.statistics import is_enough, median_interval, speedup
 from mpicoll.measurement.synchroniser import Report, StartSynchroniser
-from mpicoll.notation.operators import reduce_op
-from mpicoll.runtime.plan import Plan
+from mpicoll.notation.elements import reduce_op
 
 _MOST_CALLS = 1000
 _OVERTIME = 1.3

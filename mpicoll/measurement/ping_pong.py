@@ -22,11 +22,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpicoll.collectives import Collectives
+from mpicoll.execution.plan import Plan
 from mpicoll.interfaces import Array, Arrays, Thunk
 from mpicoll.measurement import clock
 from mpicoll.measurement.checking import Wrong, compare
 from mpicoll.measurement.huge_pages import huge_pages
-from mpicoll.runtime.plan import Plan
 
 LATENCY, ONE_WAY, BOTH_WAYS, COPY = "latency", "one_way", "both_ways", "copy"
 

@@ -15,8 +15,7 @@ import numpy as np
 
 from mpicoll.errors import ArgumentError, Unavailable, UnknownName
 from mpicoll.interfaces import Array, Memory, Stopwatch, Thunk
-from mpicoll.notation.dtypes import DTYPES
-from mpicoll.notation.operators import ReduceOp
+from mpicoll.notation.elements import DTYPES, ReduceOp
 from mpicoll.programs.fusing import Steps
 
 UFUNCS = {

@@ -34,7 +34,7 @@ from mpicoll.memory import cma
 from mpicoll.memory.allocator import FirstFit, whole_lines
 from mpicoll.memory.mailbox import Mailbox
 from mpicoll.memory.waiting import SpinYieldSleep
-from mpicoll.notation.dtypes import itemsize
+from mpicoll.notation.elements import itemsize
 from mpicoll.programs.shared_memory import Reach
 
 TILE = 512 * 1024

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from mpicoll.errors import ScheduleError
 from mpicoll.interfaces import Allocator, Area, Array, Messages, SharedMemory, Store, Thunk
 from mpicoll.memory.allocator import LINE, whole_lines
-from mpicoll.notation.dtypes import itemsize
+from mpicoll.notation.elements import itemsize
 from mpicoll.programs.messages import Piece
 from mpicoll.programs.shared_memory import Publication, SharedProgram
 

@@ -16,8 +16,7 @@ import numpy as np
 from mpicoll.errors import ArgumentError, Unavailable, UnknownName
 from mpicoll.interfaces import Array, Stopwatch, Thunk
 from mpicoll.memory.numpy_arrays import UFUNCS, NumpyArrays
-from mpicoll.notation.dtypes import DTYPES
-from mpicoll.notation.operators import ReduceOp
+from mpicoll.notation.elements import DTYPES, ReduceOp
 from mpicoll.programs.fusing import Steps, formula
 
 _NOT_FUSED = ("bool", "bfloat16")

@@ -21,7 +21,7 @@ from mpicoll.interfaces import Array, Arrays, Native, NativeCall, Request, Thunk
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.mpi.arrays import numpy_dtype
 from mpicoll.mpi.requests import Resources, StartedRequest
-from mpicoll.notation.operators import ReduceOp
+from mpicoll.notation.elements import ReduceOp
 
 _TYPES = {
     "bool": MPI.C_BOOL,

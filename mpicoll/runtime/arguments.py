@@ -11,10 +11,9 @@ from math import prod
 from typing import Any, cast
 
 from mpicoll.errors import ArgumentError, CollectiveError, Disagreement
-from mpicoll.interfaces import Array, Arrays
+from mpicoll.interfaces import Array, Arrays, Thunk, Transport
 from mpicoll.notation.contract import Collective, Counts, Place, Shape, Side, collective
-from mpicoll.notation.dtypes import itemsize, kind_of
-from mpicoll.notation.operators import OPS, ReduceOp, check_op, reduce_op
+from mpicoll.notation.elements import OPS, ReduceOp, check_op, itemsize, kind_of, reduce_op
 from mpicoll.notation.schedule import Block
 from mpicoll.programs.messages import cut, offsets
 
@@ -352,3 +351,39 @@ def raise_any(own: object, everyone: Sequence[Any]) -> None:
     for rank, text in enumerate(everyone):
         if isinstance(text, str):
             raise Disagreement(f"rank {rank}: {text}")
+
+
+def own_gpu(transport: Transport) -> Array:
+    """Make a GPU of this node the current one, and return an empty array there.
+
+    The ranks of a node take its GPUs in turn, as ``CUDA_VISIBLE_DEVICES`` shows them.
+
+    Raises:
+        Unavailable: CuPy or torch finds none.
+    """
+    node = next(each for each in transport.nodes if transport.rank in each)
+    return transport.arrays.on_gpu(node.index(transport.rank))
+
+
+def empty(transport: Transport, arguments: Arguments, shape: tuple[int, ...]) -> Array:
+    """Allocate an array of the call's dtype, on the device of its arrays."""
+    assert arguments.dtype is not None
+    like = arguments.x if arguments.x is not None else arguments.out
+    if like is None and arguments.device == "gpu":
+        like = own_gpu(transport)
+    return transport.arrays.empty(shape, arguments.dtype, like)
+
+
+def empty_like_input(transport: Transport, arguments: Arguments) -> Array | None:
+    """Allocate an array like the input, None where this rank gives none."""
+    if arguments.x is None:
+        return None
+    return empty(transport, arguments, tuple(arguments.x.shape))
+
+
+def divide_mean(transport: Transport, arguments: Arguments) -> list[Thunk]:
+    """Return the division that makes a sum a mean, where the operator is ``avg``."""
+    op, out = arguments.op, arguments.out
+    if op.name != "avg" or op.function or out is None or not arguments.collective.reduces:
+        return []
+    return [transport.arrays.divider(transport.arrays.flat(out), transport.size)]

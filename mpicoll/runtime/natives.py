@@ -1,10 +1,23 @@
-"""Plans of the library's own collectives."""
+"""Plans of the library's own collectives, and of two of them that together are a third."""
 
 from __future__ import annotations
 
-from mpicoll.interfaces import Array, NativeCall, Thunk, Transport
-from mpicoll.runtime.arguments import Arguments, check_arguments
-from mpicoll.runtime.plan import Plan, native_plan
+from collections.abc import Sequence
+from math import prod
+
+from mpicoll.errors import Unsupported
+from mpicoll.execution.plan import Plan
+from mpicoll.interfaces import Array, NativeCall, Request, Thunk, Transport
+from mpicoll.runtime.arguments import Arguments, check_arguments, divide_mean, empty
+
+COMPOSITIONS: dict[str, tuple[str, ...]] = {
+    "allreduce": ("reduce+broadcast", "reduce_scatter+allgather"),
+    "reduce": ("reduce_scatter+gather",),
+    "broadcast": ("scatter+allgather",),
+    "allgather": ("gather+broadcast",),
+    "reduce_scatter": ("reduce+scatter",),
+}
+"""For each collective the pairs of native collectives that it is equal to."""
 
 
 def plan_native(transport: Transport, arguments: Arguments, *, persistent: bool = False) -> Plan:
@@ -17,14 +30,70 @@ def plan_native(transport: Transport, arguments: Arguments, *, persistent: bool 
         arguments.collective, arguments.x, arguments.out, arguments.op,
         arguments.root, arguments.counts, arguments.in_place, transport.rank,
     )  # fmt: skip
-    bound = transport.native(call, persistent=persistent)
+    bound, out = transport.native(call, persistent=persistent), arguments.out
+    name = "native_persistent" if persistent else "native"
+    plan = Plan(name, bound.transport, out, bound.run, bound.start, bound.free)
     finish = [] if bound.averages else divide_mean(transport, arguments)
-    return native_plan(
-        "native_persistent" if persistent else "native", arguments.out, bound, finish
-    )
+    return _chained(name, bound.transport, out, [plan], finish) if finish else plan
 
 
-def plan_part(
+def compose(transport: Transport, arguments: Arguments, text: str) -> Plan:
+    """Bind two native collectives that together are the one called.
+
+    Raises:
+        Unavailable: the library lacks one of the two.
+        Unsupported: `counts` was given.
+    """
+    if arguments.counts is not None:
+        raise Unsupported(f"{text} takes equal rows only, not counts")
+    first, second = text.removeprefix("native:").split("+")
+    x, out, is_root = arguments.x, arguments.out, transport.rank == arguments.root
+    before: list[Thunk] = []
+    after: list[Thunk] = []
+    if second == "broadcast":
+        between = final = out
+    elif second == "scatter":
+        between, final = (
+            empty(transport, arguments, arguments.shape("input")) if is_root else None,
+            out,
+        )
+    else:
+        x, between, final = _as_rows(transport, arguments, before, after)
+    source = between if is_root or second in ("allgather", "gather") else None
+    plans = [
+        _part(transport, arguments, first, x, between),
+        _part(transport, arguments, second, source, final),
+    ]
+    return _chained(text, "native", out, plans, after, before)
+
+
+def _as_rows(
+    transport: Transport, arguments: Arguments, before: list[Thunk], after: list[Thunk]
+) -> tuple[Array | None, Array, Array | None]:
+    """Cut a vector into one equal row per rank, padded (and copied) where it does not divide."""
+    assert arguments.row is not None
+    count, size = prod(arguments.row), transport.size
+    width = -(-count // size)
+    row = empty(transport, arguments, (width,))
+    arrays, whole = transport.arrays, (size, width)
+
+    def rows(array: Array | None) -> Array | None:
+        if array is None or count == size * width:
+            return array if array is None else arrays.flat(array).reshape(whole)
+        padded = empty(transport, arguments, whole)
+        arrays.from_host(padded, 0)
+        return padded
+
+    x, out = rows(arguments.x), rows(arguments.out)
+    if count != size * width:
+        if x is not None:
+            before.append(arrays.copier(arrays.flat(x)[:count], arrays.flat(arguments.x)))
+        if out is not None:
+            after.append(arrays.copier(arrays.flat(arguments.out), arrays.flat(out)[:count]))
+    return x, row, out
+
+
+def _part(
     transport: Transport, arguments: Arguments, name: str, x: Array | None, out: Array | None
 ) -> Plan:
     """Bind the native collective `name` with the operator and root of a call."""
@@ -35,9 +104,53 @@ def plan_part(
     return plan_native(transport, part)
 
 
-def divide_mean(transport: Transport, arguments: Arguments) -> list[Thunk]:
-    """Return the division that makes a sum a mean, where the operator is ``avg``."""
-    op, out = arguments.op, arguments.out
-    if op.name != "avg" or op.function or out is None or not arguments.collective.reduces:
-        return []
-    return [transport.arrays.divider(transport.arrays.flat(out), transport.size)]
+def _chained(
+    algorithm: str, transport: str, out: Array | None, plans: Sequence[Plan],
+    after: Sequence[Thunk], before: Sequence[Thunk] = (),
+) -> Plan:  # fmt: skip
+    """Make a plan that runs plans one after the other, between two lists of local work."""
+
+    def run() -> None:
+        for thunk in before:
+            thunk()
+        for plan in plans:
+            plan.run()
+        for thunk in after:
+            thunk()
+
+    def free() -> None:
+        for plan in plans:
+            plan.free()
+
+    return Plan(algorithm, transport, out, run, lambda: _Chain(plans, after, before), free)
+
+
+class _Chain:
+    """Plans under way, one after the other."""
+
+    def __init__(
+        self, plans: Sequence[Plan], after: Sequence[Thunk], before: Sequence[Thunk]
+    ) -> None:
+        self.remaining = iter(plans)
+        self.after = after
+        self.current: Request | None = None
+        for thunk in before:
+            thunk()
+        self._next()
+
+    def _next(self) -> None:
+        plan = next(self.remaining, None)
+        self.current = plan.start() if plan else None
+        if plan is None:
+            for thunk in self.after:
+                thunk()
+
+    def test(self) -> bool:
+        while self.current is not None and self.current.test():
+            self._next()
+        return self.current is None
+
+    def wait(self) -> None:
+        while self.current is not None:
+            self.current.wait()
+            self._next()

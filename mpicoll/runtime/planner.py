@@ -1,36 +1,33 @@
-"""From checked arguments to a plan: native, a composition of natives, a schedule, or a choice."""
+"""From checked arguments to a plan: native, a composition of natives, a schedule, or a choice.
+
+The plans behind the methods are kept.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 from mpicoll import defaults
 from mpicoll.algorithms.registry import Algorithm, algorithms, aliases, find
 from mpicoll.errors import ArgumentError, CollectiveError, Unavailable, UnknownName, Unsupported
-from mpicoll.execution.rounds import (
-    NO_MESSAGES,
-    BoundRound,
-    MessageResources,
-    Resources,
-    Variant,
-    bind_messages,
-    buffers_for,
-    scratch_for,
-)
+from mpicoll.execution.messages import bind_messages
+from mpicoll.execution.plan import NO_MESSAGES, BoundRound, Plan, Resources, Variant, scheduled
 from mpicoll.execution.shared_memory import bind_shared
-from mpicoll.interfaces import DIRECT, STAGED, TRANSPORTS, Transport
+from mpicoll.interfaces import DIRECT, STAGED, TRANSPORTS, Array, Transport
+from mpicoll.notation.schedule import Round, Schedule
 from mpicoll.programs.messages import lower
 from mpicoll.programs.shared_memory import share
-from mpicoll.runtime.allocation import empty, empty_like_input
-from mpicoll.runtime.arguments import Arguments
-from mpicoll.runtime.compositions import COMPOSITIONS, compose
-from mpicoll.runtime.natives import divide_mean, plan_native
-from mpicoll.runtime.plan import Plan, scheduled
-from mpicoll.runtime.routes import Routes
-from mpicoll.runtime.schedules import Schedules
-from mpicoll.runtime.tags import Tags
+from mpicoll.runtime.arguments import Arguments, divide_mean, empty, empty_like_input, reconcile
+from mpicoll.runtime.natives import COMPOSITIONS, compose, plan_native
+from mpicoll.runtime.routes import Routes, Tags
+from mpicoll.simulator import is_ordered
+
+_MOST_SCHEDULES, _MOST_PLANS = 64, 32
+_NO_DIGEST = b"unsettle"
+"""Instead of a digest, from a rank that needs the other ranks' arguments first."""
 
 
 class Chooser(Protocol):
@@ -50,8 +47,8 @@ class Planner:
 
     def __init__(self, transport: Transport, routes: Routes, chooser: Chooser) -> None:
         self.transport, self.routes, self.chooser = transport, routes, chooser
-        self.schedules = Schedules(transport)
         self.tags = Tags(transport.exchange)
+        self._schedules: dict[tuple[Callable[..., Schedule], str, int, Any], list[Round]] = {}
 
     def algorithms(self, name: str) -> list[str]:
         """Return every algorithm name of a collective that this backend takes."""
@@ -86,12 +83,14 @@ class Planner:
         if name in ("auto", "native", "native_persistent"):
             return
         if name.startswith("native:"):
-            _check_composition(what.name, name)
+            known = [f"native:{each}" for each in COMPOSITIONS.get(what.name, ())]
+            if name not in known:
+                raise UnknownName(f"{what.name} composition", name, known)
             return
         chosen = self._find(what.name, name)
         # An error on some ranks alone must be known to all before anything is bound.
-        self.schedules.rounds(chosen, arguments)
-        self.schedules.check_order(chosen, arguments)
+        self._rounds(chosen, arguments)
+        self._check_order(chosen, arguments)
         self.routes.check(arguments, route)
 
     def _find(self, what: str, name: str) -> Algorithm:
@@ -100,6 +99,44 @@ class Planner:
         except UnknownName:
             names = [*self.algorithms(what), *self.chooser.names, *aliases(what)]
             raise UnknownName(f"{what} algorithm", name, names) from None
+
+    def _rounds(self, chosen: Algorithm, arguments: Arguments) -> list[Round]:
+        """Return this rank's schedule of an algorithm.
+
+        Raises:
+            Unsupported: the algorithm cannot serve this number of ranks, root or counts.
+        """
+        rank, size, nodes = self.transport.rank, self.transport.size, self.transport.nodes
+        root, counts = arguments.root, arguments.counts if chosen.takes("counts") else None
+        key = chosen.generator, str(chosen), root, counts
+        if key not in self._schedules:
+            if len(self._schedules) == _MOST_SCHEDULES:
+                self._schedules.clear()
+            self._schedules[key] = chosen.rounds(rank, size, root, nodes, counts)
+        return self._schedules[key]
+
+    def _check_order(self, chosen: Algorithm, arguments: Arguments) -> None:
+        """Raise Unsupported where an algorithm cannot serve the number of ranks or the operator."""
+        size, what = self.transport.size, arguments.collective
+        chosen.serve(size)
+        if arguments.op.commutative or not what.reduces or self.keeps_order(chosen, arguments.root):
+            return
+        safe = [
+            each.name
+            for each in algorithms(what.name)
+            if each.needs.holds(size) and self.keeps_order(each, arguments.root)
+        ]
+        raise Unsupported(
+            f"{what.name} algorithm {chosen} does not keep rank order on {size} ranks with root "
+            f"{arguments.root}, which op {arguments.op.name!r} needs: {', '.join(safe)} would"
+        )
+
+    def keeps_order(self, chosen: Algorithm, root: int) -> bool:
+        """Whether an algorithm folds in rank order, as operators that do not commute need."""
+        try:
+            return is_ordered(chosen, self.transport.size, root, self.transport.nodes)
+        except Unsupported:
+            return False
 
     # -- building -------------------------------------------------------------------
 
@@ -159,25 +196,25 @@ class Planner:
         self, arguments: Arguments, chosen: Algorithm, asked: str, first: BoundRound | None = None
     ) -> Plan:
         transport, what, in_place = self.transport, arguments.collective, arguments.in_place
-        arrays, x, out = transport.arrays, arguments.x, arguments.out
+        given = {"input": arguments.x, "output": arguments.out}
+        buffers = {name: transport.arrays.flat(x) for name, x in given.items() if x is not None}
         blocks = chosen.blocks(transport.size)
         place, sizes = arguments.place(blocks), arguments.sizes(blocks)
-        rounds = self.schedules.rounds(chosen, arguments)
-        blocks_in, blocks_out = what.before(place), list(what.after(place))
-        dtype, buffers = arguments.dtype or "uint8", buffers_for(arrays, x, out)
+        before, after = what.before(place), list(what.after(place))
+        rounds, dtype = self._rounds(chosen, arguments), arguments.dtype or "uint8"
         route, store = self.routes.open(arguments, asked)
         tag = self.tags.take()
+        resources: Resources
         if route in (transport.name, DIRECT, STAGED):
-            program = lower(rounds, sizes, blocks_in, blocks_out, in_place=in_place)
-            buffers |= scratch_for(arrays, program.scratch, dtype, x, out)
-            bound = bind_messages(program, buffers, arguments.op, transport, tag)
-            resources: Resources = MessageResources(bound)
-            variants: list[Variant] = [lambda: bound]
+            program = lower(rounds, sizes, before, after, in_place=in_place)
+            resources, variants = bind_messages(
+                program, buffers, dtype, arguments.op, transport, tag
+            )
         else:
             shared = transport.shared
             assert shared is not None
             reach = store.reach(buffers, dtype) if store else shared.reach(route, buffers, dtype)
-            both = share(rounds, sizes, blocks_in, blocks_out, reach, in_place=in_place)
+            both = share(rounds, sizes, before, after, reach, in_place=in_place)
             meets = what.synchronizes and arguments.counts is None and all(sizes.values())
             resources, variants = bind_shared(
                 both, shared, buffers, dtype, arguments.op, transport, tag,
@@ -189,14 +226,98 @@ class Planner:
         if first is not None:
             variants = [_after(first, variant) for variant in variants]
         finish = divide_mean(transport, arguments)
-        return scheduled(str(chosen), route, out, variants, finish, resources)
+        return scheduled(str(chosen), route, arguments.out, variants, finish, resources)
 
 
 def _after(first: BoundRound, variant: Variant) -> Variant:
     return lambda: [first, *variant()]
 
 
-def _check_composition(what: str, text: str) -> None:
-    known = [f"native:{each}" for each in COMPOSITIONS.get(what, ())]
-    if text not in known:
-        raise UnknownName(f"{what} composition", text, known)
+class _Cached(NamedTuple):
+    """A plan over arrays of its own, which serves every call of one signature.
+
+    Attributes:
+        number: how many were made before it, by which the ranks know that they run the same plan.
+        arguments: those that it was made for.
+    """
+
+    number: int
+    arguments: Arguments
+    plan: Plan
+
+
+class PlanCache:
+    """The plans behind the methods of one group of ranks."""
+
+    def __init__(self, transport: Transport, planner: Planner) -> None:
+        self.transport, self.planner = transport, planner
+        self._plans: OrderedDict[Any, _Cached] = OrderedDict()
+        self._made = 0
+        self._broken: list[Plan] = []
+
+    def agree(self, checked: Arguments | CollectiveError) -> Arguments:
+        """Return this rank's arguments, completed from the other ranks'; collective.
+
+        Raises:
+            CollectiveError: on every rank, where any rank's arguments are wrong or do not match.
+        """
+        own = str(checked) if isinstance(checked, CollectiveError) else checked.signature
+        return reconcile(checked, self.transport.exchange(own))
+
+    def run(self, checked: Arguments | CollectiveError) -> Array | None:
+        """Run a call once, and return its result; collective."""
+        if isinstance(checked, CollectiveError) or not checked.is_complete:
+            self.transport.agree(_NO_DIGEST)
+            return self._run_uncached(checked)
+        key = checked.key
+        cached = self._plans.get(key)
+        if not self.transport.agree(checked.digest(cached and cached.number)):
+            if cached is not None:
+                self._plans.pop(key).plan.free()
+            return self._run_uncached(checked)
+        try:
+            cached = cached or self._keep(key, checked)
+            self._plans.move_to_end(key)
+            return self._run_cached(cached, checked)
+        except BaseException:
+            # Other ranks may still read its memory, or write there.
+            if key in self._plans:
+                self._broken.append(self._plans.pop(key).plan)
+            raise
+
+    def _run_uncached(self, checked: Arguments | CollectiveError) -> Array | None:
+        with self.planner.build(self.agree(checked)) as plan:
+            plan.run()
+            return plan.out
+
+    def _keep(self, key: Any, arguments: Arguments) -> _Cached:
+        """Make a plan to be cached, in place of the one that was used least recently."""
+        if len(self._plans) == _MOST_PLANS:
+            self._plans.popitem(last=False)[1].plan.free()
+        self._made += 1
+        x = empty_like_input(self.transport, arguments)
+        own = replace(arguments, x=x, out=None, in_place=False)
+        self._plans[key] = _Cached(self._made, own, self.planner.build(own))
+        return self._plans[key]
+
+    def _run_cached(self, cached: _Cached, arguments: Arguments) -> Array | None:
+        """Run a cached plan for a caller's arrays."""
+        arrays, own, plan = self.transport.arrays, cached.arguments, cached.plan
+        if arguments.x is not None:
+            arrays.copier(arrays.flat(own.x), arrays.flat(arguments.x))()
+        plan.run()
+        if plan.out is None:
+            return None
+        out = arguments.out
+        if out is None:
+            out = empty(self.transport, arguments, arguments.shape("output"))
+        if arguments.collective.after(arguments.place()):
+            arrays.copier(arrays.flat(out), arrays.flat(plan.out))()
+        return out
+
+    def free(self) -> None:
+        """Release all plans."""
+        for plan in (*self._broken, *(each.plan for each in self._plans.values())):
+            plan.free()
+        self._broken.clear()
+        self._plans.clear()

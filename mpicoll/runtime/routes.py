@@ -1,8 +1,12 @@
-"""Choose how the messages of a schedule travel."""
+"""Choose how the messages of a schedule travel: over which transport, and under which tag."""
 
 from __future__ import annotations
 
-from mpicoll.errors import Unavailable, first_error
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from mpicoll.errors import Unavailable, Unsupported, first_error
 from mpicoll.gpu.ipc import GpuMemory, open_gpu_memory
 from mpicoll.interfaces import (
     CMA,
@@ -14,12 +18,13 @@ from mpicoll.interfaces import (
     Array,
     Transport,
 )
-from mpicoll.runtime.allocation import own_gpu
-from mpicoll.runtime.arguments import Arguments
+from mpicoll.runtime.arguments import Arguments, own_gpu
 
 PREFER_CMA = 32 << 20
 """From how many bytes of a vector or row CMA is the default: below, two copies that stay in
 the cache beat one by the kernel."""
+MOST_TAGS = 32767
+"""The largest tag that every MPI library has (MPI-4.1, 9.1.2)."""
 
 
 class Routes:
@@ -128,3 +133,38 @@ class Routes:
     def free(self) -> None:
         """Release the GPU memory."""
         self._gpus = None
+
+
+class Tags:
+    """The tags of one group's plans, the same on every rank.
+
+    Plans are made in one order on all ranks, but go at any time: a rank's garbage collector
+    decides. So tags are given out in order, and when the last one is, the ranks exchange
+    which are still held and begin again with the others.
+    """
+
+    def __init__(self, exchange: Callable[[Any], list[Any]], most: int = MOST_TAGS) -> None:
+        self.exchange, self.every = exchange, range(1, most + 1)
+        self.held: weakref.WeakValueDictionary[int, object] = weakref.WeakValueDictionary()
+        self.left: Iterator[int] = iter(self.every)
+
+    def take(self) -> int:
+        """Return a tag that no rank holds; collective.
+
+        Raises:
+            Unsupported: there is none.
+        """
+        tag = next(self.left, None)
+        if tag is None:
+            held = set().union(*self.exchange(set(self.held)))
+            self.left = iter([each for each in self.every if each not in held])
+            tag = next(self.left, None)
+        if tag is None:
+            raise Unsupported(
+                f"{len(self.every)} plans of this group are in use: free some of them"
+            )
+        return tag
+
+    def hold(self, tag: int, owner: object) -> None:
+        """Keep a tag from others as long as its owner lives."""
+        self.held[tag] = owner

@@ -1,20 +1,30 @@
-"""Choose algorithms: ``auto`` by a measured table or the cost model, and libraries' defaults."""
+"""Choose algorithms: ``auto`` by a measured table or by price, and libraries' defaults.
+
+A schedule over shared memory is priced from the program that would run. A rank pays for every
+instruction, for every byte that it copies or folds, and for every round in which it waits: alpha,
+beta and gamma of the Hockney model, in nanoseconds, as fitted on the reference machine. Prices are
+compared with each other, not with a clock; `mpicoll.tune` measures.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
-from math import prod
+from math import ceil, inf, prod
+from typing import NamedTuple
 
 from mpicoll import defaults
-from mpicoll.algorithms.registry import algorithms, find
+from mpicoll.algorithms.registry import Algorithm, algorithms, find
+from mpicoll.errors import CollectiveError
 from mpicoll.gpu.ipc import ZERO_COPY
 from mpicoll.interfaces import IPC, STAGED, Nodes, Transport
 from mpicoll.memory.segments import TILE
-from mpicoll.notation.dtypes import itemsize
-from mpicoll.programs.shared_memory import Reach
+from mpicoll.notation.elements import itemsize
+from mpicoll.programs.messages import Combine, Move
+from mpicoll.programs.shared_memory import Await, Reach, SharedProgram, WaitForReaders, share
 from mpicoll.runtime.arguments import Arguments
-from mpicoll.selection import pricing, tables
+from mpicoll.selection import tables
 
 CHOOSERS = ("auto", *defaults.NAMES)
 """Names that leave the algorithm to a choice at each call."""
@@ -34,6 +44,7 @@ CANDIDATES: dict[str, tuple[str, ...]] = {
 }
 """The schedules that may be the fastest where all ranks share memory."""
 
+_PRICED_RANKS = 8
 _LARGE = 65536
 _BETWEEN_NODES = {
     "barrier": ("dissemination",) * 2,
@@ -63,6 +74,22 @@ _BY_NODES = {
     "exscan": ("linear", "two_shot"),
 }
 """Schedules that use the links between nodes best; some do not serve uneven nodes."""
+
+
+class Rates(NamedTuple):
+    """Nanoseconds: per round waited, per instruction, per byte copied and folded."""
+
+    wait: float
+    step: float
+    copy: float
+    fold: float
+
+
+ALONE = Rates(wait=250, step=60, copy=0.025, fold=0.05)
+OVERSUBSCRIBED = Rates(wait=2500, step=60, copy=0.05, fold=0.1)
+ON_GPU = Rates(wait=15_000, step=3_000, copy=0.0008, fold=0.0012)
+"""Estimates, not fitted: a stream is waited for, a kernel launched, memory read and written at
+a few TB/s."""
 
 
 class AutoChooser:
@@ -125,20 +152,56 @@ class AutoChooser:
         if key not in self.prices:
             shared = self.transport.shared
             assert shared is not None
-            rates = pricing.OVERSUBSCRIBED if shared.wait_policy.oversubscribed else pricing.ALONE
+            rates = OVERSUBSCRIBED if shared.wait_policy.oversubscribed else ALONE
             # All ranks must make the same choice, wherever the arrays of each lie.
             width = itemsize(arguments.dtype) if arguments.dtype else 1
             reach = Reach(frozenset(), frozenset(), 0, TILE // width)
             if on_gpu:
-                rates = pricing.ON_GPU
+                rates = ON_GPU
                 everything = frozenset(("input", "output", "scratch"))
                 reach = Reach(frozenset(), everything, ZERO_COPY // width, 1 << 62)
             prices = {
-                text: pricing.price(find(name, text), arguments, reach, rates)
-                for text in CANDIDATES[name]
+                text: price(find(name, text), arguments, reach, rates) for text in CANDIDATES[name]
             }
             self.prices[key] = sorted(prices, key=prices.__getitem__)
         return self.prices[key]
+
+
+def price(algorithm: Algorithm, arguments: Arguments, reach: Reach, rates: Rates) -> float:
+    """Return the nanoseconds of the slowest of a few ranks of one node; inf if it cannot run.
+
+    Args:
+        reach: what ranks read of each other; its `intra_node` is not used.
+    """
+    blocks = algorithm.blocks(arguments.size)
+    sizes = arguments.sizes(blocks)
+    width = itemsize(arguments.dtype) if arguments.dtype else 1
+    everyone = frozenset(range(arguments.size))
+    worst = 0.0
+    for rank in range(0, arguments.size, ceil(arguments.size / _PRICED_RANKS)):
+        place = arguments.place(blocks)._replace(rank=rank)
+        before, after = arguments.collective.before(place), list(arguments.collective.after(place))
+        try:
+            rounds = algorithm.rounds(rank, arguments.size, arguments.root, counts=arguments.counts)
+        except CollectiveError:
+            return inf
+        own = replace(reach, intra_node=everyone - {rank})
+        worst = max(worst, _cost(share(rounds, sizes, before, after, own), width, rates))
+    return worst
+
+
+def _cost(program: SharedProgram, width: int, rates: Rates) -> float:
+    numbered = list(zip(program.instructions, program.rounds, strict=True))
+    waits = len({number for each, number in numbered if isinstance(each, Await)})
+    waits += any(isinstance(each, WaitForReaders) for each, _ in numbered)
+    total = waits * rates.wait
+    for each, _ in numbered:
+        total += rates.step
+        if isinstance(each, Move):
+            total += each.target.length * width * rates.copy
+        elif isinstance(each, Combine):
+            total += each.target.length * width * rates.fold
+    return total
 
 
 def _call(arguments: Arguments, nodes: Nodes) -> defaults.Call:

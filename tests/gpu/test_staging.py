@@ -12,7 +12,7 @@ from mpicoll.gpu.staging import HostStaging
 from mpicoll.interfaces import STAGED, Native, NativeCall
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.notation.contract import COLLECTIVES
-from mpicoll.notation.operators import OPS
+from mpicoll.notation.elements import OPS
 
 
 class Late:

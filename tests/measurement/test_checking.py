@@ -21,8 +21,7 @@ from mpicoll.measurement.checking import (
 )
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.notation.contract import COLLECTIVES
-from mpicoll.notation.dtypes import DTYPES
-from mpicoll.notation.operators import OPS, check_op
+from mpicoll.notation.elements import DTYPES, OPS, check_op
 
 ARRAYS = NumpyArrays()
 

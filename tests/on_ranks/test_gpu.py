@@ -34,7 +34,7 @@ from mpicoll.interfaces import DIRECT, IPC, STAGED
 from mpicoll.measurement.cases import CUDA, Wanted, cases, groups
 from mpicoll.measurement.measure import Bench, Settings
 from mpicoll.memory import slots
-from mpicoll.notation.dtypes import DTYPES
+from mpicoll.notation.elements import DTYPES
 from mpicoll.records.lines import Run
 
 REAL = os.environ.get("MPICOLL_TEST_GPU", "") not in ("", "0")
@@ -199,7 +199,7 @@ def test_operators(g: Collectives, op: str, dtype: str, way: str) -> None:
 @pytest.mark.parametrize("name", ["allreduce", "reduce", "scan", "exscan"])
 def test_rank_order(g: Collectives, name: str) -> None:
     for each in algorithms(name):
-        if serves(g, each) and g.planner.schedules.keeps_order(each, 0):
+        if serves(g, each) and g.planner.keeps_order(each, 0):
             check(g, name, f"{each}@{IPC}", (97,), "uint8", op=affine, way=IPC)
 
 

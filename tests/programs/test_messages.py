@@ -15,7 +15,7 @@ from mpicoll.algorithms.registry import Algorithm, algorithms
 from mpicoll.errors import Unsupported
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.notation.contract import COLLECTIVES
-from mpicoll.notation.operators import user_op
+from mpicoll.notation.elements import user_op
 from mpicoll.notation.schedule import recv, reduce, send
 from mpicoll.programs.messages import (
     Combine,

@@ -25,7 +25,7 @@ from mpicoll.interfaces import Area
 from mpicoll.memory.allocator import FirstFit
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.notation.contract import COLLECTIVES
-from mpicoll.notation.operators import user_op
+from mpicoll.notation.elements import user_op
 from mpicoll.notation.schedule import Temp, copy, fold, recv, reduce, send
 from mpicoll.programs import shared_memory as sharing
 from mpicoll.programs.messages import Combine, Move, Piece, overlaps

@@ -10,7 +10,7 @@ import pytest
 from run_collective import compare, device, library
 
 from mpicoll import ArgumentError, CollectiveError, Collectives, user_op
-from mpicoll.notation.operators import ReduceOp
+from mpicoll.notation.elements import ReduceOp
 
 Bad = Callable[[Collectives], Any]
 

@@ -9,16 +9,19 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from launcher import mpirun, ranks
+from run_collective import device
 
+from mpicoll import Collectives
 from mpicoll.algorithms.registry import find
 from mpicoll.errors import ArgumentError
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.programs.shared_memory import Reach
 from mpicoll.runtime.arguments import check_arguments
-from mpicoll.selection import pricing, tables
+from mpicoll.selection import auto, tables
 from mpicoll.selection.auto import CANDIDATES, between
 from mpicoll.simulator import contiguous, prove
 
@@ -100,9 +103,7 @@ def test_every_candidate_has_a_price(name: str, size: int) -> None:
     request = check_arguments(arrays, 0, size, name, x, out=None, op="sum", root=0, counts=None,
                     algorithm="auto")  # fmt: skip
     reach = Reach(frozenset(), frozenset(), 1 << 17, 1 << 17)
-    prices = [
-        pricing.price(find(name, text), request, reach, pricing.ALONE) for text in CANDIDATES[name]
-    ]
+    prices = [auto.price(find(name, text), request, reach, auto.ALONE) for text in CANDIDATES[name]]
     assert all(price > 0 for price in prices)
     assert not all(map(math.isinf, prices))
 
@@ -146,3 +147,21 @@ def test_auto_runs_what_the_table_says(tmp_path: Path) -> None:
     done = ranks(2, "-c", SHOW, environment=told, timeout=60)
     assert done.stdout.count("another machine") == 1, "said once, by rank 0"
     assert "RAN ring" not in done.stdout and done.stdout.count("RAN") == 2
+
+
+@pytest.fixture(params=["one_shot", "recursive_doubling", "two_shot"])
+def cheapest(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The candidate that costs less than all others."""
+
+    def price(algorithm: Any, *_: Any) -> float:
+        return 1.0 if str(algorithm) == request.param else 2.0
+
+    monkeypatch.setattr(auto, "price", price)
+    return str(request.param)
+
+
+@pytest.mark.ranks(3)
+@pytest.mark.threads_only
+def test_auto_takes_the_cheapest(c: Collectives, cheapest: str) -> None:
+    with c.plan("allreduce", device(c, np.ones(4), "int64")) as plan:
+        assert plan.algorithm == cheapest

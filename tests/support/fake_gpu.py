@@ -22,7 +22,7 @@ import numpy as np
 from mpicoll import Collectives, Unavailable
 from mpicoll.interfaces import Exported
 from mpicoll.memory.allocator import FirstFit
-from mpicoll.notation.dtypes import itemsize
+from mpicoll.notation.elements import itemsize
 
 SIZE = 256 << 20
 

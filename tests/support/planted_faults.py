@@ -30,10 +30,10 @@ class Fault(NamedTuple):
 
 
 SHARED, EVERY = "tests/execution/test_shared_memory.py", "tests/test_collectives.py"
-BINDING, PLANS = "tests/execution/test_binding.py", "tests/runtime/test_plans.py"
+BINDING, PLANS = "tests/execution/test_binding.py", "tests/execution/test_plan.py"
 EXECUTOR, SLOTS = "mpicoll/execution/shared_memory.py", "mpicoll/memory/slots.py"
 MESSAGES, LOWERED = "mpicoll/programs/messages.py", "mpicoll/programs/shared_memory.py"
-CACHE, MAILBOX = "mpicoll/runtime/plan_cache.py", "mpicoll/memory/mailbox.py"
+CACHE, MAILBOX = "mpicoll/runtime/planner.py", "mpicoll/memory/mailbox.py"
 
 FAULTS = {
     # -- execution ---------------------------------------------------------------------------
@@ -53,8 +53,8 @@ FAULTS = {
         "start += data.start", BINDING,
     ),
     "no fence after a flag is seen": Fault(
-        EXECUTOR, "return (wait_and_fence if fence else wait), lambda",
-        "return wait, lambda", BINDING,
+        EXECUTOR, "return (wait_and_fence if fence else wait), test",
+        "return wait, test", BINDING,
     ),
     "no fence before a flag is raised": Fault(
         EXECUTOR, "return fence_and_raise if fence else raise_flag", "return raise_flag", BINDING,
@@ -63,11 +63,11 @@ FAULTS = {
         EXECUTOR, "address + piece.start * self.width", "address", f"{SHARED} -k large_messages",
     ),
     "a wait for one started plan advances no other": Fault(
-        "mpicoll/execution/progress.py", "for each in list(self.started):", "for each in [self]:",
+        "mpicoll/execution/plan.py", "for each in list(self.started):", "for each in [self]:",
         f"{EVERY} -k started_plans_overlap",
     ),
     "a started plan is not busy": Fault(
-        "mpicoll/execution/progress.py", "resources.under_way = True",
+        "mpicoll/execution/plan.py", "resources.under_way = True",
         "resources.under_way = False", f"{PLANS} -k kept_run",
     ),
     # -- memory ------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ FAULTS = {
     "a cached plan serves any dtype": Fault(
         "mpicoll/runtime/arguments.py", "return (*self.signature.values(), self.op)",
         'return (*(v for k, v in self.signature.items() if k != "dtype"), self.op)',
-        "tests/runtime/test_plan_cache.py",
+        "tests/runtime/test_planner.py",
     ),
     "ranks run different plans for one call": Fault(
         "mpicoll/runtime/arguments.py", "repr((plan, *self", "repr((None, *self",
@@ -140,7 +140,7 @@ FAULTS = {
         f"{PLANS} -k may_be_made_again",
     ),
     "a tag in use is given again": Fault(
-        "mpicoll/runtime/tags.py", "for each in self.every if each not in held",
+        "mpicoll/runtime/routes.py", "for each in self.every if each not in held",
         "for each in self.every", "tests/runtime",
     ),
     # -- arrays, natives and transports ------------------------------------------------------
@@ -170,7 +170,7 @@ FAULTS = {
     "the dearest algorithm is chosen": Fault(
         "mpicoll/selection/auto.py", "sorted(prices, key=prices.__getitem__)",
         "sorted(prices, key=prices.__getitem__, reverse=True)",
-        "tests/selection/test_prices.py",
+        "tests/selection/test_auto.py -k cheapest",
     ),
     # -- on real ranks -----------------------------------------------------------------------
     "mpi: displacements of uneven rows": Fault(

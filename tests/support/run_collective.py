@@ -11,8 +11,8 @@ from expect import affine, expected, input_shape, values
 from mpicoll import Collectives, Unavailable, Unsupported
 from mpicoll.algorithms.registry import Algorithm, algorithms
 from mpicoll.notation.contract import COLLECTIVES
-from mpicoll.notation.operators import OPS
-from mpicoll.runtime.compositions import COMPOSITIONS
+from mpicoll.notation.elements import OPS
+from mpicoll.runtime.natives import COMPOSITIONS
 
 ROWS = ("gather", "allgather", "scatter", "reduce_scatter")
 UNEVEN = (*ROWS, "alltoall")

@@ -10,7 +10,7 @@ from run_collective import compare, device, finish
 
 from mpicoll import Collectives, RankLost
 from mpicoll.memory import slots
-from mpicoll.runtime.tags import Tags
+from mpicoll.runtime.routes import Tags
 
 PLANS = ("ring", "ring@point-to-point", "native", "native:reduce+broadcast")
 LARGE = slots._MOST_BYTES // 8 + 1

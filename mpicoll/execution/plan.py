@@ -1,18 +1,54 @@
 """Plans: a collective bound to its arrays, to run many times.
 
-Interpreting a schedule at each call costs more than a small message, so a plan is a
-flat tuple of calls without arguments, bound to memory and to the library's requests.
+Interpreting a schedule at each call costs more than a small message, so a plan is a flat tuple of
+calls without arguments, bound to memory and to the library's requests. A started plan takes the
+same calls round by round; a wait for one advances all, so ranks may wait in any order.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from itertools import cycle
-from typing import Any, Self
+from typing import Any, NamedTuple, Protocol, Self
 
-from mpicoll.execution.progress import Progress, started_here
-from mpicoll.execution.rounds import BoundRound, Resources, Variant, flat
-from mpicoll.interfaces import Array, Native, Request, Thunk
+from mpicoll.interfaces import Array, Messages, Request, Thunk
+from mpicoll.memory.waiting import Idle
+
+
+class BoundRound(NamedTuple):
+    """One round, bound to memory and messages.
+
+    Attributes:
+        during: local work that may be done while the messages travel.
+    """
+
+    before: tuple[Thunk, ...]
+    messages: Messages
+    during: tuple[Thunk, ...] = ()
+    after: tuple[Thunk, ...] = ()
+
+
+NO_MESSAGES = Messages((), (), lambda: True, lambda: None)
+
+Variant = Callable[[], list[BoundRound]]
+"""Binds the rounds of a run; a program whose buffers have a depth of n has n variants."""
+
+
+class Resources(Protocol):
+    """The requests and memory of a plan, kept alive as long as the plan can run.
+
+    Attributes:
+        under_way: whether a started run is not complete.
+    """
+
+    under_way: bool
+
+    def free(self) -> None:
+        """Release the library's requests and the shared memory."""
+
+    def deadline(self) -> float:
+        """Return the seconds after which a rank that waits gives up."""
 
 
 class Plan:
@@ -148,64 +184,104 @@ def _runs(
     made = []
     for variant in variants:
         rounds = variant()
-        made.append(((*flat(rounds), *finish), rounds))
+        made.append(((*_flat(rounds), *finish), rounds))
         yield made[-1]
     yield from cycle(made)
 
 
-def native_plan(algorithm: str, out: Array | None, call: Native, finish: list[Thunk]) -> Plan:
-    """Make a plan of the library's own collective, followed by `finish`."""
-    plan = Plan(algorithm, call.transport, out, call.run, call.start, call.free)
-    return chained(algorithm, call.transport, out, [plan], finish) if finish else plan
+def _flat(rounds: Sequence[BoundRound]) -> Iterator[Thunk]:
+    """Yield the calls of a blocking run."""
+    for each in rounds:
+        yield from (*each.before, *each.messages.start, *each.during)
+        yield from (*each.messages.wait, *each.after)
 
 
-def chained(
-    algorithm: str, transport: str, out: Array | None, plans: Sequence[Plan],
-    after: Sequence[Thunk], before: Sequence[Thunk] = (),
-) -> Plan:  # fmt: skip
-    """Make a plan that runs plans one after the other, between two lists of local work."""
-
-    def run() -> None:
-        for thunk in before:
-            thunk()
-        for plan in plans:
-            plan.run()
-        for thunk in after:
-            thunk()
-
-    def free() -> None:
-        for plan in plans:
-            plan.free()
-
-    return Plan(algorithm, transport, out, run, lambda: _Chain(plans, after, before), free)
+_local = threading.local()
 
 
-class _Chain:
-    """Plans under way, one after the other."""
+def started_here() -> list[Progress]:
+    """Return the started schedules of this thread, which may be a rank of its own."""
+    found: list[Progress] = _local.__dict__.setdefault("started", [])
+    return found
+
+
+class Progress:
+    """A schedule under way: the first round is posted at once, later ones as it advances.
+
+    An error ends this run alone and is raised where this run is waited for, as a wait for another
+    run may be what advances it.
+    """
 
     def __init__(
-        self, plans: Sequence[Plan], after: Sequence[Thunk], before: Sequence[Thunk]
-    ) -> None:
-        self.remaining = iter(plans)
-        self.after = after
-        self.current: Request | None = None
-        for thunk in before:
+        self, rounds: list[BoundRound], finish: list[Thunk], resources: Resources,
+        started: list[Progress],
+    ) -> None:  # fmt: skip
+        self.remaining = iter(rounds)
+        self.finish, self.resources, self.started = finish, resources, started
+        self.current: BoundRound | None = None
+        self.error: Exception | None = None
+        resources.under_way = True
+        self.started.append(self)
+        self._attempt(self._next)
+
+    def test(self) -> bool:
+        self._attempt(self._advance)
+        return self._is_complete()
+
+    def wait(self) -> None:
+        self._attempt(self._complete)
+        self._is_complete()
+
+    def _is_complete(self) -> bool:
+        if self.error is not None:
+            raise self.error
+        return self.current is None
+
+    def _attempt(self, action: Thunk) -> None:
+        try:
+            action()
+        except Exception as error:
+            self.error = error
+            self._leave()
+
+    def _leave(self) -> None:
+        self.current, self.resources.under_way = None, False
+        if self in self.started:
+            self.started.remove(self)
+
+    def _next(self) -> None:
+        self.current = next(self.remaining, None)
+        if self.current is None:
+            self._leave()
+            posted: Sequence[Thunk] = self.finish
+        else:
+            posted = (*self.current.before, *self.current.messages.start, *self.current.during)
+        for thunk in posted:
+            thunk()
+
+    def _land(self, current: BoundRound) -> None:
+        for thunk in current.after:
             thunk()
         self._next()
 
-    def _next(self) -> None:
-        plan = next(self.remaining, None)
-        self.current = plan.start() if plan else None
-        if plan is None:
-            for thunk in self.after:
-                thunk()
+    def _advance(self) -> None:
+        """Advance as far as is possible without waiting."""
+        while self.current is not None and self.current.messages.test():
+            self._land(self.current)
 
-    def test(self) -> bool:
-        while self.current is not None and self.current.test():
-            self._next()
-        return self.current is None
-
-    def wait(self) -> None:
+    def _complete(self) -> None:
+        """Advance to the end, and advance all other started runs meanwhile."""
+        idle = Idle(self.resources.deadline())
         while self.current is not None:
-            self.current.wait()
-            self._next()
+            if len(self.started) > 1:
+                before = [each.current for each in self.started]
+                for each in list(self.started):
+                    each._attempt(each._advance)
+                if before == [each.current for each in self.started]:
+                    idle.pause()
+                else:
+                    idle.began = None
+            else:
+                for thunk in self.current.messages.wait:
+                    thunk()
+                self._land(self.current)
