@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mpicoll.errors import ArgumentError
 from mpicoll.machine.links import LinkClass
 from mpicoll.measurement.ping_pong import PairSettings
 from mpicoll.p2p import heatmap
@@ -62,8 +63,11 @@ def announcement(context: Context, settings: PairSettings) -> list[str]:
     ]  # fmt: skip
 
 
-def publish(options: Options, context: Context, found: Results, remarks: Sequence[str]) -> None:
-    """Print the results as asked for, then the findings; write and draw the files."""
+def publish(options: Options, context: Context, found: Results, remarks: Sequence[str]) -> bool:
+    """Print the results as asked for, then the findings; write and draw the files.
+
+    Records that cannot be written are printed. Returns whether all files are written.
+    """
     if options.layout == "table":
         print_pairs(found.pairs, found.fits, sys.stdout)
     elif options.layout == "csv":
@@ -74,13 +78,24 @@ def publish(options: Options, context: Context, found: Results, remarks: Sequenc
     stream = sys.stdout if options.layout == "table" else sys.stderr
     for text in [*_findings(found.pairs), *_refusals(found.pairs), *remarks]:
         print(f"# {text}", file=stream)
+    complaints = []
+    try:
+        if options.output:
+            write_whole(options.output, lambda fresh: fresh.write_text(found.lines()))
+    except ArgumentError as error:
+        is_printed = options.layout == "jsonl"
+        complaints.append(f"{error}" if is_printed else f"{error}. Its records:\n{found.lines()}")
+    try:
+        if options.plot:
+            nodes = next(iter(context.worlds.values())).nodes
+            heading = f"{title(context)}\n{time.strftime('%Y-%m-%d')}, medians"
+            heatmap.draw(found.pairs, nodes, heading, options.plot)
+    except ArgumentError as error:
+        complaints.append(str(error))
+    for text in complaints:
+        print(f"warning: {text}", file=stream)
     stream.flush()
-    if options.output:
-        write_whole(options.output, lambda fresh: fresh.write_text(found.lines()))
-    if options.plot:
-        nodes = next(iter(context.worlds.values())).nodes
-        heading = f"{title(context)}\n{time.strftime('%Y-%m-%d')}, medians"
-        heatmap.draw(found.pairs, nodes, heading, options.plot)
+    return not complaints
 
 
 def _findings(pairs: Sequence[PairRecord]) -> list[str]:

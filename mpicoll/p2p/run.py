@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from collections.abc import Iterable, Sequence
@@ -27,6 +26,7 @@ from mpicoll.p2p.output import Results, announcement, publish, title
 from mpicoll.p2p.record import Context, fit_records, pair_records
 from mpicoll.p2p.survey import Survey, wrongs
 from mpicoll.records.lines import FanOutRecord, RunRecord
+from mpicoll.text.files import writable
 
 _ENDED = 128 + signal.SIGTERM
 
@@ -61,14 +61,14 @@ def run(options: Options, makers: Worlds) -> int:
     pairs = pair_records(found, context)
     mark(pairs)
     copies, of_copies = _fan_outs(options, context, everyone, survey)
-    failed = wrongs(found)
+    failed, is_written = wrongs(found), True
     if is_root:
         remarks += [*of_copies, f"every pair was visited {survey.blocks} times"]
         whole = RunRecord(run=full_description(context.run, processes, settings))
         results = Results(whole, pairs, fit_records(pairs, context), copies)
-        publish(options, context, results, [*failed, *remarks])
-    everyone.exchange("printed")
-    return _ENDED if survey.is_ended else int(bool(failed))
+        is_written = publish(options, context, results, [*failed, *remarks])
+    is_written = everyone.exchange(is_written)[0]
+    return _ENDED if survey.is_ended else int(bool(failed) or not is_written)
 
 
 def _warn(is_root: bool, text: str) -> None:
@@ -134,11 +134,10 @@ def _no_transport(
 
 def _unwritable(path: Path) -> str | None:
     """Return why a file cannot be written, None if it can."""
-    folder = path.absolute().parent
-    if not folder.is_dir():
-        return f"{path} cannot be written: {folder} is not a folder"
-    if not os.access(folder, os.W_OK | os.X_OK):
-        return f"{path} cannot be written: no permission to write in {folder}"
+    try:
+        writable(path)
+    except ArgumentError as error:
+        return str(error)
     return None
 
 

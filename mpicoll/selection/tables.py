@@ -28,7 +28,7 @@ from platformdirs import user_cache_path
 
 from mpicoll.errors import ArgumentError
 from mpicoll.machine.cores import own_cores, processor_name, usable_cores
-from mpicoll.text.files import write_whole
+from mpicoll.text.files import locked, writable, write_whole
 
 SCHEMA = "mpicoll.table/1"
 VARIABLE = "MPICOLL_TABLE"
@@ -126,23 +126,50 @@ def _is_whole(ranges: list[dict[str, Any]]) -> bool:
     return limits[-1:] == [None] and limits[:-1] == sorted(limits[:-1])
 
 
+def check_output(path: Path) -> None:
+    """Make the folder of a table, and check that `write` may write there.
+
+    Raises:
+        ArgumentError: it may not, or there is another file.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        writable(path)
+        with locked(path):
+            _entries(path)
+    except OSError as error:
+        raise ArgumentError(f"cannot write {path}: {error.strerror}") from None
+
+
 def write(path: Path, entries: list[dict[str, Any]]) -> None:
-    """Write entries into a table, beside those it has for other backends and layouts."""
+    """Write entries into a table, beside those it has for other backends and layouts.
+
+    Raises:
+        ArgumentError: it cannot be written, or the file is no table.
+    """
 
     def key(entry: dict[str, Any]) -> Any:
         return entry["backend"], entry["ranks_per_node"], entry["collective"]
 
-    try:
-        kept = read(path)["entries"]
-    except (FileNotFoundError, ArgumentError):
-        kept = []
+    check_output(path)
     new = [key(each) for each in entries]
     prints = {each["backend"]: each["fingerprint"] for each in entries}
-    kept = [
-        each for each in kept
-        if key(each) not in new and prints.get(each["backend"], each["fingerprint"])
-        == each["fingerprint"]
-    ]  # fmt: skip
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({"schema": SCHEMA, "entries": [*kept, *entries]}, indent=1) + "\n"
-    write_whole(path, lambda fresh: fresh.write_text(text))
+    with locked(path):
+        kept = [
+            each for each in _entries(path)
+            if key(each) not in new and prints.get(each["backend"], each["fingerprint"])
+            == each["fingerprint"]
+        ]  # fmt: skip
+        write_whole(path, lambda fresh: fresh.write_text(text([*kept, *entries])))
+
+
+def text(entries: list[dict[str, Any]]) -> str:
+    """Return the file of a table of these entries."""
+    return json.dumps({"schema": SCHEMA, "entries": entries}, indent=1) + "\n"
+
+
+def _entries(path: Path) -> list[dict[str, Any]]:
+    """Return the entries that a table has, none where there is no file or an empty one."""
+    if not path.exists() or not path.stat().st_size:
+        return []
+    return list(read(path)["entries"])

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from mpicoll.cli.watchdog import Watchdog
 from mpicoll.collectives import Collectives
+from mpicoll.errors import ArgumentError
 from mpicoll.machine.processes import other_load, oversubscription, own_process
 from mpicoll.measurement import cases
 from mpicoll.measurement.cases import Case, Group
@@ -33,6 +35,7 @@ def run(options: Options, makers: Worlds) -> int:
     processes = everyone.exchange(own_process())
     oversubscribed = oversubscription(everyone.nodes, processes)
     is_root = everyone.rank == 0
+    _refuse_output(options.output, everyone)
     for remark in [*remarks, *oversubscribed, *other_load(everyone.nodes, processes)]:
         _print(is_root, f"warning: {remark}")
     cases.check_algorithms(options.wanted, worlds)
@@ -45,16 +48,42 @@ def run(options: Options, makers: Worlds) -> int:
     ]
     if done:
         _print(is_root, f"{options.output} has {', '.join(sorted(done))} already")
-    count = 0
+    count, unsaved = 0, list[dict[str, Any]]()
     for name, measured in _measure(bench, groups, options.wanted.algorithms, until):
         entries = _entries(bench, name, measured, is_root)
         count += len(entries)
+        unsaved += entries
         # After each collective: a run that a time limit ends keeps what is decided.
-        if is_root:
-            tables.write(options.output, entries)
-    _print(is_root, f"wrote {count} decisions to {options.output}")
-    everyone.exchange("written")
-    return 0
+        if is_root and _is_saved(options.output, unsaved):
+            unsaved = []
+    _print(is_root and not unsaved, f"wrote {count} decisions to {options.output}")
+    return int(everyone.exchange(bool(unsaved))[0])
+
+
+def _refuse_output(path: Path, everyone: Collectives) -> None:
+    """Check on rank 0, before anything is measured, that the table can be written.
+
+    Raises:
+        ArgumentError: on every rank, if it cannot.
+    """
+    complaint = ""
+    if everyone.rank == 0:
+        try:
+            tables.check_output(path)
+        except ArgumentError as error:
+            complaint = str(error)
+    if complaint := everyone.exchange(complaint)[0]:
+        raise ArgumentError(complaint)
+
+
+def _is_saved(path: Path, entries: list[dict[str, Any]]) -> bool:
+    """Write entries into the table; where that fails print them, so that none is lost."""
+    try:
+        tables.write(path, entries)
+    except ArgumentError as error:
+        print(f"warning: {error}. What it lacks, as a table:\n{tables.text(entries)}", flush=True)
+        return False
+    return True
 
 
 def _decided(worlds: dict[str, Collectives], options: Options) -> set[str]:

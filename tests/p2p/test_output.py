@@ -1,0 +1,50 @@
+"""The files of a run over pairs, and what is printed where they cannot be written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pairing import alike, context, findings, records, usual
+
+from mpicoll.p2p.options import Options
+from mpicoll.p2p.output import Results, publish
+from mpicoll.p2p.record import fit_records
+from mpicoll.records.lines import RunRecord
+from mpicoll.records.reading import load, only
+
+
+def published(path: Path, layout: str, plot: Path | None = None) -> tuple[bool, Results]:
+    """Publish made-up results to a file."""
+    options = Options(
+        ("mpi4py",), (), (8, 65536), "cpu", 1.0, path, plot, layout, False, 0, 0.0, None
+    )
+    where = context(2, alike(2))
+    pairs = records(2, findings(2, usual))
+    found = Results(RunRecord(run=where.run), pairs, fit_records(pairs, where), [])
+    return publish(options, where, found, []), found
+
+
+@pytest.mark.parametrize("layout", ["table", "csv", "jsonl"])
+def test_records_that_cannot_be_written_are_printed(
+    layout: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The folder was there when the run began."""
+    is_written, found = published(tmp_path / "gone" / "pairs.jsonl", layout)
+    assert not is_written
+    output, errors = capsys.readouterr()
+    people = output if layout == "table" else errors
+    assert "warning: cannot write" in people and "is not a folder" in people
+    whole = errors if layout == "csv" else output
+    assert whole.count(found.lines()) == 1
+
+
+def test_a_plot_that_cannot_be_drawn_loses_no_records(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "pairs.jsonl"
+    is_written, found = published(path, "table", tmp_path / "gone" / "pairs.png")
+    assert not is_written
+    assert "pairs.png" in capsys.readouterr().out
+    assert only(type(found.pairs[0]), load(path)) == found.pairs
