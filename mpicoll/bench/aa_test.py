@@ -15,7 +15,7 @@ from typing import Any, cast
 import click
 
 from mpicoll.cli.command import RanksCommand
-from mpicoll.cli.options import option
+from mpicoll.cli.options import SECONDS, Real, Whole, option
 from mpicoll.cli.watchdog import Watchdog
 from mpicoll.execution.plan import Plan
 from mpicoll.machine.processes import oversubscription, own_process
@@ -68,9 +68,9 @@ class _AABench(Bench):
 
 
 @click.command("twins", cls=RanksCommand, help=__doc__)
-@option("--comparisons", type=click.IntRange(1), default=200, shown=True, help="How many.")
-@option("--delay", type=float, default=5.0, shown=True, help="Per cent, of one side.")
-@option("--each", type=float, default=2.0, shown=True, help="Seconds for a comparison.")
+@option("--comparisons", type=Whole(), default=200, shown=True, help="How many.")
+@option("--delay", type=Real(0, 1000), default=5.0, shown=True, help="Per cent, of one side.")
+@option("--each", type=SECONDS, default=2.0, shown=True, help="Seconds for a comparison.")
 @option("--backend", type=click.Choice([*BOTH]), default="mpi4py", shown=True)
 @click.pass_obj
 def main(makers: Worlds, /, comparisons: int, delay: float, each: float, backend: str) -> int:

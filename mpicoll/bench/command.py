@@ -14,14 +14,25 @@ from mpicoll.bench import render
 from mpicoll.bench.session import Options, run
 from mpicoll.cli import options
 from mpicoll.cli.command import RanksCommand
-from mpicoll.cli.options import FILE, collective_names, list_option, option
+from mpicoll.cli.options import (
+    FILE,
+    RANK_LIST,
+    SECONDS,
+    SIZE,
+    SIZES,
+    Real,
+    Whole,
+    collective_names,
+    list_option,
+    option,
+)
 from mpicoll.errors import ArgumentError, UnknownName
 from mpicoll.interfaces import TRANSPORTS
 from mpicoll.measurement.cases import CPU, CUDA, DEFAULT_SIZES, Wanted, dtypes, ops
 from mpicoll.measurement.measure import Settings
 from mpicoll.measurement.worlds import Worlds, backend_names
 from mpicoll.text.names import split_names, swept_names, with_all
-from mpicoll.text.sizes import parse_size, size_steps
+from mpicoll.text.sizes import LEAST_FACTOR, MOST_FACTOR, size_steps
 
 _FORMATS = ("table", *render.LAYOUTS)
 _TIMINGS = {"together": "together", "loop": "loop", "0": "loop", "1": "together"}
@@ -54,21 +65,26 @@ Sizes are total bytes as nccl-tests counts them; K, M and G are powers of 1024.
     help="Run schedules over each of these: point-to-point, symmetric (shared memory), cma "
     "(and cross-memory attach). By default over the fastest that reaches a rank.",
 )
-@option("-b", "--minbytes", metavar="SIZE", help="Smallest size.")
-@option("-e", "--maxbytes", metavar="SIZE", help="Largest size.")
-@option("-f", "--stepfactor", type=float, help="Multiply sizes by this (default 2).")
-@option("-i", "--stepbytes", metavar="SIZE", help="Add this between sizes instead.")
-@list_option("--sizes", metavar="4,1K,1M", help="An explicit list of sizes.")
+@option("-b", "--minbytes", type=SIZE, metavar="SIZE", help="Smallest size.")
+@option("-e", "--maxbytes", type=SIZE, metavar="SIZE", help="Largest size.")
+@option(
+    "-f",
+    "--stepfactor",
+    type=Real(LEAST_FACTOR, MOST_FACTOR),
+    help="Multiply sizes by this (default 2).",
+)
+@option("-i", "--stepbytes", type=SIZE, metavar="SIZE", help="Add this between sizes instead.")
+@option("--sizes", type=SIZES, metavar="4,1K,1M", help="An explicit list of sizes.")
 @option(
     "-n",
     "--iters",
-    type=click.IntRange(1),
+    type=Whole(),
     help="Samples of each case, of a few calls if these are short (adaptive when absent).",
 )
 @option(
     "-w",
     "--warmup-iters",
-    type=click.IntRange(0),
+    type=Whole(0),
     default=2,
     shown=True,
     help="Calls before the first sample.",
@@ -76,14 +92,14 @@ Sizes are total bytes as nccl-tests counts them; K, M and G are powers of 1024.
 @option(
     "-c",
     "--check",
-    type=click.IntRange(0),
+    type=Whole(0),
     default=1,
     shown=True,
     help="Check this many times before timing, and once after; 0 checks nothing.",
 )
 @list_option("-o", "--op", default="sum", shown=True, metavar="A,B|all", help="Operators.")
 @list_option("-d", "--datatype", default="float32", shown=True, metavar="A,B|all", help="dtypes.")
-@list_option("-r", "--root", default="0", shown=True, metavar="0,1|all", help="Roots.")
+@option("-r", "--root", type=RANK_LIST, default="0", shown=True, metavar="0,1|all", help="Roots.")
 @option(
     "-z",
     "--timing",
@@ -111,14 +127,14 @@ Sizes are total bytes as nccl-tests counts them; K, M and G are powers of 1024.
 @option(
     "--time",
     "budget",
-    type=click.FloatRange(0, min_open=True),
+    type=SECONDS,
     default=40.0,
     shown=True,
     help="Seconds for the whole run, start-up included.",
 )
 @option(
     "--precision",
-    type=click.FloatRange(0, 100, min_open=True),
+    type=Real(0, 100, above=True),
     default=5.0,
     shown=True,
     help="Stop at a median known to this many per cent.",
@@ -155,7 +171,7 @@ def parse(given: dict[str, Any], makers: Worlds) -> Options:
         sizes=_sizes(given),
         dtypes=split_names(given["datatype"]),
         ops=split_names(given["op"]),
-        roots=split_names(given["root"]),
+        roots=given["root"],
         in_place=given["in_place"],
         transports=_transports(given["transports"]),
         allocate=given["allocate"],
@@ -191,15 +207,12 @@ def _sizes(given: dict[str, Any]) -> tuple[int, ...]:
     if given["sizes"] is not None:
         if any(asked):
             raise ArgumentError("--sizes lists every size: leave out -b, -e, -f and -i")
-        return tuple(dict.fromkeys(map(parse_size, split_names(given["sizes"]))))
+        return tuple(given["sizes"])
     if not any(asked):
         return DEFAULT_SIZES
     if given["stepfactor"] is not None and given["stepbytes"] is not None:
         raise ArgumentError("-f multiplies and -i adds: give one of them")
-    least, most, add = (
-        None if given[key] is None else parse_size(given[key])
-        for key in ("minbytes", "maxbytes", "stepbytes")
-    )
-    least = 64 if least is None else least
+    least = 64 if given["minbytes"] is None else given["minbytes"]
+    most = given["maxbytes"]
     most = max(least, 1 << 20) if most is None else most
-    return size_steps(least, most, given["stepfactor"], add)
+    return size_steps(least, most, given["stepfactor"], given["stepbytes"])

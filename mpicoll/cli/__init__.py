@@ -5,7 +5,7 @@ that declares its arguments by decorators and returns its exit status::
 
     @click.command(cls=Command, help=__doc__)
     @click.argument("files", nargs=-1, required=True, type=FILE)
-    @option("--margin", type=click.FloatRange(0), default=3.0, shown=True, help="Per cent.")
+    @option("--margin", type=Real(0, 1000), default=3.0, shown=True, help="Per cent.")
     def main(files: Sequence[Path], margin: float) -> int:
         '''Print the comparison; return the exit status.'''
 

@@ -1,20 +1,108 @@
-"""Options of the command line that several commands take."""
+"""Options of the command line: types with bounds, and options that several commands take.
+
+Every number that a command takes has one of these types, so that nothing runs on nan, without end,
+or out of memory: `Whole` and `Real` are numbers from a least to a most, `Parsed` is text that a
+function reads, with bounds of its own.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from math import isnan
 from pathlib import Path
+from reprlib import repr as short
 from typing import Any
 
 import click
 
-from mpicoll.machine.nodes import RANKS_PER_NODE
+from mpicoll.errors import ArgumentError
+from mpicoll.machine.nodes import MOST_RANKS, RANKS_PER_NODE
 from mpicoll.notation.contract import collective
 from mpicoll.text.names import split_names
+from mpicoll.text.numbers import whole
+from mpicoll.text.sizes import parse_size, parse_sizes
 
 Decorator = Callable[[Any], Any]
 FILE = click.Path(dir_okay=False, path_type=Path)
+_MOST = 1_000_000
+_MOST_SECONDS = 10_000_000
+
+
+# -- types ------------------------------------------------------------------------------------
+
+
+class Whole(click.IntRange):
+    """A whole number from `least` to `most`."""
+
+    def __init__(self, least: int = 1, most: int = _MOST) -> None:
+        super().__init__(least, most)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number."""
+        try:
+            return int(super().convert(value, param, ctx))
+        except click.BadParameter:
+            bounds = f"from {self.min:,} to {self.max:,}"
+            self.fail(f"{short(value)} is not a whole number {bounds}", param, ctx)
+
+
+class Real(click.FloatRange):
+    """A number from `least`, or above it, to `most`."""
+
+    def __init__(self, least: float, most: float, *, above: bool = False) -> None:
+        super().__init__(least, most, min_open=above)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the number."""
+        try:
+            found = float(super().convert(value, param, ctx))
+        except click.BadParameter:
+            found = float("nan")
+        if isnan(found):
+            bounds = f"{'above' if self.min_open else 'from'} {self.min:,} to {self.max:,}"
+            self.fail(f"{short(value)} is not a number {bounds}", param, ctx)
+        return found
+
+
+class Parsed(click.ParamType):  # type: ignore[type-arg]  # generic from 8.4 on only
+    """A value that `parse` reads from text; it raises an `ArgumentError` for text that is none."""
+
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name, self.parse = name, parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the value; one that is read already stays as it is."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return self.parse(value)
+        except ArgumentError as error:
+            self.fail(str(error), param, ctx)
+
+
+def _ranks(text: str) -> tuple[str, ...]:
+    """Return the ranks in a list of them, or ``all``, as decimal digits without leading zeros."""
+    names = tuple(each.lstrip("0") or "0" for each in split_names(text))
+    if not names:
+        raise ArgumentError(f"{text!r} names nothing: leave it out for its default")
+    for name in names:
+        if name.lower() != "all" and whole(name, MOST_RANKS - 1) is None:
+            raise ArgumentError(
+                f"{short(name)} is not a rank: give numbers from 0 to {MOST_RANKS - 1:,}, or all"
+            )
+    return names
+
+
+SECONDS = Real(0, _MOST_SECONDS, above=True)
+SIZE, SIZES = Parsed("size", parse_size), Parsed("sizes", parse_sizes)
+RANK, RANKS = Whole(0, MOST_RANKS - 1), Whole(1, MOST_RANKS)
+RANK_LIST = Parsed("ranks", _ranks)
+
+
+# -- options ----------------------------------------------------------------------------------
 
 
 def option(*names: str, shown: bool = False, **keywords: Any) -> Decorator:
@@ -64,12 +152,14 @@ interface = option(
     help="Network interface of torch.distributed (loopback on one host).",
 )  # fmt: skip
 timeout = option(
-    "-T", "--timeout", type=click.FloatRange(0), default=60.0, shown=True,
+    "-T", "--timeout", type=Real(0, _MOST_SECONDS), default=60.0, shown=True,
     help="Seconds after which a step counts as hung; 0 waits for ever.",
 )  # fmt: skip
 ranks_per_node = option(
-    "--ranks-per-node", type=click.IntRange(1), metavar="N", expose_value=False,
-    callback=_state_nodes,
+    "--ranks-per-node", type=RANKS, metavar="N", expose_value=False, callback=_state_nodes,
     help=f"So many ranks in a row are a node, whatever MPI reports ({RANKS_PER_NODE}).",
 )  # fmt: skip
-seed = option("--seed", type=int, default=0, shown=True, help="Of the order of measurements.")
+seed = option(
+    "--seed", type=Whole(0, (1 << 63) - 1), default=0, shown=True,
+    help="Of the order of measurements.",
+)  # fmt: skip

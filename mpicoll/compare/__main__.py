@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 
 from mpicoll.cli.command import Command
-from mpicoll.cli.options import FILE, option
+from mpicoll.cli.options import FILE, Real, option
 from mpicoll.compare.comparison import compare, load, shown
 from mpicoll.compare.rendering import LAYOUTS, summary
 from mpicoll.errors import ArgumentError
@@ -27,7 +27,7 @@ from mpicoll.errors import ArgumentError
 @click.argument("first", type=FILE, metavar="A")
 @click.argument("second", type=FILE, metavar="B")
 @option(
-    "--margin", type=click.FloatRange(0), default=3.0, shown=True,
+    "--margin", type=Real(0, 1000), default=3.0, shown=True,
     help="Per cent by which a case must surely differ to be called faster or slower.",
 )  # fmt: skip
 @option("--only-changes", is_flag=True, help="Show only what is faster or slower.")

@@ -16,8 +16,9 @@ from rich.console import Console
 from rich.progress import track
 
 from mpicoll.cli.command import Command
+from mpicoll.cli.options import RANK, RANKS, SECONDS, SIZES, Parsed, Real, Whole
 from mpicoll.costs import flags
-from mpicoll.costs.flags import Options, Seconds
+from mpicoll.costs.flags import Options
 from mpicoll.costs.models import DEFAULT, AlphaBeta
 from mpicoll.costs.ranking import Family, Scenario, candidates, rank
 from mpicoll.costs.rendering import RankingOutput, lines, notes, tables
@@ -26,22 +27,26 @@ from mpicoll.notation.contract import collective as named
 from mpicoll.text.names import split_names
 
 _PIPED_WIDTH = 160
-_many = click.IntRange(1)
+_time = Real(0, 1_000_000_000)
 
 
 @click.command(cls=Command, context_settings={"show_default": True})
 @click.argument("collective")
-@click.option(
-    "--ranks", type=click.IntRange(1, flags.MOST_RANKS), required=True, help="Number of ranks."
-)
+@click.option("--ranks", type=RANKS, required=True, help="Number of ranks.")
 @click.option(
     "--bytes",
     "sizes",
+    type=SIZES,
     default="1M",
     help="Sizes to show, as 4K,1G; S as nccl-tests counts it.",
 )
-@click.option("--sweep", default="8:1G", help="Where to look for crossovers, low:high.")
-@click.option("--root", type=click.IntRange(0), default=0, help="Root of the rooted ones.")
+@click.option(
+    "--sweep",
+    type=Parsed("sweep", flags.parse_sweep),
+    default="8:1G",
+    help="Where to look for crossovers, low:high.",
+)
+@click.option("--root", type=RANK, default=0, help="Root of the rooted ones.")
 @click.option(
     "--algorithms",
     help="Only these, such as 'ring,chain(segments=1:64:*2)', with ranges as in the benchmark.",
@@ -53,30 +58,32 @@ _many = click.IntRange(1)
     help="Which ranks share which links.",
 )
 @click.option(
-    "--ranks-per-node", type=_many, default=4, help="nodes: ranks that share a node's link."
+    "--ranks-per-node", type=RANKS, default=4, help="nodes: ranks that share a node's link."
 )
-@click.option("--ranks-per-leaf", type=_many, default=32, help="fat-tree: ranks on a leaf switch.")
+@click.option("--ranks-per-leaf", type=RANKS, default=32, help="fat-tree: ranks on a leaf switch.")
 @click.option(
     "--oversubscription",
-    type=click.FloatRange(1),
+    type=Real(1, 1_000_000),
     default=1,
     help="fat-tree: links down over links up.",
 )
-@click.option("--dims", help="torus: its shape, as 16x16x16.")
-@click.option("--routers", type=_many, default=4, help="dragonfly: routers of a group.")
-@click.option("--ranks-per-router", type=_many, default=4, help="dragonfly: ranks on a router.")
 @click.option(
-    "--hop-us", type=Seconds(), default=0, help="Microseconds for each link inside the network."
+    "--dims", type=Parsed("shape", flags.parse_shape), help="torus: its shape, as 16x16x16."
+)
+@click.option("--routers", type=RANKS, default=4, help="dragonfly: routers of a group.")
+@click.option("--ranks-per-router", type=RANKS, default=4, help="dragonfly: ranks on a router.")
+@click.option(
+    "--hop-us", type=_time, default=0, help="Microseconds for each link inside the network."
 )
 @click.option(
     "--within-us",
-    type=Seconds(),
+    type=_time,
     show_default="that of --from, or as between nodes",
     help="nodes: microseconds of a message within a node.",
 )
 @click.option(
     "--within-ns",
-    type=Seconds(),
+    type=_time,
     show_default="that of --from, or as between nodes",
     help="nodes: nanoseconds of each of its bytes.",
 )
@@ -85,32 +92,30 @@ _many = click.IntRange(1)
 )
 @click.option(
     "--alpha-us",
-    type=Seconds(),
+    type=_time,
     show_default=f"{1e6 * DEFAULT.alpha:g}",
     help="hockney: microseconds of a message; loggp: L + 2o.",
 )
 @click.option(
     "--beta-ns",
-    type=Seconds(),
+    type=_time,
     show_default=f"{1e9 * DEFAULT.beta:g}",
     help="Nanoseconds of a byte.",
 )
-@click.option("--bandwidth", type=Seconds(min_open=True), help="GB/s, in place of --beta-ns.")
+@click.option("--bandwidth", type=Real(1e-6, 1_000_000), help="GB/s, in place of --beta-ns.")
 @click.option(
     "--gamma-ns",
-    type=Seconds(),
+    type=_time,
     show_default=f"{1e9 * DEFAULT.gamma:g}",
     help="Nanoseconds to fold a byte.",
 )
 @click.option(
-    "--overhead-us", type=Seconds(), default=0.3, help="loggp: o, of the processor at either end."
+    "--overhead-us", type=_time, default=0.3, help="loggp: o, of the processor at either end."
 )
-@click.option(
-    "--gap-us", type=Seconds(), default=0.3, help="loggp: g, between the starts of messages."
-)
+@click.option("--gap-us", type=_time, default=0.3, help="loggp: g, between the starts of messages.")
 @click.option(
     "--ports",
-    type=click.IntRange(0),
+    type=Whole(0),
     default=1,
     help="Messages that a rank drives at once; 0: start-ups overlap, and bytes share one link.",
 )
@@ -127,7 +132,7 @@ _many = click.IntRange(1)
 @click.option(
     "--patience",
     "time_limit",
-    type=Seconds(min_open=True),
+    type=SECONDS,
     default=30.0,
     help="Seconds of the processor to generate a schedule, or to simulate it at one size.",
 )
@@ -171,9 +176,7 @@ def priced(options: Options, spelled: set[str]) -> RankingOutput:
     """
     what = named(options.collective)
     flags.check(options, spelled, what)
-    sizes, sweep = (
-        ((0,), None) if what.unit == "none" else (flags.sizes(options), flags.sweep(options))
-    )
+    sizes, sweep = ((0,), None) if what.unit == "none" else (options.sizes, options.sweep)
     found = flags.known(options)
     model = flags.model(options, found)
     topology = flags.topology(options, found, AlphaBeta(model.latency, model.beta))

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import isnan
 from pathlib import Path
-from re import fullmatch
-from typing import Any
-
-import click
+from reprlib import repr as short
 
 from mpicoll.costs.fitting import Fitted, fitted
 from mpicoll.costs.models import DEFAULT, AlphaBeta, Hockney, LogGP, Model
@@ -23,15 +19,15 @@ from mpicoll.costs.topologies import (
     in_order,
 )
 from mpicoll.errors import ArgumentError
+from mpicoll.machine.nodes import MOST_RANKS
 from mpicoll.notation.contract import COLLECTIVES, Collective
 from mpicoll.records.reading import load
 from mpicoll.text.names import split_names
+from mpicoll.text.numbers import whole
 from mpicoll.text.sizes import parse_size
 
 TOPOLOGIES = ("switch", "nodes", "fat-tree", "torus", "dragonfly")
 MODELS = ("hockney", "loggp")
-MOST_RANKS = 1 << 20
-_MOST_BYTES = 1 << 60
 
 _ONLY = {
     **dict.fromkeys(("ranks_per_node", "within_us", "within_ns"), ("topology", ("nodes",))),
@@ -50,15 +46,15 @@ class Options:
 
     collective: str
     ranks: int
-    sizes: str
-    sweep: str
+    sizes: tuple[int, ...]
+    sweep: tuple[int, int]
     root: int
     algorithms: str | None
     topology: str
     ranks_per_node: int
     ranks_per_leaf: int
     oversubscription: float
-    dims: str | None
+    dims: tuple[int, ...] | None
     routers: int
     ranks_per_router: int
     hop_us: float
@@ -77,22 +73,6 @@ class Options:
     events: bool
     time_limit: float
     style: str
-
-
-class Seconds(click.FloatRange):
-    """A number from 0 on; unlike click's, never nan."""
-
-    def __init__(self, *, min_open: bool = False) -> None:
-        super().__init__(0, min_open=min_open)
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Return the number."""
-        found = float(super().convert(value, param, ctx))
-        if isnan(found):
-            self.fail(f"{value!r} is not a number.", param, ctx)
-        return found
 
 
 def check(options: Options, spelled: set[str], what: Collective) -> None:
@@ -129,34 +109,6 @@ def _misfits(options: Options, spelled: set[str], what: Collective) -> Iterator[
         yield "--ports 0 is for --model hockney: LogGP counts ports"
     if "backend" in spelled and not options.source:
         yield "--backend is for --from: it says whose records to take"
-
-
-def sizes(options: Options) -> tuple[int, ...]:
-    """Return the sizes to show.
-
-    Raises:
-        ArgumentError: one is no size.
-    """
-    return tuple(map(_size, options.sizes.split(",")))
-
-
-def sweep(options: Options) -> tuple[int, int]:
-    """Return the sizes between which to look for crossovers.
-
-    Raises:
-        ArgumentError: they are none, or do not ascend.
-    """
-    found = [_size(each) for each in options.sweep.split(":")]
-    if len(found) != 2 or not 0 < found[0] < found[1]:
-        raise ArgumentError(f"--sweep {options.sweep} is no smaller and larger size, as 8:1G")
-    return found[0], found[1]
-
-
-def _size(text: str) -> int:
-    found = parse_size(text)
-    if found > _MOST_BYTES:
-        raise ArgumentError(f"{text} is too large: at most 2^60 bytes can be priced")
-    return found
 
 
 def known(options: Options) -> Fitted:
@@ -216,7 +168,9 @@ def topology(options: Options, found: Fitted, between: AlphaBeta) -> Topology:
     if kind == "fat-tree":
         return FatTree(size, hop, options.ranks_per_leaf, options.oversubscription)
     if kind == "torus":
-        return Torus(size, hop, _shape(options.dims))
+        if not options.dims:
+            raise ArgumentError("a torus needs its shape: --dims 16x16x16")
+        return Torus(size, hop, options.dims)
     if kind == "dragonfly":
         return Dragonfly(size, hop, options.routers, options.ranks_per_router)
     return Switch(size, hop)
@@ -231,9 +185,32 @@ def _or(value: float | None, unit: float, otherwise: float) -> float:
     return otherwise if value is None else value * unit
 
 
-def _shape(text: str | None) -> tuple[int, ...]:
-    if not text:
-        raise ArgumentError("a torus needs its shape: --dims 16x16x16")
-    if not fullmatch(r"[1-9]\d*(x[1-9]\d*)*", text):
-        raise ArgumentError(f"--dims {text} is no shape: give lengths, as 16x16x16")
-    return tuple(map(int, text.split("x")))
+def parse_sweep(text: str) -> tuple[int, int]:
+    """Return two sizes, which ascend.
+
+    >>> parse_sweep("8:1K")
+    (8, 1024)
+
+    Raises:
+        ArgumentError: they are none, or do not ascend.
+    """
+    found = [parse_size(each) for each in text.split(":")]
+    if len(found) != 2 or not 0 < found[0] < found[1]:
+        raise ArgumentError(f"{short(text)} is no smaller and larger size, as 8:1G")
+    return found[0], found[1]
+
+
+def parse_shape(text: str) -> tuple[int, ...]:
+    """Return the lengths of a torus.
+
+    >>> parse_shape("4x2")
+    (4, 2)
+
+    Raises:
+        ArgumentError: one is no length.
+    """
+    lengths = [whole(each, MOST_RANKS) for each in text.split("x")]
+    found = tuple(filter(None, lengths))
+    if len(found) < len(lengths):
+        raise ArgumentError(f"{short(text)} is no shape: give lengths, as 16x16x16")
+    return found

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mpicoll.cli.command import Command
+from mpicoll.cli.options import RANKS
 from mpicoll.defaults import NAMES, Call, Choice, choose, function, table
 from mpicoll.errors import ArgumentError, CollectiveError
 from mpicoll.notation.contract import Collective
@@ -55,8 +56,8 @@ def _sized(call: Call, nbytes: int, rows: int, width: int) -> Call:
 
 @click.command(cls=Command)
 @click.argument("collective")
-@click.option("--ranks", type=click.IntRange(1), required=True, help="Number of ranks.")
-@click.option("--nodes", type=click.IntRange(1), default=1, help="Spread evenly over so many.")
+@click.option("--ranks", type=RANKS, required=True, help="Number of ranks.")
+@click.option("--nodes", type=RANKS, default=1, help="Spread evenly over so many.")
 @click.option("--datatype", "-d", default="float32", help="dtype of the elements.")
 @click.option("--counts", "counted", is_flag=True, help="Rows with counts, as in allgatherv.")
 @click.option("--in-place", is_flag=True, help="Input and output share memory.")

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from mpicoll.algorithms.registry import Algorithm, algorithms, find
 from mpicoll.cli.command import Command
+from mpicoll.cli.options import RANK, RANKS, Whole
 from mpicoll.errors import ArgumentError, CollectiveError
 from mpicoll.explain.terminal import show
 from mpicoll.explain.trace import RoundTrace, trace_rounds
@@ -17,14 +18,15 @@ from mpicoll.notation.contract import Collective, collective
 from mpicoll.simulator import contiguous
 
 _PIPED_WIDTH = 120
+_MOST_RANKS = 64
 
 
 @click.command("explain", cls=Command)
 @click.argument("of", metavar="COLLECTIVE")
 @click.argument("names", metavar="ALGORITHM...", nargs=-1)
-@click.option("-n", "--ranks", type=click.IntRange(1, 64), default=4, show_default=True)
-@click.option("--root", type=click.IntRange(0), help="Root of a rooted collective.")
-@click.option("--nodes", type=click.IntRange(1), help="Spread the ranks over so many nodes.")
+@click.option("-n", "--ranks", type=Whole(1, _MOST_RANKS), default=4, show_default=True)
+@click.option("--root", type=RANK, help="Root of a rooted collective.")
+@click.option("--nodes", type=RANKS, help="Spread the ranks over so many nodes.")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="A diagram (.svg) or a page (.html)."
 )

@@ -6,29 +6,41 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from reprlib import repr as short
 
 import click
 
 from mpicoll.cli.command import Command
-from mpicoll.cli.options import option
-from mpicoll.errors import LaunchError
+from mpicoll.cli.options import Parsed, Whole, option
+from mpicoll.errors import ArgumentError, LaunchError
 from mpicoll.hosts.emulation import MOST_HOSTS, PROVIDERS, Hosts
 
 
+def tc_rate(text: str) -> str:
+    """Return a rate as tc writes it, or ``none``.
+
+    Raises:
+        ArgumentError: it is none.
+    """
+    written = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)[kmgt]?i?(?:bit|bps)", text.lower(), re.ASCII)
+    if text != "none" and not (written and float(written[1])):
+        raise ArgumentError(f"{short(text)} is no rate: give one as 1gbit, 100mbit or none")
+    return text
+
+
 @click.command("hosts", cls=Command)
-@option("-H", "--hosts", type=click.IntRange(1, MOST_HOSTS), default=4, shown=True)
+@option("-H", "--hosts", type=Whole(1, MOST_HOSTS), default=4, shown=True)
+@option("-p", "--per-host", type=Whole(1, 1024), default=1, shown=True, help="Ranks of each host.")
 @option(
-    "-p", "--per-host", type=click.IntRange(1), default=1, shown=True, help="Ranks of each host."
-)
-@option(
-    "-r", "--rate", default="1gbit", shown=True,
+    "-r", "--rate", type=Parsed("rate", tc_rate), default="1gbit", shown=True,
     help="Of each link and direction, as tc writes it; 'none' shapes nothing.",
 )  # fmt: skip
-@option("--mtu", type=click.IntRange(576, 65535), default=9000, shown=True)
+@option("--mtu", type=Whole(576, 65535), default=9000, shown=True)
 @option(
     "--provider", type=click.Choice(list(PROVIDERS)), default="ofi", shown=True,
     help="MPICH's network layer.",

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Sequence
+from reprlib import repr as short
 
 from mpicoll.errors import ArgumentError
 from mpicoll.interfaces import Nodes
+from mpicoll.text.numbers import whole
 
+MOST_RANKS = 1 << 20
 RANKS_PER_NODE = "MPICOLL_RANKS_PER_NODE"
 
 
@@ -19,9 +22,12 @@ def stated_node(rank: int) -> int | None:
     text = os.environ.get(RANKS_PER_NODE)
     if text is None:
         return None
-    if not text.isdecimal() or not int(text):
-        raise ArgumentError(f"{RANKS_PER_NODE} must be a number of ranks, at least 1, not {text!r}")
-    return rank // int(text)
+    count = whole(text, MOST_RANKS)
+    if not count:
+        raise ArgumentError(
+            f"{RANKS_PER_NODE} must be a number of ranks, at least 1, not {short(text)}"
+        )
+    return rank // count
 
 
 def group_by_node(hosts: Sequence[Hashable], stated: Sequence[int | None]) -> tuple[Nodes, str]:

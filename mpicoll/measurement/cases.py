@@ -137,9 +137,10 @@ def ops(wanted: Wanted) -> tuple[str, ...]:
 
 def roots(wanted: Wanted, size: int) -> tuple[int, ...]:
     """Return the roots asked for."""
-    given = with_all(wanted.roots, tuple(map(str, range(size))))
+    every = tuple(map(str, range(size)))
+    given = with_all(wanted.roots, every)
     for root in given:
-        if not root.isdigit() or int(root) >= size:
+        if root not in every:
             raise ArgumentError(f"root {root} is not a rank: this job has ranks 0 to {size - 1}")
     return tuple(map(int, given))
 

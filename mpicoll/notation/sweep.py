@@ -16,21 +16,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from itertools import chain, product
+from itertools import accumulate, chain, product
 from math import prod
 
 from mpicoll.errors import ArgumentError
 
 MOST = 256
 """Algorithms that one name may stand for."""
+_LONGEST, _DEEPEST = 1000, 8
+"""Characters of a name, and algorithms in it that are parameters of each other."""
+_RANGE = re.compile(r"([0-9]{1,18}):([0-9]{1,18})(?::([*+])([0-9]{1,18}))?")
 
 
 def expand(text: str) -> list[str]:
     """Return the names that a name with ranges stands for; other names as they are.
 
     Raises:
-        ArgumentError: a range is empty or none, or there are more than `MOST` algorithms.
+        ArgumentError: a range is empty or none, the name is too long or too deep, or there are
+            more than `MOST` algorithms.
     """
+    _check_form(text)
     name, bracket, rest = text.partition("(")
     inner, close, after = rest.rpartition(")")
     if not bracket or not close:
@@ -67,33 +72,54 @@ def _parameter(text: str, whole: str) -> list[str]:
 def _values(text: str, whole: str) -> Iterable[object]:
     if "(" in text or ":" not in text:
         return expand(text)
-    form = re.fullmatch(r"(\d+):(\d+)(?::([*+])(\d+))?", text.replace(" ", ""))
+    form = _RANGE.fullmatch(text.replace(" ", ""))
     if not form:
         raise ArgumentError(
-            f"{text!r} in {whole!r} is no range: give whole numbers as first:last, "
+            f"{_cut(text)} in {_cut(whole)} is no range: give whole numbers as first:last, "
             "first:last:*factor or first:last:+step"
         )
     first, last, step = int(form[1]), int(form[2]), int(form[4] or 1)
     if first > last:
-        raise ArgumentError(f"{text!r} in {whole!r} is empty: the first number is above the last")
+        raise ArgumentError(
+            f"{_cut(text)} in {_cut(whole)} is empty: the first number is above the last"
+        )
     if form[3] == "*":
         return _multiplied(first, last, step, whole)
     if step < 1:
-        raise ArgumentError(f"{text!r} in {whole!r} does not grow: add 1 at least")
-    numbers = range(first, last + 1, step)
-    _check_number(len(numbers), whole)
-    return numbers
+        raise ArgumentError(f"{_cut(text)} in {_cut(whole)} does not grow: add 1 at least")
+    _check_number((last - first) // step + 1, whole)
+    return range(first, last + 1, step)
 
 
 def _multiplied(first: int, last: int, factor: int, whole: str) -> list[int]:
     if first < 1 or factor < 2:
-        raise ArgumentError(f"a range of {whole!r} does not grow: multiply 1 or more by 2 or more")
+        raise ArgumentError(
+            f"a range of {_cut(whole)} does not grow: multiply 1 or more by 2 or more"
+        )
     numbers = [first]
     while numbers[-1] * factor <= last:
         numbers.append(numbers[-1] * factor)
     return numbers
 
 
+def _check_form(text: str) -> None:
+    if len(text) > _LONGEST:
+        raise ArgumentError(
+            f"{_cut(text)} is no name of an algorithm: it has {len(text)} characters, and may "
+            f"have {_LONGEST}"
+        )
+    depths = accumulate((letter == "(") - (letter == ")") for letter in text)
+    if max(depths, default=0) > _DEEPEST:
+        raise ArgumentError(f"{_cut(text)} is nested too deeply: at most {_DEEPEST} algorithms")
+
+
+def _cut(text: str) -> str:
+    """Return a text in quotation marks, its beginning if it is long."""
+    return repr(text if len(text) <= 80 else f"{text[:80]}...")
+
+
 def _check_number(count: int, whole: str) -> None:
     if count > MOST:
-        raise ArgumentError(f"{whole!r} stands for {count} algorithms: at most {MOST} in one name")
+        raise ArgumentError(
+            f"{_cut(whole)} stands for {count} algorithms: at most {MOST} in one name"
+        )

@@ -8,7 +8,7 @@ import click
 
 from mpicoll.cli import options
 from mpicoll.cli.command import RanksCommand
-from mpicoll.cli.options import FILE, list_option, option
+from mpicoll.cli.options import FILE, SECONDS, SIZES, list_option, option
 from mpicoll.measurement.worlds import Worlds
 from mpicoll.p2p.options import parse
 from mpicoll.p2p.run import run
@@ -28,7 +28,12 @@ the others for bandwidth, one way and both ways at once. The matrices show the l
     metavar="A,B|all",
     help="point-to-point, symmetric, cma, ipc, ...; by default all that the ranks have.",
 )
-@list_option("--sizes", metavar="8,64K,4M", help="Bytes of a message (default 8,64K,1M,4M).")
+@option(
+    "--sizes",
+    type=SIZES,
+    metavar="8,64K,4M",
+    help="Bytes of a message (default 8,64K,1M,4M).",
+)
 @option(
     "--device",
     type=click.Choice(["cpu", "cuda"]),
@@ -40,7 +45,7 @@ the others for bandwidth, one way and both ways at once. The matrices show the l
     "--time",
     "--budget",
     "budget",
-    type=click.FloatRange(0, min_open=True),
+    type=SECONDS,
     default=30.0,
     shown=True,
     help="Seconds of measuring; every pair is visited three times at least.",

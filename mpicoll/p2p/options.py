@@ -10,7 +10,6 @@ from mpicoll.errors import ArgumentError, UnknownName
 from mpicoll.interfaces import TRANSPORTS
 from mpicoll.measurement.worlds import Worlds, backend_names
 from mpicoll.text.names import split_names, with_all
-from mpicoll.text.sizes import parse_size
 
 SIZES = (8, 65536, 1 << 20, 4 << 20)
 
@@ -39,8 +38,8 @@ def parse(given: dict[str, Any], makers: Worlds) -> Options:
     Raises:
         ArgumentError: a value is impossible.
     """
-    sizes = tuple(map(parse_size, split_names(given["sizes"]))) if given["sizes"] else SIZES
-    if not sizes or min(sizes) < 1:
+    sizes = given["sizes"] or SIZES
+    if min(sizes) < 1:
         raise ArgumentError("a message between two ranks has at least one byte: see --sizes")
     transports = with_all(split_names(given["transports"] or ""), TRANSPORTS)
     for name in transports:

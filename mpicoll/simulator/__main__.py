@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from reprlib import repr as short
 from typing import Any, NamedTuple
 
 import click
@@ -22,11 +23,14 @@ from mpicoll.algorithms.registry import (
     power_of_two,
 )
 from mpicoll.cli.command import Command
+from mpicoll.cli.options import RANK, RANKS, Parsed
 from mpicoll.errors import ArgumentError, CollectiveError, Unsupported
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.notation.contract import collective as collective_named
 from mpicoll.notation.sweep import expand
 from mpicoll.simulator import Trace, contiguous, prove
+from mpicoll.text.numbers import whole
+from mpicoll.text.sizes import MOST_SIZES
 
 
 class Row(NamedTuple):
@@ -38,6 +42,8 @@ class Row(NamedTuple):
     reason: str = ""
 
 
+MOST_RANKS = 1024
+"""The contents of all ranks are followed block by block: of more they take too much memory."""
 FIGURES = ("rounds", "sent", "reduced", "messages", "ports", "ordered")
 
 
@@ -92,16 +98,24 @@ def sizes_in(text: str) -> list[int]:
     [4, 7, 16, 17, 18]
 
     Raises:
-        ArgumentError: it is no such list.
+        ArgumentError: it is no such list, a number is above `MOST_RANKS`, or there are more
+            than `MOST_SIZES`.
     """
     found: list[int] = []
     for part in text.split(","):
         first, _, last = part.strip().partition(":")
-        if not first.isdecimal() or not (last or first).isdecimal():
-            raise ArgumentError(f"{text!r} is no list of sizes: give 8, or 4,7,100, or 1:64")
-        found += range(int(first), int(last or first) + 1)
+        low, high = (whole(each, MOST_RANKS) for each in (first, last or first))
+        if low is None or high is None:
+            raise ArgumentError(
+                f"{short(text)} is no list of sizes up to {MOST_RANKS}: give 8, or 4,7,100, or 1:64"
+            )
+        found += range(low, high + 1)
+        if len(found) > MOST_SIZES:
+            raise ArgumentError(
+                f"{short(text)} has {len(found)} sizes or more: at most {MOST_SIZES}"
+            )
     if not found or min(found) < 1:
-        raise ArgumentError(f"{text!r} has no sizes of one rank and more")
+        raise ArgumentError(f"{short(text)} has no sizes of one rank and more")
     return found
 
 
@@ -115,14 +129,20 @@ def _chosen(of: str | None, text: str | None) -> list[Algorithm]:
 
 
 @click.command(cls=Command)
-@click.option("--size", "sizes", required=True, help="Numbers of ranks, as 8 or 4,7,100 or 1:64.")
+@click.option(
+    "--size",
+    "sizes",
+    type=Parsed("sizes", sizes_in),
+    required=True,
+    help="Numbers of ranks, as 8 or 4,7,100 or 1:64.",
+)
 @click.option("--collective", help="Only this collective.")
 @click.option("--algorithm", help="Only this algorithm, such as 'knomial(radix=2:8)'.")
-@click.option("--root", type=click.IntRange(0), default=0, help="Root of the rooted ones.")
-@click.option("--nodes", type=click.IntRange(1), help="Spread the ranks over so many nodes.")
+@click.option("--root", type=RANK, default=0, help="Root of the rooted ones.")
+@click.option("--nodes", type=RANKS, help="Spread the ranks over so many nodes.")
 @click.option("--format", "style", type=click.Choice(["table", "jsonl"]), default="table")
 def main(
-    sizes: str,
+    sizes: Sequence[int],
     collective: str | None,
     algorithm: str | None,
     root: int,
@@ -131,11 +151,10 @@ def main(
 ) -> None:
     """Prove algorithms for a number of ranks and print their properties."""
     try:
-        wanted = sizes_in(sizes)
-        if root >= min(wanted):
-            raise ArgumentError(f"root {root} is not one of {min(wanted)} ranks")
+        if root >= min(sizes):
+            raise ArgumentError(f"root {root} is not one of {min(sizes)} ranks")
         chosen = _chosen(collective, algorithm)
-        for size in wanted:
+        for size in sizes:
             layout = contiguous(size, nodes) if nodes else None
             lines = rows(chosen, size, root, layout)
             if style == "jsonl":

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from reprlib import repr as short
 
 from mpicoll.errors import ArgumentError
-from mpicoll.text.numbers import number
+from mpicoll.text.numbers import number, whole
 
+MOST_BYTES = 1 << 60
+MOST_SIZES = 4096
+"""Sizes that one run may have."""
+LEAST_FACTOR, MOST_FACTOR = 1.01, 1 << 30
 _UNITS = {"G": 1 << 30, "M": 1 << 20, "K": 1 << 10, "": 1}
 
 
@@ -17,12 +23,34 @@ def parse_size(text: str) -> int:
     (1048576, 4, 2048)
 
     Raises:
-        ArgumentError: the text is no size.
+        ArgumentError: the text is no size, or above `MOST_BYTES`.
     """
-    matched = re.fullmatch(r"(\d+)\s*([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    matched = re.fullmatch(r"([0-9]+)\s*([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if not matched:
-        raise ArgumentError(f"{text!r} is not a size: give bytes, as 4, 64K, 1M or 2G")
-    return int(matched[1]) * _UNITS[matched[2].upper()]
+        raise ArgumentError(f"{short(text)} is not a size: give bytes, as 4, 64K, 1M or 2G")
+    count = whole(matched[1], MOST_BYTES // _UNITS[matched[2].upper()])
+    if count is None:
+        raise ArgumentError(
+            f"{short(text)} is too large: at most 2^60 bytes, {size_text(MOST_BYTES)}"
+        )
+    return count * _UNITS[matched[2].upper()]
+
+
+def parse_sizes(text: str) -> tuple[int, ...]:
+    """Return the sizes between commas, each once.
+
+    >>> parse_sizes("4,1K, 1M,4")
+    (4, 1024, 1048576)
+
+    Raises:
+        ArgumentError: one is no size, or there are none, or more than `MOST_SIZES`.
+    """
+    parts = list(filter(None, map(str.strip, text.split(","))))
+    if not parts:
+        raise ArgumentError(f"{text!r} names nothing: leave it out for its default")
+    if len(parts) > MOST_SIZES:
+        raise ArgumentError(f"{len(parts)} sizes are too many: at most {MOST_SIZES}")
+    return tuple(dict.fromkeys(map(parse_size, parts)))
 
 
 def size_text(count: int) -> str:
@@ -65,16 +93,35 @@ def size_steps(least: int, most: int, factor: float | None, add: int | None) -> 
     ((4, 16, 64), (100, 200, 300))
 
     Raises:
-        ArgumentError: these are no sizes, or the steps do not grow.
+        ArgumentError: these are no sizes, the steps do not grow, or there are more sizes than
+            `MOST_SIZES`.
     """
     if least > most:
         raise ArgumentError(f"the smallest size {least} is above the largest, {most}")
-    if (add is not None and add < 1) or (factor is not None and factor <= 1):
-        raise ArgumentError("the step between sizes must make them grow")
-    if least == 0 and add is None:
-        raise ArgumentError("0 bytes cannot be multiplied: give a step with -i")
-    sizes, size = [], least
-    while size <= most:
-        sizes.append(size)
-        size = size + add if add is not None else max(size + 1, int(size * (factor or 2)))
+    sizes = _added(least, most, add) if add is not None else _multiplied(least, most, factor or 2)
+    if len(sizes) > MOST_SIZES:
+        raise ArgumentError(
+            f"from {least} to {most} bytes these steps make {len(sizes)} sizes: take larger steps, "
+            f"for {MOST_SIZES} sizes at most"
+        )
     return tuple(sizes)
+
+
+def _added(least: int, most: int, add: int) -> Sequence[int]:
+    if add < 1:
+        raise ArgumentError(f"the step between sizes must make them grow: add 1 or more, not {add}")
+    return range(least, most + 1, add)
+
+
+def _multiplied(least: int, most: int, factor: float) -> Sequence[int]:
+    if not LEAST_FACTOR <= factor <= MOST_FACTOR:
+        raise ArgumentError(
+            "the step between sizes must make them grow: "
+            f"multiply by {LEAST_FACTOR} to {MOST_FACTOR}, not {factor}"
+        )
+    if least == 0:
+        raise ArgumentError("0 bytes cannot be multiplied: give a step with -i")
+    sizes = [least]
+    while (size := max(sizes[-1] + 1, int(sizes[-1] * factor))) <= most:
+        sizes.append(size)
+    return sizes

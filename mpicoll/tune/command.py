@@ -8,7 +8,7 @@ import click
 
 from mpicoll.cli import options
 from mpicoll.cli.command import RanksCommand
-from mpicoll.cli.options import FILE, list_option, option
+from mpicoll.cli.options import FILE, SECONDS, SIZES, list_option, option
 from mpicoll.measurement.worlds import Worlds
 from mpicoll.selection import tables
 from mpicoll.tune.options import parse
@@ -30,11 +30,11 @@ ranks are kept. COLLECTIVES are names, separated by spaces or commas; all by def
     metavar="A,B|all",
     help="Try these too: 'chain(segments=16:256:*2)', openmpi_default, ring@cma, ...",
 )
-@list_option("--sizes", metavar="4,1K,1M", help="Total bytes (default 4 to 16M by 4).")
+@option("--sizes", type=SIZES, metavar="4,1K,1M", help="Total bytes (default 4 to 16M by 4).")
 @option(
     "--time",
     "budget",
-    type=click.FloatRange(0, min_open=True),
+    type=SECONDS,
     default=240.0,
     shown=True,
     help="Seconds for the whole run.",

@@ -11,8 +11,7 @@ from mpicoll.errors import ArgumentError
 from mpicoll.measurement.cases import Wanted
 from mpicoll.measurement.worlds import Worlds, backend_names
 from mpicoll.selection import tables
-from mpicoll.text.names import split_names, swept_names
-from mpicoll.text.sizes import parse_size
+from mpicoll.text.names import swept_names
 
 SIZES = tuple(4 << (2 * step) for step in range(12))
 
@@ -37,7 +36,7 @@ def parse(given: dict[str, Any], makers: Worlds) -> Options:
         ArgumentError: a value is impossible.
     """
     names = collective_names(*given["collectives"])
-    sizes = tuple(map(parse_size, split_names(given["sizes"]))) if given["sizes"] else SIZES
+    sizes = given["sizes"] or SIZES
     more = swept_names(given["algorithms"] or "")
     if "auto" in more:
         raise ArgumentError("auto is what this command decides: name other algorithms")

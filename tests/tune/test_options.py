@@ -26,7 +26,7 @@ def test_collectives_are_separated_by_spaces_or_commas(collectives: tuple[str, .
 
 
 def test_sizes_are_sorted_and_unique() -> None:
-    assert parsed(sizes="4K,8,4096").wanted.sizes == (8, 4096)
+    assert parsed(sizes=(4096, 8, 4096)).wanted.sizes == (8, 4096)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,6 @@ def test_sizes_are_sorted_and_unique() -> None:
         (["allredcue"], {}, "did you mean 'allreduce'"),
         ([], {"algorithms": "auto"}, "auto is what this command decides"),
         ([], {"algorithms": "chain(segments=8:2)"}, "is empty"),
-        ([], {"sizes": "ten"}, "not a size"),
         ([], {"backends": "x"}, "mpi4py"),
     ],
 )
