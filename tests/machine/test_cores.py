@@ -34,7 +34,7 @@ def test_impossible_cores_are_refused(monkeypatch: pytest.MonkeyPatch, text: str
         own_cores()
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "two"])
+@pytest.mark.parametrize("text", ["0", "-1", "two", "²", "9" * 5000], ids=len)
 def test_impossible_nodes_are_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv(RANKS_PER_NODE, text)
     with pytest.raises(ArgumentError, match="number of ranks"):
