@@ -320,9 +320,19 @@ class Collectives:
         part = self.transport.split(color, self.rank if key is None else key)
         return None if part is None else Collectives(part)
 
-    def exchange(self, item: Any) -> list[Any]:
-        """Return every rank's small, picklable item, in rank order."""
-        return self.transport.exchange(item)
+    def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
+        """Return every rank's small item, in rank order.
+
+        Args:
+            item: plain data: numbers, text, bytes, containers and records of these.
+            kind: the type of all items, as msgspec takes it; with `Any`, tuples and sets become
+                lists, and records dictionaries.
+
+        Raises:
+            ArgumentError: on every rank, where a rank's item is no plain data.
+            Disagreement: a rank's item is not of this type.
+        """
+        return self.transport.exchange(item, kind)
 
     def free(self) -> None:
         """Release the cached plans and the group itself."""

@@ -5,7 +5,6 @@ Its counterpart is `mpicoll.mpi.transport`.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -36,6 +35,7 @@ from mpicoll.machine.network import host_identity
 from mpicoll.machine.nodes import group_by_node, stated_node
 from mpicoll.memory.segments import open_memory
 from mpicoll.notation.contract import Collective
+from mpicoll.text.encoding import check_lengths, decode, encode
 from torchcoll import natives
 from torchcoll.arrays import TorchArrays, as_bytes
 from torchcoll.groups import (
@@ -79,7 +79,8 @@ class TorchTransport:
         self._mine = torch.empty(2, dtype=torch.int64, device=control)
         self.shared: SharedMemory | None = None
         hosts, stated = zip(
-            *self.exchange((host_identity(), stated_node(dist.get_rank()))), strict=True
+            *self.exchange((host_identity(), stated_node(dist.get_rank())), tuple[str, int | None]),
+            strict=True,
         )
         self.nodes, obstacle = group_by_node(hosts, stated)
         self.shared, self.unshared = open_memory(
@@ -166,20 +167,21 @@ class TorchTransport:
 
     # -- control --------------------------------------------------------------------
 
-    def exchange(self, item: Any) -> list[Any]:
+    def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
         if self.shared is not None and self.shared.mailbox is not None:
-            return self.shared.mailbox.exchange(item)
-        data = torch.frombuffer(bytearray(pickle.dumps(item)), dtype=torch.uint8)
+            return self.shared.mailbox.exchange(item, kind)
+        data = torch.frombuffer(bytearray(encode(item)), dtype=torch.uint8)
         length = torch.tensor([data.numel()], device=self._signal.device)
         lengths = length.new_empty(self.size)
         all_gather(lengths, length, group=self.group)
         counts = lengths.tolist()
+        check_lengths(counts)
         mine = self._signal.new_zeros(max(counts))
         mine[: data.numel()] = data.to(mine.device)
         every = mine.new_empty((self.size, mine.numel()))
         all_gather(every.view(-1), mine, group=self.group)
         rows = every.cpu().numpy()
-        return [pickle.loads(row[:n].tobytes()) for row, n in zip(rows, counts, strict=True)]
+        return decode((row[:n].tobytes() for row, n in zip(rows, counts, strict=True)), kind)
 
     def agree(self, digest: bytes) -> bool:
         """Compare through shared memory, or one MAX of the number and of its complement."""
@@ -201,7 +203,7 @@ class TorchTransport:
         return StartedMessages(self.messages([], [Message(peer, x)], tag - _PLANS))
 
     def split(self, color: int | None, key: int) -> TorchTransport | None:
-        given = self.exchange((color, key))
+        given = self.exchange((color, key), tuple[int | None, int])
         count_split(self.group)
         if color is None:
             return None

@@ -3,8 +3,8 @@
 Its counterpart is `mpicoll.mpi.windows`.
 
 The files (Linux's ``memfd_create``) never have a name in a file system: the others open them
-through ``/proc``, under names exchanged over the group. So nothing stays in ``/dev/shm``,
-however a process ends, and the size limit of that, 64 MiB in most containers, does not apply.
+through ``/proc``, by process and descriptor. So nothing stays in ``/dev/shm``, however a process
+ends, and the size limit of that, 64 MiB in most containers, does not apply.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ from mpicoll.interfaces import Memory
 class Files:
     """`mpicoll.interfaces.Segments` over anonymous files."""
 
-    def __init__(
-        self, exchange: Callable[[Any], list[Any]], rank: int, node: Sequence[int]
-    ) -> None:
+    def __init__(self, exchange: Callable[..., list[Any]], rank: int, node: Sequence[int]) -> None:
         self.exchange, self.rank, self.node = exchange, rank, node
         self.held = threading.Lock()
         self.held.acquire()
@@ -38,10 +36,13 @@ class Files:
             os.posix_fallocate(handle, 0, nbytes)
         except OSError as error:
             failure = f"rank {self.rank} cannot create {nbytes} bytes: {error.strerror}"
-        names = self.exchange(f"/proc/{os.getpid()}/fd/{handle}")
+        handles = self.exchange((os.getpid(), handle), tuple[int, int])
         if not failure:
             try:
-                mapped = [_mapped(names[rank], nbytes) for rank in self.node]
+                mapped = [
+                    _mapped(process, descriptor, nbytes)
+                    for process, descriptor in map(handles.__getitem__, self.node)
+                ]
             except OSError as error:
                 failure = f"rank {self.rank} cannot map memory of its node: {error}"
         failures = self.exchange(failure)
@@ -67,9 +68,13 @@ class Files:
         """Do nothing: a mapping ends with the last array in it."""
 
 
-def _mapped(name: str, nbytes: int) -> Memory:
-    handle = os.open(name, os.O_RDWR | os.O_CLOEXEC)
+def _mapped(process: int, descriptor: int, nbytes: int) -> Memory:
+    """Map an anonymous file that another process of this user has open, and nothing else."""
+    handle = os.open(f"/proc/{process}/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
     try:
+        file = os.fstat(handle)
+        if (file.st_uid, file.st_nlink, file.st_size) != (os.geteuid(), 0, nbytes):
+            raise OSError(f"descriptor {descriptor} of process {process} is no such memory")
         return memoryview(mmap.mmap(handle, nbytes))
     finally:
         os.close(handle)

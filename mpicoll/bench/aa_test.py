@@ -18,7 +18,7 @@ from mpicoll.cli.command import RanksCommand
 from mpicoll.cli.options import SECONDS, Real, Whole, option
 from mpicoll.cli.watchdog import Watchdog
 from mpicoll.execution.plan import Plan
-from mpicoll.machine.processes import oversubscription, own_process
+from mpicoll.machine.processes import Process, oversubscription, own_process
 from mpicoll.measurement import cases, clock
 from mpicoll.measurement.cases import Case, Group, Wanted
 from mpicoll.measurement.description import describe_run, full_description
@@ -78,7 +78,7 @@ def main(makers: Worlds, /, comparisons: int, delay: float, each: float, backend
     watchdog = Watchdog(120.0)
     worlds, _ = form_worlds((backend,), None, makers, watchdog)
     everyone = next(iter(worlds.values()))
-    processes = everyone.exchange(own_process())
+    processes = everyone.exchange(own_process(), Process)
     remarks = oversubscription(everyone.nodes, processes)
     groups = list(cases.groups(Wanted(collectives=_COLLECTIVES, sizes=_SIZES), everyone.size))
     settings = Settings(precision=0.015, least=12, most=2000)

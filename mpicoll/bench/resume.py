@@ -46,7 +46,8 @@ class Ledger:
         self.kept: dict[Key, CaseRecord] = {}
         self.remarks: list[str] = []
         self.journal = Journal(None)
-        found = world.exchange(self._open(path, resume) if world.rank == 0 else None)[0]
+        own = self._open(path, resume) if world.rank == 0 else None
+        found = world.exchange(own, set[Key] | str | None)[0]
         if isinstance(found, str):
             raise ArgumentError(found)
         self.done: set[Key] = found

@@ -54,7 +54,7 @@ def run(options: Options, makers: Worlds) -> int:
     if options.wanted.device == candidates.CUDA:
         worlds, gpus = worlds_with_gpus(worlds, remarks)
     everyone = next(iter(worlds.values()))
-    processes = everyone.exchange(own_process())
+    processes = everyone.exchange(own_process(), Process)
     oversubscribed = oversubscription(everyone.nodes, processes)
     candidates.check_algorithms(options.wanted, worlds)
     groups = list(candidates.groups(options.wanted, everyone.size))

@@ -23,7 +23,6 @@ from mpicoll.memory import cma
 from mpicoll.memory.slots import (
     Layout,
     LayoutTable,
-    Private,
     Published,
     SharedResources,
     match,
@@ -79,7 +78,7 @@ def _exchange(memory: SharedMemory, layout: Layout) -> list[LayoutTable]:
     """Return the layouts of all ranks, growing the memory until each has room."""
     while True:
         before = memory.take_retired()
-        tables: list[LayoutTable] = memory.exchange(layout.table(memory.under_way))
+        tables: list[LayoutTable] = memory.exchange(layout.table(memory.under_way), LayoutTable)
         memory.give_back(before, frozenset().union(*(each.under_way for each in tables)))
         flags, data = (max(each.lacks[kind] for each in tables) for kind in (0, 1))
         if flags:
@@ -187,8 +186,9 @@ class Binding:
 
     def _slot(self, rank: int, where: Published, piece: Piece) -> Array:
         data, start = where.data, piece.start * self.width
-        if isinstance(data, Private):
-            array, alive = self.store.foreign(data.where, start, self.dtype, piece.length)
+        if data is None:
+            assert where.private is not None
+            array, alive = self.store.foreign(where.private, start, self.dtype, piece.length)
             self.resources.opened.append(alive)
             return array
         start += data.start + (self.sequence % where.depth) * data.stride
@@ -198,8 +198,7 @@ class Binding:
         """Return the location of a piece that must be read by CMA, None for other memory."""
         if not is_remote(piece) or self.store.maps:
             return None
-        data = self.incoming[int(piece.buffer.removeprefix("from "))].data
-        return data.where if isinstance(data, Private) else None
+        return self.incoming[int(piece.buffer.removeprefix("from "))].private
 
     def _fetch(self, piece: Piece, where: Any, target: Array) -> Thunk:
         process, address = where

@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import partial
 
 from mpicoll.errors import Unavailable, first_error
-from mpicoll.interfaces import Array, Arrays, Exported, Gpu, SharedMemory, Thunk
+from mpicoll.interfaces import Array, Arrays, Exported, Gpu, Location, SharedMemory, Thunk
 from mpicoll.memory.allocator import FirstFit
 from mpicoll.memory.segments import FIRST
 from mpicoll.notation.elements import itemsize
@@ -56,7 +56,7 @@ class GpuMemory:
             where = self.locate(own)
         except Unavailable as error:
             failure = f"rank {self.host.rank}: {error}"
-        everywhere = self.host.exchange(where)
+        everywhere = self.host.exchange(where, Exported | None)
         found: dict[int, tuple[int, object]] = {self.host.rank: (self.arrays.span(own)[0], own)}
         try:
             for rank in self.host.others:
@@ -104,10 +104,12 @@ class GpuMemory:
         """Return the handle of an array's allocation, and the array's offset in it."""
         return self.gpu.export(self.arrays.span(array)[0])
 
-    def foreign(self, where: Exported, start: int, dtype: str, count: int) -> tuple[Array, object]:
+    def foreign(self, where: Location, start: int, dtype: str, count: int) -> tuple[Array, object]:
         """Return an array over another rank's memory, and the object that keeps it mapped."""
-        opened = self._open(where.handle)
-        address = opened.address + where.offset + start
+        handle, offset = where
+        assert isinstance(handle, bytes)
+        opened = self._open(handle)
+        address = opened.address + offset + start
         return self.arrays.at(address, dtype, count, self.like), opened
 
     def _open(self, handle: bytes) -> _Opened:

@@ -7,6 +7,7 @@ from mpicoll.interfaces.memory import (
     Exchange,
     Exported,
     Gpu,
+    Location,
     Retired,
     Segments,
     SharedMemory,
@@ -36,7 +37,8 @@ from mpicoll.interfaces.transport import (
 
 __all__ = [
     "CMA", "DIRECT", "GPU_TRANSPORTS", "IPC", "POINT_TO_POINT", "STAGED", "SYMMETRIC", "TRANSPORTS",
-    "Allocator", "Area", "Array", "Arrays", "Exchange", "Exported", "Gpu", "Memory", "Message",
-    "Messages", "Native", "NativeCall", "Nodes", "Request", "Retired", "Segments", "SharedMemory",
-    "SharedPlan", "Stopwatch", "Store", "Thunk", "Transport", "WaitContext", "WaitPolicy", "Words",
+    "Allocator", "Area", "Array", "Arrays", "Exchange", "Exported", "Gpu", "Location", "Memory",
+    "Message", "Messages", "Native", "NativeCall", "Nodes", "Request", "Retired", "Segments",
+    "SharedMemory", "SharedPlan", "Stopwatch", "Store", "Thunk", "Transport", "WaitContext",
+    "WaitPolicy", "Words",
 ]  # fmt: skip

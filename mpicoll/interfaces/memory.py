@@ -32,6 +32,11 @@ class Segments(Protocol):
         """Release the segments, unless a rank still has arrays or plans in them; collective."""
 
 
+Location = tuple[int | bytes, int]
+"""Private memory, as another rank finds it: a process or the handle of a GPU's allocation, and the
+address there."""
+
+
 class Area(NamedTuple):
     """A part of one segment: bytes."""
 
@@ -96,8 +101,8 @@ class WaitPolicy(Protocol):
 class Exchange(Protocol):
     """A small allgather between all ranks: `mpicoll.memory.mailbox`."""
 
-    def exchange(self, item: Any) -> list[Any]:
-        """Return every rank's item, in rank order."""
+    def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
+        """Return every rank's item of a type, in rank order."""
 
     def agree(self, digest: bytes) -> bool:
         """Whether all ranks gave the same few bytes."""
@@ -128,10 +133,10 @@ class Store(Protocol):
     def find(self, array: Array) -> tuple[int, int] | None:
         """Return the segment and offset of an array that lies in this rank's segments."""
 
-    def locate(self, array: Array) -> Any:
+    def locate(self, array: Array) -> Location:
         """Return the location of a private array, for other ranks to read it."""
 
-    def foreign(self, where: Any, start: int, dtype: str, count: int) -> tuple[Array, object]:
+    def foreign(self, where: Location, start: int, dtype: str, count: int) -> tuple[Array, object]:
         """Return an array over private memory of another rank, `start` bytes on, and its owner."""
 
     def release(self, nbytes: int) -> Thunk | None:
@@ -169,8 +174,8 @@ class SharedMemory(Store, Protocol):
     @property
     def mailbox(self) -> Exchange | None: ...
 
-    def exchange(self, item: Any) -> list[Any]:
-        """Return every rank's small, picklable item, in rank order."""
+    def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
+        """Return every rank's small item of a type, in rank order."""
 
     def view(self, rank: int, segment: int, start: int, length: int) -> Memory:
         """Return a part of a rank's memory."""

@@ -138,8 +138,13 @@ class Transport(Protocol):
             Unavailable: the library has no such call for these arguments.
         """
 
-    def exchange(self, item: Any) -> list[Any]:
-        """Return every rank's (small, picklable) item, in rank order."""
+    def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
+        """Return every rank's item, in rank order.
+
+        Args:
+            item: small, and plain data as in `mpicoll.text.encoding`.
+            kind: the type of all items; with `Any`, tuples and sets become lists.
+        """
 
     def agree(self, digest: bytes) -> bool:
         """Whether all ranks gave the same 8 bytes."""

@@ -234,7 +234,7 @@ class Bench:
             self.watchdog.step(f"checking {candidate.case}")
             bench.check.prepare()
             candidate.plan.run()
-            found = self.control.exchange(bench.check.verify())
+            found = self.control.exchange(bench.check.verify(), Wrong | None)
             candidate.checked += 1
             if not candidate.wrong:
                 candidate.wrong = [each for each in found if each]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 from mpicoll.interfaces import SharedMemory, WaitContext
 from mpicoll.memory.allocator import LINE
+from mpicoll.text.encoding import decode, encode
 
 CAPACITY = 16 * 1024
 """Bytes that a rank can give in one round."""
@@ -49,16 +49,16 @@ class Mailbox:
             found.append(bytes(memory.view(rank, 0, body, theirs[first + 1])))
         return found
 
-    def exchange(self, item: Any) -> list[Any]:
+    def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
         """Return every rank's item, in rank order."""
-        data = pickle.dumps(item)
+        data = encode(item)
         head = self._round(len(data).to_bytes(8, "little") + data[: CAPACITY - 8])
         whole = [each[8:] for each in head]
         lengths = [int.from_bytes(each[:8], "little") for each in head]
         for start in range(CAPACITY - 8, max(lengths), CAPACITY):
             parts = self._round(data[start : start + CAPACITY])
             whole = [before + part for before, part in zip(whole, parts, strict=True)]
-        return [pickle.loads(each) for each in whole]
+        return decode(whole, kind)
 
     def agree(self, digest: bytes) -> bool:
         """Whether all ranks gave the same few bytes."""

@@ -10,7 +10,7 @@ import os
 import platform
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from mpicoll.interfaces import (
     Area,
     Array,
     Arrays,
+    Location,
     Memory,
     Nodes,
     Retired,
@@ -29,7 +30,7 @@ from mpicoll.interfaces import (
     Thunk,
     WaitPolicy,
 )
-from mpicoll.machine.cores import is_oversubscribed, own_cores
+from mpicoll.machine.cores import Cores, is_oversubscribed, own_cores
 from mpicoll.memory import cma
 from mpicoll.memory.allocator import FirstFit, whole_lines
 from mpicoll.memory.mailbox import Mailbox
@@ -51,6 +52,15 @@ FENCES = "MPICOLL_FENCES"
 SWITCH = "MPICOLL_SYMMETRIC"
 
 
+class _Peer(NamedTuple):
+    """A rank's process, the address and content of some of its private memory, and its cores."""
+
+    process: int
+    address: int
+    content: bytes
+    cores: Cores
+
+
 class MappedMemory:
     """The shared memory of one group's ranks on this node.
 
@@ -63,7 +73,7 @@ class MappedMemory:
 
     def __init__(
         self, segments: Segments, arrays: Arrays, rank: int, intra_node: Sequence[int], size: int,
-        exchange: Callable[[Any], list[Any]],
+        exchange: Callable[..., list[Any]],
     ) -> None:  # fmt: skip
         self.segments, self.arrays = segments, arrays
         self.rank, self.intra_node, self.size = rank, tuple(intra_node), size
@@ -79,12 +89,13 @@ class MappedMemory:
         probe = os.urandom(16)
         self._probe = arrays.empty((16,), "uint8")
         arrays.copier(self._probe, arrays.over(memoryview(bytearray(probe)), "uint8", (16,)))()
-        found = exchange((os.getpid(), arrays.span(self._probe)[0], probe, own_cores()))
-        processes = {each: found[each][0] for each in intra_node}
+        own = _Peer(os.getpid(), arrays.span(self._probe)[0], probe, own_cores())
+        found: list[_Peer] = exchange(own, _Peer)
+        processes = {each: found[each].process for each in intra_node}
         refused = [cma.refusal(*found[each][:3]) for each in intra_node if each != rank]
         everyone = exchange(first_error(filter(None, refused)))
         self.no_cma = first_error(everyone)
-        oversubscribed = is_oversubscribed([found[each][3] for each in intra_node])
+        oversubscribed = is_oversubscribed([found[each].cores for each in intra_node])
         self.wait_policy: WaitPolicy = SpinYieldSleep(
             rank, processes, oversubscribed, segments.progress
         )
@@ -193,13 +204,13 @@ class MappedMemory:
         memory = self.view(rank, segment, start, count * itemsize(dtype))
         return self.arrays.over(memory, dtype, (count,))
 
-    def locate(self, array: Array) -> tuple[int, int]:
+    def locate(self, array: Array) -> Location:
         """Return this process, and the address of an array."""
         return os.getpid(), self.arrays.span(array)[0]
 
-    def foreign(self, where: Any, start: int, dtype: str, count: int) -> tuple[Array, object]:
+    def foreign(self, where: Location, start: int, dtype: str, count: int) -> tuple[Array, object]:
         """Refuse: a call of the system fetches from another process's memory, but maps none."""
-        raise Unavailable(f"the memory of process {where[0]} can be fetched only")
+        raise Unavailable(f"the memory of process {where[0]!r} can be fetched only")
 
     def release(self, nbytes: int) -> Thunk | None:
         """Return the fence between `nbytes` and their flag.
@@ -220,7 +231,7 @@ def _fence(segments: Segments) -> Thunk | None:
 
 
 def open_memory(
-    rank: int, nodes: Nodes, arrays: Arrays, exchange: Callable[[Any], list[Any]], obstacle: str,
+    rank: int, nodes: Nodes, arrays: Arrays, exchange: Callable[..., list[Any]], obstacle: str,
     make: Callable[[Sequence[int]], Segments],
 ) -> tuple[MappedMemory | None, str]:  # fmt: skip
     """Return a group's shared memory, or None and why there is none; collective.

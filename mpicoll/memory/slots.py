@@ -16,10 +16,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import inf
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mpicoll.errors import ScheduleError
-from mpicoll.interfaces import Allocator, Area, Array, Messages, SharedMemory, Store, Thunk
+from mpicoll.interfaces import (
+    Allocator,
+    Area,
+    Array,
+    Location,
+    Messages,
+    SharedMemory,
+    Store,
+    Thunk,
+)
 from mpicoll.memory.allocator import LINE, whole_lines
 from mpicoll.notation.elements import itemsize
 from mpicoll.programs.messages import Piece
@@ -39,7 +48,8 @@ class Published(NamedTuple):
         depth: how many slots it has, a power of two; each `stride` bytes after the one before.
         flags: bytes between the flags of two tiles, 0 where all tiles have one flag.
         length: elements of the message.
-        data: where the bytes are in the store.
+        data: where the bytes are in the store, None where they are in a private array.
+        private: the location of that array.
         acknowledge: for each reader that must acknowledge, the offset of its word.
     """
 
@@ -49,7 +59,8 @@ class Published(NamedTuple):
     stride: int
     flags: int
     length: int
-    data: Slots | Private
+    data: Slots | None
+    private: Location | None
     acknowledge: dict[int, int]
 
 
@@ -59,12 +70,6 @@ class Slots(NamedTuple):
     segment: int
     start: int
     stride: int
-
-
-class Private(NamedTuple):
-    """Bytes in a private array, and its location as `Store.locate` gives it."""
-
-    where: Any
 
 
 class LayoutTable(NamedTuple):
@@ -235,23 +240,23 @@ class Layout:
         }
         return Published(
             segment, start, depth, stride, 0 if each.zero_copy else LINE,
-            each.piece.length if each.piece else 0, self._data(each, segment, start, store_start),
+            each.piece.length if each.piece else 0, *self._data(each, segment, start, store_start),
             acknowledge,
         )  # fmt: skip
 
     def _data(
         self, each: Publication, segment: int, start: int, store_start: int
-    ) -> Slots | Private:
+    ) -> tuple[Slots | None, Location | None]:
         if each.zero_copy:
             assert each.piece is not None
             array = view(self.buffers, each.piece)
             found = self.store.find(array)
-            return Slots(*found, 0) if found else Private(self.store.locate(array))
+            return (Slots(*found, 0), None) if found else (None, self.store.locate(array))
         if self.has_store:
             within = self.store_area.segment if self.store_area else 0
-            return Slots(within, store_start, self._store_bytes(each))
+            return Slots(within, store_start, self._store_bytes(each)), None
         data = _SMALL_DATA if self._is_small(each) else each.tiles * LINE
-        return Slots(segment, start + data, self._stride(each))
+        return Slots(segment, start + data, self._stride(each)), None
 
 
 def view(buffers: Mapping[str, Array], piece: Piece) -> Array:

@@ -30,7 +30,7 @@ from mpicoll.interfaces import (
     SharedMemory,
     Thunk,
 )
-from mpicoll.machine.cores import is_oversubscribed, own_cores
+from mpicoll.machine.cores import Cores, is_oversubscribed, own_cores
 from mpicoll.machine.nodes import group_by_node, stated_node
 from mpicoll.memory.segments import open_memory
 from mpicoll.memory.waiting import wait_yielding
@@ -41,6 +41,7 @@ from mpicoll.mpi.requests import Resources, StartedRequest
 from mpicoll.mpi.staging import CupyCopies
 from mpicoll.mpi.windows import Windows
 from mpicoll.notation.contract import Collective
+from mpicoll.text.encoding import decode, encode
 
 _FEW = 3
 """More requests than these are started by one call, and waited for by one."""
@@ -60,7 +61,7 @@ class MpiTransport:
         self.arrays = MpiArrays()
         self.library = MPI.Get_library_version().split("\n")[0].strip("\0, ")
         self.copies: Copies = CupyCopies()
-        self.gpu = GpuAwareness.agreed(comm.allgather(GpuAwareness.detect()))
+        self.gpu = GpuAwareness.agreed(exchange(comm, GpuAwareness.detect(), GpuAwareness))
         self.name = POINT_TO_POINT
         self.nodes, obstacle = _nodes(comm)
         self.oversubscribed = _is_oversubscribed(comm, self.nodes)
@@ -153,10 +154,10 @@ class MpiTransport:
 
     # -- control --------------------------------------------------------------------
 
-    def exchange(self, item: Any) -> list[Any]:
+    def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
         if self.shared is not None and self.shared.mailbox is not None:
-            return self.shared.mailbox.exchange(item)
-        return self.users_comm.allgather(item)
+            return self.shared.mailbox.exchange(item, kind)
+        return exchange(self.users_comm, item, kind)
 
     def agree(self, digest: bytes) -> bool:
         """Compare through shared memory, or one MAX of the number and of its complement."""
@@ -203,6 +204,18 @@ class MpiTransport:
                 comm.Free()
 
 
+def exchange(comm: MPI.Comm, item: Any, kind: Any = Any) -> list[Any]:
+    """Return every rank's item of a type, in rank order: without pickle, which mpi4py would use."""
+    data = encode(item)
+    lengths = np.empty(comm.size, np.int64)
+    comm.Allgather(np.array([len(data)]), lengths)
+    found = bytearray(int(lengths.sum()))
+    comm.Allgatherv(data, [found, lengths, MPI.BYTE])
+    ends = np.cumsum(lengths)
+    parts = zip(ends - lengths, ends, strict=True)
+    return decode((bytes(found[start:stop]) for start, stop in parts), kind)
+
+
 def _bytes(data: Array | None) -> Any:
     if data is None:
         return [None, 0, MPI.BYTE]
@@ -211,7 +224,7 @@ def _bytes(data: Array | None) -> Any:
 
 def _is_oversubscribed(comm: MPI.Comm, nodes: Nodes) -> bool:
     """Whether the ranks of this node outnumber the cores that they may use."""
-    cores = comm.allgather(own_cores())
+    cores = exchange(comm, own_cores(), Cores)
     node = next(each for each in nodes if comm.rank in each)
     return is_oversubscribed([cores[rank] for rank in node])
 
@@ -219,6 +232,8 @@ def _is_oversubscribed(comm: MPI.Comm, nodes: Nodes) -> bool:
 def _nodes(comm: MPI.Comm) -> tuple[Nodes, str]:
     """Return the ranks of each node, and why those of some node cannot share memory."""
     local = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    hosts = comm.allgather(local.bcast(comm.rank))
+    first = np.array([comm.rank])
+    local.Bcast(first)
+    hosts = exchange(comm, int(first[0]))
     local.Free()
-    return group_by_node(hosts, comm.allgather(stated_node(MPI.COMM_WORLD.rank)))
+    return group_by_node(hosts, exchange(comm, stated_node(MPI.COMM_WORLD.rank)))

@@ -10,6 +10,7 @@ import os
 import weakref
 from collections.abc import Sequence
 
+import numpy as np
 from mpi4py import MPI
 
 from mpicoll.interfaces import Memory
@@ -48,7 +49,9 @@ class Windows:
         """Free the windows, unless a rank still uses them; collective over the node."""
         if MPI.Is_finalized():
             return
-        if self.local.allreduce(held, MPI.LOR):
+        on_any = np.array([held])
+        self.local.Allreduce(MPI.IN_PLACE, on_any, MPI.LOR)
+        if on_any[0]:
             _KEPT.append(self)
         else:
             self._free()

@@ -13,7 +13,7 @@ from mpicoll.errors import ArgumentError
 from mpicoll.interfaces import DIRECT, IPC, STAGED
 from mpicoll.machine import gpus
 from mpicoll.machine.gpu_links import gpu_links
-from mpicoll.machine.links import LinkClasses, host_links, physical_cores
+from mpicoll.machine.links import Core, LinkClasses, host_links, physical_cores
 from mpicoll.machine.processes import Process, other_load, oversubscription, own_process
 from mpicoll.measurement.description import describe_run, full_description
 from mpicoll.measurement.ping_pong import PairSettings
@@ -41,7 +41,7 @@ def run(options: Options, makers: Worlds) -> int:
     everyone = next(iter(worlds.values()))
     known = _transports(worlds, gpu_ways)
     _refuse(options, worlds, everyone, known)
-    processes = everyone.exchange(own_process())
+    processes = everyone.exchange(own_process(), Process)
     remarks += other_load(everyone.nodes, processes)
     is_root = everyone.rank == 0
     for remark in remarks:
@@ -151,11 +151,13 @@ def _context(
     """Return the ranks' places and the links between them; collective."""
     numbers: list[str | None] = [None] * everyone.size
     if options.device == "cpu":
-        links = host_links(everyone.nodes, everyone.exchange(physical_cores()))
+        links = host_links(everyone.nodes, everyone.exchange(physical_cores(), list[Core]))
     else:
         numbers = everyone.exchange(str(gpus.index(worlds)))
         identities = everyone.exchange(gpus.identity(worlds))
-        links = _merged(everyone.exchange(gpu_links(everyone.nodes, everyone.rank, identities)))
+        links = _merged(
+            everyone.exchange(gpu_links(everyone.nodes, everyone.rank, identities), LinkClasses)
+        )
     oversubscribed = oversubscription(everyone.nodes, processes)
     described = describe_run(options.seed, worlds, processes, oversubscribed)
     hosts = [each.host for each in processes]
@@ -184,7 +186,7 @@ def _fan_outs(
             own = fan_out(CudaCopies())
         survey.assemble()
     records, remarks = [], []
-    for rank, spreads in enumerate(everyone.exchange(own)):
+    for rank, spreads in enumerate(everyone.exchange(own, list[Spread])):
         records += [_fan_out_record(context, rank, each) for each in spreads]
         remarks += [spread_line(each, spreads[0], rank) for each in spreads[1:]]
         if not spreads:

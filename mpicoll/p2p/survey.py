@@ -194,7 +194,7 @@ class Survey:
 
     def _gather(self) -> None:
         """Merge the samples of this block from all ranks."""
-        for part in self.control.exchange(self.latest):
+        for part in self.control.exchange(self.latest, PairFindings):
             for case, found in part.items():
                 self.found.setdefault(case, PairSamples()).add(found)
         self.latest = {}

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import prod
-from typing import Any, cast
+from typing import Any, TypedDict, cast
 
 from mpicoll.errors import ArgumentError, CollectiveError, Disagreement
 from mpicoll.interfaces import Array, Arrays, Thunk, Transport
@@ -16,6 +16,16 @@ from mpicoll.notation.contract import Collective, Counts, Place, Shape, Side, co
 from mpicoll.notation.elements import OPS, ReduceOp, check_op, itemsize, kind_of, reduce_op
 from mpicoll.notation.schedule import Block
 from mpicoll.programs.messages import cut, offsets
+
+Signature = TypedDict(
+    "Signature",
+    {
+        "collective": str, "algorithm": str, "op": str | None, "root": int | None,
+        "counts": tuple[int | tuple[int, ...], ...] | str, "dtype": str | None,
+        "device": str | None, "shape": tuple[int, ...] | None, "in place": bool | None,
+    },
+)  # fmt: skip
+"""The arguments that must be equal on every rank that knows them."""
 
 
 @dataclass(frozen=True)
@@ -48,14 +58,14 @@ class Arguments:
         return Place(self.rank, self.size, self.root, blocks)
 
     @property
-    def signature(self) -> dict[str, Any]:
+    def signature(self) -> Signature:
         """The arguments that must be equal on every rank that knows them."""
         return {
             "collective": self.collective.name,
             "algorithm": self.algorithm,
             "op": _description(self.op) if self.collective.reduces else None,
             "root": self.root if self.collective.rooted else None,
-            "counts": self.counts or "equal",
+            "counts": cast("Any", self.counts) or "equal",
             "dtype": self.dtype,
             "device": self.device,
             "shape": self.row,

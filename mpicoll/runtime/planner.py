@@ -20,7 +20,14 @@ from mpicoll.interfaces import DIRECT, STAGED, TRANSPORTS, Array, Transport
 from mpicoll.notation.schedule import Round, Schedule
 from mpicoll.programs.messages import lower
 from mpicoll.programs.shared_memory import share
-from mpicoll.runtime.arguments import Arguments, divide_mean, empty, empty_like_input, reconcile
+from mpicoll.runtime.arguments import (
+    Arguments,
+    Signature,
+    divide_mean,
+    empty,
+    empty_like_input,
+    reconcile,
+)
 from mpicoll.runtime.natives import COMPOSITIONS, compose, plan_native
 from mpicoll.runtime.routes import Routes, Tags
 from mpicoll.simulator import is_ordered
@@ -262,7 +269,7 @@ class PlanCache:
             CollectiveError: on every rank, where any rank's arguments are wrong or do not match.
         """
         own = str(checked) if isinstance(checked, CollectiveError) else checked.signature
-        return reconcile(checked, self.transport.exchange(own))
+        return reconcile(checked, self.transport.exchange(own, Signature | str))
 
     def run(self, checked: Arguments | CollectiveError) -> Array | None:
         """Run a call once, and return its result; collective."""

@@ -143,7 +143,7 @@ class Tags:
     which are still held and begin again with the others.
     """
 
-    def __init__(self, exchange: Callable[[Any], list[Any]], most: int = MOST_TAGS) -> None:
+    def __init__(self, exchange: Callable[..., list[Any]], most: int = MOST_TAGS) -> None:
         self.exchange, self.every = exchange, range(1, most + 1)
         self.held: weakref.WeakValueDictionary[int, object] = weakref.WeakValueDictionary()
         self.left: Iterator[int] = iter(self.every)
@@ -156,7 +156,7 @@ class Tags:
         """
         tag = next(self.left, None)
         if tag is None:
-            held = set().union(*self.exchange(set(self.held)))
+            held = set().union(*self.exchange(set(self.held), set[int]))
             self.left = iter([each for each in self.every if each not in held])
             tag = next(self.left, None)
         if tag is None:

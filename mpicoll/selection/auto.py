@@ -112,7 +112,7 @@ class AutoChooser:
 
     def use(self, decisions: tables.Decisions) -> None:
         """Take rank 0's decisions on every rank; collective."""
-        self._decisions = self.transport.exchange(decisions)[0]
+        self._decisions = self.transport.exchange(decisions, tables.Decisions)[0]
 
     def _key(self) -> tuple[str, str, list[int]]:
         return self.transport.backend, self.transport.library, layout(self.transport.nodes)

@@ -20,7 +20,9 @@ import os
 import platform
 import warnings
 from bisect import bisect_left
+from dataclasses import dataclass
 from importlib import metadata
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +37,15 @@ VARIABLE = "MPICOLL_TABLE"
 _ENTRY = {"backend", "ranks_per_node", "collective", "fingerprint", "ranges"}
 
 
+@dataclass
 class Decision:
     """The ranges of one collective; a lookup is one bisection."""
 
-    def __init__(self, ranges: list[dict[str, Any]]) -> None:
-        self.limits = [float("inf") if r["upto"] is None else r["upto"] for r in ranges]
-        self.algorithms = [each["algorithm"] for each in ranges]
+    ranges: list[dict[str, Any]]
+
+    def __post_init__(self) -> None:
+        self.limits = [inf if each["upto"] is None else each["upto"] for each in self.ranges]
+        self.algorithms = [each["algorithm"] for each in self.ranges]
 
     def lookup(self, nbytes: int) -> str:
         """Return the algorithm for a payload of so many bytes."""

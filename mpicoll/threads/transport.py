@@ -5,7 +5,6 @@ Its counterparts are `mpicoll.mpi.transport` and `torchcoll.transport`.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -26,6 +25,7 @@ from mpicoll.interfaces import (
 )
 from mpicoll.memory.segments import open_memory
 from mpicoll.notation.contract import Collective
+from mpicoll.text.encoding import decode, encode
 from mpicoll.threads import natives
 from mpicoll.threads.windows import Pages
 from mpicoll.threads.world import Delivery, Group, ThreadWaits, copied
@@ -111,10 +111,10 @@ class ThreadTransport:
 
     # -- control --------------------------------------------------------------------
 
-    def exchange(self, item: Any) -> list[Any]:
+    def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
         if self.shared is not None and self.shared.mailbox is not None:
-            return self.shared.mailbox.exchange(item)
-        return [pickle.loads(each) for each in self._gather(pickle.dumps(item))]
+            return self.shared.mailbox.exchange(item, kind)
+        return decode(self._gather(encode(item)), kind)
 
     def agree(self, digest: bytes) -> bool:
         """Compare through shared memory where all ranks have it."""
@@ -133,7 +133,7 @@ class ThreadTransport:
         return _Gathered(self, self.group.post((kind, number), self.rank, item), what)
 
     def split(self, color: int | None, key: int) -> ThreadTransport | None:
-        said = self.exchange((color, key))
+        said = self.exchange((color, key), tuple[int | None, int])
         number = self.calls["split"] = self.calls.get("split", 0) + 1
         if color is None:
             return None

@@ -11,7 +11,7 @@ from typing import Any
 from mpicoll.cli.watchdog import Watchdog
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
-from mpicoll.machine.processes import other_load, oversubscription, own_process
+from mpicoll.machine.processes import Process, other_load, oversubscription, own_process
 from mpicoll.measurement import cases
 from mpicoll.measurement.cases import Case, Group
 from mpicoll.measurement.measure import Bench, Candidate, Settings
@@ -32,7 +32,7 @@ def run(options: Options, makers: Worlds) -> int:
     watchdog = Watchdog(options.timeout)
     worlds, remarks = form_worlds(options.backends, options.interface, makers, watchdog)
     everyone = next(iter(worlds.values()))
-    processes = everyone.exchange(own_process())
+    processes = everyone.exchange(own_process(), Process)
     oversubscribed = oversubscription(everyone.nodes, processes)
     is_root = everyone.rank == 0
     _refuse_output(options.output, everyone)
@@ -42,7 +42,7 @@ def run(options: Options, makers: Worlds) -> int:
     bench = Bench(worlds, _PRECISE, watchdog, bool(oversubscribed))
     spent = everyone.exchange(time.monotonic() - began)[0]
     until = bench.synchroniser.time + int((options.budget - spent) * 1e9)
-    done = everyone.exchange(_decided(worlds, options) if is_root else None)[0]
+    done = everyone.exchange(_decided(worlds, options) if is_root else None, set[str] | None)[0]
     groups = [
         each for each in cases.groups(options.wanted, bench.size) if each.what.name not in done
     ]

@@ -293,7 +293,7 @@ for name in ("mpich_default", "openmpi_default"):
             if plan.out is not None:
                 assert (plan.out == (size if what == "allreduce" else 1)).all(), told[-1]
 assert (c.allreduce(ones, algorithm="mpich_default@point-to-point") == size).all()
-assert all(each == told for each in c.exchange(told))
+assert all(each == told for each in c.exchange(told, list[tuple[str, str, str | None]]))
 if rank == 0:
     print("NODES", len(c.nodes), *(f"{what}={ran}" for what, ran, _ in told))
     print(told[0][2])

@@ -18,7 +18,8 @@ def test_all_ranks_get_all_reports_and_one_deadline(c: Collectives) -> None:
     start = StartSynchroniser(c, oversubscribed=True)
     reports = start.exchange(late=c.rank, elapsed=10 * c.rank, host=7, switches=c.rank + 1)
     assert [each[1:] for each in reports] == [(r, 10 * r, 7, r + 1) for r in range(c.size)]
-    assert set(c.exchange((start.deadline, start.time))) == {(start.deadline, start.time)}
+    own = start.deadline, start.time
+    assert set(c.exchange(own, tuple[int, int])) == {own}
     assert start.deadline == max(each.now for each in reports) + start.margin
 
 

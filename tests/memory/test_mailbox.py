@@ -40,4 +40,5 @@ def test_a_rank_that_runs_ahead_waits(c: Collectives, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(box.memory.wait_policy, "wait", late)
     for turn in range(8):
-        assert box.exchange((c.rank, turn)) == [(rank, turn) for rank in range(c.size)]
+        found = box.exchange((c.rank, turn), tuple[int, int])
+        assert found == [(rank, turn) for rank in range(c.size)]

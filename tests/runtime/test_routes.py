@@ -25,7 +25,7 @@ class Group:
         self.ranks = [Tags(self.exchange, MOST) for _ in range(RANKS)]
         self.owners: list[dict[int, Owner]] = [{} for _ in self.ranks]
 
-    def exchange(self, _own: set[int]) -> list[set[int]]:
+    def exchange(self, _own: set[int], _kind: object) -> list[set[int]]:
         return [set(each.held) for each in self.ranks]
 
     def make(self) -> list[int]:

@@ -1,0 +1,88 @@
+"""Plain data between ranks, as MessagePack: numbers, text, bytes, containers and records of them.
+
+Decoding runs no code of the sender's, as unpickling does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from mpicoll.errors import ArgumentError, Disagreement
+
+MOST = 1 << 28
+"""Bytes of an item that a rank takes from another."""
+_ITEM, _REFUSAL = b"\0", b"\1"
+
+
+@cache
+def _encoder() -> Callable[[Any], bytes]:
+    from msgspec.msgpack import Encoder  # importing mpicoll is quicker without
+
+    return Encoder(enc_hook=_builtin).encode
+
+
+@cache
+def _decoder(kind: Any) -> Callable[[bytes], Any]:
+    from msgspec.msgpack import Decoder
+
+    return Decoder(kind).decode
+
+
+def _builtin(value: object) -> object:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, complex):
+        return str(value)
+    raise NotImplementedError(f"ranks exchange plain data, not {type(value).__name__}")
+
+
+def encode(item: object) -> bytes:
+    """Return an item as bytes, or why it has none: `decode` then raises that on every rank."""
+    try:
+        return _ITEM + _encoder()(item)
+    except (NotImplementedError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        return _REFUSAL + str(error).encode()[:1000]
+
+
+def check_lengths(lengths: Iterable[int]) -> None:
+    """Refuse items of which a rank states an impossible number of bytes.
+
+    Raises:
+        Disagreement: naming the rank.
+    """
+    for rank, length in enumerate(lengths):
+        if not 0 < length <= MOST:
+            raise Disagreement(f"rank {rank} sends {length} bytes, of 1 to {MOST}")
+
+
+def decode(given: Iterable[bytes], kind: Any) -> list[Any]:
+    """Return the items that ranks gave.
+
+    Args:
+        given: of each rank, as `encode` returned it.
+        kind: the type of an item, as msgspec takes it; with `Any`, tuples and sets become lists
+            and records dictionaries.
+
+    Raises:
+        ArgumentError: a rank's item was no plain data.
+        Disagreement: a rank gave something of another type.
+    """
+    read, items = _decoder(kind), []
+    for rank, data in enumerate(given):
+        if data[:1] == _REFUSAL:
+            raise ArgumentError(f"rank {rank}: {data[1:].decode(errors='replace')}")
+        try:
+            items.append(read(data[1:]))
+        except _refused() as error:
+            raise Disagreement(f"rank {rank} sent something unexpected: {error}") from None
+    return items
+
+
+def _refused() -> tuple[type[Exception], ...]:
+    from msgspec import DecodeError
+
+    return DecodeError, RecursionError
