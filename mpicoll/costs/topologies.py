@@ -25,6 +25,7 @@ Flags = np.ndarray
 NONE = -1
 """Stands in a path where there is no further link."""
 _ROUNDING = 1e-9
+_MOST_LINKS, _MOST_DIMENSIONS = 1 << 26, 20
 
 
 class Cut(NamedTuple):
@@ -57,6 +58,10 @@ class Topology:
 
     def __post_init__(self) -> None:
         check_times(hop=self.hop)
+        if self.links > _MOST_LINKS:
+            raise ArgumentError(
+                f"{self} has {self.links:,} links: at most {_MOST_LINKS:,} can be simulated"
+            )
 
     def __str__(self) -> str:
         return self._with_hops(f"{type(self).__name__}")
@@ -263,6 +268,10 @@ class Torus(Topology):
             shape = "x".join(map(str, self.dims)) or "no dimensions"
             raise ArgumentError(
                 f"a torus of {shape} does not have {self.size} ranks, but {prod(self.dims)}"
+            )
+        if len(self.dims) > _MOST_DIMENSIONS:
+            raise ArgumentError(
+                f"a torus of {len(self.dims)} dimensions: at most {_MOST_DIMENSIONS} are simulated"
             )
         super().__post_init__()
 

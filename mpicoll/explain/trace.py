@@ -6,16 +6,18 @@ Ranks are sets of bits here: the mask of a cell has bit `r` where rank r's data 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import groupby
+from operator import or_
 from typing import NamedTuple
 
 from mpicoll.algorithms.registry import Algorithm, Nodes
-from mpicoll.notation.contract import Collective, Contents, Place
+from mpicoll.notation.contract import Collective, Place
 from mpicoll.notation.schedule import Block, Fold, Receive, Round, Temp
 from mpicoll.simulator import Trace, prove
-from mpicoll.simulator.run import Message
+from mpicoll.simulator.run import History, Message, Value, demanded
 
 
 class Hop(NamedTuple):
@@ -52,6 +54,7 @@ class Column(NamedTuple):
 _FEW = 4
 """The most columns of scratch that are shown one by one."""
 
+Held = Mapping[Block, Value]
 State = list[list[Cell]]
 """The cells of all ranks: ``state[rank][column]``."""
 
@@ -217,8 +220,14 @@ class _Tracer:
         ranks = range(self.place.size)
         times = range(self.proof.rounds + 1)
         self.held = [[_at(self.proof.history[rank], now) for rank in ranks] for now in times]
-        self.after = [self.collective.after(self.place._replace(rank=rank)) for rank in ranks]
+        self.after = [
+            {block: demanded(each) for block, each in self.collective.after(place).items()}
+            for place in map(self._place, ranks)
+        ]
         self._columns = [*self._merged(self._keys()), *self._scratch()]
+
+    def _place(self, rank: int) -> Place:
+        return self.place._replace(rank=rank)
 
     def columns(self) -> list[Column]:
         """Return the columns, scratch last."""
@@ -299,16 +308,13 @@ class _Tracer:
         return received | {op.target for op in ops if isinstance(op, Fold)}
 
 
-def _at(history: list[tuple[int, Contents]], now: int) -> Contents:
+def _at(history: History, now: int) -> Held:
     return next(contents for end, contents in reversed(history) if end <= now)
 
 
-def _mask(contents: Contents, blocks: Sequence[Block]) -> int:
-    mask = 0
-    for block in blocks:
-        for rank, _ in contents.get(block, ()):
-            mask |= 1 << rank
-    return mask
+def _mask(contents: Held, blocks: Sequence[Block]) -> int:
+    """Return the ranks whose data is in some of these blocks."""
+    return reduce(or_, (contents[block].ranks for block in blocks if block in contents), 0)
 
 
 def ranks_of(mask: int) -> list[int]:

@@ -22,10 +22,14 @@ from functools import lru_cache
 from itertools import pairwise
 
 from mpicoll.algorithms.registry import Algorithm, Counts, Nodes, find
-from mpicoll.errors import ArgumentError
-from mpicoll.notation.contract import Collective, Contents, Place
-from mpicoll.notation.schedule import Round
-from mpicoll.simulator.run import Message, Run, Sizes
+from mpicoll.errors import ArgumentError, Unsupported
+from mpicoll.notation.contract import Collective, Place
+from mpicoll.notation.schedule import Receive, Round, Schedule, Send, rounds
+from mpicoll.simulator.run import History, Message, Run, Sizes
+
+MOST_RANKS = 1 << 16
+_MOST_NAMED, _MOST_HELD = 10_000_000, 2_000_000
+"""Blocks that the operations of all ranks name, and that a history holds: about a minute."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ class Trace:
     ports: int
     ordered: bool
     log: list[Message] = field(repr=False, default_factory=list)
-    history: list[list[tuple[int, Contents]]] = field(repr=False, default_factory=list)
+    history: list[History] = field(repr=False, default_factory=list)
 
 
 def simulate(
@@ -107,16 +111,50 @@ def prove(
         counts: the rows' lengths as size-aware algorithms get them; `sizes`: as they are.
 
     Raises:
-        ArgumentError: there are no ranks, or no such root.
-        Unsupported: the algorithm cannot serve this size.
+        ArgumentError: there are no ranks or too many, or no such root.
+        Unsupported: the algorithm cannot serve this size, or its schedule is too long.
         Deadlock, WrongContents: its schedule is wrong.
     """
-    if size < 1:
-        raise ArgumentError(f"there are no {size} ranks: 1 at least")
+    if not 1 <= size <= MOST_RANKS:
+        raise ArgumentError(f"{size} ranks cannot be simulated: 1 to {MOST_RANKS}")
     with _uncollected():
-        schedules = [algorithm.rounds(rank, size, root, nodes, counts) for rank in range(size)]
         blocks = algorithm.blocks(size)
+        schedules = _schedules(algorithm, size, blocks, root, nodes, counts)
+        if history and sum(map(len, schedules)) * blocks > _MOST_HELD:
+            raise _too_long(algorithm, size, f"its history holds more than {_MOST_HELD:,} blocks")
         return simulate(schedules, algorithm.collective, size, root, blocks, sizes, history=history)
+
+
+def _schedules(
+    algorithm: Algorithm, size: int, blocks: int, root: int, nodes: Nodes | None,
+    counts: Counts | None,
+) -> list[list[Round]]:  # fmt: skip
+    """Return the schedules of all ranks, if they are short enough to be simulated."""
+    named = 0
+
+    def take(more: int) -> None:
+        nonlocal named
+        named += more
+        if named > _MOST_NAMED:
+            raise _too_long(
+                algorithm, size, f"its operations name more than {_MOST_NAMED:,} blocks"
+            )
+
+    def counted(schedule: Schedule) -> Schedule:
+        for step in schedule:
+            ops = step if isinstance(step, tuple) else (step,)
+            take(sum(len(op.blocks) if isinstance(op, Send | Receive) else 1 for op in ops))
+            yield step
+
+    take(blocks)
+    return [
+        rounds(counted(algorithm.schedule(rank, size, root, nodes, counts))) for rank in range(size)
+    ]
+
+
+def _too_long(algorithm: Algorithm, size: int, why: str) -> Unsupported:
+    name = f"{algorithm.collective.name} algorithm {algorithm}"
+    return Unsupported(f"{name} on {size} ranks is too long to be simulated: {why}")
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from mpicoll.errors import ArgumentError, CollectiveError, Unsupported
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.notation.contract import collective as collective_named
 from mpicoll.notation.sweep import expand
-from mpicoll.simulator import Trace, contiguous, prove
+from mpicoll.simulator import MOST_RANKS, Trace, contiguous, prove
 from mpicoll.text.numbers import whole
 from mpicoll.text.sizes import MOST_SIZES
 
@@ -42,8 +42,6 @@ class Row(NamedTuple):
     reason: str = ""
 
 
-MOST_RANKS = 1024
-"""The contents of all ranks are followed block by block: of more they take too much memory."""
 FIGURES = ("rounds", "sent", "reduced", "messages", "ports", "ordered")
 
 

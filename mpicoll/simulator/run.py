@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from mpicoll.errors import Deadlock, WrongContents
-from mpicoll.notation.contract import Collective, Contents, Contribution, Place
+from mpicoll.notation.contract import Collective, Contribution, Place
 from mpicoll.notation.schedule import Block, Copy, Fold, Receive, Round, Send, Side, Temp
 
 Sizes = Mapping[Block, int]
@@ -43,6 +43,8 @@ class Value(NamedTuple):
         return tuple((rank, self.block) for rank in bits if self.ranks >> rank & 1)
 
 
+History = list[tuple[int, dict[Block, Value]]]
+"""The rounds that a rank ended, and its contents after each."""
 MIXED = "a mix of blocks"
 NOTHING = Value(None, 0, 0, 0)
 
@@ -61,7 +63,7 @@ def _joined(left: Value, right: Value) -> Value:
     )
 
 
-def _demanded(contributions: tuple[Contribution, ...]) -> Value:
+def demanded(contributions: tuple[Contribution, ...]) -> Value:
     """Return the value that a contract demands: a fold of neighbours in rank order."""
     (first, block), (last, _) = contributions[0], contributions[-1]
     return Value(block, (1 << last + 1) - (1 << first), first, last + 1)
@@ -99,12 +101,11 @@ class Rank:
     ports: int = 0
     arrived: list[tuple[int, Blocks, list[Value]]] = field(default_factory=list)
     news: int = 0
-    history: list[tuple[int, Contents]] = field(default_factory=list)
+    history: History = field(default_factory=list)
 
     def record(self) -> None:
         """Add the contents to the history."""
-        held = {block: value.contributions for block, value in self.contents.items()}
-        self.history.append((self.end, held))
+        self.history.append((self.end, self.contents.copy()))
 
 
 _Half = tuple[int, int, Blocks]
@@ -320,7 +321,7 @@ class Run:
         for block, expected in self.collective.after(self.place._replace(rank=rank)).items():
             if not self._count(block):
                 continue
-            got, wanted = me.contents.get(block, NOTHING), _demanded(expected)
+            got, wanted = me.contents.get(block, NOTHING), demanded(expected)
             if got.ranks != wanted.ranks or got.block != wanted.block:
                 raise WrongContents(
                     f"rank {rank} ends with {_shown(got)} as block {block},"

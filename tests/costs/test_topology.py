@@ -146,6 +146,8 @@ def test_what_is_told_of_it(what: object, told: str) -> None:
             "alpha must be a number of seconds",
         ),
         (lambda: Torus(8, dims=(3, 3)), "3x3 does not have 8 ranks, but 9"),
+        (lambda: Torus(1, dims=(1,) * 21), "at most 20"),
+        (lambda: Dragonfly(1 << 20, routers=1, ports=1), "links: at most"),
         (lambda: Dragonfly(9, routers=2, ports=2), "choose a multiple of 4"),
         (lambda: Hockney(-1, 1), "alpha must be a number of seconds"),
         (lambda: Hockney(1, 1, ports=0), "at least one port"),

@@ -10,11 +10,12 @@ import pytest
 from catalogue import CATALOGUE
 from click.testing import CliRunner
 
+from mpicoll import simulator
 from mpicoll.algorithms.registry import find
-from mpicoll.errors import ArgumentError, Deadlock, WrongContents
+from mpicoll.errors import ArgumentError, Deadlock, Unsupported, WrongContents
 from mpicoll.notation.contract import collective
 from mpicoll.notation.schedule import Temp, copy, fold, recv, reduce, send
-from mpicoll.simulator import contiguous, prove, simulate
+from mpicoll.simulator import MOST_RANKS, contiguous, prove, simulate
 from mpicoll.simulator.__main__ import main
 
 
@@ -197,8 +198,41 @@ def test_wrong_options_say_what_would_do(words: str, reason: str) -> None:
     assert reason in result.output
 
 
+@pytest.mark.parametrize(
+    ("of", "name", "size"),
+    [
+        ("allreduce", "ring", MOST_RANKS),
+        ("alltoall", "pairwise", 4096),
+        ("broadcast", "chain(segments=1000000000)", 8),
+        ("reduce", "chain(segments=1000000000)", 8),
+        ("broadcast", "chain(segments=90000)", 64),
+    ],
+)
+def test_what_is_too_long_is_refused(
+    of: str, name: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Up to the limit it is counted, which takes a while.
+    monkeypatch.setattr(simulator, "_MOST_NAMED", 100_000)
+    with pytest.raises(Unsupported, match="is too long to be simulated"):
+        prove(find(of, name), size)
+
+
+@pytest.mark.parametrize("size", [0, MOST_RANKS + 1, 10**9])
+def test_numbers_of_ranks_have_bounds(size: int) -> None:
+    with pytest.raises(ArgumentError, match=f"1 to {MOST_RANKS}"):
+        prove(find("allreduce", "ring"), size)
+
+
+def test_a_history_too_long_to_keep_is_refused() -> None:
+    with pytest.raises(Unsupported, match="its history holds more than"):
+        prove(find("broadcast", "chain(segments=2000)"), 8, history=True)
+
+
 def test_history_begins_with_what_each_rank_holds_at_first() -> None:
-    history = prove(find("reduce", "binomial"), 2, history=True).history
+    history = [
+        [(end, {block: value.contributions for block, value in held.items()}) for end, held in each]
+        for each in prove(find("reduce", "binomial"), 2, history=True).history
+    ]
     first = (0, 0), (1, 0)
     assert history[0] == [(0, {0: first[:1]}), (1, {0: first})]
     assert history[1] == [(0, {0: first[1:]}), (1, {0: first[1:]})]
