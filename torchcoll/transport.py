@@ -50,7 +50,6 @@ from torchcoll.loopback import Loopback
 from torchcoll.natives import all_gather
 from torchcoll.requests import Post, StartedMessages, Works
 from torchcoll.staging import TorchCopies
-from torchcoll.windows import Files
 
 _PLANS = 1 << 20
 """Above every tag of a user: the messages of plans and of users never mix."""
@@ -84,9 +83,8 @@ class TorchTransport:
         )
         self.nodes, obstacle = group_by_node(hosts, stated)
         self.shared, self.unshared = open_memory(
-            self.rank, self.nodes, self.arrays, self.exchange, obstacle,
-            lambda node: Files(self.exchange, self.rank, node),
-        )  # fmt: skip
+            self.rank, self.nodes, self.arrays, self.exchange, obstacle
+        )
 
     # -- messages -------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from functools import partial
 from itertools import chain, groupby
 from typing import Any
 
+from mpicoll.errors import Unavailable
 from mpicoll.execution.plan import BoundRound, Variant
 from mpicoll.interfaces import (
     Array,
@@ -68,7 +69,11 @@ def bind_shared(
     buffers |= {name: memory.arrays.empty((n,), dtype, like) for name, n in scratch}
     resources.buffers += buffers.values()
     layout = Layout(memory, store or memory, program, buffers, dtype, meets, resources)
-    tables = _exchange(memory, layout)
+    try:
+        tables = _exchange(memory, layout)
+    except Unavailable:
+        resources.free()
+        raise
     match(tables, memory.intra_node, what)
     binding = Binding(memory, program, layout, tables, dtype, op, what, resources)
     return resources, binding.variants(transport, tag)

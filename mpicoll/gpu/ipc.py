@@ -49,16 +49,19 @@ class GpuMemory:
     def grow(self, nbytes: int) -> None:
         """Allocate one more segment on every rank's GPU, and open those of the others."""
         nbytes = max(nbytes, FIRST)
-        own = self.arrays.empty((nbytes,), "uint8", self.like)
-        self.arrays.synchronize(own)
-        where, failure = None, ""
+        own, where, failure = None, None, ""
         try:
+            own = self.arrays.empty((nbytes,), "uint8", self.like)
+            self.arrays.synchronize(own)
             where = self.locate(own)
-        except Unavailable as error:
+        # CuPy is out of memory by the one, torch by the other.
+        except (Unavailable, MemoryError, RuntimeError) as error:
             failure = f"rank {self.host.rank}: {error}"
         everywhere = self.host.exchange(where, Exported | None)
-        found: dict[int, tuple[int, object]] = {self.host.rank: (self.arrays.span(own)[0], own)}
+        found: dict[int, tuple[int, object]] = {}
         try:
+            if own is not None:
+                found[self.host.rank] = self.arrays.span(own)[0], own
             for rank in self.host.others:
                 if everywhere[rank] is not None:
                     opened = self._open(everywhere[rank].handle)

@@ -9,7 +9,6 @@ from mpicoll.interfaces.memory import (
     Gpu,
     Location,
     Retired,
-    Segments,
     SharedMemory,
     SharedPlan,
     Store,
@@ -38,7 +37,6 @@ from mpicoll.interfaces.transport import (
 __all__ = [
     "CMA", "DIRECT", "GPU_TRANSPORTS", "IPC", "POINT_TO_POINT", "STAGED", "SYMMETRIC", "TRANSPORTS",
     "Allocator", "Area", "Array", "Arrays", "Exchange", "Exported", "Gpu", "Location", "Memory",
-    "Message", "Messages", "Native", "NativeCall", "Nodes", "Request", "Retired", "Segments",
-    "SharedMemory", "SharedPlan", "Stopwatch", "Store", "Thunk", "Transport", "WaitContext",
-    "WaitPolicy", "Words",
+    "Message", "Messages", "Native", "NativeCall", "Nodes", "Request", "Retired", "SharedMemory",
+    "SharedPlan", "Stopwatch", "Store", "Thunk", "Transport", "WaitContext", "WaitPolicy", "Words",
 ]  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from mpicoll.interfaces.arrays import Array, Arrays, Memory, Thunk
@@ -10,26 +9,6 @@ from mpicoll.programs.shared_memory import Reach
 
 Words = Any
 """A memoryview of 64-bit integers."""
-
-
-class Segments(Protocol):
-    """Memory that the ranks of one node map: `mpicoll.mpi.windows`, `torchcoll.windows`."""
-
-    def map(self, nbytes: int) -> Sequence[Memory]:
-        """Return one more segment of every rank of the node, in order; collective.
-
-        Raises:
-            Unavailable: the system refuses, on any rank.
-        """
-
-    def fence(self) -> object:
-        """Order this rank's loads and stores before the call before those after it."""
-
-    def progress(self) -> object:
-        """Let the library move its own messages while this rank waits."""
-
-    def close(self, *, held: bool) -> None:
-        """Release the segments, unless a rank still has arrays or plans in them; collective."""
 
 
 Location = tuple[int | bytes, int]
@@ -203,7 +182,7 @@ class SharedMemory(Store, Protocol):
         """Give an area back once no rank can be reading it; safe to call from a finalizer."""
 
     def close(self) -> None:
-        """Release the memory, unless a rank holds an array or a plan in it; collective."""
+        """Release the memory, unless this rank holds an array or a plan in it."""
 
 
 class SharedPlan(Protocol):

@@ -1,6 +1,6 @@
 """Cross-memory attach: read another process's private memory in one copy (Linux).
 
-``process_vm_readv`` needs no preparation by the other side and no shared window, but
+``process_vm_readv`` needs no preparation by the other side and no shared memory, but
 a system call and the kernel's permission, which containers and hardened systems withhold.
 """
 

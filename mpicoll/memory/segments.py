@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -25,7 +26,6 @@ from mpicoll.interfaces import (
     Memory,
     Nodes,
     Retired,
-    Segments,
     SharedPlan,
     Thunk,
     WaitPolicy,
@@ -33,6 +33,7 @@ from mpicoll.interfaces import (
 from mpicoll.machine.cores import Cores, is_oversubscribed, own_cores
 from mpicoll.memory import cma
 from mpicoll.memory.allocator import FirstFit, whole_lines
+from mpicoll.memory.files import Files
 from mpicoll.memory.mailbox import Mailbox
 from mpicoll.memory.waiting import SpinYieldSleep
 from mpicoll.notation.elements import itemsize
@@ -44,7 +45,7 @@ _ZERO_COPY = {False: 64 * 1024, True: 256 * 1024}
 """The smallest zero-copy message in bytes, by whether ranks share cores."""
 _ZERO_COPY_BY_CMA = 512 * 1024
 """The smallest zero-copy message in private memory, over the transport ``cma``."""
-FIRST = 4 << 20
+FIRST = 1 << 20
 """Bytes of the first segment, and the fewest of a later one."""
 _STREAMED = 64 * 1024
 _ORDERED = ("x86_64", "amd64", "i686", "s390x")
@@ -72,10 +73,10 @@ class MappedMemory:
     maps = False
 
     def __init__(
-        self, segments: Segments, arrays: Arrays, rank: int, intra_node: Sequence[int], size: int,
-        exchange: Callable[..., list[Any]],
+        self, arrays: Arrays, rank: int, intra_node: Sequence[int], size: int,
+        exchange: Callable[..., list[Any]], progress: Callable[[], object],
     ) -> None:  # fmt: skip
-        self.segments, self.arrays = segments, arrays
+        self.arrays, self.files = arrays, Files(exchange, rank, intra_node)
         self.rank, self.intra_node, self.size = rank, tuple(intra_node), size
         self.others = frozenset(intra_node) - {rank}
         self.exchange = exchange
@@ -96,10 +97,8 @@ class MappedMemory:
         everyone = exchange(first_error(filter(None, refused)))
         self.no_cma = first_error(everyone)
         oversubscribed = is_oversubscribed([found[each].cores for each in intra_node])
-        self.wait_policy: WaitPolicy = SpinYieldSleep(
-            rank, processes, oversubscribed, segments.progress
-        )
-        self._fence = _fence(segments)
+        self.wait_policy: WaitPolicy = SpinYieldSleep(rank, processes, oversubscribed, progress)
+        self.needs_fence = _needs_fence()
         self.grow(FIRST)
         self.mailbox = Mailbox(self) if len(intra_node) == size else None
 
@@ -108,7 +107,7 @@ class MappedMemory:
     def grow(self, nbytes: int) -> None:
         """Map one more segment of at least `nbytes`; collective."""
         nbytes = max(nbytes, FIRST)
-        for rank, memory in zip(self.intra_node, self.segments.map(nbytes), strict=True):
+        for rank, memory in zip(self.intra_node, self.files.map(nbytes), strict=True):
             self.memory[rank].append(memory)
             self.words[rank].append(memory.cast("B").cast("q"))
         self.allocator.add(nbytes)
@@ -149,13 +148,12 @@ class MappedMemory:
         return self.memory[rank][segment][start : start + length]
 
     def close(self) -> None:
-        """Release the memory, unless a rank holds an array or a plan in it; collective."""
+        """Release the memory, unless this rank holds an array or a plan in it."""
         held = bool(self.lent) or any(not each.freed for each in self.plans.values())
         self.mailbox = None
         if not held:
             self.memory.clear()
             self.words.clear()
-        self.segments.close(held=held)
 
     # -- programs -----------------------------------------------------------------------
 
@@ -218,28 +216,43 @@ class MappedMemory:
         None is needed where the processor keeps loads and stores in order, except for copies of
         many bytes, which may stream past the cache, out of order.
         """
-        return self._fence if self._fence or nbytes < _STREAMED else self.segments.fence
+        return new_fence() if self.needs_fence or nbytes >= _STREAMED else None
 
     acquire = release
 
 
-def _fence(segments: Segments) -> Thunk | None:
-    """Return the fence that every flag needs, None where the processor keeps memory in order."""
+def new_fence() -> Thunk:
+    """Return what orders a rank's loads and stores before its call before those after it.
+
+    A release followed by an acquire is a full fence; POSIX (base definitions, 4.15) demands as
+    much of both. No two threads may call it at a time.
+    """
+    held = threading.Lock()
+    held.acquire()
+
+    def fence() -> None:
+        held.release()
+        held.acquire()
+
+    return fence
+
+
+def _needs_fence() -> bool:
+    """Whether every flag needs a fence: the processor does not keep stores in order by itself."""
     forced = os.environ.get(FENCES, "").lower() in ("1", "always", "yes")
-    ordered = platform.machine().lower() in _ORDERED
-    return segments.fence if forced or not ordered else None
+    return forced or platform.machine().lower() not in _ORDERED
 
 
 def open_memory(
-    rank: int, nodes: Nodes, arrays: Arrays, exchange: Callable[..., list[Any]], obstacle: str,
-    make: Callable[[Sequence[int]], Segments],
+    rank: int, nodes: Nodes, arrays: Arrays, exchange: Callable[..., list[Any]],
+    obstacle: str = "", progress: Callable[[], object] = lambda: None,
 ) -> tuple[MappedMemory | None, str]:  # fmt: skip
     """Return a group's shared memory, or None and why there is none; collective.
 
     Args:
         exchange: returns every rank's item, in rank order.
         obstacle: why ranks of a node cannot share memory; empty where they can.
-        make: makes the backend's segments for the ranks of this node.
+        progress: lets the library move its own messages while this rank waits.
     """
     if os.environ.get(SWITCH, "").lower() in ("0", "off", "no", "false"):
         return None, f"{SWITCH} turns it off"
@@ -249,7 +262,8 @@ def open_memory(
         return None, obstacle
     node = next(each for each in nodes if rank in each)
     try:
-        memory = MappedMemory(make(node), arrays, rank, node, sum(map(len, nodes)), exchange)
+        size = sum(map(len, nodes))
+        memory = MappedMemory(arrays, rank, node, size, exchange, progress)
     except Unavailable as error:
         return None, str(error)
     return memory, ""

@@ -18,6 +18,8 @@ from itertools import product
 from math import inf
 from typing import NamedTuple
 
+import numpy as np
+
 from mpicoll.errors import ScheduleError
 from mpicoll.interfaces import (
     Allocator,
@@ -184,7 +186,8 @@ class Layout:
 
     def _publish_all(self, area: Area) -> None:
         segment, start, length = area
-        self.memory.view(self.memory.rank, segment, start, length)[:] = bytes(length)
+        flags = self.memory.view(self.memory.rank, segment, start, length)
+        np.frombuffer(flags, np.uint8).fill(0)
         store_start = self.store_area.start if self.store_area else 0
         for each in self.program.publications:
             self.published.append(self._publish(each, segment, start, store_start))

@@ -39,7 +39,6 @@ from mpicoll.mpi.arrays import MpiArrays
 from mpicoll.mpi.gpu_awareness import GpuAwareness
 from mpicoll.mpi.requests import Resources, StartedRequest
 from mpicoll.mpi.staging import CupyCopies
-from mpicoll.mpi.windows import Windows
 from mpicoll.notation.contract import Collective
 from mpicoll.text.encoding import decode, encode
 
@@ -67,9 +66,8 @@ class MpiTransport:
         self.oversubscribed = _is_oversubscribed(comm, self.nodes)
         self.shared: SharedMemory | None = None
         self.shared, self.unshared = open_memory(
-            self.rank, self.nodes, self.arrays, self.exchange, obstacle,
-            lambda node: Windows(self.plans_comm, node),
-        )  # fmt: skip
+            self.rank, self.nodes, self.arrays, self.exchange, obstacle, self._progress
+        )
         self._mine = np.empty(2, np.int64)
         self._most = np.empty(2, np.int64)
 
@@ -135,6 +133,12 @@ class MpiTransport:
     def _needs_staging(self, x: Array | None) -> bool:
         """Whether an array is on a GPU and this MPI cannot read it there."""
         return not (self.gpu.aware or self.arrays.is_on_host(x))
+
+    def _progress(self) -> None:
+        """Let MPI move messages of its own."""
+        # A plan may outlive its group.
+        if self.plans_comm != MPI.COMM_NULL:
+            self.plans_comm.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG)
 
     # -- natives --------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from mpicoll.errors import ArgumentError, CollectiveError, Unavailable, UnknownN
 from mpicoll.execution.messages import bind_messages
 from mpicoll.execution.plan import NO_MESSAGES, BoundRound, Plan, Resources, Variant, scheduled
 from mpicoll.execution.shared_memory import bind_shared
+from mpicoll.gpu.ipc import GpuMemory
 from mpicoll.interfaces import DIRECT, STAGED, TRANSPORTS, Array, Transport
 from mpicoll.notation.schedule import Round, Schedule
 from mpicoll.programs.messages import lower
@@ -202,6 +203,20 @@ class Planner:
     def _bind(
         self, arguments: Arguments, chosen: Algorithm, asked: str, first: BoundRound | None = None
     ) -> Plan:
+        route, store = self.routes.open(arguments, asked)
+        try:
+            return self._bound(arguments, chosen, route, store, first)
+        except Unavailable:
+            # There may be no memory to share for as much as this call moves.
+            by_messages = self.transport.gpu_transport if store else self.transport.name
+            if asked or route == by_messages:
+                raise
+            return self._bound(arguments, chosen, by_messages, None, first)
+
+    def _bound(
+        self, arguments: Arguments, chosen: Algorithm, route: str, store: GpuMemory | None,
+        first: BoundRound | None,
+    ) -> Plan:  # fmt: skip
         transport, what, in_place = self.transport, arguments.collective, arguments.in_place
         given = {"input": arguments.x, "output": arguments.out}
         buffers = {name: transport.arrays.flat(x) for name, x in given.items() if x is not None}
@@ -209,7 +224,6 @@ class Planner:
         place, sizes = arguments.place(blocks), arguments.sizes(blocks)
         before, after = what.before(place), list(what.after(place))
         rounds, dtype = self._rounds(chosen, arguments), arguments.dtype or "uint8"
-        route, store = self.routes.open(arguments, asked)
         tag = self.tags.take()
         resources: Resources
         if route in (transport.name, DIRECT, STAGED):

@@ -27,7 +27,6 @@ from mpicoll.memory.segments import open_memory
 from mpicoll.notation.contract import Collective
 from mpicoll.text.encoding import decode, encode
 from mpicoll.threads import natives
-from mpicoll.threads.windows import Pages
 from mpicoll.threads.world import Delivery, Group, ThreadWaits, copied
 
 
@@ -45,10 +44,7 @@ class ThreadTransport:
         self.nodes = group.nodes
         self.calls: dict[str, int] = {}
         self.shared: SharedMemory | None = None
-        memory, self.unshared = open_memory(
-            rank, self.nodes, self.arrays, self.exchange, "",
-            lambda node: Pages(self._gather, node),
-        )  # fmt: skip
+        memory, self.unshared = open_memory(rank, self.nodes, self.arrays, self.exchange)
         if memory is not None:
             memory.wait_policy = ThreadWaits(group, rank, group.world.deadline)
             self.shared = memory

@@ -13,9 +13,8 @@ from run_collective import device
 
 from mpicoll import Collectives, ScheduleError
 from mpicoll.algorithms.registry import find
-from mpicoll.memory import slots
+from mpicoll.memory import segments, slots
 from mpicoll.notation.schedule import recv, send
-from mpicoll.threads.windows import Pages
 
 RUNS = 12
 
@@ -57,7 +56,9 @@ def fenced(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often each rank's thread has called a fence."""
     found: Counter[str] = Counter()
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
-    monkeypatch.setattr(Pages, "fence", lambda self: found.update([current_thread().name]))
+    monkeypatch.setattr(
+        segments, "new_fence", lambda: lambda: found.update([current_thread().name])
+    )
     return found
 
 

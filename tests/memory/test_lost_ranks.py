@@ -130,7 +130,7 @@ def left_by(script: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[
 
 @pytest.mark.skipif(mpirun() is None, reason="no mpirun here")
 def test_mpi_ends_the_job_and_leaves_no_more_than_mpi_does(tmp_path: Path) -> None:
-    """A killed MPI leaves files of its own; the windows add none to them."""
+    """A killed MPI leaves files of its own; shared memory adds none to them."""
     script, plain = tmp_path / "victim.py", tmp_path / "plain.py"
     script.write_text(VICTIM)
     plain.write_text(PLAIN)

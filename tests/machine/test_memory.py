@@ -1,0 +1,59 @@
+"""The memory that is left: what the control groups of containers and jobs leave of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mpicoll.machine.memory import available_memory, container_memory
+
+GIB = 1 << 30
+V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+V2 = ("memory.max", "memory.current", "inactive_file")
+
+
+def group(folder: Path, names: tuple[str, str, str], limit: str, used: int, cached: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / names[0]).write_text(f"{limit}\n")
+    (folder / names[1]).write_text(f"{used}\n")
+    (folder / "memory.stat").write_text(f"file 5\n{names[2]} {cached}\n")
+
+
+def left(tmp_path: Path, own: str) -> list[int]:
+    (tmp_path / "own").write_text(own)
+    return container_memory(str(tmp_path / "own"), str(tmp_path))
+
+
+def test_every_group_around_the_process_counts(tmp_path: Path) -> None:
+    group(tmp_path / "job/step", V2, str(4 * GIB), 3 * GIB, GIB // 2)
+    group(tmp_path / "job", V2, str(2 * GIB), 2 * GIB, GIB // 4)
+    group(tmp_path / "other", V2, "0", 0, 0)
+    assert left(tmp_path, "0::/job/step\n") == [3 * GIB // 2, GIB // 4]
+
+
+def test_version_1_has_a_folder_for_memory(tmp_path: Path) -> None:
+    """A container may see its own group as the root of all, under another path."""
+    group(tmp_path / "memory", V1, str(GIB), GIB // 2, 0)
+    assert left(tmp_path, "5:cpu,cpuacct:/a\n4:memory:/docker/0123\n0::/\n") == [GIB // 2]
+
+
+@pytest.mark.parametrize("limit", ["max", "9223372036854771712", "", "broken"])
+def test_no_limit(tmp_path: Path, limit: str) -> None:
+    group(tmp_path, V2, limit, 0, 0)
+    group(tmp_path / "memory", V1, limit, 0, 0)
+    assert left(tmp_path, "4:memory:/\n0::/\n") == []
+
+
+def test_a_limit_that_was_lowered_leaves_nothing(tmp_path: Path) -> None:
+    group(tmp_path, V2, str(GIB), 2 * GIB, 0)
+    assert left(tmp_path, "0::/\n") == [0]
+
+
+def test_systems_without_groups(tmp_path: Path) -> None:
+    assert container_memory(str(tmp_path / "none"), str(tmp_path)) == []
+
+
+def test_never_more_than_the_machine_has() -> None:
+    assert 0 < available_memory() <= psutil.virtual_memory().total
