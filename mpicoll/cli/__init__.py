@@ -26,6 +26,7 @@ the same result, and only rank 0 prints help and errors. It is given the backend
     if __name__ == "__main__":
         main(obj=BOTH)
 
-`command` has the two classes, `options` the options that several commands take, and `watchdog` ends
-a step that hangs. The groups of the backends are formed by `mpicoll.measurement.worlds`.
+`command` has the two classes, `options` the options that several commands take. `ending` prints
+why a run failed, `streams` keeps standard output and error usable, and `watchdog` ends a step that
+hangs. The groups of the backends are formed by `mpicoll.measurement.worlds`.
 """

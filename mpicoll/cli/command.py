@@ -1,31 +1,32 @@
-"""The classes of commands: how they parse, what they print on errors, how they leave.
+"""The classes of commands: how they parse, and how they end.
 
-Exit status: what the command returns, None being 0; 1: an unforeseen error; 2: bad usage;
-130: interrupted.
+Exit status: what the command returns, None being 0; 1: a run on ranks failed; 2: refused, as for
+bad usage, or a command of one process failed, whose 1 may be a verdict; 3: a step hung;
+130: interrupted; 141: standard output has no reader.
 """
 
 from __future__ import annotations
 
-import errno
-import os
 import sys
 import time
-import traceback
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
-from mpicoll.errors import ArgumentError
-from mpicoll.machine.launchers import find_launch, is_first_process
+from mpicoll.cli import ending
+from mpicoll.cli.streams import OutputLost, open_standard_streams, settle_output
+from mpicoll.machine.launchers import is_first_process
 
-_GRACE = 1.5
+_LAUNCHER, _OTHERS = 5.0, 5.0
+"""Seconds in which a launcher has ended the other ranks, and in which these have failed alike."""
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
 class Command(click.Command):
     """A command of one process."""
+
+    failed = ending.REFUSED
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         keywords["context_settings"] = _SETTINGS | keywords.get("context_settings", {})
@@ -38,76 +39,57 @@ class Command(click.Command):
         """Parse the command line, run, and leave with the exit status."""
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, False, **extra)
-        sys.exit(self._status(args, prog_name, complete_var, **extra))
-
-    def _status(
-        self, args: Sequence[str] | None, prog_name: str | None, complete_var: str | None,
-        **extra: Any,
-    ) -> int:  # fmt: skip
+        open_standard_streams()
+        ending.watch_threads()
         try:
-            return super().main(args, prog_name, complete_var, False, **extra) or 0
-        except click.ClickException as error:
-            return self.refuse(error)
-        except ArgumentError as error:
-            return self.refuse(click.ClickException(str(error)))
-        except (KeyboardInterrupt, click.Abort):
-            return self.interrupt()
-        except OSError as error:
-            if error.errno != errno.EPIPE:
-                raise
-            # The reader of the output has closed it, as `head` does: leave nothing to flush.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 1
+            status = super().main(args, prog_name, complete_var, False, **extra) or 0
+            sys.stdout.flush()
+        except (Exception, KeyboardInterrupt) as error:
+            settle_output()
+            status = self.fail(error)
+        if status == 0:
+            ending.watch_exit()
+        sys.exit(status)
 
-    def refuse(self, error: click.ClickException) -> int:
-        """Print why the command cannot do what it was asked; return the exit status."""
-        error.show(file=sys.stderr)
-        return 2
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except (BrokenPipeError, EOFError) as error:
+            # click takes these for the standard streams', and ends the process without a word.
+            raise RuntimeError(repr(error)) from error
 
-    def interrupt(self) -> int:
-        """Return the exit status after ctrl-C."""
-        return 130
+    def fail(self, error: BaseException) -> int:
+        """Print why the run failed; return the exit status."""
+        if isinstance(error, OutputLost) and isinstance(error.__cause__, BrokenPipeError):
+            return ending.CLOSED
+        ending.report(error)
+        return ending.INTERRUPTED if isinstance(error, click.Abort) else self.failed
 
 
 class RanksCommand(Command):
     """A command of all ranks of a launch: the first prints for all, and none waits for the dead."""
 
-    def _status(
-        self, args: Sequence[str] | None, prog_name: str | None, complete_var: str | None,
-        **extra: Any,
-    ) -> int:  # fmt: skip
-        sys.excepthook = _fail
-        return super()._status(args, prog_name, complete_var, **extra)
+    failed = ending.FAILED
 
     def get_help(self, ctx: click.Context) -> str:
         """Return the help, nothing on ranks that do not print."""
         return super().get_help(ctx) if is_first_process() else ""
 
-    def refuse(self, error: click.ClickException) -> int:
-        """Print on the first rank why the command cannot do this; return the exit status."""
+    def fail(self, error: BaseException) -> int:
+        """Print why this rank failed, and end it at once; return 2 where all ranks are refused."""
+        if not isinstance(error, ending.REFUSALS):
+            ending.leave(super().fail(error))
         if is_first_process():
-            super().refuse(error)
-            sys.stderr.flush()
-        else:
-            # The launcher ends all ranks when one leaves so: let the first one print.
-            time.sleep(_GRACE)
-        return 2
-
-    def interrupt(self) -> int:
-        """End at once."""
-        leave(130)
-
-
-def _fail(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Report an unforeseen error, and end the job."""
-    launch = find_launch()
-    print(f"rank {launch.rank if launch else 0} failed on {os.uname().nodename}:", file=sys.stderr)
-    traceback.print_exception(kind, error, trace)
-    leave(1)
-
-
-def leave(status: int) -> NoReturn:
-    """End this process at once: others may wait for it, and the launcher must end them."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
+            super().fail(error)
+        world = ending.mpi_world()
+        if world is not None and ending.come_together(world, _OTHERS):
+            return ending.REFUSED
+        if not is_first_process():
+            if world is None:
+                # The launcher ends all ranks when the first one leaves so.
+                time.sleep(_LAUNCHER)
+            super().fail(error)
+        if world is not None:
+            ending.leave(ending.REFUSED)
+        return ending.REFUSED

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import faulthandler
 import os
-import sys
 import threading
 import time
 
-HUNG = 3
+from mpicoll.cli.ending import HUNG, say
+from mpicoll.machine.launchers import find_launch
+
 _GRACE = 1.5
+_ERRORS = 2
+"""The descriptor: a library may have put another stream in the place of `sys.stderr`."""
 
 
 class Watchdog:
     """Watches one step at a time; a step that lasts longer than `limit` ends the process."""
 
     def __init__(self, limit: float) -> None:
-        self.limit, self.rank = limit, -1
+        launch = find_launch()
+        self.limit, self.rank = limit, launch.rank if launch else 0
         self._step: tuple[str, float] = ("start", time.monotonic())
         if limit > 0:
             threading.Thread(target=self._watch, daemon=True).start()
@@ -29,7 +33,7 @@ class Watchdog:
         """Begin to start a library: one that hangs may hold the interpreter's lock."""
         self.step(f"starting {name}")
         if self.limit > 0:
-            faulthandler.dump_traceback_later(self.limit + _GRACE, exit=True)
+            faulthandler.dump_traceback_later(self.limit + _GRACE, exit=True, file=_ERRORS)
 
     def started(self) -> None:
         """End the step: all libraries have started."""
@@ -44,10 +48,8 @@ class Watchdog:
                 self._report(name)
 
     def _report(self, name: str) -> None:
-        who = f"rank {self.rank}" if self.rank >= 0 else f"process {os.getpid()}"
-        print(f"HUNG for {self.limit:g} s on {who}: {name}; its stacks:", file=sys.stderr)
-        sys.stderr.flush()
-        faulthandler.dump_traceback(all_threads=True)
+        say(f"HUNG for {self.limit:g} s on rank {self.rank}: {name}; its stacks:")
+        faulthandler.dump_traceback(_ERRORS, all_threads=True)
         # The launcher ends every rank when the first one leaves: let the others report first.
         time.sleep(_GRACE)
         os._exit(HUNG)

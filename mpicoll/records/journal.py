@@ -42,6 +42,7 @@ class Journal:
     """
 
     def __init__(self, path: Path | None, *, resume: bool = False) -> None:
+        self.path = path
         self.file: int | None = None
         self.found: list[Record] = []
         if path is None:
@@ -67,13 +68,21 @@ class Journal:
             raise
 
     def write(self, records: Sequence[Record]) -> None:
-        """Append records, each by one write, and have them on the disk before going on."""
+        """Append records, each by one write, and have them on the disk before going on.
+
+        Raises:
+            OSError: as where the disk is full; it names the file.
+        """
         if self.file is None or not records:
             return
-        for each in records:
-            _write(self.file, encoded(each).encode() + b"\n")
-        if self.is_plain:
-            os.fsync(self.file)
+        try:
+            for each in records:
+                _write(self.file, encoded(each).encode() + b"\n")
+            if self.is_plain:
+                os.fsync(self.file)
+        except OSError as error:
+            error.filename = self.path
+            raise
 
     def close(self) -> None:
         """Close the file, which releases its lock."""

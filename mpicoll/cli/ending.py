@@ -1,0 +1,157 @@
+"""How a run ends: why it failed, in words on descriptor 2, and the exit status.
+
+The words go to the descriptor and not through `sys.stderr`: torch.distributed replaces
+`sys.excepthook` by one that first collects the text, and a process that leaves meanwhile has
+printed nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from io import StringIO
+from select import PIPE_BUF
+from typing import Any, NoReturn
+
+import click
+
+from mpicoll.cli.streams import OutputLost, settle_output
+from mpicoll.errors import ArgumentError, CollectiveError, ScheduleError
+from mpicoll.machine.launchers import find_launch
+
+FAILED, REFUSED, HUNG = 1, 2, 3
+_ERRORS = 2
+INTERRUPTED, CLOSED = 130, 141
+"""As a shell states the signals SIGINT and SIGPIPE."""
+
+REFUSALS = (click.ClickException, ArgumentError)
+"""Errors that every rank has."""
+_OWN = ("mpicoll", "torchcoll")
+_MEANINGS = {
+    r"can.?t allocate memory|cannot allocate memory|out of memory|bad_alloc": "out of memory",
+    r"can't start new thread": "no more threads can be started",
+    r"connection (was )?(closed|reset|refused|aborted)|broken pipe": "lost another rank",
+}
+"""What libraries mean by errors of no class of their own."""
+
+
+def reason(error: BaseException) -> str | None:
+    """Return in one line why a run failed, None for an error whose traceback is needed."""
+    if isinstance(error, CollectiveError | OutputLost) and not isinstance(error, ScheduleError):
+        return str(error)
+    if isinstance(error, KeyboardInterrupt | click.Abort):
+        return "interrupted"
+    if isinstance(error, MemoryError):
+        return ": ".join(filter(None, ("out of memory", str(error))))
+    if isinstance(error, ImportError) and not (error.name or "").startswith(_OWN):
+        return f"{error}: pip install 'mpicoll[reference]' has all that commands use"
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError | RuntimeError):
+        # Libraries in C++ begin with the place in their source.
+        text = re.sub(r"^\[[^]]+:\d+\] ", "", str(error).partition("\n")[0])
+        found = (why for said, why in _MEANINGS.items() if re.search(said, text, re.IGNORECASE))
+        return next((f"{why}: {text}" for why in found), None)
+    return None
+
+
+def report(error: BaseException) -> None:
+    """Print why the run failed, with the traceback where it is an error of this program."""
+    if isinstance(error, click.ClickException):
+        text = StringIO()
+        error.show(text)
+        usage, _, why = text.getvalue().rpartition("Error: ")
+    else:
+        usage = ""
+        why = reason(error) or "failed\n" + "".join(traceback.format_exception(error))
+    say(f"{usage}Error: {_place(error)}{why}")
+
+
+def _place(error: BaseException) -> str:
+    """Return the rank and the host of this process; '' where it prints for all of them."""
+    launch = find_launch()
+    if launch is None or launch.size == 1 or (isinstance(error, REFUSALS) and launch.rank == 0):
+        return ""
+    return f"rank {launch.rank} on {os.uname().nodename}: "
+
+
+def say(text: str) -> None:
+    """Print lines on descriptor 2, those of one rank not within those of another."""
+    begin = "\r\x1b[K" if os.isatty(_ERRORS) else ""  # over a line of progress
+    lines = f"{begin}{text.rstrip()}\n".splitlines(keepends=True)
+    try:
+        sys.stderr.fileno()
+    except OSError:
+        sys.stderr.writelines(lines)  # a test or a notebook reads it
+        return
+    with suppress(OSError):
+        for block in _blocks([each.encode(errors="backslashreplace") for each in lines]):
+            os.write(_ERRORS, block)
+
+
+def _blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Join lines to blocks that the system writes in one piece, where they are not too long."""
+    block = b""
+    for line in lines:
+        if len(block) + len(line) > PIPE_BUF:
+            yield block
+            block = b""
+        block += line
+    yield block
+
+
+def leave(status: int) -> NoReturn:
+    """End this process at once: others may wait for it, and the launcher must end them."""
+    settle_output()
+    os._exit(status)
+
+
+def watch_threads() -> None:
+    """End the run where a thread fails: without it, it would hang or go on unwatched."""
+
+    def fail(found: threading.ExceptHookArgs) -> None:
+        if found.exc_value is not None:
+            report(found.exc_value)
+        leave(FAILED)
+
+    threading.excepthook = fail
+
+
+def watch_exit() -> None:
+    """Have a run fail that fails in what Python calls at exit."""
+
+    def fail(found: Any) -> None:
+        if "atexit" not in (found.err_msg or ""):
+            sys.__unraisablehook__(found)
+        else:
+            report(found.exc_value)
+            leave(FAILED)
+
+    sys.unraisablehook = fail
+
+
+def mpi_world() -> Any:
+    """Return MPI's group of all ranks, None where MPI has not started or each rank is alone."""
+    mpi = sys.modules.get("mpi4py.MPI")
+    if mpi is None or not mpi.Is_initialized() or mpi.COMM_WORLD.size == 1:
+        return None
+    return mpi.COMM_WORLD
+
+
+def come_together(world: Any, limit: float) -> bool:
+    """Return whether all ranks of the group call this within so many seconds.
+
+    One that failed alone must not wait for the others, as MPI does when a process ends.
+    """
+    request, until = world.Ibarrier(), time.monotonic() + limit
+    while not request.Test():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.01)
+    return True

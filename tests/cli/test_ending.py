@@ -1,0 +1,103 @@
+"""How a run ends: its words on standard error, its exit status, and whom it lets wait."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import click
+import pytest
+from launcher import ROOT
+
+from mpicoll.cli.ending import reason
+from mpicoll.errors import Deadlock, LaunchError, RankLost
+
+COMMAND = """
+import atexit, os, signal, sys, threading, click
+from mpicoll.cli.command import Command, RanksCommand
+from mpicoll.errors import ArgumentError, RankLost
+@click.command(cls={kind})
+def main():
+    {body}
+main()
+"""
+PLACE = f"rank 1 on {os.uname().nodename}: "
+
+
+def run(body: str, kind: str = "Command", **environment: str) -> Any:
+    """Run a command of this body."""
+    return subprocess.run(
+        [sys.executable, "-c", COMMAND.format(kind=kind, body=body)], cwd=ROOT, text=True,
+        capture_output=True, timeout=60, check=False, env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+EXPECTED = [
+    ("raise ArgumentError('no such size')", "no such size", 2, 2),
+    ("raise RankLost('rank 0 has ended')", "rank 0 has ended", 2, 1),
+    ("raise MemoryError", "out of memory", 2, 1),
+    ("open('/nowhere/x')", "/nowhere/x: No such file or directory", 2, 1),
+    ("raise BrokenPipeError(32, 'Broken pipe')",
+     "lost another rank: BrokenPipeError(32, 'Broken pipe')", 2, 1),
+    ("import nothing_of_this_name",
+     "No module named 'nothing_of_this_name': pip install 'mpicoll[reference]' has all that "
+     "commands use", 2, 1),
+    ("os.kill(os.getpid(), signal.SIGINT)", "interrupted", 130, 130),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "text", "alone", "on_ranks"), EXPECTED)
+def test_a_failure_takes_one_line(body: str, text: str, alone: int, on_ranks: int) -> None:
+    done = run(body)
+    assert (done.returncode, done.stderr.strip()) == (alone, f"Error: {text}")
+    done = run(body, "RanksCommand", RANK="1", WORLD_SIZE="2")
+    assert (done.returncode, done.stderr.strip()) == (on_ranks, f"Error: {PLACE}{text}")
+
+
+FAULTS = {
+    "of ours": "1 / 0",
+    "an end of input": "raise EOFError",
+    "in a thread": "thread = threading.Thread(target=lambda: 1 / 0); thread.start(); thread.join()",
+    "at exit": "atexit.register(lambda: 1 / 0)",
+    "behind a hook": "sys.excepthook = lambda *_: os._exit(0); 1 / 0",
+}
+
+
+@pytest.mark.parametrize("kind", ["Command", "RanksCommand"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_of_ours_has_its_traceback(fault: str, kind: str) -> None:
+    done = run(FAULTS[fault], kind, RANK="1", WORLD_SIZE="2")
+    assert done.returncode in (1, 2)
+    assert done.stderr.startswith(f"Error: {PLACE}failed\nTraceback (most recent call last):\n")
+    assert done.stderr.count(PLACE) == 1
+
+
+def test_what_was_printed_before_stays() -> None:
+    done = run("print('text'); raise ArgumentError('no')")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "text\n", "Error: no\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (RuntimeError("[/pytorch/tcp/pair.cc:537] Read error [127.0.0.1]:13708: Connection reset "
+                      "by peer. This is typical.\nmore"),
+         "lost another rank: Read error [127.0.0.1]:13708: Connection reset by peer. This is "
+         "typical."),
+        (RuntimeError("can't start new thread"),
+         "no more threads can be started: can't start new thread"),
+        (OSError(12, "Cannot allocate memory"),
+         "out of memory: [Errno 12] Cannot allocate memory"),
+        (LaunchError("no group"), "no group"),
+        (RankLost("rank 1"), "rank 1"),
+        (click.Abort(), "interrupted"),
+        (Deadlock("a schedule of ours"), None),
+        (ImportError("cannot import name", name="mpicoll.bench"), None),
+        (RuntimeError("anything"), None),
+        (KeyError("key"), None),
+    ],
+)  # fmt: skip
+def test_reason(error: BaseException, why: str | None) -> None:
+    assert reason(error) == why

@@ -1,0 +1,103 @@
+"""Standard streams that are closed, full, or without a reader."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import pytest
+from launcher import ROOT
+
+from mpicoll.cli.command import Command
+
+COMMANDS = (
+    "mpicoll.algorithms.__main__", "mpicoll.bench.aa_test", "mpicoll.bench.command",
+    "mpicoll.bench.gpubound", "mpicoll.bench.self_check", "mpicoll.compare.__main__",
+    "mpicoll.costs.__main__", "mpicoll.defaults.__main__", "mpicoll.explain.__main__",
+    "mpicoll.hosts.__main__", "mpicoll.p2p.command", "mpicoll.records.__main__",
+    "mpicoll.report.__main__", "mpicoll.simulator.__main__", "mpicoll.study.__main__",
+    "mpicoll.tune.command",
+)  # fmt: skip
+
+PRINTING = {
+    "rich": "from rich.console import Console; Console().print('text ' * 99)",
+    "click": "click.echo('text ' * 9999)",
+    "print": "print('text ' * 9999)",
+    "flushed": "print('text', flush=True)",
+}
+COMMAND = """
+import sys, click
+from mpicoll.cli.command import Command
+@click.command(cls=Command)
+def main():
+    print("a remark", file=sys.stderr, flush=True)
+    {body}
+main()
+"""
+
+
+def run(body: str, prepare: Callable[[], Any] = lambda: None, **streams: Any) -> Any:
+    """Run a command of this body; `prepare` runs in the process before it."""
+    given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | streams
+    return subprocess.run(
+        [sys.executable, "-c", COMMAND.format(body=body)], cwd=ROOT, text=True, timeout=60,
+        check=False, preexec_fn=prepare, **given,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_of_the_class(name: str) -> None:
+    assert isinstance(import_module(name).main, Command)
+
+
+def without_reader() -> None:
+    read, write = os.pipe()
+    os.dup2(write, 1)
+    os.close(read)
+
+
+@pytest.mark.parametrize("how", [without_reader, lambda: os.close(1)], ids=["head", "closed"])
+@pytest.mark.parametrize("printing", PRINTING)
+def test_a_closed_output_ends_it_quietly(printing: str, how: Callable[[], None]) -> None:
+    done = run(PRINTING[printing], how)
+    assert (done.returncode, done.stderr) == (141, "a remark\n")
+
+
+@pytest.mark.parametrize("printing", PRINTING)
+def test_a_full_output_is_an_error(printing: str) -> None:
+    with open("/dev/full", "w") as full:
+        done = run(PRINTING[printing], stdout=full)
+    assert done.returncode == 2
+    assert done.stderr == "a remark\nError: cannot write standard output: No space left on device\n"
+
+
+@pytest.mark.parametrize("how", ["closed", "full"])
+def test_nobody_needs_the_remarks(how: str) -> None:
+    with open("/dev/full", "w") as full:
+        prepare = {"closed": lambda: os.close(2), "full": lambda: os.dup2(full.fileno(), 2)}[how]
+        done = run("print('text')", prepare, pass_fds=[full.fileno()])
+    assert (done.returncode, done.stdout, done.stderr) == (0, "text\n", "")
+
+
+def test_no_file_is_opened_in_the_place_of_a_closed_stream() -> None:
+    """Libraries print on descriptor 2, whatever file that is."""
+
+    def close() -> None:
+        for descriptor in (0, 1, 2):
+            os.close(descriptor)
+
+    read, write = os.pipe()
+    body = f"import os; os.write({write}, b'%d' % os.open('/', os.O_RDONLY))"
+    run(body, close, pass_fds=[write])
+    os.close(write)
+    with os.fdopen(read) as told:
+        assert int(told.read()) > 2
+
+
+def test_every_letter_can_be_printed() -> None:
+    done = run("print('★')", env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert (done.returncode, done.stdout) == (0, "\\u2605\n")
