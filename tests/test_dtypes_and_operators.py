@@ -1,28 +1,20 @@
 """Every dtype and operator, over what the libraries and the lowering do with them.
 
-No schedule knows of dtypes: a few of each form stand for all.
+No schedule knows of dtypes: a few of each form stand for all. Their messages are bytes, so threads
+show as much as processes, with arrays of both libraries.
 """
 
 from __future__ import annotations
 
 import pytest
 from layouts import BOTH
-from run_collective import EVERY, carried, pairs_of_op_and_dtype, run
+from run_collective import EVERY, SCHEDULES, carried, pairs_of_op_and_dtype, run
 
 from mpicoll import Collectives
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.notation.elements import DTYPES
 
 pytestmark = pytest.mark.ranks(*BOTH)
-SCHEDULES = [
-    ("broadcast", "binomial"), ("broadcast", "scatter_ring"), ("reduce", "binomial"),
-    ("reduce", "one_shot"), ("allreduce", "ring"), ("allreduce", "one_shot"),
-    ("allreduce", "recursive_doubling"), ("gather", "binomial"), ("allgather", "bruck(radix=2)"),
-    ("scatter", "binomial"), ("reduce_scatter", "recursive_halving"),
-    ("reduce_scatter", "direct"), ("alltoall", "pairwise"), ("alltoall", "bruck(radix=2)"),
-    ("scan", "recursive_doubling"), ("exscan", "linear"),
-]  # fmt: skip
-"""Folds on either side and of many operands, whole vectors and blocks, direct and packed."""
 NATIVES = [(name, text) for name, text in EVERY if "native" in text]
 ODD_TURNS = [(dtype, index % 2 == 1) for index, dtype in enumerate(DTYPES)]
 OPERATORS = [(*pair, index % 2 == 1) for index, pair in enumerate(pairs_of_op_and_dtype())]
@@ -55,6 +47,7 @@ def test_every_collective_has_a_schedule_here() -> None:
     assert {name for name, _ in SCHEDULES} == {*COLLECTIVES} - {"barrier"}
 
 
+@pytest.mark.threads_only
 @schedules
 @over
 @every_dtype
@@ -64,6 +57,7 @@ def test_schedules_carry_every_dtype(
     carry(c, name, f"{algorithm}@{transport}", dtype, in_place)
 
 
+@pytest.mark.threads_only
 @folding(SCHEDULES)
 @every_op
 def test_schedules_fold_by_every_op(

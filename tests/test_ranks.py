@@ -15,39 +15,36 @@ from pathlib import Path
 import pytest
 from launcher import ranks
 
-COUNTS = [int(number) for number in os.environ.get("MPICOLL_TEST_RANKS", "1,2,3,4,5").split(",")]
+COUNTS = [int(number) for number in os.environ.get("MPICOLL_TEST_RANKS", "1,2,3,4").split(",")]
 PYTEST = ("-m", "pytest", "--with-mpi", "-x", "-q", "-p", "no:hypothesispytest")
 HERE = Path(__file__).parent
-ALWAYS = ("execution/test_plan", "on_ranks/test_gpu", "on_ranks/test_real_gpu")
-EVERY, ARGUMENTS, SHARED = (
-    "test_collectives", "runtime/test_arguments", "execution/test_shared_memory",
-)  # fmt: skip
-DTYPES, LAYOUTS, CHECK = (
-    "test_dtypes_and_operators", "on_ranks/test_layouts", "on_ranks/test_run_time_check",
-)  # fmt: skip
-ALSO = {
-    ("mpi4py", 1): (EVERY,),
-    ("mpi4py", 2): (EVERY, ARGUMENTS, DTYPES, LAYOUTS, SHARED, CHECK),
-    ("mpi4py", 3): (CHECK,),
-    ("mpi4py", 4): (EVERY, ARGUMENTS, SHARED, CHECK),
-    ("mpi4py", 5): (EVERY,),
+EVERY, DTYPES, PLANS = "test_collectives", "test_dtypes_and_operators", "execution/test_plan"
+ARGUMENTS, SHARED = "runtime/test_arguments", "execution/test_shared_memory"
+LAYOUTS, CHECK = "on_ranks/test_layouts", "measurement/test_run_time_check"
+GPU, REAL_GPU = "on_ranks/test_gpu", "on_ranks/test_real_gpu"
+EVERY_WAY = f"{SHARED}.py::test_every_schedule_over_every_transport"
+RANDOM = f"{SHARED}.py::test_many_random_collectives"
+LAUNCHES = {
+    ("mpi4py", 1): (PLANS, EVERY, GPU, REAL_GPU),
+    ("mpi4py", 2): (PLANS, EVERY, ARGUMENTS, DTYPES, LAYOUTS, SHARED, CHECK),
+    ("mpi4py", 3): (PLANS, GPU, REAL_GPU),
+    ("mpi4py", 4): (PLANS, EVERY, ARGUMENTS, RANDOM),
     ("torch", 1): (EVERY,),
-    ("torch", 2): (DTYPES, LAYOUTS, SHARED),
-    ("torch", 3): (EVERY, ARGUMENTS, CHECK),
-    ("torch", 4): (),
+    ("torch", 2): (DTYPES, LAYOUTS, SHARED, GPU, REAL_GPU),
+    ("torch", 3): (PLANS, EVERY, ARGUMENTS),
 }
-"""The modules of each launch: every schedule and plan on a few numbers of ranks, of every kind."""
-LAUNCHES = [(count, backend) for backend, count in ALSO if count in COUNTS]
+"""The tests of each launch; those that need no other processes run as threads on more ranks."""
 
 
-def modules(count: int, backend: str) -> list[str]:
-    """Return the files of tests that a launch runs."""
-    return [str(HERE / f"{name}.py") for name in (*ALWAYS, *ALSO[backend, count])]
+def paths(*tests: str) -> list[str]:
+    """Return the arguments of pytest for modules and single tests."""
+    return [str(HERE / (each if ".py" in each else f"{each}.py")) for each in tests]
 
 
 def test_every_module_is_launched() -> None:
     """All that run on real ranks alone, and all that exist."""
-    launched = {HERE / f"{name}.py" for name in (*ALWAYS, *chain.from_iterable(ALSO.values()))}
+    tests = chain.from_iterable(LAUNCHES.values())
+    launched = {Path(each.partition("::")[0]) for each in paths(*tests)}
     assert set((HERE / "on_ranks").glob("test_*.py")) <= launched
     assert all(path.exists() for path in launched)
 
@@ -90,29 +87,25 @@ def passes(count: int, folder: Path, *modules: str, backend: str, **environment:
     print(output[-4000:])
 
 
-@pytest.mark.parametrize(("count", "backend"), LAUNCHES)
+@pytest.mark.parametrize(
+    ("count", "backend"), [(count, backend) for backend, count in LAUNCHES if count in COUNTS]
+)
 def test_on_ranks(count: int, backend: str, tmp_path: Path) -> None:
-    passes(count, tmp_path, *modules(count, backend), backend=backend)
-
-
-FEW = ("-k", "every_schedule or random")
-"""Those tests of shared memory that run every schedule once, and many of them in succession."""
+    passes(count, tmp_path, *paths(*LAUNCHES[backend, count]), backend=backend)
 
 
 @pytest.mark.parametrize(
-    ("backend", "count", "fences", "chosen"),
+    ("backend", "count", "fences"),
     [
-        pytest.param("mpi4py", 4, "", (), id="mpi4py-two nodes"),
-        pytest.param("mpi4py", 3, "always", FEW, id="mpi4py-uneven nodes"),
-        pytest.param("torch", 3, "always", FEW, id="torch-uneven nodes"),
+        pytest.param("mpi4py", 4, "", id="mpi4py-two nodes"),
+        pytest.param("mpi4py", 3, "always", id="mpi4py-uneven nodes"),
+        pytest.param("torch", 3, "always", id="torch-uneven nodes"),
     ],
 )
-def test_shared_memory_on_nodes(
-    backend: str, count: int, fences: str, chosen: tuple[str, ...], tmp_path: Path
-) -> None:
-    """Ranks of several nodes, of which only some share memory; some weakly ordered."""
+def test_shared_memory_on_nodes(backend: str, count: int, fences: str, tmp_path: Path) -> None:
+    """Every schedule where some ranks share memory; some of them weakly ordered."""
     passes(
-        count, tmp_path, str(HERE / f"{SHARED}.py"), *chosen, backend=backend,
+        count, tmp_path, *paths(EVERY_WAY, RANDOM), backend=backend,
         MPICOLL_RANKS_PER_NODE="2", MPICOLL_FENCES=fences,
     )  # fmt: skip
 

@@ -32,6 +32,16 @@ EVERY = [
 ]
 EVERY_REDUCTION = [(name, algorithm) for name, algorithm in EVERY if name in REDUCING]
 
+SCHEDULES = [
+    ("broadcast", "binomial"), ("broadcast", "scatter_ring"), ("reduce", "binomial"),
+    ("reduce", "one_shot"), ("allreduce", "ring"), ("allreduce", "one_shot"),
+    ("allreduce", "recursive_doubling"), ("gather", "binomial"), ("allgather", "bruck(radix=2)"),
+    ("scatter", "binomial"), ("reduce_scatter", "recursive_halving"),
+    ("reduce_scatter", "direct"), ("alltoall", "pairwise"), ("alltoall", "bruck(radix=2)"),
+    ("scan", "recursive_doubling"), ("exscan", "linear"),
+]  # fmt: skip
+"""A few of each form: folds on either side, of many operands; vectors, blocks, packed ones."""
+
 
 def device(c: Collectives, host: Any, dtype: str) -> Any:
     """Return a backend array with NumPy's values."""
@@ -127,6 +137,6 @@ def pairs_of_op_and_dtype() -> list[tuple[str, str]]:
 
 
 __all__ = [
-    "EVERY", "EVERY_REDUCTION", "ROOTED", "UNEVEN", "affine", "carried", "compare", "device",
-    "library", "pairs_of_op_and_dtype", "run", "serves",
+    "EVERY", "EVERY_REDUCTION", "ROOTED", "SCHEDULES", "UNEVEN", "affine", "carried", "compare",
+    "device", "library", "pairs_of_op_and_dtype", "run", "serves",
 ]  # fmt: skip

@@ -1,0 +1,90 @@
+"""The run-time check catches, on real ranks, every broken schedule that gives a wrong result."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from expect import input_shape
+from mutants import MUTATIONS, harm, meets, mutants
+from run_collective import device
+
+from mpicoll import Collectives, ScheduleError
+from mpicoll.algorithms.registry import Algorithm
+from mpicoll.measurement.checking import Check, CheckedCall
+from mpicoll.notation.elements import OPS
+
+WIDTH = 1680  # a multiple of every number of blocks, so that a wrong block has the right length
+KINDS = [kind for kind in MUTATIONS if kind != "wrong_side"]
+
+
+@cache
+def harmful(kind: str, size: int) -> dict[str, tuple[Algorithm, int]]:
+    """Return broken algorithms that end with a wrong result, by name, each with its root."""
+    found = [
+        (broken, root, schedules)
+        for broken, ranks, root, schedules in mutants(11, 400, (kind,))
+        if ranks == size
+        and broken.collective.unit != "none"
+        and harm(broken, ranks, root, schedules, ordered=False) == "wrong"
+        and meets(schedules)
+    ]
+    return {
+        f"mutant{index}": (planted(broken, schedules), root)
+        for index, (broken, root, schedules) in enumerate(found[:25])
+    }
+
+
+def planted(broken: Algorithm, schedules: Any) -> Algorithm:
+    """Return an algorithm of any name that has these schedules."""
+    ranks = len(schedules)
+    return replace(
+        broken, block_count=broken.blocks(ranks), rule=broken.needs, parameters={},
+        generator=lambda rank, size: iter(schedules[rank]),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def broken(c: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[Algorithm, int]]:
+    """What is `harmful` on these ranks, found by name in place of the registered algorithms."""
+    found = harmful(kind, c.size)
+    if not found:
+        pytest.skip(f"no such mutant on {c.size} ranks")
+    monkeypatch.setattr("mpicoll.runtime.planner.find", lambda _, name: found[name][0])
+    return found
+
+
+def is_noticed(c: Collectives, broken: Algorithm, root: int, op: str, algorithm: str) -> bool:
+    """Run a planted schedule and ask every rank's check."""
+    what = broken.collective
+    x = device(c, np.zeros(input_shape(what.name, c.size, c.rank, (WIDTH,), None)), "int32")
+    try:
+        plan = c.plan(what.name, x, op=op, root=root, algorithm=algorithm)
+    except ScheduleError:
+        return True  # binding to shared memory compares what each rank sends and expects
+    with plan:
+        given = x if what.has_input(c.rank, root) else None
+        case = CheckedCall.of(what, c.rank, c.size, root, WIDTH, "int32", OPS[op])
+        check = Check(case, c.transport.arrays, given, plan.out)
+        check.prepare()
+        plan.run()
+        return any(c.exchange(check.verify() is not None))
+
+
+@pytest.mark.ranks(3, more=(2, 4))
+@pytest.mark.parametrize("transport", ["point-to-point", "symmetric"])
+@pytest.mark.parametrize("op", ["sum", "bxor"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_wrong_result_is_noticed(
+    c: Collectives, broken: dict[str, tuple[Algorithm, int]], op: str, transport: str
+) -> None:
+    """By operators under which a contribution that counts twice shows, too."""
+    missed = [
+        f"{each.collective.name} {each} root {root}"
+        for name, (each, root) in broken.items()
+        if not is_noticed(c, each, root, op, f"{name}@{transport}")
+    ]
+    assert missed == []
