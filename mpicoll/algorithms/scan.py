@@ -24,7 +24,7 @@ from mpicoll.notation.schedule import (
 )
 
 Move = tuple[int, Op]
-"""What a rank does, behind the time at which it does."""
+"""An operation of a rank, behind its time."""
 
 
 @algorithm("scan", blocks=1, aliases=("naive",))

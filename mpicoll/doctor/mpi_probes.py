@@ -1,4 +1,4 @@
-"""Probes that start MPI and torch: what the ranks of this job can do together."""
+"""Probes that start MPI and torch: how the ranks of this job can reach each other."""
 
 from __future__ import annotations
 

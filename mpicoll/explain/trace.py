@@ -155,7 +155,7 @@ def trace_rounds(
     hops = _hops(proof, schedules)
     heard = _heard(hops, size)
     tracer = _Tracer(algorithm.collective, Place(0, size, root, blocks), proof, schedules, hops)
-    columns, states, goals = tracer.columns(), tracer.states(), tracer.goals()
+    columns, states, goals = tracer.columns, tracer.states(), tracer.goals()
     if algorithm.collective.unit == "none":
         everyone = (1 << size) - 1
         columns, goals = [Column("heard of", (0,))], [[everyone] for _ in range(size)]
@@ -208,7 +208,7 @@ def _listening(heard: list[list[int]]) -> list[State]:
 
 @dataclass
 class _Tracer:
-    """The proof of a schedule, read as cells of ranks and columns."""
+    """The proof of a schedule, read as cells of ranks and columns, scratch last."""
 
     collective: Collective
     place: Place
@@ -224,20 +224,16 @@ class _Tracer:
             {block: demanded(each) for block, each in self.collective.after(place).items()}
             for place in map(self._place, ranks)
         ]
-        self._columns = [*self._merged(self._keys()), *self._scratch()]
+        self.columns = [*self._merged(self._keys()), *self._scratch()]
 
     def _place(self, rank: int) -> Place:
         return self.place._replace(rank=rank)
-
-    def columns(self) -> list[Column]:
-        """Return the columns, scratch last."""
-        return self._columns
 
     def states(self) -> list[State]:
         """Return the cells before the first round and after each."""
         return [
             [
-                [self._cell(now, rank, column) for column in self._columns]
+                [self._cell(now, rank, column) for column in self.columns]
                 for rank in range(self.place.size)
             ]
             for now in range(len(self.held))
@@ -245,7 +241,7 @@ class _Tracer:
 
     def goals(self) -> list[list[int]]:
         """Return the masks that the contract demands."""
-        return [[_mask(after, column.blocks) for column in self._columns] for after in self.after]
+        return [[_mask(after, column.blocks) for column in self.columns] for after in self.after]
 
     def _keys(self) -> list[tuple[Block, tuple[Block, ...]]]:
         """Return the blocks that share a column: of pairs, those for one destination."""

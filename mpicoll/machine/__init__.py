@@ -1,1 +1,1 @@
-"""What a process knows of its machine: cores, nodes, links, GPUs, versions."""
+"""Facts of the machine, as a process sees it: cores, nodes, links, GPUs, versions."""

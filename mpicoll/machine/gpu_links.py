@@ -1,11 +1,11 @@
-"""The link between two GPUs, as the driver reports it: NVLink, one board, switches, sockets.
+"""The GPU of a rank, and the link between two: NVLink, one board, switches, sockets.
 
 The driver's library is an argument: `load` finds the real one, tests give a fake.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from mpicoll.interfaces import Nodes
@@ -38,6 +38,28 @@ def load() -> Nvml:
 
     pynvml.nvmlInit()
     return pynvml
+
+
+def gpu_index(backends: Iterable[str]) -> int:
+    """Return the number of this rank's GPU, as its process counts them."""
+    if "torch" in backends:
+        import torch
+
+        return int(torch.cuda.current_device())
+    import cupy
+
+    return int(cupy.cuda.runtime.getDevice())
+
+
+def gpu_identity(backends: Iterable[str]) -> str:
+    """Return this rank's GPU: the driver's UUID, or its bus address."""
+    if "torch" in backends:
+        import torch
+
+        return f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}"
+    import cupy
+
+    return str(cupy.cuda.runtime.deviceGetPCIBusId(cupy.cuda.runtime.getDevice()))
 
 
 def gpu_links(

@@ -1,4 +1,4 @@
-"""What each process of a run reports: its host, its cores, and how busy the host was."""
+"""The report of each process of a run: its host, its cores, and how busy the host was."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LOAD = round(os.getloadavg()[0], 2)
 
 
 class Machine(NamedTuple):
-    """What all processes of a host report alike; `cores` are those of the whole machine."""
+    """The part that all processes of a host report alike; `cores` are those of the machine."""
 
     processor: str
     kernel: str
@@ -30,7 +30,7 @@ class Machine(NamedTuple):
 
 
 class Process(NamedTuple):
-    """What one process reports; `load` is that of its host before the run."""
+    """The report of one process; `load` is that of its host before the run."""
 
     host: str
     cores: Cores

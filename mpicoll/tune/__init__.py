@@ -1,1 +1,1 @@
-"""Measure what ``auto`` should run on this machine: ``mpirun -n 4 python -m mpicoll.tune``."""
+"""Measure a decision table for ``auto`` on this machine: ``mpirun -n 4 python -m mpicoll.tune``."""

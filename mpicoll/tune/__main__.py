@@ -1,4 +1,4 @@
-"""Find what ``algorithm="auto"`` should run on this machine, over mpi4py and torch.distributed.
+"""Find the best algorithms for ``auto`` on this machine, over mpi4py and torch.distributed.
 
 ``mpirun -n 4 python -m mpicoll.tune`` measures and writes a decision table.
 """

@@ -8,12 +8,15 @@ import click
 
 from mpicoll.cli import options
 from mpicoll.cli.command import RanksCommand
-from mpicoll.cli.options import FILE, SECONDS, SIZES, list_option, option
-from mpicoll.measurement.worlds import Worlds
+from mpicoll.cli.options import FILE, SECONDS, SIZES, collective_names, list_option, option
+from mpicoll.errors import ArgumentError
+from mpicoll.measurement.cases import Wanted
+from mpicoll.measurement.worlds import Worlds, backend_names
 from mpicoll.selection import tables
-from mpicoll.tune.options import parse
-from mpicoll.tune.run import run
+from mpicoll.text.names import swept_names
+from mpicoll.tune.run import Options, run
 
+DEFAULT_SIZES = tuple(4 << (2 * step) for step in range(12))
 _HELP = """Find what algorithm="auto" should run here, and write it into a decision table.
 
 Run it with as many ranks as the programs that will use the table; entries for other numbers of
@@ -54,3 +57,21 @@ ranks are kept. COLLECTIVES are names, separated by spaces or commas; all by def
 def main(makers: Worlds, /, **given: Any) -> int:
     """Measure over these backends and write the table; return the exit status."""
     return run(parse(given, makers), makers)
+
+
+def parse(given: dict[str, Any], makers: Worlds) -> Options:
+    """Check the command line; the result is the same on every rank.
+
+    Raises:
+        ArgumentError: a value is impossible.
+    """
+    names = collective_names(*given["collectives"])
+    sizes = given["sizes"] or DEFAULT_SIZES
+    more = swept_names(given["algorithms"] or "")
+    if "auto" in more:
+        raise ArgumentError("auto is what this command decides: name other algorithms")
+    return Options(
+        Wanted(names, more, tuple(sorted(set(sizes)))), backend_names(given["backends"], makers),
+        given["budget"], given["output"] or tables.default_path(), given["timeout"],
+        given["interface"], given["resume"],
+    )  # fmt: skip

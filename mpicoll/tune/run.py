@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -13,17 +14,29 @@ from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
 from mpicoll.machine.processes import Process, other_load, oversubscription, own_process
 from mpicoll.measurement import cases
-from mpicoll.measurement.cases import Case, Group
+from mpicoll.measurement.cases import Case, Group, Wanted
 from mpicoll.measurement.measure import Bench, Candidate, Settings
 from mpicoll.measurement.worlds import Worlds, form_worlds
 from mpicoll.selection import auto, tables
 from mpicoll.tune.choosing import candidates, ranges
-from mpicoll.tune.options import Options
 
 _PRECISE = Settings(precision=0.02, least=10)
 
 Measured = dict[str, dict[int, list[Candidate]]]
 """The candidates that ran, by backend and size."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command line, checked."""
+
+    wanted: Wanted
+    backends: tuple[str, ...]
+    budget: float
+    output: Path
+    timeout: float
+    interface: str | None
+    resume: bool
 
 
 def run(options: Options, makers: Worlds) -> int:

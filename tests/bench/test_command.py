@@ -13,7 +13,7 @@ from mpicoll.errors import ArgumentError
 from mpicoll.measurement.worlds import BOTH
 from mpicoll.p2p.command import main as pairs
 from mpicoll.tune.command import main as tune
-from mpicoll.tune.options import parse as parse_tune
+from mpicoll.tune.command import parse as parse_tune
 
 
 def flags(*arguments: str) -> Options:

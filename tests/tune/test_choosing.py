@@ -12,7 +12,7 @@ from mpicoll.measurement.measure import Candidate
 from mpicoll.selection import tables
 from mpicoll.selection.auto import between
 from mpicoll.tune.choosing import candidates, good_enough, ranges
-from mpicoll.tune.options import SIZES
+from mpicoll.tune.command import DEFAULT_SIZES
 
 
 def measured(**times: float) -> list[Candidate]:
@@ -44,7 +44,7 @@ def test_equals_do_not_alternate() -> None:
 
 @given(
     some.dictionaries(
-        some.sampled_from(SIZES),
+        some.sampled_from(DEFAULT_SIZES),
         some.fixed_dictionaries({n: some.floats(1, 100) for n in ("native", "a", "b")}),
         min_size=1,
     )

@@ -8,7 +8,8 @@ import pytest
 from launcher import mpirun, ranks
 
 from mpicoll.errors import ArgumentError
-from mpicoll.tune.options import Options, parse
+from mpicoll.tune.command import parse
+from mpicoll.tune.run import Options
 
 
 def parsed(*collectives: str, **given: Any) -> Options:

@@ -14,13 +14,12 @@ from mpicoll.errors import ArgumentError
 from mpicoll.measurement.cases import Wanted
 from mpicoll.selection import tables
 from mpicoll.tune import run as tuning
-from mpicoll.tune.options import Options
 
 
 def run_on(size: int, output: Path, *collectives: str) -> list[int]:
     """Return the exit status of each rank."""
     wanted = Wanted(collectives or ("allreduce",), (), (64,))
-    options = Options(wanted, ("threads",), 1.0, output, 0.0, None, resume=False)
+    options = tuning.Options(wanted, ("threads",), 1.0, output, 0.0, None, resume=False)
 
     def one(c: Collectives) -> int:
         return tuning.run(options, {"threads": lambda interface: c})
