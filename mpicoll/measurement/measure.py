@@ -26,6 +26,7 @@ from mpicoll.interfaces import CMA, IPC, SYMMETRIC, Array
 from mpicoll.measurement import checking, clock
 from mpicoll.measurement.cases import BASELINES, CUDA, Case, Group
 from mpicoll.measurement.checking import Wrong
+from mpicoll.measurement.patterns import CheckedCall
 from mpicoll.measurement.statistics import is_enough, median_interval, speedup
 from mpicoll.measurement.synchroniser import Report, StartSynchroniser
 from mpicoll.notation.elements import reduce_op
@@ -380,7 +381,7 @@ class Workbench:
 
     def _checker(self) -> checking.Check:
         group, world = self.group, self.world
-        case = checking.CheckedCall.of(
+        case = CheckedCall.of(
             group.what, world.rank, world.size, group.root, group.width, group.dtype,
             reduce_op(group.op),
         )  # fmt: skip

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import repeat
 from math import ceil
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,12 +27,14 @@ from mpicoll.interfaces import Array, Arrays, Thunk
 from mpicoll.measurement import clock
 from mpicoll.measurement.checking import Wrong, compare
 from mpicoll.measurement.huge_pages import huge_pages
+from mpicoll.measurement.patterns import Repeated, Values
 
 LATENCY, ONE_WAY, BOTH_WAYS, COPY = "latency", "one_way", "both_ways", "copy"
 
 _SAMPLE_US = 1000
 _MOST_CALLS = 500
 _PERIOD, _POISON = 251, 255
+_PIECE = 4000 * _PERIOD
 
 
 class PairCase(NamedTuple):
@@ -176,15 +178,20 @@ class PingPong:
         own, wrong = self.group.rank, None
         for plan, regions in self.plans:
             for each in regions:
-                good = pattern(self.pair[each.writer], len(each.view))
-                ruined = np.full(len(each.view), _POISON, "uint8")
-                self.arrays.from_host(each.view, good if each.writer == own else ruined)
+                for part, good in self._parts(each):
+                    self.arrays.from_host(part, good if each.writer == own else _POISON)
             plan.run()
             for each in regions:
-                good = pattern(self.pair[each.writer], len(each.view))
-                got = self.arrays.to_host(each.view)
-                wrong = wrong or compare(self.pair[own], got, good, "message")
+                read = ((self.arrays.to_host(part), good) for part, good in self._parts(each))
+                wrong = wrong or compare(self.pair[own], read, "message")
         return wrong
+
+    def _parts(self, region: Region) -> Iterator[tuple[Array, Values]]:
+        """Yield each part of a region with the bytes that its writer sends."""
+        start = 0
+        for piece in pattern(self.pair[region.writer], len(region.view)).pieces():
+            yield region.view[start : start + piece.size], piece
+            start += piece.size
 
     def sample(self, trial: Trial, calls: int) -> float:
         """Return the microseconds of one message, by this rank's clock."""
@@ -214,10 +221,10 @@ class PingPong:
             plan.free()
 
 
-def pattern(rank: int, count: int) -> np.ndarray[Any, Any]:
+def pattern(rank: int, count: int) -> Repeated:
     """Return bytes that differ by sender and position, and never equal the poison."""
-    period = ((np.arange(_PERIOD) + 97 * rank + 7) % _PERIOD).astype("uint8")
-    return np.resize(period, count)
+    period = (np.arange(min(count, _PIECE)) + 97 * rank + 7) % _PERIOD
+    return Repeated(period.astype("uint8"), count)
 
 
 def calls_for(microseconds: float) -> int:

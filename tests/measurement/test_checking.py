@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -10,20 +11,31 @@ import numpy as np
 import pytest
 
 from mpicoll.errors import ArgumentError
-from mpicoll.measurement.checking import (
-    Check,
-    CheckedCall,
-    Wrong,
-    compare,
-    expected,
-    inputs,
-    poison,
-)
+from mpicoll.measurement import checking
+from mpicoll.measurement.checking import Check, Wrong, poison
+from mpicoll.measurement.patterns import PERIOD, CheckedCall
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.notation.elements import DTYPES, OPS, check_op
 
 ARRAYS = NumpyArrays()
+
+
+def inputs(call: CheckedCall) -> Any:
+    """Return the input of a call as one array, None where it gives none."""
+    given = checking.inputs(call)
+    return given and np.concatenate([*given.pieces()])
+
+
+def expected(call: CheckedCall) -> Any:
+    """Return the right output of a call as one array, None where it is undefined."""
+    pieces = [piece for block in checking.expected(call) for piece in block.pieces()]
+    return np.concatenate(pieces) if pieces else None
+
+
+def compare(rank: int, got: Any, good: Any) -> Wrong | None:
+    """Return the wrong elements of one array."""
+    return checking.compare(rank, [(got, good)])
 
 
 def combinations() -> list[Any]:
@@ -167,11 +179,62 @@ def test_check_in_place_keeps_its_input() -> None:
     assert check.verify() is None
 
 
-def test_patterns_longer_than_their_period() -> None:
-    case = CheckedCall.of(COLLECTIVES["alltoall"], 1, 3, 0, 70_000, "float32", OPS["sum"])
-    given, good = inputs(case), expected(case)
-    assert given is not None and good is not None
-    np.testing.assert_array_equal(good[70_000:140_000], given[70_000:140_000])
+LONG = (PERIOD - 1, PERIOD, PERIOD + 1, 2 * PERIOD + 3)
+
+
+@pytest.mark.parametrize("width", LONG)
+@pytest.mark.parametrize("name", [each for each in COLLECTIVES if each != "barrier"])
+def test_expected_is_right_beyond_a_period(name: str, width: int) -> None:
+    calls = all_ranks(COLLECTIVES[name], OPS["sum"], "int32", 3, 1, width)
+    shape = expect.input_shape(name, 3, 0, (width,), None)
+    given = [inputs(each) for each in calls]
+    full = [(each if each is not None else given[1]).reshape(shape) for each in given]
+    for call, good in zip(calls, expect.expected(name, full, "sum", 1, None), strict=True):
+        found = expected(call)
+        assert (found is None) == (good is None)
+        if found is not None:
+            np.testing.assert_array_equal(found, good.reshape(-1))
+
+
+@pytest.mark.parametrize("index", [0, PERIOD - 1, PERIOD, 2 * PERIOD, 2 * PERIOD + 2])
+@pytest.mark.parametrize("where", ["output", "input"])
+def test_a_fault_in_any_piece_is_found(where: str, index: int) -> None:
+    call = CheckedCall.of(COLLECTIVES["allreduce"], 0, 1, 0, LONG[-1], "float32", OPS["sum"])
+    x, out = np.empty(LONG[-1], "float32"), np.empty(LONG[-1], "float32")
+    check = Check(call, ARRAYS, x, out)
+    check.prepare()
+    assert np.isnan(out).all()
+    out[:] = x
+    assert check.verify() is None
+    spoiled = out if where == "output" else x
+    spoiled[[index, -1]] += 1
+    wrong = check.verify()
+    assert wrong is not None
+    assert (wrong.where, wrong.index) == (where, index)
+    assert wrong.count == len({index, LONG[-1] - 1})
+
+
+@pytest.mark.parametrize("name", [each for each in COLLECTIVES if each != "barrier"])
+def test_a_check_takes_little_memory(name: str) -> None:
+    width = 4 << 20
+    call = CheckedCall.of(COLLECTIVES[name], 0, 2, 0, width, "float32", OPS["sum"])
+    x, out = (
+        np.zeros(expect.input_shape(each, 2, 0, (width,), None), "float32")
+        for each in (name, _REVERSED.get(name, "allreduce"))
+    )
+    checking.expected(call)
+    tracemalloc.start()
+    check = Check(call, ARRAYS, x, out)
+    check.prepare()
+    check.verify()
+    check.rest()
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < x.nbytes / 4
+
+
+_REVERSED = {"allgather": "scatter", "gather": "scatter", "alltoall": "alltoall"}
+"""Collectives whose input has the shape of the output of another one."""
 
 
 def test_wrong_is_one_line() -> None:

@@ -9,17 +9,27 @@ from hypothesis import strategies as some
 
 from mpicoll.measurement.checking import compare
 from mpicoll.measurement.huge_pages import huge_pages
+from mpicoll.measurement.patterns import Repeated
 from mpicoll.measurement.ping_pong import pattern
 
 
-@given(some.integers(0, 40), some.integers(0, 40), some.integers(1, 1000))
+def joined(values: Repeated) -> np.ndarray:
+    """Return values as one array."""
+    return np.concatenate([*values.pieces()])
+
+
+@given(
+    some.integers(0, 40),
+    some.integers(0, 40),
+    some.integers(1, 1000) | some.integers(10**6, 2 * 10**6),
+)
 def test_patterns_differ_by_sender_and_position(own: int, other: int, count: int) -> None:
     assume(own != other)
-    good = pattern(own, count)
+    good, others = (joined(pattern(each, count)) for each in (own, other))
     assert (good != 255).all()
-    assert (good != pattern(other, count)).all()
+    assert (good != others).all()
     assert count == 1 or (good[1:] != good[:-1]).all()
-    assert compare(0, np.full(count, 255, "uint8"), good) is not None
+    assert compare(0, [(np.full(count, 255, "uint8"), good)]) is not None
 
 
 @pytest.mark.parametrize("nbytes", [1, 4096, 5 << 20])

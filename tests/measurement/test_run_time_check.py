@@ -14,7 +14,8 @@ from run_collective import device
 
 from mpicoll import Collectives, ScheduleError
 from mpicoll.algorithms.registry import Algorithm
-from mpicoll.measurement.checking import Check, CheckedCall
+from mpicoll.measurement.checking import Check
+from mpicoll.measurement.patterns import CheckedCall
 from mpicoll.notation.elements import OPS
 
 WIDTH = 1680  # a multiple of every number of blocks, so that a wrong block has the right length
