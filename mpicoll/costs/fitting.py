@@ -80,9 +80,9 @@ def _of_schedules(records: Iterable[CaseRecord], backend: str, ports: int | None
     (commonest, _), *_ = Counter(each.transport for each in schedules).most_common(1) or [("", 0)]
     rows, times = [], []
     for each in schedules:
-        if each.transport == commonest and any(row := _row(each, ports) or ()):
+        if each.time_us and each.transport == commonest and any(row := _row(each, ports) or ()):
             rows.append(row)
-            times.append(_seconds(each))
+            times.append(each.time_us.median / 1e6)
     if len({*map(tuple, rows)}) < 3:
         raise ArgumentError(
             f"these records hold neither fits nor three timed schedules of {backend}: "
@@ -117,12 +117,6 @@ def _is_timed(record: CaseRecord) -> bool:
     return record.time_us is not None and record.correct is not False and ran[:6] != "native"
 
 
-def _seconds(record: CaseRecord) -> float:
-    if record.time_us is None or not record.time_us.median:
-        raise ArgumentError("a damaged record: time_us.median is 0")
-    return record.time_us.median / 1e6
-
-
 def _row(record: CaseRecord, ports: int | None) -> tuple[float, ...] | None:
     """Return how many alphas, betas and gammas a schedule takes; None if that cannot be told."""
     size, algorithm = record.ranks, _found(record)
@@ -143,8 +137,8 @@ def _row(record: CaseRecord, ports: int | None) -> tuple[float, ...] | None:
 def _root(record: CaseRecord, algorithm: Algorithm) -> int:
     if not algorithm.collective.rooted:
         return 0
-    if record.root is None or record.root >= record.ranks:
-        raise ArgumentError(f"a damaged record: root is {record.root} of {record.ranks} ranks")
+    if record.root is None:
+        raise ArgumentError(f"a damaged record: root is None of {record.ranks} ranks")
     return record.root
 
 

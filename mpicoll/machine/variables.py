@@ -1,34 +1,49 @@
-"""The environment variables that change how ranks start, communicate and compute."""
+"""Environment variables that tune a library, and texts without credentials.
+
+Records, reports and the doctor's page are passed on: they name variables of this list alone, and
+even those may hold a password.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-_RELEVANT = (
-    "MPI", "OMPI_", "PMI", "PRTE_", "I_MPI_", "MV2_", "HYDRA_", "UCX_", "FI_", "NCCL_", "GLOO_",
-    "SLURM_", "CUDA_", "OMP_", "KMP_", "GOMP_", "MKL_NUM", "OPENBLAS_NUM", "TORCH_", "TP_",
-    "LD_PRELOAD", "PYTHONOPTIMIZE", "PYTHONMALLOC",
-)  # fmt: skip
-_SECRET = re.compile("TOKEN|KEY|SECRET|PASS", re.IGNORECASE)
 _TUNING = re.compile(
-    "UCX_|FI_|NCCL_|GLOO_|MPIR_CVAR_|MPICH_|I_MPI_|MV2_|MPICOLL_|OMP_NUM_THREADS|LD_PRELOAD"
-    "|OMPI_MCA_(pml|btl|mtl|osc|coll|smsc|opal|mpi)_?"
+    "UCX_|UCC_|FI_|PSM[23]_|NCCL_|RCCL_|GLOO_|MPIR_CVAR_|MPICH_|I_MPI_|MV2_|MVP_|MPICOLL_"
+    "|HCOLL_|SHARP_COLL_|OMP_NUM_THREADS|LD_PRELOAD"
+    "|OMPI_MCA_(pml|btl|mtl|osc|coll|smsc|opal|mpi|accelerator|hwloc|io|part|rmaps|threads)(_|$)"
+)
+_OTHERS = re.compile(
+    "HYDRA_|TORCH_|TORCHCOLL_|TP_|CUDA_|HIP_|ROCR_|HSA_|OMP_|KMP_|GOMP_|MKL_|OPENBLAS_"
+    "|GLIBC_TUNABLES|MALLOC_|PYTHONOPTIMIZE|PYTHONMALLOC"
+    "|SLURM_(NNODES|NTASKS|NPROCS|CPUS|CPU_BIND|MEM_BIND|GPUS|GPU_BIND|TASKS_PER_NODE|DISTRIBUTION"
+    "|HINT|MPI_TYPE|JOB_ID$|JOB_NUM_NODES|JOB_PARTITION|STEP_NUM_)"
+)
+_SECRET = "token|key|secret|pass|credential|jwt|auth|cookie"
+_NAMES_SECRET = re.compile(_SECRET, re.IGNORECASE)
+_HIDDEN = (
+    (re.compile(r"(\w://)[^/\s@]*@"), r"\1***@"),  # https://user:password@host
+    (re.compile(r"\beyJ[\w-]{8,}\.[\w.-]+"), "***"),  # a JSON web token
+    (
+        re.compile(rf"((?:{_SECRET})[\w.-]*[\"']?\s*[=:]\s*)[^\s,;&]+", re.IGNORECASE),
+        r"\1***",
+    ),  # --api-key=..., token: ..., ?auth=...
 )
 MASK = "***"
 
 
 def relevant_variables(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the variables that matter, sorted by name, with possible secrets masked.
+    """Return the variables that tune a library or a runtime, sorted, with secrets masked.
 
-    >>> relevant_variables({"UCX_TLS": "tcp", "HOME": "/root", "SLURM_AUTH_TOKEN": "x"})
-    {'SLURM_AUTH_TOKEN': '***', 'UCX_TLS': 'tcp'}
+    >>> relevant_variables({"UCX_TLS": "tcp", "SLURM_JWT": "eyJh...", "NCCL_API_TOKEN": "x"})
+    {'NCCL_API_TOKEN': '***', 'UCX_TLS': 'tcp'}
     """
     return {
-        name: MASK if _SECRET.search(name) else variables[name]
+        name: MASK if _NAMES_SECRET.search(name) else masked(variables[name])
         for name in sorted(variables)
-        if name.startswith(_RELEVANT)
+        if _TUNING.match(name) or _OTHERS.match(name)
     }
 
 
@@ -39,3 +54,28 @@ def tuning_variables(variables: Mapping[str, str]) -> dict[str, str]:
     {'UCX_TLS': 'tcp', 'OMPI_MCA_pml': 'ob1'}
     """
     return {name: value for name, value in variables.items() if _TUNING.match(name)}
+
+
+def masked(text: str) -> str:
+    """Return a text without the credentials that it shows.
+
+    >>> masked("https://me:word@host/x --api-key=abc ring,native")
+    'https://***@host/x --api-key=*** ring,native'
+    """
+    for pattern, instead in _HIDDEN:
+        text = pattern.sub(instead, text)
+    return text
+
+
+def masked_arguments(arguments: Iterable[str]) -> list[str]:
+    """Return a command line without the credentials that it shows.
+
+    >>> masked_arguments(["-J", "x", "--auth-token", "abc", "tcp://me:word@host:1"])
+    ['-J', 'x', '--auth-token', '***', 'tcp://***@host:1']
+    """
+    found: list[str] = []
+    hides = False
+    for each in arguments:
+        found.append(MASK if hides else masked(each))
+        hides = each.startswith("-") and "=" not in each and bool(_NAMES_SECRET.search(each))
+    return found

@@ -20,7 +20,7 @@ from msgspec.structs import asdict
 
 from mpicoll.collectives import Collectives
 from mpicoll.machine.processes import Process
-from mpicoll.machine.variables import relevant_variables
+from mpicoll.machine.variables import masked_arguments, relevant_variables
 from mpicoll.machine.versions import versions
 from mpicoll.measurement.measure import Settings
 from mpicoll.measurement.ping_pong import PairSettings
@@ -41,7 +41,7 @@ def describe_run(
     return Run(
         id=next(iter(worlds.values())).exchange(str(uuid4()))[0],
         started=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        command=sys.argv[1:],
+        command=masked_arguments(sys.argv[1:]),
         seed=seed,
         versions=versions(),
         libraries={name: world.library for name, world in worlds.items()},
@@ -68,7 +68,7 @@ def full_description(
     """
     return FullRun(
         **asdict(run),
-        argv=sys.orig_argv,
+        argv=masked_arguments(sys.orig_argv),
         directory=os.getcwd(),
         git=git_state(),
         settings=convert(dataclasses.asdict(settings), records.Settings),

@@ -21,15 +21,21 @@ Times are microseconds (`us`), bandwidths 10^9 bytes a second (`GBps`), sizes by
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 SCHEMA = 1
 
 _MOST = 1 << 60
+Integer = Annotated[int, Meta(ge=-_MOST, le=_MOST)]
 Count = Annotated[int, Meta(ge=0, le=_MOST)]
+Ranks = Annotated[int, Meta(ge=1, le=1 << 20)]
 Amount = Annotated[float, Meta(ge=0, le=_MOST)]
+Positive = Annotated[float, Meta(ge=1e-15, le=_MOST)]
+"""A time, a bandwidth or a ratio: its reciprocal is a number too."""
+Name = Annotated[str, Meta(max_length=1 << 10)]
+"""A text that stands in a column of a table, which is as wide as the longest."""
 Verdict = Literal["faster", "slower", "tie"]
 
 
@@ -48,20 +54,20 @@ class Run(Struct, kw_only=True):
         gpu_copy_GBps: bytes read and written a second by a copy within one GPU.
     """
 
-    id: str = ""
-    started: str = ""
+    id: Name = ""
+    started: Name = ""
     command: list[str] = field(default_factory=list)
-    seed: int = 0
+    seed: Integer = 0
     versions: dict[str, str] = field(default_factory=dict)
     libraries: dict[str, str] = field(default_factory=dict)
     transports: dict[str, list[str]] = field(default_factory=dict)
-    hosts: list[str] = field(default_factory=list)
-    cores: list[list[int]] = field(default_factory=list)
-    quota: float | None = None
-    load: float | None = None
+    hosts: list[Name] = field(default_factory=list)
+    cores: list[list[Count]] = field(default_factory=list)
+    quota: Amount | None = None
+    load: Amount | None = None
     oversubscribed: bool = False
     gpu_transports: dict[str, dict[str, str]] | UnsetType = UNSET
-    gpu_copy_GBps: Amount | UnsetType = UNSET
+    gpu_copy_GBps: Positive | UnsetType = UNSET
 
 
 class Git(Struct):
@@ -81,8 +87,8 @@ class Mpi(Struct):
 
     library: str
     standard: str | None = None
-    thread_level: int | None = None
-    device: str | None = None
+    thread_level: Count | None = None
+    device: Name | None = None
     provider: str | None = None
 
 
@@ -98,7 +104,7 @@ class Stack(Struct):
 class Machine(Struct):
     """A host, and how many ranks ran on it."""
 
-    host: str
+    host: Name
     ranks: Count = 0
     processor: str | None = None
     kernel: str | None = None
@@ -109,7 +115,7 @@ class Binding(Struct):
     """The cores that a rank may use, as ranges; `bound`: fewer than its host has."""
 
     rank: Count
-    host: str
+    host: Name
     cores: str
     bound: bool
 
@@ -125,13 +131,13 @@ class Settings(Struct, kw_only=True):
 
     sizes: list[Count] | UnsetType = UNSET
     transports: list[str] | UnsetType = UNSET
-    device: str | UnsetType = UNSET
+    device: Name | UnsetType = UNSET
     budget: Amount | UnsetType = UNSET
     samples: Count | UnsetType | None = UNSET
     warmup: Count | UnsetType = UNSET
     checks: Count | UnsetType = UNSET
-    timing: str | UnsetType = UNSET
-    seed: int | UnsetType = UNSET
+    timing: Name | UnsetType = UNSET
+    seed: Integer | UnsetType = UNSET
     precision: Amount | UnsetType = UNSET
     confidence: Amount | UnsetType = UNSET
     least: Count | UnsetType = UNSET
@@ -171,29 +177,29 @@ class RunRecord(Struct, kw_only=True):
 class Times(Struct):
     """The distribution of the samples: the median with its interval, extremes, percentiles."""
 
-    median: Amount
-    low: Amount
-    high: Amount
-    mean: Amount | None = None
-    min: Amount | None = None
-    max: Amount | None = None
-    p95: Amount | None = None
-    p99: Amount | None = None
+    median: Positive
+    low: Positive
+    high: Positive
+    mean: Positive | None = None
+    min: Positive | None = None
+    max: Positive | None = None
+    p95: Positive | None = None
+    p99: Positive | None = None
 
 
 class Speedup(Struct):
     """How many times as fast a case is as another, with the interval of that ratio."""
 
-    ratio: Amount
-    low: Amount
-    high: Amount
+    ratio: Positive
+    low: Positive
+    high: Positive
     verdict: Verdict
 
 
 class SpeedupVsOther(Speedup):
     """The same against the other backend; `against`: the backend and algorithm compared with."""
 
-    against: str
+    against: Name
 
 
 class FirstWrong(Struct):
@@ -202,9 +208,9 @@ class FirstWrong(Struct):
     rank: Count
     count: Count
     index: Count
-    expected: Any
-    got: Any
-    where: str = "output"
+    expected: bool | int | float | str | None
+    got: bool | int | float | str | None
+    where: Name = "output"
 
 
 class CaseRecord(Struct, kw_only=True):
@@ -230,39 +236,39 @@ class CaseRecord(Struct, kw_only=True):
     schema: int = SCHEMA
     kind: Literal["case"] = "case"
     run: Run
-    collective: str
-    algorithm: str
-    executed: str | None = None
-    backend: str
+    collective: Name
+    algorithm: Name
+    executed: Name | None = None
+    backend: Name
     library: str = ""
-    transport: str | None = None
+    transport: Name | None = None
     note: str | None = None
-    device: str = "cpu"
-    dtype: str | None
-    op: str | None
+    device: Name = "cpu"
+    dtype: Name | None
+    op: Name | None
     root: Count | None
     in_place: bool
     allocated: bool = False
-    ranks: Annotated[int, Meta(ge=1, le=_MOST)]
-    nodes: Annotated[int, Meta(ge=1, le=_MOST)] = 1
+    ranks: Ranks
+    nodes: Ranks = 1
     bytes_total: Count
     bytes_per_rank: Count = 0
     count: Count = 0
     samples: Count = 0
-    samples_us: list[Amount] = field(default_factory=list)
+    samples_us: list[Positive] = field(default_factory=list)
     undisturbed: bool = True
     calls_per_sample: Count = 1
-    timing: str = "together"
+    timing: Name = "together"
     late_starts: Count = 0
-    late_share: Amount | None = None
+    late_share: Annotated[float, Meta(ge=0, le=1)] | None = None
     preempted: Count = 0
     worst_late_us: Amount = 0.0
     sync_error_us: Amount = 0.0
     slowest_rank: Count | None = None
     time_us: Times | None
     host_us: Times | None = None
-    algbw_GBps: Amount | None = None
-    busbw_GBps: Amount | None = None
+    algbw_GBps: Positive | None = None
+    busbw_GBps: Positive | None = None
     speedup_vs_native: Speedup | None = None
     speedup_vs_other: SpeedupVsOther | None = None
     correct: bool | None
@@ -279,14 +285,14 @@ class _Between(Struct, kw_only=True):
     """The fields that all records over pairs begin with."""
 
     schema: int = SCHEMA
-    kind: str
+    kind: Name
     run: Run
-    backend: str
+    backend: Name
     library: str = ""
-    transport: str
-    device: str = "cpu"
-    ranks: Annotated[int, Meta(ge=1, le=_MOST)]
-    nodes: Annotated[int, Meta(ge=1, le=_MOST)] = 1
+    transport: Name
+    device: Name = "cpu"
+    ranks: Ranks
+    nodes: Ranks = 1
 
 
 class PairRecord(_Between, kw_only=True):
@@ -307,23 +313,23 @@ class PairRecord(_Between, kw_only=True):
     """
 
     kind: Literal["pair"] = "pair"
-    quantity: str
+    quantity: Name
     source: Count
     target: Count
-    source_host: str = ""
-    target_host: str = ""
-    source_gpu: str | None = None
-    target_gpu: str | None = None
-    link: str
+    source_host: Name = ""
+    target_host: Name = ""
+    source_gpu: Name | None = None
+    target_gpu: Name | None = None
+    link: Name
     link_detail: str | None = None
     bytes: Count
-    visits_us: list[Amount] = field(default_factory=list)
+    visits_us: list[Positive] = field(default_factory=list)
     samples: Count = 0
-    samples_us: list[Amount] = field(default_factory=list)
+    samples_us: list[Positive] = field(default_factory=list)
     calls_per_sample: Count = 1
     time_us: Times | None
-    GBps: Amount | None = None
-    typical: Amount | None = None
+    GBps: Positive | None = None
+    typical: Positive | None = None
     outlier: bool = False
     correct: bool | None = None
     message: str | None = None
@@ -340,10 +346,10 @@ class FitRecord(_Between, kw_only=True):
     """
 
     kind: Literal["fit"] = "fit"
-    link: str
+    link: Name
     alpha_us: Amount
     beta_ns_per_byte: Amount
-    GBps: Amount | None = None
+    GBps: Positive | None = None
     error: Amount = 0.0
     worst_error: Amount = 0.0
     points: Count = 0
@@ -359,7 +365,7 @@ class FanOutRecord(_Between, kw_only=True):
     peers: Count
     bytes: Count
     time_us: Amount
-    GBps: Amount
+    GBps: Positive
 
 
 # -- the self-check -----------------------------------------------------------------------
@@ -375,13 +381,13 @@ class AARecord(Struct, kw_only=True):
 
     schema: int = SCHEMA
     kind: Literal["twins"] = "twins"
-    case: str
-    backend: str
+    case: Name
+    backend: Name
     ranks: Count
-    delay: float
-    ratio: Amount | UnsetType = UNSET
-    low: Amount | UnsetType = UNSET
-    high: Amount | UnsetType = UNSET
+    delay: Amount
+    ratio: Positive | UnsetType = UNSET
+    low: Positive | UnsetType = UNSET
+    high: Positive | UnsetType = UNSET
     verdict: Verdict | Literal["no verdict"]
     samples: Count = 0
     late: Count = 0

@@ -8,12 +8,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, TypeVar
 
 import msgspec
 
 from mpicoll.errors import ArgumentError
-from mpicoll.records.lines import KINDS, SCHEMA, FullRun, Record, Run, RunRecord
+from mpicoll.machine.variables import masked_arguments, relevant_variables
+from mpicoll.records.consistency import contradictions
+from mpicoll.records.lines import KINDS, SCHEMA, AARecord, FullRun, Record, Run, RunRecord
+from mpicoll.text.printable import printable
 
 Kind = TypeVar("Kind", bound=Record)
 
@@ -51,31 +55,50 @@ def parse(content: bytes, path: Path) -> list[Record]:
 def record_of(line: bytes | str, where: str) -> Record | None:
     """Return the record of a line, None where its kind is not known.
 
-    Raises:
-        ArgumentError: it is no record, or one of another schema, or one that lacks something.
-    """
-    fields = object_of(line, where)
-    kind = KINDS.get(str(fields.get("kind", "case")))
-    try:
-        return msgspec.convert(fields, kind) if kind else None
-    except msgspec.ValidationError as error:
-        raise ArgumentError(f"{where}, is no whole record: {error}") from None
-
-
-def object_of(line: bytes | str, where: str) -> dict[str, Any]:
-    """Return the JSON object of a line, of this schema.
+    Control characters are spelled out and credentials masked, as older files hold them.
 
     Raises:
-        ArgumentError: it is none.
+        ArgumentError: it is no record, or one of another schema, or it lacks something, or a value
+            is impossible or contradicts another.
     """
     try:
-        fields: dict[str, Any] = json.loads(line)
+        fields = json.loads(line)
         schema = fields["schema"]
-    except (ValueError, KeyError, TypeError):
+        fields = _printable(fields)
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise ArgumentError(f"{where}, is no record of the benchmark") from None
     if schema != SCHEMA:
-        raise ArgumentError(f"{where}, has schema {schema!r}: this reads {SCHEMA}")
-    return fields
+        raise ArgumentError(f"{where}, has schema {shorten(repr(schema), 40)}: this reads {SCHEMA}")
+    kind = KINDS.get(str(fields.get("kind", "case")))
+    if kind is None:
+        return None
+    try:
+        record = msgspec.convert(fields, kind)
+    except msgspec.ValidationError as error:
+        raise ArgumentError(f"{where}, is no whole record: {error}") from None
+    for contradiction in contradictions(record):
+        raise ArgumentError(f"{where}, is no whole record: {contradiction}")
+    if not isinstance(record, AARecord):
+        _mask(record.run)
+    return record
+
+
+def _printable(value: Any) -> Any:
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, list):
+        return [_printable(each) for each in value]
+    if isinstance(value, dict):
+        return {printable(name): _printable(each) for name, each in value.items()}
+    return value
+
+
+def _mask(run: Run) -> None:
+    """Remove what a version before the list of variables wrote: others, and credentials."""
+    run.command = masked_arguments(run.command)
+    if isinstance(run, FullRun):
+        run.argv = masked_arguments(run.argv)
+        run.environment = relevant_variables(run.environment)
 
 
 def only(kind: type[Kind], records: Iterable[Record]) -> list[Kind]:

@@ -156,10 +156,13 @@ def test_verdicts(after: float, verdict: str, tmp_path: Path) -> None:
     ("change", "reason"),
     [
         ({"correct": False}, "wrong in B"),
-        ({"time_us": None, "message": "no such thing"}, "refused in B: no such thing"),
+        (
+            {"time_us": None, "samples": 0, "samples_us": [], "message": "no such thing"},
+            "refused in B: no such thing",
+        ),
         ({"undisturbed": False}, "too few undisturbed samples in B"),
         ({"timing": "loop"}, "timed together in A, loop in B"),
-        ({"samples_us": [1.0]}, "too few samples: 12 and 1"),
+        ({"samples": 1, "samples_us": [1.0]}, "too few samples: 12 and 1"),
     ],
 )
 def test_cases_that_cannot_be_compared_have_no_verdict(

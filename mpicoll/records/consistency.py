@@ -1,0 +1,63 @@
+"""Contradictions within a record, which the schema of single values does not exclude."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from mpicoll.records.lines import (
+    AARecord,
+    CaseRecord,
+    FanOutRecord,
+    FitRecord,
+    PairRecord,
+    Record,
+    Run,
+    RunRecord,
+)
+
+
+def contradictions(record: Record) -> Iterator[str]:
+    """Yield the contradictions between values of a record, in words."""
+    if isinstance(record, AARecord):
+        return
+    yield from _of_run(record.run)
+    if not isinstance(record, RunRecord):
+        yield from _of_ranks(record)
+    if isinstance(record, CaseRecord | PairRecord):
+        yield from _of_samples(record)
+        for name in ("time_us", "host_us", "speedup_vs_native", "speedup_vs_other"):
+            yield from _of_interval(name, getattr(record, name, None))
+
+
+def _of_run(run: Run) -> Iterator[str]:
+    for name in ("cores", "binding"):
+        count = len(getattr(run, name, ()))
+        if count not in (0, len(run.hosts)):
+            yield f"{count} ranks in run.{name} and {len(run.hosts)} in run.hosts"
+
+
+def _of_ranks(record: CaseRecord | PairRecord | FitRecord | FanOutRecord) -> Iterator[str]:
+    if record.nodes > record.ranks:
+        yield f"nodes is {record.nodes} of {record.ranks} ranks"
+    for name in ("root", "slowest_rank", "source", "target"):
+        rank = getattr(record, name, None)
+        if rank is not None and rank >= record.ranks:
+            yield f"{name} is {rank} of {record.ranks} ranks"
+
+
+def _of_samples(record: CaseRecord | PairRecord) -> Iterator[str]:
+    found = len(record.samples_us)
+    # Files that leave the samples themselves out keep their number.
+    if found not in (0, record.samples):
+        yield f"samples is {record.samples}, and samples_us has {found}"
+    if found and record.time_us is None:
+        yield "samples_us without time_us"
+
+
+def _of_interval(name: str, found: Any) -> Iterator[str]:
+    """Yield that an estimate is outside its interval."""
+    if found is not None:
+        value = getattr(found, "ratio", None) or found.median
+        if not found.low <= value <= found.high:
+            yield f"{name} is {value}, outside of its interval {found.low} .. {found.high}"

@@ -1,0 +1,121 @@
+"""Damaged files: each is named with its line, or read; none is changed, and no command breaks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from mutations import COSTS, failures, readers
+from reporting import case, fit, pair, run, write
+
+from mpicoll.compare.__main__ import main as compare
+from mpicoll.costs.__main__ import main as costs
+from mpicoll.errors import ArgumentError
+from mpicoll.records.lines import CaseRecord
+from mpicoll.records.reading import load, only
+from mpicoll.report.__main__ import main as report
+from mpicoll.study.__main__ import main as study
+
+FILES = sorted((Path(__file__).parent / "files").glob("*.jsonl"))
+MORE = [pytest.param(seed, marks=pytest.mark.exhaustive) for seed in range(1, 5)]
+
+
+@pytest.mark.parametrize("seed", [0, *MORE])
+def test_no_command_breaks_on_a_damaged_file(seed: int) -> None:
+    """See `mutations.py`: as a command it tries as many files as one likes."""
+    assert [error for _, error, _ in failures(FILES, 200, seed, draws=100)] == []
+
+
+def test_every_command_reads_some_whole_file(tmp_path: Path) -> None:
+    pytest.importorskip("plotly")
+    works = {
+        name for path in FILES for name, read in readers(path, FILES[1], tmp_path).items()
+        if name != "resume" and read() != 2
+    }  # fmt: skip
+    assert works == readers(FILES[0], FILES[0], tmp_path).keys() - {"resume"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_files_are_whole(path: Path) -> None:
+    assert len(load(path)) == len(path.read_text().splitlines())
+
+
+NAN, INFINITE = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("record", "complaint"),
+    [
+        (case(samples_us=[10.0] * 99 + [NAN]), "samples_us"),
+        (case(samples_us=[10.0] * 99 + [INFINITE]), "samples_us"),
+        (case(samples_us=[10.0] * 99 + [0.0]), "samples_us"),
+        (case(samples_us=[10.0] * 99 + [-10.0]), "samples_us"),
+        (case(samples_us=[10.0] * 99), "samples is 100, and samples_us has 99"),
+        (case(time_us=None), "samples_us without time_us"),
+        (case(time_us={"median": 3, "low": 4, "high": 5}), "time_us is 3.0, outside of its"),
+        (case(speedup_vs_native={"ratio": NAN, "low": 1, "high": 2, "verdict": "tie"}), "ratio"),
+        (case(slowest_rank=4), "slowest_rank is 4 of 4 ranks"),
+        (case(nodes=5), "nodes is 5 of 4 ranks"),
+        (case(algorithm="a" * 2000), "algorithm"),
+        (case(first_wrong={"rank": 0, "count": 1, "index": 0, "expected": [], "got": 0}), "expect"),
+        (case(run=run(cores=[[0]])), "1 ranks in run.cores and 4 in run.hosts"),
+        (pair(0, 4), "target is 4 of 4 ranks"),
+        (pair(0, 1, ranks=10**9), "ranks"),
+        (fit(GBps=INFINITE), "GBps"),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_impossible_values_end_a_command_with_2_and_the_line(
+    record: dict[str, Any], complaint: str, tmp_path: Path
+) -> None:
+    good, bad = write(tmp_path / "a", [case()]), write(tmp_path / "b", [case(), record])
+    for command, arguments in (
+        (compare, [good, bad]), (compare, [bad, good]), (study, [bad]),
+        (report, [bad, "-o", tmp_path / "x.html"]), (costs, [*COSTS, "--from", bad]),
+    ):  # fmt: skip
+        done = CliRunner().invoke(command, [*map(str, arguments)])
+        assert done.exit_code == 2
+        text = " ".join(done.output.split())
+        assert f"{bad}, line " in text and complaint in text
+
+
+@pytest.mark.parametrize("depth", [100, 990, 5000, 200_000])
+def test_deep_nesting_is_no_record(depth: int, tmp_path: Path) -> None:
+    path = tmp_path / "deep"
+    line = json.dumps(case(message="nested")).replace('"nested"', "[" * depth + "]" * depth)
+    path.write_text(line + "\n")
+    with pytest.raises(ArgumentError, match=f"{path}, line 1, is no (whole )?record"):
+        load(path)
+    # A key that is not known is left out, whatever it holds.
+    path.write_text(line.replace('"message"', '"new"') + "\n")
+    if depth < 500:
+        assert load(path)
+
+
+def test_texts_cannot_steer_a_terminal(tmp_path: Path) -> None:
+    hostile = "ring\x1b]0;owned\x07\x9b31m\u202e\ud800\r"
+    path = write(tmp_path / "a", [case(hostile, run=run(host=hostile))])
+    (found,) = only(CaseRecord, load(path))
+    assert found.algorithm == r"ring\x1b]0;owned\x07\x9b31m\u202e\ud800\r"
+    assert CliRunner().invoke(compare, [str(path), str(path)]).exit_code == 0
+
+
+def test_credentials_in_older_files_are_not_shown(tmp_path: Path) -> None:
+    secret = "s3cr3t-value"
+    own = run(
+        environment={
+            "SLURM_JWT": secret, "MPI_CREDENTIAL": secret, "HOME": secret, "UCX_TLS": "tcp",
+            "NCCL_PROXY": f"http://me:{secret}@host", "FI_AUTH_KEY": secret,
+        },
+        argv=["bench", "--auth-token", secret, f"--password={secret}", f"tcp://me:{secret}@h:1"],
+        command=["--secret", secret],
+    )  # fmt: skip
+    path, page = write(tmp_path / "a", [case(run=own)]), tmp_path / "a.html"
+    pytest.importorskip("plotly")
+    assert CliRunner().invoke(report, [str(path), "-o", str(page)]).exit_code == 0
+    text = page.read_text()
+    assert secret not in text and "SLURM_JWT" not in text and "UCX_TLS" in text
+    assert "http://***@host" in text and "tcp://***@h:1" in text

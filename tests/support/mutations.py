@@ -1,0 +1,276 @@
+"""Damage files of records in many ways, and read each with every command that reads records.
+
+``python tests/support/mutations.py -n 100000 RECORDS...``, with ``PYTHONPATH=.``, prints each
+damaged file that ends a command by anything but its exit statuses, and ends with 1 if there is one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import random
+import re
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import click
+from markupsafe import Markup
+
+import mpicoll.bench.gpubound
+import mpicoll.bench.self_check
+import mpicoll.compare.__main__
+import mpicoll.costs.__main__
+import mpicoll.costs.fitting
+import mpicoll.records.__main__
+import mpicoll.report.__main__
+import mpicoll.report.page
+import mpicoll.study.__main__
+from mpicoll.bench.resume import unlike
+from mpicoll.errors import ArgumentError
+from mpicoll.records.journal import Journal, torn
+from mpicoll.records.lines import FullRun
+from mpicoll.records.reading import load, runs
+
+VALUES: tuple[Any, ...] = (
+    None, True, False, 0, 1, 2, 3, -1, 7, 64, 30000, 1 << 20, 1 << 53, 1 << 62, 10**30, 10**400,
+    0.0, -0.0, 0.5, 1.5, -1.5, 1e-15, 1e-300, 5e-324, 1e18, 1e308, float("nan"), float("inf"),
+    float("-inf"), "", "0", "a", "ring", "native", "auto", "native:reduce+broadcast", "barrier",
+    "latency", "copy", "one_way", "cuda", "network", "symmetric", "A" * 2000, "[/]", "[red]",
+    "{0}%s", "\x1b[2J", "\x9b31m", "\x00", "\ud800", "\u202e", "a\nb", "=1+1", "<script>", "$x^$",
+    "ring(radix=2", "two_level(local=two_level(local=ring))", "knomial(radix=1000000)", [], [[]],
+    [None], [0], [1.0], [-1.0], [1, 2, 3], {}, {"a": 1}, {"a": {"b": None}}, {"median": 1.0},
+)  # fmt: skip
+
+
+COSTS = ("allreduce", "--ranks", "8", "--algorithms", "ring", "--bytes", "1K")
+
+
+class Unending(Exception):
+    """A command that takes seconds for a file of a few kilobytes."""
+
+
+# -- damage -------------------------------------------------------------------------------
+
+
+def damaged(content: bytes, dice: random.Random) -> bytes:
+    """Return the content of a file of records with one or a few things changed."""
+    for _ in range(dice.choice((1, 1, 1, 2, 4))):
+        content = dice.choices((_change_value, _change_lines, _change_bytes), (8, 1, 1))[0](
+            content, dice
+        )
+    return content
+
+
+def _change_value(content: bytes, dice: random.Random) -> bytes:
+    """Replace, remove, add or move one value of one record."""
+    lines = content.split(b"\n")
+    at = dice.randrange(len(lines))
+    try:
+        record = json.loads(lines[at])
+    except (ValueError, RecursionError):
+        return content
+    places = list(_places(record))
+    if not places:
+        return content
+    holder, name = dice.choice(places)
+    how = dice.randrange(8)
+    if how == 0:
+        del holder[name]
+    elif how == 1:
+        other, its = dice.choice(places)
+        holder[name], other[its] = other[its], holder[name]
+    elif how == 2 and isinstance(holder[name], int | float):
+        with suppress(OverflowError):
+            holder[name] *= dice.choice((-1, 1.0, 10, 1e-9, 1e9, 1e30))
+    elif how == 3 and isinstance(holder[name], list):
+        holder[name] = holder[name] * 2 if dice.random() < 0.5 else holder[name][:-1]
+    else:
+        holder[name] = dice.choice(VALUES)
+    with suppress(ValueError, RecursionError):  # a record may hold itself by now
+        lines[at] = json.dumps(record).encode()
+    return b"\n".join(lines)
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield each place in nested values as its holder and its name or index there."""
+    if isinstance(value, dict | list):
+        for name in value if isinstance(value, dict) else range(len(value)):
+            yield value, name
+            yield from _places(value[name])
+
+
+def _change_lines(content: bytes, dice: random.Random) -> bytes:
+    lines = content.split(b"\n")
+    at, other = dice.randrange(len(lines)), dice.randrange(len(lines))
+    how = dice.randrange(5)
+    if how == 0:
+        del lines[at]
+    elif how == 1:
+        lines.insert(other, lines[at])
+    elif how == 2:
+        lines[at], lines[other] = lines[other], lines[at]
+    elif how == 3:
+        depth = dice.choice((100, 900, 1100, 200_000))
+        lines[at] = lines[at].replace(b": null", b": " + b"[" * depth + b"]" * depth, 1)
+    else:
+        lines.insert(
+            at, dice.choice((b"", b"{}", b"null", b'{"schema": 1}', b"\xff\xfe", b"[" * 9))
+        )
+    return b"\n".join(lines)
+
+
+def _change_bytes(content: bytes, dice: random.Random) -> bytes:
+    if not content:
+        return content
+    at = dice.randrange(len(content))
+    how = dice.randrange(4)
+    if how == 0:
+        return content[:at]
+    if how == 1:
+        return content[:at] + bytes([dice.randrange(256)]) + content[at + 1 :]
+    if how == 2:
+        return content[:at] + content[at + dice.randrange(1, 40) :]
+    return (
+        content[:at]
+        + dice.choice((b"-", b"9" * 30, b"e999", b'"', b"}", b"\\u0000"))
+        + content[at:]
+    )
+
+
+# -- readers ------------------------------------------------------------------------------
+
+
+def readers(path: Path, whole: Path, folder: Path) -> dict[str, Callable[[], object]]:
+    """Return each way to read a damaged file; some beside one that is not damaged."""
+    commands: dict[str, tuple[click.Command, Sequence[object]]] = {
+        "records": (mpicoll.records.__main__.main, [path]),
+        "compare": (mpicoll.compare.__main__.main, [path, whole]),
+        "compare reversed": (mpicoll.compare.__main__.main, [whole, path, "--format", "markdown"]),
+        "compare jsonl": (mpicoll.compare.__main__.main, [path, path, "--format", "jsonl"]),
+        "compare csv": (mpicoll.compare.__main__.main, [path, path, "--format", "csv"]),
+        "study": (mpicoll.study.__main__.main, [path, "--csv", folder / "times.csv"]),
+        "study markdown": (mpicoll.study.__main__.main, [path, whole, "--markdown"]),
+        "page": (mpicoll.report.__main__.main, [path, "-o", folder / "page.html"]),
+        "pages": (mpicoll.report.__main__.main, [whole, path, "-o", folder / "page.html"]),
+        "costs": (mpicoll.costs.__main__.main, [*COSTS, "--from", path]),
+        "self-check": (mpicoll.bench.self_check.main, [path, whole]),
+        "gpubound": (mpicoll.bench.gpubound.main, [path]),
+    }
+    found: dict[str, Callable[[], object]] = {
+        name: lambda command=command, given=given: _run(command, *given)  # type: ignore[misc]
+        for name, (command, given) in commands.items()
+    }
+    return found | {"resume": lambda: _resumed(path, whole)}
+
+
+def figures(path: Path, folder: Path) -> None:
+    """Draw the figures of a file, which takes a second."""
+    _run(mpicoll.report.__main__.main, path, "-o", folder / "figures/")
+
+
+def _run(command: click.Command, *given: object) -> int:
+    """Run a command in this process; return its exit status.
+
+    Raises:
+        AssertionError: its exit status is not one of its own, or its output steers a terminal.
+    """
+    output, status = io.StringIO(), 0
+    with redirect_stdout(output), redirect_stderr(output):
+        try:
+            command.main([str(each) for each in given])
+        except SystemExit as left:
+            status = left.code  # type: ignore[assignment]
+    assert status in (0, 1, 2), f"exit status {status}"
+    text = output.getvalue()
+    bad = re.search(r"[^\n\t -~\xa0-\U0010ffff]|[\ud800-\udfff\u202e]", text)
+    assert not bad, f"{bad and bad[0]!r} is printed"
+    return status
+
+
+def _resumed(path: Path, whole: Path) -> None:
+    before = path.read_bytes()
+    try:
+        journal = Journal(path, resume=True)
+    except ArgumentError:
+        assert path.read_bytes() == before, "a file that was refused is changed"
+        return
+    journal.close()
+    after = path.read_bytes()
+    path.write_bytes(before)
+    assert after == before[: len(before) - torn(before)], "more than a torn line is cut off"
+    with suppress(ArgumentError):
+        unlike(journal.found, next(iter(runs(load(whole)).values()), FullRun()))
+
+
+# -- all of it ----------------------------------------------------------------------------
+
+
+def failures(
+    files: Sequence[Path], count: int, seed: int = 0, draws: int = 0
+) -> Iterator[tuple[str, str, bytes]]:
+    """Yield the reader, the error and the content of each damaged file that ends a reader badly.
+
+    Args:
+        draws: after how many files the figures are drawn too, 0 for never.
+    """
+    dice = random.Random(seed)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        for where, name, instead in (
+            (mpicoll.report.page, "plotly", lambda: Markup()),  # 4 MB for each page
+            (mpicoll.costs.fitting, "_TIME_LIMIT", 0.02),
+        ):
+            stack.enter_context(patch.object(where, name, instead))
+        path = folder / "damaged.jsonl"
+        for number in range(count):
+            whole = dice.choice(files)
+            path.write_bytes(content := damaged(whole.read_bytes(), dice))
+            ways = readers(path, whole, folder)
+            if draws and number % draws == 0:
+                ways["figures"] = lambda: figures(path, folder)
+            for name, read in ways.items():
+                try:
+                    began = time.process_time()
+                    read()
+                    if time.process_time() - began > 10:
+                        raise Unending(f"{time.process_time() - began:.0f} s")
+                    assert path.read_bytes() == content, "the file is changed"
+                except Exception:
+                    yield name, traceback.format_exc(), content
+
+
+def main() -> int:
+    """Print the failures; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("-n", "--count", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--draws", type=int, default=0, help="draw figures after so many files")
+    parser.add_argument("--keep", type=Path, help="folder for the files that fail")
+    given = parser.parse_args()
+    kinds: Counter[str] = Counter()
+    for name, error, content in failures(given.files, given.count, given.seed, given.draws):
+        kind = f"{name}: {error.strip().splitlines()[-1]}"
+        kinds[kind] += 1
+        if kinds[kind] == 1:
+            print(f"{name}\n{error}", flush=True)
+            if given.keep:
+                given.keep.mkdir(parents=True, exist_ok=True)
+                (given.keep / f"{len(kinds)}.jsonl").write_bytes(content)
+    for kind, times in kinds.most_common():
+        print(f"{times} times: {kind}")
+    print(f"{given.count} damaged files, {kinds.total()} failures")
+    return int(bool(kinds))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
