@@ -8,18 +8,37 @@ from __future__ import annotations
 
 import sys
 
+import click
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mpicoll.cli.command import RanksCommand
+from mpicoll.cli.options import option
+from mpicoll.doctor import leftovers
 from mpicoll.doctor.mpi_probes import MPI_PROBES
 from mpicoll.doctor.probes import PROBES, ask
 from mpicoll.machine.launchers import find_launch, is_first_process
 from mpicoll.machine.variables import relevant_variables
 
 
-def main() -> None:
-    """Print the page on the first rank; the others only take part."""
+@click.command("doctor", cls=RanksCommand, help=__doc__)
+@option(
+    "--clean", is_flag=True,
+    help="Remove your own files that ended runs have left in /dev/shm, and nothing else.",
+)  # fmt: skip
+def main(*, clean: bool) -> None:
+    """Print the page, or clean, on the first rank; the others only take part."""
+    if not clean:
+        _print_page()
+    elif is_first_process():
+        removed, left = leftovers.remove_own(), leftovers.find()
+        print(f"removed {leftovers.summary(removed)}" if removed else "nothing to remove")
+        if left:
+            print(f"left {leftovers.summary(left)}")
+
+
+def _print_page() -> None:
     console = Console(width=None if sys.stdout.isatty() else 120, quiet=not is_first_process())
 
     def show(name: str, text: str) -> None:

@@ -10,10 +10,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from mpicoll.doctor import leftovers
 from mpicoll.hosts import emulation
 from mpicoll.machine.cores import container_quota
-from mpicoll.machine.launchers import find_launch
+from mpicoll.machine.launchers import find_launch, ranks_of_host
+from mpicoll.machine.memory import SHM, SHM_OF_RANK, SHM_TO_START, available_memory, enlarging
 from mpicoll.machine.network import interfaces
+from mpicoll.text.sizes import rounded_size_text, size_text
 
 Probe = Callable[[], str]
 """A question to this machine; its answer is a line, which begins with "no:" if all is not well."""
@@ -77,7 +80,23 @@ def _interfaces() -> str:
 
 
 def _shared_memory() -> str:
-    return f"{shutil.disk_usage('/dev/shm').free / 2**30:.1f} GiB free in /dev/shm"
+    disk, ranks = shutil.disk_usage(SHM), ranks_of_host() or os.cpu_count() or 1
+    sizes = map(rounded_size_text, (disk.total, disk.free, available_memory()))
+    text = "{} in {shm}, {} free; {} of memory left".format(*sizes, shm=SHM)
+    if disk.free >= ranks * SHM_OF_RANK:
+        return text
+    return (
+        f"no: {text}. MPICH takes up to {size_text(SHM_OF_RANK)} there for each of {ranks} ranks, "
+        f"and ends by a bus error where there is less than {rounded_size_text(SHM_TO_START)}: "
+        f"{enlarging(ranks * SHM_OF_RANK)}"
+    )
+
+
+def _leftovers() -> str:
+    found = leftovers.find()
+    if not found:
+        return f"no file of an ended run in {SHM}"
+    return f"{leftovers.summary(found)}: python -m mpicoll.doctor --clean removes your own"
 
 
 def _slurm() -> str:
@@ -101,6 +120,7 @@ PROBES: dict[str, Probe] = {
     "rendezvous": _rendezvous,
     "interfaces": _interfaces,
     "shared memory": _shared_memory,
+    "left by runs": _leftovers,
     "Slurm": _slurm,
     "emulated hosts": _emulated_hosts,
 }

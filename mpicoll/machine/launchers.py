@@ -52,6 +52,15 @@ def find_launch(variables: Mapping[str, str] = os.environ) -> Launch | None:
     return None
 
 
+def ranks_of_host(variables: Mapping[str, str] = os.environ) -> int | None:
+    """Return how many ranks were started on this host, None where no launcher says so."""
+    for each in LAUNCHERS:
+        if each.size in variables and each.local_size is not None:
+            text = variables.get(each.local_size, "")
+            return int(text) if text.isdecimal() else None
+    return None
+
+
 def is_first_process(variables: Mapping[str, str] = os.environ) -> bool:
     """Whether this process prints for all: rank 0 of its launcher, or the only one."""
     launch = find_launch(variables)

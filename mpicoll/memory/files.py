@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from mpicoll.errors import Unavailable, first_error
 from mpicoll.interfaces import Memory
-from mpicoll.machine.memory import ENLARGE, SHM, available_memory
+from mpicoll.machine.memory import SHM, available_memory, enlarging
 from mpicoll.text.sizes import rounded_size_text
 
 PREFIX = "mpicoll-"
@@ -79,9 +79,9 @@ class Files:
                     stack.enter_context(_created(size, named=named)) if self.rank == first else None
                 )
 
-            file = self._agreed(prepare)[first]
+            file = self._agreed(size, prepare)[first]
             assert file is not None
-            self._agreed(lambda: parts.extend(self._parts(file, nbytes, named=named)))
+            self._agreed(size, lambda: parts.extend(self._parts(file, nbytes, named=named)))
         return parts
 
     def _parts(self, file: _File, nbytes: int, *, named: bool) -> Iterator[Memory]:
@@ -101,7 +101,7 @@ class Files:
             os.close(handle)
         return (mapped[start : start + nbytes] for start in range(0, size, nbytes))
 
-    def _agreed(self, step: Callable[[], _File | None]) -> list[_File | None]:
+    def _agreed(self, size: int, step: Callable[[], _File | None]) -> list[_File | None]:
         """Return every rank's result of a step, or raise Unavailable on all where one fails."""
         result, failure = None, ""
         try:
@@ -109,7 +109,7 @@ class Files:
         except (OSError, MemoryError) as error:
             failure = f"no shared memory: rank {self.rank}: {error}"
             if isinstance(error, OSError) and error.errno == ENOSPC:
-                failure += f" in {SHM}: {ENLARGE}"
+                failure += f" in {SHM}: {enlarging(2 * size)}"
         every = self.exchange((result, failure), tuple[_File | None, str])
         if failure := first_error(each for _, each in every):
             raise Unavailable(failure)

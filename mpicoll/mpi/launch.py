@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from mpicoll.collectives import Collectives
 from mpicoll.errors import LaunchError
-from mpicoll.machine.launchers import is_first_process, mismatch
+from mpicoll.machine.launchers import is_first_process, mismatch, ranks_of_host
+from mpicoll.machine.memory import too_small_to_start
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -28,10 +29,13 @@ def world(comm: MPI.Intracomm | None = None) -> Collectives:
 def world_with_warning() -> Collectives:
     """Return the collectives of all ranks, for a command.
 
-    A launcher of another MPI makes MPI_Init end the process: the warning comes before that.
+    A launcher of another MPI, or a small /dev/shm, makes MPI_Init end the process: the warning
+    comes before that.
     """
     mpi = _import_mpi(initialize=False)
-    warning = mismatch(mpi.get_vendor()[0])
+    vendor = mpi.get_vendor()[0]
+    ranks = ranks_of_host() if vendor == "MPICH" else None
+    warning = mismatch(vendor) or (too_small_to_start(ranks) if ranks else None)
     if warning and is_first_process():
         print(f"warning: {warning}", file=sys.stderr, flush=True)
     if not mpi.Is_initialized():

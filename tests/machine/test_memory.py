@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mpicoll.machine.memory import available_memory, container_memory
+from mpicoll.machine.memory import available_memory, container_memory, too_small_to_start
 
 GIB = 1 << 30
 V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
@@ -57,3 +57,14 @@ def test_systems_without_groups(tmp_path: Path) -> None:
 
 def test_never_more_than_the_machine_has() -> None:
     assert 0 < available_memory() <= psutil.virtual_memory().total
+
+
+def test_a_small_shm_is_named_before_mpi_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = psutil.disk_usage("/")._replace(total=4 << 20)
+    monkeypatch.setattr("shutil.disk_usage", lambda _path: usage)
+    assert too_small_to_start(2) is None
+    found = too_small_to_start(8)
+    assert found is not None
+    assert "/dev/shm has 4M" in found
+    assert "--shm-size=1g" in found
+    assert "size=12g" in str(too_small_to_start(2000))
