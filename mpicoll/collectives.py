@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Self, TypeVar
 
-from mpicoll.errors import ArgumentError, CollectiveError
+from mpicoll.errors import ArgumentError, CollectiveError, brief
 from mpicoll.execution.plan import Plan
 from mpicoll.interfaces import Array, Nodes, Request, Transport
 from mpicoll.memory.waiting import check_deadline
@@ -157,8 +157,8 @@ class Collectives:
         """Return the result of a check; raise on every rank where it fails on one."""
         try:
             checked, error = check(), None
-        except ArgumentError as refused:
-            error = refused
+        except Exception as raised:
+            error = _refusal(raised)
         raise_any(error, self.transport.exchange(error and str(error)))
         return checked
 
@@ -264,8 +264,8 @@ class Collectives:
                 out=out, op=op, root=root, counts=counts, algorithm=algorithm,
             )  # fmt: skip
             self.planner.check(arguments)
-        except CollectiveError as error:
-            return error
+        except Exception as error:
+            return _refusal(error)
         return arguments
 
     # -- point to point -------------------------------------------------------------
@@ -350,6 +350,17 @@ class Collectives:
 
     def __repr__(self) -> str:
         return f"<Collectives rank {self.rank} of {self.size} over {self.library}>"
+
+
+def _refusal(error: Exception) -> CollectiveError:
+    """Return the error for all ranks to raise, also where an argument's own method raised one."""
+    if isinstance(error, CollectiveError):
+        return error
+    refused = ArgumentError(
+        f"an argument cannot be checked: {type(error).__name__}: {brief(str(error))}"
+    )
+    refused.__cause__ = error
+    return refused
 
 
 def names() -> list[str]:

@@ -20,6 +20,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+_LONG = 200
+
 
 class CollectiveError(Exception):
     """Any error raised on purpose by mpicoll or torchcoll."""
@@ -34,9 +36,9 @@ class UnknownName(ArgumentError):
 
     def __init__(self, kind: str, given: object, known: Iterable[str]) -> None:
         names = sorted(known)
-        close = get_close_matches(str(given), names, n=1)
+        close = get_close_matches(given[:_LONG] if isinstance(given, str) else "", names, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
-        super().__init__(f"unknown {kind} {given!r}: {hint}known are {', '.join(names)}")
+        super().__init__(f"unknown {kind} {brief(given)}: {hint}known are {', '.join(names)}")
 
 
 class Disagreement(ArgumentError):
@@ -74,3 +76,16 @@ class WrongContents(ScheduleError):
 def first_error(texts: Iterable[str]) -> str:
     """Return the first text that is not empty, of those that all ranks gave."""
     return next(filter(None, texts), "")
+
+
+def brief(given: object) -> str:
+    """Return what was given as a message shows it: as Python writes it, but never at length.
+
+    >>> brief("ring"), brief("a" * 5000)[90:]
+    ("'ring'", 'aaaaaaaaaa... (5002 characters)')
+    """
+    try:
+        text = repr(given)
+    except Exception:
+        text = object.__repr__(given)
+    return text if len(text) <= _LONG else f"{text[:100]}... ({len(text)} characters)"

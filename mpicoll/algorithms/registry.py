@@ -6,18 +6,20 @@ registered by `algorithm`; it is found again by `find("broadcast", "knomial(radi
 
 from __future__ import annotations
 
-import ast
 import functools
 import importlib
 import inspect
 import pkgutil
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any
 
-from mpicoll.errors import ArgumentError, UnknownName, Unsupported
+from mpicoll.errors import ArgumentError, UnknownName, Unsupported, brief
 from mpicoll.notation.contract import COLLECTIVES, Collective, collective
 from mpicoll.notation.schedule import Round, Schedule, rounds
+from mpicoll.notation.sweep import outside_brackets
 
 Nodes = tuple[tuple[int, ...], ...]
 Rows = Sequence[int]
@@ -26,6 +28,11 @@ Pairs = Sequence[Sequence[int]]
 """``counts[source][target]`` rows."""
 Counts = Rows | Pairs
 Blocks = int | str | Callable[..., int]
+
+MOST = 16384
+"""The largest parameter, and the most blocks that parameters may cut a vector into."""
+LONGEST, DEEPEST = 1000, 8
+"""Characters of a name with its parameters, and brackets within each other there."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +117,7 @@ class Algorithm:
 
         Raises:
             ArgumentError: there is no such rank or root.
-            Unsupported: the algorithm cannot serve this size.
+            Unsupported: the algorithm cannot serve this size, or needs more than `MOST` blocks.
         """
         return rounds(self.schedule(rank, size, root, nodes, counts))
 
@@ -123,6 +130,11 @@ class Algorithm:
             if not 0 <= each < size:
                 raise ArgumentError(f"{name} {each} is not one of {size} ranks")
         self.serve(size)
+        if self.parameters and (blocks := self.blocks(size)) > max(MOST, size):
+            raise Unsupported(
+                f"{self.collective.name} algorithm {self} would cut the vector into {blocks} "
+                f"blocks: at most {MOST}"
+            )
         context: dict[str, Any] = {
             "root": root,
             "nodes": nodes or (tuple(range(size)),),
@@ -229,13 +241,14 @@ def find(of: str, text: str) -> Algorithm:
             raise ArgumentError(f"{key} of {name} must be {kind}, not {value!r}")
         if isinstance(default, int):
             least = 2 if key == "radix" else min(1, default)
-            if value < least:
-                raise ArgumentError(f"{key} of {name} must be at least {least}, not {value}")
+            if not least <= value <= MOST:
+                bound = f"least {least}" if value < least else f"most {MOST}"
+                raise ArgumentError(f"{key} of {name} must be at {bound}, not {brief(value)}")
     return replace(found, parameters={**found.parameters, **given})
 
 
-def parse(text: str) -> tuple[str, dict[str, Any]]:
-    """Split ``name(key=value,...)``; words and calls stand for themselves.
+def parse(text: str) -> tuple[str, dict[str, int | str]]:
+    """Split ``name(key=value,...)``; a value is a whole number, a name, or again of this form.
 
     >>> parse("chain(segments=32)")
     ('chain', {'segments': 32})
@@ -243,26 +256,32 @@ def parse(text: str) -> tuple[str, dict[str, Any]]:
     ('reduce+broadcast', {'over': 'tree'})
 
     Raises:
-        ArgumentError: the text has no such form.
+        ArgumentError: the text has no such form, or is longer or deeper than any algorithm.
     """
-    name, bracket, rest = text.strip().partition("(")
-    if not bracket:
-        return name, {}
-    try:
-        call = ast.parse(f"f({rest}", mode="eval").body
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
-            raise ValueError
-        given = {pair.arg: _value(pair.value) for pair in call.keywords if pair.arg}
-        if len(given) < len(call.keywords):
-            raise ValueError
-        return name, given
-    except (SyntaxError, ValueError):
+    if len(text) > LONGEST:
+        raise ArgumentError(f"algorithm {brief(text)} is longer than {LONGEST} characters")
+    depths = accumulate((letter == "(") - (letter == ")") for letter in text)
+    if max(depths, default=0) > DEEPEST:
+        raise ArgumentError(f"algorithm {brief(text)} has more than {DEEPEST} levels of brackets")
+    return _parse(re.sub(r"\s*([(),=])\s*", r"\1", text.strip()), text)
+
+
+def _parse(part: str, text: str) -> tuple[str, dict[str, int | str]]:
+    if "(" not in part:
+        return part, {}
+    form = re.fullmatch(r"([^()=,\s]*)\((\S*)\)", part)
+    inner = form[2] if form else ""
+    pairs = [each.partition("=") for each in outside_brackets(inner, ",")] if inner else []
+    keys = {key for key, sign, value in pairs if key.isidentifier() and value}
+    if not form or len(keys) < len(pairs):
         raise ArgumentError(
-            f"algorithm {text!r} is not of the form name(key=value,...), each key once"
-        ) from None
+            f"algorithm {brief(text)} is not of the form name(key=value,...), each key once"
+        )
+    return form[1], {key: _value(value, text) for key, _, value in pairs}
 
 
-def _value(node: ast.expr) -> Any:
-    if isinstance(node, ast.Name | ast.Call):
-        return ast.unparse(node).replace(" ", "")
-    return ast.literal_eval(node)
+def _value(value: str, text: str) -> int | str:
+    if re.fullmatch("[+-]?[0-9]+", value):
+        return int(value)
+    _parse(value, text)
+    return value

@@ -84,7 +84,8 @@ _KIND_NAMES = {
 
 def user_op(function: Callable[[Any, Any], Any], *, commutative: bool = False) -> ReduceOp:
     """Make an operator of an elementwise associative ``function(left, right) -> array``."""
-    return ReduceOp(getattr(function, "__name__", "function"), "biufc", commutative, function)
+    name = str(getattr(function, "__name__", "function"))
+    return ReduceOp(name, "biufc", commutative, function)
 
 
 def reduce_op(op: str | ReduceOp | Callable[[Any, Any], Any]) -> ReduceOp:

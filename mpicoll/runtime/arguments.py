@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import prod
+from types import MethodType
 from typing import Any, TypedDict, cast
 
-from mpicoll.errors import ArgumentError, CollectiveError, Disagreement
+from mpicoll.errors import ArgumentError, CollectiveError, Disagreement, brief
 from mpicoll.interfaces import Array, Arrays, Thunk, Transport
 from mpicoll.notation.contract import Collective, Counts, Place, Shape, Side, collective
 from mpicoll.notation.elements import OPS, ReduceOp, check_op, itemsize, kind_of, reduce_op
@@ -75,7 +76,10 @@ class Arguments:
     @property
     def key(self) -> tuple[Any, ...]:
         """The key of the cached plan for this call; a user's function counts by identity."""
-        return (*self.signature.values(), self.op)
+        function = self.op.function
+        # Every access to a bound method makes another one, equal to the others.
+        same = function if isinstance(function, MethodType) else id(function)
+        return (*self.signature.values(), self.op.name, same)
 
     @property
     def is_complete(self) -> bool:
@@ -180,7 +184,7 @@ def check_rank(given: Any, size: int, label: str) -> int:
     try:
         rank = operator.index(given)
     except TypeError:
-        raise ArgumentError(f"{label} must be a rank, not {given!r}") from None
+        raise ArgumentError(f"{label} must be a rank, not {brief(given)}") from None
     if not 0 <= rank < size:
         raise ArgumentError(f"{label}={rank} is out of range: this group has ranks 0 to {size - 1}")
     return rank
@@ -189,7 +193,7 @@ def check_rank(given: Any, size: int, label: str) -> int:
 def check_tag(given: Any) -> None:
     """Raise ArgumentError where `given` is not the tag of a message."""
     if not isinstance(given, int) or not 0 <= given < 32768:
-        raise ArgumentError(f"tag must be a number from 0 to 32767, not {given!r}")
+        raise ArgumentError(f"tag must be a number from 0 to 32767, not {brief(given)}")
 
 
 def check_shape(shape: Any) -> tuple[int, ...]:
@@ -199,7 +203,7 @@ def check_shape(shape: Any) -> tuple[int, ...]:
     except TypeError:
         lengths = (-1,)
     if any(each < 0 for each in lengths):
-        raise ArgumentError(f"a shape is numbers of elements, not {shape!r}")
+        raise ArgumentError(f"a shape is numbers of elements, not {brief(shape)}")
     return lengths
 
 
@@ -220,7 +224,8 @@ def check_number(label: str, given: Any, within: range) -> int | None:
         number = None
     if number is None or number not in within:
         raise ArgumentError(
-            f"{label} is None or a whole number from {within[0]} to {within[-1]}, not {given!r}"
+            f"{label} is None or a whole number from {within[0]} to {within[-1]}, "
+            f"not {brief(given)}"
         )
     return number
 
@@ -237,12 +242,12 @@ def _check_counts(what: Collective, counts: Any, size: int) -> Counts | None:
             rows = tuple(tuple(operator.index(count) for count in row) for row in counts)
     except TypeError:
         form = "one number per rank" if what.unit == "rows" else "a matrix, counts[source][target]"
-        raise ArgumentError(f"counts of {what.name} is {form}, not {counts!r}") from None
+        raise ArgumentError(f"counts of {what.name} is {form}, not {brief(counts)}") from None
     lists: Sequence[Any] = (rows,) if what.unit == "rows" else (rows, *rows)
     if any(len(each) != size for each in lists):
-        raise ArgumentError(f"counts {counts!r} does not match the {size} ranks of this group")
+        raise ArgumentError(f"counts {brief(counts)} does not match the {size} ranks of this group")
     if any(number < 0 for each in (lists if what.unit == "rows" else lists[1:]) for number in each):
-        raise ArgumentError(f"counts {counts!r} has a negative number")
+        raise ArgumentError(f"counts {brief(counts)} has a negative number")
     return cast(Counts, rows)
 
 

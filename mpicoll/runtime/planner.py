@@ -12,7 +12,14 @@ from typing import Any, NamedTuple, Protocol
 
 from mpicoll import defaults
 from mpicoll.algorithms.registry import Algorithm, algorithms, aliases, find
-from mpicoll.errors import ArgumentError, CollectiveError, Unavailable, UnknownName, Unsupported
+from mpicoll.errors import (
+    ArgumentError,
+    CollectiveError,
+    Unavailable,
+    UnknownName,
+    Unsupported,
+    brief,
+)
 from mpicoll.execution.messages import bind_messages
 from mpicoll.execution.plan import NO_MESSAGES, BoundRound, Plan, Resources, Variant, scheduled
 from mpicoll.execution.shared_memory import bind_shared
@@ -77,7 +84,7 @@ class Planner:
         """
         text, what = arguments.algorithm, arguments.collective
         if not isinstance(text, str):
-            raise ArgumentError(f"algorithm must be a name, not {text!r}")
+            raise ArgumentError(f"algorithm must be a name, not {brief(text)}")
         if text == "native_persistent" and self.transport.backend != "mpi4py":
             backend = self.transport.backend
             raise Unavailable(f"{backend} has no persistent collectives; use 'native'")

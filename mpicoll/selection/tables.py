@@ -16,6 +16,7 @@ fingerprint it carries, and no other.
 from __future__ import annotations
 
 import json
+import operator
 import os
 import platform
 import warnings
@@ -28,13 +29,16 @@ from typing import Any
 
 from platformdirs import user_cache_path
 
-from mpicoll.errors import ArgumentError
+from mpicoll import defaults
+from mpicoll.algorithms.registry import find
+from mpicoll.errors import ArgumentError, UnknownName, brief
+from mpicoll.interfaces import TRANSPORTS
 from mpicoll.machine.cores import own_cores, processor_name, usable_cores
+from mpicoll.notation.contract import collective
 from mpicoll.text.files import locked, writable, write_whole
 
 SCHEMA = "mpicoll.table/1"
 VARIABLE = "MPICOLL_TABLE"
-_ENTRY = {"backend", "ranks_per_node", "collective", "fingerprint", "ranges"}
 
 
 @dataclass
@@ -97,8 +101,8 @@ def load(
         there = entry["fingerprint"]
         differing = [name for name in here if there.get(name) != here[name]]
         if differing:
-            was, now = there.get(differing[0]), here[differing[0]]
-            _warn(f"{path} is of another machine ({differing[0]} was {was!r} and is {now!r})")
+            was, now = brief(there.get(differing[0])), here[differing[0]]
+            _warn(f"{path} is of another machine ({differing[0]} was {was} and is {now!r})")
             return {}
         found[entry["collective"]] = Decision(entry["ranges"])
     return found
@@ -113,22 +117,50 @@ def read(path: Path) -> dict[str, Any]:
 
     Raises:
         ArgumentError: it is not a table of this version.
+        OSError: it cannot be read.
     """
     try:
-        table: dict[str, Any] = json.loads(path.read_text())
-        schema = table["schema"]
-        whole = all(set(each) >= _ENTRY and _is_whole(each["ranges"]) for each in table["entries"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise ArgumentError(f"{path} is not a decision table ({error!r})") from None
-    if schema != SCHEMA or not whole:
-        raise ArgumentError(f"{path} holds {schema!r}, but this version reads whole {SCHEMA!r}")
+        table: dict[str, Any] = json.loads(path.read_text(), parse_constant=_refuse)
+        schema, entries = table["schema"], table["entries"]
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise ArgumentError(f"{path} is not a decision table ({brief(error)})") from None
+    if schema != SCHEMA:
+        raise ArgumentError(f"{path} holds {brief(schema)}, but this version reads {SCHEMA!r}")
+    try:
+        for each in entries:
+            _check_entry(each)
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ArgumentError(f"{path} is not whole: an entry lacks {brief(error)}") from None
+    except ArgumentError as error:
+        raise ArgumentError(f"{path}: {error}") from None
     return table
 
 
-def _is_whole(ranges: list[dict[str, Any]]) -> bool:
-    """Whether the ranges ascend and the last one has no end."""
-    limits = [each["upto"] for each in ranges]
-    return limits[-1:] == [None] and limits[:-1] == sorted(limits[:-1])
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no number of JSON")
+
+
+def _check_entry(entry: dict[str, Any]) -> None:
+    """Raise ArgumentError, or as Python does, where an entry cannot be used."""
+    kinds = {"backend": str, "ranks_per_node": list, "collective": str, "fingerprint": dict}
+    for name, kind in kinds.items():
+        if not isinstance(entry[name], kind):
+            raise ArgumentError(f"{name} of an entry is {brief(entry[name])}")
+    limits = [each["upto"] for each in entry["ranges"]]
+    if limits[-1:] != [None] or limits[:-1] != sorted(map(operator.index, limits[:-1])):
+        raise ArgumentError(f"ranges must ascend in bytes to null, not end at {brief(limits)}")
+    for each in entry["ranges"]:
+        _check_algorithm(collective(entry["collective"]).name, each["algorithm"])
+
+
+def _check_algorithm(of: str, text: str) -> None:
+    name, _, route = text.partition("@")
+    if name == "auto":
+        raise ArgumentError(f"an entry of {of} says {text!r}, which is what looks it up")
+    if route and route not in TRANSPORTS:
+        raise UnknownName("transport", route, TRANSPORTS)
+    if name not in defaults.NAMES and not name.startswith("native"):
+        find(of, name)
 
 
 def check_output(path: Path) -> None:

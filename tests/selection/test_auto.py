@@ -43,7 +43,7 @@ def entry(**changes: Any) -> dict[str, Any]:
     return {
         "backend": "mpi4py", "ranks_per_node": [2], "collective": "allreduce",
         "fingerprint": tables.fingerprint("MPICH"),
-        "ranges": [{"upto": 64, "algorithm": "ring"}, {"upto": None, "algorithm": "native"}],
+        "ranges": [{"upto": 64, "algorithm": "naive"}, {"upto": None, "algorithm": "native"}],
     } | changes  # fmt: skip
 
 
@@ -53,7 +53,7 @@ def test_a_table_is_read_back(tmp_path: Path) -> None:
     tables.write(path, [entry(collective="scan"), entry(backend="torch")])
     assert len(tables.read(path)["entries"]) == 3
     found = tables.load("mpi4py", "MPICH", [2], path)
-    assert found["allreduce"].lookup(64) == "ring" and found["allreduce"].lookup(65) == "native"
+    assert found["allreduce"].lookup(64) == "naive" and found["allreduce"].lookup(65) == "native"
     assert tables.load("mpi4py", "MPICH", [4], path) == {}
 
 
