@@ -238,7 +238,7 @@ def find(of: str, text: str) -> Algorithm:
         default = found.parameters[key]
         if type(value) is not type(default):
             kind = {int: "a whole number", str: "a name"}[type(default)]
-            raise ArgumentError(f"{key} of {name} must be {kind}, not {value!r}")
+            raise ArgumentError(f"{key} of {name} must be {kind}, not {brief(value)}")
         if isinstance(default, int):
             least = 2 if key == "radix" else min(1, default)
             if not least <= value <= MOST:
@@ -247,7 +247,7 @@ def find(of: str, text: str) -> Algorithm:
     return replace(found, parameters={**found.parameters, **given})
 
 
-def parse(text: str) -> tuple[str, dict[str, int | str]]:
+def parse(text: str) -> tuple[str, dict[str, Any]]:
     """Split ``name(key=value,...)``; a value is a whole number, a name, or again of this form.
 
     >>> parse("chain(segments=32)")
@@ -266,7 +266,7 @@ def parse(text: str) -> tuple[str, dict[str, int | str]]:
     return _parse(re.sub(r"\s*([(),=])\s*", r"\1", text.strip()), text)
 
 
-def _parse(part: str, text: str) -> tuple[str, dict[str, int | str]]:
+def _parse(part: str, text: str) -> tuple[str, dict[str, Any]]:
     if "(" not in part:
         return part, {}
     form = re.fullmatch(r"([^()=,\s]*)\((\S*)\)", part)
@@ -283,5 +283,7 @@ def _parse(part: str, text: str) -> tuple[str, dict[str, int | str]]:
 def _value(value: str, text: str) -> int | str:
     if re.fullmatch("[+-]?[0-9]+", value):
         return int(value)
+    quoted = re.fullmatch(r"""(['"])(.*)\1""", value)
+    value = quoted[2] if quoted else value
     _parse(value, text)
     return value

@@ -199,7 +199,7 @@ def check_tag(given: Any) -> None:
 def check_shape(shape: Any) -> tuple[int, ...]:
     """Return a shape as a tuple, or raise ArgumentError."""
     try:
-        lengths = (shape,) if isinstance(shape, int) else tuple(map(operator.index, shape))
+        lengths = (int(shape),) if isinstance(shape, int) else tuple(map(operator.index, shape))
     except TypeError:
         lengths = (-1,)
     if any(each < 0 for each in lengths):

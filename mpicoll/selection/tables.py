@@ -130,7 +130,7 @@ def read(path: Path) -> dict[str, Any]:
         for each in entries:
             _check_entry(each)
     except (LookupError, TypeError, AttributeError) as error:
-        raise ArgumentError(f"{path} is not whole: an entry lacks {brief(error)}") from None
+        raise ArgumentError(f"{path} has an entry that cannot be read ({brief(error)})") from None
     except ArgumentError as error:
         raise ArgumentError(f"{path}: {error}") from None
     return table

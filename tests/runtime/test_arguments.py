@@ -23,6 +23,28 @@ def vector(c: Collectives, count: int = 4, dtype: str = "float32") -> Any:
     return device(c, np.zeros(count), dtype)
 
 
+class Raising:
+    """An argument of which nothing can be asked."""
+
+    def __index__(self) -> int:
+        raise RuntimeError("planted")
+
+    def __repr__(self) -> str:
+        raise RuntimeError("planted")
+
+
+class Unhashable:
+    """An operator that is no key of a dictionary."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __call__(self, left: Any, right: Any) -> Any:
+        return left + right
+
+    def method(self, left: Any, right: Any) -> Any:
+        return self(left, right)
+
+
 EVERYWHERE: dict[str, tuple[str, Bad]] = {
     "collective": ("unknown collective 'allredduce': did you mean 'allreduce'",
                    lambda c: c.plan("allredduce", vector(c))),
@@ -102,6 +124,18 @@ ON_ONE_RANK: dict[str, tuple[str, Bad, Bad]] = {
               lambda c: c.allreduce(vector(c))),
     "in place": ("in place differs", lambda c: c.allreduce(x := vector(c), out=x),
                  lambda c: c.allreduce(vector(c))),
+    "no parameter": ("not of the form",
+                     lambda c: c.broadcast(vector(c), algorithm="chain(segments={[]: 1})"),
+                     lambda c: c.broadcast(vector(c))),
+    "unbounded parameter": ("must be at most",
+                            lambda c: c.broadcast(vector(c), algorithm=f"chain(segments={10**9})"),
+                            lambda c: c.broadcast(vector(c))),
+    "deep algorithm": ("longer than",
+                       lambda c: c.allreduce(vector(c), algorithm="two_level(across=" * 200),
+                       lambda c: c.allreduce(vector(c))),
+    "an argument that raises": ("cannot be checked: RuntimeError: 'planted'",
+                                lambda c: c.broadcast(vector(c), Raising()),
+                                lambda c: c.broadcast(vector(c))),
     "missing": ("needs an array", lambda c: c.reduce_scatter(None),
                 lambda c: c.reduce_scatter(vector(c, c.size))),
 }  # fmt: skip
@@ -117,6 +151,18 @@ def test_one_deviating_rank_is_told_to_all(c: Collectives, case: str) -> None:
         (odd if c.rank == c.size - 1 else even)(c)
     assert message in str(caught.value)
     still_works(c)
+
+
+@pytest.mark.parametrize("bound", [True, False], ids=["a method", "an object"])
+def test_an_operator_need_not_be_hashable(c: Collectives, bound: bool) -> None:
+    """Calls with the same one share a plan."""
+    op = Unhashable()
+    before = len(c.plans._plans)
+    for _ in range(3):
+        one = device(c, np.ones(3), "float32")
+        found = c.allreduce(one, op.method if bound else op, algorithm="recursive_doubling")
+        compare(c, found, np.full(3, c.size), "float32")
+    assert len(c.plans._plans) == before + 1
 
 
 def read_only(c: Collectives) -> Any:

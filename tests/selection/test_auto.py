@@ -6,7 +6,6 @@ import json
 import math
 import timeit
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -166,18 +165,6 @@ def cheapest(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 def test_auto_takes_the_cheapest(c: Collectives, cheapest: str) -> None:
     with c.plan("allreduce", device(c, np.ones(4), "int64")) as plan:
         assert plan.algorithm == cheapest
-
-
-def test_two_writers_lose_no_entry(tmp_path: Path) -> None:
-    path, count = tmp_path / "table.json", 40
-
-    def write(backend: str) -> None:
-        for each in range(count):
-            tables.write(path, [entry(backend=backend, collective=str(each))])
-
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(write, ("a", "b", "c")))
-    assert len(tables.read(path)["entries"]) == 3 * count
 
 
 def test_another_file_is_not_replaced_by_a_table(tmp_path: Path) -> None:

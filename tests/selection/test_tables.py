@@ -1,11 +1,19 @@
-"""Where decision tables lie."""
+"""Where decision tables lie, which are read, and how many may write them at once."""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as some
 
+from mpicoll.errors import ArgumentError
 from mpicoll.selection import tables
 
 
@@ -27,3 +35,124 @@ def test_the_default_path(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert tables.default_path() == Path(path)
+
+
+def entry(**changes: Any) -> dict[str, Any]:
+    return {
+        "backend": "mpi4py", "ranks_per_node": [2], "collective": "allreduce",
+        "fingerprint": {"processor": "abacus"},
+        "ranges": [{"upto": 64, "algorithm": "ring"}, {"upto": None, "algorithm": "native"}],
+    } | changes  # fmt: skip
+
+
+def whole(algorithm: object) -> list[dict[str, Any]]:
+    return [{"upto": None, "algorithm": algorithm}]
+
+
+WRONG: dict[str, tuple[Any, str]] = {
+    "no fingerprint": ([entry(fingerprint=None)], "fingerprint of an entry is None"),
+    "ranks in words": ([entry(ranks_per_node="2")], "ranks_per_node of an entry is '2'"),
+    "no collective": ([entry(collective="alreduce")], "unknown collective 'alreduce'"),
+    "itself": ([entry(ranges=whole("auto"))], "'auto', which is what looks it up"),
+    "itself over a transport": ([entry(ranges=whole("auto@cma"))], "looks it up"),
+    "no algorithm": ([entry(ranges=whole("rng"))], "unknown allreduce algorithm 'rng'"),
+    "no name": ([entry(ranges=whole(7))], "cannot be read"),
+    "no transport": ([entry(ranges=whole("ring@sea"))], "unknown transport 'sea'"),
+    "no parameter": ([entry(ranges=whole("segmented_ring(segments=99999999)"))], "at most"),
+    "no end": ([entry(ranges=[{"upto": 64, "algorithm": "ring"}])], "must ascend"),
+    "no order": ([entry(ranges=[{"upto": 9, "algorithm": "ring"}, {"upto": 4, "algorithm": "ring"},
+                                *whole("ring")])], "must ascend"),
+    "fractions": ([entry(ranges=[{"upto": 0.5, "algorithm": "ring"}, *whole("ring")])], "read"),
+    "no entries": (None, "cannot be read"),
+    "entries of another kind": ([1], "cannot be read"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_table_that_cannot_be_used_is_refused(case: str, tmp_path: Path) -> None:
+    entries, message = WRONG[case]
+    path = tmp_path / "table.json"
+    path.write_text(tables.text(entries))
+    with pytest.raises(ArgumentError, match=message) as caught:
+        tables.read(path)
+    assert str(path) in str(caught.value)
+    with pytest.warns(UserWarning, match="built-in rule"):
+        assert tables.load("mpi4py", "MPICH", [2], path) == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 200_000, '{"a":' * 200_000, '{"schema": NaN}', "9" * 5000, "\ud800", "null", '"x"'],
+    ids=["arrays", "objects", "NaN", "digits", "surrogate", "null", "text"],
+)  # fmt: skip
+def test_other_json_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    with pytest.raises(ArgumentError, match="is not a decision table"):
+        tables.read(path)
+
+
+VALUES = some.recursive(
+    some.none() | some.booleans() | some.integers() | some.floats() | some.text(max_size=9)
+    | some.sampled_from(["auto", "native", "ring@", "ring(", "chain(segments=-1)", "@", "²"]),
+    lambda inner: some.lists(inner, max_size=3) | some.dictionaries(some.text(), inner, max_size=3),
+)  # fmt: skip
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Return every container within a value with each of its keys."""
+    inner = list(value.items() if isinstance(value, dict) else enumerate(value))
+    below = (places(each) for _, each in inner if isinstance(each, dict | list))
+    return [*((value, key) for key, _ in inner), *(pair for found in below for pair in found)]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(some.data(), VALUES)
+def test_a_changed_table_is_refused_or_serves(tmp_path: Path, data: Any, value: Any) -> None:
+    content = {"schema": tables.SCHEMA, "entries": [entry(fingerprint=tables.fingerprint("x"))]}
+    holder, key = data.draw(
+        some.sampled_from(range(len(places(content)))).map(places(content).__getitem__)
+    )
+    holder[key] = value
+    path = tmp_path / "table.json"
+    path.write_text(json.dumps(content))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for decision in tables.load("mpi4py", "x", [2], path).values():
+            assert isinstance(decision.lookup(100), str)
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from mpicoll.selection import tables
+path, backend, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+print("ready", flush=True)
+sys.stdin.readline()
+for each in range(count):
+    tables.write(path, [{
+        "backend": backend, "ranks_per_node": [each], "collective": "scan", "fingerprint": {},
+        "ranges": [{"upto": None, "algorithm": "native"}],
+    }])
+"""
+
+
+def test_two_processes_that_write_lose_no_entry(tmp_path: Path) -> None:
+    path, count = tmp_path / "table.json", 60
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, path, backend, str(count)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )
+        for backend in ("mpi4py", "torch")
+    ]  # fmt: skip
+    for each in writers:
+        assert each.stdout is not None and each.stdout.readline() == b"ready\n"
+    for each in writers:
+        assert each.stdin is not None and each.stdout is not None
+        each.stdin.close()
+    for each in writers:
+        assert each.wait(60) == 0 and each.stdout is not None
+        each.stdout.close()
+    assert len(tables.read(path)["entries"]) == 2 * count
+    assert [each.name for each in tmp_path.iterdir()] == ["table.json"]

@@ -1,0 +1,107 @@
+"""Names of algorithms with parameters: whatever is given, an algorithm or a documented error."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as some
+
+from mpicoll.algorithms.registry import DEEPEST, LONGEST, MOST, algorithms, find, parse
+from mpicoll.errors import ArgumentError, CollectiveError, UnknownName
+from mpicoll.notation.contract import COLLECTIVES
+
+REGISTERED = [each for of in COLLECTIVES for each in algorithms(of)]
+PARAMETERS = sorted({key for each in REGISTERED for key in each.parameters})
+
+
+def nested(depth: int) -> str:
+    return "two_level(across=" * depth + "ring" + ")" * depth
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (nested(200), f"longer than {LONGEST} characters"),
+        (nested(DEEPEST + 1), f"more than {DEEPEST} levels of brackets"),
+        (f"chain(segments={'-' * 5000}1)", f"longer than {LONGEST}"),
+        ("chain(segments={[]: 1})", "not of the form"),
+        ("chain(segments=[1])", "must be a whole number"),
+        ("chain(segments=1000000000)", f"at most {MOST}, not 1000000000"),
+        (f"chain(segments={'9' * 900})", f"at most {MOST}"),
+        ("chain(segments=²)", "must be a whole number, not '²'"),
+        ("chain(segments=1 2)", "not of the form"),
+        ("chain(segments=nan)", "must be a whole number"),
+        ("chain(segments=1e9)", "must be a whole number"),
+        ("chain(segments=True)", "must be a whole number"),
+        ("chain(segments=1)(radix=2)", "not of the form"),
+        ("chain(segments=1,segments=2)", "each key once"),
+        ("chain(**{1: 2})", "not of the form"),
+        ("two_level(local=3)", "must be a name, not 3"),
+        ("two_level(local=)", "not of the form"),
+        ("a" * 5_000_000, f"longer than {LONGEST}"),
+    ],
+    ids=lambda text: text[:30],
+)
+def test_what_is_no_name_is_refused_briefly(text: str, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message) as caught:
+        find("broadcast", text)
+    assert len(str(caught.value)) < 400
+
+
+def test_an_unknown_name_is_told_briefly() -> None:
+    with pytest.raises(UnknownName, match=r"\.\.\. \(3000002 characters\): known are"):
+        find("a" * 3_000_000, "ring")
+
+
+def test_brackets_as_deep_as_may_be_are_served() -> None:
+    assert parse(nested(DEEPEST))[1] == {"across": nested(DEEPEST - 1)}
+    assert find("allreduce", nested(DEEPEST)).rounds(0, 4)
+
+
+@pytest.mark.parametrize("algorithm", [each for each in REGISTERED if each.parameters], ids=str)
+def test_the_largest_parameters_end(algorithm: object) -> None:
+    """Each is served, or refused for the number of blocks."""
+    name, of = algorithm.name, algorithm.collective.name  # type: ignore[attr-defined]
+    for key, default in algorithm.parameters.items():  # type: ignore[attr-defined]
+        if isinstance(default, int):
+            largest = find(of, f"{name}({key}={MOST})")
+            try:
+                assert largest.rounds(1, 4)
+            except CollectiveError:
+                continue
+
+
+@given(some.text() | some.text("chain(segments=1,)+@²-{[ \n"))
+@example("two_level(local=a)(b=c)")
+@example("(" * 900)
+@example("\ud800(\ud800=\ud800)")
+def test_any_text_is_parsed_or_refused(text: str) -> None:
+    try:
+        name, given = parse(text)
+    except ArgumentError:
+        return
+    assert isinstance(name, str) and all(type(each) in (int, str) for each in given.values())
+
+
+NAMES = some.recursive(
+    some.sampled_from([each.name for each in REGISTERED]) | some.integers().map(str)
+    | some.sampled_from(["nan", "1e400", "²", "", "0x10", "None"]),
+    lambda inner: some.builds(
+        lambda name, pairs: f"{name}({','.join(f'{key}={value}' for key, value in pairs.items())})",
+        some.sampled_from([each.name for each in REGISTERED if each.parameters]),
+        some.dictionaries(some.sampled_from(PARAMETERS), inner, max_size=3),
+    ),
+    max_leaves=6,
+)  # fmt: skip
+
+
+@given(some.sampled_from(sorted(COLLECTIVES)), NAMES, some.integers(1, 6), some.data())
+def test_any_algorithm_has_a_schedule_or_is_refused(
+    of: str, text: str, size: int, data: some.DataObject
+) -> None:
+    rank = data.draw(some.integers(0, size - 1))
+    try:
+        rounds = find(of, text).rounds(rank, size)
+    except CollectiveError:
+        return
+    assert all(isinstance(each, tuple) for each in rounds)
