@@ -117,11 +117,19 @@ ALONE = (
 """Tests that run a whole benchmark, if on one rank only."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark each test by what it needs, and leave out what the other kind of ranks runs."""
+    """Mark each test by what it needs, and leave out what the other kind of ranks runs.
+
+    Those that share what starts ranks for all tests of a module stay on one worker.
+    """
     for item in items:
         for name in ["mpi"] if LAUNCHED else _needs(item):
             item.add_marker(name)
+        if item.get_closest_marker("launches") or item.get_closest_marker("slurm"):
+            fixtures = item._fixtureinfo.name2fixturedefs.values()
+            if any(each.scope == "module" for found in fixtures for each in found):
+                item.add_marker(pytest.mark.xdist_group(item.path.stem))
     other = "threads_only" if LAUNCHED else "launch_only"
     left = [item for item in items if item.get_closest_marker(other)]
     if left:

@@ -97,9 +97,9 @@ def test_on_ranks(count: int, backend: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("backend", "count", "fences"),
     [
-        pytest.param("mpi4py", 4, "", id="mpi4py-two nodes"),
-        pytest.param("mpi4py", 3, "always", id="mpi4py-uneven nodes"),
-        pytest.param("torch", 3, "always", id="torch-uneven nodes"),
+        pytest.param("mpi4py", 4, "", id="mpi4py-two_nodes"),
+        pytest.param("mpi4py", 3, "always", id="mpi4py-uneven_nodes"),
+        pytest.param("torch", 3, "always", id="torch-uneven_nodes"),
     ],
 )
 def test_shared_memory_on_nodes(backend: str, count: int, fences: str, tmp_path: Path) -> None:

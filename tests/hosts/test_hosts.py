@@ -107,34 +107,38 @@ def measured(hosts: Hosts, command: str, file: Path, *arguments: str) -> list[Re
     return load(file)
 
 
-def ratios_of_prices(hosts: Hosts, folder: Path) -> list[float]:
-    """Return prices over measured times, ascending; pairs are measured first, and fitted."""
+def prices_and_times(hosts: Hosts, folder: Path) -> Iterator[tuple[str, float, float]]:
+    """Yield names, prices and times in seconds; pairs are measured first, and fitted."""
     pairs = measured(hosts, "p2p", folder / "pairs", "--sizes", "8,1M,2M", "--time", "4")
     network = Network.fitted(pairs, "mpi4py")
     times = measured(
         hosts, "bench", folder / "times", "allreduce", "broadcast", "allgather", "--sizes", "1M",
         "-n", "7", "--algorithms", "ring,recursive_doubling,binomial,chain(segments=16)",
     )  # fmt: skip
-    return sorted(
-        1e6 * price(find(each.collective, each.algorithm), 3, each.bytes_total, network)
-        / each.time_us.min
-        for each in only(CaseRecord, times)
-        if each.time_us and each.time_us.min and not each.algorithm.startswith("native")
-    )  # fmt: skip
+    for each in only(CaseRecord, times):
+        if each.time_us and each.time_us.min and not each.algorithm.startswith("native"):
+            found = find(each.collective, each.algorithm)
+            name = f"{each.collective} {each.algorithm}"
+            yield name, price(found, 3, each.bytes_total, network), 1e-6 * each.time_us.min
 
 
 @needs_hosts
 def test_prices_on_the_measured_network_are_right(tmp_path: Path) -> None:
     """A model that misses rounds or bytes is off by half.
 
-    Least times are compared, as other work on this machine adds to times; where it added to all
-    of them, another attempt is made.
+    Other work on this machine adds to prices and to times: the least of several attempts are
+    compared.
     """
+    prices: dict[str, float] = {}
+    times: dict[str, float] = {}
     with Hosts(3, "400mbit") as hosts:
-        for attempt in range(3):
+        for attempt in range(6):
             (folder := tmp_path / str(attempt)).mkdir()
-            ratios = ratios_of_prices(hosts, folder)
-            assert len(ratios) == 5
+            for name, dear, slow in prices_and_times(hosts, folder):
+                prices[name] = min(dear, prices.get(name, dear))
+                times[name] = min(slow, times.get(name, slow))
+            assert len(times) == 5
+            ratios = sorted(prices[name] / times[name] for name in times)
             if ratios[0] > 0.7 and ratios[-1] < 1.3 and 0.85 < ratios[2] < 1.15:
                 return
     raise AssertionError(f"prices over times: {ratios}")

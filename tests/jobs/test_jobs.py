@@ -57,17 +57,20 @@ class Job:
     folder: Path
     process: subprocess.Popen[str]
 
+    def output(self) -> str:
+        """Return what it has said so far; a launcher that loses its place says any bytes."""
+        path = self.folder / "job.out"
+        return path.read_text(errors="replace") if path.exists() else ""
+
     def hung_at_start(self) -> bool:
         """Wait for its end, and say whether that was because MPI did not start."""
         self.process.wait(timeout=240)
-        path = self.folder / "job.out"
-        return path.exists() and "in mpi4py_world" in path.read_text()
+        return any(each in self.output() for each in ("in mpi4py_world", "error: mpi/pmi2"))
 
     def end(self, status: int = 0) -> str:
         """Wait for its end, fail unless it had this status, and return what it said."""
         _, complaint = self.process.communicate(timeout=240)
-        path = self.folder / "job.out"
-        output = path.read_text() if path.exists() else ""
+        output = self.output()
         assert self.process.returncode == status, f"{complaint}\n{output}\n{self.slurm.logs()}"
         return output
 
@@ -83,7 +86,7 @@ def submit(
     )  # fmt: skip
     process = subprocess.Popen(
         command, env={**slurm.environment, **FREE, **variables}, cwd=folder, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        errors="replace", stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     return Job(slurm, folder, process)
 

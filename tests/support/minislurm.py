@@ -92,13 +92,14 @@ class Cluster:
         """Run a command there, with these variables set."""
         return subprocess.run(
             [str(each) for each in command], env={**self.environment, **variables}, cwd=cwd,
-            capture_output=True, text=True, timeout=timeout,
+            capture_output=True, text=True, errors="replace", timeout=timeout,
         )  # fmt: skip
 
     def logs(self) -> str:
         """Return the ends of all logs."""
         return "\n".join(
-            f"== {each.name}\n{each.read_text()[-2000:]}" for each in self.state.glob("*.log")
+            f"== {each.name}\n{each.read_text(errors='replace')[-2000:]}"
+            for each in self.state.glob("*.log")
         )
 
 
