@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
-from rich.console import Console
 from rich.table import Table
 
 from mpicoll.algorithms import table
 from mpicoll.cli.command import Command
+from mpicoll.cli.tables import print_table
 from mpicoll.errors import CollectiveError
 from mpicoll.notation.contract import COLLECTIVES, collective
 
@@ -40,7 +38,7 @@ def _print(name: str) -> None:
     shown.title = name
     for row in table.rows(name):
         shown.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH).print(shown)
+    print_table(shown, _PIPED_WIDTH)
 
 
 if __name__ == "__main__":

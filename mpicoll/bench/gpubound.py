@@ -6,18 +6,17 @@ for files without such records.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from mpicoll.cli.command import Command
 from mpicoll.cli.options import FILE
+from mpicoll.cli.tables import print_table
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
 from mpicoll.interfaces import IPC, Array
@@ -98,8 +97,8 @@ def _row(ranks: int, nbytes: int, found: dict[str, tuple[float, Run]]) -> Row:
     return Row(ranks, nbytes, us, {way: each / fastest for way, each in us.items()}, bound)
 
 
-def show(found: Sequence[Row], console: Console) -> None:
-    """Print microseconds by backend and transport, as multiples of ipc's, and ipc's bound."""
+def table_of(found: Sequence[Row]) -> Table:
+    """Return microseconds by backend and transport, as multiples of ipc's, and ipc's bound."""
     ways = sorted({way for each in found for way in each.us})
     table = Table(title="allreduce on GPUs: us (times the fastest ipc)")
     for name in ("ranks", "bytes", *ways, "ipc / bound"):
@@ -108,7 +107,7 @@ def show(found: Sequence[Row], console: Console) -> None:
         cells = [_cell(each.us.get(way), each.ratio.get(way)) for way in ways]
         bound = f"{each.bound:.0%}" if each.bound else "-"
         table.add_row(str(each.ranks), str(each.bytes), *cells, bound)
-    console.print(table)
+    return table
 
 
 def _cell(us: float | None, ratio: float | None) -> str:
@@ -124,7 +123,7 @@ def main(files: Sequence[Path]) -> int:
     found = rows(each for path in files for each in only(CaseRecord, load(path)))
     if not found:
         raise ArgumentError("no allreduce on a GPU in these files")
-    show(found, Console(width=None if sys.stdout.isatty() else 150))
+    print_table(table_of(found), 150)
     return 0
 
 

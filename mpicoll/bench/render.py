@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from io import StringIO
 from itertools import compress, groupby
-from shutil import get_terminal_size
 from typing import Any, TextIO
 
 from rich.box import ASCII2, SIMPLE_HEAD
@@ -13,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mpicoll.cli.tables import console, least_width
 from mpicoll.machine.launchers import is_terminal
 from mpicoll.measurement.statistics import is_enough
 from mpicoll.records.flat import write_csv
@@ -29,6 +29,8 @@ _COLUMNS = (
     ("busbw GB/s", "right"), ("vs native", "right"), ("vs other backend", "right"),
     ("correct", "left"), ("", "left"),
 )  # fmt: skip
+_NAMES, _WHOLE_NAME = 2, 40
+"""The column of names, and the most letters of a name that stay in one line."""
 _LEFT_OUT_FIRST = ("algbw GB/s", "interval", "busbw GB/s", "vs other backend", "transport")
 """Columns that a narrow terminal goes without: records have them all."""
 _LEGEND = """\
@@ -42,13 +44,12 @@ _AVERAGES = "# averages are means over samples of the slowest rank's time; see t
 
 def print_tables(records: Sequence[CaseRecord], stream: TextIO) -> None:
     """Print tables to a terminal, or as plain text where none is; COLUMNS gives the width."""
+    unicode = "utf" in (stream.encoding or "").lower()
     if is_terminal(stream):
-        tables(records, Console(file=stream, highlight=False))
+        tables(records, console(_PIPED_WIDTH, file=stream, highlight=False), unicode)
         return
     text = StringIO()
-    unicode = "utf" in (stream.encoding or "").lower()
-    width = get_terminal_size((_PIPED_WIDTH, 0)).columns
-    plain = Console(file=text, width=width, highlight=False, color_system=None)
+    plain = console(_PIPED_WIDTH, file=text, highlight=False, color_system=None)
     tables(records, plain, unicode)
     for line in text.getvalue().splitlines():
         print(line.rstrip(), file=stream)
@@ -57,15 +58,17 @@ def print_tables(records: Sequence[CaseRecord], stream: TextIO) -> None:
 # -- table ------------------------------------------------------------------------------
 
 
-def tables(records: Sequence[CaseRecord], out: Console, unicode: bool | None = None) -> None:
-    """Print one table per collective and variant."""
-    if unicode is None:
-        unicode = "utf" in (out.encoding or "").lower()
+def tables(records: Sequence[CaseRecord], out: Console, unicode: bool = True) -> None:
+    """Print one table per collective and variant, with the columns that there is room for."""
+    room = out.width
     for title, rows in _by(records, _title):
         measured = [row for row in rows if row.time_us]
         if measured:
-            out.print(_fitting(title, measured, out, unicode))
+            table, least = _fitting(title, measured, room, unicode)
+            out.width = max(room, least)
+            out.print(table)
             out.print()
+    out.width = room
     if records:
         out.print(_LEGEND.format(best="★" if unicode else "*"), markup=False)
 
@@ -98,9 +101,7 @@ def _table(
     )  # fmt: skip
     shown = [name not in leave_out for name, _ in _COLUMNS]
     for name, justify in compress(_COLUMNS, shown):
-        # Where a line is too short, names go on in the next one, and numbers stay whole.
-        is_name = name == "algorithm"
-        table.add_column(name, justify=justify, overflow="fold", no_wrap=not is_name)  # type: ignore[arg-type]
+        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     for _, same in groupby(rows, lambda row: row.bytes_total):
         for position, row in enumerate(group := list(same)):
             style = "bold green" if row.best else "red" if row.correct is False else ""
@@ -109,14 +110,21 @@ def _table(
     return table
 
 
-def _fitting(title: str, rows: list[CaseRecord], out: Console, unicode: bool) -> Table:
-    """Return the table with as many columns as there is room for: numbers are never cut."""
-    wide = out.options.update(width=_PIPED_WIDTH)
-    for count in range(len(_LEFT_OUT_FIRST)):
+def _fitting(
+    title: str, rows: list[CaseRecord], room: int, unicode: bool
+) -> tuple[Table, int]:  # fmt: skip
+    """Return the table with as many columns as there is room for, and the width that it needs."""
+    longest = max(len(_algorithm(row)) for row in rows)
+    for count in range(len(_LEFT_OUT_FIRST) + 1):
         table = _table(title, rows, unicode, leave_out=_LEFT_OUT_FIRST[:count])
-        if out.measure(table, options=wide).maximum <= out.width:
-            return table
-    return _table(title, rows, unicode, _LEFT_OUT_FIRST)
+        missing = least_width(table) - room
+        if missing <= max(0, longest - _WHOLE_NAME):
+            break
+    if missing > 0:
+        # Names go on in the next line, and numbers stay whole.
+        names = table.columns[_NAMES]
+        names.no_wrap, names.min_width = False, None
+    return table, least_width(table)
 
 
 def _cells(row: CaseRecord, unicode: bool) -> list[Text]:

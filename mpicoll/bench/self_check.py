@@ -8,18 +8,17 @@ Exit status: 0 all claims hold, 1 some do not, 2 bad files.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 from scipy.stats import binomtest
 
 from mpicoll.cli.command import Command
 from mpicoll.cli.options import FILE
+from mpicoll.cli.tables import print_table
 from mpicoll.compare.comparison import compare, load
 from mpicoll.errors import ArgumentError
 from mpicoll.records import reading
@@ -101,8 +100,8 @@ def claims(paths: Sequence[Path]) -> list[Claim]:
     return found
 
 
-def show(found: Sequence[Claim], console: Console) -> None:
-    """Print each claim with the share that was right and its interval."""
+def table_of(found: Sequence[Claim]) -> Table:
+    """Return each claim with the share that was right and its interval."""
     table = Table()
     for name in ("claim", "right", "of", "share", "95 % interval", "target", ""):
         table.add_column(name, justify="left" if name == "claim" else "right")
@@ -112,7 +111,7 @@ def show(found: Sequence[Claim], console: Console) -> None:
             each.name, str(each.right), str(each.tried), f"{each.right / each.tried:.1%}",
             f"{low:.1%} .. {high:.1%}", *_judged(each),
         )  # fmt: skip
-    console.print(table)
+    return table
 
 
 def _judged(claim: Claim) -> tuple[str, str]:
@@ -126,7 +125,7 @@ def _judged(claim: Claim) -> tuple[str, str]:
 def main(files: Sequence[Path]) -> int:
     """Read the files and print the claims; return the exit status."""
     found = claims(files)
-    show(found, Console(width=None if sys.stdout.isatty() else 110))
+    print_table(table_of(found), 110)
     return int(not all(each.holds for each in found))
 
 

@@ -10,11 +10,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Any, TextIO
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from typing import Any, TextIO
 
 _INPUT, _OUTPUT, _ERRORS = range(3)
 
@@ -85,14 +81,3 @@ def settle_output() -> None:
         sink = os.open(os.devnull, os.O_WRONLY)
         os.dup2(sink, _OUTPUT)
         os.close(sink)
-
-
-def console(piped: int) -> Console:
-    """Return a console for tables on standard output; COLUMNS gives its width.
-
-    Args:
-        piped: the width where the output is no terminal.
-    """
-    from rich.console import Console
-
-    return Console(width=get_terminal_size((piped, 0)).columns)

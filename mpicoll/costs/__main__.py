@@ -17,6 +17,7 @@ from rich.progress import track
 
 from mpicoll.cli.command import Command
 from mpicoll.cli.options import RANK, RANKS, SECONDS, SIZES, Parsed, Real, Whole
+from mpicoll.cli.tables import print_table
 from mpicoll.costs import flags
 from mpicoll.costs.flags import Options
 from mpicoll.costs.models import DEFAULT, AlphaBeta
@@ -203,9 +204,8 @@ def _shown(chosen: Sequence[Family]) -> Iterable[Family]:
 def _print(output: RankingOutput) -> None:
     scenario = output.ranking.scenario
     click.echo(f"{scenario.topology}; {scenario.model}")
-    console = Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH)
     for table in tables(output):
-        console.print(table)
+        print_table(table, _PIPED_WIDTH)
     for note in notes(output.ranking):
         click.echo(note)
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby, zip_longest
 
 import click
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
 from mpicoll.cli.command import Command
 from mpicoll.cli.options import RANKS
+from mpicoll.cli.tables import print_table
 from mpicoll.defaults import NAMES, Call, Choice, choose, function, table
 from mpicoll.errors import ArgumentError, CollectiveError
 from mpicoll.notation.contract import Collective
@@ -99,7 +98,7 @@ def _print(what: Collective, call: Call, width: int, counted: bool) -> None:
             mark = notes.setdefault(choice.note, f" ({len(notes) + 1})") if choice.note else ""
             library = table(name).library if start == 0 else ""
             shown.add_row(library, sizes, choice.name, f"{choice.schedule}{mark}")
-    Console(width=None if sys.stdout.isatty() else 160).print(shown)
+    print_table(shown, 160)
     for note, mark in notes.items():
         click.echo(f"{mark.strip()} {note}")
     for name in NAMES:

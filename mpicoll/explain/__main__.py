@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from mpicoll.algorithms.registry import Algorithm, algorithms, find
 from mpicoll.cli.command import Command
 from mpicoll.cli.options import RANK, RANKS, Whole
+from mpicoll.cli.tables import console
 from mpicoll.errors import ArgumentError, CollectiveError
 from mpicoll.explain.terminal import show
 from mpicoll.explain.trace import RoundTrace, trace_rounds
@@ -52,7 +51,7 @@ def main(
         chosen = _chosen(what, names)
         at = _root(what, root, ranks)
         if output is None:
-            show(_traces(chosen, ranks, at, nodes), _console())
+            show(_traces(chosen, ranks, at, nodes), console(_PIPED_WIDTH))
         else:
             click.echo(_written(output, chosen, ranks, at, nodes))
     except CollectiveError as error:
@@ -77,10 +76,6 @@ def _root(what: Collective, root: int | None, ranks: int) -> int:
 def _traces(chosen: list[Algorithm], ranks: int, root: int, nodes: int | None) -> list[RoundTrace]:
     layout = contiguous(ranks, nodes) if nodes else None
     return [trace_rounds(each, ranks, root, layout) for each in chosen]
-
-
-def _console() -> Console:
-    return Console() if sys.stdout.isatty() else Console(width=_PIPED_WIDTH)
 
 
 def _written(

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from reprlib import repr as short
 from typing import Any, NamedTuple
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from mpicoll.algorithms.registry import (
@@ -24,6 +22,7 @@ from mpicoll.algorithms.registry import (
 )
 from mpicoll.cli.command import Command
 from mpicoll.cli.options import RANK, RANKS, Parsed
+from mpicoll.cli.tables import print_table
 from mpicoll.errors import ArgumentError, CollectiveError, Unsupported
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.notation.contract import collective as collective_named
@@ -165,8 +164,7 @@ def main(
 
 
 def _print(lines: Sequence[Row]) -> None:
-    width = None if sys.stdout.isatty() else 140
-    Console(width=width).print(_table(lines))
+    print_table(_table(lines), 140)
     for row in lines:
         if row.trace is None:
             click.echo(f"refused: {row.reason}")

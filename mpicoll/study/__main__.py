@@ -9,16 +9,15 @@ Exit status: 0, or 2 for bad usage or files.
 from __future__ import annotations
 
 import csv
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from mpicoll.cli.command import Command
 from mpicoll.cli.options import FILE, option
+from mpicoll.cli.tables import print_table
 from mpicoll.study.forms import load
 from mpicoll.study.rendering import LEGEND, findings, markdown, rows, times_table
 from mpicoll.text.files import write_whole
@@ -36,12 +35,11 @@ def main(files: Sequence[Path], table: Path | None, plain: bool) -> None:
     found = load(files)
     if table is not None:
         _write(table, rows(found))
-    console = Console(width=None if sys.stdout.isatty() else _WIDTH)
     for each in found:
         if plain:
             print(f"{each}\n\n{markdown(each)}\n")
         else:
-            console.print(times_table(each))
+            print_table(times_table(each), _WIDTH)
         for line in findings(each):
             print(f"- {line}")
         print()

@@ -10,6 +10,7 @@ from msgspec import convert
 
 from mpicoll.bench import render
 from mpicoll.records.lines import CaseRecord
+from mpicoll.text.sizes import size_text
 
 
 def record(**changes: Any) -> CaseRecord:
@@ -58,6 +59,28 @@ def test_a_narrow_table_leaves_columns_out_and_cuts_no_number(
     assert max(map(len, text.splitlines())) <= columns
     assert "vs native" in text and "1.50x +" in text and "10.0" in text
     assert ("0.410" in text) is (columns == 170)
+
+
+@pytest.mark.parametrize("columns", [1, 40])
+def test_where_there_is_no_room_lines_are_longer(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    stream = io.StringIO()
+    render.print_tables([record()], stream)
+    text = stream.getvalue()
+    for cell in (size_text(4096), "mpi4py", "ring", "10.0", "1.50x +", "yes"):
+        assert cell in text
+
+
+def test_a_dumb_terminal_is_as_wide_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setenv("COLUMNS", "170")
+    monkeypatch.setattr(render, "is_terminal", lambda stream: True)
+    stream = io.StringIO()
+    stream.isatty = lambda: True  # type: ignore[method-assign]
+    render.print_tables([record()], stream)
+    assert "0.410" in stream.getvalue()
 
 
 def test_a_long_name_goes_on_below_and_leaves_numbers_whole() -> None:

@@ -1,0 +1,52 @@
+"""Tables on standard output: as wide as the terminal or COLUMNS says, and no cell cut short."""
+
+from __future__ import annotations
+
+from shutil import get_terminal_size
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+_ENDLESS = 1 << 16
+_WORD = 8
+"""The fewest letters of a word that stay in one line."""
+
+
+def console(piped: int, **more: Any) -> Console:
+    """Return a console as wide as COLUMNS says, else as the terminal of standard output.
+
+    Args:
+        piped: the columns where there is no terminal.
+        more: rich's other arguments.
+    """
+    # Without both numbers rich takes a terminal that is called dumb for one of 80 columns.
+    width, height = get_terminal_size((piped, 25))
+    return Console(width=width, height=height, **more)
+
+
+def least_width(table: Table) -> int:
+    """Return the columns in which no cell of a table is cut: long words go on below."""
+    wide = Console(width=_ENDLESS, height=1)
+    for column in table.columns:
+        column.overflow = "fold"
+        if column.no_wrap:
+            cells = (column.header, *column.cells)
+            column.min_width = max(wide.measure(each).maximum for each in cells)
+        else:
+            column.max_width = _WORD
+    least = wide.measure(table).minimum
+    for column in table.columns:
+        column.max_width = None
+    return least
+
+
+def print_table(table: Table, piped: int) -> None:
+    """Print a table; where it needs more columns than there are, its lines are longer.
+
+    Args:
+        piped: the columns where there is no terminal.
+    """
+    out = console(piped)
+    out.width = max(out.width, least_width(table))
+    out.print(table)
