@@ -24,12 +24,27 @@ from mpicoll.text.numbers import whole
 from mpicoll.text.sizes import parse_size, parse_sizes
 
 Decorator = Callable[[Any], Any]
-FILE = click.Path(dir_okay=False, path_type=Path)
 _MOST = 1_000_000
 _MOST_SECONDS = 10_000_000
 
 
 # -- types ------------------------------------------------------------------------------------
+
+
+class File(click.Path):
+    """The name of a file."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        if not str(value):
+            self.fail("'' names no file: is a variable not set?", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+FILE = File()
 
 
 class Whole(click.IntRange):

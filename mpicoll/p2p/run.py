@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from mpicoll.cli.watchdog import Watchdog
@@ -24,6 +24,7 @@ from mpicoll.p2p.outliers import mark
 from mpicoll.p2p.output import Results, announcement, publish, title
 from mpicoll.p2p.record import Context, fit_records, pair_records
 from mpicoll.p2p.survey import Survey, wrongs
+from mpicoll.records.journal import check_ours
 from mpicoll.records.lines import FanOutRecord, RunRecord
 from mpicoll.text.files import writable
 
@@ -113,7 +114,8 @@ def _complaints(
     # Files are written by rank 0 alone.
     if everyone.rank == 0:
         yield heatmap.complaint(options.plot) if options.plot else None
-        yield from (_unwritable(path) for path in (options.output, options.plot) if path)
+        yield _refused(writable, options.plot)
+        yield _refused(writable, options.output) or _refused(check_ours, options.output)
 
 
 def _no_transport(
@@ -131,10 +133,11 @@ def _no_transport(
     return None
 
 
-def _unwritable(path: Path) -> str | None:
-    """Return why a file cannot be written, None if it can."""
+def _refused(check: Callable[[Path], object], path: Path | None) -> str | None:
+    """Return why a check refuses a file, None if it does not."""
     try:
-        writable(path)
+        if path is not None:
+            check(path)
     except ArgumentError as error:
         return str(error)
     return None

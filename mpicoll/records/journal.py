@@ -6,6 +6,7 @@ run that resumes the file cuts it off.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from pathlib import Path
 from mpicoll.errors import ArgumentError
 from mpicoll.records import reading
 from mpicoll.records.lines import Record
-from mpicoll.records.reading import encoded
+from mpicoll.records.reading import content_of, encoded
 from mpicoll.text.files import lock
 
 _OPENING = b'{"schema": '
@@ -47,25 +48,22 @@ class Journal:
         self.found: list[Record] = []
         if path is None:
             return
-        how = os.O_RDWR if resume else os.O_WRONLY
-        try:
-            self.file = os.open(path, how | os.O_CREAT | os.O_APPEND, 0o666)
-        except OSError as error:
-            raise ArgumentError(f"cannot write {path}: {error.strerror}") from None
+        self.file = _opened(path, resume)
         self.is_plain = stat.S_ISREG(os.fstat(self.file).st_mode)
         if self.is_plain:
-            self._begin(self.file, path, resume)
+            try:
+                self._begin(self.file, path, resume)
+            except ArgumentError:
+                self.close()
+                raise
 
     def _begin(self, file: int, path: Path, resume: bool) -> None:
-        try:
-            lock(file, f"another run writes {path}: let it end first")
-            if resume:
-                self.found = _mended(file, path)
-            else:
-                os.ftruncate(file, 0)
-        except ArgumentError:
-            self.close()
-            raise
+        lock(file, f"another run writes {path}: let it end first")
+        if resume:
+            self.found = _mended(file, path)
+            return
+        check_ours(path)
+        os.ftruncate(file, 0)
 
     def write(self, records: Sequence[Record]) -> None:
         """Append records, each by one write, and have them on the disk before going on.
@@ -91,14 +89,47 @@ class Journal:
             self.file = None
 
 
+def check_ours(path: Path) -> None:
+    """Check that nothing is lost where records are written to this file anew.
+
+    Raises:
+        ArgumentError: it has something else than records, or cannot be read.
+    """
+    if path.exists() and not _is_opening(content_of(path)[: len(_OPENING)]):
+        raise ArgumentError(
+            f"{path} is no file of records, and would be overwritten: give another name, or "
+            "remove it first"
+        )
+
+
+def _opened(path: Path, resume: bool) -> int:
+    """Open a file for appending, or to write anew a device or a pipe that somebody reads."""
+    try:
+        # Nobody watches over this yet: a pipe without a reader must not hold up the run.
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        why = "nobody reads this pipe" if error.errno == errno.ENXIO else error.strerror
+        raise ArgumentError(f"cannot write {path}: {why}") from None
+    mode = os.fstat(file).st_mode
+    if stat.S_ISREG(mode) or (not resume and (stat.S_ISFIFO(mode) or stat.S_ISCHR(mode))):
+        os.set_blocking(file, True)
+        return file
+    os.close(file)
+    raise ArgumentError(f"cannot write {path}: it is no regular file")
+
+
+def _is_opening(begin: bytes) -> bool:
+    """Whether a file, or a last line of it, that begins so may be a record; an empty one may."""
+    return begin == _OPENING[: len(begin)]
+
+
 def _mended(file: int, path: Path) -> list[Record]:
     """Cut off a torn last line, and return the records of the others."""
     content = path.read_bytes()
     found = reading.parse(content, path)
     excess = torn(content)
-    last = content[len(content) - excess :]
     # Keep files that are no records: a wrong path must not cost anybody a file.
-    if last[: len(_OPENING)] != _OPENING[: len(last)]:
+    if not _is_opening(content[len(content) - excess :][: len(_OPENING)]):
         raise ArgumentError(f"{path} ends in something that is no record of the benchmark")
     os.ftruncate(file, len(content) - excess)
     return found

@@ -38,6 +38,8 @@ def target_of(output: str) -> tuple[Path, bool]:
         ArgumentError: the name is neither that of a page nor that of a folder.
     """
     path = Path(output)
+    if not output:
+        raise ArgumentError("-o '' names nothing: is a variable not set?")
     if path.suffix.lower() in (".html", ".htm") and not output.endswith("/") and not path.is_dir():
         return path, True
     if path.is_dir() or ((output.endswith("/") or not path.suffix) and not path.exists()):

@@ -97,9 +97,48 @@ def test_two_runs_do_not_write_one_file(tmp_path: Path, monkeypatch: pytest.Monk
     assert numbers(path) == [1]
 
 
-def test_what_no_record_can_go_to_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize("name", ["nowhere/records.jsonl", "folder", "pipe", "link"])
+def test_what_no_record_can_go_to_is_refused(name: str, resume: bool, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("folder")
+    os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ArgumentError, match="cannot write"):
-        Journal(tmp_path / "nowhere" / "records.jsonl")
+        Journal(tmp_path / name, resume=resume)
+
+
+def test_a_pipe_that_is_read_gets_the_records(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    with pytest.raises(ArgumentError, match="no regular file"):
+        Journal(path, resume=True)
+    journal = Journal(path)
+    journal.write(parse(line(1), path))
+    journal.close()
+    assert parse(os.read(reader, 1 << 16), path) == parse(line(1), path)
+    os.close(reader)
+
+
+@pytest.mark.parametrize("linked", [False, True])
+@pytest.mark.parametrize("content", [b"a letter", b"{}\n", b'{"schema":1}', b"\n" + line(1)])
+def test_a_file_of_somebody_else_is_not_begun_anew(
+    content: bytes, linked: bool, tmp_path: Path
+) -> None:
+    path, link = tmp_path / "notes.txt", tmp_path / "link"
+    path.write_bytes(content)
+    link.symlink_to(path)
+    with pytest.raises(ArgumentError, match=r"is no file of records, .* another name"):
+        Journal(link if linked else path)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("content", [b"", b'{"sch', line(1)[:50], line(1) + b"damaged\n"])
+def test_an_empty_file_or_one_of_records_is_begun_anew(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_bytes(content)
+    Journal(path).close()
+    assert path.read_bytes() == b""
 
 
 # -- conditions -------------------------------------------------------------------------

@@ -131,6 +131,8 @@ def test_the_name_says_what_is_wanted(
         (["missing.jsonl", "-o", "r.html"], "cannot read missing.jsonl"),
         (["a.jsonl", "-o", "missing/r.html"], "cannot write missing/r.html"),
         (["a.jsonl", "-o", "a.jsonl/figures"], "cannot write a.jsonl/figures"),
+        (["a.jsonl", "-o", ""], "-o '' names nothing"),
+        (["", "-o", "r.html"], "'' names no file"),
         (["a.jsonl"], "Missing option"),
         (["-o", "r.html"], "Missing argument"),
     ],
