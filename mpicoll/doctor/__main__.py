@@ -6,15 +6,13 @@ also says whether launcher and MPI match.
 
 from __future__ import annotations
 
-import sys
-
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from mpicoll.cli.command import RanksCommand
 from mpicoll.cli.options import option
+from mpicoll.cli.tables import console
 from mpicoll.doctor import leftovers
 from mpicoll.doctor.mpi_probes import MPI_PROBES
 from mpicoll.doctor.probes import PROBES, ask
@@ -39,16 +37,16 @@ def main(*, clean: bool) -> None:
 
 
 def _print_page() -> None:
-    console = Console(width=None if sys.stdout.isatty() else 120, quiet=not is_first_process())
+    out = console(120, quiet=not is_first_process())
 
     def show(name: str, text: str) -> None:
         row = Table.grid(padding=(0, 2))
         row.add_column(style="bold", min_width=16, no_wrap=True)
         row.add_column(overflow="fold")
         row.add_row(name, Text(text))
-        console.print(row)
+        out.print(row)
 
-    console.print("mpicoll doctor", style="bold")
+    out.print("mpicoll doctor", style="bold")
     for name, probe in PROBES.items():
         show(name, ask(probe))
     for name, value in relevant_variables().items():

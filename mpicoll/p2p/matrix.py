@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mpicoll.cli.tables import console
 from mpicoll.machine.launchers import is_terminal
 from mpicoll.measurement.ping_pong import BOTH_WAYS, COPY, LATENCY, ONE_WAY
 from mpicoll.p2p.outliers import FAR
@@ -39,8 +40,9 @@ Matrix = dict[tuple[int, int], PairRecord]
 def print_pairs(pairs: Sequence[PairRecord], fits: Sequence[FitRecord], stream: TextIO) -> None:
     """Print to a terminal with colours, else as plain text."""
     if is_terminal(stream):
-        width = max(Console(file=stream).width, _WIDTH)
-        report(pairs, fits, Console(file=stream, width=width, highlight=False), unicode=True)
+        out = console(_WIDTH, file=stream, highlight=False)
+        out.width = max(out.width, _WIDTH)
+        report(pairs, fits, out, unicode=True)
         return
     text = StringIO()
     unicode = "utf" in (stream.encoding or "").lower()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
+import socket
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
 import pytest
-from launcher import ROOT
+from launcher import QUIRKS, ROOT, mpirun, ranks
 
 from mpicoll.cli.ending import reason
 from mpicoll.errors import Deadlock, LaunchError, RankLost
@@ -101,3 +104,58 @@ def test_what_was_printed_before_stays() -> None:
 )  # fmt: skip
 def test_reason(error: BaseException, why: str | None) -> None:
     assert reason(error) == why
+
+
+# -- ranks that wait for each other ---------------------------------------------------------
+
+ON_RANKS = """
+import os, signal, sys, click
+from mpicoll.cli.command import RanksCommand
+from mpicoll.cli.watchdog import Watchdog
+from mpicoll.errors import ArgumentError
+from mpicoll.measurement.worlds import BOTH, form_worlds
+@click.command(cls=RanksCommand)
+@click.argument("backend")
+def main(backend):
+    worlds, _ = form_worlds((backend,), None, BOTH, Watchdog(60))
+    if worlds[backend].rank == 1:
+        {fault}
+    worlds[backend].allreduce(click.get_current_context().obj)
+import numpy
+main(obj=numpy.ones(4) if sys.argv[1] == "mpi4py" else __import__("torch").ones(4))
+"""
+
+
+@pytest.mark.launches
+def test_a_survivor_says_whom_it_lost(tmp_path: Path) -> None:
+    """Also over torch.distributed, which puts a hook of its own before the words."""
+    pytest.importorskip("torch")
+    script = tmp_path / "killed.py"
+    script.write_text(ON_RANKS.format(fault="os.kill(os.getpid(), signal.SIGKILL)"))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    started = [
+        subprocess.Popen(
+            [sys.executable, str(script), "torch"], cwd=ROOT, text=True, stderr=subprocess.PIPE,
+            env={**os.environ, **QUIRKS, **place, "RANK": str(rank), "PYTHONPATH": str(ROOT)},
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    survivor, killed = (each.communicate(timeout=100)[1] for each in started)
+    assert [each.returncode for each in started] == [1, -signal.SIGKILL]
+    (line,) = [each for each in survivor.splitlines() if each.startswith("Error: ")]
+    assert line.startswith(f"Error: rank 0 on {os.uname().nodename}: ") and "rank" in line[30:]
+    assert "Traceback" not in survivor and killed == ""
+
+
+@pytest.mark.launches
+@pytest.mark.skipif(mpirun() is None, reason="no mpirun here")
+def test_a_rank_that_is_refused_alone_says_so(tmp_path: Path) -> None:
+    """Neither does it leave the words to rank 0, nor does MPI wait for the others at exit."""
+    script = tmp_path / "refused.py"
+    script.write_text(ON_RANKS.format(fault="raise ArgumentError('nothing here')"))
+    done = ranks(2, str(script), "mpi4py", timeout=50, environment={"PYTHONPATH": str(ROOT)})
+    assert done.returncode != 0
+    assert done.stdout.count("Error: ") == 1 and f"Error: {PLACE}nothing here" in done.stdout

@@ -17,10 +17,10 @@ from mpicoll.cli.command import Command
 COMMANDS = (
     "mpicoll.algorithms.__main__", "mpicoll.bench.aa_test", "mpicoll.bench.command",
     "mpicoll.bench.gpubound", "mpicoll.bench.self_check", "mpicoll.compare.__main__",
-    "mpicoll.costs.__main__", "mpicoll.defaults.__main__", "mpicoll.explain.__main__",
-    "mpicoll.hosts.__main__", "mpicoll.p2p.command", "mpicoll.records.__main__",
-    "mpicoll.report.__main__", "mpicoll.simulator.__main__", "mpicoll.study.__main__",
-    "mpicoll.tune.command",
+    "mpicoll.costs.__main__", "mpicoll.defaults.__main__", "mpicoll.doctor.__main__",
+    "mpicoll.explain.__main__", "mpicoll.hosts.__main__", "mpicoll.p2p.command",
+    "mpicoll.records.__main__", "mpicoll.report.__main__", "mpicoll.simulator.__main__",
+    "mpicoll.study.__main__", "mpicoll.tune.command",
 )  # fmt: skip
 
 PRINTING = {
