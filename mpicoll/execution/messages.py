@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import inf
 
 from mpicoll.execution.plan import NO_MESSAGES, BoundRound, Variant
 from mpicoll.interfaces import Array, Message, Thunk, Transport
 from mpicoll.notation.elements import ReduceOp
-from mpicoll.programs.messages import Combine, Move, Piece, Program, Step, Transfer, overlappable
+from mpicoll.programs.messages import (
+    Combine,
+    Move,
+    Program,
+    Step,
+    Transfer,
+    overlappable,
+    view,
+)
 
 
 class MessageResources:
@@ -34,16 +43,15 @@ def bind_messages(
     like = next(iter(buffers.values()), None)
     buffers |= {name: arrays.empty((n,), dtype, like) for name, n in program.scratch.items()}
 
-    def view(piece: Piece) -> Array:
-        return buffers[piece.buffer][piece.start : piece.start + piece.length]
+    memory = partial(view, buffers)
 
     def local(action: Move | Combine) -> Thunk:
         if isinstance(action, Move):
-            return arrays.copier(view(action.target), view(action.source))
-        return arrays.folder(op, view(action.left), view(action.right), view(action.target))
+            return arrays.copier(memory(action.target), memory(action.source))
+        return arrays.folder(op, memory(action.left), memory(action.right), memory(action.target))
 
     def messages(transfers: list[Transfer]) -> list[Message]:
-        return [Message(each.peer, each.piece and view(each.piece)) for each in transfers]
+        return [Message(each.peer, each.piece and memory(each.piece)) for each in transfers]
 
     def bound(step: Step) -> BoundRound:
         during, after = overlappable(step)

@@ -8,12 +8,11 @@ from itertools import chain, groupby
 from typing import Any
 
 from mpicoll.errors import Unavailable
-from mpicoll.execution.plan import BoundRound, Variant
+from mpicoll.execution.plan import NO_MESSAGES, BoundRound, Variant
 from mpicoll.interfaces import (
     Array,
     Memory,
     Message,
-    Messages,
     SharedMemory,
     Store,
     Thunk,
@@ -27,11 +26,10 @@ from mpicoll.memory.slots import (
     Published,
     SharedResources,
     match,
-    view,
 )
 from mpicoll.notation.elements import ReduceOp, itemsize
 from mpicoll.programs.fusing import Fused, fuse
-from mpicoll.programs.messages import Combine, Move, Piece
+from mpicoll.programs.messages import Combine, Move, Piece, view
 from mpicoll.programs.shared_memory import (
     Acknowledge,
     Await,
@@ -40,6 +38,7 @@ from mpicoll.programs.shared_memory import (
     Post,
     Publish,
     SharedProgram,
+    WaitForReaders,
     WaitForSlot,
     is_remote,
 )
@@ -143,35 +142,25 @@ class Binding:
                 actions += (thunk for thunk, _ in found)
                 continue
             tests = tuple(test for _, test in found if test is not None)
-            messages = Messages((), tuple(thunk for thunk, _ in found), partial(_all, tests), _none)
+            waiting = tuple(thunk for thunk, _ in found)
+            messages = NO_MESSAGES._replace(wait=waiting, test=partial(_all, tests))
             bound.append(BoundRound(tuple(actions), messages))
             actions = []
         if actions:
-            bound.append(BoundRound(tuple(actions), Messages((), (), _true, _none)))
+            bound.append(BoundRound(tuple(actions), NO_MESSAGES))
         return bound
 
     def _bound(self, each: Instruction | Fused, number: int, total: int) -> list[Part]:
         """Return the thunks of one instruction, each with a test if it waits."""
-        if isinstance(each, Move):
-            return [(thunk, None) for thunk in self._move(each)]
-        if isinstance(each, Combine):
-            return [(thunk, None) for thunk in self._combine(each)]
-        if isinstance(each, Fused):
-            return [(thunk, None) for thunk in self._fold(each)]
-        if isinstance(each, Publish):
-            return [(self._raise(each), None)]
-        if isinstance(each, Acknowledge):
-            return [(thunk, None) for thunk in self._acknowledge(each.receipt)]
-        if isinstance(each, Post):
-            self.current = next(self.inter_node)
-            return [(thunk, None) for thunk in self.current.start]
         if isinstance(each, Complete):
             *rest, last = self.current.wait
             return [*((thunk, _true) for thunk in rest), (last, self.current.test)]
         if isinstance(each, Await):
             return [self._await(each, number, total)]
-        behind = self.published[each.publication].depth if isinstance(each, WaitForSlot) else 0
+        if not isinstance(each, WaitForSlot | WaitForReaders):
+            return [(thunk, None) for thunk in self._local(each)]
         published = self.published[each.publication]
+        behind = published.depth if isinstance(each, WaitForSlot) else 0
         return [
             self._wait(
                 self.memory.words[self.memory.rank][published.segment], word // 8, -behind,
@@ -179,6 +168,23 @@ class Binding:
             )
             for reader, word in published.acknowledge.items()
         ]  # fmt: skip
+
+    def _local(
+        self, each: Move | Combine | Fused | Publish | Acknowledge | Post
+    ) -> Sequence[Thunk]:
+        """Return the thunks of an instruction that does not wait."""
+        if isinstance(each, Move):
+            return self._move(each)
+        if isinstance(each, Combine):
+            return self._combine(each)
+        if isinstance(each, Fused):
+            return self._fold(each)
+        if isinstance(each, Publish):
+            return [self._raise(each)]
+        if isinstance(each, Acknowledge):
+            return self._acknowledge(each.receipt)
+        self.current = next(self.inter_node)
+        return self.current.start
 
     def _view(self, piece: Piece) -> Array:
         if piece.buffer.startswith("slot "):
@@ -317,7 +323,3 @@ def _all(tests: Sequence[Callable[[], bool]]) -> bool:
 
 def _true() -> bool:
     return True
-
-
-def _none() -> None:
-    return None

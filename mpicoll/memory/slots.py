@@ -12,7 +12,7 @@ acknowledgement: what they send shows that they have read.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import inf
@@ -33,7 +33,7 @@ from mpicoll.interfaces import (
 )
 from mpicoll.memory.allocator import LINE, whole_lines
 from mpicoll.notation.elements import itemsize
-from mpicoll.programs.messages import Piece
+from mpicoll.programs.messages import view
 from mpicoll.programs.shared_memory import Publication, SharedProgram
 
 _SMALL_DATA = 16
@@ -260,11 +260,6 @@ class Layout:
             return Slots(within, store_start, self._store_bytes(each)), None
         data = _SMALL_DATA if self._is_small(each) else each.tiles * LINE
         return Slots(segment, start + data, self._stride(each)), None
-
-
-def view(buffers: Mapping[str, Array], piece: Piece) -> Array:
-    """Return a piece of one of a program's own buffers."""
-    return buffers[piece.buffer][piece.start : piece.start + piece.length]
 
 
 def match(tables: Sequence[LayoutTable], ranks: Sequence[int], what: str) -> None:

@@ -24,6 +24,11 @@ class Piece(NamedTuple):
     length: int
 
 
+def view(buffers: Mapping[str, Any], piece: Piece) -> Any:
+    """Return a piece as an array, of flat buffers by their names."""
+    return buffers[piece.buffer][piece.start : piece.start + piece.length]
+
+
 class Move(NamedTuple):
     """Copy `source` to `target`."""
 

@@ -6,7 +6,7 @@ import hashlib
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice
 from math import prod
 from types import MethodType
 from typing import Any, TypedDict, cast
@@ -181,12 +181,13 @@ def check_array(arrays: Arrays, label: str, array: Any) -> Array:
 
 def check_rank(given: Any, size: int, label: str) -> int:
     """Return `given` as a rank of the group, or raise ArgumentError."""
-    try:
-        rank = operator.index(given)
-    except TypeError:
-        raise ArgumentError(f"{label} must be a rank, not {brief(given)}") from None
+    rank = _index(given)
+    if rank is None:
+        raise ArgumentError(f"{label} must be a rank, not {brief(given)}")
     if not 0 <= rank < size:
-        raise ArgumentError(f"{label}={rank} is out of range: this group has ranks 0 to {size - 1}")
+        raise ArgumentError(
+            f"{label}={brief(rank)} is out of range: this group has ranks 0 to {size - 1}"
+        )
     return rank
 
 
@@ -216,13 +217,8 @@ def check_dtype(dtype: Any) -> str:
 
 def check_number(label: str, given: Any, within: range) -> int | None:
     """Return `given` as a whole number, None as None, or raise ArgumentError."""
-    if given is None:
-        return None
-    try:
-        number = int(operator.index(given))
-    except TypeError:
-        number = None
-    if number is None or number not in within:
+    number = _index(given)
+    if given is not None and (number is None or number not in within):
         raise ArgumentError(
             f"{label} is None or a whole number from {within[0]} to {within[-1]}, "
             f"not {brief(given)}"
@@ -230,25 +226,30 @@ def check_number(label: str, given: Any, within: range) -> int | None:
     return number
 
 
+def _index(given: Any) -> int | None:
+    try:
+        return int(operator.index(given))
+    except TypeError:
+        return None
+
+
 def _check_counts(what: Collective, counts: Any, size: int) -> Counts | None:
     if counts is None:
         return None
     if what.unit not in ("rows", "pairs"):
         raise ArgumentError(f"{what.name} takes no counts: every rank gives a whole vector")
+    given, by_rank = brief(counts), what.unit == "rows"
     try:
-        if what.unit == "rows":
-            rows: Any = tuple(operator.index(count) for count in counts)
-        else:
-            rows = tuple(tuple(operator.index(count) for count in row) for row in counts)
+        rows = [counts] if by_rank else [*islice(counts, size + 1)]
+        table = [tuple(map(operator.index, islice(row, size + 1))) for row in rows]
     except TypeError:
-        form = "one number per rank" if what.unit == "rows" else "a matrix, counts[source][target]"
-        raise ArgumentError(f"counts of {what.name} is {form}, not {brief(counts)}") from None
-    lists: Sequence[Any] = (rows,) if what.unit == "rows" else (rows, *rows)
-    if any(len(each) != size for each in lists):
-        raise ArgumentError(f"counts {brief(counts)} does not match the {size} ranks of this group")
-    if any(number < 0 for each in (lists if what.unit == "rows" else lists[1:]) for number in each):
-        raise ArgumentError(f"counts {brief(counts)} has a negative number")
-    return cast(Counts, rows)
+        form = "one number per rank" if by_rank else "a matrix, counts[source][target]"
+        raise ArgumentError(f"counts of {what.name} is {form}, not {given}") from None
+    if len(table) != (1 if by_rank else size) or any(len(row) != size for row in table):
+        raise ArgumentError(f"counts {given} does not match the {size} ranks of this group")
+    if min(chain.from_iterable(table)) < 0:
+        raise ArgumentError(f"counts {given} has a negative number")
+    return table[0] if by_rank else tuple(table)
 
 
 def _check_arrays(arguments: Arguments, arrays: Arrays) -> Arguments:
@@ -308,16 +309,14 @@ def _in_place(arguments: Arguments, arrays: Arrays) -> bool:
     source = offsets(arguments.collective.before(place), sizes)
     target = offsets(arguments.collective.after(place), sizes)
     width = itemsize(arguments.dtype)
-    shared = [block for block in source if block in target]
-    if arguments.collective.unit == "vector" or arguments.collective.unit == "pairs":
-        if start == out_start:
-            return True
-    elif all(start + width * source[b] == out_start + width * target[b] for b in shared):
+    if arguments.collective.unit == "rows":
+        shared = [block for block in source if block in target]
+        aligned = all(start + width * source[b] == out_start + width * target[b] for b in shared)
+    else:
+        aligned = start == out_start
+    if aligned:
         return True
-    how = {
-        "input": "out is x's own row, x[rank]",
-        "output": "x is out's own row, out[rank]",
-    }
+    how = {"input": "out is x's own row, x[rank]", "output": "x is out's own row, out[rank]"}
     sides = [side for side in how if side in arguments.collective.stacks]
     form = how[sides[0]] if len(sides) == 1 else "out is x"
     raise ArgumentError(f"x and out of {arguments.collective.name} overlap: in place, {form}")

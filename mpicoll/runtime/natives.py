@@ -50,14 +50,10 @@ def compose(transport: Transport, arguments: Arguments, text: str) -> Plan:
     x, out, is_root = arguments.x, arguments.out, transport.rank == arguments.root
     before: list[Thunk] = []
     after: list[Thunk] = []
-    if second == "broadcast":
-        between = final = out
-    elif second == "scatter":
-        between, final = (
-            empty(transport, arguments, arguments.shape("input")) if is_root else None,
-            out,
-        )
-    else:
+    final = between = out
+    if second == "scatter":
+        between = empty(transport, arguments, arguments.shape("input")) if is_root else None
+    elif second != "broadcast":
         x, between, final = _as_rows(transport, arguments, before, after)
     source = between if is_root or second in ("allgather", "gather") else None
     plans = [

@@ -1,0 +1,484 @@
+"""The protocols that a backend implements: arrays, shared memory, GPU driver, transport.
+
+`mpicoll.mpi.transport`, `torchcoll.transport` and `mpicoll.threads.transport` implement
+`Transport`. Nothing else of a backend is visible above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from mpicoll.notation.contract import Collective
+from mpicoll.notation.elements import ReduceOp
+from mpicoll.programs.fusing import Steps
+from mpicoll.programs.shared_memory import Reach
+
+Array = Any
+Thunk = Callable[[], Any]
+Memory = memoryview
+"""Bytes that this process can write."""
+
+
+class Arrays(Protocol):
+    """The few operations on memory that the front and the plans need."""
+
+    def owns(self, x: object) -> bool:
+        """Whether `x` is an array of this backend."""
+
+    def unfit(self, x: Array, *, written: bool) -> str | None:
+        """Return why `x` cannot be read (or `written`); None where it can."""
+
+    def dtype(self, x: Array) -> str:
+        """Return the dtype's name, as in `mpicoll.notation.elements`.
+
+        Raises:
+            UnknownName: no backend carries this dtype.
+        """
+
+    def flat(self, x: Array) -> Array:
+        """Return a one-dimensional view.
+
+        Raises:
+            ArgumentError: `x` is not C-contiguous.
+        """
+
+    def span(self, x: Array) -> tuple[int, int]:
+        """Return the first address of `x` and the one past its end."""
+
+    def empty(self, shape: tuple[int, ...], dtype: str, like: Array | None = None) -> Array:
+        """Allocate, on the device of `like`.
+
+        Raises:
+            UnknownName: this backend has no such dtype.
+        """
+
+    def copier(self, target: Array, source: Array) -> Thunk:
+        """Bind a copy between flat arrays of one length."""
+
+    def folder(self, op: ReduceOp, left: Array, right: Array, out: Array) -> Thunk:
+        """Bind ``out = left op right`` on flat arrays; `out` may be either operand."""
+
+    def fuser(
+        self, op: ReduceOp, operands: Sequence[Array], steps: Steps, out: Array
+    ) -> Thunk | None:
+        """Bind a chain of folds into `out` as one call; return None where there is none."""
+
+    def divider(self, x: Array, divisor: int) -> Thunk:
+        """Bind a division in place."""
+
+    def to_host(self, x: Array) -> Any:
+        """Return the values as a NumPy array (bfloat16 as float32)."""
+
+    def from_host(self, x: Array, values: Any) -> None:
+        """Write NumPy values into `x`, converting to its dtype."""
+
+    def synchronize(self, x: Array) -> None:
+        """Wait until the device has finished the work that produces `x`."""
+
+    def is_on_host(self, x: Array | None) -> bool:
+        """Whether `x` is not on a GPU."""
+
+    def over(self, memory: Memory, dtype: str, shape: tuple[int, ...]) -> Array:
+        """Return an array of this shape over the first bytes of `memory`.
+
+        Raises:
+            UnknownName: this backend has no such dtype.
+        """
+
+    def on_gpu(self, index: int) -> Array:
+        """Make a GPU of this node the current one, the `index`-th modulo how many there are.
+
+        Returns an empty array there, for others to be made like it.
+
+        Raises:
+            Unavailable: this process sees no GPU.
+        """
+
+    def stopwatch(self) -> Stopwatch:
+        """Return a stopwatch for the work on the caller's stream."""
+
+    def at(self, address: int, dtype: str, count: int, like: Array) -> Array:
+        """Return a flat array over GPU memory that another object owns, on the GPU of `like`."""
+
+
+class Stopwatch(Protocol):
+    """Two events of a GPU's stream."""
+
+    def start(self) -> None:
+        """Record the start on the caller's stream."""
+
+    def stop(self) -> None:
+        """Record the end on the caller's stream, and wait for it."""
+
+    def nanoseconds(self) -> int:
+        """Return the nanoseconds that passed on the GPU."""
+
+
+# -- memory that the ranks of a node share --------------------------------------------------
+
+Words = Any
+"""A memoryview of 64-bit integers."""
+
+
+Location = tuple[int | bytes, int]
+"""Private memory, as another rank finds it: a process or the handle of a GPU's allocation, and the
+address there."""
+
+
+class Area(NamedTuple):
+    """A part of one segment: bytes."""
+
+    segment: int
+    start: int
+    length: int
+
+
+class Allocator(Protocol):
+    """Which parts of this rank's segments are in use: `mpicoll.memory.allocator`."""
+
+    def take(self, nbytes: int) -> Area | None:
+        """Return a free area, None where there is no room."""
+
+    def give(self, area: Area) -> None:
+        """Take an area back; safe to call from a finalizer."""
+
+
+class Retired(NamedTuple):
+    """An area that the plan of this number no longer needs."""
+
+    number: int
+    allocator: Allocator
+    area: Area
+
+
+class WaitContext(NamedTuple):
+    """The operation during which a rank waits for `peer`."""
+
+    what: str
+    round: int
+    rounds: int
+    peer: int
+
+
+class WaitPolicy(Protocol):
+    """How the ranks of one group wait for each other: `mpicoll.memory.waiting`.
+
+    Attributes:
+        oversubscribed: whether these ranks outnumber the cores they may use.
+        deadline: seconds after which a rank gives up.
+    """
+
+    oversubscribed: bool
+    deadline: float
+
+    def wait(self, words: Words, index: int, least: int, context: WaitContext) -> None:
+        """Return when ``words[index] >= least``.
+
+        Raises:
+            RankLost: the rank that should write it has ended, or the deadline has passed.
+        """
+
+    def test(self, words: Words, index: int, least: int, context: WaitContext) -> bool:
+        """Whether ``words[index] >= least``, without waiting.
+
+        Raises:
+            RankLost: the rank that should write it has ended, if that is known at no cost.
+        """
+
+
+class Exchange(Protocol):
+    """A small allgather between all ranks: `mpicoll.memory.mailbox`."""
+
+    def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
+        """Return every rank's item of a type, in rank order."""
+
+    def agree(self, digest: bytes) -> bool:
+        """Whether all ranks gave the same few bytes."""
+
+
+class Store(Protocol):
+    """Memory in which ranks of one node read each other's bytes.
+
+    `SharedMemory` on the host, which holds the flags, too; `mpicoll.gpu.ipc.GpuMemory` on GPUs.
+
+    Attributes:
+        allocator: which parts of this rank's segments are in use.
+        maps: whether private memory of other ranks can be mapped, or only fetched by a call.
+    """
+
+    @property
+    def allocator(self) -> Allocator: ...
+
+    @property
+    def maps(self) -> bool: ...
+
+    def grow(self, nbytes: int) -> None:
+        """Add a segment of at least `nbytes` to every rank's memory; collective."""
+
+    def array(self, rank: int, segment: int, start: int, dtype: str, count: int) -> Array:
+        """Return an array over a part of a rank's segment."""
+
+    def find(self, array: Array) -> tuple[int, int] | None:
+        """Return the segment and offset of an array that lies in this rank's segments."""
+
+    def locate(self, array: Array) -> Location:
+        """Return the location of a private array, for other ranks to read it."""
+
+    def foreign(self, where: Location, start: int, dtype: str, count: int) -> tuple[Array, object]:
+        """Return an array over private memory of another rank, `start` bytes on, and its owner."""
+
+    def release(self, nbytes: int) -> Thunk | None:
+        """Return the fence between work on `nbytes` and the flag that announces it."""
+
+    def acquire(self, nbytes: int) -> Thunk | None:
+        """Return the fence between a flag and the first use of the `nbytes` it announces."""
+
+
+class SharedMemory(Store, Protocol):
+    """The host memory of one group's ranks on this node: `mpicoll.memory.segments`.
+
+    Attributes:
+        intra_node: the ranks of the group on this node, this one included; `others` without it.
+        words: every rank's segments as 64-bit words.
+        largest: bytes of the largest segment.
+        mailbox: exchanges small items, where all ranks of the group are on this node.
+        no_cma: why cross-memory attach cannot be used; empty where it can.
+    """
+
+    rank: int
+    size: int
+    intra_node: tuple[int, ...]
+    others: frozenset[int]
+    largest: int
+    words: dict[int, list[Memory]]
+    no_cma: str
+
+    @property
+    def arrays(self) -> Arrays: ...
+
+    @property
+    def wait_policy(self) -> WaitPolicy: ...
+
+    @property
+    def mailbox(self) -> Exchange | None: ...
+
+    def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
+        """Return every rank's small item of a type, in rank order."""
+
+    def view(self, rank: int, segment: int, start: int, length: int) -> Memory:
+        """Return a part of a rank's memory."""
+
+    def allocate(self, shape: tuple[int, ...], dtype: str, nbytes: int) -> Array:
+        """Return an array in this rank's part of a segment; collective."""
+
+    def reach(self, transport: str, buffers: dict[str, Array], dtype: str) -> Reach:
+        """Return the buffers that others read in place, and the smallest zero-copy message."""
+
+    def enter(self, plan: SharedPlan) -> int:
+        """Register a plan that runs in this memory, and return its number; collective."""
+
+    @property
+    def under_way(self) -> frozenset[int]:
+        """The numbers of the plans of which a started run is not complete."""
+
+    def take_retired(self) -> list[Retired]:
+        """Return the areas that were retired until now."""
+
+    def give_back(self, retired: list[Retired], under_way: frozenset[int]) -> None:
+        """Give areas back, except those of plans that are `under_way` on some rank."""
+
+    def retire(self, number: int, allocator: Allocator, area: Area) -> None:
+        """Give an area back once no rank can be reading it; safe to call from a finalizer."""
+
+    def close(self) -> None:
+        """Release the memory, unless this rank holds an array or a plan in it."""
+
+
+class SharedPlan(Protocol):
+    """A plan that runs in shared memory.
+
+    Attributes:
+        under_way: whether a started run is not complete.
+    """
+
+    under_way: bool
+    freed: bool
+
+
+class Exported(NamedTuple):
+    """An address as another process can find it: an allocation's handle, and an offset in it."""
+
+    handle: bytes
+    offset: int
+
+
+class Gpu(Protocol):
+    """A GPU driver: `mpicoll.gpu.driver.Driver`."""
+
+    def export(self, address: int) -> Exported:
+        """Return the handle that opens the allocation around an address in another process.
+
+        Raises:
+            Unavailable: the allocation cannot be shared.
+        """
+
+    def open(self, handle: bytes) -> int:
+        """Map an allocation of another process and return its address here.
+
+        Raises:
+            Unavailable: the driver refuses.
+        """
+
+    def close(self, address: int) -> None:
+        """Unmap an allocation that was opened, when the work under way on it is done."""
+
+
+# -- the transport --------------------------------------------------------------------------
+
+Nodes = tuple[tuple[int, ...], ...]
+
+POINT_TO_POINT = "point-to-point"
+"""Messages of the library."""
+SYMMETRIC, CMA = "symmetric", "cma"
+"""Shared memory alone; large private arrays by cross-memory attach."""
+IPC, DIRECT, STAGED = "ipc", "direct", "staged"
+"""GPU arrays: mapped by CUDA IPC, read by the library, copied through pinned host memory."""
+TRANSPORTS = (POINT_TO_POINT, SYMMETRIC, CMA, IPC, DIRECT, STAGED)
+GPU_TRANSPORTS = (IPC, DIRECT, STAGED)
+
+
+class Message(NamedTuple):
+    """A flat array for one peer; None is an empty signal."""
+
+    peer: int
+    data: Array | None
+
+
+class Messages(NamedTuple):
+    """The bound messages of one round: run all `start`, then all `wait`."""
+
+    start: tuple[Thunk, ...]
+    wait: tuple[Thunk, ...]
+    test: Callable[[], bool]
+    free: Thunk
+
+
+@dataclass(frozen=True)
+class NativeCall:
+    """The checked arguments of a native collective.
+
+    Attributes:
+        x: the input array, None where this rank gives none; `out` likewise.
+        counts: rows per rank, or per pair of ranks; None for equal ones.
+        in_place: `x` and `out` share memory, each block at its own place.
+        rank: of the caller in its group.
+    """
+
+    collective: Collective
+    x: Array | None
+    out: Array | None
+    op: ReduceOp
+    root: int
+    counts: Sequence[Any] | None
+    in_place: bool
+    rank: int
+
+
+class Native(NamedTuple):
+    """A bound native collective: `run` blocks, `start` returns a request.
+
+    Attributes:
+        transport: how its arrays reach the library, for the record.
+        averages: whether the library divides a mean itself.
+    """
+
+    run: Thunk
+    start: Callable[[], Request]
+    free: Thunk
+    transport: str = "native"
+    averages: bool = False
+
+
+class Request(Protocol):
+    """An operation under way."""
+
+    def wait(self) -> None:
+        """Block until it is complete."""
+
+    def test(self) -> bool:
+        """Advance without blocking; whether it is complete."""
+
+
+class Transport(Protocol):
+    """One group of ranks as a library sees it.
+
+    Attributes:
+        rank, size: this process and the group.
+        nodes: the ranks of each node, in order.
+        backend: ``mpi4py`` or ``torch``; `library` names what is below it, with versions.
+        name: how messages travel, for the record.
+        shared: the memory that the ranks of a node map, None where there is none;
+            `unshared` is the reason then.
+    """
+
+    rank: int
+    size: int
+    nodes: Nodes
+    backend: str
+    library: str
+    name: str
+    shared: SharedMemory | None
+    unshared: str
+
+    @property
+    def arrays(self) -> Arrays:
+        """How this backend's memory is handled."""
+
+    @property
+    def gpu_transport(self) -> str:
+        """How messages of GPU arrays travel, `DIRECT` or `STAGED`."""
+
+    def driver(self) -> Gpu:
+        """Return the GPU driver.
+
+        Raises:
+            Unavailable: there is none.
+        """
+
+    def messages(self, sends: Sequence[Message], receives: Sequence[Message], tag: int) -> Messages:
+        """Bind one round's messages; those of a pair of ranks under one tag keep their order."""
+
+    def lacks(self, what: Collective, *, uneven: bool = False) -> str | None:
+        """Return why the library has no native form of a collective, or None."""
+
+    def native(self, call: NativeCall, *, persistent: bool = False) -> Native:
+        """Bind the library's own collective.
+
+        Raises:
+            Unavailable: the library has no such call for these arguments.
+        """
+
+    def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
+        """Return every rank's item, in rank order.
+
+        Args:
+            item: small, and plain data as in `mpicoll.text.encoding`.
+            kind: the type of all items; with `Any`, tuples and sets become lists.
+        """
+
+    def agree(self, digest: bytes) -> bool:
+        """Whether all ranks gave the same 8 bytes."""
+
+    def isend(self, x: Array, peer: int, tag: int) -> Request:
+        """Start sending a flat array."""
+
+    def irecv(self, x: Array, peer: int, tag: int) -> Request:
+        """Start receiving into a flat array."""
+
+    def split(self, color: int | None, key: int) -> Transport | None:
+        """Return the group of the ranks with this color; None for color None."""
+
+    def close(self) -> None:
+        """Release the library's resources of this group."""
