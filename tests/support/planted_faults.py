@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent.parent
-_SECONDS = 240
+_SECONDS = 600
 
 
 class Fault(NamedTuple):
@@ -127,8 +127,8 @@ FAULTS = {
         "if False:", "tests/runtime/test_arguments.py -k deviating",
     ),
     "a cached plan serves any dtype": Fault(
-        "mpicoll/runtime/arguments.py", "return (*self.signature.values(), self.op)",
-        'return (*(v for k, v in self.signature.items() if k != "dtype"), self.op)',
+        "mpicoll/runtime/arguments.py", "return (*self.signature.values(), self.op.name",
+        'return (*(v for k, v in self.signature.items() if k != "dtype"), self.op.name',
         "tests/runtime/test_planner.py",
     ),
     "ranks run different plans for one call": Fault(
@@ -176,15 +176,15 @@ FAULTS = {
     "mpi: displacements of uneven rows": Fault(
         "mpicoll/mpi/natives.py", "list(accumulate(counts, initial=0))[:-1]",
         "list(accumulate(counts, initial=0))[1:]",
-        "tests/test_ranks.py -k on_ranks[2-mpi4py]",
+        "tests/test_ranks.py::test_on_ranks[2-mpi4py]",
     ),
     "mpi: an operator is another": Fault(
         "mpicoll/mpi/natives.py", '"bor": MPI.BOR', '"bor": MPI.BAND',
-        "tests/test_ranks.py -k on_ranks[2-mpi4py]",
+        "tests/test_ranks.py::test_on_ranks[2-mpi4py]",
     ),
     "torch: splits are swapped": Fault(
         "torchcoll/natives.py", "received = [rows[call.rank]", "received = [rows[call.rank - 1]",
-        "tests/test_ranks.py -k on_ranks[2-torch]",
+        "tests/test_ranks.py::test_on_ranks[2-torch]",
     ),
 }  # fmt: skip
 
@@ -212,7 +212,8 @@ def caught(fault: Fault) -> str | None:
         )  # fmt: skip
     if done.returncode not in (0, 1):
         raise SystemExit(f"pytest says: {done.stdout[-2000:]}{done.stderr[-2000:]}")
-    found = re.search(r"^(?:FAILED|ERROR) (\S+?)(?:\[| -|$)", done.stdout, re.MULTILINE)
+    # A launch shows its own summary first, in lines that pytest marks with an E.
+    found = re.search(r"^(?:E +)?(?:FAILED|ERROR) (\S+?)(?:\[| -|$)", done.stdout, re.MULTILINE)
     return found[1] if found else "a timeout" if done.returncode else None
 
 
