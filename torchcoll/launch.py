@@ -10,7 +10,7 @@ from __future__ import annotations
 import atexit
 import os
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mpicoll.collectives import Collectives
 from mpicoll.errors import LaunchError, UnknownName
@@ -18,13 +18,15 @@ from mpicoll.machine.network import (
     LOOPBACK,
     check_interface,
     host_address,
-    host_identity,
     interface_of,
 )
 from torchcoll.devices import BACKENDS, choose_backend, own_gpus
 from torchcoll.place import Place, find_place
-from torchcoll.rendezvous import Member, meet, open_store
+from torchcoll.rendezvous import meet, open_store
 from torchcoll.rendezvous.store import distributed
+
+if TYPE_CHECKING:
+    from torchcoll.rendezvous.sealed import SealedStore
 
 INIT_METHOD = "TORCHCOLL_INIT_METHOD"
 _groups = count()
@@ -73,8 +75,9 @@ def world(
                 "torch.distributed is set up already: world() without arguments joins its group"
             )
         return Collectives(TorchTransport(group))
-    _join(place, init_method or os.environ.get(INIT_METHOD), backend, interface, timeout)
-    transport = TorchTransport(owned=True)
+    method = init_method or os.environ.get(INIT_METHOD)
+    store = _join(place, method, backend, interface, timeout)
+    transport = TorchTransport(owned=True, store=store)
     atexit.register(transport.close)
     return Collectives(transport)
 
@@ -82,20 +85,24 @@ def world(
 def _join(
     place: Place, init_method: str | None, backend: str | None, interface: str | None,
     timeout: float,
-) -> None:  # fmt: skip
+) -> SealedStore:  # fmt: skip
     """Set up torch.distributed: open a store, exchange, choose, connect."""
-    store, done = open_store(place, init_method, interface, timeout)
-    store = distributed().PrefixStore(f"torchcoll/{next(_groups)}", store)
+    from torchcoll.rendezvous.sealed import SealedStore
+
+    opened = open_store(place, init_method, interface, timeout)
+    store = distributed().PrefixStore(f"torchcoll/{next(_groups)}", opened.store)
     try:
-        members = meet(store, place, Member(place.size, host_identity(), own_gpus()), timeout)
+        members, key = meet(store, opened.secret, place, own_gpus(), timeout)
     finally:
-        done()
+        opened.done()
     one_host = len({each.host for each in members}) == 1
     _use_interface(interface, one_host)
+    sealed = SealedStore(store, key)
     distributed().init_process_group(
         choose_backend(members, place.rank, backend),
-        store=store, rank=place.rank, world_size=place.size,
+        store=sealed, rank=place.rank, world_size=place.size,
     )  # fmt: skip
+    return sealed
 
 
 def _use_interface(asked: str | None, one_host: bool) -> None:

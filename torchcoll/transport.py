@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from mpicoll.errors import Unavailable
+from mpicoll.errors import LaunchError, Unavailable
 from mpicoll.gpu.driver import Driver
 from mpicoll.gpu.natives import staged
 from mpicoll.gpu.staging import PIECE_BYTES, Copies, HostStaging
@@ -48,6 +48,8 @@ from torchcoll.groups import (
 )
 from torchcoll.loopback import Loopback
 from torchcoll.natives import all_gather
+from torchcoll.rendezvous.sealed import SealedStore
+from torchcoll.rendezvous.secret import seal, unseal
 from torchcoll.requests import Post, StartedMessages, Works
 from torchcoll.staging import TorchCopies
 
@@ -56,14 +58,21 @@ _PLANS = 1 << 20
 
 
 class TorchTransport:
-    """`mpicoll.interfaces.Transport` over a process group, the default one if None is given."""
+    """`mpicoll.interfaces.Transport` over a process group, the default one if None is given.
+
+    Args:
+        owned: whether to destroy the group in the end.
+        store: with the key that only its ranks know, where `torchcoll.world` has set it up.
+    """
 
     backend = "torch"
 
-    def __init__(self, group: Group = None, *, owned: bool = False) -> None:
+    def __init__(
+        self, group: Group = None, *, owned: bool = False, store: SealedStore | None = None
+    ) -> None:
         self.group: Group = dist.group.WORLD if group is None else group
         keep_until_exit(self.group)
-        self.owned = owned
+        self.owned, self.store, self.exchanges = owned, store, 0
         self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
         self.ranks = dist.get_process_group_ranks(self.group)
         by_device = libraries_by_device(self.group)
@@ -168,7 +177,8 @@ class TorchTransport:
     def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
         if self.shared is not None and self.shared.mailbox is not None:
             return self.shared.mailbox.exchange(item, kind)
-        data = torch.frombuffer(bytearray(encode(item)), dtype=torch.uint8)
+        self.exchanges += 1
+        data = torch.frombuffer(bytearray(self._seal(encode(item))), dtype=torch.uint8)
         length = torch.tensor([data.numel()], device=self._signal.device)
         lengths = length.new_empty(self.size)
         all_gather(lengths, length, group=self.group)
@@ -179,7 +189,23 @@ class TorchTransport:
         every = mine.new_empty((self.size, mine.numel()))
         all_gather(every.view(-1), mine, group=self.group)
         rows = every.cpu().numpy()
-        return decode((row[:n].tobytes() for row, n in zip(rows, counts, strict=True)), kind)
+        given = [row[:n].tobytes() for row, n in zip(rows, counts, strict=True)]
+        return decode([self._unseal(rank, each) for rank, each in enumerate(given)], kind)
+
+    def _name(self, rank: int) -> str:
+        """Return the name of what a rank gives to the exchange that is under way."""
+        return f"{self.group.group_name} {self.exchanges} {rank}"
+
+    def _seal(self, data: bytes) -> bytes:
+        return data if self.store is None else seal(self.store.key, self._name(self.rank), data)
+
+    def _unseal(self, rank: int, data: bytes) -> bytes:
+        found = data if self.store is None else unseal(self.store.key, self._name(rank), data)
+        if found is None:
+            raise LaunchError(
+                f"rank {rank} does not know this run's secret: another process is in its place"
+            )
+        return found
 
     def agree(self, digest: bytes) -> bool:
         """Compare through shared memory, or one MAX of the number and of its complement."""
@@ -208,7 +234,7 @@ class TorchTransport:
         members = [rank for rank in range(self.size) if given[rank][0] == color]
         members.sort(key=lambda rank: given[rank][1])
         part = new_group(self.group, [self.ranks[rank] for rank in members], color)
-        return TorchTransport(part, owned=True)
+        return TorchTransport(part, owned=True, store=self.store)
 
     def close(self) -> None:
         if self.shared is not None:
@@ -216,7 +242,10 @@ class TorchTransport:
             self.shared = None
         group, self.group = self.group, None
         if self.owned and group in c10d._world.pg_map:
+            is_last = group is dist.group.WORLD
             dist.destroy_process_group(group)
+            if is_last and self.store is not None:
+                self.store.close()
 
 
 def _in_turn(first: Thunk, post: Post) -> Any:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -14,61 +12,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from joining import CHILD, forget_launcher, free_port, together, told
 from launcher import QUIRKS, ROOT, mpirun, python, ranks
 
 pytest.importorskip("torch")
 
-from mpicoll.machine.launchers import LAUNCHERS
 from torchcoll import LaunchError, UnknownName, world
 from torchcoll.devices import choose_backend
 from torchcoll.rendezvous import Member
-from torchcoll.rendezvous.file import private_directory
+from torchcoll.rendezvous.secret import private_directory
 
-CHILD = str(Path(__file__).parents[1] / "support" / "launch_child.py")
 LOOPBACK = "0100007F"
-VARIABLES = [name for each in LAUNCHERS for name in each[1:] if name]
 needs_mpirun = pytest.mark.skipif(mpirun() is None, reason="no mpirun")
 
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget the launcher that started the tests themselves."""
-    for name in [*VARIABLES, "MASTER_ADDR", "MASTER_PORT", "GLOO_SOCKET_IFNAME"]:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def told(output: str) -> list[dict[str, Any]]:
-    """Return what the ranks said, in rank order."""
-    lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
-    return sorted(lines, key=lambda each: each["rank"])
-
-
-def together(
-    options: list[dict[str, Any]], environments: list[dict[str, str]] | None = None
-) -> list[tuple[int, str]]:
-    """Start one process per entry at once; return exit codes and outputs."""
-    environments = environments or [{}] * len(options)
-    processes = [
-        subprocess.Popen(
-            [sys.executable, CHILD, json.dumps(given)], cwd=ROOT, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, **QUIRKS, **own},
-        )
-        for given, own in zip(options, environments, strict=True)
-    ]  # fmt: skip
-    try:
-        outputs = [process.communicate(timeout=60)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    return [(each.returncode, output) for each, output in zip(processes, outputs, strict=True)]
+    forget_launcher(monkeypatch)
 
 
 def check(said: list[dict[str, Any]], size: int, *, only_loopback: bool = True) -> None:
@@ -267,7 +228,7 @@ def test_a_stolen_directory_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def hosts(*gpus: list[str]) -> list[Member]:
-    return [Member(len(gpus), "here", each) for each in gpus]
+    return [Member("here", each) for each in gpus]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
-"""Rendezvous: a key-value store that all ranks reach, whoever started them."""
+"""Rendezvous: a key-value store that all ranks reach, and a secret that only they know."""
 
 from __future__ import annotations
+
+from secrets import token_bytes
 
 from mpicoll.machine.launchers import SRUN, TORCHRUN
 from torchcoll.place import ARGUMENTS, Place
@@ -8,7 +10,7 @@ from torchcoll.rendezvous.file import open_over_file
 from torchcoll.rendezvous.meeting import Member, meet
 from torchcoll.rendezvous.mpi import mpi_world, open_over_mpi
 from torchcoll.rendezvous.slurm import open_over_slurm
-from torchcoll.rendezvous.store import Rendezvous, distributed, nothing
+from torchcoll.rendezvous.store import Rendezvous, distributed
 from torchcoll.rendezvous.url import open_url
 
 __all__ = ["Member", "meet", "open_store"]
@@ -21,7 +23,7 @@ def open_store(
     if init_method is not None:
         return open_url(place, init_method, timeout)
     if place.size == 1:
-        return distributed().HashStore(), nothing
+        return Rendezvous(distributed().HashStore(), token_bytes())
     if place.launcher in (TORCHRUN, ARGUMENTS):
         return open_url(place, "env://", timeout)
     comm = mpi_world(place)

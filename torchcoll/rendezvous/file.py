@@ -1,16 +1,17 @@
-"""Rendezvous of ranks on one host, by a file in a private folder that names a port."""
+"""Rendezvous of ranks on one host, by a file in a private folder."""
 
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from pathlib import Path
+from secrets import token_hex
 
 from mpicoll.errors import LaunchError
 from mpicoll.machine.network import LOOPBACK
 from torchcoll.place import Place
-from torchcoll.rendezvous.store import Rendezvous, client, nothing, server
+from torchcoll.rendezvous.secret import private_directory, write_private
+from torchcoll.rendezvous.store import Rendezvous, client, server
 
 _DAEMONS = {
     "hydra_pmi_proxy", "mpiexec.hydra", "mpiexec.gforker", "mpirun", "mpiexec", "prterun",
@@ -19,7 +20,7 @@ _DAEMONS = {
 
 
 def open_over_file(place: Place, timeout: float) -> Rendezvous:
-    """Let rank 0 open a store on the loopback, and write its port to a file for the others."""
+    """Let rank 0 open a store on the loopback, and write its port and a secret to a file."""
     if place.local_size is not None and place.local_size != place.size:
         raise LaunchError(
             f"{place.launcher} started {place.size} processes on several hosts: to find each "
@@ -28,29 +29,18 @@ def open_over_file(place: Place, timeout: float) -> Rendezvous:
     path = private_directory() / launcher_identity()
     if place.rank == 0:
         store, port = server(LOOPBACK, 0)
-        fresh = path.with_suffix(".new")
-        fresh.write_text(str(port))
+        secret, fresh = token_hex(32), path.with_suffix(".new")
+        fresh.unlink(missing_ok=True)
+        write_private(fresh, f"{port} {secret}")
         fresh.replace(path)
-        return store, lambda: path.unlink(missing_ok=True)
+        return Rendezvous(store, secret.encode(), lambda: path.unlink(missing_ok=True))
     deadline = time.monotonic() + timeout
     while not path.exists():
         if time.monotonic() > deadline:
             raise LaunchError(f"rank {place.rank} of {place.size} waited {timeout:g} s for rank 0")
         time.sleep(0.01)
-    return client(place, LOOPBACK, int(path.read_text()), timeout), nothing
-
-
-def private_directory() -> Path:
-    """Return this user's folder for such files.
-
-    Raises:
-        LaunchError: others can write there.
-    """
-    path = Path(tempfile.gettempdir()) / f"torchcoll-{os.getuid()}"
-    path.mkdir(mode=0o700, exist_ok=True)
-    if path.is_symlink() or path.stat().st_uid != os.getuid() or path.stat().st_mode & 0o077:
-        raise LaunchError(f"{path} is not this user's own: remove it, or set TMPDIR")
-    return path
+    number, secret = path.read_text().split()
+    return Rendezvous(client(place, LOOPBACK, int(number), timeout), secret.encode())
 
 
 def launcher_identity() -> str:

@@ -1,56 +1,139 @@
-"""The first exchange of all ranks, on a store; the error names a rank that is missing."""
+"""The first exchange of all ranks, on a store; the error names a rank that is missing or foreign.
+
+Each rank writes a random text. All of these and the ranks' secret make the key of this run, which
+nobody else has, and which makes what was written in an earlier run worthless.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import timedelta
+import time
+from contextlib import suppress
+from secrets import token_hex
+from typing import NamedTuple
 
 import msgspec
 
 from mpicoll.errors import LaunchError
+from mpicoll.machine.network import host_identity
 from torchcoll.place import Place
+from torchcoll.rendezvous.secret import VARIABLE, derive, seal, unseal
 from torchcoll.rendezvous.store import Store
+
+_MOST = 1 << 16
+"""Bytes that a rank may write about itself."""
+_REFUSED = "refused"
 
 
 class Member(msgspec.Struct):
-    """What the others need of a rank: the number of ranks it was given, its host, its GPUs."""
+    """What the others need of a rank: its host and its GPUs."""
 
-    size: int
     host: str
     gpus: list[str]
 
 
-def meet(store: Store, place: Place, own: Member, timeout: float) -> list[Member]:
-    """Return the `Member` of every rank, in rank order.
+class _Hello(msgspec.Struct):
+    """What a rank writes first, and anybody can write: nothing is believed of it."""
+
+    size: int
+    host: str
+    random: str
+
+
+class Met(NamedTuple):
+    """The `Member` of every rank, and the key that only they have."""
+
+    members: list[Member]
+    key: bytes
+
+
+def meet(store: Store, secret: bytes, place: Place, gpus: list[str], timeout: float) -> Met:
+    """Exchange the `Member` of every rank.
 
     Raises:
-        LaunchError: a rank is missing after `timeout` seconds, joined twice, or has another size.
+        LaunchError: a rank is missing after `timeout` seconds, joined twice, has another size, or
+            does not know the secret; or another rank gave up.
     """
-    if store.add(f"joined/{place.rank}", 1) > 1:
+    meeting = _Meeting(store, place, time.monotonic() + timeout, timeout)
+    try:
+        return meeting.meet(secret, gpus)
+    except LaunchError:
+        with suppress(RuntimeError):
+            store.set(_REFUSED, str(place.rank))
+            # The store ends with rank 0.
+            time.sleep(0.5 if place.rank == 0 and place.size > 1 else 0)
+        raise
+    except RuntimeError:
         raise LaunchError(
-            f"rank {place.rank} joined twice: two processes have the same rank, "
-            "or the rendezvous file is left over from an earlier run (remove it)"
+            f"rank {place.rank} of {place.size} lost the store: the rank that held it has ended"
+        ) from None
+
+
+class _Meeting:
+    def __init__(self, store: Store, place: Place, until: float, timeout: float) -> None:
+        self.store, self.place, self.until, self.timeout = store, place, until, timeout
+
+    def meet(self, secret: bytes, gpus: list[str]) -> Met:
+        rank, ranks = self.place.rank, range(self.place.size)
+        host = host_identity()
+        own = msgspec.json.encode(_Hello(self.place.size, host, token_hex(16))).decode()
+        if self.store.compare_set(f"hello/{rank}", "", own).decode() != own:
+            raise LaunchError(
+                f"rank {rank} joined twice: two processes have the same rank, "
+                "or the rendezvous file is left over from an earlier run (remove it)"
+            )
+        texts = [self._await(f"hello/{each}") for each in ranks]
+        if texts[rank].decode(errors="replace") != own:
+            raise LaunchError(f"another process has overwritten the entry of rank {rank}")
+        hellos = [self._hello(each, text) for each, text in enumerate(texts)]
+        key = derive(secret, b"\n".join(texts).decode())
+        name = "member/{}".format
+        self.store.set(name(rank), seal(key, name(rank), msgspec.json.encode(Member(host, gpus))))
+        members = []
+        for each in ranks:
+            data = unseal(key, name(each), self._await(name(each)))
+            if data is None:
+                raise LaunchError(
+                    f"rank {each} on host {hellos[each].host!a} does not know this run's secret: "
+                    "it is another user's process, left over from an earlier run, or has another "
+                    f"{VARIABLE} or home folder than rank {rank}"
+                )
+            members.append(msgspec.json.decode(data, type=Member))
+        return Met(members, key)
+
+    def _hello(self, rank: int, text: bytes) -> _Hello:
+        try:
+            hello = msgspec.json.decode(text, type=_Hello)
+        except (msgspec.DecodeError, RecursionError):
+            raise LaunchError(f"rank {rank} is no rank of torchcoll") from None
+        if hello.size != self.place.size:
+            given = sorted([(self.place.rank, self.place.size), (rank, hello.size)])
+            ranks, sizes = map(list, zip(*given, strict=True))
+            raise LaunchError(f"ranks {ranks} were given sizes {sizes}: they must agree")
+        return hello
+
+    def _await(self, key: str) -> bytes:
+        """Return a value as soon as it is there."""
+        pause = 0.001
+        while not self.store.check([key]):
+            if self.store.check([_REFUSED]):
+                raise LaunchError(
+                    f"rank {self.place.rank} of {self.place.size} ends because another rank "
+                    "refused this launch: see its message"
+                )
+            if time.monotonic() > self.until:
+                raise LaunchError(self._missing(key.partition("/")[0]))
+            time.sleep(pause)
+            pause = min(1.5 * pause, 0.05)
+        value = bytes(self.store.get(key))
+        if len(value) > _MOST:
+            raise LaunchError(f"{key!r} in the store has {len(value)} bytes, of {_MOST} at most")
+        return value
+
+    def _missing(self, kind: str) -> str:
+        """Return a message that names the missing ranks."""
+        place = self.place
+        missing = [str(r) for r in range(place.size) if not self.store.check([f"{kind}/{r}"])]
+        return (
+            f"rank {place.rank} waited {self.timeout:g} s for rank {', '.join(missing)} of "
+            f"{place.size}: start exactly {place.size} processes, each with a rank of its own"
         )
-    store.set(f"member/{place.rank}", msgspec.json.encode(own).decode())
-    keys = [f"member/{rank}" for rank in range(place.size)]
-    try:
-        store.wait(keys, timedelta(seconds=timeout))
-    except RuntimeError:
-        raise LaunchError(_missing(store, place, keys, timeout)) from None
-    members = [msgspec.json.decode(store.get(key), type=Member) for key in keys]
-    sizes = [each.size for each in members]
-    if len(set(sizes)) > 1:
-        raise LaunchError(f"ranks 0 to {place.size - 1} were given sizes {sizes}: they must agree")
-    return members
-
-
-def _missing(store: Store, place: Place, keys: Sequence[str], timeout: float) -> str:
-    """Return a message that names the missing ranks."""
-    try:
-        missing = [str(rank) for rank, key in enumerate(keys) if not store.check([key])]
-    except RuntimeError:
-        return f"rank {place.rank} of {place.size} lost the store: the rank that held it has ended"
-    return (
-        f"rank {place.rank} waited {timeout:g} s for rank {', '.join(missing)} of {place.size}: "
-        f"start exactly {place.size} processes, each with a rank of its own"
-    )

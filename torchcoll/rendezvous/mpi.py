@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
+from secrets import token_hex
 from typing import Any
+
+import msgspec
+import numpy as np
 
 from mpicoll.errors import LaunchError
 from mpicoll.machine.launchers import SRUN
 from mpicoll.machine.network import LOOPBACK, host_address, host_identity, interfaces
 from torchcoll.place import Place
-from torchcoll.rendezvous.store import Rendezvous, client, nothing, server
+from torchcoll.rendezvous.store import Rendezvous, client, server
 from torchcoll.rendezvous.url import FORMS
 
 
@@ -34,22 +39,47 @@ def mpi_world(place: Place) -> Any:
     )
 
 
+class _Offer(msgspec.Struct):
+    """The address and secret of a store, or why rank 0 has opened none."""
+
+    address: str
+    port: int = 0
+    secret: str = ""
+    refusal: str = ""
+
+
 def open_over_mpi(comm: Any, place: Place, interface: str | None, timeout: float) -> Rendezvous:
-    """Let rank 0 open a store on a free port, and send its address to the others by MPI."""
-    hosts = comm.allgather(host_identity())
+    """Let rank 0 open a store on a free port, and send its address and a secret by MPI."""
+    is_one_host = _is_equal(comm, host_identity())
     store: Any = None
-    offer: Any = None
+    offer = _Offer(LOOPBACK if is_one_host else host_address())
     if comm.rank == 0:
-        address = LOOPBACK if len(set(hosts)) == 1 else host_address()
         if interface is not None:
-            address = interfaces()[interface] or address
+            offer.address = interfaces()[interface] or offer.address
         try:
-            store, port = server(address, 0)
-            offer = address, port
+            store, offer.port = server(offer.address, 0)
+            offer.secret = token_hex(32)
         except LaunchError as error:
-            offer = error
-    offer = comm.bcast(offer)
-    if isinstance(offer, LaunchError):
-        raise offer
-    address, port = offer
-    return store or client(place, address, port, timeout), nothing
+            offer.refusal = str(error)
+    offer = msgspec.json.decode(_broadcast(comm, msgspec.json.encode(offer)), type=_Offer)
+    if offer.refusal:
+        raise LaunchError(offer.refusal)
+    store = store or client(place, offer.address, offer.port, timeout)
+    return Rendezvous(store, offer.secret.encode())
+
+
+def _is_equal(comm: Any, text: str) -> bool:
+    """Whether all ranks gave the same text."""
+    digest = blake2b(text.encode(), digest_size=16).digest()
+    every = bytearray(len(digest) * comm.size)
+    comm.Allgather(digest, every)
+    return every == digest * int(comm.size)
+
+
+def _broadcast(comm: Any, data: bytes) -> bytearray:
+    """Return rank 0's bytes: mpi4py's own method for any object would pickle them."""
+    length = np.array([len(data)])
+    comm.Bcast(length)
+    found = bytearray(data if comm.rank == 0 else int(length[0]))
+    comm.Bcast(found)
+    return found

@@ -10,19 +10,23 @@ import subprocess
 from mpicoll.errors import LaunchError
 from mpicoll.machine.network import LOOPBACK
 from torchcoll.place import Place
-from torchcoll.rendezvous.store import Rendezvous, nothing, tcp_store
+from torchcoll.rendezvous.secret import derive, own_secret
+from torchcoll.rendezvous.store import Rendezvous, distributed, tcp_store
+
+_STEP = ("SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_RESTART_COUNT", "SLURM_STEP_ID")
 
 
 def open_over_slurm(place: Place, timeout: float) -> Rendezvous:
-    """Open a store on the first host of the job, at a port that follows from job and step."""
+    """Open a store on the first host of the job, at a port that its secret and step give."""
     nodes = os.environ.get("SLURM_STEP_NODELIST") or os.environ.get("SLURM_JOB_NODELIST")
     if not nodes:
         raise LaunchError("srun set no SLURM_JOB_NODELIST: give init_method tcp://host:port")
     alone = os.environ.get("SLURM_STEP_NUM_NODES", os.environ.get("SLURM_NNODES")) == "1"
-    job, step = (int(os.environ.get(f"SLURM_{each}_ID", "0")) for each in ("JOB", "STEP"))
-    port = 20000 + (job * 31 + step) % 12000
-    host = LOOPBACK if alone else first_host(nodes)
-    return tcp_store(place, host, port, timeout), nothing
+    step = "/".join(os.environ.get(each, "") for each in _STEP)
+    secret = own_secret()
+    port = 20000 + int.from_bytes(derive(secret, step)[:8]) % 12000
+    store = tcp_store(place, LOOPBACK if alone else first_host(nodes), port, timeout)
+    return Rendezvous(distributed().PrefixStore(step, store), secret)
 
 
 def first_host(nodes: str) -> str:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import socket
+import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from threading import Thread
+from typing import Any, NamedTuple
 
 from mpicoll.errors import LaunchError
 from mpicoll.machine.network import listener
@@ -12,9 +17,22 @@ from torchcoll.place import Place
 
 Store = Any
 """A key-value store of torch.distributed."""
+_ANSWERS_WITHIN = 10.0
+"""Seconds in which whoever accepts a connection must prove to be such a store."""
+_OURS = "torchcoll"
+"""A key of stores that a rank has opened, and torchrun has not."""
 
-Rendezvous = tuple[Store, Callable[[], None]]
-"""A store that all ranks reach, and what to do once all have."""
+
+def nothing() -> None:
+    """Do nothing once all ranks have met."""
+
+
+class Rendezvous(NamedTuple):
+    """A store that all ranks reach, a secret that only they know, and what to do once all met."""
+
+    store: Store
+    secret: bytes
+    done: Callable[[], None] = nothing
 
 
 def distributed() -> Any:
@@ -24,15 +42,47 @@ def distributed() -> Any:
     return torch.distributed
 
 
-def nothing() -> None:
-    """Do nothing once all ranks have met."""
-
-
 def tcp_store(place: Place, host: str, port: int, timeout: float) -> Store:
-    """Open the store on rank 0, and connect to it on the others."""
-    if place.rank:
-        return client(place, host, port, timeout)
-    return server(host, port)[0]
+    """Open the store on rank 0, and connect to it on the others.
+
+    Raises:
+        LaunchError: nobody can listen there, or nobody does.
+    """
+    family, *_, address = _resolve(host, port)
+    if place.rank == 0:
+        return server(host, port)[0]
+    # What keeps rank 0 from listening must not leave the others waiting: they try it, too.
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+        except OSError as error:
+            elsewhere = error.errno == errno.EADDRNOTAVAIL and place.local_size != place.size
+            if error.errno != errno.EADDRINUSE and not elsewhere:
+                listener(host, port).close()
+    store = client(place, host, port, timeout)
+    try:
+        store.wait([_OURS], timedelta(seconds=_ANSWERS_WITHIN))
+    except RuntimeError:
+        raise LaunchError(_foreign(place, host, port)) from None
+    return store
+
+
+def _foreign(place: Place, host: str, port: int) -> str:
+    return (
+        f"rank {place.rank} of {place.size}: whoever listens at {host}:{port} is not rank 0: give "
+        "a free port"
+    )
+
+
+def _resolve(host: str, port: int) -> tuple[Any, ...]:
+    try:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except (OSError, UnicodeError) as error:
+        raise LaunchError(
+            f"there is no host {host!r} ({getattr(error, 'strerror', None) or error}): give the "
+            "name or address of rank 0's host"
+        ) from None
 
 
 def server(host: str, port: int) -> tuple[Store, int]:
@@ -43,6 +93,7 @@ def server(host: str, port: int) -> tuple[Store, int]:
     store = distributed().TCPStore(
         address, port, is_master=True, wait_for_workers=False, master_listen_fd=descriptor
     )
+    store.set(_OURS, "")
     return store, port
 
 
@@ -50,15 +101,41 @@ def client(place: Place, host: str, port: int, timeout: float) -> Store:
     """Connect to the store.
 
     Raises:
-        LaunchError: nobody listens there.
+        LaunchError: nobody listens there, or no store of torch.distributed.
     """
+    until = time.monotonic() + timeout
+    while True:
+        left = max(0.1, until - time.monotonic())
+        try:
+            socket.create_connection((host, port), left).close()
+            break
+        except OSError as error:
+            if time.monotonic() + 0.1 > until:
+                raise LaunchError(
+                    f"rank {place.rank} of {place.size} found nobody at {host}:{port} in "
+                    f"{timeout:g} s ({os.strerror(error.errno or errno.ETIMEDOUT)}): is rank 0 "
+                    "running, and is that its address?"
+                ) from None
+        time.sleep(0.05)
+    found: list[Store] = []
+    # torch waits without end for the answer of one who listens and says nothing.
+    within = min(left, _ANSWERS_WITHIN)
+    thread = Thread(target=_connect, args=(found, host, port, within), daemon=True)
+    thread.start()
+    thread.join(within)
+    if not found:
+        raise LaunchError(_foreign(place, host, port))
+    found[0].set_timeout(timedelta(seconds=timeout))
+    return found[0]
+
+
+def _connect(found: list[Store], host: str, port: int, timeout: float) -> None:
     try:
-        return distributed().TCPStore(
-            host, port, is_master=False, wait_for_workers=False,
-            timeout=timedelta(seconds=timeout),
+        found.append(
+            distributed().TCPStore(
+                host, port, is_master=False, wait_for_workers=False,
+                timeout=timedelta(seconds=timeout),
+            )
         )  # fmt: skip
-    except RuntimeError:
-        raise LaunchError(
-            f"rank {place.rank} of {place.size} found nobody at {host}:{port} in {timeout:g} s: "
-            "is rank 0 running, and is that its address?"
-        ) from None
+    except (RuntimeError, ValueError):
+        return

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import stat
 from urllib.parse import urlsplit
 
 from mpicoll.errors import LaunchError
 from torchcoll.place import Place
-from torchcoll.rendezvous.store import Rendezvous, Store, client, distributed, nothing, tcp_store
+from torchcoll.rendezvous.secret import own_secret
+from torchcoll.rendezvous.store import Rendezvous, Store, client, distributed, tcp_store
 
 FORMS = "env://, tcp://host:port or file:///path"
 
@@ -18,16 +20,47 @@ def open_url(place: Place, init_method: str, timeout: float) -> Rendezvous:
     Raises:
         LaunchError: it names none, or nobody is there.
     """
-    url = urlsplit(init_method)
+    secret = own_secret()
+    return Rendezvous(_open(place, init_method, timeout), secret)
+
+
+def _open(place: Place, init_method: str, timeout: float) -> Store:
+    try:
+        url = urlsplit(init_method)
+        host = url.hostname
+    except ValueError as error:
+        raise LaunchError(f"init_method {init_method!r}: {error}") from None
     if url.scheme == "file" and url.path and not url.netloc:
-        return distributed().FileStore(url.path, place.size), nothing
+        _check_file(url.path)
+        return distributed().FileStore(url.path, place.size)
     if url.scheme == "tcp":
-        host, port = url.hostname, _port(url.netloc.rpartition(":")[2], init_method)
+        port = _port(url.netloc.rpartition(":")[2], init_method)
         if host:
-            return tcp_store(place, host, port, timeout), nothing
+            return tcp_store(place, host, port, timeout)
     if init_method == "env://":
-        return _from_environment(place, timeout), nothing
+        return _from_environment(place, timeout)
     raise LaunchError(f"init_method {init_method!r} is none of {FORMS}")
+
+
+def _check_file(path: str) -> None:
+    """Make the file if there is none: torch waits minutes for a folder, and takes any file.
+
+    Raises:
+        LaunchError: it cannot be written, or others can write it.
+    """
+    how = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        file = os.open(path, how, 0o600)
+    except OSError as error:
+        raise LaunchError(
+            f"file://{path} cannot be written ({error.strerror}): give a file that does not exist, "
+            "in a folder where you can write"
+        ) from None
+    status = os.fstat(file)
+    os.close(file)
+    is_own = status.st_uid == os.geteuid() and not status.st_mode & 0o022
+    if not stat.S_ISREG(status.st_mode) or not is_own:
+        raise LaunchError(f"file://{path} is not your own file: give one that does not exist")
 
 
 def _port(text: str, source: str) -> int:

@@ -1,0 +1,58 @@
+"""Processes that join one group over torch.distributed, started one by one."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from launcher import QUIRKS, ROOT
+
+from mpicoll.machine.launchers import LAUNCHERS
+
+CHILD = str(ROOT / "tests" / "support" / "launch_child.py")
+_VARIABLES = [name for each in LAUNCHERS for name in each[1:] if name]
+
+
+def forget_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remove from the environment what the launcher of the tests themselves has set."""
+    for name in [*_VARIABLES, "MASTER_ADDR", "MASTER_PORT", "GLOO_SOCKET_IFNAME"]:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def told(output: str) -> list[dict[str, Any]]:
+    """Return what the ranks said, in rank order."""
+    lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+    return sorted(lines, key=lambda each: each["rank"])
+
+
+def together(
+    options: list[dict[str, Any]], environments: list[dict[str, str]] | None = None
+) -> list[tuple[int, str]]:
+    """Start one process per entry at once; return exit codes and outputs."""
+    environments = environments or [{}] * len(options)
+    processes = [
+        subprocess.Popen(
+            [sys.executable, CHILD, json.dumps(given)], cwd=ROOT, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, **QUIRKS, **own},
+        )
+        for given, own in zip(options, environments, strict=True)
+    ]  # fmt: skip
+    try:
+        outputs = [process.communicate(timeout=60)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    return [(each.returncode, output) for each, output in zip(processes, outputs, strict=True)]
