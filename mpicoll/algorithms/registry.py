@@ -186,6 +186,7 @@ def algorithm(
         for alias in aliases:
             spelling, _, target = alias.partition("=")
             _ALIASES[of, spelling] = target or own
+        _find.cache_clear()
         return generator
 
     return register
@@ -222,6 +223,11 @@ def find(of: str, text: str) -> Algorithm:
         ArgumentError: a parameter is unknown, or its value is out of range.
     """
     _load()
+    return _find(collective(of).name, text)
+
+
+@functools.lru_cache(maxsize=1024)
+def _find(of: str, text: str) -> Algorithm:
     what = collective(of)
     name, given = parse(text)
     if (target := _ALIASES.get((what.name, name))) is not None:
