@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import click
 from rich.table import Table
+from rich.text import Text
 
 from mpicoll.cli.command import Command
 from mpicoll.cli.options import FILE
@@ -102,7 +103,7 @@ def table_of(found: Sequence[Row]) -> Table:
     ways = sorted({way for each in found for way in each.us})
     table = Table(title="allreduce on GPUs: us (times the fastest ipc)")
     for name in ("ranks", "bytes", *ways, "ipc / bound"):
-        table.add_column(name, justify="right")
+        table.add_column(Text(name), justify="right")
     for each in found:
         cells = [_cell(each.us.get(way), each.ratio.get(way)) for way in ways]
         bound = f"{each.bound:.0%}" if each.bound else "-"

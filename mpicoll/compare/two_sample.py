@@ -26,6 +26,8 @@ Method = Literal["exact", "asymptotic"]
 _EXACT = 50
 """Samples of a run up to which the distribution of U is computed exactly."""
 _MOST_CORRELATED = 0.8
+_MOST = 2000
+"""Samples of a run whose ratios to the other's are computed, two by two."""
 
 
 class Shift(NamedTuple):
@@ -51,7 +53,9 @@ def shift(
     >>> round(found.ratio, 2), found.p < 0.01
     (2.0, True)
     """
-    pairs, spread = len(first) * len(second), sqrt(_inflation(first, second))
+    spread = sqrt(_inflation(first, second))
+    first, second = _thinned(first), _thinned(second)
+    pairs = len(first) * len(second)
     ratios = np.sort(np.divide.outer(first, second), axis=None)
     # U: the pairs of samples that contradict a difference in the likelier direction.
     u = min(_count_below(ratios, 1 + margin), pairs - _count_below(ratios, 1 / (1 + margin)))
@@ -59,6 +63,13 @@ def shift(
     order = _order_of_bound(len(first), len(second), spread, confidence)
     low, high = ratios[order], ratios[-1 - order]
     return Shift(float(np.median(ratios)), float(low), float(high), min(1.0, p))
+
+
+def _thinned(samples: Sequence[float]) -> Sequence[float]:
+    """Return evenly spaced quantiles of very many samples, whose ratios would fill the memory."""
+    if len(samples) <= _MOST:
+        return samples
+    return [float(each) for each in np.quantile(samples, np.linspace(0, 1, _MOST))]
 
 
 def _count_below(ordered: np.ndarray, value: float) -> float:

@@ -53,6 +53,10 @@ def _of_samples(record: CaseRecord | PairRecord) -> Iterator[str]:
         yield f"samples is {record.samples}, and samples_us has {found}"
     if found and record.time_us is None:
         yield "samples_us without time_us"
+    if not isinstance(record, PairRecord) or record.quantity == "latency":
+        return
+    if record.time_us and record.GBps is None:
+        yield "time_us without GBps"
 
 
 def _of_interval(name: str, found: Any) -> Iterator[str]:

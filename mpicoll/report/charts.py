@@ -124,11 +124,11 @@ def heat_maps(found: Report) -> list[Values]:
     """Return the heat maps of each run, backend and transport, three quantities together."""
     return [
         {
-            "label": f"{backend}, {transport}, {rows[0].ranks} ranks, run {name[:8]}",
-            "maps": [_map(title, cells, rows[0].ranks)
+            "label": f"{backend}, {transport}, {ranks} ranks, run {name[:8]}",
+            "maps": [_map(title, cells, ranks)
                      for title, cells in matrices(rows, backend, transport)],
         }
-        for name, rows in found.records.pairs_by_run().items()
+        for name, ranks, rows in found.records.mapped_pairs()
         for backend, transport in measured_transports(rows)
     ]  # fmt: skip
 

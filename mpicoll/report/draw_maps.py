@@ -61,22 +61,23 @@ def _cells(axis: Any, found: WinnerMap) -> None:
 
 def pair_maps(found: Report) -> Iterator[tuple[str, Callable[[Any], None]]]:
     """Yield the heat maps of each run, backend and transport, with a name."""
-    for name, rows in found.records.pairs_by_run().items():
-        nodes = placed(found.records.runs[name], rows[0].ranks, rows[0].nodes) or ()
+    for name, ranks, rows in found.records.mapped_pairs():
+        nodes = placed(found.records.runs[name], ranks, rows[0].nodes) or (range(ranks),)
         for backend, transport in measured_transports(rows):
             shown = list(matrices(rows, backend, transport))
-            label = f"{backend} {transport} {rows[0].ranks} ranks {name[:8]}"
-            yield label, partial(_pairs, label=label, shown=shown, nodes=nodes)
+            label = f"{backend} {transport} {ranks} ranks {name[:8]}"
+            yield label, partial(_pairs, label=label, ranks=ranks, shown=shown, nodes=nodes)
 
 
-def _pairs(figure: Any, label: str, shown: Sequence[tuple[str, Mapping[Any, PairRecord]]],
-           nodes: Any) -> None:  # fmt: skip
+def _pairs(
+    figure: Any, label: str, ranks: int, shown: Sequence[tuple[str, Mapping[Any, PairRecord]]],
+    nodes: Sequence[Sequence[int]],
+) -> None:  # fmt: skip
     from mpicoll.p2p.heatmap import panel
 
     axes = figure.subplots(1, len(shown), squeeze=False)[0]
     for axis, (title, cells) in zip(axes, shown, strict=True):
-        some = next(iter(cells.values()))
-        panel(figure, axis, dict(cells), some.ranks, nodes)
+        panel(figure, axis, dict(cells), ranks, nodes)
         axis.grid(visible=False)
         axis.set_title(title)
     figure.suptitle(label, fontsize=9)

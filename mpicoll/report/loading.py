@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +10,9 @@ from mpicoll.errors import ArgumentError
 from mpicoll.records import reading
 from mpicoll.records.identity import key
 from mpicoll.records.lines import CaseRecord, FitRecord, FullRun, PairRecord, Record, RunRecord
+
+MOST_MAPPED = 1024
+"""Ranks above which a map of all their pairs is neither readable nor small."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,13 @@ class Records:
         for each in self.pairs:
             found.setdefault(each.run.id, []).append(each)
         return found
+
+    def mapped_pairs(self) -> Iterator[tuple[str, int, list[PairRecord]]]:
+        """Yield the id, the ranks and the pairs of each run that has few enough ranks for maps."""
+        for name, rows in self.pairs_by_run().items():
+            ranks = max(each.ranks for each in rows)
+            if ranks <= MOST_MAPPED:
+                yield name, ranks, rows
 
 
 def load(paths: Sequence[Path]) -> Records:

@@ -9,7 +9,7 @@ from typing import Literal
 from mpicoll.p2p.outliers import class_lines, outlier_lines, rank_lines
 from mpicoll.records.lines import CaseRecord, FullRun
 from mpicoll.report.curves import median_of, repeated, times_of, variant
-from mpicoll.report.loading import Records
+from mpicoll.report.loading import MOST_MAPPED, Records
 from mpicoll.report.setups import Setup
 from mpicoll.text.sizes import bytes_text
 
@@ -187,6 +187,12 @@ def _about_pairs(records: Records) -> Iterator[Notice]:
         yield Notice(
             "warning", "Pairs, ranks or classes of pairs that stand out",
             "They are far from those like them, at every visit.", tuple(lines),
+        )  # fmt: skip
+    mapped = {name for name, _, _ in records.mapped_pairs()}
+    if many := [run_name(records.runs[name]) for name in records.pairs_by_run().keys() - mapped]:
+        yield Notice(
+            "note", f"Pairs of more than {MOST_MAPPED} ranks",
+            "They stand in the tables, without a map.", tuple(sorted(many)),
         )  # fmt: skip
     wrong = [each for each in records.pairs if each.correct is False]
     if wrong:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from mpicoll.measurement.hockney import Fit
 from mpicoll.study.analysis import crossing, fits, ranges, unbeaten
@@ -24,7 +25,7 @@ _TEXTBOOK = {
 
 def times_table(measured: FormTimes) -> Table:
     """Return a row per size: the time of each form, and its ratio to that of the one call."""
-    table = Table(title=str(measured), title_justify="left")
+    table = Table(title=Text(str(measured)), title_justify="left")
     table.add_column("size", justify="right")
     for name in FORMS.values():
         table.add_column(f"{name}, us", justify="right")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from mutations import COSTS, failures, readers
+from mutations import COSTS, failures, figures, readers
 from reporting import case, fit, pair, run, write
 
 from mpicoll.compare.__main__ import main as compare
@@ -16,6 +16,7 @@ from mpicoll.costs.__main__ import main as costs
 from mpicoll.errors import ArgumentError
 from mpicoll.records.lines import CaseRecord
 from mpicoll.records.reading import load, only
+from mpicoll.report import charts, data, draw_maps, loading
 from mpicoll.report.__main__ import main as report
 from mpicoll.study.__main__ import main as study
 
@@ -64,6 +65,7 @@ NAN, INFINITE = float("nan"), float("inf")
         (case(run=run(cores=[[0]])), "1 ranks in run.cores and 4 in run.hosts"),
         (pair(0, 4), "target is 4 of 4 ranks"),
         (pair(0, 1, ranks=10**9), "ranks"),
+        (pair(0, 1, quantity="one_way"), "time_us without GBps"),
         (fit(GBps=INFINITE), "GBps"),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
@@ -80,6 +82,33 @@ def test_impossible_values_end_a_command_with_2_and_the_line(
         assert done.exit_code == 2
         text = " ".join(done.output.split())
         assert f"{bad}, line " in text and complaint in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "maps"), [([{"ranks": 30000}, {}], 0), ([{"ranks": 2}, {}], 1), ([{"nodes": 3}], 1)]
+)
+def test_pairs_of_contradicting_or_of_many_ranks(
+    changes: list[Any], maps: int, tmp_path: Path
+) -> None:
+    ends = ((0, 1), (2, 3))
+    path = write(
+        tmp_path / "a", [pair(*each, **more) for each, more in zip(ends, changes, strict=False)]
+    )
+    found = data.report(loading.load([path]))
+    assert len(charts.heat_maps(found)) == len(list(draw_maps.pair_maps(found))) == maps
+    assert any("more than 1024 ranks" in each.what for each in found.notices) == (not maps)
+    figures(path, tmp_path)
+
+
+def test_many_samples_are_compared(tmp_path: Path) -> None:
+    samples = [10.0 + each % 7 for each in range(30_000)]
+    half = [each / 2 for each in samples]
+    files = [
+        write(tmp_path / name, [case(samples_us=each, samples=len(each))])
+        for name, each in (("a", samples), ("b", half))
+    ]
+    done = CliRunner().invoke(compare, [*map(str, files)])
+    assert done.exit_code == 0 and "1 faster" in done.output
 
 
 @pytest.mark.parametrize("depth", [100, 990, 5000, 200_000])
