@@ -135,12 +135,13 @@ class Algorithm:
                 f"{self.collective.name} algorithm {self} would cut the vector into {blocks} "
                 f"blocks: at most {MOST}"
             )
-        context: dict[str, Any] = {
-            "root": root,
-            "nodes": nodes or (tuple(range(size)),),
-            "counts": counts or self._equal_counts(size),
-        }
-        wanted = {key: context[key] for key in context if self.takes(key)}
+        wanted: dict[str, Any] = {}
+        if self.takes("root"):
+            wanted["root"] = root
+        if self.takes("nodes"):
+            wanted["nodes"] = nodes or (tuple(range(size)),)
+        if self.takes("counts"):
+            wanted["counts"] = counts or self._equal_counts(size)
         return self.generator(rank, size, **wanted, **self.parameters)
 
 

@@ -1,1 +1,1 @@
-"""Facts of the machine, as a process sees it: cores, nodes, links, GPUs, versions."""
+"""Facts of the machine, as a process sees it: cores, nodes, links, GPUs."""

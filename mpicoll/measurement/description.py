@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -21,12 +23,14 @@ from msgspec.structs import asdict
 from mpicoll.collectives import Collectives
 from mpicoll.machine.processes import Process
 from mpicoll.machine.variables import masked_arguments, relevant_variables
-from mpicoll.machine.versions import versions
 from mpicoll.measurement.measure import Settings
 from mpicoll.measurement.ping_pong import PairSettings
 from mpicoll.records import lines as records
 from mpicoll.records.lines import Binding, Clock, FullRun, Git, Machine, Mpi, Run, Stack
 
+_PACKAGES = (
+    "mpicoll", "numpy", "mpi4py", "torch", "cupy", "cupy-cuda12x", "cupy-cuda13x",
+)  # fmt: skip
 _LIMIT = 1.0
 """Seconds that another program may take to answer; git is asked twice."""
 
@@ -43,7 +47,7 @@ def describe_run(
         started=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         command=masked_arguments(sys.argv[1:]),
         seed=seed,
-        versions=versions(),
+        versions=_versions(),
         libraries={name: world.library for name, world in worlds.items()},
         transports={name: list(world.transports) for name, world in worlds.items()},
         hosts=[each.host for each in processes],
@@ -52,6 +56,17 @@ def describe_run(
         load=processes[0].load,
         oversubscribed=bool(oversubscribed),
     )
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of Python and of the installed packages."""
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
 
 
 def full_description(

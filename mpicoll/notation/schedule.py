@@ -207,7 +207,8 @@ def widened(op: Op, runs: Callable[[Block], Iterable[Block]]) -> Round:
 
 def around(root: int, size: int, schedule: Iterable[Op | Round]) -> Schedule:
     """Run a schedule written for root 0 with rank i playing the part of rank i - root."""
-    return on([(index + root) % size for index in range(size)], schedule)
+    ranks = range(size)
+    return on((*ranks[root:], *ranks[:root]) if root else ranks, schedule)
 
 
 def folded(

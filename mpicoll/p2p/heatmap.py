@@ -13,7 +13,7 @@ import numpy as np
 
 from mpicoll.measurement.ping_pong import COPY, LATENCY
 from mpicoll.p2p.matrix import MOST_RANKS, Matrix, matrices, measured_transports
-from mpicoll.p2p.record import value
+from mpicoll.p2p.record import known_value
 from mpicoll.records.lines import PairRecord
 from mpicoll.text.files import write_whole
 from mpicoll.text.numbers import number
@@ -67,7 +67,7 @@ def panel(
     grid = np.full((ranks, ranks), np.nan)
     for place, record in cells.items():
         # The diagonal is another quantity: it would take the colours from the pairs.
-        grid[place] = math.nan if record.quantity == COPY else value(record)
+        grid[place] = math.nan if record.quantity == COPY else known_value(record)
     known = grid[~np.isnan(grid)]
     middle = median(known.tolist())
     limits = LogNorm(min(known.min(), middle / RANGE), max(known.max(), middle * RANGE))
@@ -100,8 +100,7 @@ def _plain_numbers(bar: Any) -> None:
 
 def _annotate(axis: Any, cells: Matrix, image: Any) -> None:
     for (source, target), record in cells.items():
-        own = value(record)
-        assert own is not None
+        own = known_value(record)
         if record.quantity == COPY:
             colour, style = "0.45", "italic"
         else:

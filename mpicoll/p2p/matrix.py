@@ -15,7 +15,7 @@ from mpicoll.cli.tables import console
 from mpicoll.machine.launchers import is_terminal
 from mpicoll.measurement.ping_pong import BOTH_WAYS, COPY, LATENCY, ONE_WAY
 from mpicoll.p2p.outliers import FAR
-from mpicoll.p2p.record import value
+from mpicoll.p2p.record import known_value
 from mpicoll.records.lines import FitRecord, PairRecord
 from mpicoll.text.numbers import number
 from mpicoll.text.sizes import bytes_text
@@ -135,8 +135,7 @@ def _table(title: str, cells: Matrix, ranks: int, unicode: bool) -> Table:
 def _cell(record: PairRecord | None) -> Text:
     if record is None:
         return Text("-", style="dim")
-    own = value(record)
-    assert own is not None
+    own = known_value(record)
     text = number(own) + (_MARK if record.outlier else "")
     return Text(text, style="dim" if record.quantity == COPY else _style(record, own))
 

@@ -16,7 +16,7 @@ from operator import attrgetter
 from statistics import median
 
 from mpicoll.measurement.ping_pong import COPY, LATENCY, ONE_WAY
-from mpicoll.p2p.record import bandwidth, value
+from mpicoll.p2p.record import bandwidth, known_value, value
 from mpicoll.records.lines import PairRecord
 from mpicoll.text.numbers import number
 from mpicoll.text.sizes import bytes_text
@@ -30,7 +30,7 @@ _KEYS = ("backend", "transport", "quantity", "bytes")
 def mark(pairs: Sequence[PairRecord]) -> None:
     """Set in each record the median of its class, and whether it is an outlier."""
     for rows in _grouped(pairs, *_KEYS, "link"):
-        values = [_number(each) for each in rows]
+        values = [known_value(each) for each in rows]
         middle = median(values)
         limit = _limit(values, middle)
         for each in rows:
@@ -52,7 +52,7 @@ def _distance(record: PairRecord, middle: float) -> float:
         us if record.quantity == LATENCY else bandwidth(record.quantity, record.bytes, us)
         for us in record.visits_us
     ]
-    ratios = [log(each / middle) for each in (*filter(None, numbers), _number(record))]
+    ratios = [log(each / middle) for each in (*filter(None, numbers), known_value(record))]
     return max(min(ratios), -max(ratios), 0.0)
 
 
@@ -67,10 +67,10 @@ def outlier_lines(pairs: Sequence[PairRecord]) -> list[str]:
 
 
 def _outlier_line(rows: Sequence[PairRecord], pairs: Sequence[PairRecord]) -> str:
-    record = max(rows, key=lambda each: abs(log(_number(each) / _typical(each))))
+    record = max(rows, key=lambda each: abs(log(known_value(each) / _typical(each))))
     also = ", ".join(bytes_text(each.bytes) for each in rows if each is not record)
     why = f"; {record.link_detail}" if record.link_detail else ""
-    own, typical = _number(record), _typical(record)
+    own, typical = known_value(record), _typical(record)
     return (
         f"{_title(record)}: {ends(record, _has_hosts(pairs))} {_does(record, own)} where its "
         f"class ({record.link}) {_does(record, typical)}: {_ratio(record, own, typical)}{why}"
@@ -97,7 +97,7 @@ def class_lines(pairs: Sequence[PairRecord]) -> list[str]:
 
 def _compared(rows: Sequence[PairRecord], pairs: Sequence[PairRecord]) -> Iterator[str]:
     classes = {group[0].link: group for group in _grouped(rows, "link")}
-    middles = {name: median(map(_number, group)) for name, group in classes.items()}
+    middles = {name: median(map(known_value, group)) for name, group in classes.items()}
     is_less_better = rows[0].quantity == LATENCY
     best = (min if is_less_better else max)(middles, key=middles.__getitem__)
     for name, middle in middles.items():
@@ -136,12 +136,6 @@ def _grouped(pairs: Sequence[PairRecord], *names: str) -> list[list[PairRecord]]
         if value(each) is not None:
             found.setdefault(key(each), []).append(each)
     return list(found.values())
-
-
-def _number(record: PairRecord) -> float:
-    found = value(record)
-    assert found is not None
-    return found
 
 
 def _typical(record: PairRecord) -> float:

@@ -104,6 +104,13 @@ def value(record: PairRecord) -> float | None:
     return record.time_us.median if record.quantity == LATENCY else record.GBps
 
 
+def known_value(record: PairRecord) -> float:
+    """Return the same of a record that was measured."""
+    found = value(record)
+    assert found is not None
+    return found
+
+
 def fit_records(pairs: Sequence[PairRecord], context: Context) -> list[FitRecord]:
     """Return Hockney's model of each class of pairs over each backend and transport.
 

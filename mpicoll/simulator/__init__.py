@@ -27,7 +27,7 @@ from mpicoll.notation.contract import Collective, Place
 from mpicoll.notation.schedule import Receive, Round, Schedule, Send, rounds
 from mpicoll.simulator.run import History, Message, Run, Sizes
 
-MOST_RANKS = 1 << 16
+MOST_RANKS = 1 << 12
 _MOST_NAMED, _MOST_HELD = 10_000_000, 2_000_000
 """Blocks that the operations of all ranks name, and that a history holds: about a minute."""
 
