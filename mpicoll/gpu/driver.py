@@ -54,7 +54,7 @@ class Driver:
         self._call("cuIpcCloseMemHandle", address)
 
     def _call(self, name: str, *arguments: Any) -> tuple[Any, ...]:
-        """Return what a function of the driver returns beside its status.
+        """Return the results of a function of the driver, without its status.
 
         Raises:
             Unavailable: the status is an error; the message is the driver's.

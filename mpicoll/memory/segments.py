@@ -222,7 +222,7 @@ class MappedMemory:
 
 
 def new_fence() -> Thunk:
-    """Return what orders a rank's loads and stores before its call before those after it.
+    """Return a call that orders a rank's loads and stores before it before those after it.
 
     A release followed by an acquire is a full fence; POSIX (base definitions, 4.15) demands as
     much of both. No two threads may call it at a time.

@@ -28,7 +28,7 @@ class GpuAwareness:
 
     @classmethod
     def detect(cls) -> Self:
-        """Return what the environment states, else the MPI library itself, else its settings."""
+        """Return the environment's statement, else the library's own answer, else its settings."""
         return cls.ask(ctypes.CDLL(MPI.__file__), MPI.Get_library_version(), os.environ)
 
     @classmethod

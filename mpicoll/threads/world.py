@@ -42,7 +42,7 @@ class World:
 
 
 class Group:
-    """What the ranks of one group share.
+    """The state that the ranks of one group share.
 
     Attributes:
         members: the ranks of the group as ranks of the world.

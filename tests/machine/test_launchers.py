@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from mpicoll.machine.launchers import Launch, find_launch, is_first_process, mismatch, singletons
+from mpicoll.machine.launchers import (
+    Launch,
+    find_launch,
+    is_first_process,
+    mismatch,
+    ranks_of_host,
+    singletons,
+)
 
 OPEN_MPI = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "2"}
 HYDRA = {"PMI_SIZE": "3", "PMI_RANK": "0"}
@@ -28,6 +35,20 @@ SRUN = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1"}
 def test_the_launcher_is_found(variables: dict[str, str], launch: Launch | None) -> None:
     assert find_launch(variables) == launch
     assert is_first_process(variables) == (launch is None or launch.rank == 0)
+
+
+@pytest.mark.parametrize(
+    ("variables", "count"),
+    [
+        ({"PMI_SIZE": "8", "MPI_LOCALNRANKS": "4"}, 4),
+        ({"PMI_SIZE": "8"}, None),
+        ({"PMI_SIZE": "8", "MPI_LOCALNRANKS": "many"}, None),
+        ({"WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "2"}, 2),
+        ({}, None),
+    ],
+)
+def test_the_ranks_of_a_host(variables: dict[str, str], count: int | None) -> None:
+    assert ranks_of_host(variables) == count
 
 
 def test_single_ranks_of_a_launcher_are_detected() -> None:
