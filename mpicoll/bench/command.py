@@ -147,6 +147,12 @@ Sizes are total bytes as nccl-tests counts them; K, M and G are powers of 1024.
     shown=True,
     help="Arrays on the host, or on each rank's GPU.",
 )
+@option(
+    "--mem-limit",
+    type=SIZE,
+    metavar="SIZE",
+    help="Memory that each rank may take (all that is free): larger cases are refused.",
+)
 @option("--allocate", is_flag=True, help="Arrays from c.allocate(), in shared memory.")
 @options.interface
 @options.ranks_per_node
@@ -190,7 +196,7 @@ def parse(given: dict[str, Any], makers: Worlds) -> Options:
     return Options(
         wanted, settings, backend_names(given["backends"], makers), given["layout"],
         given["output"] or given["resume"], bool(given["resume"]), given["timeout"],
-        given["lists"], given["dry"], given["interface"],
+        given["lists"], given["dry"], given["interface"], given["mem_limit"],
     )  # fmt: skip
 
 

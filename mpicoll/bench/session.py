@@ -18,12 +18,14 @@ from mpicoll.collectives import Collectives
 from mpicoll.machine.launchers import is_terminal
 from mpicoll.machine.processes import Process, other_load, oversubscription, own_process
 from mpicoll.measurement import cases as candidates
-from mpicoll.measurement.cases import Group, Wanted
+from mpicoll.measurement.capacity import remarks_on_memory, weigh
+from mpicoll.measurement.cases import Case, Group, Wanted
 from mpicoll.measurement.description import describe_run, full_description
 from mpicoll.measurement.measure import Bench, Candidate, Settings
 from mpicoll.measurement.worlds import Worlds, form_worlds, worlds_with_gpus
 from mpicoll.records.lines import CaseRecord, Run, RunRecord
 from mpicoll.records.reading import encoded
+from mpicoll.text.sizes import rounded_size_text
 
 _BEGIN = time.monotonic()
 _START_UP = 6.0
@@ -44,6 +46,7 @@ class Options:
     lists: bool
     dry: bool
     interface: str | None
+    memory: int | None = None
 
 
 def run(options: Options, makers: Worlds) -> int:
@@ -63,8 +66,12 @@ def run(options: Options, makers: Worlds) -> int:
     session = _Session(options, worlds, groups, watchdog, remarks, bool(oversubscribed))
     if options.lists:
         return session.list_algorithms()
+    too_large = remarks_on_memory(session.asked(), worlds, options.memory)
     if options.dry:
+        session.remarks += too_large
         return session.estimate()
+    for remark in too_large:
+        session.log(f"warning: {remark}")
     described = describe_run(options.settings.seed, worlds, processes, oversubscribed)
     if gpus:
         described.gpu_transports = gpus
@@ -96,6 +103,10 @@ class _Session:
         if self.is_root:
             print(text, file=sys.stderr, flush=True)
 
+    def asked(self) -> list[list[Case]]:
+        """Return the cases of each group."""
+        return [candidates.cases(each, self.worlds, self.options.wanted) for each in self.groups]
+
     # -- without measuring ------------------------------------------------------------
 
     def list_algorithms(self) -> int:
@@ -123,12 +134,18 @@ class _Session:
 
     def estimate(self) -> int:
         """Print every case, and how long all of them take."""
-        count = 0
-        for group in self.groups:
-            found = candidates.cases(group, self.worlds, self.options.wanted)
+        count, weights = 0, []
+        for group, found in zip(self.groups, self.asked(), strict=True):
             count += len(found)
             for name, same in groupby(found, lambda case: case.backend):
                 self.print(f"{group}, {name}: {', '.join(case.algorithm for case in same)}")
+            weights.append((weigh(found, self.worlds, self.options.memory), group))
+        weight, largest = max(weights, key=lambda each: each[0].needed)
+        if weight.needed:
+            self.print(
+                f"# memory: about {rounded_size_text(weight.needed)} per node for {largest}; "
+                f"{rounded_size_text(weight.free)} are free"
+            )
         least = _START_UP + count * _LEAST_PER_CASE
         most = max(least, self.options.settings.budget)
         self.print(
@@ -143,7 +160,10 @@ class _Session:
 
     def measure(self, run: Run, processes: Sequence[Process]) -> int:
         """Measure every group, write each record at once, and print the tables at the end."""
-        bench = Bench(self.worlds, self.options.settings, self.watchdog, self.oversubscribed)
+        bench = Bench(
+            self.worlds, self.options.settings, self.watchdog, self.oversubscribed,
+            self.options.memory,
+        )  # fmt: skip
         full = full_description(
             run, processes, self.options.settings, bench.synchroniser.sync_error
         )
@@ -151,7 +171,7 @@ class _Session:
         self.remarks += ledger.remarks
         for remark in self.remarks:
             self.log(f"warning: {remark}")
-        asked = [candidates.cases(each, self.worlds, self.options.wanted) for each in self.groups]
+        asked = self.asked()
         todo = [each for each in asked if ledger.missing(each)]
         self.total = len(todo)
         if len(todo) < len(asked):

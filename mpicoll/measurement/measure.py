@@ -24,6 +24,7 @@ from mpicoll.errors import CollectiveError
 from mpicoll.execution.plan import Plan
 from mpicoll.interfaces import CMA, IPC, SYMMETRIC, Array
 from mpicoll.measurement import checking, clock
+from mpicoll.measurement.capacity import weigh
 from mpicoll.measurement.cases import BASELINES, CUDA, Case, Group
 from mpicoll.measurement.checking import Wrong
 from mpicoll.measurement.patterns import CheckedCall
@@ -118,6 +119,7 @@ class Bench:
     """Several backends over the same ranks; the first carries the control messages.
 
     Attributes:
+        memory: bytes that each rank may take for a group, None for all that there are.
         synchroniser: starts samples on all ranks at once; its `time` is alike on all of them.
     """
 
@@ -127,8 +129,10 @@ class Bench:
         settings: Settings,
         watchdog: Watchdog,
         oversubscribed: bool = False,
+        memory: int | None = None,
     ) -> None:
         self.worlds, self.settings, self.watchdog = worlds, settings, watchdog
+        self.memory = memory
         self.control = next(iter(worlds.values()))
         self.rank, self.size = self.control.rank, self.control.size
         self.random = Random(settings.seed)
@@ -167,8 +171,12 @@ class Bench:
         """Measure cases of one group side by side, for about `seconds`."""
         self.synchroniser.synchronise()
         until = self.synchroniser.time + int(seconds * 1e9)
-        candidates = [Candidate(case) for case in cases]
-        benches = self._workbenches(candidates)
+        # Memory that was free when the run began may be gone by now.
+        refusal = weigh(cases, self.worlds, self.memory).refusal
+        candidates = [
+            Candidate(case, message=refusal and f"no memory: {refusal}") for case in cases
+        ]
+        benches = self._workbenches([each for each in candidates if not each.message])
         self._bind(candidates, benches)
         running = [each for each in candidates if not each.message]
         gc.collect()

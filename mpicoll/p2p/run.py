@@ -14,6 +14,7 @@ from mpicoll.interfaces import DIRECT, IPC, STAGED
 from mpicoll.machine.gpu_links import gpu_identity, gpu_index, gpu_links
 from mpicoll.machine.links import Core, LinkClasses, host_links, physical_cores
 from mpicoll.machine.processes import Process, other_load, oversubscription, own_process
+from mpicoll.measurement.capacity import weigh_bytes
 from mpicoll.measurement.description import describe_run, full_description
 from mpicoll.measurement.ping_pong import PairSettings
 from mpicoll.measurement.worlds import Worlds, form_worlds, worlds_with_gpus
@@ -27,6 +28,7 @@ from mpicoll.p2p.survey import Survey, wrongs
 from mpicoll.records.journal import check_ours
 from mpicoll.records.lines import FanOutRecord, RunRecord
 from mpicoll.text.files import writable
+from mpicoll.text.sizes import size_text
 
 _ENDED = 128 + signal.SIGTERM
 
@@ -49,6 +51,10 @@ def run(options: Options, makers: Worlds) -> int:
     context = _context(options, worlds, everyone, processes)
     names = options.transports or tuple(known)
     settings = PairSettings(options.sizes, names, options.device, options.budget, options.seed)
+    # A buffer for two messages, and the slots of shared memory that they pass through.
+    own = 4 * options.sizes[-1] * len(worlds)
+    if options.device == "cpu" and (why := weigh_bytes(own, everyone, options.sizes[-1]).refusal):
+        raise ArgumentError(f"messages of {size_text(options.sizes[-1])}: {why}")
     if options.dry:
         if is_root:
             print("\n".join(announcement(context, settings)), flush=True)

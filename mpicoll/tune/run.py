@@ -14,6 +14,7 @@ from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
 from mpicoll.machine.processes import Process, other_load, oversubscription, own_process
 from mpicoll.measurement import cases
+from mpicoll.measurement.capacity import remarks_on_memory
 from mpicoll.measurement.cases import Case, Group, Wanted
 from mpicoll.measurement.measure import Bench, Candidate, Settings
 from mpicoll.measurement.worlds import Worlds, form_worlds
@@ -61,6 +62,9 @@ def run(options: Options, makers: Worlds) -> int:
     ]
     if done:
         _print(is_root, f"{options.output} has {', '.join(sorted(done))} already")
+    asked = [_asked(bench, each, options.wanted.algorithms) for each in groups]
+    for remark in remarks_on_memory(asked, worlds):
+        _print(is_root, f"warning: {remark}")
     count, unsaved = 0, list[dict[str, Any]]()
     for name, measured in _measure(bench, groups, options.wanted.algorithms, until):
         entries = _entries(bench, name, measured, is_root)
@@ -125,15 +129,20 @@ def _measure(
         for group in same:
             share = (until - bench.synchroniser.time) / 1e9 / (len(groups) - position)
             position += 1
-            asked = [
-                Case(group, backend, each)
-                for backend, world in bench.worlds.items()
-                for each in candidates(world, name, group.bytes_total, more)
-            ]
+            asked = _asked(bench, group, more)
             for each in filter(_is_good, bench.measure(asked, max(share, 0.0))):
                 by_size = found.setdefault(each.case.backend, {})
                 by_size.setdefault(group.bytes_total, []).append(each)
         yield name, found
+
+
+def _asked(bench: Bench, group: Group, more: Sequence[str]) -> list[Case]:
+    """Return the cases of a group."""
+    return [
+        Case(group, backend, each)
+        for backend, world in bench.worlds.items()
+        for each in candidates(world, group.what.name, group.bytes_total, more)
+    ]
 
 
 def _is_good(each: Candidate) -> bool:

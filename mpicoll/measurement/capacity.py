@@ -1,0 +1,169 @@
+"""Estimate the memory that a group of cases takes on each node, and refuse one that does not fit.
+
+A case has its arrays, which all cases of a backend share, and what its program needs: scratch, and
+the slots of shared memory that messages pass through unless they are read where they are. These are
+taken from the lowered schedule. A library does not tell what it needs within its own call: it is
+taken to be the larger of the two arrays, as MPICH and gloo were measured to need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from math import prod
+from typing import NamedTuple
+
+from mpicoll.algorithms.registry import find
+from mpicoll.collectives import Collectives
+from mpicoll.errors import ArgumentError, CollectiveError
+from mpicoll.interfaces import CMA
+from mpicoll.machine.free_memory import free_in_process, free_on_node
+from mpicoll.measurement.cases import CUDA, DEFAULT_ALGORITHMS, Case, Group
+from mpicoll.notation.contract import Side
+from mpicoll.notation.elements import itemsize, reduce_op
+from mpicoll.programs.messages import lower
+from mpicoll.programs.shared_memory import Reach, share
+from mpicoll.runtime.arguments import Arguments
+from mpicoll.text.sizes import rounded_size_text, size_text
+
+_SHARE = 0.9
+"""Of the free memory: page tables and other processes need some."""
+_ZERO_COPY = 512 * 1024
+"""Bytes of the smallest message that is surely read where it is."""
+_SMALL = 1 << 20
+"""Payloads that are not weighed: they take less than the libraries themselves."""
+
+
+class Weighed(NamedTuple):
+    """The memory of the node where a group fits least, in bytes.
+
+    Attributes:
+        needed: by all its ranks together; `free`: for all of them together.
+        refusal: why the group cannot be measured; empty where it fits.
+    """
+
+    needed: int
+    free: int
+    refusal: str
+
+
+def remarks_on_memory(
+    asked: Sequence[Sequence[Case]], worlds: Mapping[str, Collectives], limit: int | None = None
+) -> list[str]:
+    """Return a remark for each group of cases that does not fit; collective.
+
+    Raises:
+        ArgumentError: none fits.
+    """
+    found = [(cases[0].group, weigh(cases, worlds, limit).refusal) for cases in asked]
+    refused = [f"{group} is left out: {refusal}" for group, refusal in found if refusal]
+    if refused and len(refused) == len(found):
+        raise ArgumentError(refused[0])
+    return refused
+
+
+def weigh(
+    cases: Sequence[Case], worlds: Mapping[str, Collectives], limit: int | None = None
+) -> Weighed:
+    """Compare the memory that cases of one group need with what every node has; collective.
+
+    Args:
+        limit: the bytes that each rank may take, None for all that there are.
+    """
+    group = cases[0].group
+    if group.device == CUDA or (group.bytes_total < _SMALL and limit is None):
+        return Weighed(0, 0, "")
+    return weigh_bytes(needed(cases, worlds), next(iter(worlds.values())), group.bytes_total, limit)
+
+
+def weigh_bytes(own: int, control: Collectives, payload: int, limit: int | None = None) -> Weighed:
+    """Compare the bytes that each rank needs with what every node has; collective.
+
+    Args:
+        own: what this rank needs; `payload`: the size of which it is a multiple.
+        limit: the bytes that each rank may take, None for all that there are.
+    """
+    bounds = [each for each in (limit, free_in_process()) if each is not None]
+    free = int(_SHARE * free_on_node())
+    every = control.exchange([own, free, min(bounds, default=free)])
+    nodes = [_on_node(node, [every[rank] for rank in node], payload) for node in control.nodes]
+    return max(nodes, key=lambda node: (bool(node.refusal), node.needed / max(1, node.free)))
+
+
+def _on_node(ranks: Sequence[int], given: Sequence[Sequence[int]], payload: int) -> Weighed:
+    """Compare what ranks of one node need with what they have.
+
+    Args:
+        given: for each rank the bytes that it needs, that its node has, and that it may take.
+    """
+    needs, frees, bounds = zip(*given, strict=True)
+    together, free = sum(needs), min(frees)
+    text = rounded_size_text
+    reasons = [
+        (bound / max(1, need), f"{text(need)} on rank {rank}, which may take {text(bound)}")
+        for rank, need, bound in zip(ranks, needs, bounds, strict=True)
+    ]
+    place = f"the node of rank {ranks[0]}, where {text(free)} are free for {len(ranks)} ranks"
+    scale, reason = min([*reasons, (free / max(1, together), f"{text(together)} on {place}")])
+    if scale >= 1:
+        return Weighed(together, free, "")
+    fits = int(payload * scale)
+    largest = f"up to {size_text(1 << fits.bit_length() - 1)}" if fits else "no size"
+    return Weighed(together, free, f"it takes about {reason}: {largest} would fit")
+
+
+def needed(cases: Sequence[Case], worlds: Mapping[str, Collectives]) -> int:
+    """Return the bytes that cases of one group take on this rank, all bound at once."""
+    group, total = cases[0].group, 0
+    for backend in dict.fromkeys(each.backend for each in cases):
+        world = worlds[backend]
+        given, taken = _array(group, world, "input"), _array(group, world, "output")
+        total += max(given, taken) if group.in_place else given + taken
+        names = [each.algorithm for each in cases if each.backend == backend]
+        total += max(given, taken) if any(each.startswith("native") for each in names) else 0
+        total += sum(_program(group, world, each) for each in names if each[:6] != "native")
+    return total
+
+
+def _array(group: Group, world: Collectives, side: Side) -> int:
+    """Return the bytes of this rank's input or output."""
+    what = group.what
+    has = what.has_input if side == "input" else what.has_output
+    shape: tuple[int, ...] = what.shape(side, (group.width,), world.rank, world.size)
+    return prod(shape) * itemsize(group.dtype) if has(world.rank, group.root) else 0
+
+
+def _program(group: Group, world: Collectives, name: str) -> int:
+    """Return the bytes that a schedule needs besides its arrays; 0 for one that is refused."""
+    schedule, _, asked = name.partition("@")
+    with suppress(CollectiveError):
+        if schedule == "auto" or schedule.endswith("_default"):
+            usual = DEFAULT_ALGORITHMS[group.what.name]
+            return max(_program(group, world, f"{each}@{asked}".rstrip("@")) for each in usual)
+        return _lowered(group, world, schedule, asked)
+    return 0
+
+
+def _lowered(group: Group, world: Collectives, schedule: str, asked: str) -> int:
+    what, width = group.what, itemsize(group.dtype)
+    chosen = find(what.name, schedule)
+    arguments = Arguments(
+        what, schedule, reduce_op(group.op), group.root, None, None, None, (group.width,),
+        group.dtype, world.rank, world.size, group.in_place, "host",
+    )  # fmt: skip
+    blocks = chosen.blocks(world.size)
+    place, sizes = arguments.place(blocks), arguments.sizes(blocks)
+    rounds = chosen.rounds(world.rank, world.size, group.root, world.nodes)
+    given = rounds, sizes, what.before(place), list(what.after(place))
+    route = world.routes.check(arguments, asked)
+    if route == world.transport.name:
+        return width * sum(lower(*given, in_place=group.in_place).scratch.values())
+    node = frozenset(next(each for each in world.nodes if world.rank in each)) - {world.rank}
+    readable = {"input", "output"} if group.allocated or route == CMA else set[str]()
+    readable |= {"scratch"} if route == CMA else set()
+    # In one tile: the memory is the same, and there are fewer instructions to lower.
+    reach = Reach(node, frozenset(readable), _ZERO_COPY // width, 1 + group.bytes_total)
+    program = share(*given, reach, in_place=group.in_place)
+    slots = (each.piece for each in program.publications if not each.zero_copy)
+    elements = sum(each.length for each in slots if each)
+    return width * (elements + sum(program.scratch.values()))

@@ -1,0 +1,91 @@
+"""The memory of a case: what it is estimated to need, and the refusal of one that does not fit."""
+
+from __future__ import annotations
+
+import pytest
+
+from mpicoll import Collectives
+from mpicoll.cli.watchdog import Watchdog
+from mpicoll.errors import ArgumentError
+from mpicoll.measurement import capacity
+from mpicoll.measurement.capacity import needed, remarks_on_memory, weigh
+from mpicoll.measurement.cases import Case, Wanted, cases, groups
+from mpicoll.measurement.measure import Bench, Settings
+
+SIZE = 1 << 24
+ARRAYS = {"allreduce": 2, "allgather": 1.25, "alltoall": 2, "reduce_scatter": 1.25, "scan": 2}
+"""The bytes of both arrays on 4 ranks, in multiples of the size."""
+
+
+@pytest.fixture
+def free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each node have 1 GiB, whatever this machine has."""
+    monkeypatch.setattr(capacity, "free_on_node", lambda: 1 << 30)
+    monkeypatch.setattr(capacity, "free_in_process", lambda: None)
+
+
+def asked(c: Collectives, name: str, *sizes: int, algorithms: str = "native") -> list[list[Case]]:
+    """Return the cases of one collective, by size."""
+    wanted = Wanted((name,), (algorithms,), sizes or (SIZE,))
+    return [cases(each, {c.backend: c}, wanted) for each in groups(wanted, c.size)]
+
+
+@pytest.mark.ranks(4)
+@pytest.mark.parametrize("name", ARRAYS)
+def test_a_native_call_needs_its_arrays_and_the_larger_again(c: Collectives, name: str) -> None:
+    (found,) = asked(c, name)
+    assert needed(found, {c.backend: c}) == (ARRAYS[name] + 1) * SIZE
+
+
+@pytest.mark.ranks(4)
+@pytest.mark.parametrize(
+    ("algorithm", "rows"),
+    [("ring@point-to-point", 0.25), ("recursive_doubling@point-to-point", 1),
+     ("recursive_doubling@symmetric", 2), ("auto", 1), ("ring@no-such", 0)],
+)  # fmt: skip
+def test_a_schedule_needs_its_scratch_and_slots(
+    c: Collectives, algorithm: str, rows: float
+) -> None:
+    group = asked(c, "allreduce")[0][0].group
+    found = needed([Case(group, c.backend, algorithm)], {c.backend: c}) / SIZE - 2
+    assert found >= rows and (found < 5)
+
+
+@pytest.mark.ranks(4)
+@pytest.mark.usefixtures("free")
+def test_a_size_that_does_not_fit_is_refused_with_one_that_does(c: Collectives) -> None:
+    worlds = {c.backend: c}
+    small, large = asked(c, "allreduce", SIZE, 900 << 30)
+    assert weigh(small, worlds).refusal == ""
+    refusal = weigh(large, worlds).refusal
+    assert "it takes about 10800G on the node of rank 0" in refusal
+    assert "921M are free for 4 ranks: up to 64M would fit" in refusal.replace("922M", "921M")
+    (fits,) = asked(c, "allreduce", 64 << 20)
+    assert weigh(fits, worlds).refusal == ""
+
+
+@pytest.mark.ranks(2)
+@pytest.mark.usefixtures("free")
+def test_a_stated_limit_counts_for_each_rank(c: Collectives) -> None:
+    (found,) = asked(c, "allreduce")
+    assert weigh(found, {c.backend: c}, 3 * SIZE).refusal == ""
+    refusal = weigh(found, {c.backend: c}, SIZE).refusal
+    assert refusal == "it takes about 48M on rank 0, which may take 16M: up to 4M would fit"
+
+
+@pytest.mark.ranks(2)
+@pytest.mark.usefixtures("free")
+def test_a_run_is_refused_where_nothing_fits(c: Collectives) -> None:
+    worlds = {c.backend: c}
+    (remark,) = remarks_on_memory(asked(c, "allreduce", SIZE, 900 << 30), worlds)
+    assert remark.startswith("allreduce 966367641600 B float32 sum is left out")
+    with pytest.raises(ArgumentError, match="would fit"):
+        remarks_on_memory(asked(c, "allreduce", 900 << 30), worlds)
+
+
+@pytest.mark.ranks(2)
+@pytest.mark.usefixtures("free")
+def test_nothing_is_allocated_for_a_case_that_does_not_fit(c: Collectives) -> None:
+    (large,) = asked(c, "allreduce", 900 << 30)
+    (found,) = Bench({c.backend: c}, Settings(), Watchdog(0)).measure(large, 1.0)
+    assert found.plan is None and found.message.startswith("no memory: it takes about")
