@@ -8,7 +8,6 @@ from rich.table import Table
 from mpicoll.algorithms import table
 from mpicoll.cli.command import Command
 from mpicoll.cli.tables import print_table
-from mpicoll.errors import CollectiveError
 from mpicoll.notation.contract import COLLECTIVES, collective
 
 _PIPED_WIDTH = 160
@@ -20,10 +19,7 @@ _PIPED_WIDTH = 160
 @click.option("--update", is_flag=True, help="Write the table into mpicoll/algorithms/README.md.")
 def main(collectives: tuple[str, ...], markdown: bool, update: bool) -> None:
     """Print the algorithms of COLLECTIVES, by default of all."""
-    try:
-        names = tuple(collective(each).name for each in collectives) or tuple(COLLECTIVES)
-    except CollectiveError as error:
-        raise click.UsageError(str(error)) from error
+    names = tuple(collective(each).name for each in collectives) or tuple(COLLECTIVES)
     if update:
         table.update()
     elif markdown:

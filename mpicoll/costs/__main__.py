@@ -23,7 +23,7 @@ from mpicoll.costs.flags import Options
 from mpicoll.costs.models import DEFAULT, AlphaBeta
 from mpicoll.costs.ranking import Family, Scenario, candidates, rank
 from mpicoll.costs.rendering import RankingOutput, lines, notes, tables
-from mpicoll.errors import ArgumentError, CollectiveError
+from mpicoll.errors import ArgumentError
 from mpicoll.notation.contract import collective as named
 from mpicoll.text.names import split_names
 
@@ -155,10 +155,7 @@ def main(ctx: click.Context, /, **given: Any) -> None:
         name for name in given if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
     options = Options(**given)
-    try:
-        output = priced(options, spelled)
-    except CollectiveError as error:
-        raise click.UsageError(str(error)) from error
+    output = priced(options, spelled)
     if options.style == "jsonl":
         for line in lines(output):
             click.echo(line)

@@ -14,7 +14,7 @@ from mpicoll.cli.command import Command
 from mpicoll.cli.options import RANKS
 from mpicoll.cli.tables import print_table
 from mpicoll.defaults import NAMES, Call, Choice, choose, function, table
-from mpicoll.errors import ArgumentError, CollectiveError
+from mpicoll.errors import ArgumentError
 from mpicoll.notation.contract import Collective
 from mpicoll.notation.contract import collective as collective_named
 from mpicoll.notation.elements import itemsize, kind_of
@@ -69,15 +69,12 @@ def main(
 
     Sizes are bytes of a vector, or of one row of collectives with a row for each rank.
     """
-    try:
-        what = collective_named(collective)
-        kind_of(datatype)
-        if ranks % nodes:
-            raise ArgumentError(f"{ranks} ranks do not spread evenly over {nodes} nodes")
-        if counted and what.unit not in ("rows", "pairs"):
-            raise ArgumentError(f"{what.name} takes no counts: every rank gives a whole vector")
-    except CollectiveError as error:
-        raise click.UsageError(str(error)) from error
+    what = collective_named(collective)
+    kind_of(datatype)
+    if ranks % nodes:
+        raise ArgumentError(f"{ranks} ranks do not spread evenly over {nodes} nodes")
+    if counted and what.unit not in ("rows", "pairs"):
+        raise ArgumentError(f"{what.name} takes no counts: every rank gives a whole vector")
     operator = not not_commutative
     call = Call(
         ranks, commutative=operator, builtin=operator, in_place=in_place, nodes=nodes,

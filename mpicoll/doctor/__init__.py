@@ -1,1 +1,1 @@
-"""Print what this machine can run, and why not the rest: ``python -m mpicoll.doctor``."""
+"""Print the abilities of this machine, and why it lacks others: ``python -m mpicoll.doctor``."""

@@ -1,4 +1,4 @@
-"""Print what this machine can run, and why not the rest, on one page for a bug report.
+"""Print the abilities of this machine, and why it lacks others, on one page for a bug report.
 
 ``python -m mpicoll.doctor`` asks one process; ``mpirun -n 4 python -m mpicoll.doctor``
 also says whether launcher and MPI match.
