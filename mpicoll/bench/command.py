@@ -51,108 +51,70 @@ Sizes are total bytes as nccl-tests counts them; K, M and G are powers of 1024.
 @list_option("--collectives", "--collective", "listed", metavar="A,B", help="Which collectives.")
 @options.backends
 @list_option(
-    "--algorithms",
-    "--algorithm",
-    metavar="A,B|all",
+    "--algorithms", "--algorithm", metavar="A,B|all",
     help="Names as --list prints them, or all; auto, mpich_default, openmpi_default; sweeps: "
     "'knomial(radix=2:8)', 'chain(segments=1:64:*2)', 'bruck(radix=2|4)'. Native calls always "
     "run as the baseline.",
-)
+)  # fmt: skip
 @list_option(
-    "--transports",
-    "--transport",
-    metavar="A,B|all",
+    "--transports", "--transport", metavar="A,B|all",
     help="Run schedules over each of these: point-to-point, symmetric (shared memory), cma "
     "(and cross-memory attach). By default over the fastest that reaches a rank.",
-)
+)  # fmt: skip
 @option("-b", "--minbytes", type=SIZE, metavar="SIZE", help="Smallest size.")
 @option("-e", "--maxbytes", type=SIZE, metavar="SIZE", help="Largest size.")
 @option(
-    "-f",
-    "--stepfactor",
-    type=Real(LEAST_FACTOR, MOST_FACTOR),
+    "-f", "--stepfactor", type=Real(LEAST_FACTOR, MOST_FACTOR),
     help="Multiply sizes by this (default 2).",
-)
+)  # fmt: skip
 @option("-i", "--stepbytes", type=SIZE, metavar="SIZE", help="Add this between sizes instead.")
 @option("--sizes", type=SIZES, metavar="4,1K,1M", help="An explicit list of sizes.")
 @option(
-    "-n",
-    "--iters",
-    type=Whole(),
+    "-n", "--iters", type=Whole(),
     help="Samples of each case, of a few calls if these are short (adaptive when absent).",
-)
+)  # fmt: skip
 @option(
-    "-w",
-    "--warmup-iters",
-    type=Whole(0),
-    default=2,
-    shown=True,
+    "-w", "--warmup-iters", type=Whole(0), default=2, shown=True,
     help="Calls before the first sample.",
-)
+)  # fmt: skip
 @option(
-    "-c",
-    "--check",
-    type=Whole(0),
-    default=1,
-    shown=True,
+    "-c", "--check", type=Whole(0), default=1, shown=True,
     help="Check this many times before timing, and once after; 0 checks nothing.",
-)
+)  # fmt: skip
 @list_option("-o", "--op", default="sum", shown=True, metavar="A,B|all", help="Operators.")
 @list_option("-d", "--datatype", default="float32", shown=True, metavar="A,B|all", help="dtypes.")
 @option("-r", "--root", type=RANK_LIST, default="0", shown=True, metavar="0,1|all", help="Roots.")
 @option(
-    "-z",
-    "--timing",
-    "--blocking",
-    type=click.Choice(list(_TIMINGS)),
-    default="together",
-    shown=True,
-    help="Start samples at a common deadline, or when each rank gets there.",
-)
+    "-z", "--timing", "--blocking", type=click.Choice(list(_TIMINGS)), default="together",
+    shown=True, help="Start samples at a common deadline, or when each rank gets there.",
+)  # fmt: skip
 @options.timeout
 @option(
-    "-J",
-    "--output",
-    type=FILE,
-    metavar="FILE",
+    "-J", "--output", type=FILE, metavar="FILE",
     help="Write JSON lines there, each as soon as it is measured.",
-)
+)  # fmt: skip
 @option(
-    "--resume",
-    type=FILE,
-    metavar="FILE",
+    "--resume", type=FILE, metavar="FILE",
     help="The same, but keep the records there and measure only the missing cases.",
-)
+)  # fmt: skip
 @option("--format", "layout", type=click.Choice(_FORMATS), default="table", shown=True)
 @option(
-    "--time",
-    "budget",
-    type=SECONDS,
-    default=40.0,
-    shown=True,
+    "--time", "budget", type=SECONDS, default=40.0, shown=True,
     help="Seconds for the whole run, start-up included.",
-)
+)  # fmt: skip
 @option(
-    "--precision",
-    type=Real(0, 100, above=True),
-    default=5.0,
-    shown=True,
+    "--precision", type=Real(0, 100, above=True), default=5.0, shown=True,
     help="Stop at a median known to this many per cent.",
-)
+)  # fmt: skip
 @option("--in-place", is_flag=True, help="Input and output share memory.")
 @option(
-    "--device",
-    type=click.Choice([CPU, CUDA]),
-    default=CPU,
-    shown=True,
+    "--device", type=click.Choice([CPU, CUDA]), default=CPU, shown=True,
     help="Arrays on the host, or on each rank's GPU.",
-)
+)  # fmt: skip
 @option(
-    "--mem-limit",
-    type=SIZE,
-    metavar="SIZE",
+    "--mem-limit", type=SIZE, metavar="SIZE",
     help="Memory that each rank may take (all that is free): larger cases are refused.",
-)
+)  # fmt: skip
 @option("--allocate", is_flag=True, help="Arrays from c.allocate(), in shared memory.")
 @options.interface
 @options.ranks_per_node

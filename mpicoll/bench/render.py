@@ -247,26 +247,28 @@ def _averages(row: CaseRecord, *names: str) -> list[str]:
 
 def osu(records: Sequence[CaseRecord], out: TextIO) -> None:
     """Print OSU's columns; sizes are bytes per rank."""
+    layout = "{:<12}{:>18}{:>18}{:>18}{:>14}"
     heads = ("# Size", "Avg Latency(us)", "Min Latency(us)", "Max Latency(us)", "Iterations")
     for rows in _blocks(records, out):
-        print("{:<12}{:>18}{:>18}{:>18}{:>14}".format(*heads), file=out)
+        print(layout.format(*heads), file=out)
         for row in rows:
-            times = _averages(row, "mean", "min", "max")
-            calls = row.samples * row.calls_per_sample
-            cells = (row.bytes_per_rank, *times, calls)
-            print("{:<12}{:>18}{:>18}{:>18}{:>14}".format(*cells), file=out)
+            cells = (row.bytes_per_rank, *_averages(row, "mean", "min", "max"), _calls(row))
+            print(layout.format(*cells), file=out)
 
 
 def imb(records: Sequence[CaseRecord], out: TextIO) -> None:
     """Print IMB's columns; sizes are bytes per rank."""
+    layout = "{:>12}{:>14}{:>14}{:>14}{:>14}"
     heads = ("#bytes", "#repetitions", "t_min[usec]", "t_max[usec]", "t_avg[usec]")
     for rows in _blocks(records, out):
-        print("{:>12}{:>14}{:>14}{:>14}{:>14}".format(*heads), file=out)
+        print(layout.format(*heads), file=out)
         for row in rows:
-            times = _averages(row, "min", "max", "mean")
-            calls = row.samples * row.calls_per_sample
-            cells = (row.bytes_per_rank, calls, *times)
-            print("{:>12}{:>14}{:>14}{:>14}{:>14}".format(*cells), file=out)
+            cells = (row.bytes_per_rank, _calls(row), *_averages(row, "min", "max", "mean"))
+            print(layout.format(*cells), file=out)
+
+
+def _calls(row: CaseRecord) -> int:
+    return row.samples * row.calls_per_sample
 
 
 LAYOUTS: dict[str, Callable[[Sequence[CaseRecord], TextIO], None]] = {

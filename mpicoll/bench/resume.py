@@ -86,15 +86,11 @@ class Ledger:
         every = {**self.kept, **fresh}
         rows = [every[name] for name in map(self._key, cases) if name in every]
         mark_best(rows)
-        self._write(list(fresh.values()))
-        return rows
-
-    def _write(self, fresh: Sequence[CaseRecord]) -> None:
-        """Append records, the first time after the description of their run."""
         if fresh and self.world.rank == 0:
             described = [RunRecord(run=self.run)] if self.is_new else []
-            self.journal.write([*described, *fresh])
+            self.journal.write([*described, *fresh.values()])
             self.is_new = False
+        return rows
 
 
 def key_of(case: Case, ranks: int, nodes: int) -> Key:

@@ -109,15 +109,11 @@ def table_of(found: Sequence[Claim]) -> Table:
         low, high = each.interval()
         table.add_row(
             each.name, str(each.right), str(each.tried), f"{each.right / each.tried:.1%}",
-            f"{low:.1%} .. {high:.1%}", *_judged(each),
+            f"{low:.1%} .. {high:.1%}",
+            "-" if each.target is None else f"{each.target:.0%}",
+            "" if each.target is None else "holds" if each.holds else "FAILS",
         )  # fmt: skip
     return table
-
-
-def _judged(claim: Claim) -> tuple[str, str]:
-    if claim.target is None:
-        return "-", ""
-    return f"{claim.target:.0%}", "holds" if claim.holds else "FAILS"
 
 
 @click.command(cls=Command, help=__doc__)

@@ -38,7 +38,7 @@ _MEANINGS = {
     r"can't start new thread": "no more threads can be started",
     r"connection (was )?(closed|reset|refused|aborted)|broken pipe": "lost another rank",
 }
-"""What libraries mean by errors of no class of their own."""
+"""The meaning of errors that libraries give no class of their own, by their words."""
 
 
 def reason(error: BaseException) -> str | None:
@@ -124,7 +124,7 @@ def watch_threads() -> None:
 
 
 def watch_exit() -> None:
-    """Have a run fail that fails in what Python calls at exit."""
+    """Have a run fail where a function that Python calls at exit does."""
 
     def fail(found: Any) -> None:
         if "atexit" not in (found.err_msg or ""):

@@ -74,7 +74,7 @@ def _text(raw: io.FileIO, old: TextIO | None) -> TextIO:
 
 
 def settle_output() -> None:
-    """Write what is printed, and drop what cannot be: it would fail once more as Python ends."""
+    """Write the printed text, or drop it: it would fail once more as Python ends."""
     try:
         sys.stdout.flush()
     except OutputLost:
