@@ -93,8 +93,9 @@ def run(us: float, count: int = 10) -> list[dict[str, Any]]:
     return [
         {"schema": 1, "collective": "scan", "backend": "mpi4py", "algorithm": "ring",
          "dtype": "int8", "op": "sum", "root": None, "in_place": False, "ranks": 2, "nodes": 1,
-         "bytes_total": size, "samples_us": each, "timing": "together", "correct": True,
-         "run": {}, "time_us": {"median": sorted(each)[7], "low": min(each), "high": max(each)}}
+         "bytes_total": size, "samples": 15, "samples_us": each, "timing": "together",
+         "correct": True, "run": {},
+         "time_us": {"median": sorted(each)[7], "low": min(each), "high": max(each)}}
         for size, each in enumerate(samples)
     ]  # fmt: skip
 
