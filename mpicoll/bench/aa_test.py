@@ -22,8 +22,9 @@ from mpicoll.machine.processes import Process, oversubscription, own_process
 from mpicoll.measurement import cases, clock
 from mpicoll.measurement.cases import Case, Group, Wanted
 from mpicoll.measurement.description import describe_run, full_description
-from mpicoll.measurement.measure import Bench, Candidate, Settings, Workbench
+from mpicoll.measurement.measure import Bench, Candidate, Settings
 from mpicoll.measurement.statistics import median_interval, speedup
+from mpicoll.measurement.workbench import Workbench
 from mpicoll.measurement.worlds import BOTH, Worlds, form_worlds
 from mpicoll.records.lines import AARecord, RunRecord
 from mpicoll.records.reading import encoded

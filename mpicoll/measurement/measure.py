@@ -16,21 +16,20 @@ from dataclasses import dataclass, field
 from itertools import repeat
 from math import ceil
 from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mpicoll.cli.watchdog import Watchdog
 from mpicoll.collectives import Collectives
 from mpicoll.errors import CollectiveError
 from mpicoll.execution.plan import Plan
-from mpicoll.interfaces import CMA, IPC, SYMMETRIC, Array
-from mpicoll.measurement import checking, clock
+from mpicoll.interfaces import CMA, IPC, SYMMETRIC
+from mpicoll.measurement import clock
 from mpicoll.measurement.capacity import weigh
-from mpicoll.measurement.cases import BASELINES, CUDA, Case, Group
+from mpicoll.measurement.cases import BASELINES, Case
 from mpicoll.measurement.checking import Wrong
-from mpicoll.measurement.patterns import CheckedCall
 from mpicoll.measurement.statistics import is_enough, median_interval, speedup
 from mpicoll.measurement.synchroniser import Report, StartSynchroniser
-from mpicoll.notation.elements import reduce_op
+from mpicoll.measurement.workbench import Workbench
 
 _MOST_CALLS = 1000
 _OVERTIME = 1.3
@@ -374,85 +373,3 @@ def level(candidates: Sequence[Candidate]) -> None:
         if fastest is None or each.estimate > fastest.estimate * _LIKE:
             fastest = each
         each.calls = fastest.calls
-
-
-class Workbench:
-    """One backend's arrays for a group: every candidate is checked and timed on the same."""
-
-    def __init__(self, world: Collectives, group: Group) -> None:
-        self.world, self.group = world, group
-        self.x, self.out = buffers(world, group)
-        self.check = None if group.what.unit == "none" else self._checker()
-        self.on_gpu = group.device == CUDA
-        arrays = world.transport.arrays
-        self.watch = arrays.stopwatch() if self.on_gpu else _HOST
-
-    def _checker(self) -> checking.Check:
-        group, world = self.group, self.world
-        case = CheckedCall.of(
-            group.what, world.rank, world.size, group.root, group.width, group.dtype,
-            reduce_op(group.op),
-        )  # fmt: skip
-        check = checking.Check(case, world.transport.arrays, self.x, self.out)
-        check.prepare()
-        check.rest()
-        return check
-
-    def plan(self, case: Case) -> Plan:
-        """Bind an algorithm to these arrays."""
-        group = self.group
-        options: dict[str, Any] = {"op": group.op} if group.what.reduces else {}
-        if group.what.rooted:
-            options["root"] = group.root
-        return self.world.plan(
-            group.what.name, self.x, out=self.out, algorithm=case.algorithm, **options
-        )
-
-
-def buffers(world: Collectives, group: Group) -> tuple[Array | None, Array | None]:
-    """Return this rank's input and output; in place they share memory."""
-    what, rank = group.what, world.rank
-    given = what.has_input(rank, group.root)
-    taken = what.has_output(rank, group.root)
-    shapes = _shapes(group, world.size)
-    if not (group.in_place and given and taken):
-        x, out = _make(world, group, shapes[0], given), _make(world, group, shapes[1], taken)
-        return x, out
-    # Allocation in shared memory is collective: ranks with one array take part twice as well.
-    both: Any = _make(world, group, max(shapes, key=len), True)
-    _make(world, group, (0,), False)
-    if shapes[0] == shapes[1]:
-        return both, both
-    return (both, both[rank]) if len(shapes[0]) > len(shapes[1]) else (both[rank], both)
-
-
-def _make(world: Collectives, group: Group, shape: tuple[int, ...], needed: bool) -> Array | None:
-    if group.allocated:
-        array = world.allocate(shape if needed else (0,), group.dtype)
-        return array if needed else None
-    like = world.gpu() if group.device == CUDA else None
-    return world.transport.arrays.empty(shape, group.dtype, like) if needed else None
-
-
-def _shapes(group: Group, size: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    row, rows = (group.width,), (size, group.width)
-    many = {"scatter": (1, 0), "reduce_scatter": (1, 0), "alltoall": (1, 1)}
-    many |= {"gather": (0, 1), "allgather": (0, 1)}
-    first, second = many.get(group.what.name, (0, 0))
-    return (rows if first else row), (rows if second else row)
-
-
-class _NoWatch:
-    """The stopwatch where there is no GPU: it reads 0."""
-
-    def start(self) -> None:
-        pass
-
-    def stop(self) -> None:
-        pass
-
-    def nanoseconds(self) -> int:
-        return 0
-
-
-_HOST = _NoWatch()
