@@ -28,7 +28,7 @@ class CollectiveError(Exception):
 
 
 class ArgumentError(CollectiveError, ValueError):
-    """A wrong argument; the message says what would be right."""
+    """A wrong argument; the message names one that would do."""
 
 
 class UnknownName(ArgumentError):
@@ -79,7 +79,7 @@ def first_error(texts: Iterable[str]) -> str:
 
 
 def brief(given: object) -> str:
-    """Return what was given as a message shows it: as Python writes it, but never at length.
+    """Return an argument as a message shows it: as Python writes it, but never at length.
 
     >>> brief("ring"), brief("a" * 5000)[90:]
     ("'ring'", 'aaaaaaaaaa... (5002 characters)')
