@@ -25,6 +25,7 @@ from mpicoll.measurement.measure import Bench, Candidate, Settings
 from mpicoll.measurement.worlds import Worlds, form_worlds, worlds_with_gpus
 from mpicoll.records.lines import CaseRecord, Run, RunRecord
 from mpicoll.records.reading import encoded
+from mpicoll.text.printable import printable
 from mpicoll.text.sizes import rounded_size_text
 
 _BEGIN = time.monotonic()
@@ -101,7 +102,7 @@ class _Session:
     def log(self, text: str) -> None:
         """Print progress and warnings on rank 0's standard error."""
         if self.is_root:
-            print(text, file=sys.stderr, flush=True)
+            print(printable(text), file=sys.stderr, flush=True)
 
     def asked(self) -> list[list[Case]]:
         """Return the cases of each group."""
@@ -233,5 +234,5 @@ class _Session:
         # A program parses standard output: remarks for people go elsewhere.
         stream = sys.stderr if layout in ("csv", "jsonl") else sys.stdout
         for line in render.footer(found, self.remarks):
-            print(line, file=stream)
+            print(printable(line), file=stream)
         stream.flush()

@@ -24,6 +24,7 @@ import click
 from mpicoll.cli.streams import OutputLost, settle_output
 from mpicoll.errors import ArgumentError, CollectiveError, ScheduleError
 from mpicoll.machine.launchers import find_launch
+from mpicoll.text.printable import printable
 
 FAILED, REFUSED, HUNG = 1, 2, 3
 _ERRORS = 2
@@ -84,7 +85,7 @@ def _place(error: BaseException) -> str:
 def say(text: str) -> None:
     """Print lines on descriptor 2, those of one rank not within those of another."""
     begin = "\r\x1b[K" if os.isatty(_ERRORS) else ""  # over a line of progress
-    lines = f"{begin}{text.rstrip()}\n".splitlines(keepends=True)
+    lines = f"{begin}{printable(text.rstrip())}\n".splitlines(keepends=True)
     try:
         sys.stderr.fileno()
     except OSError:

@@ -18,7 +18,7 @@ import click
 
 from mpicoll.cli.command import Command
 from mpicoll.cli.options import FILE, Real, option
-from mpicoll.compare.comparison import compare, load, shown
+from mpicoll.compare.comparison import compare, load
 from mpicoll.compare.rendering import LAYOUTS, summary
 from mpicoll.errors import ArgumentError
 
@@ -37,7 +37,8 @@ def main(first: Path, second: Path, margin: float, only_changes: bool, layout: s
     found = compare(load(first), load(second), margin / 100)
     if not any(each.first and each.second for each in found.rows):
         raise ArgumentError(f"{first} and {second} have no case in common")
-    LAYOUTS[layout](shown(found.rows, only_changes), sys.stdout)
+    changes = [each for each in found.rows if each.verdict in ("faster", "slower")]
+    LAYOUTS[layout](changes if only_changes else found.rows, sys.stdout)
     # A program reads these: the lines for people must not follow them.
     stream = sys.stderr if layout in ("csv", "jsonl") else sys.stdout
     for line in summary(found, margin):

@@ -14,7 +14,7 @@ intervals (`scatter`). Where library or machine differ there are no controls, an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import geometric_mean
@@ -53,7 +53,7 @@ class Compared:
 
     @property
     def either(self) -> CaseRecord:
-        """The record of one of the runs, for what both have in common."""
+        """The record of one of the runs, for the fields that both have in common."""
         found = self.first or self.second
         assert found is not None
         return found
@@ -197,8 +197,3 @@ class _Conditions:
             for text in self.between(each.first, each.second)
         ]
         return list(dict.fromkeys(found))
-
-
-def shown(rows: Sequence[Compared], only_changes: bool) -> list[Compared]:
-    """Return the rows to show: all, or what is faster or slower."""
-    return [each for each in rows if not only_changes or each.verdict in ("faster", "slower")]

@@ -30,7 +30,7 @@ _STYLES = {"faster": "green", "slower": "red", "no verdict": "dim"}
 
 
 def summary(found: Comparison, margin: float) -> list[str]:
-    """Return the closing lines: counts, what was widened, how the runs differ."""
+    """Return the closing lines: counts, the widening of intervals, how the runs differ."""
     counts, mean = found.counts(), found.mean()
     lines = [
         f"# B against A, by more than {margin:g} %: {counts['faster']} faster, "

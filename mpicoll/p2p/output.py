@@ -19,6 +19,7 @@ from mpicoll.records.flat import write_csv
 from mpicoll.records.lines import FanOutRecord, FitRecord, PairRecord, RunRecord
 from mpicoll.records.reading import encoded
 from mpicoll.text.files import write_whole
+from mpicoll.text.printable import printable
 from mpicoll.text.sizes import bytes_text
 
 _MOST_LINES = 24
@@ -77,7 +78,7 @@ def publish(options: Options, context: Context, found: Results, remarks: Sequenc
     # What a program reads must not be followed by what only people read.
     stream = sys.stdout if options.layout == "table" else sys.stderr
     for text in [*_findings(found.pairs), *_refusals(found.pairs), *remarks]:
-        print(f"# {text}", file=stream)
+        print(f"# {printable(text)}", file=stream)
     complaints = []
     try:
         if options.output:

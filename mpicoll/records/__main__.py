@@ -18,8 +18,8 @@ import click
 from mpicoll.cli.command import Command
 from mpicoll.cli.options import FILE
 from mpicoll.errors import ArgumentError
+from mpicoll.records.lines import json_schema
 from mpicoll.records.reading import content_of, record_of
-from mpicoll.records.schema import json_schema
 
 _MOST = 10
 """So many wrong lines of a file are named."""

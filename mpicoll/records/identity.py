@@ -1,4 +1,4 @@
-"""The key of a record: the case that was asked for, not what ran or came out.
+"""The key of a record: the case that was asked for, not its execution or result.
 
 Two records are of the same case where these fields agree. How `auto`, or a schedule without a named
 transport, was carried out is a finding: it may differ.

@@ -21,9 +21,10 @@ Times are microseconds (`us`), bandwidths 10^9 bytes a second (`GBps`), sizes by
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec.json import schema_components
 
 SCHEMA = 1
 
@@ -399,3 +400,19 @@ KINDS: dict[str, type[Record]] = {
     "run": RunRecord, "case": CaseRecord, "pair": PairRecord, "fit": FitRecord,
     "fan_out": FanOutRecord, "twins": AARecord,
 }  # fmt: skip
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the schema that every line of a file fulfils: it is one of the kinds."""
+    alternatives, definitions = schema_components(KINDS.values(), ref_template="#/$defs/{name}")
+    for name, kind in KINDS.items():
+        # Only a case may lack its kind; no line may lack its schema.
+        definitions[kind.__name__]["required"] += (
+            ["schema"] if name == "case" else ["schema", "kind"]
+        )
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A line of mpicoll's records",
+        "anyOf": list(alternatives),
+        "$defs": definitions,
+    }

@@ -94,7 +94,7 @@ def _printable(value: Any) -> Any:
 
 
 def _mask(run: Run) -> None:
-    """Remove what a version before the list of variables wrote: others, and credentials."""
+    """Remove credentials, and the variables that older versions recorded beyond the list."""
     run.command = masked_arguments(run.command)
     if isinstance(run, FullRun):
         run.argv = masked_arguments(run.argv)

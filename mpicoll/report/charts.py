@@ -76,7 +76,7 @@ def _curve(curve: Curve, comparisons: Mapping[int, ModelComparison]) -> Values:
 
 
 def _column_values(rows: Iterable[Times | Speedup | None], names: Sequence[str]) -> Values:
-    """Return the values of each field, None for what is absent."""
+    """Return the values of each field, None where a row lacks it."""
     known = list(rows)
     return {name: [getattr(each, name, None) for each in known] for name in names}
 

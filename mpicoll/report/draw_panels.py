@@ -98,7 +98,7 @@ def _over_sizes(
     axis: Any, panel: Panel, style: Style, points: Callable[[Curve], Points], label: str
 ) -> None:
     for curve in _shown(panel):
-        rows = [row for row in points(curve) if row[0] and row[1] > 0]
+        rows = [row for row in points(curve) if row[0]]
         if rows:
             x, y, low, high = zip(*rows, strict=True)
             own = style.of(curve, _backends(panel))

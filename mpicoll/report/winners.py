@@ -72,7 +72,7 @@ def winner(rows: Sequence[CaseRecord]) -> Winner | None:
 
 
 def _ran(record: CaseRecord) -> tuple[str, str, str]:
-    """Return what ran: `auto` is no rival of the algorithm that it chose."""
+    """Return the way that ran: `auto` is no rival of the algorithm that it chose."""
     return record.backend, record.executed or record.algorithm, str(record.transport)
 
 

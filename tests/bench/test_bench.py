@@ -12,9 +12,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from mpicoll.notation.contract import COLLECTIVES
-from mpicoll.records.lines import AARecord, CaseRecord, RunRecord
+from mpicoll.records.lines import AARecord, CaseRecord, RunRecord, json_schema
 from mpicoll.records.reading import load, only, parse
-from mpicoll.records.schema import json_schema
 
 ROOT = Path(__file__).parents[2]
 MPIRUN = Path(sys.executable).parent / "mpirun"

@@ -148,3 +148,10 @@ def test_credentials_in_older_files_are_not_shown(tmp_path: Path) -> None:
     text = page.read_text()
     assert secret not in text and "SLURM_JWT" not in text and "UCX_TLS" in text
     assert "http://***@host" in text and "tcp://***@h:1" in text
+
+
+def test_an_error_cannot_steer_a_terminal_by_the_name_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "a\x1b[2J"
+    path.write_text("[]\n")
+    done = CliRunner().invoke(study, [str(path)])
+    assert done.exit_code == 2 and "\x1b" not in done.output and r"a\x1b[2J" in done.output

@@ -11,9 +11,8 @@ import pytest
 from launcher import python
 
 from mpicoll.errors import ArgumentError
-from mpicoll.records.lines import KINDS, CaseRecord, FullRun, Run, RunRecord
+from mpicoll.records.lines import KINDS, CaseRecord, FullRun, Run, RunRecord, json_schema
 from mpicoll.records.reading import encoded, full, load, only, record_of, runs
-from mpicoll.records.schema import json_schema
 
 RUN = {
     "id": "a", "hosts": ["n1"], "cores": [[0]], "load": 0.5, "quota": None,
