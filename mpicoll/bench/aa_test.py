@@ -20,9 +20,10 @@ from mpicoll.cli.watchdog import Watchdog
 from mpicoll.execution.plan import Plan
 from mpicoll.machine.processes import Process, oversubscription, own_process
 from mpicoll.measurement import cases, clock
+from mpicoll.measurement.candidate import Candidate, Settings
 from mpicoll.measurement.cases import Case, Group, Wanted
 from mpicoll.measurement.description import describe_run, full_description
-from mpicoll.measurement.measure import Bench, Candidate, Settings
+from mpicoll.measurement.measure import Bench
 from mpicoll.measurement.statistics import median_interval, speedup
 from mpicoll.measurement.workbench import Workbench
 from mpicoll.measurement.worlds import BOTH, Worlds, form_worlds

@@ -28,8 +28,8 @@ from mpicoll.cli.options import (
 )
 from mpicoll.errors import ArgumentError, UnknownName
 from mpicoll.interfaces import TRANSPORTS
+from mpicoll.measurement.candidate import Settings
 from mpicoll.measurement.cases import CPU, CUDA, DEFAULT_SIZES, Wanted, dtypes, ops
-from mpicoll.measurement.measure import Settings
 from mpicoll.measurement.worlds import Worlds, backend_names
 from mpicoll.text.names import split_names, swept_names, with_all
 from mpicoll.text.sizes import LEAST_FACTOR, MOST_FACTOR, size_steps

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from mpicoll.measurement.measure import Bench, Candidate
+from mpicoll.measurement.candidate import Candidate
+from mpicoll.measurement.measure import Bench
 from mpicoll.measurement.statistics import Ratio, speedup, summary
 from mpicoll.records.lines import CaseRecord, FirstWrong, Run, Speedup, SpeedupVsOther, Times
 

@@ -18,10 +18,11 @@ from mpicoll.collectives import Collectives
 from mpicoll.machine.launchers import is_terminal
 from mpicoll.machine.processes import Process, other_load, oversubscription, own_process
 from mpicoll.measurement import cases as candidates
+from mpicoll.measurement.candidate import Candidate, Settings
 from mpicoll.measurement.capacity import remarks_on_memory, weigh
 from mpicoll.measurement.cases import Case, Group, Wanted
 from mpicoll.measurement.description import describe_run, full_description
-from mpicoll.measurement.measure import Bench, Candidate, Settings
+from mpicoll.measurement.measure import Bench
 from mpicoll.measurement.worlds import Worlds, form_worlds, worlds_with_gpus
 from mpicoll.records.lines import CaseRecord, Run, RunRecord
 from mpicoll.records.reading import encoded

@@ -23,7 +23,7 @@ from msgspec.structs import asdict
 from mpicoll.collectives import Collectives
 from mpicoll.machine.processes import Process
 from mpicoll.machine.variables import masked_arguments, relevant_variables
-from mpicoll.measurement.measure import Settings
+from mpicoll.measurement.candidate import Settings
 from mpicoll.measurement.ping_pong import PairSettings
 from mpicoll.records import lines as records
 from mpicoll.records.lines import Binding, Clock, FullRun, Git, Machine, Mpi, Run, Stack

@@ -10,9 +10,7 @@ its own, so that drift affects all alike, and ratios are taken within a block.
 from __future__ import annotations
 
 import gc
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import repeat
 from math import ceil
 from random import Random
@@ -21,19 +19,18 @@ from typing import NamedTuple
 from mpicoll.cli.watchdog import Watchdog
 from mpicoll.collectives import Collectives
 from mpicoll.errors import CollectiveError
-from mpicoll.execution.plan import Plan
 from mpicoll.interfaces import CMA, IPC, SYMMETRIC
 from mpicoll.measurement import clock
+from mpicoll.measurement.candidate import Candidate, Settings, active, level
 from mpicoll.measurement.capacity import weigh
-from mpicoll.measurement.cases import BASELINES, Case
+from mpicoll.measurement.cases import Case
 from mpicoll.measurement.checking import Wrong
-from mpicoll.measurement.statistics import is_enough, median_interval, speedup
 from mpicoll.measurement.synchroniser import Report, StartSynchroniser
 from mpicoll.measurement.workbench import Workbench
 
 _MOST_CALLS = 1000
 _OVERTIME = 1.3
-_TRIES, _LIKE = 4, 1.5
+_TRIES = 4
 
 
 class Pace(NamedTuple):
@@ -47,71 +44,6 @@ class Pace(NamedTuple):
 _PACE = Pace(100_000, 3_000, 0.05)
 # Ranks that wait for a core are late by a turn of the scheduler; only longer samples bear it.
 _OVERSUBSCRIBED = Pace(250_000, 25_000, 0.1)
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How to measure.
-
-    Attributes:
-        samples: how many to take of each case; None is adaptive.
-        precision: the half-width, as a share, that is enough of the interval of a median, and of
-            that of its ratio to the native call.
-        timing: ``together`` starts at a common deadline, ``loop`` when a rank gets there.
-        least, most: bounds on the samples of an adaptive case.
-    """
-
-    budget: float = 40.0
-    samples: int | None = None
-    warmup: int = 2
-    checks: int = 1
-    timing: str = "together"
-    seed: int = 0
-    precision: float = 0.05
-    confidence: float = 0.95
-    least: int = 6
-    most: int = 200
-
-
-@dataclass
-class Candidate:
-    """A case, its plan, and its samples.
-
-    Attributes:
-        message: why it was refused; empty where it ran.
-        note: the name of a library's default there, and how the schedule that ran differs.
-        samples: microseconds of the slowest rank, by block.
-        late: the same for samples with a late start; they count only where too few do not.
-        preempted: the same for samples during which a rank lost its core.
-        host: the same by the clocks of the ranks, where a GPU timed the samples.
-    """
-
-    case: Case
-    plan: Plan | None = None
-    message: str = ""
-    executed: str = ""
-    transport: str = ""
-    note: str = ""
-    calls: int = 1
-    estimate: float = 0.0
-    samples: dict[int, float] = field(default_factory=dict)
-    late: dict[int, float] = field(default_factory=dict)
-    preempted: dict[int, float] = field(default_factory=dict)
-    host: dict[int, float] = field(default_factory=dict)
-    slowest: Counter[int] = field(default_factory=Counter)
-    lateness: int = 0
-    checked: int = 0
-    wrong: list[Wrong] = field(default_factory=list)
-
-    @property
-    def visits(self) -> int:
-        """How many samples were taken, the spoilt ones included."""
-        return len(self.samples | self.late | self.preempted)
-
-    @property
-    def is_baseline(self) -> bool:
-        """Whether others are compared with this one."""
-        return self.case.algorithm in BASELINES
 
 
 class Bench:
@@ -279,10 +211,10 @@ class Bench:
     def _blocks(self, running: list[Candidate], benches: dict[str, Workbench], until: int) -> None:
         began, block = self.synchroniser.time, 0
         share = max(until - began, 1)
-        while active := self._active(running):
+        while unfinished := active(running, self.settings):
             if self._is_over(block, began, share):
                 break
-            for candidate in self.random.sample(active, len(active)):
+            for candidate in self.random.sample(unfinished, len(unfinished)):
                 self._visit(candidate, benches[candidate.case.backend], block)
             block += 1
         for candidate in running:
@@ -294,49 +226,6 @@ class Bench:
             return False
         used = self.synchroniser.time - began
         return used > share * (1.0 if block >= self.settings.least else _OVERTIME)
-
-    def _active(self, running: list[Candidate]) -> list[Candidate]:
-        """Return the candidates that need samples, and the baselines of their backends."""
-        natives = {each.case.backend: each for each in running if each.is_baseline}
-        open_ = [
-            each for each in running if not self._is_done(each, natives.get(each.case.backend))
-        ]
-        waiting = {each.case.backend for each in open_}
-        return [
-            each
-            for each in running
-            if each in open_ or (each.is_baseline and each.case.backend in waiting)
-        ]
-
-    def _is_done(self, candidate: Candidate, native: Candidate | None) -> bool:
-        """Whether its median is known, and there are blocks enough for its ratio."""
-        settings, count = self.settings, len(candidate.samples)
-        visits = candidate.visits
-        if settings.samples is not None:
-            return count >= settings.samples or visits >= 2 * settings.samples
-        if visits >= settings.most:
-            return True
-        if count < settings.least or not is_enough(count, settings.confidence):
-            return False
-        interval = median_interval(list(candidate.samples.values()), settings.confidence)
-        return interval.half_width < settings.precision and self._is_compared(candidate, native)
-
-    def _is_compared(self, candidate: Candidate, native: Candidate | None) -> bool:
-        """Whether its ratio to the native call is known as well.
-
-        Significance must not decide: to stop as soon as a difference is significant finds
-        differences where there are none.
-        """
-        if native is None or native is candidate:
-            return True
-        settings = self.settings
-        ratio = speedup(native.samples, candidate.samples, settings.confidence)
-        paired = len(candidate.samples.keys() & native.samples.keys())
-        return bool(
-            ratio
-            and paired >= settings.least
-            and (ratio.high - ratio.low) / 2 / ratio.ratio < settings.precision
-        )
 
     def _visit(self, candidate: Candidate, bench: Workbench, block: int) -> None:
         self.watchdog.step(f"timing {candidate.case}")
@@ -360,16 +249,3 @@ class Bench:
         """Take the spoilt samples too where the others cannot carry an interval."""
         if len(candidate.samples) < self.settings.least:
             candidate.samples |= candidate.late | candidate.preempted
-
-
-def level(candidates: Sequence[Candidate]) -> None:
-    """Let candidates of about the same speed repeat their calls equally often in a sample.
-
-    The first call of a sample takes longer than the next ones: of two equals, the one that
-    repeats more often would seem faster.
-    """
-    fastest: Candidate | None = None
-    for each in sorted(candidates, key=lambda each: each.estimate):
-        if fastest is None or each.estimate > fastest.estimate * _LIKE:
-            fastest = each
-        each.calls = fastest.calls

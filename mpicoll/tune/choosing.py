@@ -12,8 +12,8 @@ from math import sqrt
 from typing import Any
 
 from mpicoll.collectives import Collectives
+from mpicoll.measurement.candidate import Candidate
 from mpicoll.measurement.cases import is_known
-from mpicoll.measurement.measure import Candidate
 from mpicoll.measurement.statistics import Interval, median_interval
 from mpicoll.notation.contract import collective
 from mpicoll.selection import auto

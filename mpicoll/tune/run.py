@@ -14,9 +14,10 @@ from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
 from mpicoll.machine.processes import Process, other_load, oversubscription, own_process
 from mpicoll.measurement import cases
+from mpicoll.measurement.candidate import Candidate, Settings
 from mpicoll.measurement.capacity import remarks_on_memory
 from mpicoll.measurement.cases import Case, Group, Wanted
-from mpicoll.measurement.measure import Bench, Candidate, Settings
+from mpicoll.measurement.measure import Bench
 from mpicoll.measurement.worlds import Worlds, form_worlds
 from mpicoll.selection import auto, tables
 from mpicoll.tune.choosing import candidates, ranges

@@ -13,7 +13,7 @@ from launcher import mpirun, python, ranks
 
 from mpicoll.bench.self_check import Claim, claims
 from mpicoll.errors import ArgumentError
-from mpicoll.measurement.measure import Candidate, level
+from mpicoll.measurement.candidate import Candidate, level
 from mpicoll.measurement.statistics import speedup
 from mpicoll.records.lines import AARecord, CaseRecord, RunRecord
 from mpicoll.records.reading import load, only, record_of

@@ -8,9 +8,10 @@ from mpicoll import Collectives
 from mpicoll.cli.watchdog import Watchdog
 from mpicoll.errors import ArgumentError
 from mpicoll.measurement import capacity
+from mpicoll.measurement.candidate import Settings
 from mpicoll.measurement.capacity import needed, remarks_on_memory, weigh
 from mpicoll.measurement.cases import Case, Wanted, cases, groups
-from mpicoll.measurement.measure import Bench, Settings
+from mpicoll.measurement.measure import Bench
 
 SIZE = 1 << 24
 ARRAYS = {"allreduce": 2, "allgather": 1.25, "alltoall": 2, "reduce_scatter": 1.25, "scan": 2}

@@ -31,8 +31,9 @@ from mpicoll.bench.record import case_records
 from mpicoll.cli.watchdog import Watchdog
 from mpicoll.gpu import ipc as device
 from mpicoll.interfaces import DIRECT, IPC, STAGED
+from mpicoll.measurement.candidate import Settings
 from mpicoll.measurement.cases import CUDA, Wanted, cases, groups
-from mpicoll.measurement.measure import Bench, Settings
+from mpicoll.measurement.measure import Bench
 from mpicoll.memory import slots
 from mpicoll.notation.elements import DTYPES
 from mpicoll.records.lines import Run

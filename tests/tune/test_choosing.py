@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as some
 
-from mpicoll.measurement.measure import Candidate
+from mpicoll.measurement.candidate import Candidate
 from mpicoll.selection import tables
 from mpicoll.selection.auto import between
 from mpicoll.tune.choosing import candidates, good_enough, ranges
