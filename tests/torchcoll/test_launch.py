@@ -182,16 +182,16 @@ def test_wrong_launch(
 
 def test_a_missing_rank_is_named() -> None:
     method = f"tcp://127.0.0.1:{free_port()}"
-    options = {"init_method": method, "size": 3, "timeout": 2}
+    options = {"init_method": method, "size": 3, "timeout": 8}
     done = together([{**options, "rank": rank} for rank in (0, 1)])
     assert [code for code, _ in done] == [1, 1]
-    assert any("waited 2 s for rank 2 of 3" in output for _, output in done), done
+    assert any("waited 8 s for rank 2 of 3" in output for _, output in done), done
     assert all("LaunchError" in output for _, output in done), done
 
 
 def test_a_rank_that_joins_twice_is_refused() -> None:
     method = f"tcp://127.0.0.1:{free_port()}"
-    options = {"init_method": method, "size": 3, "timeout": 3}
+    options = {"init_method": method, "size": 3, "timeout": 40}
     done = together([{**options, "rank": rank} for rank in (0, 1, 1)])
     assert sum("rank 1 joined twice" in output for _, output in done) == 1, done
 
@@ -201,11 +201,11 @@ def test_sizes_that_differ_are_refused() -> None:
     sizes = [2, 3]
     done = together(
         [
-            {"init_method": method, "rank": rank, "size": sizes[rank], "timeout": 2}
+            {"init_method": method, "rank": rank, "size": sizes[rank], "timeout": 40}
             for rank in (0, 1)
         ]
     )
-    assert "were given sizes [2, 3]" in done[0][1], done
+    assert any("were given sizes [2, 3]" in output for _, output in done), done
     assert all("LaunchError" in output for _, output in done), done
 
 
