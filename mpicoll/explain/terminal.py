@@ -103,10 +103,6 @@ def _messages(trace: RoundTrace, hops: Sequence[Hop], glyphs: Glyphs) -> Text:
 
 def _matrix(trace: RoundTrace, now: int, width: int, glyphs: Glyphs) -> RenderableType:
     """Return ranks by columns, or one sign for each cell where the terminal is too narrow."""
-    rows = [
-        [_cell(trace, rank, column, cell, glyphs) for column, cell in enumerate(row)]
-        for rank, row in enumerate(trace.states[now])
-    ]
     names = [column.name for column in trace.columns]
     widest = max(
         len(text) for row in trace.states[-1] for text in [runs(cell.mask) for cell in row]
@@ -118,8 +114,9 @@ def _matrix(trace: RoundTrace, now: int, width: int, glyphs: Glyphs) -> Renderab
     table.add_column(_CORNERS[trace.collective.unit], header_style="dim")
     for name in names:
         table.add_column(name, header_style="dim", no_wrap=True, min_width=widest + 2)
-    for rank, row in enumerate(rows):
-        table.add_row(f"rank {rank}", *row)
+    for rank, row in enumerate(trace.states[now]):
+        cells = (_cell(trace, rank, column, cell, glyphs) for column, cell in enumerate(row))
+        table.add_row(f"rank {rank}", *cells)
     return table
 
 

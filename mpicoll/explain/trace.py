@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import groupby
 from operator import or_
 from typing import NamedTuple
@@ -318,6 +318,7 @@ def ranks_of(mask: int) -> list[int]:
     return [rank for rank in range(mask.bit_length()) if mask >> rank & 1]
 
 
+@lru_cache(maxsize=1 << 16)
 def runs(mask: int) -> str:
     """Write the ranks of a mask as ranges.
 
