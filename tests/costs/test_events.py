@@ -37,10 +37,7 @@ MODELS: list[Model] = [
 ]  # fmt: skip
 
 
-LARGE = [pytest.param(size, marks=pytest.mark.exhaustive) for size in (9, 12)]
-
-
-@pytest.mark.parametrize("size", [2, 5, 8, *LARGE])
+@pytest.mark.parametrize("size", [2, 5, 8, pytest.param(12, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("algorithm", CATALOGUE, ids=label)
 def test_all_messages_at_once_or_one_by_one(
     algorithm: Algorithm, size: int, monkeypatch: pytest.MonkeyPatch

@@ -54,8 +54,10 @@ def rendezvous(form: str, folder: Path) -> tuple[str | None, dict[str, str]]:
     return "env://", {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port())}
 
 
-@pytest.mark.parametrize("by", ["arguments", "environment"])
-@pytest.mark.parametrize("form", ["env", "tcp", "file"])
+@pytest.mark.parametrize(
+    ("form", "by"),
+    [("env", "environment"), ("env", "arguments"), ("tcp", "arguments"), ("file", "environment")],
+)
 def test_three_processes(form: str, by: str, tmp_path: Path) -> None:
     method, shared = rendezvous(form, tmp_path)
     options: list[dict[str, Any]] = [{"init_method": method} for _ in range(3)]
