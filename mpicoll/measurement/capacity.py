@@ -65,7 +65,7 @@ def remarks_on_memory(
 def weigh(
     cases: Sequence[Case], worlds: Mapping[str, Collectives], limit: int | None = None
 ) -> Weighed:
-    """Compare the memory that cases of one group need with what every node has; collective.
+    """Weigh the cases of one group against the free memory of every node; collective.
 
     Args:
         limit: the bytes that each rank may take, None for all that there are.
@@ -77,7 +77,7 @@ def weigh(
 
 
 def weigh_bytes(own: int, control: Collectives, payload: int, limit: int | None = None) -> Weighed:
-    """Compare the bytes that each rank needs with what every node has; collective.
+    """Weigh the bytes that each rank needs against the free memory of every node; collective.
 
     Args:
         own: what this rank needs; `payload`: the size of which it is a multiple.
@@ -91,7 +91,7 @@ def weigh_bytes(own: int, control: Collectives, payload: int, limit: int | None 
 
 
 def _on_node(ranks: Sequence[int], given: Sequence[Sequence[int]], payload: int) -> Weighed:
-    """Compare what ranks of one node need with what they have.
+    """Weigh the needs of the ranks of one node against its free memory.
 
     Args:
         given: for each rank the bytes that it needs, that its node has, and that it may take.
