@@ -42,7 +42,12 @@ def test_serves_the_last_root(c: Collectives, name: str, algorithm: str, in_plac
 @every
 @pytest.mark.parametrize(
     ("row", "in_place"),
-    [((), False), ((0,), True), ((1,), False), ((2, 3), True), ((1000,), False)],
+    [
+        ((), False),
+        ((0,), True),
+        ((2, 3), True),
+        *(pytest.param(row, False, marks=pytest.mark.exhaustive) for row in ((1,), (1000,))),
+    ],
     ids=str,
 )
 def test_serves_every_shape(

@@ -37,7 +37,9 @@ MODELS: list[Model] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("size", [2, 5, 8, pytest.param(12, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize(
+    "size", [2, 5, *(pytest.param(each, marks=pytest.mark.exhaustive) for each in (8, 12))]
+)
 @pytest.mark.parametrize("algorithm", CATALOGUE, ids=label)
 def test_all_messages_at_once_or_one_by_one(
     algorithm: Algorithm, size: int, monkeypatch: pytest.MonkeyPatch
