@@ -194,7 +194,7 @@ def vector(x: Array) -> Array:
 
 
 def as_bytes(x: Array) -> Array:
-    """Return the bytes of a contiguous tensor: what only moves may have any dtype."""
+    """Return the bytes of a contiguous tensor, of any dtype if it only moves."""
     return vector(x).view(torch.uint8)
 
 

@@ -13,7 +13,7 @@ _TORCHRUN_FIRST = sorted(LAUNCHERS, key=lambda each: each.name != TORCHRUN)
 
 
 class Place(NamedTuple):
-    """The rank of this process, the number of ranks, and what says so.
+    """The rank of this process, the number of ranks, and the launcher that says so.
 
     Attributes:
         local_size: the number of ranks on this host, None where the launcher does not say.

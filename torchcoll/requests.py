@@ -75,7 +75,7 @@ class Works:
         return not self._waiting.is_alive()
 
     def free(self) -> None:
-        """Forget what starts them, and with it their buffers."""
+        """Forget the calls that start them, and with these the buffers."""
         self.posts = ()
 
 

@@ -8,7 +8,7 @@ from mpicoll.threads.launch import Threads
 def threads(
     size: int, *, ranks_per_node: int | None = None, deadline: float | None = None
 ) -> Threads:
-    """Return what runs a function on `size` ranks that are threads of this process.
+    """Return a runner of functions on `size` ranks that are threads of this process.
 
     >>> import torch
     >>> threads(4)(lambda c: c.allreduce(torch.arange(3) + c.rank))[0]

@@ -193,7 +193,7 @@ class TorchTransport:
         return decode([self._unseal(rank, each) for rank, each in enumerate(given)], kind)
 
     def _name(self, rank: int) -> str:
-        """Return the name of what a rank gives to the exchange that is under way."""
+        """Return the name of a rank's item in the exchange that is under way."""
         return f"{self.group.group_name} {self.exchanges} {rank}"
 
     def _seal(self, data: bytes) -> bytes:

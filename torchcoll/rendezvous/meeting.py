@@ -25,14 +25,14 @@ _REFUSED = "refused"
 
 
 class Member(msgspec.Struct):
-    """What the others need of a rank: its host and its GPUs."""
+    """A rank as the others need to know it: its host and its GPUs."""
 
     host: str
     gpus: list[str]
 
 
 class _Hello(msgspec.Struct):
-    """What a rank writes first, and anybody can write: nothing is believed of it."""
+    """The first entry of a rank, which anybody can write: nothing is believed of it."""
 
     size: int
     host: str

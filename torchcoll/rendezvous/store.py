@@ -28,7 +28,7 @@ def nothing() -> None:
 
 
 class Rendezvous(NamedTuple):
-    """A store that all ranks reach, a secret that only they know, and what to do once all met."""
+    """A store that all ranks reach, a secret that only they know, and a call for the end."""
 
     store: Store
     secret: bytes

@@ -1,1 +1,1 @@
-"""Measure what ``auto`` should run: ``torchrun -m torchcoll.tune``."""
+"""Measure for ``auto``, which then runs the fastest: ``torchrun -m torchcoll.tune``."""

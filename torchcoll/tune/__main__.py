@@ -1,4 +1,4 @@
-"""Find what ``algorithm="auto"`` should run on this machine, over torch.distributed alone."""
+"""Find the fastest algorithms of this machine, for ``auto``, over torch.distributed alone."""
 
 from __future__ import annotations
 
