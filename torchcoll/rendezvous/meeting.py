@@ -74,6 +74,7 @@ class _Meeting:
 
     def meet(self, secret: bytes, gpus: list[str]) -> Met:
         rank, ranks = self.place.rank, range(self.place.size)
+        self._check_refused()
         host = host_identity()
         own = msgspec.json.encode(_Hello(self.place.size, host, token_hex(16))).decode()
         if self.store.compare_set(f"hello/{rank}", "", own).decode() != own:
@@ -115,11 +116,7 @@ class _Meeting:
         """Return a value as soon as it is there."""
         pause = 0.001
         while not self.store.check([key]):
-            if self.store.check([_REFUSED]):
-                raise LaunchError(
-                    f"rank {self.place.rank} of {self.place.size} ends because another rank "
-                    "refused this launch: see its message"
-                )
+            self._check_refused()
             if time.monotonic() > self.until:
                 raise LaunchError(self._missing(key.partition("/")[0]))
             time.sleep(pause)
@@ -128,6 +125,13 @@ class _Meeting:
         if len(value) > _MOST:
             raise LaunchError(f"{key!r} in the store has {len(value)} bytes, of {_MOST} at most")
         return value
+
+    def _check_refused(self) -> None:
+        if self.store.check([_REFUSED]):
+            raise LaunchError(
+                f"rank {self.place.rank} of {self.place.size} ends because another rank "
+                "refused this launch: see its message"
+            )
 
     def _missing(self, kind: str) -> str:
         """Return a message that names the missing ranks."""
