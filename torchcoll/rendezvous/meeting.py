@@ -74,7 +74,6 @@ class _Meeting:
 
     def meet(self, secret: bytes, gpus: list[str]) -> Met:
         rank, ranks = self.place.rank, range(self.place.size)
-        self._check_refused()
         host = host_identity()
         own = msgspec.json.encode(_Hello(self.place.size, host, token_hex(16))).decode()
         if self.store.compare_set(f"hello/{rank}", "", own).decode() != own:
@@ -82,6 +81,7 @@ class _Meeting:
                 f"rank {rank} joined twice: two processes have the same rank, "
                 "or the rendezvous file is left over from an earlier run (remove it)"
             )
+        self._check_refused()
         texts = [self._await(f"hello/{each}") for each in ranks]
         if texts[rank].decode(errors="replace") != own:
             raise LaunchError(f"another process has overwritten the entry of rank {rank}")
