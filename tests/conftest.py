@@ -27,6 +27,8 @@ from mpicoll.threads import Threads
 LAUNCHED = os.environ.get("MPICOLL_TEST_BACKEND", "mpi4py") if "--with-mpi" in sys.argv else None
 """In a launch: whose ranks these are, ``mpi4py`` or ``torch``."""
 _DEADLINE = float(os.environ.get("MPICOLL_TEST_DEADLINE", "60"))
+# Workers of pytest-xdist have COLUMNS=80, whatever the output is.
+os.environ.pop("COLUMNS", None)
 # How long an example takes says more of what else runs here than of the code.
 hypothesis.settings.register_profile("shared machine", deadline=None)
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=20)

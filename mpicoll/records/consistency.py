@@ -53,7 +53,11 @@ def _of_samples(record: CaseRecord | PairRecord) -> Iterator[str]:
         yield f"samples is {record.samples}, and samples_us has {found}"
     if found and record.time_us is None:
         yield "samples_us without time_us"
-    if not isinstance(record, PairRecord) or record.quantity == "latency":
+    if not isinstance(record, PairRecord):
+        return
+    if record.outlier and record.typical is None:
+        yield "outlier without typical"
+    if record.quantity == "latency":
         return
     if record.time_us and record.GBps is None:
         yield "time_us without GBps"

@@ -66,6 +66,7 @@ NAN, INFINITE = float("nan"), float("inf")
         (pair(0, 4), "target is 4 of 4 ranks"),
         (pair(0, 1, ranks=10**9), "ranks"),
         (pair(0, 1, quantity="one_way"), "time_us without GBps"),
+        (pair(0, 1, outlier=True, typical=None), "outlier without typical"),
         (fit(GBps=INFINITE), "GBps"),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
