@@ -18,8 +18,8 @@ from mpicoll.cli import ending
 from mpicoll.cli.streams import OutputLost, open_standard_streams, settle_output
 from mpicoll.machine.launchers import is_first_process
 
-_LAUNCHER, _OTHERS = 5.0, 5.0
-"""Seconds in which a launcher has ended the other ranks, and in which these have failed alike."""
+_GRACE, _OTHERS = 1.5, 5.0
+"""Seconds in which the first rank has printed, and in which others have failed alike or ended."""
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -83,13 +83,14 @@ class RanksCommand(Command):
         if is_first_process():
             super().fail(error)
         world = ending.mpi_world()
+        if world is None and ending.shares_command_line():
+            # A launcher may end all ranks when one leaves so: let the first one print.
+            time.sleep(0 if is_first_process() else _GRACE)
+            return ending.REFUSED
         if world is not None and ending.come_together(world, _OTHERS):
             return ending.REFUSED
         if not is_first_process():
-            if world is None:
-                # The launcher ends all ranks when the first one leaves so.
-                time.sleep(_LAUNCHER)
+            # The launcher ends all ranks when the first one leaves so.
+            time.sleep(_OTHERS if world is None else 0)
             super().fail(error)
-        if world is not None:
-            ending.leave(ending.REFUSED)
-        return ending.REFUSED
+        return ending.leave(ending.REFUSED)

@@ -23,7 +23,7 @@ import click
 
 from mpicoll.cli.streams import OutputLost, settle_output
 from mpicoll.errors import ArgumentError, CollectiveError, ScheduleError
-from mpicoll.machine.launchers import find_launch
+from mpicoll.machine.launchers import TORCHRUN, find_launch
 from mpicoll.text.printable import printable
 
 FAILED, REFUSED, HUNG = 1, 2, 3
@@ -143,6 +143,13 @@ def mpi_world() -> Any:
     if mpi is None or not mpi.Is_initialized() or mpi.COMM_WORLD.size == 1:
         return None
     return mpi.COMM_WORLD
+
+
+def shares_command_line() -> bool:
+    """Whether this rank has seen nothing yet but a command line that all ranks were given."""
+    launch, torch = find_launch(), sys.modules.get("torch.distributed")
+    has_joined = torch is not None and torch.is_available() and torch.is_initialized()
+    return not has_joined and (launch is None or launch.launcher != TORCHRUN)
 
 
 def come_together(world: Any, limit: float) -> bool:

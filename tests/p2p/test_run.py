@@ -102,6 +102,7 @@ def test_bad_usage_is_printed_once() -> None:
 # it ends.
 BROKEN = """
 import time
+from mpicoll.measurement.checking import Wrong
 from mpicoll.measurement.worlds import BOTH
 from mpicoll.p2p import survey
 from mpicoll.p2p.command import main
@@ -112,7 +113,7 @@ class Broken(survey.PingPong):
 survey.PingPong = Broken
 main(obj=BOTH)
 """
-WRONG = "check(self):\n        return 'got 255'"
+WRONG = "check(self):\n        return Wrong(0, 1, 5, 7, 255, 'message')"
 HUNG = "check(self):\n        time.sleep(60 if self.pair == (0, 2) else 0)"
 
 
@@ -127,7 +128,7 @@ def broken(tmp_path: Path, method: str, count: int, *arguments: str) -> Any:
 def test_wrong_bytes_fail_the_run(tmp_path: Path) -> None:
     done = broken(tmp_path, WRONG, 2)
     assert done.returncode == 1, done.stdout
-    assert "WRONG between ranks 0 and 1 (mpi4py, symmetric): got 255" in done.stdout
+    assert "WRONG between ranks 0 and 1 (mpi4py, symmetric): rank 0, message index 5" in done.stdout
 
 
 @needs_mpi
