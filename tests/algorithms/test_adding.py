@@ -31,6 +31,7 @@ def with_ladder(tmp_path: Path) -> dict[str, str]:
     return {"PYTHONPATH": f"{tmp_path}:{ROOT}", "PYTEST_PLUGINS": "with_ladder"}
 
 
+@pytest.mark.exhaustive
 def test_one_function_is_proved_and_documented(with_ladder: dict[str, str]) -> None:
     done = python("-m", "pytest", "-q", *PROOFS, "-k", "ladder", environment=with_ladder)
     assert done.returncode == 0, done.stdout

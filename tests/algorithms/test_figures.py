@@ -96,6 +96,7 @@ def fewest(size: int, radix: int) -> int:
     return 0 if size <= 1 else 1 + fewest(-(-size // radix), radix)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("radix", [2, 3, 5, 8])
 @pytest.mark.parametrize(("of", "name"), BY_RADIX + BY_PORTS)
 def test_a_radix_or_ports_take_the_fewest_rounds(of: str, name: str, radix: int) -> None:
@@ -118,6 +119,7 @@ def test_aggregation_bounds_rows_and_rounds(aggregation: int) -> None:
         assert max(len(message.blocks) for message in trace.log) <= aggregation
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("segments", [1, 2, 8, 32])
 @pytest.mark.parametrize(
     ("of", "name", "each", "levels"),

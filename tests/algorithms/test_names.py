@@ -58,6 +58,7 @@ def test_brackets_as_deep_as_may_be_are_served() -> None:
     assert find("allreduce", nested(DEEPEST)).rounds(0, 4)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("algorithm", [each for each in REGISTERED if each.parameters], ids=str)
 def test_the_largest_parameters_end(algorithm: object) -> None:
     """Each is served, or refused for the number of blocks."""

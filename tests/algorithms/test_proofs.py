@@ -70,6 +70,7 @@ def with_value(each: Algorithm, name: str, value: int) -> Algorithm | None:
         return None
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("value", [1, 2, 3, 5, 13])
 @pytest.mark.parametrize(("each", "name"), INTEGERS, ids=label)
 def test_every_parameter_is_right(each: Algorithm, name: str, value: int) -> None:

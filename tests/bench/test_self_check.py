@@ -120,6 +120,7 @@ def test_files_that_say_nothing_are_refused(lines: Any, tmp_path: Path) -> None:
         claims([written(tmp_path / "file", lines)])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("right", "status"), [(20, 0), (18, 1)])
 def test_the_command_says_whether_all_holds(right: int, status: int, tmp_path: Path) -> None:
     lines = comparisons(0.0, ["tie"] * right + ["slower"] * (20 - right))

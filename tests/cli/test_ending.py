@@ -51,6 +51,7 @@ EXPECTED = [
 ]  # fmt: skip
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("body", "text", "alone", "on_ranks"), EXPECTED)
 def test_a_failure_takes_one_line(body: str, text: str, alone: int, on_ranks: int) -> None:
     done = run(body)
@@ -68,6 +69,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", ["Command", "RanksCommand"])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_of_ours_has_its_traceback(fault: str, kind: str) -> None:

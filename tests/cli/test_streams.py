@@ -60,6 +60,7 @@ def without_reader() -> None:
     os.close(read)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("how", [without_reader, lambda: os.close(1)], ids=["head", "closed"])
 @pytest.mark.parametrize("printing", PRINTING)
 def test_a_closed_output_ends_it_quietly(printing: str, how: Callable[[], None]) -> None:

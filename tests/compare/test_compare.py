@@ -218,6 +218,7 @@ def command(tmp_path: Path, a: float, b: float, *flags: str) -> Any:
     return python("-m", "mpicoll.compare", *map(str, files), *flags, timeout=30, merged=False)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("b", "status"), [(2.0, 0), (4.0, 0), (8.0, 1)])
 def test_the_exit_status_says_whether_something_is_slower(
     b: float, status: int, tmp_path: Path
@@ -231,6 +232,7 @@ def test_a_margin_forgives(tmp_path: Path) -> None:
     assert command(tmp_path, 4.0, 4.4, "--margin", "25").returncode == 0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("layout", ["csv", "jsonl", "markdown"])
 def test_programs_read_every_layout(layout: str, tmp_path: Path) -> None:
     text = command(tmp_path, 4.0, 8.0, "--format", layout).stdout
@@ -248,6 +250,7 @@ def test_programs_read_every_layout(layout: str, tmp_path: Path) -> None:
     assert row["verdict"] == "slower" and row["algorithm"] == "ring"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("content", "said"),
     [("", "has no records of cases"), ("x\n", "is no record"),

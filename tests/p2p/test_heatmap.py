@@ -11,6 +11,7 @@ from pairing import findings, records, usual
 from mpicoll.p2p import heatmap
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("size", [4, 17])
 def test_a_plot_shows_its_cells(tmp_path: Path, size: int) -> None:
     image = pytest.importorskip("matplotlib.image")

@@ -104,6 +104,7 @@ class Slow(PingPong):
         return (lambda: (time.sleep(0.05 * (self.group.rank == root)), run())) if slow else run
 
 
+@pytest.mark.exhaustive
 def test_times_are_of_one_message_in_its_direction(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(survey, "PingPong", Slow)
     found = mpicoll.threads(4)(measure, SIZES[:2])[0]

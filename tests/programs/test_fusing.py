@@ -50,6 +50,7 @@ def shared(program: list[Instruction]) -> SharedProgram:
     return SharedProgram(program, list(range(len(program))))
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=10 * settings().max_examples)
 @given(instructions)
 def test_fusing_changes_no_value(program: list[Instruction]) -> None:

@@ -246,6 +246,7 @@ def test_ranks_of_other_nodes_get_messages() -> None:
     assert names.count("Publish") == names.count("Await") == 1
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("readable", [(), READABLE], ids=["eager", "zero-copy"])
 def test_many_segments_take_no_more_than_their_share(readable: tuple[str, ...]) -> None:
     """Time in proportion to their square is five times the limit."""

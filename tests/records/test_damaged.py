@@ -24,6 +24,7 @@ FILES = sorted((Path(__file__).parent / "files").glob("*.jsonl"))
 MORE = [pytest.param(seed, marks=pytest.mark.exhaustive) for seed in range(1, 5)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", [0, *MORE])
 def test_no_command_breaks_on_a_damaged_file(seed: int) -> None:
     """See `mutations.py`: as a command it tries as many files as one likes."""

@@ -123,6 +123,7 @@ def test_the_name_says_what_is_wanted(
     assert target_of(output) == (Path(output), is_page)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -203,6 +204,7 @@ FIGURES = [
 ]  # fmt: skip
 
 
+@pytest.mark.exhaustive
 def test_every_figure_is_there_twice(drawings: Path) -> None:
     expected = sorted(f"{name}.{kind}" for name in FIGURES for kind in ("svg", "png"))
     assert sorted(each.name for each in drawings.iterdir()) == expected

@@ -311,6 +311,7 @@ def test_an_address_that_cannot_serve_is_refused_on_every_rank(
     assert time.monotonic() - began < SOON
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("listens", ["silent", "foreign store"])
 def test_a_port_in_use_is_refused_on_every_rank(
     listens: str, monkeypatch: pytest.MonkeyPatch
