@@ -1,8 +1,9 @@
-"""The memory that is left: of this machine, and of the containers and jobs that a process is in."""
+"""The memory that is left: of this machine, of containers and jobs, and by a process's limits."""
 
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
@@ -34,6 +35,17 @@ _UNLIMITED = 1 << 62
 def available_memory() -> int:
     """Return the bytes that this process can still take before the kernel ends one for them."""
     return min([psutil.virtual_memory().available, *container_memory()])
+
+
+def free_in_process() -> int | None:
+    """Return the bytes that this process may take by its limits (``ulimit -v``), None without any.
+
+    Pages of a library that are only reserved count as well.
+    """
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if most == resource.RLIM_INFINITY:
+        return None
+    return max(0, most - psutil.Process().memory_info().vms)
 
 
 def enlarging(nbytes: int) -> str:

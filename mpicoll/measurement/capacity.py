@@ -17,7 +17,7 @@ from mpicoll.algorithms.registry import find
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError, CollectiveError
 from mpicoll.interfaces import CMA
-from mpicoll.machine.free_memory import free_in_process, free_on_node
+from mpicoll.machine.memory import available_memory, free_in_process
 from mpicoll.measurement.cases import CUDA, DEFAULT_ALGORITHMS, Case, Group
 from mpicoll.notation.contract import Side
 from mpicoll.notation.elements import itemsize, reduce_op
@@ -84,7 +84,7 @@ def weigh_bytes(own: int, control: Collectives, payload: int, limit: int | None 
         limit: the bytes that each rank may take, None for all that there are.
     """
     bounds = [each for each in (limit, free_in_process()) if each is not None]
-    free = int(_SHARE * free_on_node())
+    free = int(_SHARE * available_memory())
     every = control.exchange([own, free, min(bounds, default=free)])
     nodes = [_on_node(node, [every[rank] for rank in node], payload) for node in control.nodes]
     return max(nodes, key=lambda node: (bool(node.refusal), node.needed / max(1, node.free)))

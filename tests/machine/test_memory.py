@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import psutil
 import pytest
 
-from mpicoll.machine.memory import available_memory, container_memory, too_small_to_start
+from mpicoll.machine.memory import (
+    available_memory,
+    container_memory,
+    free_in_process,
+    too_small_to_start,
+)
 
 GIB = 1 << 30
 V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
@@ -31,6 +37,21 @@ def test_every_group_around_the_process_counts(tmp_path: Path) -> None:
     group(tmp_path / "job", V2, str(2 * GIB), 2 * GIB, GIB // 4)
     group(tmp_path / "other", V2, "0", 0, 0)
     assert left(tmp_path, "0::/job/step\n") == [3 * GIB // 2, GIB // 4]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("inside", [True, False], ids=["mounted whole", "as in a container"])
+def test_a_container_sees_its_own_group_as_the_root(
+    version: int, inside: bool, tmp_path: Path
+) -> None:
+    names = {1: V1, 2: V2}[version]
+    mounted = tmp_path / "memory" if version == 1 else tmp_path
+    group(mounted, names, "9000", 3000, 500)
+    if inside:
+        group(mounted / "job", names, "max", 100, 0)
+        group(mounted / "job" / "step", names, "1000", 800, 100)
+    own = {1: "5:cpu,memory:/job/step\n3:cpuset:/\n", 2: "0::/job/step\n"}[version]
+    assert left(tmp_path, own) == ([300, 6500] if inside else [6500])
 
 
 def test_version_1_has_a_folder_for_memory(tmp_path: Path) -> None:
@@ -57,6 +78,15 @@ def test_systems_without_groups(tmp_path: Path) -> None:
 
 def test_never_more_than_the_machine_has() -> None:
     assert 0 < available_memory() <= psutil.virtual_memory().total
+
+
+def test_limits_of_the_process_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY,) * 2)
+    assert free_in_process() is None
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1 << 50, 1 << 50))
+    assert 0 < (free_in_process() or 0) < 1 << 50
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1, 1))
+    assert free_in_process() == 0
 
 
 def test_a_small_shm_is_named_before_mpi_starts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ ARRAYS = {"allreduce": 2, "allgather": 1.25, "alltoall": 2, "reduce_scatter": 1.
 @pytest.fixture
 def free(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each node have 1 GiB, whatever this machine has."""
-    monkeypatch.setattr(capacity, "free_on_node", lambda: 1 << 30)
+    monkeypatch.setattr(capacity, "available_memory", lambda: 1 << 30)
     monkeypatch.setattr(capacity, "free_in_process", lambda: None)
 
 
