@@ -81,11 +81,11 @@ class _Meeting:
                 f"rank {rank} joined twice: two processes have the same rank, "
                 "or the rendezvous file is left over from an earlier run (remove it)"
             )
-        self._check_refused()
         texts = [self._await(f"hello/{each}") for each in ranks]
         if texts[rank].decode(errors="replace") != own:
             raise LaunchError(f"another process has overwritten the entry of rank {rank}")
         hellos = [self._hello(each, text) for each, text in enumerate(texts)]
+        self._check_refused()
         key = derive(secret, b"\n".join(texts).decode())
         name = "member/{}".format
         self.store.set(name(rank), seal(key, name(rank), msgspec.json.encode(Member(host, gpus))))
