@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -12,7 +13,13 @@ import pytest
 def reaches(item: pytest.Function, names: Sequence[str]) -> bool:
     """Whether a test calls a function of one of these names."""
     fixtures = item._fixtureinfo.name2fixturedefs.values()
-    open_ = [item.function, *(each.func for found in fixtures for each in found)]
+    functions = (item.function, *(each.func for found in fixtures for each in found))
+    return _reach(functions, tuple(names))
+
+
+@cache  # the cases of a test call the same functions
+def _reach(functions: tuple[Any, ...], names: tuple[str, ...]) -> bool:
+    open_ = [*functions]
     seen: set[Any] = set()
     while open_:
         found = open_.pop()
