@@ -15,9 +15,10 @@ import numpy as np
 
 from mpicoll.algorithms.registry import Algorithm, find
 from mpicoll.costs.events import simulate
+from mpicoll.costs.lockstep import holds, lockstep
 from mpicoll.costs.models import AlphaBeta, Hockney
 from mpicoll.costs.network import measured
-from mpicoll.costs.patterns import pattern_of
+from mpicoll.costs.patterns import Pattern, pattern_of
 from mpicoll.costs.topologies import Switch
 from mpicoll.errors import ArgumentError, Unsupported
 from mpicoll.records.lines import CaseRecord, FitRecord, Record
@@ -27,8 +28,9 @@ _DOUBTFUL = 0.25
 """Median relative error beyond which a fit is called poor."""
 _NEGLIGIBLE = 1e-6
 """Share of a time below which a factor does not matter."""
-_TIME_LIMIT = 30.0
-"""Seconds of the processor to generate the schedule of a record, and to simulate it."""
+_TIME_LIMIT = 5.0
+"""Seconds of the processor to generate the schedule of a record, and to simulate it: a file may
+hold hundreds of records."""
 
 
 class Fitted(NamedTuple):
@@ -127,11 +129,19 @@ def _row(record: CaseRecord, ports: int | None) -> tuple[float, ...] | None:
     try:
         pattern = pattern_of(algorithm, size, _root(record, algorithm), seconds=_TIME_LIMIT)
         return tuple(
-            simulate(pattern, record.bytes_total, Hockney(*unit, ports), Switch(size), _TIME_LIMIT)
+            _seconds(pattern, record.bytes_total, Hockney(*unit, ports))
             for unit in ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
         )
     except Unsupported:
         return None
+
+
+def _seconds(pattern: Pattern, nbytes: float, model: Hockney) -> float:
+    """Return the price on one switch."""
+    switch = Switch(pattern.size)
+    if holds(pattern, model, switch):
+        return lockstep(pattern, nbytes, model)
+    return simulate(pattern, nbytes, model, switch, _TIME_LIMIT)
 
 
 def _root(record: CaseRecord, algorithm: Algorithm) -> int:

@@ -238,11 +238,16 @@ class _Builder:
             blocks += found.read(step)
             if blocks > _MOST_BLOCKS:
                 raise Unsupported(f"one rank names more than {_MOST_BLOCKS:,} blocks")
-            if number % _UNTIMED == 0 and time.process_time() - self.began > self.seconds:
-                raise Unsupported(f"to generate its schedules takes more than {self.seconds:g} s")
+            if number % _UNTIMED == 0:
+                self._check_time()
+        self._check_time()
         if not short or len(found.folded) < _COMPARED - 1:
             self.known[rank] = found
         return found
+
+    def _check_time(self) -> None:
+        if time.process_time() - self.began > self.seconds:
+            raise Unsupported(f"to generate its schedules takes more than {self.seconds:g} s")
 
     def _pattern(self, period: int, *, xor: bool = False) -> Pattern:
         """Join the rounds of the ranks of one period."""

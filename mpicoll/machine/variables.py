@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 _TUNING = re.compile(
     "UCX_|UCC_|FI_|PSM[23]_|NCCL_|RCCL_|GLOO_|MPIR_CVAR_|MPICH_|I_MPI_|MV2_|MVP_|MPICOLL_"
@@ -56,6 +57,7 @@ def tuning_variables(variables: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in variables.items() if _TUNING.match(name)}
 
 
+@lru_cache(maxsize=256)  # each record of a run repeats its command
 def masked(text: str) -> str:
     """Return a text without the credentials that it shows.
 

@@ -64,7 +64,7 @@ def record_of(line: bytes | str, where: str) -> Record | None:
     try:
         fields = json.loads(line)
         schema = fields["schema"]
-        fields = _printable(fields)
+        fields = fields if _is_plain(line) else _printable(fields)
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ArgumentError(f"{where}, is no record of the benchmark") from None
     if schema != SCHEMA:
@@ -81,6 +81,12 @@ def record_of(line: bytes | str, where: str) -> Record | None:
     if not isinstance(record, AARecord):
         _mask(record.run)
     return record
+
+
+def _is_plain(line: bytes | str) -> bool:
+    """Whether a line of JSON has no character that `printable` changes, as nearly all lines."""
+    text = line if isinstance(line, str) else line.decode("latin-1")
+    return text.isascii() and text.isprintable() and "\\" not in text
 
 
 def _printable(value: Any) -> Any:

@@ -234,11 +234,13 @@ def test_what_takes_too_long() -> None:
     with pytest.raises(Unsupported, match="8,064 messages would take about"):
         simulate(ring, 1, Hockney(1, 1), Switch(64), seconds=0.01)
     with pytest.raises(Unsupported, match="all 500 would take about"):
-        pattern_of(find("broadcast", "binomial"), 500, seconds=1e-4)
+        pattern_of(find("broadcast", "binomial"), 500, seconds=2e-3)
     with pytest.raises(Unsupported, match="16,384 segments would take about"):
         pattern_of(find("broadcast", "chain(segments=16384)"), 8, seconds=0.01)
     with pytest.raises(Unsupported, match=r"takes more than 0\.05 s"):
         pattern_of(two_sided({0: [send(1)] * 10**6, 1: [recv(0)] * 10**6}), 2, seconds=0.05)
+    with pytest.raises(Unsupported, match=r"takes more than 0\.001 s"):  # of one long round
+        pattern_of(find("allreduce", "one_shot"), 1 << 13, seconds=1e-3)
 
 
 def test_time_that_others_take_does_not_count() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import mutations
 import pytest
 from click.testing import CliRunner
 from mutations import COSTS, failures, figures, readers
@@ -28,7 +30,24 @@ MORE = [pytest.param(seed, marks=pytest.mark.exhaustive) for seed in range(1, 5)
 @pytest.mark.parametrize("seed", [0, *MORE])
 def test_no_command_breaks_on_a_damaged_file(seed: int) -> None:
     """See `mutations.py`: as a command it tries as many files as one likes."""
-    assert [error for _, error, _ in failures(FILES, 200, seed, draws=100)] == []
+    assert [each.error for each in failures(FILES, range(200), seed, draws=100)] == []
+
+
+def test_a_command_that_breaks_or_never_ends_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never() -> None:
+        while True:
+            pass
+
+    def planted(*_: object) -> dict[str, Callable[[], object]]:
+        return {"broken": lambda: 1 // 0, "endless": never, "resume": lambda: 0}
+
+    monkeypatch.setattr(mutations, "readers", planted)
+    monkeypatch.setattr(mutations, "_is_read", lambda path: True)
+    monkeypatch.setattr(mutations, "_MOST_SECONDS", 0.05)
+    first, second = [*failures(FILES, range(5, 7))], [*failures(FILES, range(6, 7))]
+    assert [each.reader for each in first] == ["broken", "endless"] * 2
+    assert "ZeroDivisionError" in first[0].error and "Unending" in first[1].error
+    assert second[0].content == first[2].content != first[0].content
 
 
 def test_every_command_reads_some_whole_file(tmp_path: Path) -> None:

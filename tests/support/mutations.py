@@ -1,7 +1,8 @@
 """Damage files of records in many ways, and read each with every command that reads records.
 
-``python tests/support/mutations.py -n 100000 RECORDS...``, with ``PYTHONPATH=.``, prints each
+``python tests/support/mutations.py -n 100000 RECORDS...``, with ``PYTHONPATH=.``, keeps each
 damaged file that ends a command by anything but its exit statuses, and ends with 1 if there is one.
+A file depends on the seed and its number alone: ``--seed 5 --first 812 -n 1`` makes one again.
 """
 
 from __future__ import annotations
@@ -11,15 +12,17 @@ import io
 import json
 import random
 import re
+import resource
+import signal
 import sys
 import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import click
@@ -54,8 +57,22 @@ VALUES: tuple[Any, ...] = (
 COSTS = ("allreduce", "--ranks", "8", "--algorithms", "ring", "--bytes", "1K")
 
 
-class Unending(Exception):
-    """A command that takes seconds for a file of a few kilobytes."""
+_MOST_SECONDS = 10.0
+_MOST_MEMORY = 4 << 30
+_NEWS = 20.0
+
+
+class Unending(BaseException):
+    """A command takes many seconds for a file of a few kilobytes."""
+
+
+class Failure(NamedTuple):
+    """A damaged file, and a reader that it ends badly."""
+
+    number: int
+    reader: str
+    error: str
+    content: bytes
 
 
 # -- damage -------------------------------------------------------------------------------
@@ -222,14 +239,14 @@ def _is_read(path: Path) -> bool:
 
 
 def failures(
-    files: Sequence[Path], count: int, seed: int = 0, draws: int = 0
-) -> Iterator[tuple[str, str, bytes]]:
-    """Yield the reader, the error and the content of each damaged file that ends a reader badly.
+    files: Sequence[Path], numbers: Iterable[int], seed: int = 0, draws: int = 0
+) -> Iterator[Failure]:
+    """Yield each damaged file that ends a reader badly.
 
     Args:
+        numbers: of the files to make.
         draws: after how many files the figures are drawn too, 0 for never.
     """
-    dice = random.Random(seed)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         for where, name, instead in (
@@ -238,7 +255,8 @@ def failures(
         ):
             stack.enter_context(patch.object(where, name, instead))
         path = folder / "damaged.jsonl"
-        for number in range(count):
+        for number in numbers:
+            dice = random.Random(f"{seed} {number}")
             whole = dice.choice(files)
             path.write_bytes(content := damaged(whole.read_bytes(), dice))
             ways = readers(path, whole, folder)
@@ -250,13 +268,40 @@ def failures(
                 ways["figures"] = lambda: figures(path, folder)
             for name, read in ways.items():
                 try:
-                    began = time.process_time()
-                    read()
-                    if time.process_time() - began > 10:
-                        raise Unending(f"{time.process_time() - began:.0f} s")
+                    with _limited():
+                        read()
                     assert path.read_bytes() == content, "the file is changed"
-                except Exception:
-                    yield name, traceback.format_exc(), content
+                except (Exception, Unending):
+                    yield Failure(number, name, traceback.format_exc(), content)
+
+
+@contextmanager
+def _limited() -> Iterator[None]:
+    """Have what takes longer than `_MOST_SECONDS` of the processor raise, where it is."""
+
+    def end(*_: object) -> None:
+        raise Unending(f"more than {_MOST_SECONDS:g} s")
+
+    before = signal.signal(signal.SIGPROF, end)
+    signal.setitimer(signal.ITIMER_PROF, _MOST_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def _progress(numbers: range, seed: int) -> Iterator[int]:
+    """Yield the numbers, and print on standard error how far they are."""
+    began = said = time.monotonic()
+    for tried, number in enumerate(numbers):
+        if time.monotonic() - said > _NEWS:
+            said = time.monotonic()
+            print(
+                f"seed {seed}: {tried:,} of {len(numbers):,} files in {said - began:,.0f} s",
+                file=sys.stderr, flush=True,
+            )  # fmt: skip
+        yield number
 
 
 def main() -> int:
@@ -265,21 +310,24 @@ def main() -> int:
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("-n", "--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0, help="number of the first file")
     parser.add_argument("--draws", type=int, default=0, help="draw figures after so many files")
     parser.add_argument("--keep", type=Path, help="folder for the files that fail")
     given = parser.parse_args()
+    folder = given.keep or Path(tempfile.gettempdir()) / "mutations"
+    resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
+    numbers = range(given.first, given.first + given.count)
     kinds: Counter[str] = Counter()
-    for name, error, content in failures(given.files, given.count, given.seed, given.draws):
-        kind = f"{name}: {error.strip().splitlines()[-1]}"
+    for found in failures(given.files, _progress(numbers, given.seed), given.seed, given.draws):
+        kept = folder / f"{given.seed}-{found.number}.jsonl"
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_bytes(found.content)
+        kind = f"{found.reader}: {found.error.strip().splitlines()[-1]}"
         kinds[kind] += 1
-        if kinds[kind] == 1:
-            print(f"{name}\n{error}", flush=True)
-            if given.keep:
-                given.keep.mkdir(parents=True, exist_ok=True)
-                (given.keep / f"{len(kinds)}.jsonl").write_bytes(content)
+        print(f"{kept}: {found.error if kinds[kind] == 1 else ''}{kind}", flush=True)
     for kind, times in kinds.most_common():
         print(f"{times} times: {kind}")
-    print(f"{given.count} damaged files, {kinds.total()} failures")
+    print(f"seed {given.seed}: {given.count:,} damaged files, {kinds.total()} failures")
     return int(bool(kinds))
 
 
