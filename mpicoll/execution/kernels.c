@@ -1,0 +1,251 @@
+/* Copies, folds and divisions of host memory, compiled for several sets of instructions, of which
+   the processor at hand chooses one when the library is loaded.
+
+   The choice is a table of our own and not `target_clones`: that needs a libc with indirect
+   functions, which musl is not and which sanitizers do not stand, and tests could not run the
+   other clones. */
+
+#include "kernels.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+/* Elements as they lie in memory: at any address. */
+#define UNALIGNED __attribute__((aligned(1), may_alias))
+typedef uint8_t UNALIGNED Uint8;
+typedef uint16_t UNALIGNED Uint16;
+typedef uint32_t UNALIGNED Uint32;
+typedef uint64_t UNALIGNED Uint64;
+typedef int8_t UNALIGNED Int8;
+typedef int16_t UNALIGNED Int16;
+typedef int32_t UNALIGNED Int32;
+typedef int64_t UNALIGNED Int64;
+typedef float UNALIGNED Float32;
+typedef double UNALIGNED Float64;
+
+/* Arrays are the same or apart, so a loop need not ask which. */
+#if defined(__clang__)
+#define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
+/* Keep a compiler from replacing a loop by a call of memcpy. */
+#define OPAQUE(pointer) __asm__("" : "+r"(pointer))
+
+typedef struct {
+    const char *op, *dtype;
+    Fold fold;
+    FoldMany many;
+} FoldRow;
+
+typedef struct {
+    const char *dtype;
+    Divide divide;
+} DivideRow;
+
+typedef void (*Copy)(uint8_t *target, const uint8_t *source, size_t nbytes, int streams);
+
+/* ---- half precision: without branches, for any vector unit ---- */
+
+static inline uint32_t bits_of(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static inline float float_of(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static inline float float_of_bfloat(uint16_t half)
+{
+    return float_of((uint32_t)half << 16);
+}
+
+/* Round to nearest, ties to even; a NaN stays one, made quiet. */
+static inline uint16_t bfloat_of_float(float x)
+{
+    const uint32_t bits = bits_of(x);
+    const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+    return (uint16_t)(x != x ? (bits >> 16) | 0x40 : rounded);
+}
+
+/* The exponent's bias is 15 in a half and 127 in a float; a half's subnormal is a multiple of 2^-24. */
+static inline float float_of_half(uint16_t half)
+{
+    const uint32_t sign = (uint32_t)(half & 0x8000) << 16, magnitude = half & 0x7fff;
+    const uint32_t bias = magnitude < 0x7c00 ? 112u << 23 : 224u << 23;
+    const uint32_t normal = (magnitude << 13) + bias;
+    const uint32_t subnormal = bits_of((float)(int32_t)magnitude * 0x1p-24f);
+    return float_of(sign | (magnitude < 0x400 ? subnormal : normal));
+}
+
+/* Round to nearest, ties to even; a NaN stays one, made quiet. */
+static inline uint16_t half_of_float(float x)
+{
+    const uint32_t bits = bits_of(x), magnitude = bits & 0x7fffffff;
+    const uint32_t normal = (magnitude - (112u << 23) + 0xfff + ((magnitude >> 13) & 1)) >> 13;
+    /* The sum's last bit is 2^-24: the addition itself rounds. */
+    const uint32_t subnormal = bits_of(float_of(magnitude) + 0.5f) - bits_of(0.5f);
+    uint32_t half = magnitude < 113u << 23 ? subnormal : normal;
+    half = magnitude >= 0x47800000 ? 0x7c00 : half;
+    half = magnitude > 0x7f800000 ? 0x7e00 : half;
+    return (uint16_t)(half | ((bits >> 16) & 0x8000));
+}
+
+/* ---- many operands: a tile stays in the cache until the last is folded ---- */
+
+enum { TILE = 4096 };
+
+static void fold_tiles(Fold fold, size_t size, void *out, const void *const *operands, size_t many,
+                       size_t count)
+{
+    _Alignas(64) uint8_t tile[TILE];
+    const size_t most = TILE / size;
+    if (many == 1 && out != operands[0])
+        copy_bytes(out, operands[0], size * count, 0);
+    if (many < 2)
+        return;
+    for (size_t done = 0; done < count;) {
+        const size_t now = count - done < most ? count - done : most;
+        const size_t at = size * done;
+        /* Only the last fold writes to `out`, which may be any operand. */
+        const void *folded = (const uint8_t *)operands[0] + at;
+        for (size_t k = 1; k < many; k++) {
+            void *to = k == many - 1 ? (uint8_t *)out + at : tile;
+            fold(to, folded, (const uint8_t *)operands[k] + at, now);
+            folded = to;
+        }
+        done += now;
+    }
+}
+
+/* Below, a target written past the caches costs more than it saves. */
+#define STREAMED_BYTES ((size_t)1 << 20)
+
+#define TARGET baseline
+#define INSTRUCTIONS
+#define WIDTH 16
+#if defined(__x86_64__)
+#define STREAM(target, vector) _mm_stream_si128((__m128i *)(target), (__m128i)(vector))
+#endif
+#include "kernels_target.h"
+
+#if defined(__x86_64__)
+#define TARGET avx2
+#define INSTRUCTIONS __attribute__((target("avx2")))
+#define WIDTH 32
+#define STREAM(target, vector) _mm256_stream_si256((__m256i *)(target), (__m256i)(vector))
+#include "kernels_target.h"
+
+#define TARGET avx512
+#define INSTRUCTIONS __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
+#define WIDTH 64
+#define STREAM(target, vector) _mm512_stream_si512((__m512i *)(target), (__m512i)(vector))
+#include "kernels_target.h"
+#endif
+
+/* ---- the choice ---- */
+
+#if defined(__x86_64__)
+static int has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2");
+}
+
+static int has_avx512(void)
+{
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+#endif
+
+#if defined(__aarch64__)
+#define BASELINE "neon"
+#else
+#define BASELINE "baseline"
+#endif
+
+typedef struct {
+    const char *name;
+    int (*runs)(void); /* NULL: everywhere */
+    const FoldRow *folds;
+    const DivideRow *divides;
+    Copy copy;
+} Target;
+
+/* The best first. */
+static const Target targets[] = {
+#if defined(__x86_64__)
+    {"avx512", has_avx512, fold_rows_avx512, divide_rows_avx512, copy_avx512},
+    {"avx2", has_avx2, fold_rows_avx2, divide_rows_avx2, copy_avx2},
+#endif
+    {BASELINE, NULL, fold_rows_baseline, divide_rows_baseline, copy_baseline},
+};
+
+enum { TARGETS = sizeof targets / sizeof *targets };
+
+static const Target *chosen = &targets[TARGETS - 1];
+
+int use_kernel_target(const char *name)
+{
+    for (const Target *each = targets; each < targets + TARGETS; each++)
+        if (!strcmp(each->name, name) && (!each->runs || each->runs())) {
+            chosen = each;
+            return 1;
+        }
+    return 0;
+}
+
+__attribute__((constructor)) static void choose(void)
+{
+    const Target *best = targets;
+    while (best->runs && !best->runs())
+        best++;
+    chosen = best;
+}
+
+const char *kernel_target(void)
+{
+    return chosen->name;
+}
+
+static const FoldRow *find_row(const char *op, const char *dtype)
+{
+    const FoldRow *row = chosen->folds;
+    while (row->op && (strcmp(row->op, op) || strcmp(row->dtype, dtype)))
+        row++;
+    return row; /* the last one is empty */
+}
+
+Fold find_fold(const char *op, const char *dtype)
+{
+    return find_row(op, dtype)->fold;
+}
+
+FoldMany find_fold_many(const char *op, const char *dtype)
+{
+    return find_row(op, dtype)->many;
+}
+
+Divide find_divide(const char *dtype)
+{
+    const DivideRow *row = chosen->divides;
+    while (row->dtype && strcmp(row->dtype, dtype))
+        row++;
+    return row->divide;
+}
+
+void copy_bytes(void *target, const void *source, size_t nbytes, int streams)
+{
+    chosen->copy(target, source, nbytes, streams);
+}

@@ -1,0 +1,28 @@
+/* mpicoll.execution._compiled: what runs programs over host memory, as a module of Python. */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "kernels_module.h"
+
+static int execute(PyObject *module)
+{
+    return PyModule_AddFunctions(module, kernel_methods);
+}
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, execute},
+    {0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "mpicoll.execution._compiled",
+    .m_doc = "Run programs over host memory.",
+    .m_slots = slots,
+};
+
+PyMODINIT_FUNC PyInit__compiled(void)
+{
+    return PyModuleDef_Init(&definition);
+}
