@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mpicoll.cli import missing as _missing  # noqa: F401  first, to tell which library is missing
 from mpicoll.collectives import Collectives
 from mpicoll.errors import (
     ArgumentError,

@@ -33,7 +33,17 @@ def test_importing_torchcoll_tells_what_to_install(without: Any) -> None:
 @pytest.mark.parametrize("command", ["bench", "p2p", "tune"])
 def test_a_command_of_torchcoll_tells_it_in_one_line(without: Any, command: str) -> None:
     done = python("-m", f"torchcoll.{command}", timeout=60, environment=without("torch"))
-    assert (done.returncode, done.stdout) == (1, f"error: {INSTALL}\n")
+    assert (done.returncode, done.stdout) == (2, f"Error: {INSTALL}\n")
+
+
+@pytest.mark.parametrize("library", ["numpy", "msgspec", "click"])
+def test_a_command_tells_in_one_line_which_library_it_lacks(without: Any, library: str) -> None:
+    environment = without(library) | {"RANK": "1", "WORLD_SIZE": "2"}
+    done = python("-m", "mpicoll.study", "x", timeout=60, environment=environment)
+    assert done.returncode == 2
+    (line,) = done.stdout.splitlines()
+    assert line.startswith(f"Error: rank 1 on {os.uname().nodename}: ")
+    assert library in line and line.endswith("pip install 'mpicoll[reference]'")
 
 
 def test_the_benchmark_of_torch_alone_tells_it_in_one_line(without: Any) -> None:

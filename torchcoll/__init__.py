@@ -6,7 +6,6 @@ returns the same interface over MPI. Importing this package starts nothing.
 
 from __future__ import annotations
 
-import sys
 from importlib.util import find_spec
 
 from mpicoll.collectives import Collectives
@@ -29,10 +28,7 @@ from torchcoll.launch import world
 from torchcoll.threads import threads
 
 if find_spec("torch") is None:
-    missing = "torchcoll needs torch: pip install 'mpicoll[torch]'"
-    if sys.argv[:1] == ["-m"]:  # until Python has found the module of ``python -m torchcoll.bench``
-        raise SystemExit(f"error: {missing}")
-    raise ModuleNotFoundError(missing, name="torch")
+    raise ModuleNotFoundError("torchcoll needs torch: pip install 'mpicoll[torch]'", name="torch")
 
 __version__ = "0.1.0"
 

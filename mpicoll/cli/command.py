@@ -41,6 +41,7 @@ class Command(click.Command):
             return super().main(args, prog_name, complete_var, False, **extra)
         open_standard_streams()
         ending.watch_threads()
+        ending.watch_termination()
         try:
             status = super().main(args, prog_name, complete_var, False, **extra) or 0
             sys.stdout.flush()

@@ -7,23 +7,26 @@ printed nothing.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
+import signal
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from io import StringIO
 from select import PIPE_BUF
 from typing import Any, NoReturn
 
 import click
 
+from mpicoll.cli.missing import advice
 from mpicoll.cli.streams import OutputLost, settle_output
 from mpicoll.errors import ArgumentError, CollectiveError, ScheduleError
-from mpicoll.machine.launchers import TORCHRUN, find_launch
+from mpicoll.machine.launchers import TORCHRUN, find_launch, is_first_process, place
 from mpicoll.text.printable import printable
 
 FAILED, REFUSED, HUNG = 1, 2, 3
@@ -33,13 +36,13 @@ INTERRUPTED, CLOSED = 130, 141
 
 REFUSALS = (click.ClickException, ArgumentError)
 """Errors that every rank has."""
-_OWN = ("mpicoll", "torchcoll")
 _MEANINGS = {
     r"can.?t allocate memory|cannot allocate memory|out of memory|bad_alloc": "out of memory",
     r"can't start new thread": "no more threads can be started",
     r"connection (was )?(closed|reset|refused|aborted)|broken pipe": "lost another rank",
 }
 """The meaning of errors that libraries give no class of their own, by their words."""
+_ending = threading.Lock()
 
 
 def reason(error: BaseException) -> str | None:
@@ -50,8 +53,8 @@ def reason(error: BaseException) -> str | None:
         return "interrupted"
     if isinstance(error, MemoryError):
         return ": ".join(filter(None, ("out of memory", str(error))))
-    if isinstance(error, ImportError) and not (error.name or "").startswith(_OWN):
-        return f"{error}: pip install 'mpicoll[reference]' has all that commands use"
+    if isinstance(error, ImportError):
+        return advice(error)
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, OSError | RuntimeError):
@@ -71,15 +74,8 @@ def report(error: BaseException) -> None:
     else:
         usage = ""
         why = reason(error) or "failed\n" + "".join(traceback.format_exception(error))
-    say(f"{usage}Error: {_place(error)}{why}")
-
-
-def _place(error: BaseException) -> str:
-    """Return the rank and the host of this process; '' where it prints for all of them."""
-    launch = find_launch()
-    if launch is None or launch.size == 1 or (isinstance(error, REFUSALS) and launch.rank == 0):
-        return ""
-    return f"rank {launch.rank} on {os.uname().nodename}: "
+    is_for_all = isinstance(error, REFUSALS) and is_first_process()
+    say(f"{usage}Error: {'' if is_for_all else place()}{why}")
 
 
 def say(text: str) -> None:
@@ -135,6 +131,63 @@ def watch_exit() -> None:
             leave(FAILED)
 
     sys.unraisablehook = fail
+
+
+def watch_termination() -> None:
+    """Have a process that SIGTERM ends say so first, wherever it waits.
+
+    Python calls handlers in the main thread alone, which may be inside a library for ever. So the
+    signal's number goes to a pipe, which C writes at once, and which another thread reads.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        return
+    numbers, end = os.pipe()
+    os.set_blocking(end, False)
+    signal.set_wakeup_fd(end, warn_on_full_buffer=False)
+    signal.signal(signal.SIGTERM, _terminated)
+    os.register_at_fork(after_in_child=_unwatch_termination)
+    threading.Thread(target=_await_termination, args=(numbers,), daemon=True).start()
+
+
+def _terminated(*_signal: object) -> None:
+    """Say that SIGTERM ends this process, and end it; a handler, and of the thread's too."""
+    with _ending:
+        # `signal.signal` is for the main thread. From here on another SIGTERM ends the process.
+        ctypes.pythonapi.PyOS_setsig(signal.SIGTERM, None)
+        say_terminated()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _unwatch_termination() -> None:
+    """Have a forked process end by SIGTERM, and not the one that it was forked from."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _await_termination(numbers: int) -> None:
+    while received := os.read(numbers, 64):
+        # A command may have a handler of its own by now.
+        if signal.SIGTERM in received and signal.getsignal(signal.SIGTERM) is _terminated:
+            _terminated(signal.SIGTERM, None)
+
+
+def say_terminated() -> None:
+    """Print that SIGTERM ends this process."""
+    say(f"Error: {place()}ended by SIGTERM, as by kill, a launcher or a time limit")
+
+
+@contextmanager
+def holding_the_interpreter() -> Iterator[None]:
+    """Have SIGTERM end the process at once meanwhile: no thread could say anything."""
+    if signal.getsignal(signal.SIGTERM) is not _terminated:
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, _terminated)
 
 
 def mpi_world() -> Any:

@@ -67,6 +67,14 @@ def is_first_process(variables: Mapping[str, str] = os.environ) -> bool:
     return launch is None or launch.rank == 0
 
 
+def place() -> str:
+    """Return the rank and the host of this process, to begin a message; '' where it is alone."""
+    launch = find_launch()
+    if launch is None or launch.size == 1:
+        return ""
+    return f"rank {launch.rank} on {os.uname().nodename}: "
+
+
 def is_terminal(stream: TextIO) -> bool:
     """Whether a stream is a person's terminal; a launcher may put a pipe behind a pty."""
     return stream.isatty() and find_launch() is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from mpicoll.cli.ending import holding_the_interpreter
 from mpicoll.cli.watchdog import Watchdog
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError, CollectiveError, UnknownName
@@ -20,7 +21,8 @@ def mpi4py_world(interface: str | None) -> Collectives:
     """Form the group over MPI."""
     from mpicoll.mpi.launch import world_with_warning
 
-    return world_with_warning()
+    with holding_the_interpreter():  # as mpi4py does while MPI starts
+        return world_with_warning()
 
 
 def torch_world(interface: str | None) -> Collectives:

@@ -69,7 +69,8 @@ def run(options: Options, makers: Worlds) -> int:
     copies, of_copies = _fan_outs(options, context, everyone, survey)
     failed, is_written = wrongs(found), True
     if is_root:
-        remarks += [*of_copies, f"every pair was visited {survey.blocks} times"]
+        early = ["ended early by SIGTERM"] * survey.is_ended
+        remarks += [*early, *of_copies, f"every pair was visited {survey.blocks} times"]
         whole = RunRecord(run=full_description(context.run, processes, settings))
         results = Results(whole, pairs, fit_records(pairs, context), copies)
         is_written = publish(options, context, results, [*failed, *remarks])

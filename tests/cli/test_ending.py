@@ -45,8 +45,7 @@ EXPECTED = [
     ("raise BrokenPipeError(32, 'Broken pipe')",
      "lost another rank: BrokenPipeError(32, 'Broken pipe')", 2, 1),
     ("import nothing_of_this_name",
-     "No module named 'nothing_of_this_name': pip install 'mpicoll[reference]' has all that "
-     "commands use", 2, 1),
+     "No module named 'nothing_of_this_name': pip install 'mpicoll[reference]'", 2, 1),
     ("os.kill(os.getpid(), signal.SIGINT)", "interrupted", 130, 130),
 ]  # fmt: skip
 
@@ -161,3 +160,40 @@ def test_a_rank_that_is_refused_alone_says_so(tmp_path: Path) -> None:
     done = ranks(2, str(script), "mpi4py", timeout=50, environment={"PYTHONPATH": str(ROOT)})
     assert done.returncode != 0
     assert done.stdout.count("Error: ") == 1 and f"Error: {PLACE}nothing here" in done.stdout
+
+
+# -- SIGTERM --------------------------------------------------------------------------------
+
+WAITS = {
+    "python": "time.sleep(60)",
+    "a library": "os.read(os.pipe()[0], 1)",
+    "no library that goes on": "ctypes.CDLL(None).sleep(60)",
+    "a loop": "[0 for _ in iter(int, 1)]",
+    "a child": "child = os.fork() or time.sleep(60); time.sleep(0.2); os.kill(child, 15); "
+               "print(os.waitpid(child, 0)[1], flush=True); time.sleep(60)",
+}  # fmt: skip
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS)
+def test_sigterm_ends_a_process_after_one_line(wait: str) -> None:
+    """Also one that waits in a library, and not one whose child it ends."""
+    body = f"import ctypes, time; print('ready', flush=True); {wait}"
+    with subprocess.Popen(
+        [sys.executable, "-c", COMMAND.format(kind="RanksCommand", body=body)], cwd=ROOT, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env={**os.environ, "RANK": "1", "WORLD_SIZE": "2"},
+    ) as process:  # fmt: skip
+        assert process.stdout and process.stdout.readline() == "ready\n"
+        if "child" in wait:
+            assert process.stdout.readline() == f"{int(signal.SIGTERM)}\n"
+        process.terminate()
+        _, words = process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGTERM
+    assert words == f"Error: {PLACE}ended by SIGTERM, as by kill, a launcher or a time limit\n"
+
+
+@pytest.mark.exhaustive
+def test_a_command_that_handles_sigterm_itself_goes_on() -> None:
+    body = "signal.signal(15, lambda *_: print('kept')); os.kill(os.getpid(), 15)"
+    assert (run(body).returncode, run(body).stdout) == (0, "kept\n")

@@ -1,0 +1,54 @@
+"""A library that a command lacks: the advice to install it, and an end in one line.
+
+The package imports this module first, and this one the standard library alone: any other may be
+the one that is missing. From its beginning on a command says itself why it fails.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+
+from mpicoll.machine.launchers import place
+
+_EXTRAS = {
+    "torch": "torch", "matplotlib": "report", "plotly": "report", "pynvml": "nvml",
+    "cupy": "cuda13", "cuda": "cuda13",
+}  # fmt: skip
+"""The extra that brings a library; `reference` brings all."""
+_OWN = ("mpicoll", "torchcoll")
+_REFUSED = 2
+
+
+def advice(error: ImportError) -> str | None:
+    """Return in one line what to install, None where a module of ours cannot be imported.
+
+    >>> advice(ModuleNotFoundError("No module named 'plotly'", name="plotly.offline"))
+    "No module named 'plotly': pip install 'mpicoll[report]'"
+    """
+    library = (error.name or "").partition(".")[0]
+    if library in _OWN:
+        return None
+    if "pip install" in str(error):
+        return str(error)
+    return f"{error}: pip install 'mpicoll[{_EXTRAS.get(library, 'reference')}]'"
+
+
+def _is_command() -> bool:
+    """Whether Python was started as ``python -m`` with a module of ours."""
+    arguments = sys.orig_argv
+    module = arguments[arguments.index("-m") + 1 :][:1] if "-m" in arguments else []
+    return bool(module) and module[0].partition(".")[0] in _OWN
+
+
+def _end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    text = advice(error) if isinstance(error, ImportError) else None
+    if text is None:
+        sys.__excepthook__(kind, error, trace)
+        return
+    sys.stderr.write(f"Error: {place()}{text}\n")
+    raise SystemExit(_REFUSED)
+
+
+if _is_command():
+    sys.excepthook = _end
