@@ -2,8 +2,8 @@
 
 A case has its arrays, which all cases of a backend share, and what its program needs: scratch, and
 the slots of shared memory that messages pass through unless they are read where they are. These are
-taken from the lowered schedule. A library does not tell what it needs within its own call: it is
-taken to be the larger of the two arrays, as MPICH and gloo were measured to need.
+taken from the lowered schedule. A library does not tell what it needs within its own call: see
+`_within_native`.
 """
 
 from __future__ import annotations
@@ -120,9 +120,21 @@ def needed(cases: Sequence[Case], worlds: Mapping[str, Collectives]) -> int:
         given, taken = _array(group, world, "input"), _array(group, world, "output")
         total += max(given, taken) if group.in_place else given + taken
         names = [each.algorithm for each in cases if each.backend == backend]
-        total += max(given, taken) if any(each.startswith("native") for each in names) else 0
+        # A persistent call keeps its memory, all others take theirs one after the other.
+        natives = {each == "native_persistent" for each in names if each.startswith("native")}
+        total += len(natives) * max(given, taken) * _within_native(group, world)
         total += sum(_program(group, world, each) for each in names if each[:6] != "native")
     return total
+
+
+def _within_native(group: Group, world: Collectives) -> int:
+    """Return how many of the larger array a library needs, as MPICH and gloo were measured to.
+
+    One, and one more for a partial result that is not the output.
+    """
+    what = group.what
+    has_partial = what.reduces and not what.has_output(world.rank, group.root)
+    return 2 if has_partial or what.name in ("scan", "exscan") else 1
 
 
 def _array(group: Group, world: Collectives, side: Side) -> int:

@@ -144,7 +144,16 @@ class Bench:
                     benches[backend] = Workbench(self.worlds[backend], candidate.case.group)
             except CollectiveError as error:
                 candidate.message = str(error)
+            except MemoryError as error:
+                candidate.message = f"no memory on rank {self.rank}: {error}"
+        self._agree(candidates)
         return benches
+
+    def _agree(self, candidates: list[Candidate]) -> None:
+        """Refuse on all ranks what one refuses."""
+        everyone = self.control.exchange([each.message for each in candidates])
+        for candidate, *messages in zip(candidates, *everyone, strict=True):
+            candidate.message = next(filter(None, messages), "")
 
     def _bind(self, candidates: list[Candidate], benches: dict[str, Workbench]) -> None:
         """Make the plans; a case that one rank refuses is refused on all."""
@@ -159,9 +168,8 @@ class Bench:
                 candidate.note = candidate.plan.note
             except CollectiveError as error:
                 candidate.message = str(error)
-        everyone = self.control.exchange([each.message for each in candidates])
-        for candidate, *messages in zip(candidates, *everyone, strict=True):
-            candidate.message = next(filter(None, messages), "")
+        self._agree(candidates)
+        for candidate in candidates:
             if candidate.message and candidate.plan is not None:
                 candidate.plan.free()
 

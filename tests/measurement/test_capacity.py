@@ -7,15 +7,19 @@ import pytest
 from mpicoll import Collectives
 from mpicoll.cli.watchdog import Watchdog
 from mpicoll.errors import ArgumentError
-from mpicoll.measurement import capacity
+from mpicoll.measurement import capacity, measure
 from mpicoll.measurement.candidate import Settings
 from mpicoll.measurement.capacity import needed, remarks_on_memory, weigh
-from mpicoll.measurement.cases import Case, Wanted, cases, groups
+from mpicoll.measurement.cases import Case, Group, Wanted, cases, groups
 from mpicoll.measurement.measure import Bench
+from mpicoll.measurement.workbench import Workbench
 
 SIZE = 1 << 24
-ARRAYS = {"allreduce": 2, "allgather": 1.25, "alltoall": 2, "reduce_scatter": 1.25, "scan": 2}
-"""The bytes of both arrays on 4 ranks, in multiples of the size."""
+NEEDS = {
+    "allreduce": (2, 1), "allgather": (1.25, 1), "alltoall": (2, 1), "reduce_scatter": (1.25, 1),
+    "scan": (2, 2), "exscan": (2, 2),
+}  # fmt: skip
+"""The bytes of both arrays and within the library on 4 ranks, in multiples of the size."""
 
 
 @pytest.fixture
@@ -32,10 +36,22 @@ def asked(c: Collectives, name: str, *sizes: int, algorithms: str = "native") ->
 
 
 @pytest.mark.ranks(4)
-@pytest.mark.parametrize("name", ARRAYS)
-def test_a_native_call_needs_its_arrays_and_the_larger_again(c: Collectives, name: str) -> None:
+@pytest.mark.parametrize("name", NEEDS)
+def test_a_native_call_needs_its_arrays_and_as_much_as_the_library(
+    c: Collectives, name: str
+) -> None:
     (found,) = asked(c, name)
-    assert needed(found, {c.backend: c}) == (ARRAYS[name] + 1) * SIZE
+    arrays, library = NEEDS[name]
+    worlds = {c.backend: c}
+    assert needed(found, worlds) == (arrays + library) * SIZE
+    persistent = Case(found[0].group, c.backend, "native_persistent")
+    assert needed([persistent, *found], worlds) == (arrays + 2 * library) * SIZE
+
+
+@pytest.mark.ranks(2)
+def test_a_rank_without_the_result_of_a_reduce_holds_a_partial_one(c: Collectives) -> None:
+    (found,) = asked(c, "reduce")
+    assert needed(found, {c.backend: c}) == 3 * SIZE
 
 
 @pytest.mark.ranks(4)
@@ -90,3 +106,21 @@ def test_nothing_is_allocated_for_a_case_that_does_not_fit(c: Collectives) -> No
     (large,) = asked(c, "allreduce", 900 << 30)
     (found,) = Bench({c.backend: c}, Settings(), Watchdog(0)).measure(large, 1.0)
     assert found.plan is None and found.message.startswith("no memory: it takes about")
+
+
+@pytest.mark.ranks(2)
+def test_memory_that_one_rank_lacks_refuses_a_case_on_all(
+    c: Collectives, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for that rank where plans are bound."""
+
+    def bench(world: Collectives, group: Group) -> Workbench:
+        if world.rank == 1:
+            raise MemoryError("Unable to allocate 16.0 MiB")
+        return Workbench(world, group)
+
+    monkeypatch.setattr(measure, "Workbench", bench)
+    (wanted,) = asked(c, "allreduce", 64, algorithms="ring")
+    found = Bench({c.backend: c}, Settings(), Watchdog(0)).measure(wanted, 1.0)
+    assert [each.plan for each in found] == [None] * len(wanted)
+    assert {each.message for each in found} == {"no memory on rank 1: Unable to allocate 16.0 MiB"}
