@@ -1,6 +1,6 @@
 """The compiled kernels against NumPy's and torch's operators, and copies byte by byte."""
 
-from functools import reduce
+from functools import cache, reduce
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpicoll.memory.numpy_arrays import UFUNCS
-from mpicoll.notation.elements import DTYPES, OPS, kind_of
+from mpicoll.notation.elements import DTYPES, OPS, itemsize, kind_of
 
 compiled = pytest.importorskip(
     "mpicoll.execution._compiled", reason="the extension is not built: no C compiler at install"
@@ -17,7 +17,7 @@ compiled = pytest.importorskip(
 FOLDS = [(op.name, dtype) for op in OPS.values() for dtype in DTYPES if kind_of(dtype) in op.kinds]
 UNDEFINED = [(op, dtype) for op in OPS for dtype in DTYPES if (op, dtype) not in FOLDS]
 GUARD = 0xA5
-STREAMED = 2 << 20  # more than what is written past the caches
+STREAMED = 1 << 18  # more than what is written past the caches
 LENGTHS = range(301)
 RANDOM = np.frombuffer(np.random.default_rng(0).bytes(STREAMED + 4096), np.uint8)
 
@@ -39,19 +39,9 @@ def target(request):
     compiled.target(best)
 
 
-class Bfloat16:
-    """A dtype of NumPy's kind for what only torch computes."""
-
-    itemsize = 2
-
-
-def numpy_dtype(dtype):
-    return Bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
-
-
 def area(count, dtype, offset):
     """Return the bytes of `count` elements, `offset` by 64 the address, and those around."""
-    nbytes = count * numpy_dtype(dtype).itemsize
+    nbytes = count * itemsize(dtype)
     memory = np.full(nbytes + 256, GUARD, np.uint8)
     start = 64 + (offset - memory.ctypes.data) % 64
     return memory[start : start + nbytes], memory
@@ -59,11 +49,18 @@ def area(count, dtype, offset):
 
 def values(count, dtype, seed):
     """Return bytes of random elements: any bits, everyday numbers and the corners of the dtype."""
-    random = np.random.default_rng(seed)
+    size = itemsize(dtype)
+    start = seed % 1009 * size
+    return pool(dtype)[start : start + count * size].copy()
+
+
+@cache
+def pool(dtype, count=11_000):
+    random = np.random.default_rng(DTYPES.index(dtype))
     if dtype == "bool":
         return random.integers(0, 2, count, np.uint8)
     if dtype in ("complex64", "complex128"):
-        return values(2 * count, "float32" if dtype == "complex64" else "float64", seed)
+        return pool("float32" if dtype == "complex64" else "float64", 2 * count)
     kind = np.dtype("uint16" if dtype == "bfloat16" else dtype)
     x = np.frombuffer(random.bytes(count * kind.itemsize), kind).copy()
     if kind.kind == "f":
@@ -127,7 +124,7 @@ def test_folds_as_numpy_and_torch(op, dtype, target):
         (left, _), (right, _), (apart, around) = (
             area(count, dtype, offset) for offset in (7 * count, 11 * count + 1, 5 * count + 3)
         )
-        left[:], right[:] = values(count, dtype, count), values(count, dtype, count + 1000)
+        left[:], right[:] = values(count, dtype, 3 * count), values(count, dtype, 7 * count + 500)
         expected = folded(op, dtype, left, right)
         out = (apart, left, right)[count % 3]
         compiled.fold(op, dtype, out, left, right)
@@ -195,7 +192,7 @@ def test_sizes_must_agree(out, left, right, message):
     seed=st.integers(0, 99),
 )
 def test_many_fold_in_their_order(op, dtype, many, count, place, seed):
-    operands = [values(count, dtype, seed + k) for k in range(many)]
+    operands = [values(count, dtype, seed + 101 * k) for k in range(many)]
     expected = reduce(lambda left, right: fold(op, dtype, left, right), operands).copy()
     # `out` is apart, or one of the operands.
     out = operands[place] if 0 <= place < many else np.empty_like(operands[0])
