@@ -98,7 +98,7 @@ class _Session:
     def print(self, text: str = "") -> None:
         """Print on rank 0."""
         if self.is_root:
-            print(text, flush=True)
+            print(printable(text), flush=True)
 
     def log(self, text: str) -> None:
         """Print progress and warnings on rank 0's standard error."""

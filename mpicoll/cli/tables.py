@@ -1,16 +1,39 @@
-"""Tables on standard output: as wide as the terminal or COLUMNS says, and no cell cut short."""
+"""Tables on standard output: as wide as the terminal or COLUMNS says, and no cell cut short.
+
+Control characters are spelled out: host names, variables and records are not to steer a terminal.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from shutil import get_terminal_size
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook
+from rich.segment import Segment
 from rich.table import Table
+
+from mpicoll.text.printable import printable
 
 _ENDLESS = 1 << 16
 _WORD = 8
 """The fewest letters of a word that stay in one line."""
+
+
+class _Printable:
+    """Something to print, with its control characters spelled out."""
+
+    def __init__(self, inner: ConsoleRenderable) -> None:
+        self.inner = inner
+
+    def __rich_console__(self, out: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        for text, style, control in out.render(self.inner, options):
+            yield Segment(text if control else printable(text), style, control)
+
+
+class _SpellOut(RenderHook):
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        return [*map(_Printable, renderables)]
 
 
 def console(piped: int, **more: Any) -> Console:
@@ -22,7 +45,9 @@ def console(piped: int, **more: Any) -> Console:
     """
     # Without both numbers rich takes a terminal that is called dumb for one of 80 columns.
     width, height = get_terminal_size((piped, 25))
-    return Console(width=width, height=height, **more)
+    out = Console(width=width, height=height, **more)
+    out.push_render_hook(_SpellOut())
+    return out
 
 
 def least_width(table: Table) -> int:
@@ -41,12 +66,12 @@ def least_width(table: Table) -> int:
     return least
 
 
-def print_table(table: Table, piped: int) -> None:
+def print_table(table: Table, piped: int, **more: Any) -> None:
     """Print a table; where it needs more columns than there are, its lines are longer.
 
     Args:
-        piped: the columns where there is no terminal.
+        piped, more: as for `console`.
     """
-    out = console(piped)
+    out = console(piped, **more)
     out.width = max(out.width, least_width(table))
     out.print(table)

@@ -9,10 +9,10 @@ from io import StringIO
 from typing import Any, TextIO
 
 from rich.box import ASCII2, MARKDOWN, SIMPLE_HEAD, Box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mpicoll.cli import tables
 from mpicoll.compare.comparison import Compared, Comparison
 from mpicoll.records.identity import FIELDS
 from mpicoll.records.lines import CaseRecord
@@ -20,7 +20,7 @@ from mpicoll.selection.auto import CHOOSERS
 from mpicoll.text.numbers import number
 from mpicoll.text.sizes import size_text
 
-_WIDTH = 500
+_WIDTH = 100
 _COLUMNS = (
     "collective", "variant", "ranks", "size", "backend", "algorithm", "A us", "B us", "A / B",
     "interval", "verdict",
@@ -50,15 +50,14 @@ def print_table(rows: Sequence[Compared], out: TextIO) -> None:
     """Print a table, coloured on a terminal."""
     unicode = "utf" in (out.encoding or "").lower()
     if out.isatty():
-        # A narrow terminal wraps the lines: cells cut short would hide the numbers.
-        Console(file=out, highlight=False, width=_WIDTH).print(_table(rows, SIMPLE_HEAD))
+        tables.print_table(_table(rows, SIMPLE_HEAD), _WIDTH, file=out, highlight=False)
         return
     _plain(_table(rows, SIMPLE_HEAD if unicode else ASCII2), out)
 
 
 def _plain(table: Table, out: TextIO) -> None:
     text = StringIO()
-    Console(file=text, width=_WIDTH, highlight=False, color_system=None).print(table)
+    tables.print_table(table, _WIDTH, file=text, highlight=False, color_system=None)
     for line in text.getvalue().splitlines():
         print(line.rstrip(), file=out)
 

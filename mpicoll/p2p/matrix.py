@@ -46,7 +46,8 @@ def print_pairs(pairs: Sequence[PairRecord], fits: Sequence[FitRecord], stream: 
         return
     text = StringIO()
     unicode = "utf" in (stream.encoding or "").lower()
-    plain = Console(file=text, width=_WIDTH, highlight=False, color_system=None)
+    plain = console(_WIDTH, file=text, highlight=False, color_system=None)
+    plain.width = _WIDTH
     report(pairs, fits, plain, unicode)
     for line in text.getvalue().splitlines():
         print(line.rstrip(), file=stream)

@@ -94,7 +94,7 @@ def publish(options: Options, context: Context, found: Results, remarks: Sequenc
     except ArgumentError as error:
         complaints.append(str(error))
     for text in complaints:
-        print(f"warning: {text}", file=stream)
+        print(f"warning: {printable(text)}", file=stream)
     stream.flush()
     return not complaints
 

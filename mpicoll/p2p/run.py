@@ -28,6 +28,7 @@ from mpicoll.p2p.survey import Survey, wrongs
 from mpicoll.records.journal import check_ours
 from mpicoll.records.lines import FanOutRecord, RunRecord
 from mpicoll.text.files import writable
+from mpicoll.text.printable import printable
 from mpicoll.text.sizes import size_text
 
 _ENDED = 128 + signal.SIGTERM
@@ -57,7 +58,7 @@ def run(options: Options, makers: Worlds) -> int:
         raise ArgumentError(f"messages of {size_text(options.sizes[-1])}: {why}")
     if options.dry:
         if is_root:
-            print("\n".join(announcement(context, settings)), flush=True)
+            print(printable("\n".join(announcement(context, settings))), flush=True)
         return 0
     survey = Survey(worlds, settings, watchdog)
     # A batch system sends SIGTERM before it ends a job: print what was measured until then.
@@ -80,7 +81,7 @@ def run(options: Options, makers: Worlds) -> int:
 
 def _warn(is_root: bool, text: str) -> None:
     if is_root:
-        print(text, file=sys.stderr, flush=True)
+        print(printable(text), file=sys.stderr, flush=True)
 
 
 def _transports(worlds: dict[str, Collectives], gpu_ways: dict[str, dict[str, str]]) -> list[str]:

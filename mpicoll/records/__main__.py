@@ -20,6 +20,7 @@ from mpicoll.cli.options import FILE
 from mpicoll.errors import ArgumentError
 from mpicoll.records.lines import json_schema
 from mpicoll.records.reading import content_of, record_of
+from mpicoll.text.printable import printable
 
 _MOST = 10
 """So many wrong lines of a file are named."""
@@ -39,7 +40,7 @@ def main(files: Sequence[Path], shows: bool) -> int:
     for each in complaints:
         more = [f"and {len(each) - _MOST} more lines of this file"] * (len(each) > _MOST)
         for text in [*each[:_MOST], *more]:
-            print(f"Error: {text}", file=sys.stderr)
+            print(f"Error: {printable(text)}", file=sys.stderr)
     return int(any(complaints))
 
 
@@ -56,7 +57,7 @@ def _checked(path: Path) -> Iterator[str]:
     if rest:
         yield f"{path}, line {len(lines) + 1}, has no end: its writer was interrupted"
     counts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-    print(f"{path}: {counts or 'no records'}")
+    print(printable(f"{path}: {counts or 'no records'}"))
 
 
 if __name__ == "__main__":

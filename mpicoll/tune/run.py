@@ -20,6 +20,7 @@ from mpicoll.measurement.cases import Case, Group, Wanted
 from mpicoll.measurement.measure import Bench
 from mpicoll.measurement.worlds import Worlds, form_worlds
 from mpicoll.selection import auto, tables
+from mpicoll.text.printable import printable
 from mpicoll.tune.choosing import candidates, ranges
 
 _PRECISE = Settings(precision=0.02, least=10)
@@ -117,7 +118,7 @@ def _decided(worlds: dict[str, Collectives], options: Options) -> set[str]:
 
 def _print(is_root: bool, text: str) -> None:
     if is_root:
-        print(text, flush=True)
+        print(printable(text), flush=True)
 
 
 def _measure(

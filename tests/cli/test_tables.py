@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Callable
+from io import StringIO
+from typing import Any
 
 import pytest
-from rich.table import Table
+from rich.table import Column, Table
+from rich.text import Text
 
-from mpicoll.cli.tables import print_table
+from mpicoll.cli.tables import console, print_table
 
 CELLS = ("a name", "seven words that may stand below each other", "12345678", "1.50x +")
 
@@ -41,3 +45,21 @@ def test_a_pipe_has_a_width_of_its_own(
     table = Table("first", expand=True)
     print_table(table, piped=70)
     assert {len(line) for line in capsys.readouterr().out.splitlines()} == {70}
+
+
+HOSTILE = "host\x1b[2J\x9b31m\u202e"
+
+
+@pytest.mark.parametrize(
+    "make", [str, Text, lambda text: Table(text), lambda text: Table(Column(Text(text)))]
+)
+def test_no_text_steers_the_terminal(make: Callable[[str], Any]) -> None:
+    """Unlike the console's own colours."""
+    text = StringIO()
+    out = console(100, file=text, force_terminal=True, color_system="standard")
+    out.print("[red]own[/red]")
+    assert text.getvalue() == "\x1b[31mown\x1b[0m\n"
+    plain = StringIO()
+    console(100, file=plain, color_system=None).print(make(HOSTILE))
+    assert r"host\x1b[2J\x9b31m\u202e" in plain.getvalue()
+    assert not set("\x1b\x9b\u202e") & set(plain.getvalue())
