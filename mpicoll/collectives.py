@@ -24,7 +24,8 @@ from mpicoll.runtime.arguments import (
     own_gpu,
     raise_any,
 )
-from mpicoll.runtime.planner import PlanCache, Planner
+from mpicoll.runtime.methods import PlanCache
+from mpicoll.runtime.planner import Planner
 from mpicoll.runtime.routes import Routes
 from mpicoll.selection.auto import AutoChooser
 
@@ -78,7 +79,8 @@ class Collectives:
         self.rank, self.size = transport.rank, transport.size
         self.routes, self.chooser = Routes(transport), AutoChooser(transport)
         self.planner = Planner(transport, self.routes, self.chooser)
-        self.plans = PlanCache(transport, self.planner)
+        self.plans = PlanCache(transport, self.planner, self._slow)
+        self._call = self.plans.find or self._slow
 
     # -- the group --------------------------------------------------------------------
 
@@ -166,73 +168,73 @@ class Collectives:
 
     def barrier(self, *, algorithm: str = "auto") -> None:
         """Return when every rank has called."""
-        self._call("barrier", algorithm=algorithm)
+        self._call("barrier", None, None, "sum", 0, None, algorithm)
 
     def broadcast(
         self, x: Array | None, root: int = 0, *, out: Array | None = None, algorithm: str = "auto"
     ) -> Array:
         """Return the root's `x` on every rank; elsewhere `x` may be None or give the shape."""
-        return self._call("broadcast", x, out=out, root=root, algorithm=algorithm)
+        return self._call("broadcast", x, out, "sum", root, None, algorithm)
 
     def reduce(
         self, x: Array, op: Op = "sum", root: int = 0, *, out: Array | None = None,
         algorithm: str = "auto",
     ) -> Array | None:  # fmt: skip
         """Return the fold of all ranks' `x` on the root, None elsewhere."""
-        return self._call("reduce", x, out=out, op=op, root=root, algorithm=algorithm)
+        return self._call("reduce", x, out, op, root, None, algorithm)
 
     def allreduce(
         self, x: Array, op: Op = "sum", *, out: Array | None = None, algorithm: str = "auto"
     ) -> Array:
         """Return the fold of all ranks' `x`."""
-        return self._call("allreduce", x, out=out, op=op, algorithm=algorithm)
+        return self._call("allreduce", x, out, op, 0, None, algorithm)
 
     def gather(
         self, x: Array, root: int = 0, *, counts: Sequence[int] | None = None,
         out: Array | None = None, algorithm: str = "auto",
     ) -> Array | None:  # fmt: skip
         """Return every rank's `x` as rows ``(size, *x.shape)`` on the root, None elsewhere."""
-        return self._call("gather", x, out=out, root=root, counts=counts, algorithm=algorithm)
+        return self._call("gather", x, out, "sum", root, counts, algorithm)
 
     def allgather(
         self, x: Array, *, counts: Sequence[int] | None = None, out: Array | None = None,
         algorithm: str = "auto",
     ) -> Array:  # fmt: skip
         """Return every rank's `x` as rows ``(size, *x.shape)``."""
-        return self._call("allgather", x, out=out, counts=counts, algorithm=algorithm)
+        return self._call("allgather", x, out, "sum", 0, counts, algorithm)
 
     def scatter(
         self, x: Array | None, root: int = 0, *, counts: Sequence[int] | None = None,
         out: Array | None = None, algorithm: str = "auto",
     ) -> Array:  # fmt: skip
         """Return row ``rank`` of the root's `x`; elsewhere `x` is ignored and may be None."""
-        return self._call("scatter", x, out=out, root=root, counts=counts, algorithm=algorithm)
+        return self._call("scatter", x, out, "sum", root, counts, algorithm)
 
     def reduce_scatter(
         self, x: Array, op: Op = "sum", *, counts: Sequence[int] | None = None,
         out: Array | None = None, algorithm: str = "auto",
     ) -> Array:  # fmt: skip
         """Return row ``rank`` of the fold of all ranks' `x`, of shape ``(size, ...)``."""
-        return self._call("reduce_scatter", x, out=out, op=op, counts=counts, algorithm=algorithm)
+        return self._call("reduce_scatter", x, out, op, 0, counts, algorithm)
 
     def alltoall(
         self, x: Array, *, counts: Sequence[Sequence[int]] | None = None,
         out: Array | None = None, algorithm: str = "auto",
     ) -> Array:  # fmt: skip
         """Send row i of `x` to rank i; return row i from rank i."""
-        return self._call("alltoall", x, out=out, counts=counts, algorithm=algorithm)
+        return self._call("alltoall", x, out, "sum", 0, counts, algorithm)
 
     def scan(
         self, x: Array, op: Op = "sum", *, out: Array | None = None, algorithm: str = "auto"
     ) -> Array:
         """Return the fold of the `x` of ranks 0 to this one."""
-        return self._call("scan", x, out=out, op=op, algorithm=algorithm)
+        return self._call("scan", x, out, op, 0, None, algorithm)
 
     def exscan(
         self, x: Array, op: Op = "sum", *, out: Array | None = None, algorithm: str = "auto"
     ) -> Array:
         """Return the fold of the `x` of the ranks before this one; undefined on rank 0."""
-        return self._call("exscan", x, out=out, op=op, algorithm=algorithm)
+        return self._call("exscan", x, out, op, 0, None, algorithm)
 
     # -- plans ------------------------------------------------------------------------
 
@@ -248,11 +250,13 @@ class Collectives:
         checked = self._check(name, x, out, op, root, counts, algorithm)
         return self.planner.build(self.plans.agree(checked))
 
-    def _call(
-        self, name: str, x: Array | None = None, *, out: Array | None = None, op: Op = "sum",
-        root: int = 0, counts: Any = None, algorithm: str,
+    def _slow(
+        self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any,
+        differs: bool = False,
     ) -> Any:  # fmt: skip
-        return self.plans.run(self._check(name, x, out, op, root, counts, algorithm))
+        """Run a call that the compiled executor does not know."""
+        given = (name, x, out, op, root, counts, algorithm)
+        return self.plans.run(self._check(*given), given, differs=differs)
 
     def _check(
         self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any

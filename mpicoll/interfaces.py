@@ -47,6 +47,13 @@ class Arrays(Protocol):
     def span(self, x: Array) -> tuple[int, int]:
         """Return the first address of `x` and the one past its end."""
 
+    def layout(self) -> tuple[Array, object] | None:
+        """Return an array, and what the compiled executor needs to read those of its type.
+
+        For NumPy's the dtypes that it may meet, each with its itemsize; for others DLPack's
+        exchange table. None where there is none.
+        """
+
     def empty(self, shape: tuple[int, ...], dtype: str, like: Array | None = None) -> Array:
         """Allocate, on the device of `like`.
 
@@ -189,7 +196,20 @@ class WaitPolicy(Protocol):
 
 
 class Exchange(Protocol):
-    """A small allgather between all ranks: `mpicoll.memory.mailbox`."""
+    """A small allgather between all ranks: `mpicoll.memory.mailbox`.
+
+    Attributes:
+        start: the offset of a rank's buffers in its first segment.
+        number: of the last round, an array of one 64-bit integer.
+    """
+
+    start: int
+
+    @property
+    def number(self) -> Any: ...
+
+    def wait(self, rank: int, number: int) -> None:
+        """Return when a rank has begun a round."""
 
     def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
         """Return every rank's item of a type, in rank order."""
@@ -266,6 +286,9 @@ class SharedMemory(Store, Protocol):
 
     def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
         """Return every rank's small item of a type, in rank order."""
+
+    def address(self, rank: int, segment: int) -> tuple[int, object]:
+        """Return where this process maps a rank's segment, and the owner of the mapping."""
 
     def view(self, rank: int, segment: int, start: int, length: int) -> Memory:
         """Return a part of a rank's memory."""

@@ -84,6 +84,10 @@ class TorchArrays:
         start = int(x.data_ptr())
         return start, start + x.numel() * x.element_size()
 
+    def layout(self) -> tuple[Array, object] | None:
+        exchange = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+        return None if exchange is None else (torch.zeros(1), exchange)
+
     def empty(self, shape: tuple[int, ...], dtype: str, like: Array | None = None) -> Array:
         if dtype not in DTYPES:
             raise UnknownName("dtype", dtype, DTYPES)

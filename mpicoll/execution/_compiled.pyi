@@ -3,7 +3,104 @@
 Buffers are C-contiguous; dtypes and operators are named as in `mpicoll.notation.elements`.
 """
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 from typing_extensions import Buffer
+
+COLUMNS: int
+"""How many 64-bit integers make a row of a program's table: `Instruction` in ``program.h``."""
+
+class Program:
+    """A table of instructions over registers, and the loop that runs it: ``program.c``.
+
+    Args:
+        table: rows of `COLUMNS` 64-bit integers.
+        registers: the addresses of the input, the output, and whatever else the rows name.
+        op, dtype: of its folds; None where there are none.
+        check: the row before which the ranks of a call compare what they call.
+        spins: looks at a word before the core is yielded.
+        light: it moves so little that it need not give Python's interpreter to other threads.
+        wait: ``wait(row, errno)`` returns when what the row waits for has come, or raises.
+        look: ``look(row)`` raises where it will never come.
+        keep: kept alive.
+
+    Attributes:
+        busy: `run` raises RuntimeError, as a run that was started has not been waited for.
+        sequence: the number of the run that is under way, or was the last.
+        position: the next row; `length` between runs.
+
+    Raises:
+        ValueError: a row has no such code or register, or no kernel serves it.
+    """
+
+    busy: bool
+    sequence: int
+    position: int
+    length: int
+
+    def __init__(
+        self, table: Buffer, registers: Sequence[int], op: str | None, dtype: str | None, *,
+        check: int, spins: int, light: bool, wait: Callable[[int, int], object],
+        look: Callable[[int], object], keep: object,
+    ) -> None: ...  # fmt: skip
+    def run(self) -> None:
+        """Run once."""
+
+    def run_on(self, x: int, out: int, /) -> None:
+        """Run once, with these addresses as the input and the output."""
+
+    def start(self) -> None:
+        """Begin a run."""
+
+    def test(self) -> bool:
+        """Advance as far as is possible without waiting; whether the run is complete."""
+
+    def wait(self) -> None:
+        """Complete the run."""
+
+class Calls:
+    """Runs the program of a call that it knows, and leaves the others to `slow`.
+
+    Called with name, x, out, op, root, counts and algorithm.
+
+    Args:
+        probe: an array; arrays of its type, exactly, are read.
+        exchange: DLPack's exchange table; for NumPy its dtypes, each with its itemsize.
+        lines: for each rank the address of the line in which it states its calls.
+        stride: 64-bit words from that line to the one of the next call.
+        number: of the last call that was stated: one 64-bit integer.
+        slow: takes the seven arguments, and True where the ranks differ in their calls.
+        wait: ``wait(rank, number)`` returns when a rank has stated a call, or raises.
+        broken: takes a program that has failed in the middle of a run.
+
+    Raises:
+        ValueError: this version of NumPy or of DLPack is not known.
+    """
+
+    def __init__(
+        self, probe: Any, exchange: object, lines: Sequence[int], stride: int, rank: int,
+        number: Buffer, *, spins: int, slow: Callable[..., Any],
+        wait: Callable[[int, int], object], broken: Callable[[Program], object], keep: object,
+    ) -> None: ...  # fmt: skip
+    def __call__(
+        self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any, /
+    ) -> Any:
+        """Run a call; collective."""
+
+    def add(
+        self, given: tuple[Any, ...], program: Program, digest: int, returns: bool,
+        make: Callable[[], Any] | None, /,
+    ) -> None:  # fmt: skip
+        """Serve such calls by a program from now on.
+
+        Args:
+            digest: what the other ranks state of the same call.
+            returns: this rank gets an array; `make` makes it where none was given.
+        """
+
+    def forget(self) -> None:
+        """Serve none of the calls that were added."""
 
 def fold(op: str, dtype: str, out: Buffer, left: Buffer, right: Buffer, /) -> None:
     """Write left op right to `out`, which may be one of them.

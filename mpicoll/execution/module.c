@@ -1,12 +1,14 @@
 /* mpicoll.execution._compiled: what runs programs over host memory, as a module of Python. */
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-
 #include "kernels_module.h"
+#include "module.h"
 
 static int execute(PyObject *module)
 {
+    if (calls_import() < 0 || PyModule_AddType(module, &ProgramType) < 0 ||
+        PyModule_AddType(module, &CallsType) < 0 ||
+        PyModule_AddIntConstant(module, "COLUMNS", sizeof(Instruction) / sizeof(int64_t)) < 0)
+        return -1;
     return PyModule_AddFunctions(module, kernel_methods);
 }
 

@@ -64,11 +64,13 @@ class Plan:
         transport: how its messages travel.
         note: for a library's default, the library's own choice and how this one differs from it.
         out: the array that holds the result after a run, None where this rank gets none.
+        program: the compiled program that it runs, None where calls from Python do.
         run: run the collective once. RuntimeError where it is under way or freed: a
             function that raises replaces this attribute, so that a run need not check.
     """
 
     note = ""
+    program: Program | None = None
 
     def __init__(
         self, algorithm: str, transport: str, out: Array | None, run: Thunk,
@@ -88,10 +90,14 @@ class Plan:
             self.run()
         request = self._start()
         self.run = _busy
+        if self.program is not None:
+            self.program.busy = True
         return _Started(request, self._end)
 
     def _end(self) -> None:
         self.run = self._run
+        if self.program is not None:
+            self.program.busy = False
 
     def free(self) -> None:
         """Release the library's requests and the memory; the plan cannot run afterwards.
@@ -172,9 +178,25 @@ def scheduled(
     def start() -> Request:
         if resources.under_way:
             _busy()
-        return Progress(next(order)[1], finish, resources, started)
+        return Progress(Rounds(next(order)[1], finish), resources, started)
 
     return Plan(algorithm, transport, out, run, start, resources.free)
+
+
+def compiled(
+    algorithm: str, transport: str, out: Array | None, program: Program, resources: Resources
+) -> Plan:
+    """Make a plan of a compiled program."""
+    started = started_here()
+
+    def start() -> Request:
+        if resources.under_way:
+            _busy()
+        return Progress(ProgramRun(program), resources, started)
+
+    plan = Plan(algorithm, transport, out, program.run, start, resources.free)
+    plan.program = program
+    return plan
 
 
 def _runs(
@@ -196,63 +218,54 @@ def _flat(rounds: Sequence[BoundRound]) -> Iterator[Thunk]:
         yield from (*each.messages.wait, *each.after)
 
 
-_local = threading.local()
+# -- started runs -------------------------------------------------------------------------
 
 
-def started_here() -> list[Progress]:
-    """Return the started schedules of this thread, which may be a rank of its own."""
-    found: list[Progress] = _local.__dict__.setdefault("started", [])
-    return found
+class Run(Protocol):
+    """One run of a schedule, on its way."""
+
+    def begin(self) -> bool:
+        """Begin; whether it is complete."""
+
+    def advance(self) -> bool:
+        """Advance as far as is possible without waiting; whether it is complete."""
+
+    def wait(self) -> bool:
+        """Advance, waiting if need be; whether it is complete."""
+
+    def mark(self) -> object:
+        """Return something that differs once it has advanced."""
 
 
-class Progress:
-    """A schedule under way: the first round is posted at once, later ones as it advances.
+class Rounds:
+    """A run of rounds: its begin posts the first one, and what advances it later ones."""
 
-    An error ends this run alone and is raised where this run is waited for, as a wait for another
-    run may be what advances it.
-    """
-
-    def __init__(
-        self, rounds: list[BoundRound], finish: list[Thunk], resources: Resources,
-        started: list[Progress],
-    ) -> None:  # fmt: skip
-        self.remaining = iter(rounds)
-        self.finish, self.resources, self.started = finish, resources, started
+    def __init__(self, rounds: list[BoundRound], finish: list[Thunk]) -> None:
+        self.remaining, self.finish = iter(rounds), finish
         self.current: BoundRound | None = None
-        self.error: Exception | None = None
-        resources.under_way = True
-        self.started.append(self)
-        self._attempt(self._next)
 
-    def test(self) -> bool:
-        self._attempt(self._advance)
-        return self._is_complete()
+    def mark(self) -> object:
+        return id(self.current)
 
-    def wait(self) -> None:
-        self._attempt(self._complete)
-        self._is_complete()
-
-    def _is_complete(self) -> bool:
-        if self.error is not None:
-            raise self.error
+    def begin(self) -> bool:
+        self._next()
         return self.current is None
 
-    def _attempt(self, action: Thunk) -> None:
-        try:
-            action()
-        except Exception as error:
-            self.error = error
-            self._leave()
+    def advance(self) -> bool:
+        while self.current is not None and self.current.messages.test():
+            self._land(self.current)
+        return self.current is None
 
-    def _leave(self) -> None:
-        self.current, self.resources.under_way = None, False
-        if self in self.started:
-            self.started.remove(self)
+    def wait(self) -> bool:
+        if self.current is not None:
+            for thunk in self.current.messages.wait:
+                thunk()
+            self._land(self.current)
+        return self.current is None
 
     def _next(self) -> None:
         self.current = next(self.remaining, None)
         if self.current is None:
-            self._leave()
             posted: Sequence[Thunk] = self.finish
         else:
             posted = (*self.current.before, *self.current.messages.start, *self.current.during)
@@ -264,24 +277,136 @@ class Progress:
             thunk()
         self._next()
 
-    def _advance(self) -> None:
-        """Advance as far as is possible without waiting."""
-        while self.current is not None and self.current.messages.test():
-            self._land(self.current)
 
-    def _complete(self) -> None:
-        """Advance to the end, and advance all other started runs meanwhile."""
-        idle = Idle(self.resources.deadline())
-        while self.current is not None:
-            if len(self.started) > 1:
-                before = [each.current for each in self.started]
-                for each in list(self.started):
-                    each._attempt(each._advance)
-                if before == [each.current for each in self.started]:
-                    idle.pause()
+class Program(Protocol):
+    """A compiled program: `mpicoll.execution._compiled.Program`.
+
+    Attributes:
+        busy: it may not run, as a run that was started has not been waited for.
+        sequence: the number of the run that is under way, or was the last.
+        position: the next instruction.
+    """
+
+    busy: bool
+
+    sequence: int
+    position: int
+
+    def run(self) -> None:
+        """Run it once."""
+
+    def run_on(self, x: int, out: int) -> None:
+        """Run it once, on an input and an output at these addresses."""
+
+    def start(self) -> None:
+        """Begin a run."""
+
+    def test(self) -> bool:
+        """Advance without waiting; whether the run is complete."""
+
+    def wait(self) -> None:
+        """Complete the run."""
+
+
+class ProgramRun:
+    """A run of a compiled program."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    def mark(self) -> object:
+        return self.program.position
+
+    def begin(self) -> bool:
+        self.program.start()
+        return self.program.test()
+
+    def advance(self) -> bool:
+        return self.program.test()
+
+    def wait(self) -> bool:
+        self.program.wait()
+        return True
+
+
+_local = threading.local()
+
+
+def started_here() -> list[Progress]:
+    """Return the started schedules of this thread, which may be a rank of its own."""
+    found: list[Progress] = _local.__dict__.setdefault("started", [])
+    return found
+
+
+def advance_others(started: list[Progress], is_done: Callable[[], bool], deadline: float) -> None:
+    """Advance all started runs until something holds, backing off while none advances.
+
+    Raises:
+        RankLost: nothing has advanced until the deadline, in seconds.
+    """
+    idle = Idle(deadline)
+    while not is_done():
+        before = [each.run.mark() for each in started]
+        for each in list(started):
+            each.advance()
+        if before == [each.run.mark() for each in started]:
+            idle.pause()
+        else:
+            idle.began = None
+
+
+class Progress:
+    """A schedule under way: it begins at once, and goes on as it is tested or waited for.
+
+    An error ends this run alone and is raised where this run is waited for, as a wait for another
+    run may be what advances it.
+    """
+
+    def __init__(self, run: Run, resources: Resources, started: list[Progress]) -> None:
+        self.run, self.resources, self.started = run, resources, started
+        self.error: Exception | None = None
+        self.is_complete = False
+        resources.under_way = True
+        self.started.append(self)
+        self._attempt(run.begin)
+
+    def test(self) -> bool:
+        self.advance()
+        return self._result()
+
+    def wait(self) -> None:
+        deadline = self.resources.deadline()
+        try:
+            while not self.is_complete:
+                if len(self.started) > 1:
+                    advance_others(self.started, lambda: self.is_complete, deadline)
                 else:
-                    idle.began = None
-            else:
-                for thunk in self.current.messages.wait:
-                    thunk()
-                self._land(self.current)
+                    self._attempt(self.run.wait)
+        except Exception as error:
+            self._fail(error)
+        self._result()
+
+    def advance(self) -> None:
+        """Advance as far as is possible without waiting."""
+        self._attempt(self.run.advance)
+
+    def _result(self) -> bool:
+        if self.error is not None:
+            raise self.error
+        return self.is_complete
+
+    def _attempt(self, step: Callable[[], bool]) -> None:
+        try:
+            if not self.is_complete and step():
+                self._leave()
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self.error = error
+        self._leave()
+
+    def _leave(self) -> None:
+        self.is_complete, self.resources.under_way = True, False
+        if self in self.started:
+            self.started.remove(self)

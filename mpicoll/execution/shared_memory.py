@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain, groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from mpicoll.errors import Unavailable
 from mpicoll.execution.plan import NO_MESSAGES, BoundRound, Variant
@@ -44,17 +44,25 @@ from mpicoll.programs.shared_memory import (
 )
 
 
-def bind_shared(
-    program: SharedProgram, memory: SharedMemory, buffers: dict[str, Array], dtype: str,
-    op: ReduceOp, transport: Transport, tag: int, *, what: str, meets: bool,
-    store: Store | None = None,
-) -> tuple[SharedResources, list[Variant]]:  # fmt: skip
-    """Bind a program to its buffers; collective.
+class LaidOut(NamedTuple):
+    """A program whose publications have their places in the memory of all ranks."""
+
+    layout: Layout
+    tables: list[LayoutTable]
+    resources: SharedResources
+
+
+def lay_out(
+    program: SharedProgram, memory: SharedMemory, buffers: dict[str, Array], dtype: str, *,
+    what: str, meets: bool, like: Array | None, store: Store | None = None,
+) -> LaidOut:  # fmt: skip
+    """Find room for the publications of a program, on all ranks; collective.
 
     Args:
-        transport: carries the messages between nodes.
+        buffers: the input and the output, where others may read them in place.
         what: the operation, for an error's text.
         meets: no rank ends a run before all have begun it.
+        like: scratch memory lies on the device of this array.
         store: the memory of its bytes; by default that of its flags.
 
     Raises:
@@ -63,7 +71,6 @@ def bind_shared(
     """
     resources = SharedResources(deadline=lambda: memory.wait_policy.deadline)
     resources.number = memory.enter(resources)
-    like = next(iter(buffers.values()), None)
     scratch = program.scratch.items()
     buffers |= {name: memory.arrays.empty((n,), dtype, like) for name, n in scratch}
     resources.buffers += buffers.values()
@@ -74,8 +81,7 @@ def bind_shared(
         resources.free()
         raise
     match(tables, memory.intra_node, what)
-    binding = Binding(memory, program, layout, tables, dtype, op, what, resources)
-    return resources, binding.variants(transport, tag)
+    return LaidOut(layout, tables, resources)
 
 
 def _exchange(memory: SharedMemory, layout: Layout) -> list[LayoutTable]:
@@ -96,15 +102,13 @@ def _exchange(memory: SharedMemory, layout: Layout) -> list[LayoutTable]:
 class Binding:
     """The rounds of one program, bound to the layouts of all ranks."""
 
-    def __init__(
-        self, memory: SharedMemory, program: SharedProgram, layout: Layout,
-        tables: Sequence[LayoutTable], dtype: str, op: ReduceOp, what: str,
-        resources: SharedResources,
-    ) -> None:  # fmt: skip
+    def __init__(self, laid_out: LaidOut, dtype: str, op: ReduceOp, what: str) -> None:
+        layout, tables, self.resources = laid_out
+        memory, program = layout.memory, layout.program
         self.memory, self.program, self.dtype, self.op = memory, program, dtype, op
         self.store = layout.store
         self.buffers, self.published = layout.buffers, layout.published
-        self.what, self.resources = what, resources
+        self.what = what
         self.arrays, self.width = memory.arrays, itemsize(dtype)
         self.bounce: dict[str, Array] = {}
         self.instructions: Sequence[Instruction | Fused] = program.instructions

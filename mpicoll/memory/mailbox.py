@@ -1,7 +1,13 @@
-"""Exchange small items between all ranks of one node, through shared memory."""
+"""Exchange small items between all ranks of one node, through shared memory.
+
+A rank writes to two buffers in turn. Each begins with a line: the number of the round, the length
+of what follows, and the digest of the call where the round only compares calls.
+"""
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Iterator
 from typing import Any
 
 from mpicoll.interfaces import SharedMemory, WaitContext
@@ -12,6 +18,7 @@ CAPACITY = 16 * 1024
 """Bytes that a rank can give in one round."""
 DEPTH = 2
 """Buffers of each rank: it writes one while the others still read the other."""
+_LENGTH, _DIGEST = 1, 2
 
 
 class Mailbox:
@@ -22,44 +29,71 @@ class Mailbox:
         area = memory.allocator.take(DEPTH * (LINE + CAPACITY))
         assert area is not None, "it is the first"
         self.start = area.start
-        self.sequence = 0
+        # The compiled executor counts on in the same place.
+        self.number = array("q", [0])
         mine = memory.view(memory.rank, 0, self.start, area.length)
         mine[:] = bytes(area.length)
         memory.exchange(None)
 
-    def _round(self, data: bytes) -> list[bytes]:
-        """Exchange at most `CAPACITY` bytes each."""
-        self.sequence += 1
-        memory = self.memory
-        start = self.start + self.sequence % DEPTH * (LINE + CAPACITY)
-        first, body = start // 8, start + LINE
+    def _state(self, digest: int, data: bytes) -> int:
+        """Begin a round: give at most `CAPACITY` bytes, or a digest; return its number."""
+        self.number[0] += 1
+        number = self.number[0]
+        memory, first = self.memory, self._first(number)
         words = memory.words[memory.rank][0]
-        memory.view(memory.rank, 0, body, len(data))[:] = data
-        words[first + 1] = len(data)
+        memory.view(memory.rank, 0, 8 * first + LINE, len(data))[:] = data
+        words[first + _LENGTH], words[first + _DIGEST] = len(data), digest
         if fence := memory.release(len(data)):
             fence()
-        words[first] = self.sequence
-        found = []
+        words[first] = number
+        return number
+
+    def _first(self, number: int) -> int:
+        return (self.start + number % DEPTH * (LINE + CAPACITY)) // 8
+
+    def wait(self, rank: int, number: int) -> None:
+        """Return when a rank has begun a round.
+
+        Raises:
+            RankLost: it has ended, or the deadline has passed.
+        """
+        context = WaitContext("agreeing on a call", number, number, rank)
+        first = self._first(number)
+        self.memory.wait_policy.wait(self.memory.words[rank][0], first, number, context)
+
+    def _round(self, digest: int, data: bytes) -> Iterator[tuple[int, bytes]]:
+        """Yield every rank's digest and bytes, in rank order."""
+        number = self._state(digest, data)
+        first, memory = self._first(number), self.memory
         for rank in memory.intra_node:
-            theirs = memory.words[rank][0]
-            context = WaitContext("agreeing on a call", self.sequence, self.sequence, rank)
-            memory.wait_policy.wait(theirs, first, self.sequence, context)
-            if fence:
+            self.wait(rank, number)
+            if fence := memory.acquire(len(data)):
                 fence()
-            found.append(bytes(memory.view(rank, 0, body, theirs[first + 1])))
-        return found
+            words = memory.words[rank][0]
+            body = memory.view(rank, 0, 8 * first + LINE, words[first + _LENGTH])
+            yield words[first + _DIGEST], bytes(body)
 
     def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
         """Return every rank's item, in rank order."""
         data = encode(item)
-        head = self._round(len(data).to_bytes(8, "little") + data[: CAPACITY - 8])
+        first = len(data).to_bytes(8, "little") + data[: CAPACITY - 8]
+        head = self._exchange(first)
+        while not all(head):
+            # A rank compared calls meanwhile: it found no such call here, and asks now.
+            head = self._exchange(first)
         whole = [each[8:] for each in head]
         lengths = [int.from_bytes(each[:8], "little") for each in head]
         for start in range(CAPACITY - 8, max(lengths), CAPACITY):
-            parts = self._round(data[start : start + CAPACITY])
+            parts = self._exchange(data[start : start + CAPACITY])
             whole = [before + part for before, part in zip(whole, parts, strict=True)]
         return decode(whole, kind)
 
+    def _exchange(self, data: bytes) -> list[bytes]:
+        return [given for _, given in self._round(0, data)]
+
     def agree(self, digest: bytes) -> bool:
-        """Whether all ranks gave the same few bytes."""
-        return all(each == digest for each in self._round(digest))
+        """Whether all ranks gave the same 8 bytes."""
+        own = int.from_bytes(digest, "little", signed=True)
+        # Every rank is waited for, whatever the first ones say.
+        digests = [each for each, _ in self._round(own, b"")]
+        return digests == [own] * len(digests)

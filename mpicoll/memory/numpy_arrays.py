@@ -66,6 +66,10 @@ class NumpyArrays:
         start = int(x.__array_interface__["data"][0])
         return start, start + x.nbytes
 
+    def layout(self) -> tuple[Array, object] | None:
+        dtypes = dict.fromkeys(map(np.dtype, "?bhilqBHILQefdFD"))
+        return np.zeros((2, 3), "float32"), tuple((each, each.itemsize) for each in dtypes)
+
     def empty(self, shape: tuple[int, ...], dtype: str, like: Array | None = None) -> Array:
         if dtype not in CARRIED:
             raise UnknownName("dtype", dtype, CARRIED)

@@ -143,6 +143,11 @@ class MappedMemory:
         found = self.memory[self.rank]
         return [self.arrays.span(self.arrays.over(each, "uint8", (len(each),))) for each in found]
 
+    def address(self, rank: int, segment: int) -> tuple[int, object]:
+        """Return where this process maps a rank's segment, and the owner of the mapping."""
+        memory = self.memory[rank][segment]
+        return self.arrays.span(self.arrays.over(memory, "uint8", (len(memory),)))[0], memory
+
     def view(self, rank: int, segment: int, start: int, length: int) -> Memory:
         """Return a part of a rank's memory."""
         return self.memory[rank][segment][start : start + length]

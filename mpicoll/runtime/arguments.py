@@ -38,6 +38,7 @@ class Arguments:
             this rank has no array. `dtype` likewise.
         in_place: `x` and `out` share memory, each block at its own place.
         device: ``host`` or ``gpu``, where the arrays lie; None as for `row`.
+        unbound: the plan is to run on other arrays of this signature, too, where it can.
     """
 
     collective: Collective
@@ -53,6 +54,7 @@ class Arguments:
     size: int
     in_place: bool = False
     device: str | None = None
+    unbound: bool = False
 
     def place(self, blocks: int = 1) -> Place:
         """Return this rank's place, the vector cut into `blocks`."""
@@ -79,7 +81,7 @@ class Arguments:
         function = self.op.function
         # Every access to a bound method makes another one, equal to the others.
         same = function if isinstance(function, MethodType) else id(function)
-        return (*self.signature.values(), self.op.name, same)
+        return (*self.signature.values(), self.in_place, self.op.name, same)
 
     @property
     def is_complete(self) -> bool:
@@ -395,9 +397,15 @@ def empty_like_input(transport: Transport, arguments: Arguments) -> Array | None
     return empty(transport, arguments, tuple(arguments.x.shape))
 
 
+def is_mean(arguments: Arguments) -> bool:
+    """Whether a sum is to be divided in the end, as the operator is ``avg``."""
+    op = arguments.op
+    return op.name == "avg" and op.function is None and arguments.collective.reduces
+
+
 def divide_mean(transport: Transport, arguments: Arguments) -> list[Thunk]:
     """Return the division that makes a sum a mean, where the operator is ``avg``."""
-    op, out = arguments.op, arguments.out
-    if op.name != "avg" or op.function or out is None or not arguments.collective.reduces:
+    out = arguments.out
+    if out is None or not is_mean(arguments):
         return []
     return [transport.arrays.divider(transport.arrays.flat(out), transport.size)]

@@ -1,14 +1,11 @@
-"""From checked arguments to a plan: native, a composition of natives, a schedule, or a choice.
-
-The plans behind the methods are kept.
-"""
+"""From checked arguments to a plan: native, a composition of natives, a schedule, or a choice."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from math import prod
+from typing import Any, Protocol
 
 from mpicoll import defaults
 from mpicoll.algorithms.registry import Algorithm, algorithms, aliases, find
@@ -20,29 +17,36 @@ from mpicoll.errors import (
     Unsupported,
     brief,
 )
+from mpicoll.execution.compiled import MISSING, Table
 from mpicoll.execution.messages import bind_messages
-from mpicoll.execution.plan import NO_MESSAGES, BoundRound, Plan, Resources, Variant, scheduled
-from mpicoll.execution.shared_memory import bind_shared
+from mpicoll.execution.plan import (
+    NO_MESSAGES,
+    BoundRound,
+    Plan,
+    Program,
+    Resources,
+    Variant,
+    compiled,
+    scheduled,
+)
+from mpicoll.execution.shared_memory import Binding, lay_out
 from mpicoll.gpu.ipc import GpuMemory
-from mpicoll.interfaces import DIRECT, STAGED, TRANSPORTS, Array, Transport
+from mpicoll.interfaces import CMA, DIRECT, STAGED, SYMMETRIC, TRANSPORTS, Transport
 from mpicoll.notation.schedule import Round, Schedule
 from mpicoll.programs.messages import lower
 from mpicoll.programs.shared_memory import share
 from mpicoll.runtime.arguments import (
     Arguments,
-    Signature,
     divide_mean,
     empty,
     empty_like_input,
-    reconcile,
+    is_mean,
 )
 from mpicoll.runtime.natives import COMPOSITIONS, compose, plan_native
 from mpicoll.runtime.routes import Routes, Tags
 from mpicoll.simulator import is_ordered
 
-_MOST_SCHEDULES, _MOST_PLANS = 64, 32
-_NO_DIGEST = b"unsettle"
-"""Instead of a digest, from a rank that needs the other ranks' arguments first."""
+_MOST_SCHEDULES = 64
 
 
 class Chooser(Protocol):
@@ -63,6 +67,9 @@ class Planner:
     def __init__(self, transport: Transport, routes: Routes, chooser: Chooser) -> None:
         self.transport, self.routes, self.chooser = transport, routes, chooser
         self.tags = Tags(transport.exchange)
+        # Messages to other nodes are the library's, whose calls are made from Python.
+        on_one_node = transport.shared is not None and len(transport.nodes) == 1
+        self.has_executor = on_one_node and all(transport.exchange(not MISSING))
         self._schedules: dict[tuple[Callable[..., Schedule], str, int, Any], list[Round]] = {}
 
     def algorithms(self, name: str) -> list[str]:
@@ -225,7 +232,10 @@ class Planner:
         first: BoundRound | None,
     ) -> Plan:  # fmt: skip
         transport, what, in_place = self.transport, arguments.collective, arguments.in_place
+        compiles = self.compiles(arguments, route)
         given = {"input": arguments.x, "output": arguments.out}
+        if arguments.unbound and compiles:
+            given = {}
         buffers = {name: transport.arrays.flat(x) for name, x in given.items() if x is not None}
         blocks = chosen.blocks(transport.size)
         place, sizes = arguments.place(blocks), arguments.sizes(blocks)
@@ -244,10 +254,19 @@ class Planner:
             reach = store.reach(buffers, dtype) if store else shared.reach(route, buffers, dtype)
             both = share(rounds, sizes, before, after, reach, in_place=in_place)
             meets = what.synchronizes and arguments.counts is None and all(sizes.values())
-            resources, variants = bind_shared(
-                both, shared, buffers, dtype, arguments.op, transport, tag,
-                what=f"{what.name} {chosen}", meets=meets, store=store,
+            title = f"{what.name} {chosen}"
+            laid_out = lay_out(
+                both, shared, buffers, dtype, what=title, meets=meets, store=store,
+                like=arguments.x if arguments.x is not None else arguments.out,
             )  # fmt: skip
+            resources = laid_out.resources
+            self.tags.hold(tag, resources)
+            if compiles:
+                table = Table(laid_out, dtype, arguments.op, title)
+                made = self._compiled(table, arguments, first is not None)
+                return compiled(str(chosen), route, arguments.out, made, resources)
+            binding = Binding(laid_out, dtype, arguments.op, title)
+            variants = binding.variants(transport, tag)
             if len(shared.intra_node) < transport.size:
                 route = f"{route}+{transport.gpu_transport if store else transport.name}"
         self.tags.hold(tag, resources)
@@ -256,96 +275,20 @@ class Planner:
         finish = divide_mean(transport, arguments)
         return scheduled(str(chosen), route, arguments.out, variants, finish, resources)
 
+    def compiles(self, arguments: Arguments, route: str) -> bool:
+        """Whether the compiled executor runs a schedule, on all ranks alike."""
+        return self.has_executor and route in (SYMMETRIC, CMA) and arguments.op.function is None
+
+    def _compiled(self, table: Table, arguments: Arguments, copies: bool) -> Program:
+        """Return the program of a table; `copies`: it reads a copy of its input."""
+        if copies:
+            table.copy_input(arguments.x)
+        table.fill()
+        out = arguments.out
+        if out is not None and is_mean(arguments):
+            table.divide(prod(out.shape), self.transport.size)
+        return table.made()
+
 
 def _after(first: BoundRound, variant: Variant) -> Variant:
     return lambda: [first, *variant()]
-
-
-class _Cached(NamedTuple):
-    """A plan over arrays of its own, which serves every call of one signature.
-
-    Attributes:
-        number: how many were made before it, by which the ranks know that they run the same plan.
-        arguments: those that it was made for.
-    """
-
-    number: int
-    arguments: Arguments
-    plan: Plan
-
-
-class PlanCache:
-    """The plans behind the methods of one group of ranks."""
-
-    def __init__(self, transport: Transport, planner: Planner) -> None:
-        self.transport, self.planner = transport, planner
-        self._plans: OrderedDict[Any, _Cached] = OrderedDict()
-        self._made = 0
-        self._broken: list[Plan] = []
-
-    def agree(self, checked: Arguments | CollectiveError) -> Arguments:
-        """Return this rank's arguments, completed from the other ranks'; collective.
-
-        Raises:
-            CollectiveError: on every rank, where any rank's arguments are wrong or do not match.
-        """
-        own = str(checked) if isinstance(checked, CollectiveError) else checked.signature
-        return reconcile(checked, self.transport.exchange(own, Signature | str))
-
-    def run(self, checked: Arguments | CollectiveError) -> Array | None:
-        """Run a call once, and return its result; collective."""
-        if isinstance(checked, CollectiveError) or not checked.is_complete:
-            self.transport.agree(_NO_DIGEST)
-            return self._run_uncached(checked)
-        key = checked.key
-        cached = self._plans.get(key)
-        if not self.transport.agree(checked.digest(cached and cached.number)):
-            if cached is not None:
-                self._plans.pop(key).plan.free()
-            return self._run_uncached(checked)
-        try:
-            cached = cached or self._keep(key, checked)
-            self._plans.move_to_end(key)
-            return self._run_cached(cached, checked)
-        except BaseException:
-            # Other ranks may still read its memory, or write there.
-            if key in self._plans:
-                self._broken.append(self._plans.pop(key).plan)
-            raise
-
-    def _run_uncached(self, checked: Arguments | CollectiveError) -> Array | None:
-        with self.planner.build(self.agree(checked)) as plan:
-            plan.run()
-            return plan.out
-
-    def _keep(self, key: Any, arguments: Arguments) -> _Cached:
-        """Make a plan to be cached, in place of the one that was used least recently."""
-        if len(self._plans) == _MOST_PLANS:
-            self._plans.popitem(last=False)[1].plan.free()
-        self._made += 1
-        x = empty_like_input(self.transport, arguments)
-        own = replace(arguments, x=x, out=None, in_place=False)
-        self._plans[key] = _Cached(self._made, own, self.planner.build(own))
-        return self._plans[key]
-
-    def _run_cached(self, cached: _Cached, arguments: Arguments) -> Array | None:
-        """Run a cached plan for a caller's arrays."""
-        arrays, own, plan = self.transport.arrays, cached.arguments, cached.plan
-        if arguments.x is not None:
-            arrays.copier(arrays.flat(own.x), arrays.flat(arguments.x))()
-        plan.run()
-        if plan.out is None:
-            return None
-        out = arguments.out
-        if out is None:
-            out = empty(self.transport, arguments, arguments.shape("output"))
-        if arguments.collective.after(arguments.place()):
-            arrays.copier(arrays.flat(out), arrays.flat(plan.out))()
-        return out
-
-    def free(self) -> None:
-        """Release all plans."""
-        for plan in (*self._broken, *(each.plan for each in self._plans.values())):
-            plan.free()
-        self._broken.clear()
-        self._plans.clear()

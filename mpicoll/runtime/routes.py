@@ -64,7 +64,7 @@ class Routes:
         if asked == CMA and shared.no_cma:
             raise Unavailable(f"no {CMA} transport: {shared.no_cma}")
         prefers_cma = not shared.no_cma and arguments.bytes_per_row >= PREFER_CMA
-        return asked or (CMA if prefers_cma else SYMMETRIC)
+        return asked or (CMA if prefers_cma and not arguments.unbound else SYMMETRIC)
 
     def _check_gpu(self, asked: str) -> str:
         own = self.transport.gpu_transport

@@ -9,7 +9,7 @@ import pytest
 from run_collective import compare, device
 
 from mpicoll import Collectives
-from mpicoll.runtime import planner
+from mpicoll.runtime import methods
 
 pytestmark = pytest.mark.ranks(2, 3)
 
@@ -55,8 +55,8 @@ def test_results_are_arrays_of_their_own(c: Collectives) -> None:
     compare(c, first, np.full(3, c.size), "int64")
 
 
-def test_the_plan_used_least_recently_goes(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planner, "_MOST_PLANS", 2)
+def test_the_oldest_plan_goes(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(methods, "_MOST_PLANS", 2)
     for count in (1, 2, 1, 3, 1, 2):
         compare(c, c.allreduce(device(c, np.ones(count), "int64")), np.full(count, c.size), "int64")
         assert cached(c) <= 2

@@ -33,7 +33,7 @@ SHARED, EVERY = "tests/execution/test_shared_memory.py", "tests/test_collectives
 BINDING, PLANS = "tests/execution/test_binding.py", "tests/execution/test_plan.py"
 EXECUTOR, SLOTS = "mpicoll/execution/shared_memory.py", "mpicoll/memory/slots.py"
 MESSAGES, LOWERED = "mpicoll/programs/messages.py", "mpicoll/programs/shared_memory.py"
-CACHE, MAILBOX = "mpicoll/runtime/planner.py", "mpicoll/memory/mailbox.py"
+CACHE, MAILBOX = "mpicoll/runtime/methods.py", "mpicoll/memory/mailbox.py"
 
 FAULTS = {
     # -- execution ---------------------------------------------------------------------------
@@ -63,7 +63,7 @@ FAULTS = {
         EXECUTOR, "address + piece.start * self.width", "address", f"{SHARED} -k large_messages",
     ),
     "a wait for one started plan advances no other": Fault(
-        "mpicoll/execution/plan.py", "for each in list(self.started):", "for each in [self]:",
+        "mpicoll/execution/plan.py", "for each in list(started):", "for each in started[-1:]:",
         f"{EVERY} -k started_plans_overlap",
     ),
     "a started plan is not busy": Fault(
@@ -88,7 +88,7 @@ FAULTS = {
         "self.returned.popleft()", f"{SHARED} -k used_again",
     ),
     "the mailbox has one slot": Fault(
-        MAILBOX, "self.sequence % DEPTH", "0", "tests/memory/test_mailbox.py",
+        MAILBOX, "number % DEPTH", "0", "tests/memory/test_mailbox.py",
     ),
     "a long item loses its end": Fault(
         MAILBOX, "max(lengths)", "min(lengths)", "tests/memory/test_mailbox.py",
@@ -123,12 +123,12 @@ FAULTS = {
     ),
     # -- runtime -----------------------------------------------------------------------------
     "ranks do not agree on a call": Fault(
-        CACHE, "if not self.transport.agree(checked.digest(cached and cached.number)):",
+        CACHE, "if differs or not self.transport.agree(digest):",
         "if False:", "tests/runtime/test_arguments.py -k deviating",
     ),
     "a cached plan serves any dtype": Fault(
-        "mpicoll/runtime/arguments.py", "return (*self.signature.values(), self.op.name",
-        'return (*(v for k, v in self.signature.items() if k != "dtype"), self.op.name',
+        "mpicoll/runtime/arguments.py", "return (*self.signature.values(), self.in_place",
+        'return (*(v for k, v in self.signature.items() if k != "dtype"), self.in_place',
         "tests/runtime/test_planner.py",
     ),
     "ranks run different plans for one call": Fault(
@@ -136,7 +136,7 @@ FAULTS = {
         f"{PLANS} -k twins",
     ),
     "a broken plan is kept": Fault(
-        CACHE, "self._broken.append(self._plans.pop(key).plan)", "pass",
+        CACHE, "self._broken.append(self._take(key))", "pass",
         f"{PLANS} -k may_be_made_again",
     ),
     "a tag in use is given again": Fault(

@@ -1,0 +1,525 @@
+/* The type Calls: from the arguments of a method to the program that serves them, and its run.
+
+   A call finds its program by what was given: names, root, and the dtype, shape and address of the
+   arrays. It states in shared memory which call this is, and every rank compares what the others
+   state before it reads anything of theirs; so nobody waits for an answer. Whatever is not found,
+   or not understood, is left to Python. */
+
+#include "module.h"
+
+#include <structmember.h>
+
+enum { MOST_DIMENSIONS = 8, PLACES = 512, PROBES = 8 };
+
+/* -- arrays ------------------------------------------------------------------------------------ */
+
+/* An array as it was given; `kind` is 0 where there is none. */
+typedef struct {
+    char *address;
+    Py_ssize_t nbytes;
+    int32_t kind, dimensions;
+    Py_ssize_t shape[MOST_DIMENSIONS];
+} Given;
+
+/* The parts of DLPack 1.x's exchange table that are used here (dmlc.github.io/dlpack). */
+typedef struct {
+    void *data;
+    struct { int32_t type, id; } device;
+    int32_t ndim;
+    struct { uint8_t code, bits; uint16_t lanes; } dtype;
+    int64_t *shape, *strides;
+    uint64_t byte_offset;
+} DLTensor;
+
+typedef struct {
+    struct { uint32_t major, minor; } version;
+    void *previous, *allocate, *export, *import;
+    int (*describe)(void *object, DLTensor *out);
+} DLExchange;
+
+enum { DL_HOST = 1 };
+
+/* The first fields of NumPy's PyArrayObject_fields, the same in all its versions. They cost a
+   nanosecond where the buffer protocol costs a hundred. */
+typedef struct {
+    PyObject_HEAD
+    char *data;
+    int nd;
+    Py_ssize_t *dimensions, *strides;
+    PyObject *base, *descr;
+    int flags;
+} NumpyArray;
+
+enum { NUMPY_C_CONTIGUOUS = 0x1, NUMPY_WRITEABLE = 0x400 };
+
+/* 0 where a NumPy array is of a kind that only Python understands. */
+static int read_numpy(const NumpyArray *array, PyObject *dtypes, Given *given, int written)
+{
+    int needed = NUMPY_C_CONTIGUOUS | (written ? NUMPY_WRITEABLE : 0);
+    if ((array->flags & needed) != needed || array->nd > MOST_DIMENSIONS)
+        return 0;
+    Py_ssize_t many = PyTuple_GET_SIZE(dtypes), kind = 0;
+    while (kind < many && PyTuple_GET_ITEM(PyTuple_GET_ITEM(dtypes, kind), 0) != array->descr)
+        kind++;
+    if (kind == many)
+        return 0;
+    given->nbytes = PyLong_AsSsize_t(PyTuple_GET_ITEM(PyTuple_GET_ITEM(dtypes, kind), 1));
+    given->address = array->data;
+    given->kind = 1 + (int32_t)kind;
+    given->dimensions = array->nd;
+    for (int each = 0; each < array->nd; each++)
+        given->nbytes *= given->shape[each] = array->dimensions[each];
+    return 1;
+}
+
+/* Whether NumPy's fields say of an array what the buffer protocol does. */
+static int check_numpy(PyObject *array, PyObject *dtypes)
+{
+    Given given;
+    Py_buffer view;
+    if (PyObject_GetBuffer(array, &view, PyBUF_ND | PyBUF_WRITABLE) < 0)
+        return -1;
+    int same = read_numpy((NumpyArray *)array, dtypes, &given, 1) && given.address == view.buf &&
+               given.nbytes == view.len && given.dimensions == view.ndim;
+    for (int each = 0; same && each < view.ndim; each++)
+        same = given.shape[each] == view.shape[each];
+    PyBuffer_Release(&view);
+    if (!same)
+        PyErr_SetString(PyExc_ValueError, "this version of NumPy lays out its arrays otherwise");
+    return same ? 0 : -1;
+}
+
+static PyObject *is_neg, *is_conj;
+
+/* Whether a lazy tensor's own method says True; -1 where it raised. */
+static int says(PyObject *tensor, PyObject *name)
+{
+    PyObject *found = PyObject_CallMethodNoArgs(tensor, name);
+    int truth = found ? PyObject_IsTrue(found) : -1;
+    Py_XDECREF(found);
+    return truth;
+}
+
+static int read_tensor(PyObject *tensor, const DLExchange *exchange, Given *given)
+{
+    DLTensor found;
+    if (exchange->describe(tensor, &found) < 0) {
+        PyErr_Clear();
+        return 0;
+    }
+    if (found.device.type != DL_HOST || found.ndim > MOST_DIMENSIONS || found.dtype.lanes != 1)
+        return 0;
+    Py_ssize_t count = 1;
+    for (int each = found.ndim - 1; each >= 0; each--) {
+        if (found.strides && found.shape[each] != 1 && found.strides[each] != count)
+            return 0;
+        given->shape[each] = (Py_ssize_t)found.shape[each];
+        count *= given->shape[each];
+    }
+    if (!count || says(tensor, is_neg) || (found.dtype.code == 5 && says(tensor, is_conj))) {
+        PyErr_Clear();
+        return 0;
+    }
+    given->address = (char *)found.data + found.byte_offset;
+    given->nbytes = count * found.dtype.bits / 8;
+    given->kind = 1 + 256 * (1 + found.dtype.code) + found.dtype.bits;
+    given->dimensions = found.ndim;
+    return 1;
+}
+
+/* -- Calls ------------------------------------------------------------------------------------- */
+
+enum { NAME, OP, COUNTS, ALGORITHM, WORDS };
+
+typedef struct {
+    PyObject *words[WORDS]; /* compared by identity */
+    long root;
+    Py_ssize_t apart; /* the bytes from x to out where they overlap */
+    Given x, out;
+} Key;
+
+typedef struct {
+    Key key;
+    ProgramObject *program; /* NULL where the place is empty */
+    int64_t digest;
+    int returns;    /* whether this rank gets an array */
+    PyObject *make; /* makes that array where none was given */
+} Entry;
+
+typedef struct {
+    PyObject_HEAD
+    PyTypeObject *tensors; /* arrays of this type, exactly */
+    const DLExchange *exchange; /* NULL for NumPy's, with their dtypes and itemsizes instead */
+    PyObject *dtypes;
+    int64_t **lines; /* for each rank the two lines in which it states its calls */
+    Py_ssize_t size, rank, stride; /* `stride`: 64-bit words from the one line to the other */
+    int64_t spins;
+    Py_buffer number; /* of the last call that was stated */
+    PyObject *slow, *wait, *broken, *keep;
+    Entry *entries;
+} CallsObject;
+
+/* A line: the number of the call, the length of what is exchanged, and the digest of the call. */
+enum { NUMBER, LENGTH, DIGEST };
+
+static int read_array(const CallsObject *self, PyObject *array, Given *given, int written)
+{
+    given->kind = 0;
+    given->dimensions = 0;
+    given->address = NULL;
+    given->nbytes = 0;
+    if (array == Py_None)
+        return 1;
+    if (Py_TYPE(array) != self->tensors)
+        return 0;
+    return self->exchange ? read_tensor(array, self->exchange, given)
+                          : read_numpy((NumpyArray *)array, self->dtypes, given, written);
+}
+
+/* Fill in a key from name, x, out, op, root, counts, algorithm; 0 where only Python understands. */
+static int read_key(const CallsObject *self, PyObject *const *args, Key *key)
+{
+    key->words[NAME] = args[0], key->words[OP] = args[3];
+    key->words[COUNTS] = args[5], key->words[ALGORITHM] = args[6];
+    if (!PyLong_CheckExact(args[4]) || (args[5] != Py_None && !PyTuple_CheckExact(args[5])))
+        return 0;
+    key->root = PyLong_AsLong(args[4]);
+    if (key->root < 0 || !read_array(self, args[1], &key->x, 0) ||
+        !read_array(self, args[2], &key->out, 1)) {
+        PyErr_Clear();
+        return 0;
+    }
+    key->apart = 0;
+    if (key->x.address < key->out.address + key->out.nbytes &&
+        key->out.address < key->x.address + key->x.nbytes)
+        key->apart = 1 + (key->out.address - key->x.address);
+    return 1;
+}
+
+static size_t hash_given(size_t hash, const Given *given)
+{
+    hash = hash * 31 + (size_t)given->kind;
+    for (int each = 0; each < given->dimensions; each++)
+        hash = hash * 1000003 + (size_t)given->shape[each];
+    return hash;
+}
+
+static size_t hash_key(const Key *key)
+{
+    size_t hash = (size_t)key->root * 7 + (size_t)key->apart;
+    for (int each = 0; each < WORDS; each++)
+        hash = hash * 1000003 + ((size_t)key->words[each] >> 4);
+    hash = hash_given(hash_given(hash, &key->x), &key->out);
+    return hash ^ hash >> 17;
+}
+
+static int same_given(const Given *one, const Given *other)
+{
+    if (one->kind != other->kind || one->dimensions != other->dimensions)
+        return 0;
+    for (int each = 0; each < one->dimensions; each++)
+        if (one->shape[each] != other->shape[each])
+            return 0;
+    return 1;
+}
+
+static int same_key(const Key *one, const Key *other)
+{
+    return !memcmp(one->words, other->words, sizeof one->words) && one->root == other->root &&
+           one->apart == other->apart && same_given(&one->x, &other->x) &&
+           same_given(&one->out, &other->out);
+}
+
+static Entry *find(const CallsObject *self, const Key *key)
+{
+    size_t place = hash_key(key);
+    for (size_t probe = 0; probe < PROBES; probe++) {
+        Entry *entry = self->entries + (place + probe) % PLACES;
+        if (entry->program && same_key(&entry->key, key))
+            return entry;
+    }
+    return NULL;
+}
+
+static void empty_entry(Entry *entry)
+{
+    ProgramObject *program = entry->program;
+    PyObject *make = entry->make, *words[WORDS];
+    memcpy(words, entry->key.words, sizeof words);
+    entry->program = NULL, entry->make = NULL;
+    if (!program)
+        return;
+    for (int each = 0; each < WORDS; each++)
+        Py_DECREF(words[each]);
+    Py_XDECREF(make);
+    Py_DECREF(program);
+}
+
+/* -- a call ------------------------------------------------------------------------------------ */
+
+static int64_t *line(const CallsObject *self, Py_ssize_t rank, int64_t number)
+{
+    return self->lines[rank] + number % 2 * self->stride;
+}
+
+static int64_t state_call(const CallsObject *self, int64_t digest)
+{
+    int64_t number = ++*(int64_t *)self->number.buf, *own = line(self, self->rank, number);
+    own[LENGTH] = 0;
+    own[DIGEST] = digest;
+    word_raise(own + NUMBER, number);
+    return number;
+}
+
+/* 1 where all ranks state the same call, 0 where one states another, -1 where Python raised. */
+static int agree(const CallsObject *self, int64_t number, int64_t digest)
+{
+    int same = 1;
+    for (Py_ssize_t rank = 0; rank < self->size; rank++) {
+        if (rank == self->rank)
+            continue;
+        int64_t *theirs = line(self, rank, number);
+        if (!word_comes(theirs + NUMBER, number, 40, 0)) {
+            int came;
+            Py_BEGIN_ALLOW_THREADS
+            came = word_comes(theirs + NUMBER, number, self->spins, YIELD_NS);
+            Py_END_ALLOW_THREADS
+            PyObject *done = came ? Py_NewRef(Py_None)
+                                  : PyObject_CallFunction(self->wait, "nL", rank, number);
+            if (!done)
+                return -1;
+            Py_DECREF(done);
+        }
+        same = same && theirs[DIGEST] == digest;
+    }
+    return same;
+}
+
+static PyObject *disagree(CallsObject *self, PyObject *const *args)
+{
+    PyObject *all[8] = {args[0], args[1], args[2], args[3], args[4], args[5], args[6], Py_True};
+    return PyObject_Vectorcall(self->slow, all, 8, NULL);
+}
+
+/* Say that a program has failed in the middle of a run; the error stays as it is. */
+static void give_up(CallsObject *self, PyObject *program)
+{
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyObject *done = PyObject_CallOneArg(self->broken, program);
+    if (!done)
+        PyErr_WriteUnraisable(self->broken);
+    Py_XDECREF(done);
+    PyErr_Restore(type, value, trace);
+}
+
+static PyObject *calls_run(CallsObject *self, Entry *entry, const Key *key, PyObject *const *args)
+{
+    ProgramObject *program = (ProgramObject *)Py_NewRef(entry->program);
+    PyObject *out = entry->returns ? Py_NewRef(args[2]) : Py_NewRef(Py_None);
+    char *address = key->out.address;
+    int64_t digest = entry->digest;
+    if (out == Py_None && entry->make) {
+        Given made;
+        Py_SETREF(out, PyObject_CallNoArgs(entry->make));
+        if (out && !read_array(self, out, &made, 1)) {
+            PyErr_SetString(PyExc_RuntimeError, "the new array cannot be read");
+            Py_CLEAR(out);
+        }
+        if (!out) {
+            Py_DECREF(program);
+            return NULL;
+        }
+        address = made.address;
+    }
+    program->program.registers[INPUT] = key->x.address;
+    program->program.registers[OUTPUT] = address;
+    int64_t number = state_call(self, digest);
+    program_begin(&program->program);
+    int same = program_drive(program, program->check) < 0 ? -1 : agree(self, number, digest);
+    if (same > 0 && program_drive(program, program->program.length) < 0)
+        same = -1;
+    if (same < 0)
+        give_up(self, (PyObject *)program);
+    Py_DECREF(program);
+    if (same > 0)
+        return out;
+    Py_DECREF(out);
+    return same ? NULL : disagree(self, args);
+}
+
+/* calls(name, x, out, op, root, counts, algorithm) */
+static PyObject *calls_call(PyObject *object, PyObject *const *args, size_t flags, PyObject *names)
+{
+    CallsObject *self = (CallsObject *)object;
+    if (PyVectorcall_NARGS(flags) != 7 || (names && PyTuple_GET_SIZE(names))) {
+        PyErr_SetString(PyExc_TypeError, "a call takes seven arguments");
+        return NULL;
+    }
+    Key key;
+    Entry *entry = read_key(self, args, &key) ? find(self, &key) : NULL;
+    if (entry)
+        return calls_run(self, entry, &key, args);
+    return PyObject_Vectorcall(self->slow, args, 7, NULL);
+}
+
+/* -- the type ---------------------------------------------------------------------------------- */
+
+typedef struct {
+    CallsObject calls;
+    vectorcallfunc vectorcall;
+} CallableCalls;
+
+static int calls_init(CallsObject *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"probe",  "exchange", "lines", "stride", "rank", "number",
+                            "spins",  "slow",     "wait",  "broken", "keep", NULL};
+    PyObject *probe, *exchange, *lines, *number, *slow, *wait, *broken, *keep;
+    long long spins;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOnnOLOOOO", names, &probe, &exchange,
+                                      &lines, &self->stride, &self->rank, &number,
+                                     &spins, &slow, &wait, &broken, &keep))
+        return -1;
+    if (self->entries) {
+        PyErr_SetString(PyExc_TypeError, "it is made once");
+        return -1;
+    }
+    if (PyTuple_Check(exchange)) {
+        if (check_numpy(probe, exchange) < 0)
+            return -1;
+        self->dtypes = Py_NewRef(exchange);
+    } else {
+        self->exchange = PyCapsule_GetPointer(exchange, "dlpack_exchange_api");
+        if (!self->exchange)
+            return -1;
+        if (self->exchange->version.major != 1 || !self->exchange->describe) {
+            PyErr_SetString(PyExc_ValueError, "this version of DLPack's table is unknown");
+            return -1;
+        }
+    }
+    PyObject *items = PySequence_Fast(lines, "lines is a list of addresses");
+    if (!items)
+        return -1;
+    self->size = PySequence_Fast_GET_SIZE(items);
+    self->lines = PyMem_Calloc((size_t)self->size + 1, sizeof(int64_t *));
+    for (Py_ssize_t rank = 0; self->lines && rank < self->size; rank++)
+        self->lines[rank] = PyLong_AsVoidPtr(PySequence_Fast_GET_ITEM(items, rank));
+    Py_DECREF(items);
+    self->entries = PyMem_Calloc(PLACES, sizeof(Entry));
+    if (!self->lines || !self->entries)
+        PyErr_NoMemory();
+    if (PyErr_Occurred() || PyObject_GetBuffer(number, &self->number, PyBUF_WRITABLE) < 0)
+        return -1;
+    if (self->number.len != sizeof(int64_t) || self->rank < 0 || self->rank >= self->size) {
+        PyErr_SetString(PyExc_ValueError, "the number is one of 64 bits, the rank one of the lines");
+        return -1;
+    }
+    self->spins = spins;
+    self->tensors = (PyTypeObject *)Py_NewRef(Py_TYPE(probe));
+    self->slow = Py_NewRef(slow), self->wait = Py_NewRef(wait);
+    self->broken = Py_NewRef(broken), self->keep = Py_NewRef(keep);
+    ((CallableCalls *)self)->vectorcall = calls_call;
+    return 0;
+}
+
+/* add(arguments, program, digest, returns, make): serve such calls by a program from now on. */
+static PyObject *calls_add(CallsObject *self, PyObject *args)
+{
+    PyObject *given, *program, *make;
+    long long digest;
+    int returns;
+    if (!PyArg_ParseTuple(args, "O!O!LpO", &PyTuple_Type, &given, &ProgramType, &program, &digest,
+                          &returns, &make))
+        return NULL;
+    Key key;
+    if (PyTuple_GET_SIZE(given) != 7) {
+        PyErr_SetString(PyExc_TypeError, "a call takes seven arguments");
+        return NULL;
+    }
+    if (!read_key(self, ((PyTupleObject *)given)->ob_item, &key) || find(self, &key))
+        Py_RETURN_NONE;
+    size_t place = hash_key(&key), probe = 0;
+    while (probe < PROBES - 1 && self->entries[(place + probe) % PLACES].program)
+        probe++;
+    Entry *entry = self->entries + (place + probe) % PLACES;
+    empty_entry(entry);
+    for (int each = 0; each < WORDS; each++)
+        Py_INCREF(key.words[each]);
+    entry->key = key;
+    entry->digest = digest, entry->returns = returns;
+    entry->make = make == Py_None ? NULL : Py_NewRef(make);
+    entry->program = (ProgramObject *)Py_NewRef(program);
+    Py_RETURN_NONE;
+}
+
+static PyObject *calls_forget(CallsObject *self, PyObject *Py_UNUSED(ignored))
+{
+    for (int place = 0; self->entries && place < PLACES; place++)
+        empty_entry(self->entries + place);
+    Py_RETURN_NONE;
+}
+
+static int calls_traverse(CallsObject *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->slow);
+    Py_VISIT(self->wait);
+    Py_VISIT(self->broken);
+    Py_VISIT(self->keep);
+    for (int place = 0; self->entries && place < PLACES; place++)
+        if (self->entries[place].program) {
+            Py_VISIT(self->entries[place].program);
+            Py_VISIT(self->entries[place].make);
+        }
+    return 0;
+}
+
+static int calls_clear(CallsObject *self)
+{
+    Py_XDECREF(calls_forget(self, NULL));
+    Py_CLEAR(self->slow);
+    Py_CLEAR(self->wait);
+    Py_CLEAR(self->broken);
+    Py_CLEAR(self->keep);
+    return 0;
+}
+
+static void calls_dealloc(CallsObject *self)
+{
+    PyObject_GC_UnTrack(self);
+    calls_clear(self);
+    if (self->number.buf)
+        PyBuffer_Release(&self->number);
+    Py_XDECREF(self->tensors);
+    Py_XDECREF(self->dtypes);
+    PyMem_Free(self->entries);
+    PyMem_Free(self->lines);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+static PyMethodDef calls_methods[] = {
+    {"add", (PyCFunction)calls_add, METH_VARARGS, NULL},
+    {"forget", (PyCFunction)calls_forget, METH_NOARGS, NULL},
+    {NULL},
+};
+
+PyTypeObject CallsType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "mpicoll.execution._compiled.Calls",
+    .tp_basicsize = sizeof(CallableCalls),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_vectorcall_offset = offsetof(CallableCalls, vectorcall),
+    .tp_call = PyVectorcall_Call,
+    .tp_new = PyType_GenericNew,
+    .tp_init = (initproc)calls_init,
+    .tp_traverse = (traverseproc)calls_traverse,
+    .tp_clear = (inquiry)calls_clear,
+    .tp_dealloc = (destructor)calls_dealloc,
+    .tp_methods = calls_methods,
+};
+
+int calls_import(void)
+{
+    is_neg = PyUnicode_InternFromString("is_neg");
+    is_conj = PyUnicode_InternFromString("is_conj");
+    return is_neg && is_conj ? 0 : -1;
+}

@@ -1,0 +1,298 @@
+"""Run a program over shared memory by the compiled loop (`program.c`): make its table.
+
+Every instruction becomes a row of 64-bit integers over registers, so that a program runs on any
+arrays of its signature. `Binding` in `mpicoll.execution.shared_memory` makes calls without
+arguments of the same instructions, for what no compiled loop can do: arrays on a GPU, users'
+operators, messages to other nodes, and systems without a compiler.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from mpicoll.errors import RankLost
+from mpicoll.execution.plan import Program, advance_others, started_here
+from mpicoll.execution.shared_memory import LaidOut
+from mpicoll.interfaces import Array, SharedMemory, WaitContext, Words
+from mpicoll.memory.allocator import LINE
+from mpicoll.memory.mailbox import CAPACITY
+from mpicoll.memory.slots import Published
+from mpicoll.notation.elements import ReduceOp, itemsize
+from mpicoll.programs.messages import Combine, Move, Piece
+from mpicoll.programs.shared_memory import (
+    Acknowledge,
+    Await,
+    Complete,
+    Instruction,
+    Post,
+    Publish,
+    WaitForReaders,
+    WaitForSlot,
+    is_remote,
+)
+
+SWITCH = "MPICOLL_COMPILED"
+"""``0`` in this variable leaves the compiled executor out."""
+
+
+def _load() -> tuple[Any, str]:
+    """Return the extension module, or None and why there is none."""
+    if os.environ.get(SWITCH, "").lower() in ("0", "off", "no", "false"):
+        return None, f"{SWITCH} turns it off"
+    try:
+        from mpicoll.execution import _compiled
+    except ImportError as error:
+        return None, f"it was not built when mpicoll was installed ({error})"
+    return _compiled, ""
+
+
+_compiled, MISSING = _load()
+COPY, FOLD, DIVIDE, RAISE, AWAIT, FETCH = range(6)
+INPUT, OUTPUT = range(2)
+_SPINS, _OVERSUBSCRIBED_SPINS = 1000, 8
+_LIGHT = 32 * 1024
+"""Up to these bytes a run keeps Python's interpreter: less than it costs to give it back."""
+
+
+class Operand(NamedTuple):
+    """A place in memory: `offset` bytes from a register, in one of `mask` + 1 slots."""
+
+    register: int
+    offset: int
+    stride: int = 0
+    mask: int = 0
+    tiles: int = 1
+    tile: int = 0
+
+
+NOWHERE = Operand(INPUT, 0)
+
+
+class Waited(NamedTuple):
+    """A word that a row waits for."""
+
+    words: Words
+    indices: Sequence[int]
+    behind: int
+    context: WaitContext
+
+
+class Table:
+    """The rows and registers of one program."""
+
+    def __init__(self, laid_out: LaidOut, dtype: str, op: ReduceOp, what: str) -> None:
+        layout, tables, resources = laid_out
+        memory = self.memory = layout.memory
+        self.program, self.published = layout.program, layout.published
+        self.dtype, self.op, self.what, self.width = dtype, op, what, itemsize(dtype)
+        self.incoming = [
+            tables[each.peer].published[tables[each.peer].sent[memory.rank][each.order]]
+            for each in self.program.receipts
+        ]
+        self.rows = array("q")
+        self.registers: dict[object, int] = {"input": INPUT, "output": OUTPUT}
+        self.addresses = [0, 0]
+        self.waits: dict[int, Waited] = {}
+        self.check = -1
+        self.nbytes = 0
+        self.keep: list[object] = [resources]
+        for name, buffer in layout.buffers.items():
+            if name in ("input", "output"):
+                self.addresses[self.registers[name]] = memory.arrays.span(buffer)[0]
+            else:
+                self._buffer(name, buffer)
+
+    # -- registers --------------------------------------------------------------------------
+
+    def _register(self, key: object, address: int, owner: object) -> int:
+        if key not in self.registers:
+            self.registers[key] = len(self.addresses)
+            self.addresses.append(address)
+            self.keep.append(owner)
+        return self.registers[key]
+
+    def _buffer(self, key: object, buffer: Array) -> int:
+        return self._register(key, self.memory.arrays.span(buffer)[0], buffer)
+
+    def _segment(self, rank: int, segment: int) -> int:
+        if (rank, segment) in self.registers:
+            return self.registers[rank, segment]
+        return self._register((rank, segment), *self.memory.address(rank, segment))
+
+    def _operand(self, piece: Piece) -> Operand:
+        if piece.buffer.startswith("slot "):
+            number = int(piece.buffer.removeprefix("slot "))
+            return self._slot(self.memory.rank, self.published[number], piece)
+        if is_remote(piece):
+            number = int(piece.buffer.removeprefix("from "))
+            return self._slot(self.program.receipts[number].peer, self.incoming[number], piece)
+        return Operand(self.registers[piece.buffer], piece.start * self.width)
+
+    def _slot(self, rank: int, where: Published, piece: Piece) -> Operand:
+        assert where.data is not None
+        segment, start, stride = where.data
+        register = self._segment(rank, segment)
+        return Operand(register, start + piece.start * self.width, stride, where.depth - 1)
+
+    # -- rows -------------------------------------------------------------------------------
+
+    def _row(
+        self, code: int, target: Operand, left: Operand = NOWHERE, right: Operand = NOWHERE, *,
+        count: int = 0, extra: int = 0,
+    ) -> None:  # fmt: skip
+        self.rows.extend((code, count, extra, *target, *left, *right))
+
+    @property
+    def length(self) -> int:
+        """How many rows there are."""
+        return len(self.rows) // (3 + 3 * len(NOWHERE))
+
+    def copy_input(self, copy: Array) -> None:
+        """Read a copy of the input, which the output overwrites."""
+        start, stop = self.memory.arrays.span(copy)
+        del self.registers["input"]
+        self.registers["input"] = self._buffer("copy", copy)
+        self._row(COPY, Operand(self.registers["input"], 0), Operand(OUTPUT, 0), count=stop - start)
+
+    def fill(self) -> None:
+        """Make the rows of all instructions."""
+        total = max(self.program.rounds, default=1)
+        for each, number in zip(self.program.instructions, self.program.rounds, strict=True):
+            self._add(each, number, total)
+        if self.check < 0:
+            self.check = self.length
+
+    def _add(self, each: Instruction, number: int, total: int) -> None:
+        if isinstance(each, Move):
+            self._move(each)
+        elif isinstance(each, Combine):
+            left, right = self._fetched("left", each.left), self._fetched("right", each.right)
+            self._row(FOLD, self._operand(each.target), left, right, count=each.target.length)
+            self.nbytes += 2 * each.target.length * self.width
+        elif isinstance(each, Publish):
+            self._row(RAISE, self._flag(self.memory.rank, self.published[each.publication], each))
+        elif isinstance(each, Await):
+            receipt, where = self.program.receipts[each.receipt], self.incoming[each.receipt]
+            context = WaitContext(self.what, number, total, receipt.peer)
+            self._wait(receipt.peer, where, self._flag(receipt.peer, where, each), 0, context)
+        elif isinstance(each, Acknowledge):
+            self._acknowledge(each.receipt)
+        elif isinstance(each, WaitForSlot | WaitForReaders):
+            where = self.published[each.publication]
+            behind = where.depth if isinstance(each, WaitForSlot) else 0
+            for reader, word in where.acknowledge.items():
+                context = WaitContext(self.what, number, total, reader)
+                target = Operand(self._segment(self.memory.rank, where.segment), word)
+                self._wait(self.memory.rank, where, target, behind, context)
+        else:
+            assert not isinstance(each, Post | Complete), "messages are not compiled"
+
+    def _move(self, each: Move) -> None:
+        target, count = self._operand(each.target), each.target.length * self.width
+        where = self._private(each.source)
+        if where is not None:
+            self._fetch(target, where, each.source, count)
+        elif count:
+            # What another core reads next is not worth this one's cache.
+            self._row(COPY, target, self._operand(each.source), count=count)
+        self.nbytes += count
+
+    def _private(self, piece: Piece) -> Any:
+        """Return the location of a piece that must be fetched, None for other memory."""
+        if not is_remote(piece):
+            return None
+        return self.incoming[int(piece.buffer.removeprefix("from "))].private
+
+    def _fetch(self, target: Operand, where: Any, piece: Piece, count: int) -> None:
+        process, address = where
+        source = Operand(INPUT, address + piece.start * self.width)
+        self._row(FETCH, target, source, count=count, extra=process)
+
+    def _fetched(self, name: str, piece: Piece) -> Operand:
+        """Return an operand; private memory of others is first read into a buffer of this rank."""
+        where = self._private(piece)
+        if where is None:
+            return self._operand(piece)
+        key = (name, piece.length)
+        if key not in self.registers:
+            self._buffer(key, self.memory.arrays.empty((piece.length,), self.dtype))
+        target = Operand(self.registers[key], 0)
+        self._fetch(target, where, piece, piece.length * self.width)
+        return target
+
+    def _flag(self, rank: int, where: Published, each: Publish | Await) -> Operand:
+        offset = where.start + each.tile * where.flags
+        return Operand(self._segment(rank, where.segment), offset, where.stride, where.depth - 1)
+
+    def _acknowledge(self, number: int) -> None:
+        receipt, where = self.program.receipts[number], self.incoming[number]
+        word = where.acknowledge.get(self.memory.rank)
+        if word is not None:
+            self._row(RAISE, Operand(self._segment(receipt.peer, where.segment), word))
+
+    def _wait(
+        self, rank: int, where: Published, target: Operand, behind: int, context: WaitContext
+    ) -> None:
+        if self.check < 0 and not behind:
+            self.check = self.length
+        words = self.memory.words[rank][where.segment]
+        slots = [(target.offset + slot * target.stride) // 8 for slot in range(target.mask + 1)]
+        self.waits[self.length] = Waited(words, slots, behind, context)
+        self._row(AWAIT, target, extra=behind)
+
+    def divide(self, count: int, divisor: int) -> None:
+        """Divide the output in the end."""
+        self._row(DIVIDE, Operand(OUTPUT, 0), count=count, extra=divisor)
+
+    def made(self) -> Program:
+        """Return the program, compiled."""
+        policy, waits, started = self.memory.wait_policy, self.waits, started_here()
+
+        def look(position: int) -> bool:
+            words, indices, behind, context = waits[position]
+            number = program.sequence
+            index = indices[number % len(indices)]
+            return policy.test(words, index, number - behind, context)
+
+        def wait(position: int, error: int) -> None:
+            if error:
+                raise RankLost(f"{self.what}: reading another rank's memory: {os.strerror(error)}")
+            if started:
+                advance_others(started, partial(look, position), policy.deadline)
+                return
+            words, indices, behind, context = waits[position]
+            number = program.sequence
+            policy.wait(words, indices[number % len(indices)], number - behind, context)
+
+        program: Program = _compiled.Program(
+            self.rows, self.addresses, self.op.name, self.dtype, check=self.check,
+            spins=_spins(self.memory), light=self.nbytes <= _LIGHT, wait=wait, look=look,
+            keep=self.keep,
+        )  # fmt: skip
+        return program
+
+
+def calls(layout: tuple[Array, object], memory: SharedMemory, slow: Any, give_up: Any) -> Any:
+    """Return what runs the program of a call without Python: `_compiled.Calls`.
+
+    Args:
+        layout: how arrays are read, as `Arrays.layout` has it.
+        slow: serves the calls that are not known.
+        give_up: takes a program that has failed in the middle of a run.
+    """
+    mailbox = memory.mailbox
+    assert mailbox is not None
+    segments = [memory.address(rank, 0) for rank in memory.intra_node]
+    return _compiled.Calls(
+        *layout, [address + mailbox.start for address, _ in segments],
+        (LINE + CAPACITY) // 8, memory.rank, mailbox.number, spins=_spins(memory), slow=slow,
+        wait=mailbox.wait, broken=give_up, keep=segments,
+    )  # fmt: skip
+
+
+def _spins(memory: SharedMemory) -> int:
+    return _OVERSUBSCRIBED_SPINS if memory.wait_policy.oversubscribed else _SPINS

@@ -1,0 +1,35 @@
+/* What the files of mpicoll.execution._compiled share. */
+
+#ifndef MPICOLL_MODULE_H
+#define MPICOLL_MODULE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "program.h"
+
+/* Nanoseconds of yielding before Python takes over, which also asks whether the other rank lives. */
+#define YIELD_NS 200000
+
+typedef struct {
+    PyObject_HEAD
+    Program program;
+    Instruction *rows;
+    int64_t check; /* the position before which the ranks must have agreed on a call */
+    int64_t spins;
+    char busy;      /* may not run: a run that was started has not been waited for */
+    int light;      /* moves so little that it need not leave the interpreter to others */
+    PyObject *wait; /* wait(position, error): completes what a row waits for, or raises */
+    PyObject *look; /* look(position): raises where that will never come */
+    PyObject *keep;
+} ProgramObject;
+
+extern PyTypeObject ProgramType, CallsType;
+
+/* Run up to the position `until`; -1 where Python has raised. */
+int program_drive(ProgramObject *self, int64_t until);
+
+/* Make the names that calls look up; -1 where Python has raised. */
+int calls_import(void);
+
+#endif

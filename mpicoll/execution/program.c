@@ -1,0 +1,125 @@
+/* The loop over the instructions of a program: see program.h. */
+
+#define _GNU_SOURCE
+#include "program.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <sys/uio.h>
+#include <time.h>
+
+#if defined(__x86_64__) || defined(__i386__)
+#define PAUSE() __builtin_ia32_pause()
+#elif defined(__aarch64__)
+#define PAUSE() __asm__ __volatile__("yield")
+#else
+#define PAUSE() ((void)0)
+#endif
+
+/* Linux moves at most 2 GiB less a page in one call. */
+#define MOST ((size_t)1 << 30)
+/* From here on a copy is written past the cache where its reader is another core. */
+enum { YIELDS = 16 };
+
+void word_raise(int64_t *word, int64_t value)
+{
+    __atomic_store_n(word, value, __ATOMIC_RELEASE);
+}
+
+static int is_there(const int64_t *word, int64_t least)
+{
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE) >= least;
+}
+
+static int64_t now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+int word_comes(const int64_t *word, int64_t least, int64_t spins, int64_t yield_ns)
+{
+    if (is_there(word, least))
+        return 1;
+    for (int64_t spin = 0; spin < spins; spin++) {
+        PAUSE();
+        if (is_there(word, least))
+            return 1;
+    }
+    for (int64_t end = yield_ns ? now() + yield_ns : 0; yield_ns && now() < end;)
+        for (int yields = 0; yields < YIELDS; yields++) {
+            sched_yield();
+            if (is_there(word, least))
+                return 1;
+        }
+    return 0;
+}
+
+static int64_t number(const Program *program, const Operand *operand)
+{
+    return program->sequence * operand->tiles + operand->tile;
+}
+
+static char *address(const Program *program, const Operand *operand)
+{
+    return program->registers[operand->reg] + operand->offset +
+           (number(program, operand) & operand->mask) * operand->stride;
+}
+
+static int fetch(char *target, pid_t process, char *source, size_t nbytes)
+{
+    while (nbytes) {
+        size_t part = nbytes < MOST ? nbytes : MOST;
+        struct iovec mine = {target, part}, theirs = {source, part};
+        ssize_t moved = process_vm_readv(process, &mine, 1, &theirs, 1, 0);
+        if (moved <= 0) {
+            errno = moved ? errno : EFAULT;
+            return 0;
+        }
+        target += moved, source += moved, nbytes -= (size_t)moved;
+    }
+    return 1;
+}
+
+void program_begin(Program *program)
+{
+    program->sequence++;
+    program->position = 0;
+}
+
+enum state program_advance(Program *program, int64_t spins, int64_t yield_ns)
+{
+    for (; program->position < program->until; program->position++) {
+        const Instruction *row = program->rows + program->position;
+        switch (row->code) {
+        case COPY:
+            copy_bytes(address(program, &row->target), address(program, &row->left),
+                       (size_t)row->count, row->extra != 0);
+            break;
+        case FOLD:
+            program->fold(address(program, &row->target), address(program, &row->left),
+                          address(program, &row->right), (size_t)row->count);
+            break;
+        case DIVIDE:
+            program->divide(address(program, &row->target), (double)row->extra,
+                            (size_t)row->count);
+            break;
+        case RAISE:
+            word_raise((int64_t *)address(program, &row->target),
+                       number(program, &row->target) - row->extra);
+            break;
+        case AWAIT:
+            if (!word_comes((int64_t *)address(program, &row->target),
+                            number(program, &row->target) - row->extra, spins, yield_ns))
+                return WAITING;
+            break;
+        case FETCH:
+            if (!fetch(address(program, &row->target), (pid_t)row->extra,
+                       (char *)(intptr_t)row->left.offset, (size_t)row->count))
+                return FAILED;
+            break;
+        }
+    }
+    return DONE;
+}

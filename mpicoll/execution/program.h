@@ -1,0 +1,64 @@
+/* Programs over shared memory: a table of instructions over registers, run by one loop.
+
+   Registers hold addresses: of the input, the output, scratch, and of every rank's segments. They
+   are filled in when a program runs, so one program serves every array of its signature. Nothing
+   here knows Python. */
+
+#ifndef MPICOLL_PROGRAM_H
+#define MPICOLL_PROGRAM_H
+
+#include <stdint.h>
+
+#include "kernels.h"
+
+enum { INPUT, OUTPUT, FIRST_OWN };
+
+enum code {
+    COPY,   /* target = left, `count` bytes */
+    FOLD,   /* target = left op right, `count` elements */
+    DIVIDE, /* target = target / extra, `count` elements */
+    RAISE,  /* the word at target = the number of its tile, less `extra` */
+    AWAIT,  /* until the word at target is the number of its tile, less `extra`, or more */
+    FETCH,  /* target = memory of process `extra` at address `left.offset`, `count` bytes */
+    CODES
+};
+
+/* A place in memory: a register and an offset, in one of `mask` + 1 slots that a tile takes in
+   turn. The tile `tile` of the run `sequence` has the number sequence * tiles + tile. */
+typedef struct {
+    int64_t reg, offset, stride, mask, tiles, tile;
+} Operand;
+
+/* One row of the table, as Python makes it: 64-bit integers throughout. */
+typedef struct {
+    int64_t code, count, extra;
+    Operand target, left, right;
+} Instruction;
+
+typedef struct {
+    int64_t length;           /* instructions */
+    const Instruction *rows;
+    char **registers;
+    Fold fold;
+    Divide divide;
+    int64_t sequence;         /* the number of the run that is under way, or was the last */
+    int64_t position;         /* the next instruction; `length` between runs */
+    int64_t until;            /* the position at which `program_advance` stops */
+} Program;
+
+enum state { DONE, WAITING, FAILED };
+
+/* Begin a run. */
+void program_begin(Program *program);
+
+/* Run up to `until`. WAITING at an AWAIT whose word has not come after `spins` looks at it, and
+   then FOR `yield_ns` nanoseconds of yielding the core between looks; FAILED, with errno set, where
+   memory of another process cannot be read. */
+enum state program_advance(Program *program, int64_t spins, int64_t yield_ns);
+
+/* Wait until a word is at least `least`, as `program_advance` does; whether it is. */
+int word_comes(const int64_t *word, int64_t least, int64_t spins, int64_t yield_ns);
+
+void word_raise(int64_t *word, int64_t value);
+
+#endif

@@ -1,0 +1,229 @@
+/* The type Program: a table of instructions that Python makes, run without it. */
+
+#include "module.h"
+
+#include <errno.h>
+#include <structmember.h>
+
+/* Looks at a word while this thread keeps the interpreter: most waits end sooner. */
+enum { HELD_SPINS = 40 };
+static int program_new_rows(ProgramObject *self, PyObject *table)
+{
+    Py_buffer view;
+    if (PyObject_GetBuffer(table, &view, PyBUF_SIMPLE) < 0)
+        return -1;
+    if (view.len % (Py_ssize_t)sizeof(Instruction)) {
+        PyErr_Format(PyExc_ValueError, "a table is rows of %zu bytes, not %zd bytes in all",
+                     sizeof(Instruction), view.len);
+        PyBuffer_Release(&view);
+        return -1;
+    }
+    self->rows = PyMem_Malloc(view.len ? (size_t)view.len : 1);
+    if (!self->rows) {
+        PyBuffer_Release(&view);
+        PyErr_NoMemory();
+        return -1;
+    }
+    memcpy(self->rows, view.buf, (size_t)view.len);
+    self->program.rows = self->rows;
+    self->program.length = view.len / (Py_ssize_t)sizeof(Instruction);
+    PyBuffer_Release(&view);
+    return 0;
+}
+
+static int program_new_registers(ProgramObject *self, PyObject *addresses)
+{
+    PyObject *items = PySequence_Fast(addresses, "registers is a list of addresses");
+    if (!items)
+        return -1;
+    Py_ssize_t many = PySequence_Fast_GET_SIZE(items);
+    self->program.registers = PyMem_Calloc((size_t)many, sizeof(char *));
+    for (Py_ssize_t each = 0; self->program.registers && each < many; each++)
+        self->program.registers[each] = PyLong_AsVoidPtr(PySequence_Fast_GET_ITEM(items, each));
+    Py_DECREF(items);
+    if (!self->program.registers)
+        PyErr_NoMemory();
+    if (PyErr_Occurred())
+        return -1;
+    for (int64_t each = 0; each < self->program.length; each++) {
+        const Instruction *row = self->rows + each;
+        int fine = row->code >= 0 && row->code < CODES;
+        for (const Operand *one = &row->target; one <= &row->right; one++)
+            fine = fine && one->reg >= 0 && one->reg < many;
+        if (!fine) {
+            PyErr_Format(PyExc_ValueError, "row %lld has no such code or register", (long long)each);
+            return -1;
+        }
+        if ((row->code == FOLD && !self->program.fold) ||
+            (row->code == DIVIDE && !self->program.divide)) {
+            PyErr_Format(PyExc_ValueError, "row %lld needs a kernel", (long long)each);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int program_init(ProgramObject *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"table", "registers", "op", "dtype", "check",
+                            "spins", "light", "wait", "look", "keep", NULL};
+    PyObject *table, *registers, *wait, *look, *keep;
+    const char *op, *dtype;
+    long long check, spins;
+    int light;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOzzLLpOOO", names, &table, &registers, &op,
+                                     &dtype, &check, &spins, &light, &wait, &look,
+                                     &keep))
+        return -1;
+    if (self->rows) {
+        PyErr_SetString(PyExc_TypeError, "a program is made once");
+        return -1;
+    }
+    self->program.fold = op && dtype ? find_fold(op, dtype) : NULL;
+    self->program.divide = dtype ? find_divide(dtype) : NULL;
+    if (program_new_rows(self, table) < 0 || program_new_registers(self, registers) < 0)
+        return -1;
+    self->check = check, self->spins = spins, self->light = light;
+    self->program.position = self->program.length;
+    self->wait = Py_NewRef(wait), self->look = Py_NewRef(look), self->keep = Py_NewRef(keep);
+    return 0;
+}
+
+static int program_traverse(ProgramObject *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->wait);
+    Py_VISIT(self->look);
+    Py_VISIT(self->keep);
+    return 0;
+}
+
+static int program_clear(ProgramObject *self)
+{
+    Py_CLEAR(self->wait);
+    Py_CLEAR(self->look);
+    Py_CLEAR(self->keep);
+    return 0;
+}
+
+static void program_dealloc(ProgramObject *self)
+{
+    PyObject_GC_UnTrack(self);
+    program_clear(self);
+    PyMem_Free(self->rows);
+    PyMem_Free(self->program.registers);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+static long long position(const ProgramObject *self)
+{
+    return self->program.position;
+}
+
+int program_drive(ProgramObject *self, int64_t until)
+{
+    Program *program = &self->program;
+    program->until = until;
+    enum state state = WAITING;
+    if (self->light)
+        state = program_advance(program, HELD_SPINS, 0);
+    while (state != DONE) {
+        Py_BEGIN_ALLOW_THREADS
+        state = program_advance(program, self->spins, YIELD_NS);
+        Py_END_ALLOW_THREADS
+        if (state == DONE)
+            break;
+        PyObject *done = PyObject_CallFunction(
+            self->wait, "Li", position(self), state == FAILED ? errno : 0);
+        if (!done)
+            return -1;
+        Py_DECREF(done);
+    }
+    return 0;
+}
+
+static PyObject *program_run(ProgramObject *self, PyObject *Py_UNUSED(ignored))
+{
+    if (self->busy) {
+        PyErr_SetString(PyExc_RuntimeError, "this plan is under way: wait for it before it runs "
+                                            "again, or is freed");
+        return NULL;
+    }
+    program_begin(&self->program);
+    if (program_drive(self, self->program.length) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* run_on(x, out): run once, with these addresses as the input and the output. */
+static PyObject *program_run_on(ProgramObject *self, PyObject *args)
+{
+    unsigned long long x, out;
+    if (!PyArg_ParseTuple(args, "KK", &x, &out))
+        return NULL;
+    self->program.registers[INPUT] = (char *)(uintptr_t)x;
+    self->program.registers[OUTPUT] = (char *)(uintptr_t)out;
+    return program_run(self, NULL);
+}
+
+static PyObject *program_start(ProgramObject *self, PyObject *Py_UNUSED(ignored))
+{
+    program_begin(&self->program);
+    Py_RETURN_NONE;
+}
+
+/* Advance as far as is possible without waiting; whether the run is complete. */
+static PyObject *program_test(ProgramObject *self, PyObject *Py_UNUSED(ignored))
+{
+    enum state state;
+    self->program.until = self->program.length;
+    Py_BEGIN_ALLOW_THREADS
+    state = program_advance(&self->program, 0, 0);
+    Py_END_ALLOW_THREADS
+    if (state == DONE)
+        Py_RETURN_TRUE;
+    PyObject *found = state == WAITING ? PyObject_CallFunction(self->look, "L", position(self))
+                                       : PyObject_CallFunction(self->wait, "Li", position(self), errno);
+    if (!found) {
+            return NULL;
+    }
+    Py_DECREF(found);
+    Py_RETURN_FALSE;
+}
+
+static PyObject *program_wait(ProgramObject *self, PyObject *Py_UNUSED(ignored))
+{
+    if (program_drive(self, self->program.length) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef program_methods[] = {
+    {"run", (PyCFunction)program_run, METH_NOARGS, NULL},
+    {"run_on", (PyCFunction)program_run_on, METH_VARARGS, NULL},
+    {"start", (PyCFunction)program_start, METH_NOARGS, NULL},
+    {"test", (PyCFunction)program_test, METH_NOARGS, NULL},
+    {"wait", (PyCFunction)program_wait, METH_NOARGS, NULL},
+    {NULL},
+};
+
+static PyMemberDef program_members[] = {
+    {"busy", T_BOOL, offsetof(ProgramObject, busy), 0, NULL},
+    {"sequence", T_LONGLONG, offsetof(ProgramObject, program.sequence), READONLY, NULL},
+    {"position", T_LONGLONG, offsetof(ProgramObject, program.position), READONLY, NULL},
+    {"length", T_LONGLONG, offsetof(ProgramObject, program.length), READONLY, NULL},
+    {NULL},
+};
+
+PyTypeObject ProgramType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "mpicoll.execution._compiled.Program",
+    .tp_basicsize = sizeof(ProgramObject),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_new = PyType_GenericNew,
+    .tp_init = (initproc)program_init,
+    .tp_traverse = (traverseproc)program_traverse,
+    .tp_clear = (inquiry)program_clear,
+    .tp_dealloc = (destructor)program_dealloc,
+    .tp_methods = program_methods,
+    .tp_members = program_members,
+};

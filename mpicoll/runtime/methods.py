@@ -1,0 +1,172 @@
+"""Run the methods: by a program that serves any arrays of a signature, where there is one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+from mpicoll.errors import CollectiveError
+from mpicoll.execution import compiled
+from mpicoll.execution.plan import Plan
+from mpicoll.interfaces import Array, Transport
+from mpicoll.runtime.arguments import (
+    Arguments,
+    Signature,
+    empty,
+    empty_like_input,
+    reconcile,
+)
+from mpicoll.runtime.planner import Planner
+
+_MOST_PLANS = 64
+_NO_DIGEST = b"unsettle"
+"""Instead of a digest, from a rank that needs the other ranks' arguments first."""
+
+Given = tuple[Any, ...]
+"""The arguments of a method as they came: name, x, out, op, root, counts, algorithm."""
+
+
+class _Kept(NamedTuple):
+    """A plan that serves every call of one signature.
+
+    Attributes:
+        number: how many were made before it, by which the ranks know that they run the same plan.
+        arguments: its own arrays, which a call is copied to and from; None where it runs on any.
+    """
+
+    number: int
+    plan: Plan
+    arguments: Arguments | None
+
+
+class PlanCache:
+    """The plans behind the methods of one group of ranks.
+
+    Attributes:
+        find: finds and runs the program of a call without Python; None where Python does.
+    """
+
+    def __init__(self, transport: Transport, planner: Planner, slow: Any) -> None:
+        self.transport, self.planner = transport, planner
+        self._plans: dict[Any, _Kept] = {}
+        self._made = 0
+        self._broken: list[Plan] = []
+        self.find = self._finder(slow) if planner.has_executor else None
+
+    def _finder(self, slow: Any) -> Any:
+        """Return what serves known calls; it leaves the others to `slow`."""
+        shared = self.transport.shared
+        layout = self.transport.arrays.layout()
+        if shared is None or shared.mailbox is None or layout is None:
+            return None
+        return compiled.calls(layout, shared, slow, self._give_up)
+
+    def agree(self, checked: Arguments | CollectiveError) -> Arguments:
+        """Return this rank's arguments, completed from the other ranks'; collective."""
+        own = str(checked) if isinstance(checked, CollectiveError) else checked.signature
+        return reconcile(checked, self.transport.exchange(own, Signature | str))
+
+    def run(
+        self, checked: Arguments | CollectiveError, given: Given = (), *, differs: bool = False
+    ) -> Array | None:
+        """Run a call once, and return its result; collective.
+
+        Args:
+            given: the arguments as they came, by which such a call is found again.
+            differs: the ranks have found already that they call different things.
+        """
+        if isinstance(checked, CollectiveError) or not checked.is_complete:
+            if not differs:
+                self.transport.agree(_NO_DIGEST)
+            return self._run_uncached(checked)
+        key = checked.key
+        kept = self._plans.get(key)
+        digest = checked.digest(kept and kept.number)
+        if differs or not self.transport.agree(digest):
+            if kept is not None:
+                self._take(key).free()
+            return self._run_uncached(checked)
+        try:
+            kept = kept or self._keep(key, checked)
+            return self._run_kept(kept, checked, given)
+        except BaseException:
+            # Other ranks may still read its memory, or write there.
+            if key in self._plans:
+                self._broken.append(self._take(key))
+            raise
+
+    def _run_uncached(self, checked: Arguments | CollectiveError) -> Array | None:
+        with self.planner.build(self.agree(checked)) as plan:
+            plan.run()
+            return plan.out
+
+    def _take(self, key: Any) -> Plan:
+        """Remove a plan."""
+        if self.find is not None:
+            self.find.forget()
+        return self._plans.pop(key).plan
+
+    def _give_up(self, program: object) -> None:
+        """Remove the plan of a program that has failed in the middle of a run."""
+        for key in [key for key, each in self._plans.items() if each.plan.program is program]:
+            self._broken.append(self._take(key))
+
+    def _keep(self, key: Any, arguments: Arguments) -> _Kept:
+        """Make a plan to be kept, in place of the oldest: the same one on all ranks."""
+        if len(self._plans) >= _MOST_PLANS:
+            self._take(next(iter(self._plans))).free()
+        self._made += 1
+        own, plan = None, self.planner.build(replace(arguments, unbound=True))
+        if plan.program is None:
+            plan.free()
+            x = empty_like_input(self.transport, arguments)
+            own = replace(arguments, x=x, out=None, in_place=False)
+            plan = self.planner.build(own)
+        self._plans[key] = _Kept(self._made, plan, own)
+        return self._plans[key]
+
+    def _run_kept(self, kept: _Kept, arguments: Arguments, given: Given) -> Array | None:
+        """Run a kept plan for a caller's arrays."""
+        if kept.arguments is not None:
+            return self._run_copied(kept.plan, kept.arguments, arguments)
+        assert kept.plan.program is not None
+        out = arguments.out
+        make = None
+        if arguments.has_output and out is None:
+            assert arguments.dtype is not None
+            shape = arguments.shape("output")
+            make = partial(self.transport.arrays.empty, shape, arguments.dtype)
+            out = make()
+        kept.plan.program.run_on(self._address(arguments.x), self._address(out))
+        if self.find is not None and given:
+            digest = int.from_bytes(arguments.digest(kept.number), "little", signed=True)
+            self.find.add(given, kept.plan.program, digest, arguments.has_output, make)
+        return out
+
+    def _address(self, array: Array | None) -> int:
+        return 0 if array is None else self.transport.arrays.span(array)[0]
+
+    def _run_copied(self, plan: Plan, own: Arguments, arguments: Arguments) -> Array | None:
+        """Run a plan on its own arrays: copy a call's input in, and its output out."""
+        arrays = self.transport.arrays
+        if arguments.x is not None:
+            arrays.copier(arrays.flat(own.x), arrays.flat(arguments.x))()
+        plan.run()
+        if plan.out is None:
+            return None
+        out = arguments.out
+        if out is None:
+            out = empty(self.transport, arguments, arguments.shape("output"))
+        if arguments.collective.after(arguments.place()):
+            arrays.copier(arrays.flat(out), arrays.flat(plan.out))()
+        return out
+
+    def free(self) -> None:
+        """Release all plans."""
+        if self.find is not None:
+            self.find.forget()
+        for plan in (*self._broken, *(each.plan for each in self._plans.values())):
+            plan.free()
+        self._broken.clear()
+        self._plans.clear()
