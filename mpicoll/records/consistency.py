@@ -40,6 +40,8 @@ def _of_run(run: Run) -> Iterator[str]:
 def _of_ranks(record: CaseRecord | PairRecord | FitRecord | FanOutRecord) -> Iterator[str]:
     if record.nodes > record.ranks:
         yield f"nodes is {record.nodes} of {record.ranks} ranks"
+    if len(record.run.hosts) not in (0, record.ranks):
+        yield f"ranks is {record.ranks}, and run.hosts has {len(record.run.hosts)}"
     for name in ("root", "slowest_rank", "source", "target"):
         rank = getattr(record, name, None)
         if rank is not None and rank >= record.ranks:

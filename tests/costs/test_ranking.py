@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from reporting import case, fit
+from reporting import run as described
 from rich.console import Console
 
 from mpicoll.algorithms.registry import find
@@ -217,7 +218,7 @@ def measured(
     model = Hockney(alpha, beta, gamma, ports)
     return [
         case(name, 1e6 * simulate(pattern_of(find("allreduce", name), ranks), nbytes, model,
-                                  Switch(ranks)), nbytes, ranks=ranks)
+                                  Switch(ranks)), nbytes, ranks=ranks, run=described(ranks=ranks))
         for name in names
         for nbytes in (8, 1024, 1 << 20)
         for ranks in (4, 8)

@@ -83,6 +83,7 @@ NAN, INFINITE = float("nan"), float("inf")
         (case(algorithm="a" * 2000), "algorithm"),
         (case(first_wrong={"rank": 0, "count": 1, "index": 0, "expected": [], "got": 0}), "expect"),
         (case(run=run(cores=[[0]])), "1 ranks in run.cores and 4 in run.hosts"),
+        (case(ranks=8), "ranks is 8, and run.hosts has 4"),
         (pair(0, 4), "target is 4 of 4 ranks"),
         (pair(0, 1, ranks=10**9), "ranks"),
         (pair(0, 1, quantity="one_way"), "time_us without GBps"),
@@ -111,10 +112,9 @@ def test_impossible_values_end_a_command_with_2_and_the_line(
 def test_pairs_of_contradicting_or_of_many_ranks(
     changes: list[Any], maps: int, tmp_path: Path
 ) -> None:
-    ends = ((0, 1), (2, 3))
-    path = write(
-        tmp_path / "a", [pair(*each, **more) for each, more in zip(ends, changes, strict=False)]
-    )
+    ends, own = ((0, 1), (2, 3)), run("pairs", 0)
+    pairs = [pair(*each, **more, run=own) for each, more in zip(ends, changes, strict=False)]
+    path = write(tmp_path / "a", pairs)
     found = data.report(loading.load([path]))
     assert len(charts.heat_maps(found)) == len(list(draw_maps.pair_maps(found))) == maps
     assert any("more than 1024 ranks" in each.what for each in found.notices) == (not maps)

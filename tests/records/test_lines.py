@@ -15,7 +15,7 @@ from mpicoll.records.lines import KINDS, CaseRecord, FullRun, Run, RunRecord, js
 from mpicoll.records.reading import encoded, full, load, only, record_of, runs
 
 RUN = {
-    "id": "a", "hosts": ["n1"], "cores": [[0]], "load": 0.5, "quota": None,
+    "id": "a", "hosts": ["n1", "n1"], "cores": [[0], [1]], "load": 0.5, "quota": None,
     "libraries": {"mpi4py": "MPICH"},
 }  # fmt: skip
 OLDEST: dict[str, Any] = {
@@ -67,7 +67,11 @@ def test_an_old_case_has_defaults_and_unknown_keys_and_kinds_are_ignored(tmp_pat
     )
     assert isinstance(found, CaseRecord)
     assert (found.kind, found.device, found.nodes, found.allocated) == ("case", "cpu", 1, False)
-    assert found.time_us is not None and found.time_us.median == 3.0 and found.run.hosts == ["n1"]
+    assert (
+        found.time_us is not None
+        and found.time_us.median == 3.0
+        and found.run.hosts == ["n1", "n1"]
+    )
 
 
 def test_keys_of_a_run_without_a_value_are_not_written() -> None:
@@ -79,7 +83,7 @@ def test_the_records_of_a_kind_and_the_runs(tmp_path: Path) -> None:
     found = load(write(tmp_path / "a", LINES))
     assert [each.message for each in only(CaseRecord, found)] == [None, "refused"]
     assert runs(found) == {"a": only(RunRecord, found)[0].run}
-    assert full(only(CaseRecord, found)[0].run).hosts == ["n1"]
+    assert full(only(CaseRecord, found)[0].run).hosts == ["n1", "n1"]
 
 
 @pytest.mark.parametrize(
