@@ -11,7 +11,10 @@
 #include <string.h>
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 /* Elements as they lie in memory: at any address. */
@@ -27,9 +30,10 @@ typedef int64_t UNALIGNED Int64;
 typedef float UNALIGNED Float32;
 typedef double UNALIGNED Float64;
 
-/* Arrays are the same or apart, so a loop need not ask which. */
+/* Arrays are the same or apart, so a loop need not ask which. A short loop that clang unrolls first
+   it does not vectorise. */
 #if defined(__clang__)
-#define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#define INDEPENDENT _Pragma("clang loop vectorize(assume_safety) unroll(disable)")
 #else
 #define INDEPENDENT _Pragma("GCC ivdep")
 #endif
@@ -137,6 +141,12 @@ static void fold_tiles(Fold fold, size_t size, void *out, const void *const *ope
 #define WIDTH 16
 #if defined(__x86_64__)
 #define STREAM(target, vector) _mm_stream_si128((__m128i *)(target), (__m128i)(vector))
+#elif defined(__aarch64__)
+#define HALVES 4
+#define WIDEN(floats, halves)                                                                      \
+    vst1q_f32(floats, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16((const uint16_t *)(halves)))))
+#define NARROW(halves, floats)                                                                     \
+    vst1_u16((uint16_t *)(halves), vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(floats))))
 #endif
 #include "kernels_target.h"
 
@@ -171,7 +181,8 @@ static void fold_tiles(Fold fold, size_t size, void *out, const void *const *ope
 #if defined(__x86_64__)
 static int has_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+    unsigned a, b, c, d; /* clang's __builtin_cpu_supports does not know f16c */
+    return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
 }
 
 static int has_avx512(void)

@@ -134,8 +134,8 @@ INSTRUCTIONS static void IN(copy)(uint8_t *target, const uint8_t *source, size_t
 #define TRUTH(x) ((x) != 0)
 
 /* A NaN of either side is kept; `|`, because a branch would keep loops from being vectorised. */
-#define LESS_OR_NAN ((a < b) | (a != a) ? a : b)
-#define MORE_OR_NAN ((a > b) | (a != a) ? a : b)
+#define LESS_OR_NAN (((a < b) | (a != a)) ? a : b)
+#define MORE_OR_NAN (((a > b) | (a != a)) ? a : b)
 
 /* Unsigned arithmetic of at least an int's width wraps; a signed one, or a promoted one, does not. */
 #define INTEGER_FOLDS(bits, wide)                                                                  \
@@ -168,6 +168,7 @@ FOLD(bxor, bool, a ^ b, Uint8, uint8_t, TRUTH, SAME)
         float x[HALVES], y[HALVES];                                                                \
         WIDEN(x, l);                                                                               \
         WIDEN(y, r);                                                                               \
+        INDEPENDENT                                                                                \
         for (int k = 0; k < HALVES; k++) {                                                         \
             const float a = x[k], b = y[k];                                                        \
             x[k] = formula;                                                                        \
@@ -202,6 +203,7 @@ INSTRUCTIONS static inline void IN(divide_halves)(Uint16 *o, float by)
 {
     float x[HALVES];
     WIDEN(x, o);
+    INDEPENDENT
     for (int k = 0; k < HALVES; k++)
         x[k] /= by;
     NARROW(o, x);
