@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, final
 
 Block = Hashable
 Side = Literal["left", "right"]
@@ -40,6 +40,7 @@ class Temp(NamedTuple):
         return f"{self.name}[{self.block}]"
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Send:
     """Send `blocks` to `peer`."""
@@ -51,6 +52,7 @@ class Send:
         return f"send({', '.join(map(str, (self.peer, *self.blocks)))})"
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Receive:
     """Receive `blocks` from `peer`; with a `side`, fold them in, the peer's value on that side."""
@@ -64,6 +66,7 @@ class Receive:
         return f"{name}({', '.join(map(str, (self.peer, *self.blocks)))})"
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Copy:
     """Copy block `source` into block `target` after the round's messages."""
@@ -75,6 +78,7 @@ class Copy:
         return f"copy({self.target}, {self.source})"
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Fold:
     """Fold block `source` into block `target`, the source's value on `side`."""
@@ -88,6 +92,7 @@ class Fold:
 
 
 Op = Send | Receive | Copy | Fold
+_LOCAL = (Copy, Fold)
 Round = tuple[Op, ...]
 Schedule = Iterator[Op | Round]
 
@@ -164,25 +169,29 @@ def _backwards(op: Op, rank: int, folds: bool) -> Op:
 def on(
     group: Sequence[int],
     schedule: Iterable[Op | Round],
-    block: Callable[[Block], Block] = lambda name: name,
+    block: Callable[[Block], Block] | None = None,
 ) -> Schedule:
     """Run a schedule written for ranks 0..n-1 on those of `group`, renaming blocks by `block`."""
     for step in rounds(schedule):
-        yield tuple(_relabelled(op, group, block) for op in step)
+        yield tuple([_relabelled(op, group, block) for op in step])
 
 
-def _relabelled(op: Op, group: Sequence[int], block: Callable[[Block], Block]) -> Op:
-    def name(old: Block) -> Block:
-        return Temp(old.name, block(old.block)) if isinstance(old, Temp) else block(old)
-
-    if isinstance(op, Copy | Fold):
-        return replace(op, target=name(op.target), source=name(op.source))
+def _relabelled(op: Op, group: Sequence[int], block: Callable[[Block], Block] | None) -> Op:
+    if isinstance(op, _LOCAL):
+        if block is None:
+            return op
+        return replace(op, target=_named(op.target, block), source=_named(op.source, block))
     if not 0 <= op.peer < len(group):
         raise ValueError(f"{op} leaves the group of {len(group)} ranks")
-    blocks = tuple(map(name, op.blocks))
-    if isinstance(op, Send):
-        return Send(group[op.peer], blocks)
-    return Receive(group[op.peer], blocks, op.side)
+    peer = group[op.peer]
+    if block is None and peer == op.peer:
+        return op
+    blocks = op.blocks if block is None else tuple([_named(each, block) for each in op.blocks])
+    return Send(peer, blocks) if isinstance(op, Send) else Receive(peer, blocks, op.side)
+
+
+def _named(old: Block, block: Callable[[Block], Block]) -> Block:
+    return Temp(old.name, block(old.block)) if isinstance(old, Temp) else block(old)
 
 
 def widened(op: Op, runs: Callable[[Block], Iterable[Block]]) -> Round:
@@ -199,7 +208,7 @@ def widened(op: Op, runs: Callable[[Block], Iterable[Block]]) -> Round:
             return [Temp(block.name, each) for each in wide(block.block)]
         return runs(block)
 
-    if isinstance(op, Copy | Fold):
+    if isinstance(op, _LOCAL):
         pairs = zip(wide(op.target), wide(op.source), strict=True)
         return tuple(replace(op, target=target, source=source) for target, source in pairs)
     return (replace(op, blocks=tuple(chain.from_iterable(map(wide, op.blocks)))),)

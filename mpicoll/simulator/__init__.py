@@ -24,7 +24,7 @@ from itertools import pairwise
 from mpicoll.algorithms.registry import Algorithm, Counts, Nodes, find
 from mpicoll.errors import ArgumentError, Unsupported
 from mpicoll.notation.contract import Collective, Place
-from mpicoll.notation.schedule import Receive, Round, Schedule, Send, rounds
+from mpicoll.notation.schedule import Copy, Fold, Round, Schedule, rounds
 from mpicoll.simulator.run import History, Message, Run, Sizes
 
 MOST_RANKS = 1 << 12
@@ -130,23 +130,19 @@ def _schedules(
     counts: Counts | None,
 ) -> list[list[Round]]:  # fmt: skip
     """Return the schedules of all ranks, if they are short enough to be simulated."""
-    named = 0
-
-    def take(more: int) -> None:
-        nonlocal named
-        named += more
-        if named > _MOST_NAMED:
-            raise _too_long(
-                algorithm, size, f"its operations name more than {_MOST_NAMED:,} blocks"
-            )
+    named = blocks
 
     def counted(schedule: Schedule) -> Schedule:
+        nonlocal named
         for step in schedule:
-            ops = step if isinstance(step, tuple) else (step,)
-            take(sum(len(op.blocks) if isinstance(op, Send | Receive) else 1 for op in ops))
+            for op in step if isinstance(step, tuple) else (step,):
+                named += 1 if type(op) is Copy or type(op) is Fold else len(op.blocks)
+            if named > _MOST_NAMED:
+                raise _too_long(
+                    algorithm, size, f"its operations name more than {_MOST_NAMED:,} blocks"
+                )
             yield step
 
-    take(blocks)
     return [
         rounds(counted(algorithm.schedule(rank, size, root, nodes, counts))) for rank in range(size)
     ]

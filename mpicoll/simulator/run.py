@@ -6,7 +6,7 @@ its sides have come to it.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -14,11 +14,10 @@ from typing import NamedTuple
 
 from mpicoll.errors import Deadlock, WrongContents
 from mpicoll.notation.contract import Collective, Contribution, Place
-from mpicoll.notation.schedule import Block, Copy, Fold, Receive, Round, Send, Side, Temp
+from mpicoll.notation.schedule import Block, Copy, Fold, Round, Send, Side, Temp
 
 Sizes = Mapping[Block, int]
 Blocks = tuple[Block, ...]
-_MESSAGES, _LOCAL = (Send, Receive), (Copy, Fold)
 
 
 class Value(NamedTuple):
@@ -86,6 +85,7 @@ class Rank:
         heard: bit i is set for rank i, of which this one knows; `news` will be when the round ends.
         start, end: on how long a chain of messages the round began, and would end by now.
         pending: messages of the round that have not met their other half.
+        local: copies and folds to do when they have.
         arrived: what those that did have brought: their place in the round, targets and values.
     """
 
@@ -101,6 +101,7 @@ class Rank:
     ports: int = 0
     arrived: list[tuple[int, Blocks, list[Value]]] = field(default_factory=list)
     news: int = 0
+    local: list[Copy | Fold] = field(default_factory=list)
     history: History = field(default_factory=list)
 
     def record(self) -> None:
@@ -129,8 +130,8 @@ class Run:
         ]
         for me in self.ranks if history else []:
             me.record()
-        self.sends: dict[tuple[int, int], deque[_Half]] = defaultdict(deque)
-        self.receives: dict[tuple[int, int], deque[_Half]] = defaultdict(deque)
+        self.sends: dict[tuple[int, int], list[_Half]] = defaultdict(list)
+        self.receives: dict[tuple[int, int], list[_Half]] = defaultdict(list)
         self.ready = list(range(len(schedules)))
         self.log: list[Message] = []
 
@@ -168,16 +169,19 @@ class Run:
         sends: list[tuple[int, _Half]] = []
         receives: list[tuple[int, _Half]] = []
         size, sizes = len(self.ranks), self.sizes
+        me.local = []
         for index, op in enumerate(me.schedule[me.at]):
-            if isinstance(op, _MESSAGES):
-                peer, blocks = op.peer, op.blocks
-                if not 0 <= peer < size or peer == rank:
-                    raise WrongContents(f"{self._where(rank)}: {op} has no peer of that number")
-                if sizes is not None and blocks:
-                    blocks = tuple(filter(self._count, blocks))
-                    if not blocks:
-                        continue
-                (sends if type(op) is Send else receives).append((peer, (rank, index, blocks)))
+            if type(op) is Copy or type(op) is Fold:
+                me.local.append(op)
+                continue
+            peer, blocks = op.peer, op.blocks
+            if not 0 <= peer < size or peer == rank:
+                raise WrongContents(f"{self._where(rank)}: {op} has no peer of that number")
+            if sizes is not None and blocks:
+                blocks = tuple(filter(self._count, blocks))
+                if not blocks:
+                    continue
+            (sends if type(op) is Send else receives).append((peer, (rank, index, blocks)))
         me.ports = max(me.ports, len(sends), len(receives))
         me.pending = len(sends) + len(receives)
         if not me.pending:
@@ -185,13 +189,13 @@ class Run:
         for peer, half in sends:
             others = self.receives.get((rank, peer))
             if others:
-                self._match(half, others.popleft())
+                self._match(half, others.pop(0))
             else:
                 self.sends[rank, peer].append(half)
         for peer, half in receives:
             others = self.sends.get((peer, rank))
             if others:
-                self._match(others.popleft(), half)
+                self._match(others.pop(0), half)
             else:
                 self.receives[peer, rank].append(half)
 
@@ -232,22 +236,22 @@ class Run:
 
     def _leave(self, rank: int, me: Rank) -> None:
         """End a round: land or fold the received blocks as listed, then run local operations."""
-        ops = me.schedule[me.at]
-        me.arrived.sort(key=itemgetter(0))
-        if len(me.arrived) > 1 or (me.arrived and len(me.arrived[0][1]) > 1):
+        ops, arrived = me.schedule[me.at], me.arrived
+        if len(arrived) > 1:
+            arrived.sort(key=itemgetter(0))
+        if len(arrived) > 1 or (arrived and len(arrived[0][1]) > 1):
             self._check_targets(rank, me)
-        for index, blocks, values in me.arrived:
+        for index, blocks, values in arrived:
             op = ops[index]
             if op.side is None:  # type: ignore[union-attr]
                 me.contents.update(zip(blocks, values, strict=True))
                 continue
             for block, value in zip(blocks, values, strict=True):
                 self._fold(rank, block, value, op.side, op)  # type: ignore[union-attr]
-        for op in ops:
-            if isinstance(op, _LOCAL):
-                self._local(rank, op)
+        for local in me.local:
+            self._local(rank, local)
         me.heard |= me.news
-        me.arrived.clear()
+        arrived.clear()
         if self.history:
             me.record()
         self.ready.append(rank)
