@@ -149,7 +149,7 @@ def test_many_random_collectives(c: Collectives, transports: tuple[str, ...], ru
     arrays = c.transport.arrays
     if c.backend == "threads" or len(c.nodes) > 1:
         runs //= 100
-    elif c.size > 2:
+    elif c.size > 2 or c.backend == "torch":
         runs //= 4
     for turn in range(runs):
         plan, x, own, wanted = choose.choice(plans)
