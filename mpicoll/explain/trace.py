@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import cached_property, lru_cache, reduce
 from itertools import groupby
 from operator import or_
 from typing import NamedTuple
@@ -94,7 +94,7 @@ class RoundTrace:
         """The collective that the schedule does."""
         return self.algorithm.collective
 
-    @property
+    @cached_property  # a diagram asks for it in each cell
     def most(self) -> int:
         """The largest number of ranks whose data a cell must hold."""
         return max(max(goal.bit_count() for goal in goals) for goals in self.goals)
