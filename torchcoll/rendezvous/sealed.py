@@ -23,8 +23,9 @@ class SealedStore(dist.Store):  # type: ignore[name-defined,misc]
     def __init__(self, store: Store, key: bytes) -> None:
         super().__init__()
         self._store, self.key = store, key
-        # torch keeps the part in C++ only, and calls this one as long as the process lives. Freed
-        # with the interpreter, it would wait for ever for the interpreter's lock.
+        # torch keeps the part in C++ only, and calls this one as long as the process lives. gloo's
+        # thread may drop it last, which needs the interpreter's lock: while the interpreter ends,
+        # that thread waits for ever or is ended, by std::terminate. So it is never freed.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
 
     def close(self) -> None:
