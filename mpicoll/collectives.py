@@ -77,7 +77,8 @@ class Collectives:
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
         self.rank, self.size = transport.rank, transport.size
-        self.routes, self.chooser = Routes(transport), AutoChooser(transport)
+        self.routes = Routes(transport)
+        self.chooser = AutoChooser(transport, self.routes)
         self.planner = Planner(transport, self.routes, self.chooser)
         self.plans = PlanCache(transport, self.planner, self._slow)
         self._call = self.plans.find or self._slow

@@ -265,8 +265,10 @@ class SharedMemory(Store, Protocol):
         largest: bytes of the largest segment.
         mailbox: exchanges small items, where all ranks of the group are on this node.
         no_cma: why cross-memory attach cannot be used; empty where it can.
+        least_fetched: bytes of the smallest message that is fetched from private memory.
     """
 
+    least_fetched: int
     rank: int
     size: int
     intra_node: tuple[int, ...]
@@ -296,8 +298,14 @@ class SharedMemory(Store, Protocol):
     def allocate(self, shape: tuple[int, ...], dtype: str, nbytes: int) -> Array:
         """Return an array in this rank's part of a segment; collective."""
 
-    def reach(self, transport: str, buffers: dict[str, Array], dtype: str) -> Reach:
-        """Return the buffers that others read in place, and the smallest zero-copy message."""
+    def reach(
+        self, transport: str, buffers: dict[str, Array], dtype: str, *, unbound: bool = False
+    ) -> Reach:
+        """Return the buffers that others read in place, and the smallest zero-copy message.
+
+        Args:
+            unbound: input and output may lie elsewhere in each run, and are not in `buffers`.
+        """
 
     def enter(self, plan: SharedPlan) -> int:
         """Register a plan that runs in this memory, and return its number; collective."""

@@ -174,7 +174,7 @@ class Table:
             self._row(FOLD, self._operand(each.target), left, right, count=each.target.length)
             self.nbytes += 2 * each.target.length * self.width
         elif isinstance(each, Publish):
-            self._row(RAISE, self._flag(self.memory.rank, self.published[each.publication], each))
+            self._publish(each)
         elif isinstance(each, Await):
             receipt, where = self.program.receipts[each.receipt], self.incoming[each.receipt]
             context = WaitContext(self.what, number, total, receipt.peer)
@@ -201,16 +201,33 @@ class Table:
             self._row(COPY, target, self._operand(each.source), count=count)
         self.nbytes += count
 
-    def _private(self, piece: Piece) -> Any:
-        """Return the location of a piece that must be fetched, None for other memory."""
+    def _publish(self, each: Publish) -> None:
+        """Raise a flag; beside that of private memory stands the address in this run."""
+        where = self.published[each.publication]
+        flag = self._flag(self.memory.rank, where, each)
+        if where.private is None:
+            self._row(RAISE, flag)
+            return
+        piece = self.program.publications[each.publication].piece
+        assert piece is not None
+        self._row(RAISE, flag, self._operand(piece), count=1)
+
+    def _private(self, piece: Piece) -> int | None:
+        """Return the receipt whose message must be fetched, None for other memory."""
         if not is_remote(piece):
             return None
-        return self.incoming[int(piece.buffer.removeprefix("from "))].private
+        receipt = int(piece.buffer.removeprefix("from "))
+        return None if self.incoming[receipt].private is None else receipt
 
-    def _fetch(self, target: Operand, where: Any, piece: Piece, count: int) -> None:
-        process, address = where
-        source = Operand(INPUT, address + piece.start * self.width)
-        self._row(FETCH, target, source, count=count, extra=process)
+    def _fetch(self, target: Operand, receipt: int, piece: Piece, count: int) -> None:
+        where, peer = self.incoming[receipt], self.program.receipts[receipt].peer
+        assert where.private is not None
+        process = where.private[0]
+        assert isinstance(process, int), "GPU memory is not fetched"
+        flag = Operand(self._segment(peer, where.segment), where.start)
+        start = Operand(INPUT, piece.start * self.width)
+        other = 0 if process == os.getpid() else process
+        self._row(FETCH, target, flag, start, count=count, extra=other)
 
     def _fetched(self, name: str, piece: Piece) -> Operand:
         """Return an operand; private memory of others is first read into a buffer of this rank."""

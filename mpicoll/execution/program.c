@@ -69,6 +69,10 @@ static char *address(const Program *program, const Operand *operand)
 
 static int fetch(char *target, pid_t process, char *source, size_t nbytes)
 {
+    if (!process) {
+        copy_bytes(target, source, nbytes, 0);
+        return 1;
+    }
     while (nbytes) {
         size_t part = nbytes < MOST ? nbytes : MOST;
         struct iovec mine = {target, part}, theirs = {source, part};
@@ -106,6 +110,9 @@ enum state program_advance(Program *program, int64_t spins, int64_t yield_ns)
                             (size_t)row->count);
             break;
         case RAISE:
+            if (row->count)
+                ((int64_t *)address(program, &row->target))[1] =
+                    (int64_t)(intptr_t)address(program, &row->left);
             word_raise((int64_t *)address(program, &row->target),
                        number(program, &row->target) - row->extra);
             break;
@@ -116,7 +123,9 @@ enum state program_advance(Program *program, int64_t spins, int64_t yield_ns)
             break;
         case FETCH:
             if (!fetch(address(program, &row->target), (pid_t)row->extra,
-                       (char *)(intptr_t)row->left.offset, (size_t)row->count))
+                       (char *)(intptr_t)((int64_t *)address(program, &row->left))[1] +
+                           row->right.offset,
+                       (size_t)row->count))
                 return FAILED;
             break;
         }

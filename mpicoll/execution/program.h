@@ -17,9 +17,11 @@ enum code {
     COPY,   /* target = left, `count` bytes */
     FOLD,   /* target = left op right, `count` elements */
     DIVIDE, /* target = target / extra, `count` elements */
-    RAISE,  /* the word at target = the number of its tile, less `extra` */
+    RAISE,  /* the word at target = the number of its tile, less `extra`; where `count` is not 0,
+               the word after it = the address of left */
     AWAIT,  /* until the word at target is the number of its tile, less `extra`, or more */
-    FETCH,  /* target = memory of process `extra` at address `left.offset`, `count` bytes */
+    FETCH,  /* target = `count` bytes of process `extra`, 0 for this one, at the address in the word
+               after left, and `right.offset` bytes on */
     CODES
 };
 

@@ -44,7 +44,7 @@ TILE = 512 * 1024
 _ZERO_COPY = {False: 64 * 1024, True: 256 * 1024}
 """The smallest zero-copy message in bytes, by whether ranks share cores."""
 _ZERO_COPY_BY_CMA = 512 * 1024
-"""The smallest zero-copy message in private memory, over the transport ``cma``."""
+"""The smallest zero-copy message in private memory, over the transport ``cma``, from Python."""
 FIRST = 1 << 20
 """Bytes of the first segment, and the fewest of a later one."""
 _STREAMED = 64 * 1024
@@ -67,6 +67,7 @@ class MappedMemory:
 
     Attributes:
         wait_policy: how its ranks wait; its `deadline` may be set.
+        least_fetched: bytes of the smallest message that is fetched from private memory.
         maps: False, as private memory of other ranks can only be fetched.
     """
 
@@ -99,6 +100,7 @@ class MappedMemory:
         oversubscribed = is_oversubscribed([found[each].cores for each in intra_node])
         self.wait_policy: WaitPolicy = SpinYieldSleep(rank, processes, oversubscribed, progress)
         self.needs_fence = _needs_fence()
+        self.least_fetched = _ZERO_COPY_BY_CMA
         self.grow(FIRST)
         self.mailbox = Mailbox(self) if len(intra_node) == size else None
 
@@ -162,14 +164,24 @@ class MappedMemory:
 
     # -- programs -----------------------------------------------------------------------
 
-    def reach(self, transport: str, buffers: dict[str, Array], dtype: str) -> Reach:
-        """Return the buffers that others read in place, and the smallest zero-copy message."""
+    def reach(
+        self, transport: str, buffers: dict[str, Array], dtype: str, *, unbound: bool = False
+    ) -> Reach:
+        """Return the buffers that others read in place, and the smallest zero-copy message.
+
+        Args:
+            unbound: input and output may lie elsewhere in each run, and are not in `buffers`.
+        """
         width = itemsize(dtype)
+        if unbound:
+            private = ("input", "output", "scratch") if transport == CMA else ()
+            least = self.least_fetched // width
+            return Reach(self.others, frozenset(private), least, TILE // width)
         inside = {name for name, array in buffers.items() if self.find(array)}
         readable, least = inside, _ZERO_COPY[self.wait_policy.oversubscribed]
         if transport == CMA:
             readable = set(buffers) | {"scratch"}
-            least = least if inside == set(buffers) else _ZERO_COPY_BY_CMA
+            least = least if inside == set(buffers) else self.least_fetched
         return Reach(self.others, frozenset(readable), least // width, TILE // width)
 
     def enter(self, plan: SharedPlan) -> int:

@@ -11,6 +11,7 @@ acknowledgement: what they send shows that they have read.
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -39,6 +40,8 @@ from mpicoll.programs.shared_memory import Publication, SharedProgram
 _SMALL_DATA = 16
 _SMALL = LINE - _SMALL_DATA
 _MANY = 4
+UNBOUND = 0
+"""Instead of the address of a private array, which a run states beside the flag of the array."""
 _FEW_BYTES, _MOST_BYTES = 64 * 1024, 1 << 20
 """Above these bytes, publications have a depth of 2 at most, and of 1."""
 
@@ -252,6 +255,8 @@ class Layout:
     ) -> tuple[Slots | None, Location | None]:
         if each.zero_copy:
             assert each.piece is not None
+            if each.piece.buffer not in self.buffers:
+                return None, (os.getpid(), UNBOUND)
             array = view(self.buffers, each.piece)
             found = self.store.find(array)
             return (Slots(*found, 0), None) if found else (None, self.store.locate(array))

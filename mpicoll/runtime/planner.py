@@ -70,6 +70,8 @@ class Planner:
         # Messages to other nodes are the library's, whose calls are made from Python.
         on_one_node = transport.shared is not None and len(transport.nodes) == 1
         self.has_executor = on_one_node and all(transport.exchange(not MISSING))
+        if self.has_executor:
+            routes.use_executor()
         self._schedules: dict[tuple[Callable[..., Schedule], str, int, Any], list[Round]] = {}
 
     def algorithms(self, name: str) -> list[str]:
@@ -251,7 +253,10 @@ class Planner:
         else:
             shared = transport.shared
             assert shared is not None
-            reach = store.reach(buffers, dtype) if store else shared.reach(route, buffers, dtype)
+            reach = (
+                store.reach(buffers, dtype) if store
+                else shared.reach(route, buffers, dtype, unbound=arguments.unbound and compiles)
+            )  # fmt: skip
             both = share(rounds, sizes, before, after, reach, in_place=in_place)
             meets = what.synchronizes and arguments.counts is None and all(sizes.values())
             title = f"{what.name} {chosen}"

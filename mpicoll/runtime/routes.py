@@ -18,11 +18,15 @@ from mpicoll.interfaces import (
     Array,
     Transport,
 )
+from mpicoll.notation.contract import Collective
 from mpicoll.runtime.arguments import Arguments, own_gpu
 
 PREFER_CMA = 32 << 20
-"""From how many bytes of a vector or row CMA is the default: below, two copies that stay in
-the cache beat one by the kernel."""
+"""From how many bytes of a vector or row CMA is the default where Python calls it."""
+FETCHED = 16 * 1024
+"""The same where the compiled executor does: below, two copies cost less than a system call."""
+FETCHED_ON_SHARED_CORES = {"moves": 32 * 1024, "folds": 1 << 20}
+"""The same where ranks share cores, and with these a cache: what is folded is best read there."""
 MOST_TAGS = 32767
 """The largest tag that every MPI library has (MPI-4.1, 9.1.2)."""
 
@@ -33,6 +37,24 @@ class Routes:
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
         self._gpus: tuple[GpuMemory | None, str] | None = None
+        self.has_executor = False
+
+    def use_executor(self) -> None:
+        """Choose transports for the compiled executor."""
+        shared = self.transport.shared
+        assert shared is not None
+        self.has_executor, shared.least_fetched = True, FETCHED
+
+    def fetches_from(self, what: Collective) -> int:
+        """Return from how many bytes of a vector or row CMA is the default."""
+        shared = self.transport.shared
+        if shared is None or shared.no_cma:
+            return 1 << 62
+        if not self.has_executor:
+            return PREFER_CMA
+        if shared.wait_policy.oversubscribed:
+            return FETCHED_ON_SHARED_CORES["folds" if what.reduces else "moves"]
+        return FETCHED
 
     def names(self) -> list[str]:
         """Return the transports of schedules on the host."""
@@ -63,8 +85,8 @@ class Routes:
             raise Unavailable(f"no {asked} transport: {self.transport.unshared}")
         if asked == CMA and shared.no_cma:
             raise Unavailable(f"no {CMA} transport: {shared.no_cma}")
-        prefers_cma = not shared.no_cma and arguments.bytes_per_row >= PREFER_CMA
-        return asked or (CMA if prefers_cma and not arguments.unbound else SYMMETRIC)
+        fetches = arguments.bytes_per_row >= self.fetches_from(arguments.collective)
+        return asked or (CMA if fetches else SYMMETRIC)
 
     def _check_gpu(self, asked: str) -> str:
         own = self.transport.gpu_transport

@@ -21,9 +21,17 @@ from mpicoll.gpu.ipc import ZERO_COPY
 from mpicoll.interfaces import IPC, STAGED, Nodes, Transport
 from mpicoll.memory.segments import TILE
 from mpicoll.notation.elements import itemsize
-from mpicoll.programs.messages import Combine, Move
-from mpicoll.programs.shared_memory import Await, Reach, SharedProgram, WaitForReaders, share
+from mpicoll.programs.messages import Combine, Move, Piece
+from mpicoll.programs.shared_memory import (
+    Await,
+    Reach,
+    SharedProgram,
+    WaitForReaders,
+    is_remote,
+    share,
+)
 from mpicoll.runtime.arguments import Arguments
+from mpicoll.runtime.routes import Routes
 from mpicoll.selection import tables
 
 CHOOSERS = ("auto", *defaults.NAMES)
@@ -77,16 +85,26 @@ _BY_NODES = {
 
 
 class Rates(NamedTuple):
-    """Nanoseconds: per round waited, per instruction, per byte copied and folded."""
+    """Nanoseconds: per round waited, per instruction, per byte copied and folded.
+
+    Attributes:
+        fetch: per message that is fetched from another rank's private memory.
+        clean: per byte read of another rank's input, more than for its own.
+        dirty: per byte read of what another rank has just written, which lies in its cache.
+    """
 
     wait: float
     step: float
     copy: float
     fold: float
+    fetch: float = 0
+    clean: float = 0
+    dirty: float = 0
 
 
+COMPILED = Rates(wait=120, step=15, copy=0.03, fold=0.04, fetch=700, clean=0.03, dirty=0.1)
 ALONE = Rates(wait=250, step=60, copy=0.025, fold=0.05)
-OVERSUBSCRIBED = Rates(wait=2500, step=60, copy=0.05, fold=0.1)
+OVERSUBSCRIBED = Rates(wait=2500, step=60, copy=0.05, fold=0.1, fetch=1000)
 ON_GPU = Rates(wait=15_000, step=3_000, copy=0.0008, fold=0.0012)
 """Estimates, not fitted: a stream is waited for, a kernel launched, memory read and written at
 a few TB/s."""
@@ -97,8 +115,8 @@ class AutoChooser:
 
     names: Sequence[str] = CHOOSERS
 
-    def __init__(self, transport: Transport) -> None:
-        self.transport = transport
+    def __init__(self, transport: Transport, routes: Routes) -> None:
+        self.transport, self.routes = transport, routes
         self.prices: dict[tuple[str, int, str, bool], list[str]] = {}
         self._decisions: tables.Decisions | None = None
 
@@ -152,10 +170,14 @@ class AutoChooser:
         if key not in self.prices:
             shared = self.transport.shared
             assert shared is not None
-            rates = OVERSUBSCRIBED if shared.wait_policy.oversubscribed else ALONE
+            rates = COMPILED if self.routes.has_executor else ALONE
+            if shared.wait_policy.oversubscribed:
+                rates = OVERSUBSCRIBED
             # All ranks must make the same choice, wherever the arrays of each lie.
             width = itemsize(arguments.dtype) if arguments.dtype else 1
-            reach = Reach(frozenset(), frozenset(), 0, TILE // width)
+            fetches = arguments.bytes_per_row >= self.routes.fetches_from(arguments.collective)
+            private = frozenset(("input", "output", "scratch") if fetches else ())
+            reach = Reach(frozenset(), private, shared.least_fetched // width, TILE // width)
             if on_gpu:
                 rates = ON_GPU
                 everything = frozenset(("input", "output", "scratch"))
@@ -186,22 +208,35 @@ def price(algorithm: Algorithm, arguments: Arguments, reach: Reach, rates: Rates
         except CollectiveError:
             return inf
         own = replace(reach, intra_node=everyone - {rank})
-        worst = max(worst, _cost(share(rounds, sizes, before, after, own), width, rates))
+        program = share(rounds, sizes, before, after, own)
+        worst = max(worst, _cost(program, width, own, rates))
     return worst
 
 
-def _cost(program: SharedProgram, width: int, rates: Rates) -> float:
+def _cost(program: SharedProgram, width: int, reach: Reach, rates: Rates) -> float:
     numbered = list(zip(program.instructions, program.rounds, strict=True))
     waits = len({number for each, number in numbered if isinstance(each, Await)})
     waits += any(isinstance(each, WaitForReaders) for each, _ in numbered)
     total = waits * rates.wait
-    for each, _ in numbered:
+    for each, number in numbered:
         total += rates.step
-        if isinstance(each, Move):
-            total += each.target.length * width * rates.copy
-        elif isinstance(each, Combine):
-            total += each.target.length * width * rates.fold
+        if isinstance(each, Move | Combine):
+            kind = rates.copy if isinstance(each, Move) else rates.fold
+            total += each.target.length * width * kind
+            total += sum(_reading(each, number, program, width, reach, rates) for each in each[1:])
     return total
+
+
+def _reading(
+    piece: Piece, number: int, program: SharedProgram, width: int, reach: Reach, rates: Rates
+) -> float:
+    """Return the nanoseconds that it takes more to read an operand of another rank."""
+    if not is_remote(piece):
+        return 0
+    message = program.receipts[int(piece.buffer.removeprefix("from "))].length
+    fetched = bool(reach.readable) and message >= reach.least
+    rate = rates.clean if fetched and number == 1 else rates.dirty
+    return fetched * rates.fetch + piece.length * width * rate
 
 
 def _call(arguments: Arguments, nodes: Nodes) -> defaults.Call:
