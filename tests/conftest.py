@@ -9,6 +9,7 @@ launch instead (pytest-mpi), as `tests/test_ranks.py` starts it::
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import shutil
@@ -137,6 +138,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left:
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if not item.get_closest_marker(other)]
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector thousands of cases that stay to the end."""
+    gc.freeze()
 
 
 def _needs(item: pytest.Item) -> Iterator[str]:
