@@ -68,10 +68,13 @@ class Collectives:
         ArgumentError: bad input; `Disagreement` where ranks ask for different things.
         Unsupported: the algorithm cannot serve this size or operator.
         Unavailable: the library has no such native call, or this group no such transport.
-        RankLost: a rank that others wait for has ended, or did not come within `deadline`.
+        RankLost: a rank that others wait for has ended, did not come within `deadline`, or has left
+            the call by an error of its own: in a user's function, or an interrupt.
 
-    An error in a user's function is raised on the rank that folds. Ranks that wait for it get
-    `RankLost` in the end; over messages, whose library knows no deadline, they wait for ever.
+    After an error in the middle of a run the group serves further calls, but not that plan. After
+    one while ranks agree on a new call or make a plan, every further call says that the group has
+    ended. Over messages, whose library knows no deadline, ranks wait for ever for one that has
+    left.
     """
 
     def __init__(self, transport: Transport) -> None:
@@ -154,7 +157,8 @@ class Collectives:
         lengths, name = self._on_all(lambda: (check_shape(shape), check_dtype(dtype)))
         if shared is None:
             return arrays.empty(lengths, name)
-        return shared.allocate(lengths, name, math.prod(lengths) * itemsize(name))
+        with self.plans.together():
+            return shared.allocate(lengths, name, math.prod(lengths) * itemsize(name))
 
     def _on_all(self, check: Callable[[], Checked]) -> Checked:
         """Return the result of a check; raise on every rank where it fails on one."""
@@ -249,7 +253,7 @@ class Collectives:
         holds the result after each run.
         """
         checked = self._check(name, x, out, op, root, counts, algorithm)
-        return self.planner.build(self.plans.agree(checked))
+        return self.plans.build(self.plans.agree(checked))
 
     def _slow(
         self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any,
@@ -322,7 +326,8 @@ class Collectives:
         color, key = self._on_all(
             lambda: (check_number("color", color, _COLORS), check_number("key", key, _KEYS))
         )
-        part = self.transport.split(color, self.rank if key is None else key)
+        with self.plans.together():
+            part = self.transport.split(color, self.rank if key is None else key)
         return None if part is None else Collectives(part)
 
     def exchange(self, item: Any, kind: Any = Any) -> list[Any]:

@@ -9,7 +9,7 @@
     ├── Unavailable                     this backend or library has no such call
     ├── Unsupported                     the algorithm cannot serve this size, op or root
     ├── LaunchError (RuntimeError)      the processes do not form the group that was asked for
-    ├── RankLost (TimeoutError)         a rank has ended, or did not come within the deadline
+    ├── RankLost (TimeoutError)         a rank has ended or left a call, or did not come in time
     └── ScheduleError (RuntimeError)    a schedule is wrong; only the simulator raises it
         ├── Deadlock                    ranks wait for each other, or for nobody
         └── WrongContents               a rank holds something else than the contract demands
@@ -58,7 +58,7 @@ class LaunchError(CollectiveError, RuntimeError):
 
 
 class RankLost(CollectiveError, TimeoutError):
-    """A rank that others wait for has ended, or did not come within the deadline."""
+    """A rank that others wait for has ended or left the call, or did not come in time."""
 
 
 class ScheduleError(CollectiveError, RuntimeError):

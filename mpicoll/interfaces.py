@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -160,13 +161,22 @@ class Retired(NamedTuple):
     area: Area
 
 
+def _stays() -> str:
+    return ""
+
+
 class WaitContext(NamedTuple):
-    """The operation during which a rank waits for `peer`."""
+    """The operation during which a rank waits for `peer`.
+
+    Attributes:
+        left: returns why that rank has left the operation; empty where it has not.
+    """
 
     what: str
     round: int
     rounds: int
     peer: int
+    left: Callable[[], str] = _stays
 
 
 class WaitPolicy(Protocol):
@@ -184,15 +194,27 @@ class WaitPolicy(Protocol):
         """Return when ``words[index] >= least``.
 
         Raises:
-            RankLost: the rank that should write it has ended, or the deadline has passed.
+            RankLost: the rank that should write it has ended or left the operation, or the
+                deadline has passed.
         """
 
     def test(self, words: Words, index: int, least: int, context: WaitContext) -> bool:
         """Whether ``words[index] >= least``, without waiting.
 
         Raises:
-            RankLost: the rank that should write it has ended, if that is known at no cost.
+            RankLost: the rank that should write it has left the operation, or has ended, if that
+                is known at no cost.
         """
+
+
+class Notes(Protocol):
+    """Why ranks have left an operation in its middle: `mpicoll.memory.notes`."""
+
+    def leave(self, operation: int, error: BaseException) -> None:
+        """Tell the other ranks that this one has left an operation, and why."""
+
+    def why(self, rank: int, operation: int) -> str:
+        """Return why a rank has left an operation; empty where it has not."""
 
 
 class Exchange(Protocol):
@@ -207,6 +229,9 @@ class Exchange(Protocol):
 
     @property
     def number(self) -> Any: ...
+
+    def together(self) -> AbstractContextManager[None]:
+        """Use the group no more where this rank alone leaves what all do within this context."""
 
     def wait(self, rank: int, number: int) -> None:
         """Return when a rank has begun a round."""
@@ -264,6 +289,7 @@ class SharedMemory(Store, Protocol):
         words: every rank's segments as 64-bit words.
         largest: bytes of the largest segment.
         mailbox: exchanges small items, where all ranks of the group are on this node.
+        notes: say why a rank of this node has left an operation.
         no_cma: why cross-memory attach cannot be used; empty where it can.
         least_fetched: bytes of the smallest message that is fetched from private memory.
     """
@@ -285,6 +311,9 @@ class SharedMemory(Store, Protocol):
 
     @property
     def mailbox(self) -> Exchange | None: ...
+
+    @property
+    def notes(self) -> Notes: ...
 
     def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
         """Return every rank's small item of a type, in rank order."""

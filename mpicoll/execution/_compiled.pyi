@@ -25,6 +25,8 @@ class Program:
         look: ``look(row)`` raises where it will never come.
         keep: kept alive.
 
+    A run that an error has ended in its middle is the last: `run` raises RuntimeError from then on.
+
     Attributes:
         busy: `run` raises RuntimeError, as a run that was started has not been waited for.
         sequence: the number of the run that is under way, or was the last.
@@ -72,7 +74,7 @@ class Calls:
         number: of the last call that was stated: one 64-bit integer.
         slow: takes the seven arguments, and True where the ranks differ in their calls.
         wait: ``wait(rank, number)`` returns when a rank has stated a call, or raises.
-        broken: takes a program that has failed in the middle of a run.
+        broken: takes a program that has failed in the middle of a run, and the error.
 
     Raises:
         ValueError: this version of NumPy or of DLPack is not known.
@@ -81,7 +83,8 @@ class Calls:
     def __init__(
         self, probe: Any, exchange: object, lines: Sequence[int], stride: int, rank: int,
         number: Buffer, *, spins: int, slow: Callable[..., Any],
-        wait: Callable[[int, int], object], broken: Callable[[Program], object], keep: object,
+        wait: Callable[[int, int], object],
+        broken: Callable[[Program, BaseException], object], keep: object,
     ) -> None: ...  # fmt: skip
     def __call__(
         self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any, /

@@ -306,7 +306,8 @@ static void give_up(CallsObject *self, PyObject *program)
 {
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
-    PyObject *done = PyObject_CallOneArg(self->broken, program);
+    PyErr_NormalizeException(&type, &value, &trace);
+    PyObject *done = PyObject_CallFunctionObjArgs(self->broken, program, value, NULL);
     if (!done)
         PyErr_WriteUnraisable(self->broken);
     Py_XDECREF(done);

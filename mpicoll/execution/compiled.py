@@ -85,7 +85,7 @@ class Table:
     """The rows and registers of one program."""
 
     def __init__(self, laid_out: LaidOut, dtype: str, op: ReduceOp, what: str) -> None:
-        layout, tables, resources = laid_out
+        layout, tables, self.resources = laid_out
         memory = self.memory = layout.memory
         self.program, self.published = layout.program, layout.published
         self.dtype, self.op, self.what, self.width = dtype, op, what, itemsize(dtype)
@@ -99,7 +99,7 @@ class Table:
         self.waits: dict[int, Waited] = {}
         self.check = -1
         self.nbytes = 0
-        self.keep: list[object] = [resources]
+        self.keep: list[object] = [self.resources]
         for name, buffer in layout.buffers.items():
             if name in ("input", "output"):
                 self.addresses[self.registers[name]] = memory.arrays.span(buffer)[0]
@@ -177,7 +177,7 @@ class Table:
             self._publish(each)
         elif isinstance(each, Await):
             receipt, where = self.program.receipts[each.receipt], self.incoming[each.receipt]
-            context = WaitContext(self.what, number, total, receipt.peer)
+            context = self._context(number, total, receipt.peer)
             self._wait(receipt.peer, where, self._flag(receipt.peer, where, each), 0, context)
         elif isinstance(each, Acknowledge):
             self._acknowledge(each.receipt)
@@ -185,11 +185,15 @@ class Table:
             where = self.published[each.publication]
             behind = where.depth if isinstance(each, WaitForSlot) else 0
             for reader, word in where.acknowledge.items():
-                context = WaitContext(self.what, number, total, reader)
+                context = self._context(number, total, reader)
                 target = Operand(self._segment(self.memory.rank, where.segment), word)
                 self._wait(self.memory.rank, where, target, behind, context)
         else:
             assert not isinstance(each, Post | Complete), "messages are not compiled"
+
+    def _context(self, number: int, total: int, peer: int) -> WaitContext:
+        left = partial(self.memory.notes.why, peer, self.resources.number)
+        return WaitContext(self.what, number, total, peer, left)
 
     def _move(self, each: Move) -> None:
         target, count = self._operand(each.target), each.target.length * self.width
@@ -268,6 +272,7 @@ class Table:
     def made(self) -> Program:
         """Return the program, compiled."""
         policy, waits, started = self.memory.wait_policy, self.waits, started_here()
+        fail = self.resources.fail
 
         def look(position: int) -> bool:
             words, indices, behind, context = waits[position]
@@ -275,7 +280,7 @@ class Table:
             index = indices[number % len(indices)]
             return policy.test(words, index, number - behind, context)
 
-        def wait(position: int, error: int) -> None:
+        def complete(position: int, error: int) -> None:
             if error:
                 raise RankLost(f"{self.what}: reading another rank's memory: {os.strerror(error)}")
             if started:
@@ -284,6 +289,13 @@ class Table:
             words, indices, behind, context = waits[position]
             number = program.sequence
             policy.wait(words, indices[number % len(indices)], number - behind, context)
+
+        def wait(position: int, error: int) -> None:
+            try:
+                complete(position, error)
+            except BaseException as raised:
+                fail(raised)
+                raise
 
         program: Program = _compiled.Program(
             self.rows, self.addresses, self.op.name, self.dtype, check=self.check,

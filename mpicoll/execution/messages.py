@@ -23,7 +23,10 @@ class MessageResources:
     """The resources of a plan of messages alone."""
 
     def __init__(self, rounds: list[BoundRound]) -> None:
-        self.rounds, self.under_way = rounds, False
+        self.rounds, self.under_way, self.failed = rounds, False, False
+
+    def fail(self, error: BaseException) -> None:
+        self.failed = True
 
     def free(self) -> None:
         for each in self.rounds:

@@ -40,9 +40,14 @@ class Resources(Protocol):
 
     Attributes:
         under_way: whether a started run is not complete.
+        failed: whether a run has failed in its middle.
     """
 
     under_way: bool
+    failed: bool
+
+    def fail(self, error: BaseException) -> None:
+        """Run no more, as a run has failed, and tell the other ranks."""
 
     def free(self) -> None:
         """Release the library's requests and the shared memory."""
@@ -56,7 +61,8 @@ class Plan:
 
     Every rank runs its plans in the same order. ``run()`` blocks; ``start()`` returns a
     request whose ``wait()`` completes it and whose ``test()`` advances it. Until one of them
-    says that it is complete, the plan neither runs nor starts again. `free` (or leaving a
+    says that it is complete, the plan neither runs nor starts again; after an error in the middle
+    of a run it never does, and the other ranks of that run get RankLost. `free` (or leaving a
     ``with`` block, or dropping the plan) releases the library's requests.
 
     Attributes:
@@ -65,12 +71,14 @@ class Plan:
         note: for a library's default, the library's own choice and how this one differs from it.
         out: the array that holds the result after a run, None where this rank gets none.
         program: the compiled program that it runs, None where calls from Python do.
-        run: run the collective once. RuntimeError where it is under way or freed: a
+        run: run the collective once. RuntimeError where it is under way, freed or has failed: a
             function that raises replaces this attribute, so that a run need not check.
+        fail: takes the error by which this rank has left a run.
     """
 
     note = ""
     program: Program | None = None
+    fail: Callable[[BaseException], None] = staticmethod(lambda error: None)
 
     def __init__(
         self, algorithm: str, transport: str, out: Array | None, run: Thunk,
@@ -84,7 +92,7 @@ class Plan:
         """Begin to run the collective.
 
         Raises:
-            RuntimeError: it is under way, or freed.
+            RuntimeError: it is under way or freed, or has failed.
         """
         if self.run is not self._run:
             self.run()
@@ -130,6 +138,10 @@ def _busy() -> Any:
     raise RuntimeError("this plan is under way: wait for it before it runs again, or is freed")
 
 
+def _failed() -> Any:
+    raise RuntimeError("this plan failed in the middle of its last run: make a new one")
+
+
 class _Started:
     """A started run; `then` is called once it is complete or has failed."""
 
@@ -169,18 +181,23 @@ def scheduled(
 
     # A caller may keep only `plan.run`: the default argument keeps the requests alive with it.
     def run(_alive: object = resources) -> None:
-        if started:
+        if started or resources.failed:
             start().wait()
             return
-        for thunk in only or next(order)[0]:
-            thunk()
+        try:
+            for thunk in only or next(order)[0]:
+                thunk()
+        except BaseException as error:
+            resources.fail(error)
+            raise
 
     def start() -> Request:
-        if resources.under_way:
-            _busy()
+        _check(resources)
         return Progress(Rounds(next(order)[1], finish), resources, started)
 
-    return Plan(algorithm, transport, out, run, start, resources.free)
+    plan = Plan(algorithm, transport, out, run, start, resources.free)
+    plan.fail = resources.fail
+    return plan
 
 
 def compiled(
@@ -190,13 +207,20 @@ def compiled(
     started = started_here()
 
     def start() -> Request:
-        if resources.under_way:
-            _busy()
+        _check(resources)
         return Progress(ProgramRun(program), resources, started)
 
     plan = Plan(algorithm, transport, out, program.run, start, resources.free)
-    plan.program = program
+    plan.program, plan.fail = program, resources.fail
     return plan
+
+
+def _check(resources: Resources) -> None:
+    """Raise RuntimeError where a plan cannot run."""
+    if resources.under_way:
+        _busy()
+    if resources.failed:
+        _failed()
 
 
 def _runs(
@@ -364,7 +388,7 @@ class Progress:
 
     def __init__(self, run: Run, resources: Resources, started: list[Progress]) -> None:
         self.run, self.resources, self.started = run, resources, started
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self.is_complete = False
         resources.under_way = True
         self.started.append(self)
@@ -384,6 +408,9 @@ class Progress:
                     self._attempt(self.run.wait)
         except Exception as error:
             self._fail(error)
+        except BaseException as interrupt:
+            self._fail(interrupt)
+            raise
         self._result()
 
     def advance(self) -> None:
@@ -401,9 +428,14 @@ class Progress:
                 self._leave()
         except Exception as error:
             self._fail(error)
+        except BaseException as interrupt:
+            # It may have ended a step in its middle.
+            self._fail(interrupt)
+            raise
 
-    def _fail(self, error: Exception) -> None:
-        self.error = error
+    def _fail(self, error: BaseException) -> None:
+        self.error = self.error or error
+        self.resources.fail(error)
         self._leave()
 
     def _leave(self) -> None:

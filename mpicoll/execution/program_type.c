@@ -148,6 +148,11 @@ static PyObject *program_run(ProgramObject *self, PyObject *Py_UNUSED(ignored))
                                             "again, or is freed");
         return NULL;
     }
+    if (self->program.position < self->program.length) {
+        PyErr_SetString(PyExc_RuntimeError, "this plan failed in the middle of its last run: make "
+                                            "a new one");
+        return NULL;
+    }
     program_begin(&self->program);
     if (program_drive(self, self->program.length) < 0)
         return NULL;

@@ -69,7 +69,9 @@ def lay_out(
         Unavailable: there is no memory left.
         ScheduleError: a rank expects other messages than another sends.
     """
-    resources = SharedResources(deadline=lambda: memory.wait_policy.deadline)
+    resources = SharedResources(
+        deadline=lambda: memory.wait_policy.deadline, leave=memory.notes.leave
+    )
     resources.number = memory.enter(resources)
     scratch = program.scratch.items()
     buffers |= {name: memory.arrays.empty((n,), dtype, like) for name, n in scratch}
@@ -168,7 +170,7 @@ class Binding:
         return [
             self._wait(
                 self.memory.words[self.memory.rank][published.segment], word // 8, -behind,
-                WaitContext(self.what, number, total, reader), None,
+                self._context(number, total, reader), None,
             )
             for reader, word in published.acknowledge.items()
         ]  # fmt: skip
@@ -267,9 +269,13 @@ class Binding:
     def _await(self, each: Await, number: int, total: int) -> Part:
         where, receipt = self.incoming[each.receipt], self.program.receipts[each.receipt]
         fence = self.store.acquire(receipt.length * self.width)
-        context = WaitContext(self.what, number, total, receipt.peer)
+        context = self._context(number, total, receipt.peer)
         words = self.memory.words[receipt.peer][where.segment]
         return self._wait(words, self._flag(where, each.tile), 0, context, fence)
+
+    def _context(self, number: int, total: int, peer: int) -> WaitContext:
+        left = partial(self.memory.notes.why, peer, self.resources.number)
+        return WaitContext(self.what, number, total, peer, left)
 
     def _acknowledge(self, number: int) -> list[Thunk]:
         receipt, where = self.program.receipts[number], self.incoming[number]

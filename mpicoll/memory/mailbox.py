@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
+from mpicoll.errors import CollectiveError, RankLost
 from mpicoll.interfaces import SharedMemory, WaitContext
 from mpicoll.memory.allocator import LINE
+from mpicoll.memory.notes import GROUP, described
 from mpicoll.text.encoding import decode, encode
 
 CAPACITY = 16 * 1024
@@ -31,12 +35,33 @@ class Mailbox:
         self.start = area.start
         # The compiled executor counts on in the same place.
         self.number = array("q", [0])
+        self.ended = ""
         mine = memory.view(memory.rank, 0, self.start, area.length)
         mine[:] = bytes(area.length)
         memory.exchange(None)
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Use the group no more where this rank alone leaves what all do within this context.
+
+        What the ranks count together, as segments and plans, would no longer be the same on all.
+        """
+        try:
+            yield
+        except BaseException as error:
+            alike = isinstance(error, CollectiveError) and not isinstance(error, RankLost)
+            if not alike and not self.ended:
+                self.ended = described(error)
+                self.memory.notes.leave(GROUP, error)
+            raise
+
     def _state(self, digest: int, data: bytes) -> int:
-        """Begin a round: give at most `CAPACITY` bytes, or a digest; return its number."""
+        """Begin a round: give at most `CAPACITY` bytes, or a digest; return its number.
+
+        Raises:
+            RankLost: a rank has left the others in the middle of a call.
+        """
+        self._check()
         self.number[0] += 1
         number = self.number[0]
         memory, first = self.memory, self._first(number)
@@ -48,6 +73,10 @@ class Mailbox:
         words[first] = number
         return number
 
+    def _check(self) -> None:
+        if self.ended:
+            raise RankLost(f"this group has ended, make a new one: {self.ended}")
+
     def _first(self, number: int) -> int:
         return (self.start + number % DEPTH * (LINE + CAPACITY)) // 8
 
@@ -55,9 +84,11 @@ class Mailbox:
         """Return when a rank has begun a round.
 
         Raises:
-            RankLost: it has ended, or the deadline has passed.
+            RankLost: it has ended or left the group, or the deadline has passed.
         """
-        context = WaitContext("agreeing on a call", number, number, rank)
+        self._check()
+        left = partial(self.memory.notes.why, rank, GROUP)
+        context = WaitContext("agreeing on a call", number, number, rank, left)
         first = self._first(number)
         self.memory.wait_policy.wait(self.memory.words[rank][0], first, number, context)
 
@@ -76,6 +107,10 @@ class Mailbox:
     def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
         """Return every rank's item, in rank order."""
         data = encode(item)
+        with self.together():
+            return decode(self._gather(data), kind)
+
+    def _gather(self, data: bytes) -> list[bytes]:
         first = len(data).to_bytes(8, "little") + data[: CAPACITY - 8]
         head = self._exchange(first)
         while not all(head):
@@ -86,7 +121,7 @@ class Mailbox:
         for start in range(CAPACITY - 8, max(lengths), CAPACITY):
             parts = self._exchange(data[start : start + CAPACITY])
             whole = [before + part for before, part in zip(whole, parts, strict=True)]
-        return decode(whole, kind)
+        return whole
 
     def _exchange(self, data: bytes) -> list[bytes]:
         return [given for _, given in self._round(0, data)]

@@ -35,6 +35,7 @@ from mpicoll.memory import cma
 from mpicoll.memory.allocator import FirstFit, whole_lines
 from mpicoll.memory.files import Files
 from mpicoll.memory.mailbox import Mailbox
+from mpicoll.memory.notes import Notes
 from mpicoll.memory.waiting import SpinYieldSleep
 from mpicoll.notation.elements import itemsize
 from mpicoll.programs.shared_memory import Reach
@@ -102,6 +103,7 @@ class MappedMemory:
         self.needs_fence = _needs_fence()
         self.least_fetched = _ZERO_COPY_BY_CMA
         self.grow(FIRST)
+        self.notes = Notes(self)
         self.mailbox = Mailbox(self) if len(intra_node) == size else None
 
     # -- memory -------------------------------------------------------------------------

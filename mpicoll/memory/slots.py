@@ -102,6 +102,8 @@ class SharedResources:
         number: of the plan in its shared memory.
         sequence: the number of the run that is under way, or was the last.
         under_way: whether a started run is not complete.
+        failed: whether a run has failed in its middle.
+        leave: tells the other ranks that this one has left its runs, and why.
         inter_node: its messages to other nodes.
         buffers: arrays that other ranks, or calls that know only addresses, read and write.
         deadline: returns the seconds after which a rank gives up.
@@ -112,12 +114,20 @@ class SharedResources:
     number: int = 0
     sequence: list[int] = field(default_factory=lambda: [0])
     under_way: bool = False
+    failed: bool = False
+    leave: Callable[[int, BaseException], None] = lambda number, error: None
     inter_node: list[Messages] = field(default_factory=list)
     buffers: list[Array] = field(default_factory=list)
     deadline: Callable[[], float] = lambda: inf
     releases: list[Thunk] = field(default_factory=list)
     opened: list[object] = field(default_factory=list)
     freed: bool = False
+
+    def fail(self, error: BaseException) -> None:
+        """Run no more, as a run has failed, and tell the other ranks."""
+        if not self.failed:
+            self.failed = True
+            self.leave(self.number, error)
 
     def free(self) -> None:
         """Free the messages to other nodes, and give the memory back."""

@@ -51,7 +51,8 @@ class SpinYieldSleep:
         """Return when ``words[index] >= least``.
 
         Raises:
-            RankLost: the rank that should write it has ended, or the deadline has passed.
+            RankLost: the rank that should write it has ended or left the operation, or the
+                deadline has passed.
         """
         for _ in range(self.spins):
             if words[index] >= least:
@@ -63,11 +64,14 @@ class SpinYieldSleep:
                 if words[index] >= least:
                     return
             self.progress()
+            self._hear(words, index, least, context)
         self._sleep(words, index, least, context, began)
 
     def test(self, words: Words, index: int, least: int, context: WaitContext) -> bool:
         """Whether ``words[index] >= least``; to ask for ended ranks takes a call of the system."""
         is_there: bool = words[index] >= least
+        if not is_there:
+            self._hear(words, index, least, context)
         return is_there
 
     def _sleep(
@@ -78,6 +82,7 @@ class SpinYieldSleep:
             sleep(nap)
             nap = min(1.5 * nap, _NAPS[1])
             self.progress()
+            self._hear(words, index, least, context)
             now = monotonic()
             if now - looked > _LOOK:
                 looked = now
@@ -88,6 +93,11 @@ class SpinYieldSleep:
                 raise RankLost(
                     self._describe(context, f"which did not come in {now - began:.3g} s")
                 )
+
+    def _hear(self, words: Words, index: int, least: int, context: WaitContext) -> None:
+        """Raise RankLost where the other rank has left; it may have written the word before."""
+        if (why := context.left()) and words[index] < least:
+            raise RankLost(self._describe(context, why))
 
     def _describe(self, context: WaitContext, what: str) -> str:
         return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -67,6 +68,18 @@ class PlanCache:
         own = str(checked) if isinstance(checked, CollectiveError) else checked.signature
         return reconcile(checked, self.transport.exchange(own, Signature | str))
 
+    def together(self) -> AbstractContextManager[None]:
+        """Use the group no more where this rank alone leaves what all do within this context."""
+        shared = self.transport.shared
+        if shared is None or shared.mailbox is None:
+            return nullcontext()
+        return shared.mailbox.together()
+
+    def build(self, arguments: Arguments) -> Plan:
+        """Make a plan; collective."""
+        with self.together():
+            return self.planner.build(arguments)
+
     def run(
         self, checked: Arguments | CollectiveError, given: Given = (), *, differs: bool = False
     ) -> Array | None:
@@ -78,26 +91,31 @@ class PlanCache:
         """
         if isinstance(checked, CollectiveError) or not checked.is_complete:
             if not differs:
-                self.transport.agree(_NO_DIGEST)
+                self._agree(_NO_DIGEST)
             return self._run_uncached(checked)
         key = checked.key
         kept = self._plans.get(key)
         digest = checked.digest(kept and kept.number)
-        if differs or not self.transport.agree(digest):
-            if kept is not None:
-                self._take(key).free()
-            return self._run_uncached(checked)
         try:
+            if differs or not self._agree(digest, kept):
+                if kept is not None:
+                    self._take(key).free()
+                return self._run_uncached(checked)
             kept = kept or self._keep(key, checked)
             return self._run_kept(kept, checked, given)
-        except BaseException:
+        except BaseException as error:
             # Other ranks may still read its memory, or write there.
             if key in self._plans:
-                self._broken.append(self._take(key))
+                self._break(key, error)
             raise
 
+    def _agree(self, digest: bytes, kept: _Kept | None = None) -> bool:
+        """Whether all ranks gave the same digest; a plan that is kept only runs then."""
+        with nullcontext() if kept else self.together():
+            return self.transport.agree(digest)
+
     def _run_uncached(self, checked: Arguments | CollectiveError) -> Array | None:
-        with self.planner.build(self.agree(checked)) as plan:
+        with self.build(self.agree(checked)) as plan:
             plan.run()
             return plan.out
 
@@ -107,22 +125,28 @@ class PlanCache:
             self.find.forget()
         return self._plans.pop(key).plan
 
-    def _give_up(self, program: object) -> None:
+    def _give_up(self, program: object, error: BaseException) -> None:
         """Remove the plan of a program that has failed in the middle of a run."""
         for key in [key for key, each in self._plans.items() if each.plan.program is program]:
-            self._broken.append(self._take(key))
+            self._break(key, error)
+
+    def _break(self, key: Any, error: BaseException) -> None:
+        """Remove a plan that this rank has left in the middle of a run."""
+        plan = self._take(key)
+        plan.fail(error)
+        self._broken.append(plan)
 
     def _keep(self, key: Any, arguments: Arguments) -> _Kept:
         """Make a plan to be kept, in place of the oldest: the same one on all ranks."""
         if len(self._plans) >= _MOST_PLANS:
             self._take(next(iter(self._plans))).free()
         self._made += 1
-        own, plan = None, self.planner.build(replace(arguments, unbound=True))
+        own, plan = None, self.build(replace(arguments, unbound=True))
         if plan.program is None:
             plan.free()
             x = empty_like_input(self.transport, arguments)
             own = replace(arguments, x=x, out=None, in_place=False)
-            plan = self.planner.build(own)
+            plan = self.build(own)
         self._plans[key] = _Kept(self._made, plan, own)
         return self._plans[key]
 

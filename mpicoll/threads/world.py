@@ -206,29 +206,33 @@ class ThreadWaits:
         """Return when ``words[index] >= least``.
 
         Raises:
-            RankLost: the rank that should write it has ended, or the deadline has passed.
+            RankLost: the rank that should write it has ended or left the operation, or the
+                deadline has passed.
         """
         began = monotonic()
         while not self.test(words, index, least, context):
             waited = monotonic() - began
             if waited > self.deadline:
-                raise self._lost(context, f"did not come in {waited:.3g} s")
+                raise self._lost(context, f"which did not come in {waited:.3g} s")
             sleep(0 if waited < _AWAKE else _NAP)
 
     def test(self, words: Words, index: int, least: int, context: WaitContext) -> bool:
         """Whether ``words[index] >= least``, without waiting.
 
         Raises:
-            RankLost: the rank that should write it has ended.
+            RankLost: the rank that should write it has ended or left the operation.
         """
-        why = self.group.lost(context.peer)
-        is_there: bool = words[index] >= least  # a rank may have written it before it ended
-        if why is not None and not is_there:
+        if words[index] >= least:
+            return True
+        ended = self.group.lost(context.peer)
+        why = f"which {ended}" if ended else context.left()
+        is_there: bool = words[index] >= least  # it may have been written before that
+        if why and not is_there:
             raise self._lost(context, why)
         return is_there
 
     def _lost(self, context: WaitContext, why: str) -> RankLost:
         return RankLost(
             f"{context.what}, round {context.round} of {context.rounds}: "
-            f"rank {self.rank} waits for rank {context.peer}, which {why}"
+            f"rank {self.rank} waits for rank {context.peer}, {why}"
         )

@@ -1,0 +1,170 @@
+"""A rank leaves an operation by an error of its own: the others hear why, and the group goes on."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import numpy as np
+import pytest
+from run_collective import compare, device
+
+from mpicoll import Collectives, RankLost
+from mpicoll.runtime import planner
+
+pytestmark = pytest.mark.ranks(2, 3)
+COUNT, SOON = 100, 40
+"""Elements, and the seconds within which all know: less than the deadline, on a busy machine."""
+
+
+@pytest.fixture(autouse=True, params=["compiled", "closures"])
+def executor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run every test by both executors."""
+    if request.param == "closures":
+        monkeypatch.setattr(planner, "MISSING", "left out")
+
+
+def ones(c: Collectives) -> Any:
+    return device(c, np.ones(COUNT), "float64")
+
+
+def is_sum(c: Collectives, out: Any) -> None:
+    compare(c, out, np.full(COUNT, c.size), "float64")
+
+
+@contextmanager
+def soon() -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    assert time.monotonic() - began < SOON
+
+
+@contextmanager
+def interrupted(after: float) -> Iterator[None]:
+    """Interrupt this thread, as a signal would, and assert that it notices."""
+    thread = ctypes.c_ulong(threading.get_ident())
+    interrupt = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    timer = threading.Timer(after, interrupt, [thread, ctypes.py_object(KeyboardInterrupt)])
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        yield
+    timer.join()
+
+
+def goes_on(c: Collectives) -> None:
+    """Assert that all kinds of calls work, known ones and new ones."""
+    for _ in range(3):
+        is_sum(c, c.allreduce(ones(c), algorithm="ring@symmetric"))
+        is_sum(c, c.allreduce(ones(c)))
+        assert c.exchange(c.rank) == list(range(c.size))
+    with c.plan("allreduce", ones(c), algorithm="ring@symmetric") as plan:
+        plan.run()
+        plan.start().wait()
+        is_sum(c, plan.out)
+
+
+def _method(c: Collectives, op: Any) -> Callable[[], Any]:
+    return lambda: c.allreduce(ones(c), op, algorithm="one_shot@symmetric")
+
+
+def _plan(c: Collectives, op: Any) -> Callable[[], Any]:
+    return c.plan("allreduce", ones(c), op=op, algorithm="one_shot@symmetric").run
+
+
+def _started(c: Collectives, op: Any) -> Callable[[], Any]:
+    plan = c.plan("allreduce", ones(c), op=op, algorithm="one_shot@symmetric")
+    return lambda: plan.start().wait()
+
+
+WAYS = {"method": _method, "run": _plan, "started": _started}
+
+
+def several(call: Callable[[], Any]) -> None:
+    """Run a few times, as a rank that has left may have sent all that the first run needs."""
+    for _ in range(5):
+        call()
+
+
+def shares(c: Collectives) -> None:
+    if c.transport.shared is None or c.transport.shared.mailbox is None:
+        pytest.skip("these ranks do not share memory")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_rank_interrupted_in_a_wait(c: Collectives, way: str) -> None:
+    """It waits for ranks that come late, and never runs that plan again."""
+    shares(c)
+    call = WAYS[way](c, "sum")
+    call()
+    c.barrier()
+    with soon():
+        if c.rank == 0:
+            with interrupted(0.1):
+                call()
+        else:
+            time.sleep(0.3)
+            with suppress(RankLost):  # it may have sent all that they need
+                call()
+    if way != "method":
+        with pytest.raises((RuntimeError, RankLost), match=r"failed in the middle|has left it"):
+            several(call)
+    goes_on(c)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_rank_that_raises_in_its_operator(c: Collectives, way: str) -> None:
+    shares(c)
+    broken = False
+
+    def flaky(left: Any, right: Any) -> Any:
+        if broken and c.rank == c.size - 1:
+            raise ZeroDivisionError("planted")
+        return left + right
+
+    call = WAYS[way](c, flaky)
+    call()
+    broken = True
+    raising = pytest.raises(ZeroDivisionError) if c.rank == c.size - 1 else suppress(RankLost)
+    with soon(), raising:
+        call()
+    broken = False
+    goes_on(c)
+
+
+CALLS: dict[str, Callable[[Collectives], Any]] = {
+    "plan": lambda c: c.plan("allreduce", ones(c), algorithm="ring@symmetric"),
+    "method": lambda c: c.allreduce(ones(c)),
+    "split": lambda c: c.split(0),
+    "exchange": lambda c: c.exchange(c.rank),
+    "allocate": lambda c: c.allocate((c.rank + 1) * 1000),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("then", ["method", "exchange"])
+def test_a_rank_interrupted_while_all_agree(c: Collectives, name: str, then: str) -> None:
+    """What they count together may differ from then on: the group ends, on all ranks."""
+    shares(c)
+    part = c.split(0)
+    assert part is not None
+    plan = part.plan("allreduce", ones(c))
+    part.broadcast(ones(c))
+    with soon():
+        if c.rank == 0:
+            with interrupted(0.1):
+                CALLS[name](part)
+        else:
+            time.sleep(0.3)
+            with suppress(RankLost):
+                CALLS[name](part)
+        for call in (CALLS[then], CALLS[then], lambda part: part.broadcast(ones(part))):
+            with pytest.raises(RankLost, match=r"has ended, make a new one|has left it: "):
+                call(part)
+    plan.run()
+    is_sum(c, plan.out)
+    goes_on(c)
+    part.free()
