@@ -2,9 +2,13 @@
    and runs it, and plants faults that it has to find.
 
    sanitize_programs PROGRAM RANKS [FAULT]
+   sanitize_programs FILE
    PROGRAM: one_shot or ring (allreduce), broadcast
    FAULT: `slot`, one where two are needed; `await`, no rank waits for data; `count`, one element
-   too many */
+   too many
+   FILE: programs that test_sanitizers.py writes, in 64-bit integers: how many ranks and segments,
+   the bytes of each segment; for each rank the bytes of its input and output; how many further
+   registers, for each its segment and 0, or -1 and its bytes; how many rows, and the rows */
 
 #include <pthread.h>
 #include <sched.h>
@@ -14,19 +18,22 @@
 
 #include "program.h"
 
-enum { RUNS = 20, COUNT = 120, TILES = 4, MOST_RANKS = 4, MOST_ROWS = 256, LINE = 64, ROOT = 1 };
+enum { MOST_SEGMENTS = 64, MOST_REGISTERS = 256 };
+enum { RUNS = 20, COUNT = 120, TILES = 4, MOST_RANKS = 4, MOST_ROWS = 8192, LINE = 64, ROOT = 1 };
 enum { SLOT = COUNT * sizeof(float), SLOTS = 2 };
 /* In a rank's segment: the word that says what is published, what is read, and the slots. */
 enum { PUBLISHED = 0, READ = LINE, DATA = 2 * LINE, SEGMENT = DATA + SLOTS * SLOT };
 
 static int ranks;
 static const char *fault = "";
-static char *segments[MOST_RANKS];
+static char *segments[MOST_SEGMENTS];
 
 typedef struct {
     int rank;
     int64_t tiles;
+    size_t input, output; /* bytes */
     Program program;
+    char *registers[MOST_REGISTERS];
     Instruction rows[MOST_ROWS];
 } Rank;
 
@@ -155,6 +162,43 @@ enum { PROGRAM_COUNT = sizeof PROGRAMS / sizeof *PROGRAMS };
 
 static int chosen;
 
+/* ---- programs of a file ---- */
+
+static int64_t next(FILE *file)
+{
+    int64_t value;
+    if (fread(&value, sizeof value, 1, file) != 1) {
+        fprintf(stderr, "the file ends too early\n");
+        exit(2);
+    }
+    return value;
+}
+
+static void read_rank(FILE *file, Rank *me)
+{
+    me->input = (size_t)next(file), me->output = (size_t)next(file);
+    const int64_t registers = next(file);
+    for (int64_t each = 0; each < registers; each++) {
+        const int64_t segment = next(file), nbytes = next(file);
+        me->registers[FIRST_OWN + each] =
+            segment < 0 ? calloc(1, (size_t)nbytes) : segments[segment];
+    }
+    me->program.length = next(file);
+    for (int64_t each = 0; each < me->program.length; each++)
+        if (fread(me->rows + each, sizeof *me->rows, 1, file) != 1)
+            next(file);
+}
+
+static void read_programs(FILE *file, Rank *all)
+{
+    ranks = (int)next(file);
+    const int64_t many = next(file);
+    for (int64_t each = 0; each < many; each++)
+        segments[each] = calloc(1, (size_t)next(file));
+    for (int rank = 0; rank < ranks; rank++)
+        read_rank(file, &all[rank]);
+}
+
 /* ---- whose turn it is ---- */
 
 /* One rank runs at a time, for some instructions, and then another by chance: the same faults in
@@ -216,21 +260,19 @@ static void *run_rank(void *given)
 {
     Rank *const me = given;
     Program *const program = &me->program;
-    char *registers[FIRST_OWN + MOST_RANKS];
     program->rows = me->rows;
-    program->registers = registers;
+    program->registers = me->registers;
     program->fold = find_fold("sum", "float32");
-    memcpy(registers + FIRST_OWN, segments, sizeof segments);
     take_turn(me->rank);
     for (int run = 0; run < RUNS; run++) {
-        float *const input = malloc(COUNT * sizeof *input);
-        float *const output = malloc(COUNT * sizeof *output);
-        for (int k = 0; k < COUNT; k++)
+        float *const input = malloc(me->input);
+        float *const output = malloc(me->output);
+        for (int k = 0; k < (int)(me->input / sizeof *input); k++)
             input[k] = value(me->rank, run, k);
-        registers[INPUT] = (char *)input, registers[OUTPUT] = (char *)output;
+        me->registers[INPUT] = (char *)input, me->registers[OUTPUT] = (char *)output;
         program_begin(program);
         for (int looks = 0; program->position < program->length; looks++) {
-            check(looks < 10000, "a word does not come", me->rank, run);
+            check(looks < 100000, "a word does not come", me->rank, run);
             pass_turn();
             take_turn(me->rank);
             const int64_t most = draw(4) ? 1 + draw(8) : program->length;
@@ -238,8 +280,9 @@ static void *run_rank(void *given)
             program->until = program->position + (most < left ? most : left);
             program_advance(program, 0, 0);
         }
-        const int receives = PROGRAMS[chosen].make != broadcast || me->rank != ROOT;
-        for (int k = 0; receives && !*fault && k < COUNT; k++)
+        const int knows = chosen < PROGRAM_COUNT && !*fault &&
+                          (PROGRAMS[chosen].make != broadcast || me->rank != ROOT);
+        for (int k = 0; knows && k < COUNT; k++)
             check(output[k] == expected(run, k), "a result is wrong", me->rank, run);
         free(input), free(output);
     }
@@ -248,34 +291,46 @@ static void *run_rank(void *given)
     return NULL;
 }
 
+static void make_programs(Rank *all)
+{
+    for (int rank = 0; rank < ranks; rank++) {
+        Rank *const me = &all[rank];
+        me->rank = rank, me->input = me->output = SLOT;
+        PROGRAMS[chosen].make(me);
+        segments[rank] = aligned_alloc(LINE, SEGMENT);
+        /* What came before the first tile of the first run. */
+        *(int64_t *)(segments[rank] + PUBLISHED) = me->tiles - 1;
+        *(int64_t *)(segments[rank] + READ) = me->tiles - 1;
+    }
+    for (int rank = 0; rank < ranks; rank++)
+        memcpy(all[rank].registers + FIRST_OWN, segments, (size_t)ranks * sizeof *segments);
+}
+
 int main(int argc, char **argv)
 {
     static Rank all[MOST_RANKS];
     pthread_t threads[MOST_RANKS];
+    FILE *const file = argc == 2 ? fopen(argv[1], "rb") : NULL;
     ranks = argc > 2 ? atoi(argv[2]) : 0;
     fault = argc > 3 ? argv[3] : "";
-    for (; chosen < PROGRAM_COUNT && argc > 1; chosen++)
-        if (!strcmp(PROGRAMS[chosen].name, argv[1]))
-            break;
-    if (argc < 3 || chosen == PROGRAM_COUNT || ranks < 2 || ranks > MOST_RANKS) {
-        fprintf(stderr, "usage: %s one_shot|ring|broadcast RANKS [slot|await|count]\n", argv[0]);
+    while (argc > 1 && chosen < PROGRAM_COUNT && strcmp(PROGRAMS[chosen].name, argv[1]))
+        chosen++;
+    if (!file && (argc < 3 || chosen == PROGRAM_COUNT || ranks < 2 || ranks > MOST_RANKS)) {
+        fprintf(stderr, "usage: %s FILE | one_shot|ring|broadcast RANKS [slot|await|count]\n",
+                argv[0]);
         return 2;
     }
     /* The thread sanitizer does not see moves of more than 16 bytes. */
     use_kernel_target("baseline");
+    if (file)
+        read_programs(file, all);
+    else
+        make_programs(all);
     for (int rank = 0; rank < ranks; rank++) {
         all[rank].rank = rank;
-        PROGRAMS[chosen].make(&all[rank]);
-        segments[rank] = aligned_alloc(LINE, SEGMENT);
-        /* What came before the first tile of the first run. */
-        *(int64_t *)(segments[rank] + PUBLISHED) = all[rank].tiles - 1;
-        *(int64_t *)(segments[rank] + READ) = all[rank].tiles - 1;
+        pthread_create(&threads[rank], NULL, run_rank, &all[rank]);
     }
     for (int rank = 0; rank < ranks; rank++)
-        pthread_create(&threads[rank], NULL, run_rank, &all[rank]);
-    for (int rank = 0; rank < ranks; rank++)
         pthread_join(threads[rank], NULL);
-    for (int rank = 0; rank < ranks; rank++)
-        free(segments[rank]);
     return 0;
 }

@@ -1,15 +1,21 @@
 """The C files of the compiled executor under the address, behaviour and thread sanitizers.
 
-The drivers beside this file run them without Python. Ranks are threads there, which run in an
-order drawn by chance, the same in every run.
+The drivers beside this file run them without Python: programs made by hand, and those that Python
+makes of schedules. Ranks are threads there, which run in an order drawn by chance, the same in
+every run.
 """
 
 import os
 import shutil
 import subprocess
+from array import array
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from mpicoll.execution import compiled
+from mpicoll.threads import threads
 
 HERE = Path(__file__).parent
 SOURCES = HERE.parents[1] / "mpicoll" / "execution"
@@ -19,10 +25,6 @@ FLAGS = {
     "thread": ["-fsanitize=thread"],
 }
 PROGRAMS = ("one_shot", "ring", "broadcast")
-
-needs_programs = pytest.mark.skipif(
-    not (SOURCES / "program.c").exists(), reason="there is no compiled loop over instructions"
-)
 
 
 def run(*command):
@@ -95,7 +97,6 @@ def test_kernels_stay_within_their_areas(built):
     assert "baseline" in done.stdout or "neon" in done.stdout
 
 
-@needs_programs
 @both
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -104,7 +105,6 @@ def test_programs_are_clean(built, program, ranks):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@needs_programs
 @thread
 @pytest.mark.parametrize("fault", ["slot", "await"])
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -114,7 +114,6 @@ def test_finds_programs_that_wait_too_little(built, program, fault):
     assert "data race" in done.stderr
 
 
-@needs_programs
 @thread
 @pytest.mark.parametrize("order", ["RELEASE", "ACQUIRE"])
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -127,10 +126,104 @@ def test_finds_words_without_order(built, program, order):
     assert "data race" in done.stderr
 
 
-@needs_programs
 @address
 @pytest.mark.parametrize("program", ["one_shot", "ring"])
 def test_finds_folds_beyond_the_end(built, program):
     done = run(driver(built), program, 2, "count")
     assert done.returncode
     assert "heap-buffer-overflow" in done.stderr
+
+
+class Recorded:
+    """The tables that the ranks of one plan make, for the driver to run them."""
+
+    def __init__(self, monkeypatch):
+        self.tables = {}
+        self.sizes = {}
+        made = compiled.Table.made
+
+        def record(table):
+            for rank, segment in self.shared(table):
+                nbytes = len(table.memory.memory[rank][segment])
+                self.sizes.setdefault((rank, segment), nbytes)
+            self.tables[table.memory.rank] = table
+            return made(table)
+
+        monkeypatch.setattr(compiled.Table, "made", record)
+
+    @staticmethod
+    def shared(table):
+        """Yield the registers that hold a segment: its rank and its number there."""
+        for key in table.registers:
+            if isinstance(key, tuple) and isinstance(key[0], int):
+                yield key
+
+    def plan(self, c, collective, algorithm, count):
+        """Make and run a plan on a rank; return the bytes of its input and output."""
+        parts, whole = (c.size, count), (count,)
+        shapes = {
+            "allgather": (whole, parts),
+            "alltoall": (parts, parts),
+            "reduce_scatter": (parts, whole),
+        }
+        x, out = (np.zeros(each, "f4") for each in shapes.get(collective, (whole, whole)))
+        if collective == "broadcast":
+            out = x
+        with c.plan(collective, x, out=out, algorithm=f"{algorithm}@symmetric") as plan:
+            plan.run()
+        return x.nbytes, out.nbytes
+
+    def write(self, path, arrays, *, waits=True):
+        """Write the tables as `sanitize_programs.c` reads them, on request without their waits."""
+        order = list(self.sizes)
+        words = array("q", [len(self.tables), len(order), *self.sizes.values()])
+        for rank, table in sorted(self.tables.items()):
+            words.extend([*arrays[rank], len(table.addresses) - 2])
+            segments = {table.registers[key]: order.index(key) for key in self.shared(table)}
+            # The first two registers have no owner.
+            for register, owner in enumerate(table.keep[1:], 2):
+                private = register not in segments
+                words.extend([-1, owner.nbytes] if private else [segments[register], 0])
+            words.append(table.length)
+            rows = np.array(table.rows).reshape(table.length, -1)
+            if not waits:
+                rows[rows[:, 0] == compiled.AWAIT, :2] = compiled.COPY, 0
+            words.extend(rows.ravel().tolist())
+        path.write_bytes(words.tobytes())
+        return path
+
+
+LOWERED = [
+    ("allreduce", "one_shot"), ("allreduce", "ring"), ("allreduce", "rabenseifner"),
+    ("broadcast", "one_shot"), ("broadcast", "binomial"), ("allgather", "ring"),
+    ("reduce_scatter", "ring"), ("alltoall", "pairwise"),
+]  # fmt: skip
+needs_extension = pytest.mark.skipif(bool(compiled.MISSING), reason=compiled.MISSING)
+
+
+@needs_extension
+@both
+@pytest.mark.parametrize("count", [90, 9000])
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize(("collective", "algorithm"), LOWERED)
+def test_lowered_schedules_are_clean(
+    built, collective, algorithm, ranks, count, monkeypatch, tmp_path
+):
+    recorded = Recorded(monkeypatch)
+    arrays = threads(ranks)(recorded.plan, collective, algorithm, count)
+    assert len(recorded.tables) == ranks
+    done = run(driver(built), recorded.write(tmp_path / "tables", arrays))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@needs_extension
+@thread
+@pytest.mark.parametrize(("collective", "algorithm"), LOWERED)
+def test_finds_lowered_schedules_that_do_not_wait(
+    built, collective, algorithm, monkeypatch, tmp_path
+):
+    recorded = Recorded(monkeypatch)
+    arrays = threads(3)(recorded.plan, collective, algorithm, 90)
+    done = run(driver(built), recorded.write(tmp_path / "tables", arrays, waits=False))
+    assert done.returncode
+    assert "data race" in done.stderr
