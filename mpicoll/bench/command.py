@@ -117,6 +117,7 @@ Sizes are total bytes as nccl-tests counts them; K, M and G are powers of 1024.
 )  # fmt: skip
 @option("--allocate", is_flag=True, help="Arrays from c.allocate(), in shared memory.")
 @options.interface
+@options.threads
 @options.ranks_per_node
 @options.seed
 @option("--list", "lists", is_flag=True, help="Print every algorithm, and why some are refused.")
@@ -156,9 +157,9 @@ def parse(given: dict[str, Any], makers: Worlds) -> Options:
     if given["output"] and given["resume"]:
         raise ArgumentError("-J begins a file anew and --resume goes on with one: give one of them")
     return Options(
-        wanted, settings, backend_names(given["backends"], makers), given["layout"],
-        given["output"] or given["resume"], bool(given["resume"]), given["timeout"],
-        given["lists"], given["dry"], given["interface"], given["mem_limit"],
+        wanted, settings, backend_names(given["backends"], makers, given["threads"]),
+        given["layout"], given["output"] or given["resume"], bool(given["resume"]),
+        given["timeout"], given["lists"], given["dry"], given["interface"], given["mem_limit"],
     )  # fmt: skip
 
 

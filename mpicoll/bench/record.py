@@ -44,6 +44,7 @@ def _record(
         backend=case.backend,
         library=world.library,
         transport=candidate.transport or None,
+        executor=candidate.executor or None,
         note=candidate.note or None,
         device=group.device,
         dtype=group.dtype if has_data else None,

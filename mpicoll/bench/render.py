@@ -171,7 +171,7 @@ def _correct(row: CaseRecord) -> str:
 
 
 def footer(records: Sequence[CaseRecord], remarks: Sequence[str]) -> list[str]:
-    """Return the closing lines: errors as nccl-tests counts them, refusals, remarks."""
+    """Return the closing lines: errors as nccl-tests counts them, refusals, what ran, remarks."""
     wrong = sum(row.wrong for row in records)
     bad = sum(row.correct is False for row in records)
     unchecked = all(row.correct is None for row in records)
@@ -185,7 +185,21 @@ def footer(records: Sequence[CaseRecord], remarks: Sequence[str]) -> list[str]:
     for (what, backend, message), rows in reasons:
         names = ", ".join(dict.fromkeys(row.algorithm for row in rows))
         lines.append(f"#   {what} {names} ({backend}): {message}")
-    return lines + [f"# {remark}" for remark in [*_differences(records), *remarks]]
+    more = [*_differences(records), *_software(records), *remarks]
+    return lines + [f"# {remark}" for remark in more]
+
+
+def _software(records: Sequence[CaseRecord]) -> Iterable[str]:
+    """Yield what ran native calls and schedules, as far as records of one run say it."""
+    for run in [each.run for each in records[:1]]:
+        level = f" (threads {run.threads})"
+        found = [
+            f"{backend}: {' '.join(library.split())}{level if backend == 'mpi4py' else ''}"
+            for backend, library in run.libraries.items()
+        ]
+        yield f"native calls by {', '.join(found)}"
+        if run.executor:
+            yield f"schedules over host memory by {run.executor}"
 
 
 def _differences(records: Sequence[CaseRecord]) -> Iterable[str]:

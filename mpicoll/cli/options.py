@@ -18,6 +18,7 @@ import click
 
 from mpicoll.errors import ArgumentError
 from mpicoll.machine.nodes import MOST_RANKS, RANKS_PER_NODE
+from mpicoll.machine.variables import THREAD_LEVEL, THREAD_LEVELS
 from mpicoll.notation.contract import collective
 from mpicoll.text.names import split_names
 from mpicoll.text.numbers import whole
@@ -156,6 +157,12 @@ def _state_nodes(_context: click.Context, _option: click.Parameter, value: int |
         os.environ[RANKS_PER_NODE] = str(value)
 
 
+def _state_level(_context: click.Context, _option: click.Parameter, value: str | None) -> Any:
+    if value is not None:
+        os.environ[THREAD_LEVEL] = value
+    return value
+
+
 collectives = click.argument(
     "collectives", nargs=-1, metavar="[COLLECTIVES]...", callback=_nonempty
 )
@@ -173,6 +180,10 @@ timeout = option(
 ranks_per_node = option(
     "--ranks-per-node", type=RANKS, metavar="N", expose_value=False, callback=_state_nodes,
     help=f"So many ranks in a row are a node, whatever MPI reports ({RANKS_PER_NODE}).",
+)  # fmt: skip
+threads = option(
+    "--threads", type=click.Choice(THREAD_LEVELS), callback=_state_level,
+    help=f"MPI's thread level (default: multiple, or ${THREAD_LEVEL}).",
 )  # fmt: skip
 seed = option(
     "--seed", type=Whole(0, (1 << 63) - 1), default=0, shown=True,

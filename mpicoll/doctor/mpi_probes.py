@@ -6,21 +6,18 @@ from importlib import import_module, metadata
 
 from mpicoll.doctor.probes import Probe
 from mpicoll.machine.launchers import find_launch, singletons
+from mpicoll.mpi.launch import thread_level
 from mpicoll.selection import tables
 
 
 def _mpi() -> str:
     from mpi4py import MPI
 
-    level = {
-        MPI.THREAD_SINGLE: "single",
-        MPI.THREAD_FUNNELED: "funneled",
-        MPI.THREAD_SERIALIZED: "serialized",
-        MPI.THREAD_MULTIPLE: "multiple",
-    }[MPI.Query_thread()]
     library = MPI.Get_library_version().strip("\0 ").split("\n")[0].rstrip(", ")
     standard = ".".join(map(str, MPI.Get_version()))
-    return f"{library} (MPI-{standard}, threads {level}), mpi4py {metadata.version('mpi4py')}"
+    return (
+        f"{library} (MPI-{standard}, threads {thread_level()}), mpi4py {metadata.version('mpi4py')}"
+    )
 
 
 def _ranks() -> str:

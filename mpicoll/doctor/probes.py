@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -11,12 +12,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mpicoll.doctor import leftovers
+from mpicoll.execution.compiled import MISSING, SWITCH, executor
 from mpicoll.hosts import emulation
 from mpicoll.machine.cores import container_quota
 from mpicoll.machine.launchers import find_launch, ranks_of_host
 from mpicoll.machine.memory import SHM, SHM_OF_RANK, SHM_TO_START, available_memory, enlarging
 from mpicoll.machine.network import interfaces
 from mpicoll.text.sizes import rounded_size_text, size_text
+
+_LARGE_COPY = 512 * 1024
+"""glibc as mended uses rep movsb on these processors from about the size of a cache."""
+_REMEDY = "GLIBC_TUNABLES=glibc.cpu.x86_rep_movsb_threshold=1000000000 avoids it"
 
 Probe = Callable[[], str]
 """A question to this machine; its answer is a line, which begins with "no:" if all is not well."""
@@ -68,6 +74,52 @@ def _cupy() -> str:
     return f"{cupy.__version__}, {cupy.cuda.runtime.getDeviceCount()} device(s)"
 
 
+def _executor() -> str:
+    found = executor()
+    if not MISSING:
+        return f"{found}, which run schedules over host memory"
+    advice = "install mpicoll where a C compiler is (gcc or clang), or a wheel made there"
+    return f"no: schedules run as {found}. {advice}" if SWITCH not in MISSING else f"no: {found}"
+
+
+def _memcpy() -> str:
+    """Return how the C library copies, on the processors where that may be slow."""
+    return copies(Path("/proc/cpuinfo").read_text(), _tunables(), platform.libc_ver()[1])
+
+
+def _tunables() -> str:
+    """Return what the C library says of its tunables, environment included; empty before 2.33."""
+    linker = next(Path("/lib64").glob("ld-linux-x86-64.so.2"), None)
+    if linker is None:
+        return ""
+    asked = [str(linker), "--list-tunables"]
+    return subprocess.run(asked, capture_output=True, text=True, timeout=20, check=False).stdout
+
+
+def copies(processors: str, tunables: str, version: str) -> str:
+    """Return whether memcpy, and so NumPy's, torch's and MPI's copies, meets glibc's bug 30994.
+
+    Args:
+        processors: the text of ``/proc/cpuinfo``.
+        tunables: what ``ld.so --list-tunables`` prints.
+        version: of glibc.
+    """
+    name = next(re.finditer(r"model name\s*: (.*)", processors), None)
+    place = f"glibc {version} on {name[1] if name else platform.machine()}"
+    has_rep_movsb = re.search(r"^flags\s*:.*\b(erms|fsrm)\b", processors, re.MULTILINE)
+    if "AuthenticAMD" not in processors or not has_rep_movsb:
+        return f"{place}: not exposed to glibc's bug 30994"
+    found = re.search(r"x86_rep_movsb_threshold: (\w+)", tunables)
+    if found and int(found[1], 0) >= _LARGE_COPY:
+        return f"{place}: rep movsb from {int(found[1], 0):,} B, out of reach of glibc's bug 30994"
+    begin = f"from {int(found[1], 0):,} B" if found else "perhaps"
+    return (
+        f"no: {place} copies by rep movsb {begin}, which takes up to eight times as long where "
+        f"arrays lie unluckily (glibc bug 30994): {_REMEDY}. The compiled executor's copies are "
+        "not concerned"
+    )
+
+
 def _rendezvous() -> str:
     launch = find_launch()
     if launch is None:
@@ -117,6 +169,8 @@ PROBES: dict[str, Probe] = {
     "launcher": _mpirun,
     "torch": _torch,
     "CuPy": _cupy,
+    "executor": _executor,
+    "memcpy": _memcpy,
     "rendezvous": _rendezvous,
     "interfaces": _interfaces,
     "shared memory": _shared_memory,

@@ -58,6 +58,14 @@ _LIGHT = 32 * 1024
 """Up to these bytes a run keeps Python's interpreter: less than it costs to give it back."""
 
 
+def executor() -> str:
+    """Return what runs programs over host memory in this process.
+
+    ``compiled (avx512)`` names the instructions; after ``closures:`` stands why Python runs them.
+    """
+    return f"closures: {MISSING}" if MISSING else f"compiled ({_compiled.target()})"
+
+
 class Operand(NamedTuple):
     """A place in memory: `offset` bytes from a register, in one of `mask` + 1 slots."""
 

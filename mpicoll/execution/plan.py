@@ -71,12 +71,14 @@ class Plan:
         note: for a library's default, the library's own choice and how this one differs from it.
         out: the array that holds the result after a run, None where this rank gets none.
         program: the compiled program that it runs, None where calls from Python do.
+        executor: ``compiled``, ``closures`` of Python, or ``native``: the library's own call.
         run: run the collective once. RuntimeError where it is under way, freed or has failed: a
             function that raises replaces this attribute, so that a run need not check.
         fail: takes the error by which this rank has left a run.
     """
 
     note = ""
+    executor = "closures"
     program: Program | None = None
     fail: Callable[[BaseException], None] = staticmethod(lambda error: None)
 
@@ -211,7 +213,8 @@ def compiled(
         return Progress(ProgramRun(program), resources, started)
 
     plan = Plan(algorithm, transport, out, program.run, start, resources.free)
-    plan.program, plan.fail = program, resources.fail
+    plan.program, plan.executor = program, "compiled"
+    plan.fail = resources.fail
     return plan
 
 

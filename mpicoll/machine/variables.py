@@ -33,6 +33,9 @@ _HIDDEN = (
     ),  # --api-key=..., token: ..., ?auth=...
 )
 MASK = "***"
+THREAD_LEVEL = "MPI4PY_RC_THREAD_LEVEL"
+"""mpi4py's own variable for the level that MPI is asked for, one of `THREAD_LEVELS`."""
+THREAD_LEVELS = ("single", "funneled", "serialized", "multiple")
 
 
 def relevant_variables(variables: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -44,6 +44,7 @@ class Candidate:
 
     Attributes:
         message: why it was refused; empty where it ran.
+        executor: what runs its plan.
         note: the name of a library's default there, and how the schedule that ran differs.
         samples: microseconds of the slowest rank, by block.
         late: the same for samples with a late start; they count only where too few do not.
@@ -56,6 +57,7 @@ class Candidate:
     message: str = ""
     executed: str = ""
     transport: str = ""
+    executor: str = ""
     note: str = ""
     calls: int = 1
     estimate: float = 0.0

@@ -21,10 +21,12 @@ from msgspec import convert
 from msgspec.structs import asdict
 
 from mpicoll.collectives import Collectives
+from mpicoll.execution.compiled import executor
 from mpicoll.machine.processes import Process
 from mpicoll.machine.variables import masked_arguments, relevant_variables
 from mpicoll.measurement.candidate import Settings
 from mpicoll.measurement.ping_pong import PairSettings
+from mpicoll.mpi.launch import thread_level
 from mpicoll.records import lines as records
 from mpicoll.records.lines import Binding, Clock, FullRun, Git, Machine, Mpi, Run, Stack
 
@@ -42,14 +44,17 @@ def describe_run(
     oversubscribed: Sequence[str],
 ) -> Run:
     """Return the description that all records of a run share, alike on every rank; collective."""
+    everyone = next(iter(worlds.values()))
     return Run(
-        id=next(iter(worlds.values())).exchange(str(uuid4()))[0],
+        id=everyone.exchange(str(uuid4()))[0],
         started=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         command=masked_arguments(sys.argv[1:]),
         seed=seed,
         versions=_versions(),
         libraries={name: world.library for name, world in worlds.items()},
         transports={name: list(world.transports) for name, world in worlds.items()},
+        threads=thread_level(),
+        executor="; ".join(sorted(set(everyone.exchange(executor())))),
         hosts=[each.host for each in processes],
         cores=[list(each.cores.allowed) for each in processes],
         quota=processes[0].cores.quota,

@@ -165,6 +165,7 @@ class Bench:
                 candidate.plan = benches[candidate.case.backend].plan(candidate.case)
                 candidate.executed = candidate.plan.algorithm
                 candidate.transport = candidate.plan.transport
+                candidate.executor = candidate.plan.executor
                 candidate.note = candidate.plan.note
             except CollectiveError as error:
                 candidate.message = str(error)

@@ -36,17 +36,27 @@ BOTH: Worlds = {"mpi4py": mpi4py_world, "torch": torch_world}
 TORCH: Worlds = {"torch": torch_world}
 
 
-def backend_names(text: str | None, makers: Worlds) -> tuple[str, ...]:
+def backend_names(
+    text: str | None, makers: Worlds, threads: str | None = None
+) -> tuple[str, ...]:  # fmt: skip
     """Return the backends that `text` names, all by default.
 
     >>> backend_names("MPI,gloo", BOTH), backend_names(None, TORCH)
     (('mpi4py', 'torch'), ('torch',))
+
+    Args:
+        threads: the thread level that MPI is asked for, None for none.
+
+    Raises:
+        ArgumentError: there is no such backend, or a thread level is asked for without MPI.
     """
     names = split_names(text.lower()) if text else tuple(makers)
     names = with_all([_ALIASES.get(name, name) for name in names], tuple(makers))
     for name in names:
         if name not in makers:
             raise UnknownName("backend", name, makers)
+    if threads and "mpi4py" not in names:
+        raise ArgumentError("--threads is MPI's, which this run does not start: leave it out")
     return names
 
 

@@ -5,14 +5,16 @@ Its counterpart is `torchcoll.launch`.
 
 from __future__ import annotations
 
+import os
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mpicoll.collectives import Collectives
-from mpicoll.errors import LaunchError
+from mpicoll.errors import ArgumentError, LaunchError
 from mpicoll.machine.launchers import is_first_process, mismatch, ranks_of_host
 from mpicoll.machine.memory import too_small_to_start
+from mpicoll.machine.variables import THREAD_LEVEL, THREAD_LEVELS
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -27,11 +29,17 @@ def world(comm: MPI.Intracomm | None = None) -> Collectives:
 
 
 def world_with_warning() -> Collectives:
-    """Return the collectives of all ranks, for a command.
+    """Return the collectives of all ranks, for a command; MPI starts at the thread level asked for.
 
     A launcher of another MPI, or a small /dev/shm, makes MPI_Init end the process: the warning
     comes before that.
+
+    Raises:
+        ArgumentError: the variable that states the level names none.
     """
+    asked = os.environ.get(THREAD_LEVEL, "multiple")
+    if asked not in THREAD_LEVELS:
+        raise ArgumentError(f"{THREAD_LEVEL}={asked!r} is none of {', '.join(THREAD_LEVELS)}")
     mpi = _import_mpi(initialize=False)
     vendor = mpi.get_vendor()[0]
     ranks = ranks_of_host() if vendor == "MPICH" else None
@@ -39,8 +47,21 @@ def world_with_warning() -> Collectives:
     if warning and is_first_process():
         print(f"warning: {warning}", file=sys.stderr, flush=True)
     if not mpi.Is_initialized():
-        mpi.Init_thread(mpi.THREAD_MULTIPLE)
+        mpi.Init_thread(getattr(mpi, f"THREAD_{asked.upper()}"))
+    given = thread_level()
+    if given != asked and is_first_process():
+        text = f"warning: MPI runs at thread level {given}, and {asked} was asked for"
+        print(text, file=sys.stderr, flush=True)
     return world()
+
+
+def thread_level() -> str | None:
+    """Return the name of the thread level that MPI has given, None where it has not started."""
+    mpi: Any = sys.modules.get("mpi4py.MPI")
+    if mpi is None or not mpi.Is_initialized():
+        return None
+    levels = {getattr(mpi, f"THREAD_{name.upper()}"): name for name in THREAD_LEVELS}
+    return levels[mpi.Query_thread()]
 
 
 def _import_mpi(*, initialize: bool = True) -> ModuleType:

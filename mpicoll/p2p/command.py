@@ -68,6 +68,7 @@ the others for bandwidth, one way and both ways at once. The matrices show the l
 @options.seed
 @options.timeout
 @options.interface
+@options.threads
 @options.ranks_per_node
 @click.pass_obj
 def main(makers: Worlds, /, **given: Any) -> int:

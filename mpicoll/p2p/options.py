@@ -46,7 +46,7 @@ def parse(given: dict[str, Any], makers: Worlds) -> Options:
         if name not in TRANSPORTS:
             raise UnknownName("transport", name, TRANSPORTS)
     checked = {
-        "backends": backend_names(given["backends"], makers),
+        "backends": backend_names(given["backends"], makers, given.pop("threads")),
         "transports": transports,
         "sizes": tuple(sorted(set(sizes))),
     }

@@ -14,8 +14,8 @@ from mpicoll.records.lines import FullRun
 _UNLIKE = {"budget", "seed"}
 """Settings for how long and in which order to measure, not for how."""
 
-_SAME = ("versions", "libraries", "transports", "hosts", "cores", "quota", "stack")
-_AS_USED = ("libraries", "transports", "stack")
+_SAME = ("versions", "libraries", "transports", "hosts", "cores", "quota", "stack", "executor")
+_AS_USED = ("libraries", "transports", "stack", "executor")
 """A run states only those of these that it used: one that either run lacks is no difference."""
 
 

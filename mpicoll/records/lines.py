@@ -49,6 +49,9 @@ class Run(Struct, kw_only=True):
     Attributes:
         id: the same in all records of a run; `command`: the arguments.
         transports: those of each backend; `libraries`: the library of each backend.
+        threads: the thread level that MPI has given, None without MPI.
+        executor: what ran schedules over host memory: ``compiled (avx512)``, or ``closures:`` and
+            why Python did.
         hosts, cores: by rank; `quota`: the cores that a container allows; `load`: before the run.
         oversubscribed: more ranks than cores.
         gpu_transports: for each backend why a transport does not serve GPU arrays, "" if it does.
@@ -62,6 +65,8 @@ class Run(Struct, kw_only=True):
     versions: dict[str, str] = field(default_factory=dict)
     libraries: dict[str, str] = field(default_factory=dict)
     transports: dict[str, list[str]] = field(default_factory=dict)
+    threads: Name | None = None
+    executor: str | None = None
     hosts: list[Name] = field(default_factory=list)
     cores: list[list[Count]] = field(default_factory=list)
     quota: Amount | None = None
@@ -219,6 +224,7 @@ class CaseRecord(Struct, kw_only=True):
 
     Attributes:
         algorithm: as asked for; `executed` and `transport`: what ran.
+        executor: by what: ``compiled``, ``closures`` of Python, or the library's own (``native``).
         note: where that is a library's default, its name there and how ours differs.
         bytes_total: S as nccl-tests counts it; `bytes_per_rank`: one vector or one row.
         count: elements of one vector or one row.
@@ -243,6 +249,7 @@ class CaseRecord(Struct, kw_only=True):
     backend: Name
     library: str = ""
     transport: Name | None = None
+    executor: Name | None = None
     note: str | None = None
     device: Name = "cpu"
     dtype: Name | None

@@ -33,6 +33,7 @@ def plan_native(transport: Transport, arguments: Arguments, *, persistent: bool 
     bound, out = transport.native(call, persistent=persistent), arguments.out
     name = "native_persistent" if persistent else "native"
     plan = Plan(name, bound.transport, out, bound.run, bound.start, bound.free)
+    plan.executor = "native"
     finish = [] if bound.averages else divide_mean(transport, arguments)
     return _chained(name, bound.transport, out, [plan], finish) if finish else plan
 
@@ -118,7 +119,9 @@ def _chained(
         for plan in plans:
             plan.free()
 
-    return Plan(algorithm, transport, out, run, lambda: _Chain(plans, after, before), free)
+    chain = Plan(algorithm, transport, out, run, lambda: _Chain(plans, after, before), free)
+    chain.executor = "native"
+    return chain
 
 
 class _Chain:

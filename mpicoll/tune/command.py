@@ -51,6 +51,7 @@ ranks are kept. COLLECTIVES are names, separated by spaces or commas; all by def
 )
 @options.timeout
 @options.interface
+@options.threads
 @option("--resume", is_flag=True, help="Leave out the collectives that the table has.")
 @options.ranks_per_node
 @click.pass_obj
@@ -68,10 +69,11 @@ def parse(given: dict[str, Any], makers: Worlds) -> Options:
     names = collective_names(*given["collectives"])
     sizes = given["sizes"] or DEFAULT_SIZES
     more = swept_names(given["algorithms"] or "")
+    backends = backend_names(given["backends"], makers, given["threads"])
     if "auto" in more:
         raise ArgumentError("auto is what this command decides: name other algorithms")
     return Options(
-        Wanted(names, more, tuple(sorted(set(sizes)))), backend_names(given["backends"], makers),
+        Wanted(names, more, tuple(sorted(set(sizes)))), backends,
         given["budget"], given["output"] or tables.default_path(), given["timeout"],
         given["interface"], given["resume"],
     )  # fmt: skip

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
+from mpicoll.execution.compiled import MISSING, executor
+from mpicoll.machine.variables import THREAD_LEVELS
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.records.lines import AARecord, CaseRecord, RunRecord, json_schema
 from mpicoll.records.reading import load, only, parse
@@ -28,7 +30,7 @@ KEYS = {
 needs_mpi = pytest.mark.skipif(not MPIRUN.exists(), reason="no mpirun beside this Python")
 
 
-def launch(*command: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
+def launch(*command: object, **more: str) -> subprocess.CompletedProcess[str]:
     own = {
         "PYTHONPATH": str(ROOT), "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "PYTHONIOENCODING": "utf-8",
@@ -101,6 +103,36 @@ def test_in_place_is_right() -> None:
     done = mpirun(2, *BENCH, *TINY, "--in-place", "-d", "int8,float64,float16", "--format", "csv")
     assert done.returncode == 0, done.stderr
     assert "Out of bounds values : 0 OK" in done.stderr
+
+
+@needs_mpi
+@pytest.mark.parametrize("level", THREAD_LEVELS)
+def test_records_say_the_thread_level_and_the_executor(level: str, tmp_path: Path) -> None:
+    file = tmp_path / "records.jsonl"
+    done = mpirun(2, *BENCH, *TINY, "scan", "--threads", level, "-J", file)
+    assert done.returncode == 0, done.stderr
+    found = only(CaseRecord, load(file))
+    assert {each.run.threads for each in found} == {level}
+    assert f"(threads {level})" in done.stdout
+    assert {each.run.executor for each in found} == {executor()}
+    assert f"# schedules over host memory by {executor()}" in done.stdout
+    ours = "closures" if MISSING else "compiled"
+    assert {each.algorithm: each.executor for each in found if each.executor} == {
+        "native": "native", "native_persistent": "native", "auto": ours,
+        "recursive_doubling": ours, "linear": ours,
+    }  # fmt: skip
+
+
+@needs_mpi
+def test_records_say_why_closures_ran(tmp_path: Path) -> None:
+    file = tmp_path / "records.jsonl"
+    done = launch(MPIRUN, "-n", 2, sys.executable, *BENCH, *TINY, "scan", "--algorithms", "auto",
+                  "-J", file, MPICOLL_COMPILED="0")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "closures: MPICOLL_COMPILED turns it off" in done.stdout
+    found = only(CaseRecord, load(file))
+    assert [each.executor for each in found] == ["native", "closures"]
+    assert found[0].run.executor == "closures: MPICOLL_COMPILED turns it off"
 
 
 BROKEN = """

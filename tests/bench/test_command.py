@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Callable
 
 import click
 import pytest
@@ -10,8 +12,10 @@ import pytest
 from mpicoll.bench.command import main, parse
 from mpicoll.bench.session import Options
 from mpicoll.errors import ArgumentError
+from mpicoll.machine.variables import THREAD_LEVEL, THREAD_LEVELS
 from mpicoll.measurement.worlds import BOTH
 from mpicoll.p2p.command import main as pairs
+from mpicoll.p2p.options import parse as parse_pairs
 from mpicoll.tune.command import main as tune
 from mpicoll.tune.command import parse as parse_tune
 
@@ -106,3 +110,31 @@ def test_an_empty_list_is_not_its_default(command: click.Command, flag: str, tex
     with pytest.raises(click.BadParameter, match="names nothing: leave it out") as caught:
         command.make_context("any", [flag, text] if flag else [text])
     assert flag in caught.value.format_message() and caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("level", THREAD_LEVELS)
+@pytest.mark.parametrize("command", [main, tune, pairs])
+def test_threads_asks_mpi4py_for_a_level(
+    command: click.Command, level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(THREAD_LEVEL, "")
+    command.make_context("command", ["--threads", level])
+    assert os.environ[THREAD_LEVEL] == level
+
+
+@pytest.mark.parametrize("arguments", ["--threads two", "--threads ''"])
+def test_a_wrong_thread_level_is_refused_with_the_right_ones(arguments: str) -> None:
+    with pytest.raises(click.BadParameter, match="'single', 'funneled', 'serialized', 'multiple'"):
+        flags(*arguments.split())
+
+
+@pytest.mark.parametrize(
+    ("command", "checked"), [(main, parse), (tune, parse_tune), (pairs, parse_pairs)]
+)
+def test_threads_needs_mpi(
+    command: click.Command, checked: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(THREAD_LEVEL, "")
+    arguments = ["--threads", "single", "--backends", "torch"]
+    with pytest.raises(ArgumentError, match="--threads is MPI's"):
+        checked(command.make_context("command", arguments).params, BOTH)

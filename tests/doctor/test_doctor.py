@@ -6,7 +6,7 @@ import pytest
 from launcher import python, ranks
 
 from mpicoll.doctor.mpi_probes import MPI_PROBES
-from mpicoll.doctor.probes import PROBES, ask
+from mpicoll.doctor.probes import PROBES, ask, copies
 
 
 @pytest.fixture(scope="module")
@@ -44,3 +44,26 @@ def test_a_failing_probe_is_an_answer() -> None:
         raise RuntimeError("the cable is loose\nand more")
 
     assert ask(broken) == "no: RuntimeError: the cable is loose"
+
+
+ZEN = "vendor_id\t: AuthenticAMD\nmodel name\t: AMD EPYC 9354\nflags\t\t: fpu erms fsrm sse2\n"
+XEON = "vendor_id\t: GenuineIntel\nmodel name\t: Xeon\nflags\t\t: fpu erms fsrm\n"
+
+
+@pytest.mark.parametrize(
+    ("processors", "tunables", "is_exposed"),
+    [
+        (ZEN, "glibc.cpu.x86_rep_movsb_threshold: 0x840 (min: 0x200, max: 0xff)\n", True),
+        (ZEN, "glibc.cpu.x86_rep_movsb_threshold: 0x3b9aca00 (min: 0x200)\n", False),
+        (ZEN, "", True),
+        (ZEN.replace("erms fsrm ", ""), "x86_rep_movsb_threshold: 0x840\n", False),
+        (XEON, "x86_rep_movsb_threshold: 0x840\n", False),
+        ("processor\t: 0\nCPU implementer\t: 0x41\n", "", False),
+    ],
+)
+def test_processors_whose_library_copies_may_be_slow(
+    processors: str, tunables: str, is_exposed: bool
+) -> None:
+    answer = copies(processors, tunables, "2.36")
+    assert "glibc 2.36 on" in answer
+    assert answer.startswith("no: ") == ("GLIBC_TUNABLES=" in answer) == is_exposed
