@@ -54,6 +54,8 @@ _compiled, MISSING = _load()
 COPY, FOLD, DIVIDE, RAISE, AWAIT, FETCH = range(6)
 INPUT, OUTPUT = range(2)
 _SPINS, _OVERSUBSCRIBED_SPINS = 1000, 8
+_STREAMED = 2 << 20
+"""From these bytes on a run's copies exceed the cache."""
 _LIGHT = 32 * 1024
 """Up to these bytes a run keeps Python's interpreter: less than it costs to give it back."""
 
@@ -106,7 +108,7 @@ class Table:
         self.addresses = [0, 0]
         self.waits: dict[int, Waited] = {}
         self.check = -1
-        self.nbytes = 0
+        self.nbytes = self.moves = 0
         self.keep: list[object] = [self.resources]
         for name, buffer in layout.buffers.items():
             if name in ("input", "output"):
@@ -169,6 +171,8 @@ class Table:
     def fill(self) -> None:
         """Make the rows of all instructions."""
         total = max(self.program.rounds, default=1)
+        moves = (each for each in self.program.instructions if isinstance(each, Move))
+        self.moves = sum(each.target.length for each in moves) * self.width
         for each, number in zip(self.program.instructions, self.program.rounds, strict=True):
             self._add(each, number, total)
         if self.check < 0:
@@ -209,8 +213,9 @@ class Table:
         if where is not None:
             self._fetch(target, where, each.source, count)
         elif count:
-            # What another core reads next is not worth this one's cache.
-            self._row(COPY, target, self._operand(each.source), count=count)
+            # A result beyond the cache is written past it; a slot is what others read next.
+            streams = self.moves >= _STREAMED and each.target.buffer == "output"
+            self._row(COPY, target, self._operand(each.source), count=count, extra=int(streams))
         self.nbytes += count
 
     def _publish(self, each: Publish) -> None:
