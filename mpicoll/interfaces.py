@@ -202,8 +202,7 @@ class WaitPolicy(Protocol):
         """Whether ``words[index] >= least``, without waiting.
 
         Raises:
-            RankLost: the rank that should write it has left the operation, or has ended, if that
-                is known at no cost.
+            RankLost: the rank that should write it has ended or left the operation.
         """
 
 

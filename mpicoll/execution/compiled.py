@@ -15,12 +15,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from mpicoll.errors import RankLost
-from mpicoll.execution.plan import Program, advance_others, started_here
+from mpicoll.execution.plan import Program
 from mpicoll.execution.shared_memory import LaidOut
 from mpicoll.interfaces import Array, SharedMemory, WaitContext, Words
 from mpicoll.memory.allocator import LINE
 from mpicoll.memory.mailbox import CAPACITY
 from mpicoll.memory.slots import Published
+from mpicoll.memory.waiting import advance_others, started_here
 from mpicoll.notation.elements import ReduceOp, itemsize
 from mpicoll.programs.messages import Combine, Move, Piece
 from mpicoll.programs.shared_memory import (

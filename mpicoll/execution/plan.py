@@ -7,13 +7,13 @@ same calls round by round; a wait for one advances all, so ranks may wait in any
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from itertools import cycle
+from math import inf
 from typing import Any, NamedTuple, Protocol, Self
 
 from mpicoll.interfaces import Array, Messages, Request, Thunk
-from mpicoll.memory.waiting import Idle
+from mpicoll.memory.waiting import StartedRun, advance_others, started_here
 
 
 class BoundRound(NamedTuple):
@@ -153,6 +153,9 @@ class _Started:
 
     def wait(self) -> None:
         try:
+            if (started := started_here()) and not isinstance(self.request, Progress):
+                # The library's own wait would advance nothing else.
+                advance_others(started, self.request.test, inf)
             self.request.wait()
         finally:
             self._end()
@@ -356,32 +359,6 @@ class ProgramRun:
         return True
 
 
-_local = threading.local()
-
-
-def started_here() -> list[Progress]:
-    """Return the started schedules of this thread, which may be a rank of its own."""
-    found: list[Progress] = _local.__dict__.setdefault("started", [])
-    return found
-
-
-def advance_others(started: list[Progress], is_done: Callable[[], bool], deadline: float) -> None:
-    """Advance all started runs until something holds, backing off while none advances.
-
-    Raises:
-        RankLost: nothing has advanced until the deadline, in seconds.
-    """
-    idle = Idle(deadline)
-    while not is_done():
-        before = [each.run.mark() for each in started]
-        for each in list(started):
-            each.advance()
-        if before == [each.run.mark() for each in started]:
-            idle.pause()
-        else:
-            idle.began = None
-
-
 class Progress:
     """A schedule under way: it begins at once, and goes on as it is tested or waited for.
 
@@ -389,7 +366,7 @@ class Progress:
     run may be what advances it.
     """
 
-    def __init__(self, run: Run, resources: Resources, started: list[Progress]) -> None:
+    def __init__(self, run: Run, resources: Resources, started: list[StartedRun]) -> None:
         self.run, self.resources, self.started = run, resources, started
         self.error: BaseException | None = None
         self.is_complete = False
@@ -415,6 +392,9 @@ class Progress:
             self._fail(interrupt)
             raise
         self._result()
+
+    def mark(self) -> object:
+        return self.run.mark()
 
     def advance(self) -> None:
         """Advance as far as is possible without waiting."""

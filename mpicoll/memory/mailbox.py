@@ -16,6 +16,7 @@ from mpicoll.errors import CollectiveError, RankLost
 from mpicoll.interfaces import SharedMemory, WaitContext
 from mpicoll.memory.allocator import LINE
 from mpicoll.memory.notes import GROUP, described
+from mpicoll.memory.waiting import advance_others, started_here
 from mpicoll.text.encoding import decode, encode
 
 CAPACITY = 16 * 1024
@@ -90,7 +91,13 @@ class Mailbox:
         left = partial(self.memory.notes.why, rank, GROUP)
         context = WaitContext("agreeing on a call", number, number, rank, left)
         first = self._first(number)
-        self.memory.wait_policy.wait(self.memory.words[rank][0], first, number, context)
+        policy, words = self.memory.wait_policy, self.memory.words[rank][0]
+        if started := started_here():
+            # Another rank may wait for these before it begins the round.
+            is_there = partial(policy.test, words, first, number, context)
+            advance_others(started, is_there, policy.deadline)
+        else:
+            policy.wait(words, first, number, context)
 
     def _round(self, digest: int, data: bytes) -> Iterator[tuple[int, bytes]]:
         """Yield every rank's digest and bytes, in rank order."""

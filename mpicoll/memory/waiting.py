@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import select
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic, sleep
+from typing import Protocol
 
 from mpicoll.errors import ArgumentError, RankLost
 from mpicoll.interfaces import WaitContext, Words
@@ -46,6 +48,7 @@ class SpinYieldSleep:
         self.oversubscribed = oversubscribed
         self.spins = _OVERSUBSCRIBED_SPINS if oversubscribed else _SPINS
         self.deadline = default_deadline()
+        self.looked = 0.0
 
     def wait(self, words: Words, index: int, least: int, context: WaitContext) -> None:
         """Return when ``words[index] >= least``.
@@ -68,11 +71,18 @@ class SpinYieldSleep:
         self._sleep(words, index, least, context, began)
 
     def test(self, words: Words, index: int, least: int, context: WaitContext) -> bool:
-        """Whether ``words[index] >= least``; to ask for ended ranks takes a call of the system."""
-        is_there: bool = words[index] >= least
-        if not is_there:
-            self._hear(words, index, least, context)
-        return is_there
+        """Whether ``words[index] >= least``, without waiting.
+
+        Raises:
+            RankLost: the rank that should write it has ended or left the operation.
+        """
+        if words[index] >= least:
+            return True
+        self._hear(words, index, least, context)
+        if (now := monotonic()) - self.looked > _LOOK:  # it takes a call of the system
+            self.looked = now
+            self._look(words, index, least, context)
+        return False
 
     def _sleep(
         self, words: Words, index: int, least: int, context: WaitContext, began: float
@@ -86,13 +96,16 @@ class SpinYieldSleep:
             now = monotonic()
             if now - looked > _LOOK:
                 looked = now
-                # It may have written the word before it ended.
-                if self._has_ended(context.peer) and words[index] < least:
-                    raise RankLost(self._describe(context, "which has ended"))
+                self._look(words, index, least, context)
             if now - began > self.deadline:
                 raise RankLost(
                     self._describe(context, f"which did not come in {now - began:.3g} s")
                 )
+
+    def _look(self, words: Words, index: int, least: int, context: WaitContext) -> None:
+        """Raise RankLost where the other rank has ended; it may have written the word before."""
+        if self._has_ended(context.peer) and words[index] < least:
+            raise RankLost(self._describe(context, "which has ended"))
 
     def _hear(self, words: Words, index: int, least: int, context: WaitContext) -> None:
         """Raise RankLost where the other rank has left; it may have written the word before."""
@@ -126,6 +139,42 @@ def wait_yielding(is_done: Callable[[], bool]) -> None:
     """
     while not is_done():
         os.sched_yield()
+
+
+class StartedRun(Protocol):
+    """A run that was started, and advances as it is asked to."""
+
+    def mark(self) -> object:
+        """Return something that differs once it has advanced."""
+
+    def advance(self) -> None:
+        """Advance as far as is possible without waiting."""
+
+
+_local = threading.local()
+
+
+def started_here() -> list[StartedRun]:
+    """Return the started runs of this thread, which may be a rank of its own."""
+    found: list[StartedRun] = _local.__dict__.setdefault("started", [])
+    return found
+
+
+def advance_others(started: list[StartedRun], is_done: Callable[[], bool], deadline: float) -> None:
+    """Advance all started runs until something holds, backing off while none advances.
+
+    Raises:
+        RankLost: nothing has advanced until the deadline, in seconds.
+    """
+    idle = Idle(deadline)
+    while not is_done():
+        before = [each.mark() for each in started]
+        for each in list(started):
+            each.advance()
+        if before == [each.mark() for each in started]:
+            idle.pause()
+        else:
+            idle.began = None
 
 
 class Idle:

@@ -89,35 +89,40 @@ def several(call: Callable[[], Any]) -> None:
         call()
 
 
-def shares(c: Collectives) -> None:
+@contextmanager
+def group_of(c: Collectives) -> Iterator[Collectives]:
+    """A group of the same ranks, as one may end, and as it takes the executor of a test."""
     if c.transport.shared is None or c.transport.shared.mailbox is None:
         pytest.skip("these ranks do not share memory")
+    part = c.split(0)
+    assert part is not None
+    with part:
+        yield part
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_rank_interrupted_in_a_wait(c: Collectives, way: str) -> None:
     """It waits for ranks that come late, and never runs that plan again."""
-    shares(c)
-    call = WAYS[way](c, "sum")
-    call()
-    c.barrier()
-    with soon():
-        if c.rank == 0:
-            with interrupted(0.1):
-                call()
-        else:
-            time.sleep(0.3)
-            with suppress(RankLost):  # it may have sent all that they need
-                call()
-    if way != "method":
-        with pytest.raises((RuntimeError, RankLost), match=r"failed in the middle|has left it"):
-            several(call)
-    goes_on(c)
+    with group_of(c) as part:
+        call = WAYS[way](part, "sum")
+        call()
+        part.barrier()
+        with soon():
+            if c.rank == 0:
+                with interrupted(0.1):
+                    call()
+            else:
+                time.sleep(0.3)
+                with suppress(RankLost):  # it may have sent all that they need
+                    call()
+        if way != "method":
+            with pytest.raises((RuntimeError, RankLost), match=r"failed in the middle|has left it"):
+                several(call)
+        goes_on(part)
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_rank_that_raises_in_its_operator(c: Collectives, way: str) -> None:
-    shares(c)
     broken = False
 
     def flaky(left: Any, right: Any) -> Any:
@@ -125,14 +130,15 @@ def test_a_rank_that_raises_in_its_operator(c: Collectives, way: str) -> None:
             raise ZeroDivisionError("planted")
         return left + right
 
-    call = WAYS[way](c, flaky)
-    call()
-    broken = True
-    raising = pytest.raises(ZeroDivisionError) if c.rank == c.size - 1 else suppress(RankLost)
-    with soon(), raising:
+    with group_of(c) as part:
+        call = WAYS[way](part, flaky)
         call()
-    broken = False
-    goes_on(c)
+        broken = True
+        raising = pytest.raises(ZeroDivisionError) if c.rank == c.size - 1 else suppress(RankLost)
+        with soon(), raising:
+            call()
+        broken = False
+        goes_on(part)
 
 
 CALLS: dict[str, Callable[[Collectives], Any]] = {
@@ -148,23 +154,22 @@ CALLS: dict[str, Callable[[Collectives], Any]] = {
 @pytest.mark.parametrize("then", ["method", "exchange"])
 def test_a_rank_interrupted_while_all_agree(c: Collectives, name: str, then: str) -> None:
     """What they count together may differ from then on: the group ends, on all ranks."""
-    shares(c)
-    part = c.split(0)
-    assert part is not None
-    plan = part.plan("allreduce", ones(c))
-    part.broadcast(ones(c))
-    with soon():
-        if c.rank == 0:
-            with interrupted(0.1):
-                CALLS[name](part)
-        else:
-            time.sleep(0.3)
-            with suppress(RankLost):
-                CALLS[name](part)
-        for call in (CALLS[then], CALLS[then], lambda part: part.broadcast(ones(part))):
-            with pytest.raises(RankLost, match=r"has ended, make a new one|has left it: "):
-                call(part)
-    plan.run()
-    is_sum(c, plan.out)
-    goes_on(c)
-    part.free()
+    if name == "split" and c.backend == "mpi4py":
+        pytest.skip("MPI itself waits there, for ever")
+    with group_of(c) as part:
+        plan = part.plan("allreduce", ones(c))
+        part.broadcast(ones(c))
+        with soon():
+            if c.rank == 0:
+                with interrupted(0.1):
+                    CALLS[name](part)
+            else:
+                time.sleep(0.3)
+                with suppress(RankLost):
+                    CALLS[name](part)
+            for call in (CALLS[then], CALLS[then], lambda part: part.broadcast(ones(part))):
+                with pytest.raises(RankLost, match=r"has ended, make a new one|has left it: "):
+                    call(part)
+        plan.run()
+        is_sum(c, plan.out)
+        goes_on(c)

@@ -83,6 +83,31 @@ def test_a_run_that_fails_spares_the_others(c: Collectives, way: str) -> None:
         is_sum(c, other.out)
 
 
+@pytest.mark.parametrize("other", ["native", "exchange", "barrier"])
+def test_whatever_a_rank_waits_for_advances_what_it_has_started(c: Collectives, other: str) -> None:
+    """The first rank waits for the plan, which needs all, before it takes part in the other."""
+    if c.size == 1:
+        pytest.skip("one rank is done at once")
+    if other != "native" and (c.transport.shared is None or c.transport.shared.mailbox is None):
+        pytest.skip("between nodes the library exchanges, and advances nothing else")
+    native = c.plan("allreduce", ones(c, 2000), algorithm="native")
+    with c.plan("allreduce", ones(c, 2000), algorithm="ring") as plan:
+        for _ in range(3):
+            first = plan.start()
+            begun = native.start() if other == "native" else None
+            if c.rank == 0:
+                first.wait()
+            if begun is not None:
+                begun.wait()
+            elif other == "exchange":
+                assert c.exchange(c.rank) == list(range(c.size))
+            else:
+                c.barrier()
+            first.wait()
+            is_sum(c, plan.out, 2000)
+    native.free()
+
+
 def planted(left: Any, right: Any) -> Any:
     raise ValueError("planted")
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from expect import expected, input_shape, values
 from layouts import Layout
+from random_calls import play
 from run_collective import EVERY, affine, compare, device, serves
 
 from mpicoll import ArgumentError, Collectives, Disagreement, Unavailable, UnknownName, Unsupported
@@ -160,6 +161,13 @@ def test_many_random_collectives(c: Collectives, transports: tuple[str, ...], ru
             pytest.fail(f"run {turn}: {plan} is wrong on rank {c.rank}")
     for plan, *_ in plans:
         plan.free()
+
+
+@pytest.mark.ranks(2, 3)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_random_calls(c: Collectives, seed: int) -> None:
+    """Methods, plans and started plans in any mixture; more by ``support/random_calls.py``."""
+    play(c, 300 if c.backend == "threads" else 3000, seed)
 
 
 def test_memory_of_freed_plans_is_used_again(c: Collectives) -> None:
