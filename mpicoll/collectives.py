@@ -21,6 +21,7 @@ from mpicoll.runtime.arguments import (
     check_rank,
     check_shape,
     check_tag,
+    compare,
     own_gpu,
     raise_any,
 )
@@ -154,19 +155,23 @@ class Collectives:
             ArgumentError: no such shape or dtype.
         """
         arrays, shared = self.transport.arrays, self.transport.shared
-        lengths, name = self._on_all(lambda: (check_shape(shape), check_dtype(dtype)))
+        lengths, name = self._on_all(
+            "allocates an array", lambda: (check_shape(shape), check_dtype(dtype))
+        )
         if shared is None:
             return arrays.empty(lengths, name)
         with self.plans.together():
             return shared.allocate(lengths, name, math.prod(lengths) * itemsize(name))
 
-    def _on_all(self, check: Callable[[], Checked]) -> Checked:
+    def _on_all(self, what: str, check: Callable[[], Checked]) -> Checked:
         """Return the result of a check; raise on every rank where it fails on one."""
         try:
             checked, error = check(), None
         except Exception as raised:
             error = _refusal(raised)
-        raise_any(error, self.transport.exchange(error and str(error)))
+        found = self.transport.exchange((what, error and str(error)), tuple[str, str | None])
+        raise_any(error, [text for _, text in found])
+        compare([said for said, _ in found])
         return checked
 
     # -- the collectives ------------------------------------------------------------
@@ -253,7 +258,7 @@ class Collectives:
         holds the result after each run.
         """
         checked = self._check(name, x, out, op, root, counts, algorithm)
-        return self.plans.build(self.plans.agree(checked))
+        return self.plans.build(self.plans.agree(checked, "makes a plan"))
 
     def _slow(
         self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any,
@@ -324,7 +329,8 @@ class Collectives:
                 32 bits; `Disagreement` on the other ranks.
         """
         color, key = self._on_all(
-            lambda: (check_number("color", color, _COLORS), check_number("key", key, _KEYS))
+            "splits the group",
+            lambda: (check_number("color", color, _COLORS), check_number("key", key, _KEYS)),
         )
         with self.plans.together():
             part = self.transport.split(color, self.rank if key is None else key)

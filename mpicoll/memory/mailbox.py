@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from mpicoll.errors import CollectiveError, RankLost
+from mpicoll.errors import CollectiveError, Disagreement, RankLost
 from mpicoll.interfaces import SharedMemory, WaitContext
 from mpicoll.memory.allocator import LINE
 from mpicoll.memory.notes import GROUP, described
@@ -24,6 +24,9 @@ CAPACITY = 16 * 1024
 DEPTH = 2
 """Buffers of each rank: it writes one while the others still read the other."""
 _LENGTH, _DIGEST = 1, 2
+_SIZE, _NAME = 8, 32
+_HEAD = _SIZE + _NAME
+"""Bytes of an item's length, and of the name of its type."""
 
 
 class Mailbox:
@@ -112,20 +115,30 @@ class Mailbox:
             yield words[first + _DIGEST], bytes(body)
 
     def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
-        """Return every rank's item, in rank order."""
-        data = encode(item)
-        with self.together():
-            return decode(self._gather(data), kind)
+        """Return every rank's item, in rank order.
 
-    def _gather(self, data: bytes) -> list[bytes]:
-        first = len(data).to_bytes(8, "little") + data[: CAPACITY - 8]
+        Raises:
+            Disagreement: on all ranks, where one exchanges items of another type.
+        """
+        data, name = encode(item), repr(kind).encode(errors="replace")
+        with self.together():
+            return decode(self._gather(data, name[-_NAME:].ljust(_NAME)), kind)
+
+    def _gather(self, data: bytes, name: bytes) -> list[bytes]:
+        first = len(data).to_bytes(_SIZE, "little") + name + data[: CAPACITY - _HEAD]
         head = self._exchange(first)
         while not all(head):
             # A rank compared calls meanwhile: it found no such call here, and asks now.
             head = self._exchange(first)
-        whole = [each[8:] for each in head]
-        lengths = [int.from_bytes(each[:8], "little") for each in head]
-        for start in range(CAPACITY - 8, max(lengths), CAPACITY):
+        names = [each[_SIZE:_HEAD].decode(errors="replace").strip() for each in head]
+        if other := next((rank for rank, each in enumerate(names) if each != names[0]), 0):
+            raise Disagreement(
+                f"the ranks are in different calls: rank 0 exchanges {names[0]}, rank {other} "
+                f"{names[other]}"
+            )
+        whole = [each[_HEAD:] for each in head]
+        lengths = [int.from_bytes(each[:_SIZE], "little") for each in head]
+        for start in range(CAPACITY - _HEAD, max(lengths), CAPACITY):
             parts = self._exchange(data[start : start + CAPACITY])
             whole = [before + part for before, part in zip(whole, parts, strict=True)]
         return whole

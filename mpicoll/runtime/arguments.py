@@ -369,6 +369,13 @@ def raise_any(own: object, everyone: Sequence[Any]) -> None:
             raise Disagreement(f"rank {rank}: {text}")
 
 
+def compare(said: Sequence[str]) -> None:
+    """Raise Disagreement where a rank does something else than the first."""
+    for rank, other in enumerate(said):
+        if other != said[0]:
+            raise Disagreement(f"rank 0 {said[0]}, rank {rank} {other}")
+
+
 def own_gpu(transport: Transport) -> Array:
     """Make a GPU of this node the current one, and return an empty array there.
 

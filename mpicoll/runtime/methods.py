@@ -14,6 +14,7 @@ from mpicoll.interfaces import Array, Transport
 from mpicoll.runtime.arguments import (
     Arguments,
     Signature,
+    compare,
     empty,
     empty_like_input,
     reconcile,
@@ -63,10 +64,15 @@ class PlanCache:
             return None
         return compiled.calls(layout, shared, slow, self._give_up)
 
-    def agree(self, checked: Arguments | CollectiveError) -> Arguments:
+    def agree(
+        self, checked: Arguments | CollectiveError, what: str = "calls a method"
+    ) -> Arguments:
         """Return this rank's arguments, completed from the other ranks'; collective."""
         own = str(checked) if isinstance(checked, CollectiveError) else checked.signature
-        return reconcile(checked, self.transport.exchange(own, Signature | str))
+        found = self.transport.exchange((what, own), tuple[str, Signature | str])
+        arguments = reconcile(checked, [each for _, each in found])
+        compare([said for said, _ in found])
+        return arguments
 
     def together(self) -> AbstractContextManager[None]:
         """Use the group no more where this rank alone leaves what all do within this context."""
