@@ -327,11 +327,13 @@ class SharedMemory(Store, Protocol):
         """Return an array in this rank's part of a segment; collective."""
 
     def reach(
-        self, transport: str, buffers: dict[str, Array], dtype: str, *, unbound: bool = False
-    ) -> Reach:
+        self, transport: str, buffers: dict[str, Array], dtype: str, *, compiled: bool = False,
+        unbound: bool = False,
+    ) -> Reach:  # fmt: skip
         """Return the buffers that others read in place, and the smallest zero-copy message.
 
         Args:
+            compiled: the compiled executor reads them.
             unbound: input and output may lie elsewhere in each run, and are not in `buffers`.
         """
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -83,11 +82,19 @@ class Operand(NamedTuple):
 NOWHERE = Operand(INPUT, 0)
 
 
+def _numbered(place: Operand, where: Published, tile: int) -> Operand:
+    """Return the place of a tile, whose slot and number follow from those of the run.
+
+    Numbers count from 1: the tiles of a run, up to a whole number of windows.
+    """
+    return place._replace(mask=where.depth - 1, tiles=where.tiles, tile=tile + 1 - where.tiles)
+
+
 class Waited(NamedTuple):
     """A word that a row waits for."""
 
     words: Words
-    indices: Sequence[int]
+    place: Operand
     behind: int
     context: WaitContext
 
@@ -146,8 +153,9 @@ class Table:
     def _slot(self, rank: int, where: Published, piece: Piece) -> Operand:
         assert where.data is not None
         segment, start, stride = where.data
-        register = self._segment(rank, segment)
-        return Operand(register, start + piece.start * self.width, stride, where.depth - 1)
+        tile = piece.start // where.window if where.window else 0
+        offset = start + (piece.start - tile * where.window) * self.width
+        return _numbered(Operand(self._segment(rank, segment), offset, stride), where, tile)
 
     # -- rows -------------------------------------------------------------------------------
 
@@ -193,14 +201,15 @@ class Table:
             context = self._context(number, total, receipt.peer)
             self._wait(receipt.peer, where, self._flag(receipt.peer, where, each), 0, context)
         elif isinstance(each, Acknowledge):
-            self._acknowledge(each.receipt)
+            self._acknowledge(each)
         elif isinstance(each, WaitForSlot | WaitForReaders):
             where = self.published[each.publication]
-            behind = where.depth if isinstance(each, WaitForSlot) else 0
+            tile, behind = (each.tile, where.depth) if isinstance(each, WaitForSlot) else (0, 0)
             for reader, word in where.acknowledge.items():
+                place = Operand(self._segment(self.memory.rank, where.segment), word)
                 context = self._context(number, total, reader)
-                target = Operand(self._segment(self.memory.rank, where.segment), word)
-                self._wait(self.memory.rank, where, target, behind, context)
+                place = _numbered(place, where, tile)
+                self._wait(self.memory.rank, where, place, behind, context)
         else:
             assert not isinstance(each, Post | Complete), "messages are not compiled"
 
@@ -261,23 +270,28 @@ class Table:
 
     def _flag(self, rank: int, where: Published, each: Publish | Await) -> Operand:
         offset = where.start + each.tile * where.flags
-        return Operand(self._segment(rank, where.segment), offset, where.stride, where.depth - 1)
+        place = Operand(self._segment(rank, where.segment), offset, where.stride)
+        return _numbered(place, where, each.tile if where.window else 0)
 
-    def _acknowledge(self, number: int) -> None:
-        receipt, where = self.program.receipts[number], self.incoming[number]
+    def _acknowledge(self, each: Acknowledge) -> None:
+        receipt, where = self.program.receipts[each.receipt], self.incoming[each.receipt]
         word = where.acknowledge.get(self.memory.rank)
         if word is not None:
-            self._row(RAISE, Operand(self._segment(receipt.peer, where.segment), word))
+            place = Operand(self._segment(receipt.peer, where.segment), word)
+            # The last tile stands for those that are missing in the last window, too.
+            last = not where.window or each.tile == where.last_tile
+            self._row(RAISE, _numbered(place, where, where.tiles - 1 if last else each.tile))
 
     def _wait(
-        self, rank: int, where: Published, target: Operand, behind: int, context: WaitContext
+        self, rank: int, where: Published, place: Operand, behind: int, context: WaitContext
     ) -> None:
-        if self.check < 0 and not behind:
+        # A slot of this run's own window is free when others have read what this run wrote there.
+        if self.check < 0 and (not behind or where.window):
             self.check = self.length
-        words = self.memory.words[rank][where.segment]
-        slots = [(target.offset + slot * target.stride) // 8 for slot in range(target.mask + 1)]
-        self.waits[self.length] = Waited(words, slots, behind, context)
-        self._row(AWAIT, target, extra=behind)
+        self.waits[self.length] = Waited(
+            self.memory.words[rank][where.segment], place, behind, context
+        )
+        self._row(AWAIT, place, extra=behind)
 
     def divide(self, count: int, divisor: int) -> None:
         """Divide the output in the end."""
@@ -288,21 +302,22 @@ class Table:
         policy, waits, started = self.memory.wait_policy, self.waits, started_here()
         fail = self.resources.fail
 
+        def awaited(position: int) -> tuple[Words, int, int, WaitContext]:
+            words, place, behind, context = waits[position]
+            number = program.sequence * place.tiles + place.tile
+            index = (place.offset + (number & place.mask) * place.stride) // 8
+            return words, index, number - behind, context
+
         def look(position: int) -> bool:
-            words, indices, behind, context = waits[position]
-            number = program.sequence
-            index = indices[number % len(indices)]
-            return policy.test(words, index, number - behind, context)
+            return policy.test(*awaited(position))
 
         def complete(position: int, error: int) -> None:
             if error:
                 raise RankLost(f"{self.what}: reading another rank's memory: {os.strerror(error)}")
             if started:
                 advance_others(started, partial(look, position), policy.deadline)
-                return
-            words, indices, behind, context = waits[position]
-            number = program.sequence
-            policy.wait(words, indices[number % len(indices)], number - behind, context)
+            else:
+                policy.wait(*awaited(position))
 
         def wait(position: int, error: int) -> None:
             try:

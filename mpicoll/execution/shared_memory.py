@@ -28,6 +28,7 @@ from mpicoll.memory.slots import (
     match,
 )
 from mpicoll.notation.elements import ReduceOp, itemsize
+from mpicoll.programs import windows
 from mpicoll.programs.fusing import Fused, fuse
 from mpicoll.programs.messages import Combine, Move, Piece, view
 from mpicoll.programs.shared_memory import (
@@ -54,7 +55,7 @@ class LaidOut(NamedTuple):
 
 def lay_out(
     program: SharedProgram, memory: SharedMemory, buffers: dict[str, Array], dtype: str, *,
-    what: str, meets: bool, like: Array | None, store: Store | None = None,
+    what: str, meets: bool, like: Array | None, store: Store | None = None, tile: int = 0,
 ) -> LaidOut:  # fmt: skip
     """Find room for the publications of a program, on all ranks; collective.
 
@@ -64,11 +65,18 @@ def lay_out(
         meets: no rank ends a run before all have begun it.
         like: scratch memory lies on the device of this array.
         store: the memory of its bytes; by default that of its flags.
+        tile: elements of a tile that large messages may pass by through a window, 0 for none.
 
     Raises:
         Unavailable: there is no memory left.
         ScheduleError: a rank expects other messages than another sends.
     """
+    if tile:
+        own = windows.ends(program, tile)
+        everyone = dict(enumerate(memory.exchange(own, windows.Ends)))
+        through = windows.windows(program, memory.rank, everyone, windows.SLOTS)
+        for number in through:
+            program.publications[number].window = tile
     resources = SharedResources(
         deadline=lambda: memory.wait_policy.deadline, leave=memory.notes.leave
     )
@@ -83,7 +91,21 @@ def lay_out(
         resources.free()
         raise
     match(tables, memory.intra_node, what)
+    if tile:
+        layout.program = windows.through_windows(
+            program, tile, through, _windowed(program, memory.rank, tables)
+        )
     return LaidOut(layout, tables, resources)
+
+
+def _windowed(program: SharedProgram, rank: int, tables: Sequence[LayoutTable]) -> list[int]:
+    """Return the receipts that pass through a window of their sender."""
+    found = []
+    for number, each in enumerate(program.receipts):
+        table = tables[each.peer]
+        if table.published[table.sent[rank][each.order]].window:
+            found.append(number)
+    return found
 
 
 def _exchange(memory: SharedMemory, layout: Layout) -> list[LayoutTable]:

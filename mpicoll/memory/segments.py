@@ -18,6 +18,7 @@ import numpy as np
 from mpicoll.errors import Unavailable, first_error
 from mpicoll.interfaces import (
     CMA,
+    SYMMETRIC,
     Allocator,
     Area,
     Array,
@@ -42,6 +43,8 @@ from mpicoll.programs.shared_memory import Reach
 
 TILE = 512 * 1024
 """Bytes that are moved at a time: with the copy of the other side, half of a core's cache."""
+TILE_OF_WINDOW = 64 * 1024
+"""The same for the compiled executor, which moves them through a window of slots."""
 _ZERO_COPY = {False: 64 * 1024, True: 256 * 1024}
 """The smallest zero-copy message in bytes, by whether ranks share cores."""
 _ZERO_COPY_BY_CMA = 512 * 1024
@@ -167,24 +170,27 @@ class MappedMemory:
     # -- programs -----------------------------------------------------------------------
 
     def reach(
-        self, transport: str, buffers: dict[str, Array], dtype: str, *, unbound: bool = False
-    ) -> Reach:
+        self, transport: str, buffers: dict[str, Array], dtype: str, *, compiled: bool = False,
+        unbound: bool = False,
+    ) -> Reach:  # fmt: skip
         """Return the buffers that others read in place, and the smallest zero-copy message.
 
         Args:
+            compiled: the compiled executor reads them.
             unbound: input and output may lie elsewhere in each run, and are not in `buffers`.
         """
         width = itemsize(dtype)
+        tile = tile_of(transport, compiled=compiled) // width
         if unbound:
             private = ("input", "output", "scratch") if transport == CMA else ()
             least = self.least_fetched // width
-            return Reach(self.others, frozenset(private), least, TILE // width)
+            return Reach(self.others, frozenset(private), least, tile)
         inside = {name for name, array in buffers.items() if self.find(array)}
         readable, least = inside, _ZERO_COPY[self.wait_policy.oversubscribed]
         if transport == CMA:
             readable = set(buffers) | {"scratch"}
             least = least if inside == set(buffers) else self.least_fetched
-        return Reach(self.others, frozenset(readable), least // width, TILE // width)
+        return Reach(self.others, frozenset(readable), least // width, tile)
 
     def enter(self, plan: SharedPlan) -> int:
         """Register a plan that runs in this memory, and return its number; collective."""
@@ -238,6 +244,11 @@ class MappedMemory:
         return new_fence() if self.needs_fence or nbytes >= _STREAMED else None
 
     acquire = release
+
+
+def tile_of(transport: str, *, compiled: bool) -> int:
+    """Return the bytes that are moved at a time."""
+    return TILE_OF_WINDOW if compiled and transport == SYMMETRIC else TILE
 
 
 def new_fence() -> Thunk:

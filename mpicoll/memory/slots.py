@@ -34,6 +34,7 @@ from mpicoll.interfaces import (
 )
 from mpicoll.memory.allocator import LINE, whole_lines
 from mpicoll.notation.elements import itemsize
+from mpicoll.programs import windows
 from mpicoll.programs.messages import view
 from mpicoll.programs.shared_memory import Publication, SharedProgram
 
@@ -56,6 +57,7 @@ class Published(NamedTuple):
         data: where the bytes are in the store, None where they are in a private array.
         private: the location of that array.
         acknowledge: for each reader that must acknowledge, the offset of its word.
+        window: elements of a tile where each has a slot in turn, 0 where a slot holds the message.
     """
 
     segment: int
@@ -67,6 +69,19 @@ class Published(NamedTuple):
     data: Slots | None
     private: Location | None
     acknowledge: dict[int, int]
+    window: int = 0
+
+    @property
+    def tiles(self) -> int:
+        """How many numbers a run counts on: its tiles, up to a whole number of windows."""
+        if not self.window:
+            return 1
+        return (self.last_tile // self.depth + 1) * self.depth
+
+    @property
+    def last_tile(self) -> int:
+        """The last tile of a message through a window, counted from 0."""
+        return -(-self.length // self.window) - 1 if self.window else 0
 
 
 class Slots(NamedTuple):
@@ -209,7 +224,9 @@ class Layout:
 
     def _eager_depth(self) -> int:
         """Return the depth of eager publications: less the more memory they take."""
-        publications = [each for each in self.program.publications if not each.zero_copy]
+        publications = [
+            each for each in self.program.publications if not each.zero_copy and not each.window
+        ]
         nbytes = sum(self._stride(each) + self._store_bytes(each) for each in publications)
         if nbytes > _MOST_BYTES:
             return 1
@@ -217,6 +234,8 @@ class Layout:
         return 2 if readers <= self.replies or nbytes > _FEW_BYTES else _MANY
 
     def _depth(self, each: Publication) -> int:
+        if each.window:
+            return windows.SLOTS
         return 1 if each.zero_copy or each.piece is None else self.depth
 
     def _needs(self, each: Publication) -> int:
@@ -239,13 +258,15 @@ class Layout:
     def _stride(self, each: Publication) -> int:
         if each.zero_copy or self._is_small(each):
             return LINE
+        if each.window:
+            return LINE + whole_lines(each.window * self.width)
         return each.tiles * LINE + (0 if self.has_store else whole_lines(self._nbytes(each)))
 
     def _acknowledging(self, each: Publication) -> list[int]:
         """Return the readers that must acknowledge."""
         if each.piece is None:
             return []
-        alone = self._depth(each) == 1
+        alone = self._depth(each) == 1 or bool(each.window)
         return [rank for rank in each.readers if alone or rank not in self.replies]
 
     def _publish(self, each: Publication, segment: int, start: int, store_start: int) -> Published:
@@ -255,9 +276,9 @@ class Layout:
             rank: words + index * LINE for index, rank in enumerate(self._acknowledging(each))
         }
         return Published(
-            segment, start, depth, stride, 0 if each.zero_copy else LINE,
+            segment, start, depth, stride, 0 if each.zero_copy or each.window else LINE,
             each.piece.length if each.piece else 0, *self._data(each, segment, start, store_start),
-            acknowledge,
+            acknowledge, each.window,
         )  # fmt: skip
 
     def _data(
@@ -273,7 +294,8 @@ class Layout:
         if self.has_store:
             within = self.store_area.segment if self.store_area else 0
             return Slots(within, store_start, self._store_bytes(each)), None
-        data = _SMALL_DATA if self._is_small(each) else each.tiles * LINE
+        flags = 1 if each.window else each.tiles
+        data = _SMALL_DATA if self._is_small(each) else flags * LINE
         return Slots(segment, start + data, self._stride(each)), None
 
 

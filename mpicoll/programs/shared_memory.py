@@ -47,15 +47,17 @@ class Await(NamedTuple):
 
 
 class Acknowledge(NamedTuple):
-    """Tell the sender of a receipt that it has been read."""
+    """Tell the sender of a receipt that it has been read; through a window, one tile of it."""
 
     receipt: int
+    tile: int = 0
 
 
 class WaitForSlot(NamedTuple):
-    """Wait until the slot of a publication may be written again."""
+    """Wait until the slot of a publication, or of one of its tiles, may be written again."""
 
     publication: int
+    tile: int = 0
 
 
 class WaitForReaders(NamedTuple):
@@ -89,12 +91,14 @@ class Publication:
         readers: who reads it, in the order in which the schedule sends.
         zero_copy: it is read in the sender's buffer instead of in an eager slot.
         tiles: how many flags it has.
+        window: elements of a tile where it passes through a few slots, else 0.
     """
 
     piece: Piece | None
     readers: list[int]
     zero_copy: bool
     tiles: int
+    window: int = 0
 
 
 @dataclass
@@ -251,7 +255,7 @@ class _SharedLowering(Lowering):
         return number
 
     def _tiles(self, length: int) -> int:
-        return max(1, length // self.reach.tile)
+        return max(1, -(-length // self.reach.tile))
 
     def _incoming(
         self, op: Receive, sent: list[Piece], step: Step, landed: list[tuple[Block, Piece]]

@@ -255,7 +255,10 @@ class Planner:
             assert shared is not None
             reach = (
                 store.reach(buffers, dtype) if store
-                else shared.reach(route, buffers, dtype, unbound=arguments.unbound and compiles)
+                else shared.reach(
+                    route, buffers, dtype, compiled=compiles,
+                    unbound=arguments.unbound and compiles,
+                )
             )  # fmt: skip
             both = share(rounds, sizes, before, after, reach, in_place=in_place)
             meets = what.synchronizes and arguments.counts is None and all(sizes.values())
@@ -263,6 +266,7 @@ class Planner:
             laid_out = lay_out(
                 both, shared, buffers, dtype, what=title, meets=meets, store=store,
                 like=arguments.x if arguments.x is not None else arguments.out,
+                tile=reach.tile if compiles else 0,
             )  # fmt: skip
             resources = laid_out.resources
             self.tags.hold(tag, resources)

@@ -18,8 +18,8 @@ from mpicoll import defaults
 from mpicoll.algorithms.registry import Algorithm, algorithms, find
 from mpicoll.errors import CollectiveError
 from mpicoll.gpu.ipc import ZERO_COPY
-from mpicoll.interfaces import IPC, STAGED, Nodes, Transport
-from mpicoll.memory.segments import TILE
+from mpicoll.interfaces import CMA, IPC, STAGED, SYMMETRIC, Nodes, Transport
+from mpicoll.memory.segments import tile_of
 from mpicoll.notation.elements import itemsize
 from mpicoll.programs.messages import Combine, Move, Piece
 from mpicoll.programs.shared_memory import (
@@ -177,7 +177,8 @@ class AutoChooser:
             width = itemsize(arguments.dtype) if arguments.dtype else 1
             fetches = arguments.bytes_per_row >= self.routes.fetches_from(arguments.collective)
             private = frozenset(("input", "output", "scratch") if fetches else ())
-            reach = Reach(frozenset(), private, shared.least_fetched // width, TILE // width)
+            tile = tile_of(CMA if fetches else SYMMETRIC, compiled=self.routes.has_executor)
+            reach = Reach(frozenset(), private, shared.least_fetched // width, tile // width)
             if on_gpu:
                 rates = ON_GPU
                 everything = frozenset(("input", "output", "scratch"))

@@ -15,9 +15,12 @@ from run_collective import EVERY, affine, compare, device, serves
 
 from mpicoll import ArgumentError, Collectives, Disagreement, Unavailable, UnknownName, Unsupported
 from mpicoll.algorithms.registry import algorithms, find
+from mpicoll.execution.compiled import MISSING
 from mpicoll.interfaces import SharedMemory
 from mpicoll.memory import segments, slots
 from mpicoll.notation.contract import COLLECTIVES
+from mpicoll.programs import windows
+from mpicoll.runtime import routes
 
 SCHEDULES = [(name, text) for name, text in EVERY if text != "auto" and "native" not in text]
 LARGE = [("allreduce", "two_shot"), ("allreduce", "ring"), ("broadcast", "one_shot"),
@@ -28,8 +31,11 @@ LARGE = [("allreduce", "two_shot"), ("allreduce", "ring"), ("broadcast", "one_sh
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make every message a large one: tiles, in place, and no double slots."""
+    """Make every message a large one: tiles, windows, in place, and no double slots."""
     monkeypatch.setattr(segments, "TILE", 64)
+    monkeypatch.setattr(segments, "TILE_OF_WINDOW", 64)
+    monkeypatch.setattr(windows, "SLOTS", 2)
+    monkeypatch.setattr(routes, "FETCHED", 32)
     monkeypatch.setattr(segments, "_ZERO_COPY_BY_CMA", 32)
     monkeypatch.setattr(segments, "_ZERO_COPY", {False: 32, True: 32})
     monkeypatch.setattr(slots, "_MOST_BYTES", 600)
@@ -342,3 +348,19 @@ def test_catalogue_is_over_shared_memory_by_default(c: Collectives) -> None:
     x = device(c, np.ones(4), "float32")
     with c.plan("allreduce", x, algorithm=str(find("allreduce", "ring"))) as plan:
         assert plan.transport.partition("+")[0] in ("symmetric", "cma")
+
+
+@pytest.mark.ranks(2, 3)
+@pytest.mark.skipif(bool(MISSING), reason="closures have a slot for every message")
+@pytest.mark.parametrize(
+    ("name", "algorithm"), [("allreduce", "two_shot"), ("broadcast", "one_shot")]
+)
+def test_memory_does_not_grow_with_the_message(c: Collectives, name: str, algorithm: str) -> None:
+    """A plan of 16 MiB holds at most 4, and gives right results again and again."""
+    memory, count = shared(c), (16 << 20) // 8
+    x = device(c, np.ones(count), "int64")
+    with c.plan(name, x, algorithm=f"{algorithm}@symmetric") as plan:
+        assert 8 * sum(map(len, memory.words[c.rank])) <= 4 << 20
+        for _ in range(3):
+            plan.run()
+            compare(c, plan.out, np.full(count, c.size if name == "allreduce" else 1), "int64")

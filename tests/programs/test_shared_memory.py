@@ -28,10 +28,12 @@ from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.notation.elements import user_op
 from mpicoll.notation.schedule import Temp, copy, fold, recv, reduce, send
 from mpicoll.programs import shared_memory as sharing
+from mpicoll.programs import windows
 from mpicoll.programs.messages import Combine, Move, Piece, overlaps
 from mpicoll.programs.shared_memory import (
     Acknowledge,
     Await,
+    Publication,
     Publish,
     Reach,
     SharedProgram,
@@ -47,6 +49,8 @@ READABLE = ("input", "output", "scratch")
 """Memory that others may read where it is; else what they need goes through slots."""
 EVERY = [each for name in COLLECTIVES if name != "barrier" for each in algorithms(name)]
 RUNS = 3
+TILE = 4
+SLOTS = 2
 
 
 class Rank:
@@ -56,7 +60,7 @@ class Rank:
         self.program, self.op = program, op
         scratch = {name: np.full(n, 99, "uint8") for name, n in program.scratch.items()}
         slots = {
-            f"slot {number}": np.full(each.piece.length, 99, "uint8")
+            f"slot {number}": np.full(SLOTS * each.window or each.piece.length, 99, "uint8")
             for number, each in enumerate(program.publications)
             if each.piece and not each.zero_copy
         }
@@ -73,21 +77,32 @@ class Rank:
         }
 
     def view(self, piece: Piece, everyone: list[Rank], me: int) -> Any:
-        memory, start = self, piece.start
-        if piece.buffer.startswith("from "):
-            number = int(piece.buffer.split()[1])
-            sender, publication = matching(self.program, number, everyone, me)
-            memory, origin = everyone[sender], publication.piece
-            assert origin is not None
-            start += origin.start
-            return memory.memory[origin.buffer].reshape(-1)[start : start + piece.length]
-        return memory.memory[piece.buffer].reshape(-1)[start : start + piece.length]
+        memory, start, buffer = self.memory, piece.start, piece.buffer
+        kind, _, number = buffer.partition(" ")
+        publication = self.program.publications[int(number)] if kind == "slot" else None
+        if kind == "from":
+            sender, publication = matching(self.program, int(number), everyone, me)
+            assert publication.piece is not None
+            memory, buffer = everyone[sender].memory, publication.piece.buffer
+            start += publication.piece.start
+        if publication is not None and publication.window:
+            start = start // TILE % SLOTS * TILE + start % TILE
+        return memory[buffer].reshape(-1)[start : start + piece.length]
 
 
 def matching(program: SharedProgram, number: int, everyone: list[Rank], me: int) -> Any:
     receipt = program.receipts[number]
     theirs = everyone[receipt.peer].program
     return receipt.peer, theirs.publications[theirs.sent[me][receipt.order]]
+
+
+def count(publication: Publication, sequence: int, tile: int) -> int:
+    """Return the number of a tile, of all runs; without a window, that of the run."""
+    if not publication.window:
+        return sequence
+    assert publication.piece is not None
+    tiles = -(-publication.piece.length // TILE)
+    return sequence * tiles - tiles + tile + 1
 
 
 def running(me: int, everyone: list[Rank], sequence: int) -> Iterator[bool]:
@@ -114,11 +129,16 @@ def running(me: int, everyone: list[Rank], sequence: int) -> Iterator[bool]:
         elif isinstance(each, Acknowledge):
             receipt = program.receipts[each.receipt]
             theirs = everyone[receipt.peer]
-            theirs.read[theirs.program.sent[me][receipt.order], me] = sequence
+            number = theirs.program.sent[me][receipt.order]
+            publication = theirs.program.publications[number]
+            theirs.read[number, me] = count(publication, sequence, each.tile)
         else:
             assert isinstance(each, WaitForSlot | WaitForReaders)
-            wanted = sequence - 1 if isinstance(each, WaitForSlot) else sequence
-            readers = program.publications[each.publication].readers
+            publication, wanted = program.publications[each.publication], sequence
+            if isinstance(each, WaitForSlot):
+                slots = SLOTS if publication.window else 1
+                wanted = count(publication, sequence, each.tile) - slots
+            readers = publication.readers
             while any(rank.read[each.publication, reader] < wanted for reader in readers):
                 yield False
 
@@ -169,7 +189,7 @@ def test_any_order_of_ranks_is_right(each: Algorithm, size: int, readable: tuple
         [values(shape, "uint8", rank + 10 * sequence, affine) for rank, shape in enumerate(shapes)]
         for sequence in range(RUNS)
     ]
-    everyone = []
+    programs = []
     for rank in range(size):
         request = check_arguments(
             ARRAYS, rank, size, name, np.empty(shapes[rank], "uint8"), out=None, op=op,
@@ -181,12 +201,52 @@ def test_any_order_of_ranks_is_right(each: Algorithm, size: int, readable: tuple
         intra_node = frozenset(range(size)) - {rank}
         program = share(
             each.rounds(rank, size, root), lengths, each.collective.before(place),
-            list(each.collective.after(place)), Reach(intra_node, frozenset(readable), 3, 4),
+            list(each.collective.after(place)), Reach(intra_node, frozenset(readable), 3, TILE),
         )  # fmt: skip
-        out = np.zeros(sum(lengths[b] for b in each.collective.after(place)), "uint8")
-        everyone.append(Rank(program, np.empty(shapes[rank], "uint8"), out, op.function))
+        programs.append((program, sum(lengths[b] for b in each.collective.after(place))))
+    if not readable:
+        through_windows([made for made, _ in programs])
+    everyone = [
+        Rank(made, np.empty(shape, "uint8"), np.zeros(length, "uint8"), op.function)
+        for (made, length), shape in zip(programs, shapes, strict=True)
+    ]
     wanted = [expected(name, each, op.function, root, None) for each in inputs]
     execute(everyone, inputs, wanted, seed=size)
+
+
+def through_windows(programs: list[SharedProgram]) -> int:
+    """Let large messages pass through windows, as ranks agree; return how many do."""
+    everyone = {rank: windows.ends(made, TILE) for rank, made in enumerate(programs)}
+    for rank, made in enumerate(programs):
+        for number in windows.windows(made, rank, everyone, SLOTS):
+            made.publications[number].window = TILE
+    found = 0
+    for rank, made in enumerate(programs):
+        sent = [number for number, each in enumerate(made.publications) if each.window]
+        received = [
+            number for number, each in enumerate(made.receipts)
+            if programs[each.peer].publications[programs[each.peer].sent[rank][each.order]].window
+        ]  # fmt: skip
+        new = windows.through_windows(made, TILE, sent, received)
+        made.instructions, made.rounds = new.instructions, new.rounds
+        found += len(sent)
+    return found
+
+
+def test_windows_are_found_where_ranks_read_as_they_write() -> None:
+    size, lengths = 3, {0: 29}
+    rounds = [find("broadcast", "one_shot").rounds(rank, size, 0) for rank in range(size)]
+    made = [
+        share(
+            rounds[rank], lengths, [0] * (rank == 0), [0],
+            Reach(frozenset(range(size)) - {rank}, frozenset(), 3, TILE),
+        )
+        for rank in range(size)
+    ]  # fmt: skip
+    assert through_windows(made) == 1
+    waits = [each.tile for each in made[0].instructions if isinstance(each, WaitForSlot)]
+    read = [each.tile for each in made[1].instructions if isinstance(each, Acknowledge)]
+    assert waits == read == list(range(8))
 
 
 def program(rounds: Any, **changes: Any) -> SharedProgram:
