@@ -102,8 +102,8 @@ class Calls:
             returns: this rank gets an array; `make` makes it where none was given.
         """
 
-    def forget(self) -> None:
-        """Serve none of the calls that were added."""
+    def forget(self, program: object, /) -> None:
+        """Serve no call by a program any more."""
 
 def fold(op: str, dtype: str, out: Buffer, left: Buffer, right: Buffer, /) -> None:
     """Write left op right to `out`, which may be one of them.

@@ -453,11 +453,19 @@ static PyObject *calls_add(CallsObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static PyObject *calls_forget(CallsObject *self, PyObject *Py_UNUSED(ignored))
+/* forget(program): serve no call by it any more. */
+static PyObject *calls_forget(CallsObject *self, PyObject *program)
+{
+    for (int place = 0; self->entries && place < PLACES; place++)
+        if ((PyObject *)self->entries[place].program == program)
+            empty_entry(self->entries + place);
+    Py_RETURN_NONE;
+}
+
+static void forget_all(CallsObject *self)
 {
     for (int place = 0; self->entries && place < PLACES; place++)
         empty_entry(self->entries + place);
-    Py_RETURN_NONE;
 }
 
 static int calls_traverse(CallsObject *self, visitproc visit, void *arg)
@@ -476,7 +484,7 @@ static int calls_traverse(CallsObject *self, visitproc visit, void *arg)
 
 static int calls_clear(CallsObject *self)
 {
-    Py_XDECREF(calls_forget(self, NULL));
+    forget_all(self);
     Py_CLEAR(self->slow);
     Py_CLEAR(self->wait);
     Py_CLEAR(self->broken);
@@ -499,7 +507,7 @@ static void calls_dealloc(CallsObject *self)
 
 static PyMethodDef calls_methods[] = {
     {"add", (PyCFunction)calls_add, METH_VARARGS, NULL},
-    {"forget", (PyCFunction)calls_forget, METH_NOARGS, NULL},
+    {"forget", (PyCFunction)calls_forget, METH_O, NULL},
     {NULL},
 };
 

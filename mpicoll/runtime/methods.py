@@ -27,6 +27,7 @@ _NO_DIGEST = b"unsettle"
 
 Given = tuple[Any, ...]
 """The arguments of a method as they came: name, x, out, op, root, counts, algorithm."""
+_COUNTS = 5
 
 
 class _Kept(NamedTuple):
@@ -127,9 +128,10 @@ class PlanCache:
 
     def _take(self, key: Any) -> Plan:
         """Remove a plan."""
+        plan = self._plans.pop(key).plan
         if self.find is not None:
-            self.find.forget()
-        return self._plans.pop(key).plan
+            self.find.forget(plan.program)
+        return plan
 
     def _give_up(self, program: object, error: BaseException) -> None:
         """Remove the plan of a program that has failed in the middle of a run."""
@@ -169,7 +171,7 @@ class PlanCache:
             make = partial(self.transport.arrays.empty, shape, arguments.dtype)
             out = make()
         kept.plan.program.run_on(self._address(arguments.x), self._address(out))
-        if self.find is not None and given:
+        if self.find is not None and given and _is_fixed(given[_COUNTS]):
             digest = int.from_bytes(arguments.digest(kept.number), "little", signed=True)
             self.find.add(given, kept.plan.program, digest, arguments.has_output, make)
         return out
@@ -194,9 +196,15 @@ class PlanCache:
 
     def free(self) -> None:
         """Release all plans."""
-        if self.find is not None:
-            self.find.forget()
-        for plan in (*self._broken, *(each.plan for each in self._plans.values())):
+        for key in list(self._plans):
+            self._broken.append(self._take(key))
+        for plan in self._broken:
             plan.free()
         self._broken.clear()
-        self._plans.clear()
+
+
+def _is_fixed(counts: Any) -> bool:
+    """Whether counts that are the same object are the same numbers."""
+    if isinstance(counts, tuple):
+        return all(map(_is_fixed, counts))
+    return counts is None or isinstance(counts, int)

@@ -60,3 +60,24 @@ def test_the_oldest_plan_goes(c: Collectives, monkeypatch: pytest.MonkeyPatch) -
     for count in (1, 2, 1, 3, 1, 2):
         compare(c, c.allreduce(device(c, np.ones(count), "int64")), np.full(count, c.size), "int64")
         assert cached(c) <= 2
+
+
+def test_counts_that_change_in_place_are_read_again(c: Collectives) -> None:
+    """A tuple of lists is the same object with other numbers."""
+    counts = tuple([1] * c.size for _ in range(c.size))
+    for rows in (1, 2):
+        for each in counts:
+            each[:] = [rows] * c.size
+        x = device(c, np.full(rows * c.size, c.rank), "int64")
+        got = c.alltoall(x, counts=counts)
+        compare(c, got, np.repeat(np.arange(c.size), rows), "int64")
+
+
+def test_a_rank_without_an_array_costs_other_calls_nothing(c: Collectives) -> None:
+    """It needs the others' arguments in every call; what they call besides is still known."""
+    x = device(c, np.ones(3), "int64")
+    for _ in range(2):
+        c.allreduce(x)
+        compare(c, c.broadcast(x if c.rank == 0 else None), np.ones(3), "int64")
+    kept = [each.plan for each in c.plans._plans.values()]
+    assert len(kept) == 1
