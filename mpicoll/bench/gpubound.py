@@ -23,6 +23,7 @@ from mpicoll.errors import ArgumentError
 from mpicoll.interfaces import IPC, Array
 from mpicoll.records.lines import CaseRecord, Run
 from mpicoll.records.reading import load, only
+from mpicoll.selection.tables import OPEN
 
 _BYTES = 256 << 20
 _SAMPLES, _COPIES = 5, 10
@@ -79,7 +80,7 @@ def rows(records: Iterable[CaseRecord]) -> list[Row]:
     for each in records:
         if each.collective != "allreduce" or each.device != "cuda" or not each.time_us:
             continue
-        if each.correct is False or each.algorithm == "auto":
+        if each.correct is False or each.algorithm in OPEN:
             continue
         way = f"{each.backend} {each.transport}"
         found = best.setdefault((each.ranks, each.bytes_total), {})

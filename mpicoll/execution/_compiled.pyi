@@ -93,13 +93,14 @@ class Calls:
 
     def add(
         self, given: tuple[Any, ...], program: Program, digest: int, returns: bool,
-        make: Callable[[], Any] | None, /,
+        make: Callable[[], Any] | None, until: int = ..., /,
     ) -> None:  # fmt: skip
         """Serve such calls by a program from now on.
 
         Args:
             digest: what the other ranks state of the same call.
             returns: this rank gets an array; `make` makes it where none was given.
+            until: the program's run from which such calls are left to `slow`; never by default.
         """
 
     def forget(self, program: object, /) -> None:

@@ -141,7 +141,7 @@ typedef struct {
 typedef struct {
     Key key;
     ProgramObject *program; /* NULL where the place is empty */
-    int64_t digest;
+    int64_t digest, until; /* `until`: the program's run from which Python decides again */
     int returns;    /* whether this rank gets an array */
     PyObject *make; /* makes that array where none was given */
 } Entry;
@@ -359,7 +359,7 @@ static PyObject *calls_call(PyObject *object, PyObject *const *args, size_t flag
     }
     Key key;
     Entry *entry = read_key(self, args, &key) ? find(self, &key) : NULL;
-    if (entry)
+    if (entry && entry->program->program.sequence < entry->until)
         return calls_run(self, entry, &key, args);
     return PyObject_Vectorcall(self->slow, args, 7, NULL);
 }
@@ -423,31 +423,33 @@ static int calls_init(CallsObject *self, PyObject *args, PyObject *kwargs)
     return 0;
 }
 
-/* add(arguments, program, digest, returns, make): serve such calls by a program from now on. */
+/* add(arguments, program, digest, returns, make, until): serve such calls by a program. */
 static PyObject *calls_add(CallsObject *self, PyObject *args)
 {
     PyObject *given, *program, *make;
-    long long digest;
+    long long digest, until = INT64_MAX;
     int returns;
-    if (!PyArg_ParseTuple(args, "O!O!LpO", &PyTuple_Type, &given, &ProgramType, &program, &digest,
-                          &returns, &make))
+    if (!PyArg_ParseTuple(args, "O!O!LpO|L", &PyTuple_Type, &given, &ProgramType, &program,
+                          &digest, &returns, &make, &until))
         return NULL;
     Key key;
     if (PyTuple_GET_SIZE(given) != 7) {
         PyErr_SetString(PyExc_TypeError, "a call takes seven arguments");
         return NULL;
     }
-    if (!read_key(self, ((PyTupleObject *)given)->ob_item, &key) || find(self, &key))
+    if (!read_key(self, ((PyTupleObject *)given)->ob_item, &key))
         Py_RETURN_NONE;
+    Entry *entry = find(self, &key);
     size_t place = hash_key(&key), probe = 0;
     while (probe < PROBES - 1 && self->entries[(place + probe) % PLACES].program)
         probe++;
-    Entry *entry = self->entries + (place + probe) % PLACES;
+    if (!entry)
+        entry = self->entries + (place + probe) % PLACES;
     empty_entry(entry);
     for (int each = 0; each < WORDS; each++)
         Py_INCREF(key.words[each]);
     entry->key = key;
-    entry->digest = digest, entry->returns = returns;
+    entry->digest = digest, entry->until = until, entry->returns = returns;
     entry->make = make == Py_None ? NULL : Py_NewRef(make);
     entry->program = (ProgramObject *)Py_NewRef(program);
     Py_RETURN_NONE;

@@ -24,6 +24,7 @@ from mpicoll.notation.elements import itemsize, reduce_op
 from mpicoll.programs.messages import lower
 from mpicoll.programs.shared_memory import Reach, share
 from mpicoll.runtime.arguments import Arguments
+from mpicoll.selection.auto import CHOOSERS
 from mpicoll.text.sizes import rounded_size_text, size_text
 
 _SHARE = 0.9
@@ -149,7 +150,7 @@ def _program(group: Group, world: Collectives, name: str) -> int:
     """Return the bytes that a schedule needs besides its arrays; 0 for one that is refused."""
     schedule, _, asked = name.partition("@")
     with suppress(CollectiveError):
-        if schedule == "auto" or schedule.endswith("_default"):
+        if schedule in CHOOSERS:
             usual = DEFAULT_ALGORITHMS[group.what.name]
             return max(_program(group, world, f"{each}@{asked}".rstrip("@")) for each in usual)
         return _lowered(group, world, schedule, asked)

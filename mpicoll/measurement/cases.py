@@ -14,6 +14,7 @@ from mpicoll.interfaces import TRANSPORTS
 from mpicoll.notation.contract import Collective, collective
 from mpicoll.notation.elements import DTYPES, OPS, check_op, itemsize, kind_of, reduce_op
 from mpicoll.selection.auto import CHOOSERS
+from mpicoll.selection.tables import OPEN
 from mpicoll.text.names import with_all
 
 DEFAULT_SIZES = (64, 4096, 65536, 1048576)
@@ -210,7 +211,7 @@ def _plain(what: Collective, name: str) -> str:
 
 def _over(name: str, transports: Sequence[str]) -> list[str]:
     """Return a schedule's name once for each transport; other names as they are."""
-    is_schedule = name != "auto" and not name.startswith("native")
+    is_schedule = name not in OPEN and not name.startswith("native")
     if not transports or not is_schedule or "@" in name:
         return [name]
     return [f"{name}@{each}" for each in transports]
@@ -222,7 +223,7 @@ def is_known(what: Collective, name: str, known: Sequence[str]) -> bool:
     Raises:
         ArgumentError: it has, but not with these parameters.
     """
-    if name in known or name == "auto":
+    if name in known or name in OPEN:
         return True
     schedule, _, transport = name.partition("@")
     if transport and transport not in TRANSPORTS:

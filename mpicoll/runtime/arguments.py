@@ -88,7 +88,7 @@ class Arguments:
         """Whether this rank can make a plan without asking the others."""
         return self.dtype is not None or self.collective.unit == "none"
 
-    def digest(self, plan: int | None) -> bytes:
+    def digest(self, plan: object) -> bytes:
         """Return 8 bytes, equal where ranks make the same call and would run the same plan."""
         text = repr((plan, *self.signature.values()))
         return hashlib.blake2b(text.encode(), digest_size=8).digest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -21,7 +22,10 @@ from mpicoll.runtime.arguments import (
 )
 from mpicoll.runtime.planner import Planner
 
+ADAPTIVE = "adaptive"
+"""The algorithm that `mpicoll.runtime.adaptive` chooses by measuring."""
 _MOST_PLANS = 64
+FOR_EVER = (1 << 63) - 1
 _NO_DIGEST = b"unsettle"
 """Instead of a digest, from a rank that needs the other ranks' arguments first."""
 
@@ -30,7 +34,7 @@ Given = tuple[Any, ...]
 _COUNTS = 5
 
 
-class _Kept(NamedTuple):
+class Kept(NamedTuple):
     """A plan that serves every call of one signature.
 
     Attributes:
@@ -52,7 +56,7 @@ class PlanCache:
 
     def __init__(self, transport: Transport, planner: Planner, slow: Any) -> None:
         self.transport, self.planner = transport, planner
-        self._plans: dict[Any, _Kept] = {}
+        self._plans: dict[Any, Kept] = {}
         self._made = 0
         self._broken: list[Plan] = []
         self.find = self._finder(slow) if planner.has_executor else None
@@ -98,31 +102,37 @@ class PlanCache:
         """
         if isinstance(checked, CollectiveError) or not checked.is_complete:
             if not differs:
-                self._agree(_NO_DIGEST)
-            return self._run_uncached(checked)
+                self.matches(_NO_DIGEST)
+            return self.run_uncached(checked)
         key = checked.key
         kept = self._plans.get(key)
         digest = checked.digest(kept and kept.number)
         try:
-            if differs or not self._agree(digest, kept):
+            if differs or not self.matches(digest, kept):
                 if kept is not None:
                     self._take(key).free()
-                return self._run_uncached(checked)
-            kept = kept or self._keep(key, checked)
-            return self._run_kept(kept, checked, given)
+                return self.run_uncached(checked)
+            kept = kept or self.keep(key, checked)
+            return self.run_kept(kept, checked, checked.digest(kept.number), given)
         except BaseException as error:
-            # Other ranks may still read its memory, or write there.
-            if key in self._plans:
-                self._break(key, error)
+            self.fail(key, error)
             raise
 
-    def _agree(self, digest: bytes, kept: _Kept | None = None) -> bool:
+    def get(self, key: Any) -> Kept | None:
+        """Return the plan of a key, None where there is none."""
+        return self._plans.get(key)
+
+    def matches(self, digest: bytes, kept: Kept | None = None) -> bool:
         """Whether all ranks gave the same digest; a plan that is kept only runs then."""
         with nullcontext() if kept else self.together():
             return self.transport.agree(digest)
 
-    def _run_uncached(self, checked: Arguments | CollectiveError) -> Array | None:
-        with self.build(self.agree(checked)) as plan:
+    def run_uncached(self, checked: Arguments | CollectiveError) -> Array | None:
+        """Run a call by a plan of its own, after all ranks have checked it; collective."""
+        arguments = self.agree(checked)
+        if arguments.algorithm == ADAPTIVE:
+            arguments = replace(arguments, algorithm="auto")
+        with self.build(arguments) as plan:
             plan.run()
             return plan.out
 
@@ -138,13 +148,25 @@ class PlanCache:
         for key in [key for key, each in self._plans.items() if each.plan.program is program]:
             self._break(key, error)
 
+    def fail(self, key: Any, error: BaseException) -> None:
+        """Remove the plan of a call that has failed on this rank."""
+        # Other ranks may still read its memory, or write there.
+        if key in self._plans:
+            self._break(key, error)
+
+    def drop(self, keys: Iterable[Any]) -> None:
+        """Free those of the plans that are kept."""
+        for key in keys:
+            if key in self._plans:
+                self._take(key).free()
+
     def _break(self, key: Any, error: BaseException) -> None:
         """Remove a plan that this rank has left in the middle of a run."""
         plan = self._take(key)
         plan.fail(error)
         self._broken.append(plan)
 
-    def _keep(self, key: Any, arguments: Arguments) -> _Kept:
+    def keep(self, key: Any, arguments: Arguments) -> Kept:
         """Make a plan to be kept, in place of the oldest: the same one on all ranks."""
         if len(self._plans) >= _MOST_PLANS:
             self._take(next(iter(self._plans))).free()
@@ -155,11 +177,18 @@ class PlanCache:
             x = empty_like_input(self.transport, arguments)
             own = replace(arguments, x=x, out=None, in_place=False)
             plan = self.build(own)
-        self._plans[key] = _Kept(self._made, plan, own)
+        self._plans[key] = Kept(self._made, plan, own)
         return self._plans[key]
 
-    def _run_kept(self, kept: _Kept, arguments: Arguments, given: Given) -> Array | None:
-        """Run a kept plan for a caller's arrays."""
+    def run_kept(
+        self, kept: Kept, arguments: Arguments, digest: bytes, given: Given, until: int = FOR_EVER
+    ) -> Array | None:
+        """Run a kept plan for a caller's arrays.
+
+        Args:
+            digest: what all ranks state of such a call.
+            given: the arguments as they came, by which such calls are found until its run `until`.
+        """
         if kept.arguments is not None:
             return self._run_copied(kept.plan, kept.arguments, arguments)
         assert kept.plan.program is not None
@@ -172,8 +201,8 @@ class PlanCache:
             out = make()
         kept.plan.program.run_on(self._address(arguments.x), self._address(out))
         if self.find is not None and given and _is_fixed(given[_COUNTS]):
-            digest = int.from_bytes(arguments.digest(kept.number), "little", signed=True)
-            self.find.add(given, kept.plan.program, digest, arguments.has_output, make)
+            stated = int.from_bytes(digest, "little", signed=True)
+            self.find.add(given, kept.plan.program, stated, arguments.has_output, make, until)
         return out
 
     def _address(self, array: Array | None) -> int:

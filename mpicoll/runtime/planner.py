@@ -57,6 +57,9 @@ class Chooser(Protocol):
     def preferred(self, arguments: Arguments) -> Iterator[str]:
         """Yield algorithms in the order in which to try them; collective when first asked."""
 
+    def candidates(self, arguments: Arguments) -> list[str]:
+        """Return the algorithms worth measuring, the same on all ranks; collective."""
+
     def default(self, library: str, arguments: Arguments) -> defaults.Choice:
         """Return the choice that a library would make; the same on all ranks."""
 
@@ -102,9 +105,9 @@ class Planner:
             raise UnknownName("transport", route, TRANSPORTS)
         if name in defaults.NAMES:
             return
-        if route and (name == "auto" or name.startswith("native")):
+        if route and (name in self.chooser.names or name.startswith("native")):
             raise ArgumentError(f"{name} chooses its own transport: leave out @{route}")
-        if name in ("auto", "native", "native_persistent"):
+        if name in (*self.chooser.names, "native", "native_persistent"):
             return
         if name.startswith("native:"):
             known = [f"native:{each}" for each in COMPOSITIONS.get(what.name, ())]

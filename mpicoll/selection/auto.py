@@ -34,7 +34,7 @@ from mpicoll.runtime.arguments import Arguments
 from mpicoll.runtime.routes import Routes
 from mpicoll.selection import tables
 
-CHOOSERS = ("auto", *defaults.NAMES)
+CHOOSERS = (*tables.OPEN, *defaults.NAMES)
 """Names that leave the algorithm to a choice at each call."""
 
 CANDIDATES: dict[str, tuple[str, ...]] = {
@@ -152,6 +152,23 @@ class AutoChooser:
         name = arguments.collective.name
         yield _BETWEEN_NODES[name][arguments.bytes_per_row >= _LARGE]
         yield from map(str, algorithms(name))
+
+    def candidates(self, arguments: Arguments) -> list[str]:
+        """Return the algorithms worth measuring, likely ones first, the same on all ranks.
+
+        Collective. On a GPU only `auto`: runs end there before their results are ready.
+        """
+        if arguments.device == "gpu":
+            return ["auto"]
+        name, shared = arguments.collective.name, self.transport.shared
+        found = self.decisions.get(name)
+        likely = [found.lookup(payload(arguments))] if found else []
+        if shared is None or len(self.transport.nodes) > 1:
+            return list(dict.fromkeys((*likely, "native", *between(name))))
+        fetches = payload(arguments) >= shared.least_fetched and not shared.no_cma
+        routes = (SYMMETRIC, CMA) if fetches else (SYMMETRIC,)
+        priced = [f"{text}@{each}" for text in self._by_price(arguments) for each in routes]
+        return list(dict.fromkeys((*likely, *priced, "native")))
 
     def default(self, library: str, arguments: Arguments) -> defaults.Choice:
         """Return the choice that a library would make; the same on all ranks.

@@ -37,6 +37,8 @@ from mpicoll.machine.cores import own_cores, processor_name, usable_cores
 from mpicoll.notation.contract import collective
 from mpicoll.text.files import locked, writable, write_whole
 
+OPEN = ("auto", "adaptive")
+"""Names that leave algorithm and transport to the machine: no table may hold them."""
 SCHEMA = "mpicoll.table/1"
 VARIABLE = "MPICOLL_TABLE"
 
@@ -155,7 +157,7 @@ def _check_entry(entry: dict[str, Any]) -> None:
 
 def _check_algorithm(of: str, text: str) -> None:
     name, _, route = text.partition("@")
-    if name == "auto":
+    if name in OPEN:
         raise ArgumentError(f"an entry of {of} says {text!r}, which is what looks it up")
     if route and route not in TRANSPORTS:
         raise UnknownName("transport", route, TRANSPORTS)

@@ -70,8 +70,10 @@ def parse(given: dict[str, Any], makers: Worlds) -> Options:
     sizes = given["sizes"] or DEFAULT_SIZES
     more = swept_names(given["algorithms"] or "")
     backends = backend_names(given["backends"], makers, given["threads"])
-    if "auto" in more:
-        raise ArgumentError("auto is what this command decides: name other algorithms")
+    if open_names := set(tables.OPEN).intersection(more):
+        raise ArgumentError(
+            f"{min(open_names)} is what this command decides: name other algorithms"
+        )
     return Options(
         Wanted(names, more, tuple(sorted(set(sizes)))), backends,
         given["budget"], given["output"] or tables.default_path(), given["timeout"],
