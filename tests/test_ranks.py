@@ -21,17 +21,18 @@ HERE = Path(__file__).parent
 EVERY, DTYPES, PLANS = "test_collectives", "test_dtypes_and_operators", "execution/test_plan"
 ARGUMENTS, SHARED = "runtime/test_arguments", "execution/test_shared_memory"
 LAYOUTS, CHECK = "on_ranks/test_layouts", "measurement/test_run_time_check"
-LEAVING, DIFFERENT = "execution/test_leaving", "runtime/test_different_calls"
+LEAVING, ENDINGS = "execution/test_leaving", "execution/test_endings"
+DIFFERENT = "runtime/test_different_calls"
 GPU, REAL_GPU = "on_ranks/test_gpu", "on_ranks/test_real_gpu"
 EVERY_WAY = f"{SHARED}.py::test_every_schedule_over_every_transport"
 RANDOM = f"{SHARED}.py::test_many_random_collectives"
 LAUNCHES = {
     ("mpi4py", 1): (PLANS, EVERY, GPU, REAL_GPU),
     ("mpi4py", 2): (PLANS, EVERY, ARGUMENTS, DTYPES, LAYOUTS, SHARED, CHECK),
-    ("mpi4py", 3): (PLANS, LEAVING, DIFFERENT, GPU, REAL_GPU),
-    ("mpi4py", 4): (PLANS, EVERY, ARGUMENTS, RANDOM, LEAVING, DIFFERENT),
+    ("mpi4py", 3): (PLANS, LEAVING, ENDINGS, DIFFERENT, GPU, REAL_GPU),
+    ("mpi4py", 4): (PLANS, EVERY, ARGUMENTS, RANDOM, LEAVING, ENDINGS, DIFFERENT),
     ("torch", 1): (EVERY,),
-    ("torch", 2): (DTYPES, LAYOUTS, SHARED, LEAVING, DIFFERENT, GPU, REAL_GPU),
+    ("torch", 2): (DTYPES, LAYOUTS, SHARED, LEAVING, ENDINGS, DIFFERENT, GPU, REAL_GPU),
     ("torch", 3): (PLANS, EVERY, ARGUMENTS),
 }
 """The tests of each launch; those that need no other processes run as threads on more ranks."""

@@ -110,13 +110,15 @@ static int read_tensor(PyObject *tensor, const DLExchange *exchange, Given *give
     if (found.device.type != DL_HOST || found.ndim > MOST_DIMENSIONS || found.dtype.lanes != 1)
         return 0;
     Py_ssize_t count = 1;
+    int contiguous = 1;
     for (int each = found.ndim - 1; each >= 0; each--) {
         if (found.strides && found.shape[each] != 1 && found.strides[each] != count)
-            return 0;
+            contiguous = 0;
         given->shape[each] = (Py_ssize_t)found.shape[each];
         count *= given->shape[each];
     }
-    if (!count || says(tensor, is_neg) || (found.dtype.code == 5 && says(tensor, is_conj))) {
+    if (count && (!contiguous || says(tensor, is_neg) ||
+                  (found.dtype.code == 5 && says(tensor, is_conj)))) {
         PyErr_Clear();
         return 0;
     }

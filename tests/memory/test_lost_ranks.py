@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from launcher import QUIRKS, ROOT, mpirun, python
 
+from mpicoll.execution.compiled import MISSING
+
 VICTIM = """
 import os, signal, sys, time
 import numpy as np
@@ -57,20 +59,22 @@ def leftovers() -> set[str]:
     return {each.name for each in Path("/dev/shm").iterdir()} - mapped
 
 
-def launched(script: Path, *arguments: str) -> list[subprocess.CompletedProcess[str]]:
+def launched(
+    script: Path, *arguments: str, size: int = SIZE
+) -> list[subprocess.CompletedProcess[str]]:
     """Run ranks of torch.distributed on their own, with nobody who ends the others."""
     store = script.with_suffix(".store")
     started = [
         subprocess.Popen(
             [sys.executable, str(script), "torch", *arguments], cwd=ROOT, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            env={**os.environ, **QUIRKS, "RANK": str(rank), "WORLD_SIZE": str(SIZE),
+            env={**os.environ, **QUIRKS, "RANK": str(rank), "WORLD_SIZE": str(size),
                  "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port_of(store),
-                 "LOCAL_WORLD_SIZE": str(SIZE)},
+                 "LOCAL_WORLD_SIZE": str(size)},
         )
-        for rank in range(SIZE)
+        for rank in range(size)
     ]  # fmt: skip
-    outputs = [each.communicate(timeout=60)[0] for each in started]
+    outputs = [each.communicate(timeout=100)[0] for each in started]
     return [
         subprocess.CompletedProcess(each.args, each.returncode, output)
         for each, output in zip(started, outputs, strict=True)
@@ -112,6 +116,65 @@ def test_survivors_name_the_lost_rank(tmp_path: Path, how: str, why: str, algori
     assert max(float(each) for each in re.findall(r"after ([\d.]+) s", told)) < 10
     # Without MPI, its files are those of other runs on this machine.
     assert not [each for each in leftovers() - before if not each.startswith("mpich_shm")]
+
+
+KILLED = """
+import os, signal, time
+import torch, torchcoll
+from mpicoll import RankLost
+from mpicoll.execution import compiled
+
+world = torchcoll.world()
+c = world.split(world.rank // 2)
+part, by_method = world.rank // 2 / (world.size // 2 - 1), world.rank // 2 % 2
+x = torch.ones(2000)
+make, made = compiled._compiled, []
+
+
+class Short:
+    def __getattr__(self, name):
+        return getattr(make, name)
+
+    def Program(self, rows, *given, **options):
+        count = len(rows) // make.COLUMNS
+        made.append((round(part * count), count))
+        return make.Program(rows[: made[-1][0] * make.COLUMNS], *given, **options)
+
+
+if c.rank == 1:
+    compiled._compiled = Short()
+call = lambda: c.allreduce(x, algorithm="ring@symmetric")
+if not by_method:
+    call = c.plan("allreduce", x, algorithm="ring@symmetric").run
+began = time.monotonic()
+try:
+    call()
+    if c.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    call()
+    print("survived")
+except RankLost as error:
+    print(f"rank {world.rank} after {time.monotonic() - began:.1f} s: {error}", flush=True)
+try:
+    c.barrier()
+    print("survived")
+except RankLost as error:
+    print(f"then {error}", flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.skipif(bool(MISSING), reason="of the compiled executor")
+def test_a_rank_killed_in_the_middle_of_a_program(tmp_path: Path) -> None:
+    """One rank of each pair runs another part of its instructions, and is killed."""
+    script, pairs = tmp_path / "killed.py", 3
+    script.write_text(KILLED)
+    done = launched(script, size=2 * pairs)
+    for each in done[::2]:
+        assert re.search(r"after \d\.\d s: .*which has ended", each.stdout), each.stdout
+        assert "survived" not in each.stdout, each.stdout
+        assert re.search("then .*has ended", each.stdout), each.stdout
+    assert [each.returncode for each in done[1::2]] == [-9] * pairs, done
 
 
 PLAIN = """

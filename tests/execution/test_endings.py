@@ -1,0 +1,176 @@
+"""Calls under way when a rank is killed, forks, frees its group or drops its arrays."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from launcher import mpirun, ranks
+from run_collective import compare, device
+
+from mpicoll import Collectives
+
+COUNT = 2000
+
+
+def ones(c: Collectives) -> Any:
+    return device(c, np.ones(COUNT), "float64")
+
+
+def is_sum(c: Collectives, out: Any) -> None:
+    compare(c, out, np.full(COUNT, c.size), "float64")
+
+
+@pytest.mark.parametrize("algorithm", ["ring@symmetric", "one_shot@symmetric", "two_shot@cma"])
+def test_arrays_dropped_while_a_plan_is_under_way(c: Collectives, algorithm: str) -> None:
+    """The request keeps what the run reads and writes."""
+    if algorithm.partition("@")[2] not in c.transports:
+        pytest.skip("no such transport here")
+    plan = c.plan("allreduce", ones(c), algorithm=algorithm)
+    out = plan.out
+    request = plan.start()
+    del plan
+    for _ in range(3):
+        gc.collect()
+        trash = [ones(c) * 3 for _ in range(5)]
+    request.wait()
+    is_sum(c, out)
+    del trash
+
+
+def test_a_new_array_is_dropped_with_the_caller(c: Collectives) -> None:
+    """The programs behind methods keep no caller's array."""
+    if c.transport.shared is None:
+        pytest.skip("without programs arrays are copied")
+    found = []
+    for _ in range(4):
+        x = ones(c)
+        out = c.allreduce(x, algorithm="ring")
+        is_sum(c, out)
+        found += [weakref.ref(x), weakref.ref(out)]
+        del x, out
+    gc.collect()
+    assert [each() for each in found] == [None] * len(found)
+
+
+@pytest.mark.ranks(2, 3)
+def test_a_group_freed_while_a_plan_is_under_way(c: Collectives) -> None:
+    """The run ends as if nothing had happened; the group takes no further call."""
+    part = c.split(0)
+    assert part is not None
+    if part.transport.shared is None:
+        pytest.skip("messages end with their group")
+    plan = part.plan("allreduce", ones(c), algorithm="ring@symmetric")
+    part.allreduce(ones(c))
+    request = plan.start()
+    c.barrier()
+    part.free()
+    request.wait()
+    is_sum(c, plan.out)
+    plan.run()
+    is_sum(c, plan.out)
+    plan.free()
+
+
+FORKS = """
+import multiprocessing, os, sys
+import numpy as np
+import mpicoll
+c = mpicoll.world()
+x = c.allocate(5000, "float64")
+x[:] = 1
+plan = c.plan("allreduce", x)
+def calls():
+    for _ in range(50):
+        assert (c.allreduce(x) == c.size).all()
+        plan.run()
+        assert (plan.out == c.size).all()
+        assert (c.allreduce(np.ones(30)) == c.size).all()
+calls()
+request = plan.start()
+child = os.fork()
+if child == 0:
+    seen = float(x.sum())
+    del plan, request, x
+    import gc
+    gc.collect()
+    os._exit(0 if seen == 5000 else 3)
+calls_before = c.allreduce(np.ones(7))
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+request.wait()
+calls()
+worker = multiprocessing.get_context("fork").Process(target=lambda: x.sum())
+worker.start()
+calls()
+worker.join()
+assert worker.exitcode == 0
+for _ in range(20):
+    with c.plan("allreduce", np.ones(3000)) as other:
+        other.run()
+        assert (other.out == c.size).all()
+calls()
+print("rank", c.rank, "went on", flush=True)
+"""
+
+
+@pytest.mark.threads_only
+@pytest.mark.skipif(mpirun() is None, reason="no mpirun here")
+def test_a_forked_child_leaves_its_parent_alone(tmp_path: Path) -> None:
+    script = tmp_path / "forks.py"
+    script.write_text(FORKS)
+    done = ranks(2, str(script), timeout=100)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count("went on") == 2, done.stdout
+
+
+INTERRUPTED = """
+import os, signal, sys, threading, time
+import numpy as np
+import mpicoll
+c = mpicoll.world()
+x = np.ones(3000)
+def call():
+    assert (c.allreduce(x, algorithm="ring@symmetric") == c.size).all()
+for turn in range(6):
+    for _ in range(20):
+        call()
+    try:
+        if c.rank == 0:
+            threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGINT]).start()
+        elif turn % 2 == 0:
+            time.sleep(0.2)
+        for _ in range(10**7):
+            call()
+    except KeyboardInterrupt:
+        assert c.rank == 0
+        print("interrupted", flush=True)
+        # Whoever runs ahead or behind is in another call: all count their way to the same one.
+    except mpicoll.RankLost as error:
+        assert "KeyboardInterrupt" in str(error)
+    except mpicoll.Disagreement:
+        pass
+    while True:
+        try:
+            c.exchange(turn)
+            break
+        except mpicoll.CollectiveError as error:
+            if "has ended" in str(error):
+                print("ended", flush=True)
+                os._exit(0)
+print("went on", flush=True)
+"""
+
+
+@pytest.mark.threads_only
+@pytest.mark.skipif(mpirun() is None, reason="no mpirun here")
+def test_a_signal_in_the_middle_of_calls(tmp_path: Path) -> None:
+    script = tmp_path / "interrupted.py"
+    script.write_text(INTERRUPTED)
+    done = ranks(2, str(script), timeout=100)
+    assert done.returncode == 0, done.stdout
+    assert "interrupted" in done.stdout
+    assert "went on" in done.stdout or "ended" in done.stdout, done.stdout
