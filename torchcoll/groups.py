@@ -9,6 +9,9 @@ import atexit
 import ctypes
 import weakref
 from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 import torch
@@ -20,6 +23,8 @@ Group = Any
 
 _SPLITS: Counter[str] = Counter()
 _USED: weakref.WeakSet[Any] = weakref.WeakSet()
+_GLOO_THREAD = "pt_gloo_runloop"
+"""How torch names the threads that run gloo's calls."""
 
 
 def keep_until_exit(group: Group) -> None:
@@ -36,6 +41,39 @@ def _leak_groups() -> None:
     """
     for group in _USED:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
+
+
+@atexit.register
+def _wait_for_gloo(limit: float = 1.0) -> None:
+    """Wait until gloo's threads sleep, at most `limit` seconds.
+
+    A thread of gloo drops a call after the rank that waited for it has gone on. In that it needs
+    the interpreter's lock; while the interpreter ends, Python ends the thread instead, and C++
+    aborts the process (torch 2.13). No call of torch waits for these threads but the end of the
+    group, which a plan or a variable of the user's may keep. A call that is still under way
+    sleeps as well: a rank that fails alone does not wait here for the others.
+    """
+    end = monotonic() + limit
+    before = _gloo_threads()
+    while before and monotonic() < end:
+        sleep(0.002)  # without the interpreter's lock: whoever wants it wakes
+        now = _gloo_threads()
+        if now == before and all(state == "S" for state, _ in now.values()):
+            break
+        before = now
+
+
+def _gloo_threads() -> dict[str, tuple[str, int]]:
+    """Return the state of each of gloo's threads, and how often it has been switched to."""
+    found: dict[str, tuple[str, int]] = {}
+    for status in Path("/proc/self/task").glob("*/status"):
+        with suppress(OSError, KeyError):  # the thread has ended, or the system tells less
+            lines = (line.partition(":") for line in status.read_text().splitlines())
+            facts = {name: fact.strip() for name, _, fact in lines}
+            if facts["Name"] == _GLOO_THREAD:
+                switches = facts["voluntary_ctxt_switches"], facts["nonvoluntary_ctxt_switches"]
+                found[status.parent.name] = (facts["State"][0], sum(map(int, switches)))
+    return found
 
 
 def count_split(parent: Group) -> None:
