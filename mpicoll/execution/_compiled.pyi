@@ -21,6 +21,7 @@ class Program:
         check: the row before which the ranks of a call compare what they call.
         spins: looks at a word before the core is yielded.
         light: it moves so little that it need not give Python's interpreter to other threads.
+        heavy: it moves so much that a start leaves all of it to the progress thread.
         wait: ``wait(row, errno)`` returns when what the row waits for has come, or raises.
         look: ``look(row)`` raises where it will never come.
         keep: kept alive.
@@ -29,6 +30,7 @@ class Program:
 
     Attributes:
         busy: `run` raises RuntimeError, as a run that was started has not been waited for.
+        given: the progress thread runs it; or has, and nobody has asked since.
         sequence: the number of the run that is under way, or was the last.
         position: the next row; `length` between runs.
 
@@ -37,13 +39,14 @@ class Program:
     """
 
     busy: bool
+    given: bool
     sequence: int
     position: int
     length: int
 
     def __init__(
         self, table: Buffer, registers: Sequence[int], op: str | None, dtype: str | None, *,
-        check: int, spins: int, light: bool, wait: Callable[[int, int], object],
+        check: int, spins: int, light: bool, heavy: bool, wait: Callable[[int, int], object],
         look: Callable[[int], object], keep: object,
     ) -> None: ...  # fmt: skip
     def run(self) -> None:
@@ -52,8 +55,8 @@ class Program:
     def run_on(self, x: int, out: int, /) -> None:
         """Run once, with these addresses as the input and the output."""
 
-    def start(self) -> None:
-        """Begin a run."""
+    def start(self) -> bool:
+        """Begin a run, and give it to the progress thread; whether it is complete already."""
 
     def test(self) -> bool:
         """Advance as far as is possible without waiting; whether the run is complete."""

@@ -58,6 +58,8 @@ _STREAMED = 2 << 20
 """From these bytes on a run's copies exceed the cache."""
 _LIGHT = 32 * 1024
 """Up to these bytes a run keeps Python's interpreter: less than it costs to give it back."""
+_HEAVY = 4 << 20
+"""From these bytes on a start leaves all copies to the progress thread: they take a millisecond."""
 
 
 def executor() -> str:
@@ -328,8 +330,8 @@ class Table:
 
         program: Program = _compiled.Program(
             self.rows, self.addresses, self.op.name, self.dtype, check=self.check,
-            spins=_spins(self.memory), light=self.nbytes <= _LIGHT, wait=wait, look=look,
-            keep=self.keep,
+            spins=_spins(self.memory), light=self.nbytes <= _LIGHT,
+            heavy=self.nbytes >= _HEAVY, wait=wait, look=look, keep=self.keep,
         )  # fmt: skip
         return program
 

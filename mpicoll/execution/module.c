@@ -3,9 +3,31 @@
 #include "kernels_module.h"
 #include "module.h"
 
+static PyObject *stop(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    Py_BEGIN_ALLOW_THREADS
+    progress_stop();
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef stop_method = {"stop", stop, METH_NOARGS, NULL};
+
+/* Have the progress thread stop before the interpreter frees what it works on. */
+static int stop_at_exit(void)
+{
+    PyObject *function = PyCFunction_New(&stop_method, NULL);
+    PyObject *atexit = function ? PyImport_ImportModule("atexit") : NULL;
+    PyObject *done = atexit ? PyObject_CallMethod(atexit, "register", "O", function) : NULL;
+    Py_XDECREF(function);
+    Py_XDECREF(atexit);
+    Py_XDECREF(done);
+    return done ? 0 : -1;
+}
+
 static int execute(PyObject *module)
 {
-    if (calls_import() < 0 || PyModule_AddType(module, &ProgramType) < 0 ||
+    if (calls_import() < 0 || stop_at_exit() < 0 || PyModule_AddType(module, &ProgramType) < 0 ||
         PyModule_AddType(module, &CallsType) < 0 ||
         PyModule_AddIntConstant(module, "COLUMNS", sizeof(Instruction) / sizeof(int64_t)) < 0)
         return -1;

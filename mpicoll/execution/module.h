@@ -6,7 +6,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include "program.h"
+#include "progress.h"
 
 /* Nanoseconds of yielding before Python takes over, which also asks whether the other rank lives. */
 #define YIELD_NS 200000
@@ -18,7 +18,9 @@ typedef struct {
     int64_t check; /* the position before which the ranks must have agreed on a call */
     int64_t spins;
     char busy;      /* may not run: a run that was started has not been waited for */
+    char driven;    /* a thread that runs Python advances it */
     int light;      /* moves so little that it need not leave the interpreter to others */
+    int heavy;      /* moves so much that a start leaves all of it to the progress thread */
     PyObject *wait; /* wait(position, error): completes what a row waits for, or raises */
     PyObject *look; /* look(position): raises where that will never come */
     PyObject *keep;

@@ -2,7 +2,8 @@
 
 Interpreting a schedule at each call costs more than a small message, so a plan is a flat tuple of
 calls without arguments, bound to memory and to the library's requests. A started plan takes the
-same calls round by round; a wait for one advances all, so ranks may wait in any order.
+same calls round by round; a wait for one advances all, so ranks may wait in any order. A compiled
+program is advanced by a thread of its own.
 """
 
 from __future__ import annotations
@@ -254,6 +255,10 @@ def _flat(rounds: Sequence[BoundRound]) -> Iterator[Thunk]:
 class Run(Protocol):
     """One run of a schedule, on its way."""
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether it advances by itself once it has begun."""
+
     def begin(self) -> bool:
         """Begin; whether it is complete."""
 
@@ -269,6 +274,8 @@ class Run(Protocol):
 
 class Rounds:
     """A run of rounds: its begin posts the first one, and what advances it later ones."""
+
+    goes_on = False
 
     def __init__(self, rounds: list[BoundRound], finish: list[Thunk]) -> None:
         self.remaining, self.finish = iter(rounds), finish
@@ -313,12 +320,13 @@ class Program(Protocol):
 
     Attributes:
         busy: it may not run, as a run that was started has not been waited for.
+        given: the progress thread runs it; or has, and nobody has asked since.
         sequence: the number of the run that is under way, or was the last.
         position: the next instruction.
     """
 
     busy: bool
-
+    given: bool
     sequence: int
     position: int
 
@@ -328,8 +336,8 @@ class Program(Protocol):
     def run_on(self, x: int, out: int) -> None:
         """Run it once, on an input and an output at these addresses."""
 
-    def start(self) -> None:
-        """Begin a run."""
+    def start(self) -> bool:
+        """Begin a run; whether it is complete."""
 
     def test(self) -> bool:
         """Advance without waiting; whether the run is complete."""
@@ -343,16 +351,14 @@ class ProgramRun:
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        self.begin, self.advance = program.start, program.test
+
+    @property
+    def goes_on(self) -> bool:
+        return self.program.given
 
     def mark(self) -> object:
         return self.program.position
-
-    def begin(self) -> bool:
-        self.program.start()
-        return self.program.test()
-
-    def advance(self) -> bool:
-        return self.program.test()
 
     def wait(self) -> bool:
         self.program.wait()
@@ -371,8 +377,14 @@ class Progress:
         self.error: BaseException | None = None
         self.is_complete = False
         resources.under_way = True
-        self.started.append(self)
         self._attempt(run.begin)
+        if not (self.is_complete or run.goes_on):
+            self.started.append(self)
+
+    def __del__(self) -> None:
+        # Other ranks wait for a run that nobody here waits for.
+        if not self.is_complete and self not in self.started:
+            self.started.append(self)
 
     def test(self) -> bool:
         self.advance()
@@ -382,8 +394,9 @@ class Progress:
         deadline = self.resources.deadline()
         try:
             while not self.is_complete:
-                if len(self.started) > 1:
-                    advance_others(self.started, lambda: self.is_complete, deadline)
+                if self.started and self.started != [self]:
+                    all_here = list(dict.fromkeys((self, *self.started)))
+                    advance_others(all_here, lambda: self.is_complete, deadline)
                 else:
                     self._attempt(self.run.wait)
         except Exception as error:

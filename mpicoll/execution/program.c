@@ -31,7 +31,7 @@ static int is_there(const int64_t *word, int64_t least)
     return __atomic_load_n(word, __ATOMIC_ACQUIRE) >= least;
 }
 
-static int64_t now(void)
+int64_t nanoseconds(void)
 {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
@@ -47,7 +47,7 @@ int word_comes(const int64_t *word, int64_t least, int64_t spins, int64_t yield_
         if (is_there(word, least))
             return 1;
     }
-    for (int64_t end = yield_ns ? now() + yield_ns : 0; yield_ns && now() < end;)
+    for (int64_t end = yield_ns ? nanoseconds() + yield_ns : 0; yield_ns && nanoseconds() < end;)
         for (int yields = 0; yields < YIELDS; yields++) {
             sched_yield();
             if (is_there(word, least))

@@ -37,7 +37,7 @@ typedef struct {
     Operand target, left, right;
 } Instruction;
 
-typedef struct {
+typedef struct Program {
     int64_t length;           /* instructions */
     const Instruction *rows;
     char **registers;
@@ -46,6 +46,12 @@ typedef struct {
     int64_t sequence;         /* the number of the run that is under way, or was the last */
     int64_t position;         /* the next instruction; `length` between runs */
     int64_t until;            /* the position at which `program_advance` stops */
+
+    /* Of the progress thread (progress.h): whether it was given this program and not yet asked to
+       give it back, whether the owner waits for it, when it may begin, and its list. */
+    char given, wanted;
+    int64_t not_before;
+    struct Program *next, **link;
 } Program;
 
 enum state { DONE, WAITING, FAILED };
@@ -62,5 +68,8 @@ enum state program_advance(Program *program, int64_t spins, int64_t yield_ns);
 int word_comes(const int64_t *word, int64_t least, int64_t spins, int64_t yield_ns);
 
 void word_raise(int64_t *word, int64_t value);
+
+/* Nanoseconds of a clock that nobody sets. */
+int64_t nanoseconds(void);
 
 #endif

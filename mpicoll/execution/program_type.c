@@ -66,13 +66,14 @@ static int program_new_registers(ProgramObject *self, PyObject *addresses)
 static int program_init(ProgramObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"table", "registers", "op", "dtype", "check",
-                            "spins", "light", "wait", "look", "keep", NULL};
+                            "spins", "light", "heavy", "wait", "look", "keep",
+                            NULL};
     PyObject *table, *registers, *wait, *look, *keep;
     const char *op, *dtype;
     long long check, spins;
-    int light;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOzzLLpOOO", names, &table, &registers, &op,
-                                     &dtype, &check, &spins, &light, &wait, &look,
+    int light, heavy;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOzzLLppOOO", names, &table, &registers, &op,
+                                     &dtype, &check, &spins, &light, &heavy, &wait, &look,
                                      &keep))
         return -1;
     if (self->rows) {
@@ -83,7 +84,7 @@ static int program_init(ProgramObject *self, PyObject *args, PyObject *kwargs)
     self->program.divide = dtype ? find_divide(dtype) : NULL;
     if (program_new_rows(self, table) < 0 || program_new_registers(self, registers) < 0)
         return -1;
-    self->check = check, self->spins = spins, self->light = light;
+    self->check = check, self->spins = spins, self->light = light, self->heavy = heavy;
     self->program.position = self->program.length;
     self->wait = Py_NewRef(wait), self->look = Py_NewRef(look), self->keep = Py_NewRef(keep);
     return 0;
@@ -99,6 +100,7 @@ static int program_traverse(ProgramObject *self, visitproc visit, void *arg)
 
 static int program_clear(ProgramObject *self)
 {
+    progress_take(&self->program);
     Py_CLEAR(self->wait);
     Py_CLEAR(self->look);
     Py_CLEAR(self->keep);
@@ -143,7 +145,7 @@ int program_drive(ProgramObject *self, int64_t until)
 
 static PyObject *program_run(ProgramObject *self, PyObject *Py_UNUSED(ignored))
 {
-    if (self->busy) {
+    if (self->busy || self->program.given) {
         PyErr_SetString(PyExc_RuntimeError, "this plan is under way: wait for it before it runs "
                                             "again, or is freed");
         return NULL;
@@ -170,34 +172,63 @@ static PyObject *program_run_on(ProgramObject *self, PyObject *args)
     return program_run(self, NULL);
 }
 
+static enum state advance(ProgramObject *self)
+{
+    enum state state;
+    self->program.until = self->program.length;
+    if (self->light)
+        return program_advance(&self->program, 0, 0);
+    self->driven = 1;
+    Py_BEGIN_ALLOW_THREADS
+    state = program_advance(&self->program, 0, 0);
+    Py_END_ALLOW_THREADS
+    self->driven = 0;
+    return state;
+}
+
+/* Begin a run; whether it is complete. If not, the progress thread goes on with it. */
 static PyObject *program_start(ProgramObject *self, PyObject *Py_UNUSED(ignored))
 {
+    progress_take(&self->program);
     program_begin(&self->program);
-    Py_RETURN_NONE;
+    enum state state = self->heavy ? WAITING : advance(self);
+    if (state == WAITING)
+        progress_give(&self->program, self->heavy);
+    return PyBool_FromLong(state == DONE);
 }
 
 /* Advance as far as is possible without waiting; whether the run is complete. */
 static PyObject *program_test(ProgramObject *self, PyObject *Py_UNUSED(ignored))
 {
-    enum state state;
-    self->program.until = self->program.length;
-    Py_BEGIN_ALLOW_THREADS
-    state = program_advance(&self->program, 0, 0);
-    Py_END_ALLOW_THREADS
+    if (self->driven || !progress_try_take(&self->program))
+        Py_RETURN_FALSE;
+    enum state state = advance(self);
     if (state == DONE)
         Py_RETURN_TRUE;
     PyObject *found = state == WAITING ? PyObject_CallFunction(self->look, "L", position(self))
                                        : PyObject_CallFunction(self->wait, "Li", position(self), errno);
-    if (!found) {
-            return NULL;
-    }
+    if (!found)
+        return NULL;
     Py_DECREF(found);
+    progress_give(&self->program, 0);
     Py_RETURN_FALSE;
 }
 
 static PyObject *program_wait(ProgramObject *self, PyObject *Py_UNUSED(ignored))
 {
-    if (program_drive(self, self->program.length) < 0)
+    if (self->driven) {
+        PyErr_SetString(PyExc_RuntimeError, "another thread waits for this plan");
+        return NULL;
+    }
+    self->driven = 1;
+    if (!progress_try_take(&self->program)) {
+        Py_BEGIN_ALLOW_THREADS
+        progress_take(&self->program);
+        Py_END_ALLOW_THREADS
+    }
+    int done = program_drive(self, self->program.length);
+    self->driven = 0;
+    if (done < 0)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -213,6 +244,7 @@ static PyMethodDef program_methods[] = {
 
 static PyMemberDef program_members[] = {
     {"busy", T_BOOL, offsetof(ProgramObject, busy), 0, NULL},
+    {"given", T_BOOL, offsetof(ProgramObject, program.given), READONLY, NULL},
     {"sequence", T_LONGLONG, offsetof(ProgramObject, program.sequence), READONLY, NULL},
     {"position", T_LONGLONG, offsetof(ProgramObject, program.position), READONLY, NULL},
     {"length", T_LONGLONG, offsetof(ProgramObject, program.length), READONLY, NULL},

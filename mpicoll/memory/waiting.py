@@ -155,7 +155,7 @@ _local = threading.local()
 
 
 def started_here() -> list[StartedRun]:
-    """Return the started runs of this thread, which may be a rank of its own."""
+    """Return what this thread, which may be a rank of its own, started and has to advance."""
     found: list[StartedRun] = _local.__dict__.setdefault("started", [])
     return found
 
@@ -167,11 +167,14 @@ def advance_others(started: list[StartedRun], is_done: Callable[[], bool], deadl
         RankLost: nothing has advanced until the deadline, in seconds.
     """
     idle = Idle(deadline)
+    marks: list[object] = []
     while not is_done():
-        before = [each.mark() for each in started]
+        before = marks
         for each in list(started):
             each.advance()
-        if before == [each.mark() for each in started]:
+        # Some advance during a pause, too.
+        marks = [each.mark() for each in started]
+        if before == marks:
             idle.pause()
         else:
             idle.began = None

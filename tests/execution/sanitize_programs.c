@@ -1,9 +1,10 @@
 /* Programs of several ranks, which are threads here, for the sanitizers: test_sanitizers.py builds
    and runs it, and plants faults that it has to find.
 
-   sanitize_programs PROGRAM RANKS [FAULT]
+   sanitize_programs PROGRAM RANKS [given|FAULT]
    sanitize_programs FILE
    PROGRAM: one_shot or ring (allreduce), broadcast
+   given: the progress thread runs them, at random times, instead of the ranks in turn
    FAULT: `slot`, one where two are needed; `await`, no rank waits for data; `count`, one element
    too many
    FILE: programs that test_sanitizers.py writes, in 64-bit integers: how many ranks and segments,
@@ -15,16 +16,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-#include "program.h"
+#include "progress.h"
 
 enum { MOST_SEGMENTS = 64, MOST_REGISTERS = 256 };
-enum { RUNS = 20, COUNT = 120, TILES = 4, MOST_RANKS = 4, MOST_ROWS = 8192, LINE = 64, ROOT = 1 };
+enum { RUNS = 20, GIVEN_RUNS = 400, COUNT = 120, TILES = 4, MOST_RANKS = 4, MOST_ROWS = 8192 };
+enum { LINE = 64, ROOT = 1 };
 enum { SLOT = COUNT * sizeof(float), SLOTS = 2 };
 /* In a rank's segment: the word that says what is published, what is read, and the slots. */
 enum { PUBLISHED = 0, READ = LINE, DATA = 2 * LINE, SEGMENT = DATA + SLOTS * SLOT };
 
 static int ranks;
+static int given;
 static const char *fault = "";
 static char *segments[MOST_SEGMENTS];
 
@@ -256,36 +260,72 @@ static void check(int right, const char *what, int rank, int run)
     exit(1);
 }
 
-static void *run_rank(void *given)
+/* Run some rows, then let another rank run, until the program is complete. */
+static void complete_in_turn(Rank *me, int run)
 {
-    Rank *const me = given;
+    Program *const program = &me->program;
+    for (int looks = 0; program->position < program->length; looks++) {
+        check(looks < 100000, "a word does not come", me->rank, run);
+        pass_turn();
+        take_turn(me->rank);
+        const int64_t most = draw(4) ? 1 + draw(8) : program->length;
+        const int64_t left = program->length - program->position;
+        program->until = program->position + (most < left ? most : left);
+        program_advance(program, 0, 0);
+    }
+}
+
+static int advance(Program *program, int64_t yield_ns)
+{
+    program->until = program->length;
+    return program_advance(program, 0, yield_ns) == DONE;
+}
+
+/* Give the program to the progress thread, and wait for it, or ask for it now and then. */
+static void complete_given(Rank *me, int run)
+{
+    Program *const program = &me->program;
+    const struct timespec pause = {0, run % 5 * 20000};
+    check(progress_give(program, run % 2), "there is no progress thread", me->rank, run);
+    nanosleep(&pause, NULL);
+    if (run % 3) {
+        progress_take(program);
+        while (!advance(program, 1000000))
+            ;
+    } else {
+        while (!progress_try_take(program) || !advance(program, 0)) {
+            if (!program->given)
+                progress_give(program, 0);
+            sched_yield();
+        }
+    }
+}
+
+static void *run_rank(void *given_rank)
+{
+    Rank *const me = given_rank;
     Program *const program = &me->program;
     program->rows = me->rows;
     program->registers = me->registers;
     program->fold = find_fold("sum", "float32");
-    take_turn(me->rank);
-    for (int run = 0; run < RUNS; run++) {
+    if (!given)
+        take_turn(me->rank);
+    for (int run = 0; run < (given ? GIVEN_RUNS : RUNS); run++) {
         float *const input = malloc(me->input);
         float *const output = malloc(me->output);
         for (int k = 0; k < (int)(me->input / sizeof *input); k++)
             input[k] = value(me->rank, run, k);
         me->registers[INPUT] = (char *)input, me->registers[OUTPUT] = (char *)output;
         program_begin(program);
-        for (int looks = 0; program->position < program->length; looks++) {
-            check(looks < 100000, "a word does not come", me->rank, run);
-            pass_turn();
-            take_turn(me->rank);
-            const int64_t most = draw(4) ? 1 + draw(8) : program->length;
-            const int64_t left = program->length - program->position;
-            program->until = program->position + (most < left ? most : left);
-            program_advance(program, 0, 0);
-        }
+        (given ? complete_given : complete_in_turn)(me, run);
         const int knows = chosen < PROGRAM_COUNT && !*fault &&
                           (PROGRAMS[chosen].make != broadcast || me->rank != ROOT);
         for (int k = 0; knows && k < COUNT; k++)
             check(output[k] == expected(run, k), "a result is wrong", me->rank, run);
         free(input), free(output);
     }
+    if (given)
+        return NULL;
     SET(finished, GET(finished) | 1 << me->rank);
     pass_turn();
     return NULL;
@@ -313,10 +353,13 @@ int main(int argc, char **argv)
     FILE *const file = argc == 2 ? fopen(argv[1], "rb") : NULL;
     ranks = argc > 2 ? atoi(argv[2]) : 0;
     fault = argc > 3 ? argv[3] : "";
+    given = !strcmp(fault, "given");
+    fault = given ? "" : fault;
     while (argc > 1 && chosen < PROGRAM_COUNT && strcmp(PROGRAMS[chosen].name, argv[1]))
         chosen++;
     if (!file && (argc < 3 || chosen == PROGRAM_COUNT || ranks < 2 || ranks > MOST_RANKS)) {
-        fprintf(stderr, "usage: %s FILE | one_shot|ring|broadcast RANKS [slot|await|count]\n",
+        fprintf(stderr,
+                "usage: %s FILE | one_shot|ring|broadcast RANKS [given|slot|await|count]\n",
                 argv[0]);
         return 2;
     }
@@ -332,5 +375,6 @@ int main(int argc, char **argv)
     }
     for (int rank = 0; rank < ranks; rank++)
         pthread_join(threads[rank], NULL);
+    progress_stop();
     return 0;
 }

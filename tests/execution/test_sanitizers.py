@@ -85,9 +85,9 @@ address, thread, both = (
 )
 
 
-def driver(built, loop=SOURCES / "program.c"):
+def driver(built, loop=SOURCES / "program.c", progress=SOURCES / "progress.c"):
     kernels, programs = SOURCES / "kernels.c", HERE / "sanitize_programs.c"
-    return built.link(f"programs_over_{loop.stem}", kernels, loop, programs)
+    return built.link(f"programs_{loop.stem}_{progress.stem}", kernels, loop, progress, programs)
 
 
 @address
@@ -103,6 +103,24 @@ def test_kernels_stay_within_their_areas(built):
 def test_programs_are_clean(built, program, ranks):
     done = run(driver(built), program, ranks)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@both
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_progress_thread_is_clean(built, program, ranks):
+    done = run(driver(built), program, ranks, "given")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@thread
+def test_finds_programs_that_two_threads_run(built):
+    progress = built.planted(
+        SOURCES / "progress.c", "takes_at_once", "given = running == program", "given = 0"
+    )
+    done = run(driver(built, progress=progress), "ring", 2, "given")
+    assert done.returncode
+    assert "data race" in done.stderr
 
 
 @thread
