@@ -64,6 +64,9 @@ class Program:
     def wait(self) -> None:
         """Complete the run."""
 
+    def stop(self) -> None:
+        """Leave the run as it is: the progress thread must not go on with it."""
+
 class Calls:
     """Runs the program of a call that it knows, and leaves the others to `slow`.
 

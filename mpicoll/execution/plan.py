@@ -271,6 +271,9 @@ class Run(Protocol):
     def mark(self) -> object:
         """Return something that differs once it has advanced."""
 
+    def stop(self) -> None:
+        """Advance no more."""
+
 
 class Rounds:
     """A run of rounds: its begin posts the first one, and what advances it later ones."""
@@ -283,6 +286,9 @@ class Rounds:
 
     def mark(self) -> object:
         return id(self.current)
+
+    def stop(self) -> None:
+        pass
 
     def begin(self) -> bool:
         self._next()
@@ -345,13 +351,16 @@ class Program(Protocol):
     def wait(self) -> None:
         """Complete the run."""
 
+    def stop(self) -> None:
+        """Leave the run as it is: the progress thread must not go on with it."""
+
 
 class ProgramRun:
     """A run of a compiled program."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.begin, self.advance = program.start, program.test
+        self.begin, self.advance, self.stop = program.start, program.test, program.stop
 
     @property
     def goes_on(self) -> bool:
@@ -431,6 +440,7 @@ class Progress:
 
     def _fail(self, error: BaseException) -> None:
         self.error = self.error or error
+        self.run.stop()
         self.resources.fail(error)
         self._leave()
 

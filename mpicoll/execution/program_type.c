@@ -214,6 +214,21 @@ static PyObject *program_test(ProgramObject *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_FALSE;
 }
 
+static void take(ProgramObject *self)
+{
+    if (progress_try_take(&self->program))
+        return;
+    Py_BEGIN_ALLOW_THREADS
+    progress_take(&self->program);
+    Py_END_ALLOW_THREADS
+}
+
+static PyObject *program_stop(ProgramObject *self, PyObject *Py_UNUSED(ignored))
+{
+    take(self);
+    Py_RETURN_NONE;
+}
+
 static PyObject *program_wait(ProgramObject *self, PyObject *Py_UNUSED(ignored))
 {
     if (self->driven) {
@@ -221,11 +236,7 @@ static PyObject *program_wait(ProgramObject *self, PyObject *Py_UNUSED(ignored))
         return NULL;
     }
     self->driven = 1;
-    if (!progress_try_take(&self->program)) {
-        Py_BEGIN_ALLOW_THREADS
-        progress_take(&self->program);
-        Py_END_ALLOW_THREADS
-    }
+    take(self);
     int done = program_drive(self, self->program.length);
     self->driven = 0;
     if (done < 0)
@@ -239,6 +250,7 @@ static PyMethodDef program_methods[] = {
     {"start", (PyCFunction)program_start, METH_NOARGS, NULL},
     {"test", (PyCFunction)program_test, METH_NOARGS, NULL},
     {"wait", (PyCFunction)program_wait, METH_NOARGS, NULL},
+    {"stop", (PyCFunction)program_stop, METH_NOARGS, NULL},
     {NULL},
 };
 

@@ -5,6 +5,7 @@ Decoding runs no code of the sender's, as unpickling does.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
@@ -16,6 +17,7 @@ from mpicoll.errors import ArgumentError, Disagreement
 MOST = 1 << 28
 """Bytes of an item that a rank takes from another."""
 _ITEM, _REFUSAL = b"\0", b"\1"
+_making = threading.Lock()
 
 
 @cache
@@ -26,10 +28,16 @@ def _encoder() -> Callable[[Any], bytes]:
 
 
 @cache
-def _decoder(kind: Any) -> Callable[[bytes], Any]:
+def _made(kind: Any) -> Callable[[bytes], Any]:
     from msgspec.msgpack import Decoder
 
     return Decoder(kind).decode
+
+
+def _decoder(kind: Any) -> Callable[[bytes], Any]:
+    # msgspec crashes where two threads make decoders of one type at a time.
+    with _making:
+        return _made(kind)
 
 
 def _builtin(value: object) -> object:
