@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
@@ -32,6 +33,8 @@ class Fault(NamedTuple):
 SHARED, EVERY = "tests/execution/test_shared_memory.py", "tests/test_collectives.py"
 BINDING, PLANS = "tests/execution/test_binding.py", "tests/execution/test_plan.py"
 EXECUTOR, SLOTS = "mpicoll/execution/shared_memory.py", "mpicoll/memory/slots.py"
+CALLS, TYPES = "mpicoll/execution/calls_type.c", "tests/execution/test_compiled.py"
+LEAVING, DIFFERENT = "tests/execution/test_leaving.py", "tests/runtime/test_different_calls.py"
 MESSAGES, LOWERED = "mpicoll/programs/messages.py", "mpicoll/programs/shared_memory.py"
 CACHE, MAILBOX = "mpicoll/runtime/methods.py", "mpicoll/memory/mailbox.py"
 
@@ -69,6 +72,43 @@ FAULTS = {
     "a started plan is not busy": Fault(
         "mpicoll/execution/plan.py", "resources.under_way = True",
         "resources.under_way = False", f"{PLANS} -k kept_run",
+    ),
+    # -- the compiled executor ---------------------------------------------------------------
+    "compiled: a digest is not compared": Fault(
+        CALLS, "same = same && theirs[DIGEST] == digest;", "(void)digest;", DIFFERENT,
+    ),
+    "compiled: any dtype is one": Fault(
+        CALLS, "if (one->kind != other->kind || one->dimensions", "if (one->dimensions", TYPES,
+    ),
+    "compiled: any length is one": Fault(
+        CALLS, "if (one->shape[each] != other->shape[each])", "if (0)", TYPES,
+    ),
+    "compiled: any root is one": Fault(
+        CALLS, " && one->root == other->root &&", " &&", TYPES,
+    ),
+    "compiled: overlaps are not looked at": Fault(
+        CALLS, "one->apart == other->apart && ", "", TYPES,
+    ),
+    "compiled: a flag must be exact": Fault(
+        "mpicoll/execution/program.c", "__ATOMIC_ACQUIRE) >= least;",
+        "__ATOMIC_ACQUIRE) == least;", f"{SHARED} {BINDING}",
+    ),
+    "compiled: a program that failed runs again": Fault(
+        "mpicoll/execution/program_type.c",
+        "if (self->program.position < self->program.length) {", "if (0) {", TYPES,
+    ),
+    "nobody is told that a rank has left": Fault(
+        "mpicoll/memory/notes.py", "words[self.first] = count + 1", "pass", LEAVING,
+    ),
+    "a group goes on out of step": Fault(
+        MAILBOX, "if not alike and not self.ended:", "if False:", LEAVING,
+    ),
+    "an exchange takes what is not meant for it": Fault(
+        MAILBOX, "if each != names[0]), 0)", "if False), 0)", DIFFERENT,
+    ),
+    "a wait for the library advances nothing": Fault(
+        "mpicoll/execution/plan.py", "if (started := started_here()) and not isinstance",
+        "if (started := started_here()) and False and not isinstance", f"{PLANS} -k whatever",
     ),
     # -- memory ------------------------------------------------------------------------------
     "readers share one word": Fault(
@@ -123,7 +163,7 @@ FAULTS = {
     ),
     # -- runtime -----------------------------------------------------------------------------
     "ranks do not agree on a call": Fault(
-        CACHE, "if differs or not self.transport.agree(digest):",
+        CACHE, "if differs or not self._agree(digest, kept):",
         "if False:", "tests/runtime/test_arguments.py -k deviating",
     ),
     "a cached plan serves any dtype": Fault(
@@ -197,6 +237,18 @@ def plant(fault: Fault, tree: Path) -> None:
     if fault.right not in text:
         raise SystemExit(f"{fault.file} has no {fault.right!r} any more: mend this list")
     (tree / fault.file).write_text(text.replace(fault.right, fault.wrong))
+    if fault.file.endswith(".c"):
+        compile_in(tree / "mpicoll" / "execution")
+
+
+def compile_in(folder: Path) -> None:
+    """Compile the extension of a tree, as quickly as possible."""
+    for old in folder.glob("_compiled.*.so"):
+        old.unlink()
+    suffix, include = sysconfig.get_config_var("EXT_SUFFIX"), sysconfig.get_paths()["include"]
+    flags = ("-std=gnu11", "-O1", "-ffp-contract=off", "-fPIC", "-shared", f"-I{include}")
+    sources = map(str, sorted(folder.glob("*.c")))
+    subprocess.run(["cc", *flags, *sources, "-o", f"{folder}/_compiled{suffix}"], check=True)
 
 
 def caught(fault: Fault) -> str | None:

@@ -1,0 +1,269 @@
+"""The types of the compiled executor by themselves: what they refuse, find, forget and keep."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from array import array
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpicoll.execution import compiled
+from mpicoll.memory.numpy_arrays import NumpyArrays
+
+pytestmark = pytest.mark.skipif(bool(compiled.MISSING), reason="it was not built")
+COPY, FOLD, DIVIDE, RAISE, AWAIT, FETCH = range(6)
+
+
+def row(code: int, *, count: int = 0, registers: tuple[int, int, int] = (1, 0, 0)) -> list[int]:
+    operands = [[register, 0, 0, 0, 1, 0] for register in registers]
+    return [code, count, 0, *operands[0], *operands[1], *operands[2]]
+
+
+def program(rows: list[list[int]], registers: Any = (0, 0), **given: Any) -> Any:
+    options = {"check": len(rows), "spins": 1, "light": True, "wait": None, "look": None,
+               "keep": None, **given}  # fmt: skip
+    table = array("q", [each for one in rows for each in one])
+    op, dtype = options.pop("op", None), options.pop("dtype", None)
+    return compiled._compiled.Program(table, registers, op, dtype, **options)
+
+
+def address(x: Any) -> int:
+    return int(x.__array_interface__["data"][0])
+
+
+# -- Program ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("table", "error"),
+    [
+        (row(6), "no such code or register"), (row(-1), "no such code or register"),
+        (row(COPY, registers=(2, 0, 0)), "no such code or register"),
+        (row(COPY, registers=(0, -1, 0)), "no such code or register"),
+        (row(FOLD), "needs a kernel"), (row(DIVIDE), "needs a kernel"),
+        ([*row(COPY), 1], "rows of"),
+    ],
+)  # fmt: skip
+def test_a_bad_table_is_refused(table: list[int], error: str) -> None:
+    with pytest.raises(ValueError, match=error):
+        program([table])
+
+
+@pytest.mark.parametrize("registers", [3, [0, "x"], [0, 1 << 70]])
+def test_bad_registers_are_refused(registers: Any) -> None:
+    with pytest.raises((TypeError, OverflowError, ValueError)):
+        program([row(COPY)], registers)
+
+
+def test_a_program_is_made_once() -> None:
+    made = program([])
+    with pytest.raises(TypeError, match="once"):
+        made.__init__(b"", [0, 0], None, None, check=0, spins=1, light=True, wait=None, look=None,
+                      keep=None)  # fmt: skip
+
+
+def test_a_program_runs_on_any_arrays() -> None:
+    made = program([row(COPY, count=24)])
+    for turn in range(3):
+        x, out = np.full(3, float(turn)), np.zeros(3)
+        made.run_on(address(x), address(out))
+        np.testing.assert_array_equal(out, x)
+    assert (made.sequence, made.position, made.length) == (3, 1, 1)
+
+
+def test_a_run_that_failed_is_the_last() -> None:
+    def wait(position: int, error: int) -> None:
+        raise KeyError(position)
+
+    word = np.zeros(1, np.int64)
+    made = program([row(RAISE), row(AWAIT, registers=(0, 0, 0))], [address(word)] * 2, wait=wait)
+    made.run()  # its own word is there
+    never = program([row(AWAIT)], [0, address(np.zeros(1, np.int64))], wait=wait)
+    with pytest.raises(KeyError):
+        never.run()
+    with pytest.raises(RuntimeError, match="failed in the middle of its last run"):
+        never.run()
+
+
+# -- Calls ------------------------------------------------------------------------------------
+
+
+class Alone:
+    """The calls of the only rank of a group.
+
+    Attributes:
+        slow: the calls that were left to Python.
+    """
+
+    def __init__(self, arrays: Any = None) -> None:
+        self.lines, self.number = np.zeros(64, np.int64), array("q", [0])
+        self.slow: list[tuple[Any, ...]] = []
+        layout = (arrays or NumpyArrays()).layout()
+        self.calls = compiled._compiled.Calls(
+            *layout, [address(self.lines)], 8, 0, self.number, spins=1, slow=self._slow,
+            wait=None, broken=None, keep=None,
+        )  # fmt: skip
+
+    def _slow(self, *given: Any) -> str:
+        self.slow.append(given)
+        return "slow"
+
+    def add(self, x: Any, out: Any = None, *, nbytes: int = 0, **other: Any) -> Any:
+        made = program([row(COPY, count=nbytes)] if nbytes else [])
+        make = None if out is not None else lambda: np.empty_like(x)
+        self.calls.add(given(x, out, **other), made, 7, True, make)
+        return made
+
+    def knows(self, x: Any, out: Any = None, **other: Any) -> bool:
+        return not isinstance(self.calls(*given(x, out, **other)), str)
+
+
+def given(
+    x: Any, out: Any = None, *, name: str = "allreduce", op: Any = "sum", root: Any = 0,
+    counts: Any = None, algorithm: str = "auto",
+) -> tuple[Any, ...]:  # fmt: skip
+    return name, x, out, op, root, counts, algorithm
+
+
+def test_a_known_call_runs_on_new_arrays() -> None:
+    alone, x = Alone(), np.arange(5.0)
+    assert not alone.knows(x)
+    made = alone.add(x, nbytes=x.nbytes)
+    for turn in range(3):
+        fresh = np.arange(5.0) + turn
+        np.testing.assert_array_equal(alone.calls(*given(fresh)), fresh)
+    assert len(alone.slow) == 1 and alone.number[0] == 3
+    alone.calls.forget(program([]))
+    assert alone.knows(x)
+    alone.calls.forget(made)
+    assert not alone.knows(x)
+
+
+BOTH = np.zeros(20)
+OTHERS: dict[str, Callable[[], dict[str, Any]]] = {
+    "name": lambda: {"name": "scan"},
+    "dtype": lambda: {"x": np.zeros(10, "int64")},
+    "shape": lambda: {"x": np.zeros(11)},
+    "dimensions": lambda: {"x": np.zeros((10, 1))},
+    "order of the shape": lambda: {"x": np.zeros((1, 10))},
+    "op": lambda: {"op": "max"},
+    "root": lambda: {"root": 1},
+    "counts": lambda: {"counts": (10,)},
+    "algorithm": lambda: {"algorithm": "ring"},
+    "no output": lambda: {"out": None},
+    "no input": lambda: {"x": None},
+    "in place": lambda: {"x": BOTH[:10], "out": BOTH[:10]},
+    "overlap": lambda: {"x": BOTH[:10], "out": BOTH[5:15]},
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_another_call_is_another_program(what: str) -> None:
+    alone, known = Alone(), {"x": np.zeros(10), "out": np.zeros(10)}
+    alone.add(**known)
+    assert alone.knows(**known)
+    other = {**known, **OTHERS[what]()}
+    assert not alone.knows(**other)
+    alone.add(**other)
+    assert alone.knows(**other) and alone.knows(**known)
+
+
+class Subclass(np.ndarray[Any, Any]):
+    pass
+
+
+def read_only() -> Any:
+    x = np.zeros(10)
+    x.flags.writeable = False
+    return x
+
+
+UNUSUAL: dict[str, Callable[[], dict[str, Any]]] = {
+    "a list": lambda: {"x": [1.0] * 10},
+    "a subclass": lambda: {"x": np.zeros(10).view(Subclass)},
+    "not contiguous": lambda: {"x": np.zeros(20)[::2]},
+    "Fortran's order": lambda: {"x": np.zeros((5, 2), order="F")},
+    "swapped bytes": lambda: {"x": np.zeros(10, ">f8")},
+    "more than 8 dimensions": lambda: {"x": np.zeros((1,) * 8 + (10,))},
+    "a read-only output": lambda: {"x": np.zeros(10), "out": read_only()},
+    "objects": lambda: {"x": np.zeros(10, object)},
+    "root as a float": lambda: {"x": np.zeros(10), "root": 0.0},
+    "a negative root": lambda: {"x": np.zeros(10), "root": -1},
+    "a huge root": lambda: {"x": np.zeros(10), "root": 1 << 80},
+    "counts as a list": lambda: {"x": np.zeros(10), "counts": [10]},
+}
+
+
+@pytest.mark.parametrize("what", UNUSUAL)
+def test_what_is_unusual_is_left_to_python(what: str) -> None:
+    """Also where somebody has added it."""
+    alone, call = Alone(), UNUSUAL[what]()
+    alone.add(**call)
+    assert not alone.knows(**call)
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (), (1, 1, 1), (2,) * 8])
+def test_arrays_of_any_shape_are_read(shape: tuple[int, ...]) -> None:
+    alone, x = Alone(), np.ones(shape)
+    alone.add(x, nbytes=x.nbytes)
+    np.testing.assert_array_equal(alone.calls(*given(x)), x)
+    assert not alone.slow
+
+
+def test_the_oldest_give_way() -> None:
+    alone, arrays = Alone(), [np.zeros(each) for each in range(2000)]
+    for each in arrays:
+        alone.add(each)
+    known = sum(map(alone.knows, arrays))
+    assert 100 < known <= 512
+
+
+@pytest.mark.parametrize("count", range(6))
+def test_a_call_takes_seven_arguments(count: int) -> None:
+    with pytest.raises(TypeError, match="seven"):
+        Alone().calls(*range(count))
+
+
+@pytest.mark.parametrize("outputs", [False, True], ids=["new", "given"])
+def test_calls_leak_no_references(outputs: bool) -> None:
+    alone, x, out = Alone(), np.ones(5), np.ones(5) if outputs else None
+    alone.add(x, out, nbytes=x.nbytes)
+    call = given(x, out)
+    for _ in range(100):
+        alone.calls(*call)
+    gc.collect()
+    before = [sys.getrefcount(each) for each in call if each is not None], sys.getallocatedblocks()
+    for _ in range(100_000):
+        alone.calls(*call)
+    after = [sys.getrefcount(each) for each in call if each is not None], sys.getallocatedblocks()
+    assert after[0] == before[0] and after[1] - before[1] < 100
+
+
+def test_what_is_added_and_forgotten_leaks_no_references() -> None:
+    alone, x, counts = Alone(), np.ones(5), (5, int("7" * 3))
+    before = sys.getrefcount(counts)
+    for _ in range(1000):
+        made = alone.add(x, counts=counts)
+        alone.add(x, counts=counts)
+        alone.calls.forget(made)
+    assert sys.getrefcount(counts) <= before + 1
+
+
+def test_tensors_of_unusual_kinds_are_left_to_python() -> None:
+    torch = pytest.importorskip("torch")
+    from torchcoll.arrays import TorchArrays
+
+    alone = Alone(TorchArrays())
+    lazy = torch.ones(6, dtype=torch.complex64)
+    usual, unusual = [torch.ones(6), torch.ones(0), torch.ones(2, 0, 3), lazy], [
+        torch.ones(12)[::2], lazy.conj(), lazy.conj().imag, torch.ones(2, 3).t(),
+        torch.ones(6, device="meta"), torch.nn.Parameter(torch.ones(6)), torch.ones(6).to_sparse(),
+    ]  # fmt: skip
+    for x in [*usual, *unusual]:
+        alone.calls.add(given(x, torch.ones(6)), program([]), 7, True, None)
+    assert all(alone.knows(x, torch.ones(6)) for x in usual)
+    assert not any(alone.knows(x, torch.ones(6)) for x in unusual)
