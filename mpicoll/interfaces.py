@@ -453,6 +453,7 @@ class Native(NamedTuple):
     Attributes:
         transport: how its arrays reach the library, for the record.
         averages: whether the library divides a mean itself.
+        method: the library's own method as its users write it; None where `run` is that.
     """
 
     run: Thunk
@@ -460,6 +461,7 @@ class Native(NamedTuple):
     free: Thunk
     transport: str = "native"
     averages: bool = False
+    method: Thunk | None = None
 
 
 class Request(Protocol):

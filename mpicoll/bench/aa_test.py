@@ -63,7 +63,7 @@ class _AABench(Bench):
         """Bind both to the native call, each wrapped alike."""
         for each in candidates:
             native = Case(each.case.group, each.case.backend, "native")
-            slowed = _Delayed(benches[each.case.backend].plan(native))
+            slowed = _Delayed(cast(Plan, benches[each.case.backend].bind(native)))
             slowed.wait = self.wait if each.case.algorithm == _AGAIN else 0
             each.plan = cast(Plan, slowed)
             each.executed, each.transport = slowed.algorithm, slowed.transport

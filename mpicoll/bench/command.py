@@ -29,7 +29,7 @@ from mpicoll.cli.options import (
 from mpicoll.errors import ArgumentError, UnknownName
 from mpicoll.interfaces import TRANSPORTS
 from mpicoll.measurement.candidate import Settings
-from mpicoll.measurement.cases import CPU, CUDA, DEFAULT_SIZES, Wanted, dtypes, ops
+from mpicoll.measurement.cases import CALLS, CPU, CUDA, DEFAULT_SIZES, Wanted, dtypes, ops
 from mpicoll.measurement.worlds import Worlds, backend_names
 from mpicoll.text.names import split_names, swept_names, with_all
 from mpicoll.text.sizes import LEAST_FACTOR, MOST_FACTOR, size_steps
@@ -84,6 +84,11 @@ Sizes are total bytes as nccl-tests counts them; K, M and G are powers of 1024.
 @list_option("-o", "--op", default="sum", shown=True, metavar="A,B|all", help="Operators.")
 @list_option("-d", "--datatype", default="float32", shown=True, metavar="A,B|all", help="dtypes.")
 @option("-r", "--root", type=RANK_LIST, default="0", shown=True, metavar="0,1|all", help="Roots.")
+@option(
+    "--calls", type=click.Choice(CALLS), default="both", shown=True,
+    help="Time plans; methods, as c.allreduce(x, out=y) and the library's own, on the same arrays "
+    "and on others in every call; or plans, and beside them the methods of native and auto.",
+)  # fmt: skip
 @option(
     "-z", "--timing", "--blocking", type=click.Choice(list(_TIMINGS)), default="together",
     shown=True, help="Start samples at a common deadline, or when each rank gets there.",
@@ -145,6 +150,7 @@ def parse(given: dict[str, Any], makers: Worlds) -> Options:
         transports=_transports(given["transports"]),
         allocate=given["allocate"],
         device=given["device"],
+        calls=given["calls"],
     )
     if wanted.allocate and wanted.device == CUDA:
         raise ArgumentError("GPU arrays are read where they are: leave out --allocate")

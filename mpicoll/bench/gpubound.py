@@ -80,7 +80,7 @@ def rows(records: Iterable[CaseRecord]) -> list[Row]:
     for each in records:
         if each.collective != "allreduce" or each.device != "cuda" or not each.time_us:
             continue
-        if each.correct is False or each.algorithm in OPEN:
+        if each.correct is False or each.algorithm in OPEN or each.call != "plan":
             continue
         way = f"{each.backend} {each.transport}"
         found = best.setdefault((each.ranks, each.bytes_total), {})

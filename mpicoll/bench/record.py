@@ -16,19 +16,21 @@ Fields = dict[str, Any]
 
 
 def case_records(bench: Bench, candidates: Sequence[Candidate], run: Run) -> list[CaseRecord]:
-    """Return the records of a group, the fastest correct one marked."""
+    """Return the records of a group, the fastest correct one of each kind of call marked."""
     found = [_record(bench, each, candidates, run) for each in candidates]
     mark_best(found)
     return found
 
 
 def mark_best(group: Sequence[CaseRecord]) -> None:
-    """Set in each record whether it is the fastest correct one among these."""
-    timed = {id(each): each.time_us for each in group if each.correct is not False}
-    medians = {key: times.median for key, times in timed.items() if times}
-    best = min(medians, key=medians.__getitem__, default=None)
+    """Set in each record whether it is the fastest correct one among these of its kind of call."""
+    best: dict[str, tuple[float, int]] = {}
     for each in group:
-        each.best = id(each) == best
+        if each.time_us and each.correct is not False:
+            own = each.time_us.median, id(each)
+            best[each.call] = min(own, best.get(each.call, own))
+    for each in group:
+        each.best = each.call in best and best[each.call][1] == id(each)
 
 
 def _record(
@@ -40,6 +42,7 @@ def _record(
         run=run,
         collective=group.what.name,
         algorithm=case.algorithm,
+        call=case.call,
         executed=candidate.executed or None,
         backend=case.backend,
         library=world.library,
@@ -107,12 +110,13 @@ def _bandwidths(candidate: Candidate, median: float | None, size: int) -> Fields
 
 
 def _speedups(candidate: Candidate, candidates: Sequence[Candidate], confidence: float) -> Fields:
-    own = candidate.case.backend
-    native = _named(candidates, own, ("native",))
-    others = [each for each in candidates if each.case.backend != own]
+    own = candidate.case
+    alike = [each for each in candidates if each.case.call == own.call]
+    native = _named(alike, own.backend, ("native",))
+    others = [each for each in alike if each.case.backend != own.backend]
     rival = None
     if others:
-        rival = _named(candidates, others[0].case.backend, (candidate.case.algorithm, "native"))
+        rival = _named(alike, others[0].case.backend, (own.algorithm, "native"))
     vs_native, vs_rival = (_ratio(each, candidate, confidence) for each in (native, rival))
     against = f"{rival.case.backend} {rival.case.algorithm}" if rival else ""
     return {

@@ -14,31 +14,48 @@ from rich.text import Text
 
 from mpicoll.cli.tables import console, least_width
 from mpicoll.machine.launchers import is_terminal
+from mpicoll.measurement.cases import METHOD, PLAN
 from mpicoll.measurement.statistics import is_enough
 from mpicoll.records.flat import write_csv
+from mpicoll.records.identity import key
 from mpicoll.records.lines import CaseRecord, Speedup
 from mpicoll.records.reading import encoded
 from mpicoll.selection.auto import CHOOSERS
 from mpicoll.text.numbers import number
 from mpicoll.text.sizes import size_text
 
+Methods = dict[tuple[Any, ...], CaseRecord]
+"""The records of methods, by the key of a record without its kind of call."""
+
 _PIPED_WIDTH = 170
 _COLUMNS = (
     ("size", "right"), ("backend", "left"), ("algorithm", "left"), ("transport", "left"),
     ("time us", "right"), ("interval", "left"), ("algbw GB/s", "right"),
-    ("busbw GB/s", "right"), ("vs native", "right"), ("vs other backend", "right"),
-    ("correct", "left"), ("", "left"),
+    ("busbw GB/s", "right"), ("vs native", "right"), ("method us", "right"),
+    ("vs native's", "right"), ("vs other backend", "right"), ("correct", "left"), ("", "left"),
 )  # fmt: skip
 _NAMES, _WHOLE_NAME = 2, 40
 """The column of names, and the most letters of a name that stay in one line."""
-_LEFT_OUT_FIRST = ("algbw GB/s", "interval", "busbw GB/s", "vs other backend", "transport")
+_OF_METHODS = ("method us", "vs native's")
+_LEFT_OUT_FIRST = (
+    "algbw GB/s",
+    "interval",
+    "busbw GB/s",
+    "vs other backend",
+    "transport",
+    *_OF_METHODS[::-1],
+)
 """Columns that a narrow terminal goes without: records have them all."""
 _LEGEND = """\
 time: median over samples of the slowest rank, with its 95 % interval, or with (n=...) the
 extremes of too few samples for one; {best}: fastest correct
 vs native: how many times as fast as this backend's own call; vs other backend: as its
 algorithm of the same name, or (n) its native call; "=" is a tie, +/- a significant difference
+{methods}\
 algbw = size / time, busbw = algbw x the factor of nccl-tests (for large, symmetric traffic)"""
+_METHODS = """\
+method us: the same by the method, as c.allreduce(x, out=y); vs native's: as the library's method
+"""
 _AVERAGES = "# averages are means over samples of the slowest rank's time; see time_us in jsonl"
 
 
@@ -64,13 +81,14 @@ def tables(records: Sequence[CaseRecord], out: Console, unicode: bool = True) ->
     for title, rows in _by(records, _title):
         measured = [row for row in rows if row.time_us]
         if measured:
-            table, least = _fitting(title, measured, room, unicode)
+            table, least = _fitting(title, *_beside(measured), room, unicode)
             out.width = max(room, least)
             out.print(table)
             out.print()
     out.width = room
     if records:
-        out.print(_LEGEND.format(best="★" if unicode else "*"), markup=False)
+        methods = _METHODS if any(_beside(records)[1]) else ""
+        out.print(_LEGEND.format(best="★" if unicode else "*", methods=methods), markup=False)
 
 
 def _title(record: CaseRecord) -> str:
@@ -80,6 +98,10 @@ def _title(record: CaseRecord) -> str:
     parts += ["in place"] if record.in_place else []
     ranks = f"{record.ranks} rank{'s' if record.ranks > 1 else ''}"
     return ", ".join([*filter(None, parts), ranks])
+
+
+def _titled_call(record: CaseRecord) -> str:
+    return _title(record) if record.call == PLAN else f"{_title(record)}, {record.call}"
 
 
 def _by(
@@ -92,9 +114,21 @@ def _by(
     return list(found.items())
 
 
+def _beside(rows: Sequence[CaseRecord]) -> tuple[list[CaseRecord], Methods]:
+    """Return the rows of a table, and the methods that stand beside their plans in them."""
+    plans = {_place(row) for row in rows if row.call == PLAN}
+    methods = {_place(row): row for row in rows if row.call == METHOD and _place(row) in plans}
+    return [row for row in rows if methods.get(_place(row)) is not row], methods
+
+
+def _place(row: CaseRecord) -> tuple[Any, ...]:
+    return key(row)[:-1]
+
+
 def _table(
-    title: str, rows: list[CaseRecord], unicode: bool, leave_out: Sequence[str] = ()
-) -> Table:
+    title: str, rows: list[CaseRecord], methods: Methods, unicode: bool,
+    leave_out: Sequence[str] = (),
+) -> Table:  # fmt: skip
     table = Table(
         title=title, title_justify="left", title_style="bold",
         box=SIMPLE_HEAD if unicode else ASCII2, pad_edge=False, show_edge=False,
@@ -106,17 +140,19 @@ def _table(
         for position, row in enumerate(group := list(same)):
             style = "bold green" if row.best else "red" if row.correct is False else ""
             end = position == len(group) - 1
-            table.add_row(*compress(_cells(row, unicode), shown), style=style, end_section=end)
+            cells = _cells(row, methods.get(_place(row)), unicode)
+            table.add_row(*compress(cells, shown), style=style, end_section=end)
     return table
 
 
 def _fitting(
-    title: str, rows: list[CaseRecord], room: int, unicode: bool
-) -> tuple[Table, int]:  # fmt: skip
+    title: str, rows: list[CaseRecord], methods: Methods, room: int, unicode: bool
+) -> tuple[Table, int]:
     """Return the table with as many columns as there is room for, and the width that it needs."""
     longest = max(len(_algorithm(row)) for row in rows)
+    never = () if methods else _OF_METHODS
     for count in range(len(_LEFT_OUT_FIRST) + 1):
-        table = _table(title, rows, unicode, leave_out=_LEFT_OUT_FIRST[:count])
+        table = _table(title, rows, methods, unicode, (*never, *_LEFT_OUT_FIRST[:count]))
         missing = least_width(table) - room
         if missing <= max(0, longest - _WHOLE_NAME):
             break
@@ -127,7 +163,7 @@ def _fitting(
     return table, least_width(table)
 
 
-def _cells(row: CaseRecord, unicode: bool) -> list[Text]:
+def _cells(row: CaseRecord, method: CaseRecord | None, unicode: bool) -> list[Text]:
     time = row.time_us
     assert time is not None
     mark = ("★" if unicode else "*") if row.best else ""
@@ -138,15 +174,23 @@ def _cells(row: CaseRecord, unicode: bool) -> list[Text]:
         size_text(row.bytes_total) if row.count else "-", row.backend,
         _algorithm(row), row.transport or "-", number(time.median), interval,
         number(row.algbw_GBps), number(row.busbw_GBps),
-        _ratio(row.speedup_vs_native), _other(row), _correct(row), mark,
+        _ratio(row.speedup_vs_native), *_method(method), _other(row), _correct(row), mark,
     ]  # fmt: skip
     return [Text(text) for text in texts]
 
 
+def _method(row: CaseRecord | None) -> list[str]:
+    """Return the cells of the method beside a plan."""
+    if row is None or row.time_us is None:
+        return ["-", "-"]
+    return [number(row.time_us.median), _ratio(row.speedup_vs_native)]
+
+
 def _algorithm(row: CaseRecord) -> str:
-    """Return the algorithm asked for, and the one that ran where that left it open."""
+    """Return the algorithm asked for, the one that ran where that left it open, and the call."""
     asked = row.algorithm.partition("@")[0]
-    return f"{asked}: {row.executed}" if asked in CHOOSERS else asked
+    ran = f"{asked}: {row.executed}" if asked in CHOOSERS else asked
+    return ran if row.call == PLAN else f"{ran}, {row.call}"
 
 
 def _ratio(found: Speedup | None) -> str:
@@ -224,7 +268,7 @@ def _blocks(records: Sequence[CaseRecord], out: TextIO) -> Iterable[list[CaseRec
     """Print a title for every collective, backend and algorithm; yield its measured rows."""
     measured = [record for record in records if record.time_us]
     for (title, backend, name), rows in _by(
-        measured, lambda row: (_title(row), row.backend, row.algorithm)
+        measured, lambda row: (_titled_call(row), row.backend, row.algorithm)
     ):
         print(f"\n# {title}: {backend} {name}\n{_AVERAGES}", file=out)
         yield rows

@@ -140,7 +140,7 @@ class _Session:
         for group, found in zip(self.groups, self.asked(), strict=True):
             count += len(found)
             for name, same in groupby(found, lambda case: case.backend):
-                self.print(f"{group}, {name}: {', '.join(case.algorithm for case in same)}")
+                self.print(f"{group}, {name}: {', '.join(case.name for case in same)}")
             weights.append((weigh(found, self.worlds, self.options.memory), group))
         weight, largest = max(weights, key=lambda each: each[0].needed)
         if weight.needed:

@@ -116,7 +116,8 @@ def _doubts(error: float, *most: float) -> Iterator[str]:
 def _is_timed(record: CaseRecord) -> bool:
     """Whether a record has a time of a schedule that gave correct results."""
     ran = record.executed or "native"
-    return record.time_us is not None and record.correct is not False and ran[:6] != "native"
+    is_right = record.time_us is not None and record.correct is not False
+    return is_right and record.call == "plan" and ran[:6] != "native"
 
 
 def _row(record: CaseRecord, ports: int | None) -> tuple[float, ...] | None:

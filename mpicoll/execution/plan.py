@@ -73,6 +73,8 @@ class Plan:
         out: the array that holds the result after a run, None where this rank gets none.
         program: the compiled program that it runs, None where calls from Python do.
         executor: ``compiled``, ``closures`` of Python, or ``native``: the library's own call.
+        method: of a native plan, the library's own method as its users write it, on the same
+            arrays; None where `run` is that.
         run: run the collective once. RuntimeError where it is under way, freed or has failed: a
             function that raises replaces this attribute, so that a run need not check.
         fail: takes the error by which this rank has left a run.
@@ -81,6 +83,7 @@ class Plan:
     note = ""
     executor = "closures"
     program: Program | None = None
+    method: Thunk | None = None
     fail: Callable[[BaseException], None] = staticmethod(lambda error: None)
 
     def __init__(

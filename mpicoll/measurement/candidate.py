@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mpicoll.execution.plan import Plan
+from mpicoll.interfaces import Thunk
 from mpicoll.measurement.cases import BASELINES, Case
 from mpicoll.measurement.checking import Wrong
 from mpicoll.measurement.statistics import is_enough, median_interval, speedup
@@ -39,6 +40,27 @@ class Settings:
 
 
 @dataclass
+class MethodCalls:
+    """What a candidate by the method has for a plan: `run` calls the method once.
+
+    Attributes:
+        plans: what `run` calls, where these are native plans.
+    """
+
+    algorithm: str
+    transport: str
+    executor: str
+    note: str
+    run: Thunk
+    plans: Sequence[Plan] = ()
+
+    def free(self) -> None:
+        """Release the native plans."""
+        for plan in self.plans:
+            plan.free()
+
+
+@dataclass
 class Candidate:
     """A case, its plan, and its samples.
 
@@ -53,7 +75,7 @@ class Candidate:
     """
 
     case: Case
-    plan: Plan | None = None
+    plan: Plan | MethodCalls | None = None
     message: str = ""
     executed: str = ""
     transport: str = ""
@@ -76,22 +98,23 @@ class Candidate:
         return len(self.samples | self.late | self.preempted)
 
     @property
+    def kind(self) -> tuple[str, str]:
+        """The candidates that are compared with one native call: of one backend, called alike."""
+        return self.case.backend, self.case.call
+
+    @property
     def is_baseline(self) -> bool:
         """Whether others are compared with this one."""
         return self.case.algorithm in BASELINES
 
 
 def active(running: Sequence[Candidate], settings: Settings) -> list[Candidate]:
-    """Return the candidates that need samples, and the baselines of their backends."""
-    natives = {each.case.backend: each for each in running if each.is_baseline}
-    open_ = [
-        each for each in running if not _is_done(each, natives.get(each.case.backend), settings)
-    ]
-    waiting = {each.case.backend for each in open_}
+    """Return the candidates that need samples, and the baselines that they are compared with."""
+    natives = {each.kind: each for each in running if each.is_baseline}
+    open_ = [each for each in running if not _is_done(each, natives.get(each.kind), settings)]
+    waiting = {each.kind for each in open_}
     return [
-        each
-        for each in running
-        if each in open_ or (each.is_baseline and each.case.backend in waiting)
+        each for each in running if each in open_ or (each.is_baseline and each.kind in waiting)
     ]
 
 

@@ -18,7 +18,8 @@ from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError, CollectiveError
 from mpicoll.interfaces import CMA
 from mpicoll.machine.memory import available_memory, free_in_process
-from mpicoll.measurement.cases import CUDA, DEFAULT_ALGORITHMS, Case, Group
+from mpicoll.measurement.cases import CUDA, DEFAULT_ALGORITHMS, NEW_ARRAYS, Case, Group
+from mpicoll.measurement.workbench import pool_size
 from mpicoll.notation.contract import Side
 from mpicoll.notation.elements import itemsize, reduce_op
 from mpicoll.programs.messages import lower
@@ -119,7 +120,9 @@ def needed(cases: Sequence[Case], worlds: Mapping[str, Collectives]) -> int:
     for backend in dict.fromkeys(each.backend for each in cases):
         world = worlds[backend]
         given, taken = _array(group, world, "input"), _array(group, world, "output")
-        total += max(given, taken) if group.in_place else given + taken
+        new = any(each.call == NEW_ARRAYS for each in cases)
+        pairs = pool_size(group) if new else 1
+        total += pairs * (max(given, taken) if group.in_place else given + taken)
         names = [each.algorithm for each in cases if each.backend == backend]
         # A persistent call keeps its memory, all others take theirs one after the other.
         natives = {each == "native_persistent" for each in names if each.startswith("native")}

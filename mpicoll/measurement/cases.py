@@ -32,6 +32,10 @@ DEFAULT_ALGORITHMS = {
     "exscan": ("recursive_doubling", "linear"),
 }
 BASELINES = ("native",)
+PLAN, METHOD, NEW_ARRAYS = "plan", "method", "method, new arrays"
+"""How a case is called: by a plan; by the method, as ``c.allreduce(x, out=y)``, for ``native`` the
+library's own; by the method with other arrays in every call, from a pool of them."""
+CALLS = ("plans", "methods", "both")
 CPU, CUDA = "cpu", "cuda"
 """Where the arrays lie."""
 
@@ -70,19 +74,29 @@ class Group:
 
 @dataclass(frozen=True)
 class Case:
-    """One algorithm of one backend in a group."""
+    """One algorithm of one backend in a group; `call` is `PLAN`, `METHOD` or `NEW_ARRAYS`."""
 
     group: Group
     backend: str
     algorithm: str
+    call: str = PLAN
+
+    @property
+    def name(self) -> str:
+        """The algorithm, and how it is called if not by a plan."""
+        return self.algorithm if self.call == PLAN else f"{self.algorithm} by {self.call}"
 
     def __str__(self) -> str:
-        return f"{self.group.what.name} {self.algorithm} ({self.backend}, {self.group})"
+        return f"{self.group.what.name} {self.name} ({self.backend}, {self.group})"
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The choice that the command line states; empty means the default."""
+    """The choice that the command line states; empty means the default.
+
+    Attributes:
+        calls: one of `CALLS`; ``both`` is plans, and the methods of native and auto.
+    """
 
     collectives: tuple[str, ...] = ()
     algorithms: tuple[str, ...] = ()
@@ -94,6 +108,7 @@ class Wanted:
     transports: tuple[str, ...] = ()
     allocate: bool = False
     device: str = CPU
+    calls: str = "plans"
     skipped: list[str] = field(default_factory=list)
 
 
@@ -176,11 +191,26 @@ def _group(
 
 def cases(group: Group, worlds: dict[str, Collectives], wanted: Wanted) -> list[Case]:
     """Return the candidates of a group; each backend's native call is always among them."""
+    asked = wanted.algorithms or (_BY_METHOD if wanted.calls == "methods" else ())
     return [
-        Case(group, backend, name)
+        Case(group, backend, name, call)
         for backend, world in worlds.items()
-        for name in algorithms(group.what, world, wanted.algorithms, wanted.transports)
+        for name in algorithms(group.what, world, asked, wanted.transports)
+        for call in _calls(group, name, wanted.calls)
     ]
+
+
+_BY_METHOD = (*BASELINES, "auto")
+
+
+def _calls(group: Group, algorithm: str, asked: str) -> Iterator[str]:
+    """Yield the calls by which an algorithm is measured."""
+    if asked != "methods":
+        yield PLAN
+    if asked == "methods" or (asked == "both" and algorithm in _BY_METHOD):
+        yield METHOD
+    if asked == "methods" and group.what.unit != "none":
+        yield NEW_ARRAYS
 
 
 def algorithms(

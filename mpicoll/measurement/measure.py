@@ -23,7 +23,7 @@ from mpicoll.interfaces import CMA, IPC, SYMMETRIC
 from mpicoll.measurement import clock
 from mpicoll.measurement.candidate import Candidate, Settings, active, level
 from mpicoll.measurement.capacity import weigh
-from mpicoll.measurement.cases import Case
+from mpicoll.measurement.cases import NEW_ARRAYS, PLAN, Case
 from mpicoll.measurement.checking import Wrong
 from mpicoll.measurement.synchroniser import Report, StartSynchroniser
 from mpicoll.measurement.workbench import Workbench
@@ -121,6 +121,9 @@ class Bench:
             self._check(candidate, benches[candidate.case.backend], min(1, self.settings.checks))
             assert candidate.plan is not None
             candidate.plan.free()
+        if any(each.case.call != PLAN for each in running):
+            for world in self.worlds.values():
+                world.plans.free()
         gc.enable()
         self.watchdog.step("")
         return candidates
@@ -137,11 +140,12 @@ class Bench:
     def _workbenches(self, candidates: list[Candidate]) -> dict[str, Workbench]:
         """Allocate each backend's arrays; a backend without the dtype has its cases refused."""
         benches = {}
+        pool = any(each.case.call == NEW_ARRAYS for each in candidates)
         for candidate in candidates:
             backend = candidate.case.backend
             try:
                 if backend not in benches:
-                    benches[backend] = Workbench(self.worlds[backend], candidate.case.group)
+                    benches[backend] = Workbench(self.worlds[backend], candidate.case.group, pool)
             except CollectiveError as error:
                 candidate.message = str(error)
             except MemoryError as error:
@@ -162,7 +166,7 @@ class Bench:
                 continue
             self.watchdog.step(f"binding {candidate.case}")
             try:
-                candidate.plan = benches[candidate.case.backend].plan(candidate.case)
+                candidate.plan = benches[candidate.case.backend].bind(candidate.case)
                 candidate.executed = candidate.plan.algorithm
                 candidate.transport = candidate.plan.transport
                 candidate.executor = candidate.plan.executor
@@ -176,18 +180,23 @@ class Bench:
 
     def _check(self, candidate: Candidate, bench: Workbench, times: int) -> None:
         """Run on poisoned outputs, and gather the wrong elements of all ranks."""
-        if bench.check is None:
+        checks = bench.checks(candidate.case)
+        if not checks:
             return
         assert candidate.plan is not None
         for _ in range(times):
             self.watchdog.step(f"checking {candidate.case}")
-            bench.check.prepare()
-            candidate.plan.run()
-            found = self.control.exchange(bench.check.verify(), Wrong | None)
+            for each in checks:
+                each.prepare()
+            for _ in checks:
+                candidate.plan.run()
+            own = next(filter(None, [each.verify() for each in checks]), None)
+            found = self.control.exchange(own, Wrong | None)
             candidate.checked += 1
             if not candidate.wrong:
                 candidate.wrong = [each for each in found if each]
-        bench.check.rest()
+        for each in checks:
+            each.rest()
 
     def _calibrate(self, candidate: Candidate, bench: Workbench) -> None:
         """Warm up, then choose how many calls make a sample long enough to be timed."""

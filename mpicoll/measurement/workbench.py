@@ -1,49 +1,117 @@
-"""The arrays of a group: made once for each backend, checked and timed by all candidates."""
+"""The arrays of a group: made once for each backend, checked and timed by all candidates.
+
+A candidate with new arrays in every call takes those of a pool in turn.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+from itertools import cycle
 from typing import Any
 
 from mpicoll.collectives import Collectives
 from mpicoll.execution.plan import Plan
-from mpicoll.interfaces import Array
-from mpicoll.measurement.cases import CUDA, Case, Group
+from mpicoll.interfaces import Array, Thunk
+from mpicoll.measurement.candidate import MethodCalls
+from mpicoll.measurement.cases import BASELINES, CUDA, NEW_ARRAYS, PLAN, Case, Group
 from mpicoll.measurement.checking import Check
 from mpicoll.measurement.patterns import CheckedCall
 from mpicoll.notation.elements import reduce_op
 
+_MANY, _FEW, _SMALL = 48, 3, 64 * 1024
+"""How many arrays a pool has, up to so many bytes in each, and above."""
+
 
 class Workbench:
-    """One backend's arrays for a group: every candidate is checked and timed on the same."""
+    """One backend's arrays for a group: every candidate is checked and timed on the same.
 
-    def __init__(self, world: Collectives, group: Group) -> None:
+    Args:
+        pool: whether there is a candidate with new arrays in every call.
+    """
+
+    def __init__(self, world: Collectives, group: Group, pool: bool = False) -> None:
         self.world, self.group = world, group
-        self.x, self.out = buffers(world, group)
-        self.check = None if group.what.unit == "none" else self._checker()
+        self.arrays = [buffers(world, group) for _ in range(pool_size(group) if pool else 1)]
+        has_data = group.what.unit != "none"
+        self._checks = [self._checker(*pair) for pair in self.arrays if has_data]
         self.on_gpu = group.device == CUDA
         arrays = world.transport.arrays
         self.watch = arrays.stopwatch() if self.on_gpu else _HOST
 
-    def _checker(self) -> Check:
+    def _checker(self, x: Array | None, out: Array | None) -> Check:
         group, world = self.group, self.world
         case = CheckedCall.of(
             group.what, world.rank, world.size, group.root, group.width, group.dtype,
             reduce_op(group.op),
         )  # fmt: skip
-        check = Check(case, world.transport.arrays, self.x, self.out)
+        check = Check(case, world.transport.arrays, x, out)
         check.prepare()
         check.rest()
         return check
 
-    def plan(self, case: Case) -> Plan:
-        """Bind an algorithm to these arrays."""
-        group = self.group
+    def checks(self, case: Case) -> list[Check]:
+        """Return the checks of the arrays that a candidate runs on, of each once in a round."""
+        return self._checks if case.call == NEW_ARRAYS else self._checks[:1]
+
+    def bind(self, case: Case) -> Plan | MethodCalls:
+        """Bind an algorithm to these arrays, or its method.
+
+        Raises:
+            CollectiveError: it cannot serve them.
+        """
+        pairs = self.arrays if case.call == NEW_ARRAYS else self.arrays[:1]
+        plan = self._plan(case, pairs[0])
+        if case.call == PLAN:
+            return plan
+        about = plan.algorithm, plan.transport, plan.executor, plan.note
+        if case.algorithm in BASELINES:
+            plans = [plan, *(self._plan(case, each) for each in pairs[1:])]
+            return MethodCalls(*about, _in_turn([each.method or each.run for each in plans]), plans)
+        # It was made for its name, and for the refusal that it may have met.
+        plan.free()
+        return MethodCalls(*about, _in_turn([self._method(case, each) for each in pairs]))
+
+    def _plan(self, case: Case, pair: tuple[Array | None, Array | None]) -> Plan:
+        group, (x, out) = self.group, pair
         options: dict[str, Any] = {"op": group.op} if group.what.reduces else {}
         if group.what.rooted:
             options["root"] = group.root
-        return self.world.plan(
-            group.what.name, self.x, out=self.out, algorithm=case.algorithm, **options
-        )
+        return self.world.plan(group.what.name, x, out=out, algorithm=case.algorithm, **options)
+
+    def _method(self, case: Case, pair: tuple[Array | None, Array | None]) -> Thunk:
+        """Return the call of a method as its users write it: without what is the default."""
+        group, (x, out) = self.group, pair
+        method = getattr(self.world, group.what.name)
+        options: dict[str, Any] = {}
+        if group.op != "sum":
+            options["op"] = group.op
+        if group.root:
+            options["root"] = group.root
+        if case.algorithm != "auto":
+            options["algorithm"] = case.algorithm
+        if group.what.unit == "none":
+            return partial(method, **options)
+        return partial(method, x, out=out, **options)
+
+
+def pool_size(group: Group) -> int:
+    """Return how many inputs and outputs a candidate with new arrays in every call has."""
+    # A fold of halves takes one of the few operators that mpi4py can make for its users.
+    is_small = group.bytes_total <= _SMALL and group.dtype not in ("float16", "bfloat16")
+    return _MANY if is_small else _FEW
+
+
+def _in_turn(calls: Sequence[Thunk]) -> Thunk:
+    """Return what makes these calls in turn, one at a time."""
+    if len(calls) == 1:
+        return calls[0]
+    turns = cycle(calls)
+
+    def run() -> None:
+        next(turns)()
+
+    return run
 
 
 def buffers(world: Collectives, group: Group) -> tuple[Array | None, Array | None]:

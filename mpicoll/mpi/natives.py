@@ -58,8 +58,9 @@ def bind(comm: MPI.Comm, arrays: Arrays, call: NativeCall, *, persistent: bool) 
     begin = partial(getattr(comm, "I" + name.lower()), *arguments)
     if not copies:
         return Native(
-            resources.kept_by(run), lambda: StartedRequest(begin(), resources), resources.free
-        )
+            resources.kept_by(run), lambda: StartedRequest(begin(), resources), resources.free,
+            method=partial(run.func, *map(_untyped, arguments)),
+        )  # fmt: skip
     return Native(
         lambda: (run(), *(copy() for copy in copies), resources),
         lambda: StartedRequest(begin(), resources, copies),
@@ -152,6 +153,13 @@ def _typed(x: Array) -> Any:
     elif x.dtype.name in _TYPES:
         return [x, _TYPES[x.dtype.name]]
     return [x, _half()]
+
+
+def _untyped(argument: Any) -> Any:
+    """Return the array of a buffer whose type mpi4py finds itself; other arguments as they are."""
+    if isinstance(argument, list) and len(argument) == 2 and argument[1] in _TYPES.values():
+        return argument[0]
+    return argument
 
 
 _HALF: list[MPI.Datatype] = []

@@ -150,6 +150,7 @@ def variant(record: CaseRecord) -> str:
         "in place" if record.in_place else "",
         "allocated" if record.allocated else "",
         "" if record.device == "cpu" else f"on {record.device}",
+        "" if record.call == "plan" else f"by {record.call}",
     )
     return ", ".join(filter(None, parts))
 

@@ -33,7 +33,7 @@ def plan_native(transport: Transport, arguments: Arguments, *, persistent: bool 
     bound, out = transport.native(call, persistent=persistent), arguments.out
     name = "native_persistent" if persistent else "native"
     plan = Plan(name, bound.transport, out, bound.run, bound.start, bound.free)
-    plan.executor = "native"
+    plan.executor, plan.method = "native", bound.method
     finish = [] if bound.averages else divide_mean(transport, arguments)
     return _chained(name, bound.transport, out, [plan], finish) if finish else plan
 

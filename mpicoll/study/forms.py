@@ -59,7 +59,7 @@ def form_times(records: Iterable[CaseRecord]) -> list[FormTimes]:
     for each in records:
         if each.collective != "allreduce" or each.algorithm not in FORMS:
             continue
-        if each.time_us is None or each.correct is False:
+        if each.time_us is None or each.correct is False or each.call != "plan":
             continue
         key = each.backend, each.library, each.device, each.ranks
         by_size = found.setdefault(key, FormTimes(*key)).times

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import subprocess
@@ -127,12 +128,80 @@ def test_records_say_the_thread_level_and_the_executor(level: str, tmp_path: Pat
 def test_records_say_why_closures_ran(tmp_path: Path) -> None:
     file = tmp_path / "records.jsonl"
     done = launch(MPIRUN, "-n", 2, sys.executable, *BENCH, *TINY, "scan", "--algorithms", "auto",
-                  "-J", file, MPICOLL_COMPILED="0")  # fmt: skip
+                  "--calls", "plans", "-J", file, MPICOLL_COMPILED="0")  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "closures: MPICOLL_COMPILED turns it off" in done.stdout
     found = only(CaseRecord, load(file))
     assert [each.executor for each in found] == ["native", "closures"]
     assert found[0].run.executor == "closures: MPICOLL_COMPILED turns it off"
+
+
+@needs_mpi
+@pytest.mark.parametrize("calls", ["plans", "methods", "both"])
+def test_calls_chooses_plans_and_methods(calls: str, tmp_path: Path) -> None:
+    file = tmp_path / "records.jsonl"
+    done = mpirun(2, *BENCH, *TINY, "allreduce", "barrier", "--calls", calls, "-J", file)
+    assert done.returncode == 0, done.stderr
+    found = only(CaseRecord, load(file))
+    kinds = {
+        (each.collective, each.call): each.algorithm
+        for each in found
+        if each.algorithm in ("native", "auto")
+    }
+    every = {"plans": ["plan"], "methods": ["method", "method, new arrays"],
+             "both": ["plan", "method"]}[calls]  # fmt: skip
+    assert set(kinds) == {(what, call) for what in ("allreduce", "barrier") for call in every} - {
+        ("barrier", "method, new arrays")
+    }
+    assert all(each.time_us and each.correct is not False for each in found)
+    assert all(each.speedup_vs_native for each in found if each.algorithm == "auto")
+    assert sum(each.best for each in found) == len(kinds)
+    assert {each.algorithm for each in found if each.call != "plan"} <= {"native", "auto"}
+
+
+@needs_mpi
+@pytest.mark.parametrize(
+    "more",
+    ["mpi4py -d float16,bool -o max -r 1", "mpi4py,torch --in-place", "torch -o avg --allocate"],
+)
+def test_methods_of_every_collective_are_right(more: str) -> None:
+    flags = [*more.split(), *TINY, "-n", "1", "--calls", "methods", "--format", "csv"]
+    done = mpirun(2, *BENCH[:3], *flags)
+    assert done.returncode == 0, done.stderr
+    rows = list(csv.DictReader(done.stdout.splitlines()))
+    assert {each["call"] for each in rows} == {"method", "method, new arrays"}
+    assert all(each["correct"] in ("True", "") for each in rows)
+    assert any(each["correct"] == "True" for each in rows)
+
+
+BROKEN_METHOD = """
+from mpicoll.bench.command import main
+from mpicoll.measurement.worlds import mpi4py_world
+
+def world(interface):
+    found = mpi4py_world(interface)
+    right, calls = found.allreduce, []
+
+    def allreduce(x, *, out):
+        calls.append(right(x, out=out))
+        if len(calls) % 48 == 17:
+            out[3] = 99
+    found.allreduce = allreduce
+    return found
+
+main(obj={"mpi4py": world})
+"""
+
+
+@needs_mpi
+def test_a_wrong_result_in_one_array_of_the_pool_is_found(tmp_path: Path) -> None:
+    script = tmp_path / "broken.py"
+    script.write_text(BROKEN_METHOD)
+    done = mpirun(2, script, "allreduce", "--algorithms", "auto", "--calls", "methods", *TINY,
+                  "-n", "1", "-w", "0", "-c", "48")  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert "WRONG allreduce auto by method, new arrays" in done.stderr
+    assert "index 3" in done.stderr and "got 99" in done.stderr
 
 
 BROKEN = """

@@ -113,3 +113,34 @@ def test_footer_tells_errors_and_refusals() -> None:
     assert lines[0] == "# Out of bounds values : 3 FAILED"
     assert "# WRONG it" in lines and "# busy" in lines
     assert "#   allreduce ring (mpi4py): no such call" in lines
+
+
+def test_methods_stand_beside_their_plans() -> None:
+    times = dict.fromkeys(("median", "low", "high"), 12.5)
+    ratio = {"ratio": 3.25, "low": 3.0, "high": 3.5, "verdict": "faster"}
+    method = record(call="method", time_us=times, speedup_vs_native=ratio)
+    stream = io.StringIO()
+    render.print_tables([record(), method, record(algorithm="bruck")], stream)
+    rows = [line for line in stream.getvalue().splitlines() if " mpi4py " in line]
+    assert len(rows) == 2
+    assert "12.5" in rows[0] and "3.25x +" in rows[0]
+    assert "12.5" not in rows[1] and "method us" in stream.getvalue()
+
+
+def test_methods_alone_are_rows_that_say_so() -> None:
+    stream = io.StringIO()
+    render.print_tables([record(call="method"), record(call="method, new arrays")], stream)
+    text = stream.getvalue()
+    assert "ring, method " in text and "ring, method, new arrays" in text
+    assert "method us" not in text
+
+
+@pytest.mark.parametrize("layout", ["nccl", "osu", "imb"])
+def test_other_layouts_tell_methods_from_plans(layout: str) -> None:
+    out = io.StringIO()
+    render.LAYOUTS[layout]([record(), record(call="method")], out)
+    titles = [line for line in out.getvalue().splitlines() if line.startswith("# allreduce")]
+    assert titles == [
+        "# allreduce, float32, sum, 4 ranks: mpi4py ring",
+        "# allreduce, float32, sum, 4 ranks, method: mpi4py ring",
+    ]

@@ -10,7 +10,7 @@ from mpicoll.errors import ArgumentError
 from mpicoll.measurement import capacity, measure
 from mpicoll.measurement.candidate import Settings
 from mpicoll.measurement.capacity import needed, remarks_on_memory, weigh
-from mpicoll.measurement.cases import Case, Group, Wanted, cases, groups
+from mpicoll.measurement.cases import NEW_ARRAYS, Case, Group, Wanted, cases, groups
 from mpicoll.measurement.measure import Bench
 from mpicoll.measurement.workbench import Workbench
 
@@ -46,6 +46,13 @@ def test_a_native_call_needs_its_arrays_and_as_much_as_the_library(
     assert needed(found, worlds) == (arrays + library) * SIZE
     persistent = Case(found[0].group, c.backend, "native_persistent")
     assert needed([persistent, *found], worlds) == (arrays + 2 * library) * SIZE
+
+
+@pytest.mark.ranks(4)
+def test_new_arrays_in_every_call_are_those_of_a_pool(c: Collectives) -> None:
+    (found,) = asked(c, "allreduce")
+    new = Case(found[0].group, c.backend, "native", NEW_ARRAYS)
+    assert needed([*found, new], {c.backend: c}) == (3 * 2 + 1) * SIZE
 
 
 @pytest.mark.ranks(2)
@@ -114,10 +121,10 @@ def test_memory_that_one_rank_lacks_refuses_a_case_on_all(
 ) -> None:
     """Nobody waits for that rank where plans are bound."""
 
-    def bench(world: Collectives, group: Group) -> Workbench:
+    def bench(world: Collectives, group: Group, pool: bool) -> Workbench:
         if world.rank == 1:
             raise MemoryError("Unable to allocate 16.0 MiB")
-        return Workbench(world, group)
+        return Workbench(world, group, pool)
 
     monkeypatch.setattr(measure, "Workbench", bench)
     (wanted,) = asked(c, "allreduce", 64, algorithms="ring")
