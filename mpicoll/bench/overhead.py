@@ -1,0 +1,162 @@
+"""Measure what one instruction of a program costs, and how long a flag travels between two cores.
+
+``mpirun -n 2 python -m mpicoll.bench.overhead``: rank 0 replays its program of an allreduce of 64
+ranks with all flags raised, so that it waits for none: what is left is the loop over instructions,
+of which a program has the more, the more ranks there are. Then ranks 0 and 1 send a flag to and fro
+by the same loop, and half of a round trip is a trip.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import chain
+from statistics import median
+from typing import Any
+
+import click
+import numpy as np
+
+from mpicoll.cli.command import RanksCommand
+from mpicoll.cli.options import Whole, option
+from mpicoll.collectives import Collectives
+from mpicoll.errors import ArgumentError, RankLost
+from mpicoll.execution.compiled import AWAIT, MISSING, NOWHERE, RAISE, Operand
+from mpicoll.execution.plan import Program
+from mpicoll.interfaces import SharedMemory
+from mpicoll.measurement.worlds import BOTH, Worlds
+from mpicoll.threads import threads
+
+_SAMPLES, _ROUND_TRIPS, _SECONDS = 21, 500, 0.005
+"""How many samples; the round trips in one; how long one of a replay lasts at least."""
+_DEADLINE = 60.0
+NO_TRIP = "no trip between cores: it takes mpirun -n 2, and ranks that share memory"
+_RAISED = 1 << 62
+"""A number that no run reaches; read as two float32 it is 0 and 2."""
+
+
+def overhead(algorithm: str, ranks: int, count: int) -> tuple[int, float]:
+    """Return the instructions of rank 0's program of an allreduce, and the ns of each.
+
+    Args:
+        count: elements of float32.
+    """
+    is_bound, is_measured = threading.Barrier(ranks), threading.Event()
+
+    def on_rank(c: Collectives) -> tuple[int, float]:
+        x = np.ones(count, np.float32)
+        plan = c.plan("allreduce", x, out=np.empty_like(x), algorithm=f"{algorithm}@symmetric")
+        # From here on no rank looks at shared memory but the one that is measured.
+        is_bound.wait()
+        if c.rank:
+            is_measured.wait()
+            return 0, 0.0
+        try:
+            assert c.transport.shared is not None
+            program: Any = plan.program
+            with all_raised(c.transport.shared):
+                return program.length, _nanoseconds(program.run) / program.length
+        finally:
+            is_measured.set()
+
+    return threads(ranks)(on_rank)[0]
+
+
+@contextmanager
+def all_raised(memory: SharedMemory) -> Iterator[None]:
+    """Have every flag of every rank raised, so that a program waits for none."""
+    found = [np.frombuffer(each, np.int64) for each in chain.from_iterable(memory.words.values())]
+    before = [each.copy() for each in found]
+    for each in found:
+        each[:] = _RAISED
+    yield
+    for each, words in zip(found, before, strict=True):
+        each[:] = words
+
+
+def _nanoseconds(run: Callable[[], object]) -> float:
+    """Return the median over samples of the time of a call."""
+    calls = 1
+    while _sample(run, calls) < _SECONDS:
+        calls *= 2
+    return median(_sample(run, calls) for _ in range(_SAMPLES)) / calls * 1e9
+
+
+def _sample(run: Callable[[], object], calls: int) -> float:
+    began = time.perf_counter()
+    for _ in range(calls):
+        run()
+    return time.perf_counter() - began
+
+
+def trip(c: Collectives) -> float | None:
+    """Return the ns that a flag travels between the cores of two ranks; collective.
+
+    None where there are not two, or they share no memory.
+    """
+    memory = c.transport.shared
+    if c.size != 2 or memory is None:
+        return None
+    flag = c.allocate(1, "int64")
+    flag[0] = 0
+    places = c.exchange(memory.find(flag), tuple[int, int])
+    addresses = [
+        memory.address(rank, places[rank][0])[0] + places[rank][1] for rank in (c.rank, 1 - c.rank)
+    ]
+    rows = array("q")
+    for number in range(_ROUND_TRIPS):
+        own, other = (Operand(at, 0, tiles=_ROUND_TRIPS, tile=number) for at in (0, 1))
+        both = ((RAISE, own), (AWAIT, other))
+        for code, target in both if c.rank == 0 else both[::-1]:
+            rows.extend((code, 0, 0, *target, *NOWHERE, *NOWHERE))
+    run = _program(rows, addresses).run
+    samples = []
+    for _ in range(_SAMPLES):
+        c.barrier()
+        samples.append(_sample(run, 1) / (2 * _ROUND_TRIPS) * 1e9)
+    return median(samples)
+
+
+def _program(rows: array[int], addresses: list[int]) -> Program:
+    """Return the program of a table without folds; RankLost where a flag does not come in time."""
+    from mpicoll.execution import _compiled
+
+    began = time.monotonic()
+
+    def wait(row: int, error: int) -> None:
+        if time.monotonic() > began + _DEADLINE:
+            raise RankLost(f"no flag from the other rank within {_DEADLINE:g} s")
+        time.sleep(0)
+
+    found: Program = _compiled.Program(
+        rows, addresses, None, None, check=0, spins=1000, light=True, wait=wait,
+        look=lambda row: None, keep=None,
+    )  # fmt: skip
+    return found
+
+
+@click.command("overhead", cls=RanksCommand, help=__doc__)
+@option("--ranks", type=Whole(2, 256), default=64, shown=True, help="Of the replayed programs.")
+@click.pass_obj
+def main(makers: Worlds, /, ranks: int) -> None:
+    """Print a line for each algorithm, and the trip, on rank 0."""
+    if MISSING:
+        raise ArgumentError(f"there is no compiled executor: {MISSING}")
+    with makers["mpi4py"](None) as c:
+        # The fewest elements with which each instruction has one.
+        counts = {"one_shot": 1, "ring": ranks} if c.rank == 0 else {}
+        found = {name: overhead(name, ranks, count) for name, count in counts.items()}
+        c.exchange(None)
+        travel = trip(c)
+        for name, (count, ns) in found.items():
+            share = f", {ns / travel:.2f} of a trip" if travel else ""
+            print(f"{name} of {ranks} ranks: {count} instructions of {ns:.1f} ns{share}")
+        if c.rank == 0:
+            print(f"a trip between two cores: {travel:.0f} ns" if travel else NO_TRIP)
+
+
+if __name__ == "__main__":
+    main(obj=BOTH)
