@@ -132,7 +132,7 @@ def _program(rows: array[int], addresses: list[int]) -> Program:
         time.sleep(0)
 
     found: Program = _compiled.Program(
-        rows, addresses, None, None, check=0, spins=1000, light=True, wait=wait,
+        rows, addresses, None, None, check=0, spins=1000, light=True, heavy=False, wait=wait,
         look=lambda row: None, keep=None,
     )  # fmt: skip
     return found
