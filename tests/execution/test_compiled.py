@@ -24,8 +24,8 @@ def row(code: int, *, count: int = 0, registers: tuple[int, int, int] = (1, 0, 0
 
 
 def program(rows: list[list[int]], registers: Any = (0, 0), **given: Any) -> Any:
-    options = {"check": len(rows), "spins": 1, "light": True, "wait": None, "look": None,
-               "keep": None, **given}  # fmt: skip
+    options = {"check": len(rows), "spins": 1, "light": True, "heavy": False, "wait": None,
+               "look": None, "keep": None, **given}  # fmt: skip
     table = array("q", [each for one in rows for each in one])
     op, dtype = options.pop("op", None), options.pop("dtype", None)
     return compiled._compiled.Program(table, registers, op, dtype, **options)
@@ -41,7 +41,7 @@ def address(x: Any) -> int:
 @pytest.mark.parametrize(
     ("table", "error"),
     [
-        (row(6), "no such code or register"), (row(-1), "no such code or register"),
+        (row(99), "no such code or register"), (row(-1), "no such code or register"),
         (row(COPY, registers=(2, 0, 0)), "no such code or register"),
         (row(COPY, registers=(0, -1, 0)), "no such code or register"),
         (row(FOLD), "needs a kernel"), (row(DIVIDE), "needs a kernel"),
@@ -62,8 +62,8 @@ def test_bad_registers_are_refused(registers: Any) -> None:
 def test_a_program_is_made_once() -> None:
     made = program([])
     with pytest.raises(TypeError, match="once"):
-        made.__init__(b"", [0, 0], None, None, check=0, spins=1, light=True, wait=None, look=None,
-                      keep=None)  # fmt: skip
+        made.__init__(b"", [0, 0], None, None, check=0, spins=1, light=True, heavy=False, wait=None,
+                      look=None, keep=None)  # fmt: skip
 
 
 def test_a_program_runs_on_any_arrays() -> None:
