@@ -6,7 +6,7 @@ from importlib import import_module, metadata
 
 from mpicoll.doctor.probes import Probe
 from mpicoll.machine.launchers import find_launch, singletons
-from mpicoll.mpi.launch import thread_level
+from mpicoll.machine.variables import thread_level
 from mpicoll.selection import tables
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from typing import Any
 
 _TUNING = re.compile(
     "UCX_|UCC_|FI_|PSM[23]_|NCCL_|RCCL_|GLOO_|MPIR_CVAR_|MPICH_|I_MPI_|MV2_|MVP_|MPICOLL_"
@@ -84,3 +86,12 @@ def masked_arguments(arguments: Iterable[str]) -> list[str]:
         found.append(MASK if hides else masked(each))
         hides = each.startswith("-") and "=" not in each and bool(_NAMES_SECRET.search(each))
     return found
+
+
+def thread_level() -> str | None:
+    """Return the name of the thread level that MPI has given, None where it has not started."""
+    mpi: Any = sys.modules.get("mpi4py.MPI")
+    if mpi is None or not mpi.Is_initialized():
+        return None
+    levels = {getattr(mpi, f"THREAD_{name.upper()}"): name for name in THREAD_LEVELS}
+    return levels[mpi.Query_thread()]

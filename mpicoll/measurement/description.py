@@ -23,10 +23,9 @@ from msgspec.structs import asdict
 from mpicoll.collectives import Collectives
 from mpicoll.execution.compiled import executor
 from mpicoll.machine.processes import Process
-from mpicoll.machine.variables import masked_arguments, relevant_variables
+from mpicoll.machine.variables import masked_arguments, relevant_variables, thread_level
 from mpicoll.measurement.candidate import Settings
 from mpicoll.measurement.ping_pong import PairSettings
-from mpicoll.mpi.launch import thread_level
 from mpicoll.records import lines as records
 from mpicoll.records.lines import Binding, Clock, FullRun, Git, Machine, Mpi, Run, Stack
 

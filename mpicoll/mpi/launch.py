@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError, LaunchError
 from mpicoll.machine.launchers import is_first_process, mismatch, ranks_of_host
 from mpicoll.machine.memory import too_small_to_start
-from mpicoll.machine.variables import THREAD_LEVEL, THREAD_LEVELS
+from mpicoll.machine.variables import THREAD_LEVEL, THREAD_LEVELS, thread_level
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -53,15 +53,6 @@ def world_with_warning() -> Collectives:
         text = f"warning: MPI runs at thread level {given}, and {asked} was asked for"
         print(text, file=sys.stderr, flush=True)
     return world()
-
-
-def thread_level() -> str | None:
-    """Return the name of the thread level that MPI has given, None where it has not started."""
-    mpi: Any = sys.modules.get("mpi4py.MPI")
-    if mpi is None or not mpi.Is_initialized():
-        return None
-    levels = {getattr(mpi, f"THREAD_{name.upper()}"): name for name in THREAD_LEVELS}
-    return levels[mpi.Query_thread()]
 
 
 def _import_mpi(*, initialize: bool = True) -> ModuleType:

@@ -13,7 +13,7 @@ from mpicoll.p2p.options import Options, parse
 def parsed(**given: Any) -> Options:
     plain = dict.fromkeys(("backends", "transports", "sizes", "output", "plot", "interface")) | {
         "device": "cpu", "budget": 30.0, "layout": "table", "seed": 0, "timeout": 60.0,
-        "dry": False,
+        "dry": False, "threads": None,
     }  # fmt: skip
     worlds: Any = {"mpi4py": None, "torch": None}
     return parse(plain | given, worlds)

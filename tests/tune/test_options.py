@@ -13,7 +13,7 @@ from mpicoll.tune.run import Options
 
 
 def parsed(*collectives: str, **given: Any) -> Options:
-    names = ("backends", "algorithms", "sizes", "output", "interface")
+    names = ("backends", "algorithms", "sizes", "output", "interface", "threads")
     plain = dict.fromkeys(names) | {"budget": 240.0, "timeout": 60.0, "resume": False}
     worlds: Any = {"mpi4py": None, "torch": None}
     return parse(plain | {"collectives": collectives} | given, worlds)
