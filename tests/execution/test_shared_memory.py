@@ -357,9 +357,10 @@ def test_catalogue_is_over_shared_memory_by_default(c: Collectives) -> None:
 )
 def test_memory_does_not_grow_with_the_message(c: Collectives, name: str, algorithm: str) -> None:
     """A plan of 16 MiB holds at most 4, and gives right results again and again."""
-    memory, count = shared(c), (16 << 20) // 8
-    x = device(c, np.ones(count), "int64")
-    with c.plan(name, x, algorithm=f"{algorithm}@symmetric") as plan:
+    group, count = c.split(0), (16 << 20) // 8
+    assert group is not None
+    memory, x = shared(group), device(c, np.ones(count), "int64")
+    with group, group.plan(name, x, algorithm=f"{algorithm}@symmetric") as plan:
         assert 8 * sum(map(len, memory.words[c.rank])) <= 4 << 20
         for _ in range(3):
             plan.run()

@@ -300,15 +300,16 @@ class Long:
     def check_half(self) -> None:
         """Fail unless some is measured, and all that is stands in whole lines."""
         assert self.path.read_bytes().endswith(b"\n")
-        assert 0 < len(only(CaseRecord, load(self.path))) < 2 * len(self.sizes)
+        assert 0 < len(only(CaseRecord, load(self.path))) < 3 * len(self.sizes)
 
     def check_whole(self) -> None:
         """Fail unless every case is there once, and some were left out the second time."""
         found = only(CaseRecord, load(self.path))
         check(found, NODES)
-        kinds = Counter((record.bytes_total, record.algorithm) for record in found)
-        assert kinds == Counter({(int(size), name): 1 for size in self.sizes
-                                 for name in ("native", "ring")}), self.output()  # fmt: skip
+        kinds = Counter((record.bytes_total, record.algorithm, record.call) for record in found)
+        calls = (("native", "plan"), ("native", "method"), ("ring", "plan"))
+        wanted = Counter({(int(size), *each): 1 for size in self.sizes for each in calls})
+        assert kinds == wanted, self.output()
         assert f"of {len(self.sizes)} groups are measured already" in self.output()
 
 
