@@ -20,7 +20,7 @@ from mpicoll.interfaces import Array, SharedMemory, WaitContext, Words
 from mpicoll.memory.allocator import LINE
 from mpicoll.memory.mailbox import CAPACITY
 from mpicoll.memory.slots import Published
-from mpicoll.memory.waiting import advance_others, started_here
+from mpicoll.memory.waiting import started_here, wait_advancing
 from mpicoll.notation.elements import ReduceOp, itemsize
 from mpicoll.programs.messages import Combine, Move, Piece
 from mpicoll.programs.shared_memory import (
@@ -33,6 +33,7 @@ from mpicoll.programs.shared_memory import (
     WaitForReaders,
     WaitForSlot,
     is_remote,
+    message_of,
 )
 
 SWITCH = "MPICOLL_COMPILED"
@@ -105,14 +106,11 @@ class Table:
     """The rows and registers of one program."""
 
     def __init__(self, laid_out: LaidOut, dtype: str, op: ReduceOp, what: str) -> None:
-        layout, tables, self.resources = laid_out
+        self.laid_out = laid_out
+        layout, self.incoming, self.resources = laid_out
         memory = self.memory = layout.memory
         self.program, self.published = layout.program, layout.published
         self.dtype, self.op, self.what, self.width = dtype, op, what, itemsize(dtype)
-        self.incoming = [
-            tables[each.peer].published[tables[each.peer].sent[memory.rank][each.order]]
-            for each in self.program.receipts
-        ]
         self.rows = array("q")
         self.registers: dict[object, int] = {"input": INPUT, "output": OUTPUT}
         self.addresses = [0, 0]
@@ -144,12 +142,8 @@ class Table:
         return self._register((rank, segment), *self.memory.address(rank, segment))
 
     def _operand(self, piece: Piece) -> Operand:
-        if piece.buffer.startswith("slot "):
-            number = int(piece.buffer.removeprefix("slot "))
-            return self._slot(self.memory.rank, self.published[number], piece)
-        if is_remote(piece):
-            number = int(piece.buffer.removeprefix("from "))
-            return self._slot(self.program.receipts[number].peer, self.incoming[number], piece)
+        if found := self.laid_out.slot_of(piece):
+            return self._slot(*found, piece)
         return Operand(self.registers[piece.buffer], piece.start * self.width)
 
     def _slot(self, rank: int, where: Published, piece: Piece) -> Operand:
@@ -245,7 +239,7 @@ class Table:
         """Return the receipt whose message must be fetched, None for other memory."""
         if not is_remote(piece):
             return None
-        receipt = int(piece.buffer.removeprefix("from "))
+        receipt = message_of(piece)
         return None if self.incoming[receipt].private is None else receipt
 
     def _fetch(self, target: Operand, receipt: int, piece: Piece, count: int) -> None:
@@ -316,10 +310,7 @@ class Table:
         def complete(position: int, error: int) -> None:
             if error:
                 raise RankLost(f"{self.what}: reading another rank's memory: {os.strerror(error)}")
-            if started:
-                advance_others(started, partial(look, position), policy.deadline)
-            else:
-                policy.wait(*awaited(position))
+            wait_advancing(policy, started, *awaited(position))
 
         def wait(position: int, error: int) -> None:
             try:

@@ -42,15 +42,30 @@ from mpicoll.programs.shared_memory import (
     WaitForReaders,
     WaitForSlot,
     is_remote,
+    message_of,
 )
 
 
 class LaidOut(NamedTuple):
-    """A program whose publications have their places in the memory of all ranks."""
+    """A program whose publications have their places in the memory of all ranks.
+
+    Attributes:
+        incoming: the publication that each of its receipts reads.
+    """
 
     layout: Layout
-    tables: list[LayoutTable]
+    incoming: list[Published]
     resources: SharedResources
+
+    def slot_of(self, piece: Piece) -> tuple[int, Published] | None:
+        """Return the rank that publishes a piece, and the publication; None for other memory."""
+        program, rank = self.layout.program, self.layout.memory.rank
+        if piece.buffer.startswith("slot "):
+            return rank, self.layout.published[message_of(piece)]
+        if is_remote(piece):
+            number = message_of(piece)
+            return program.receipts[number].peer, self.incoming[number]
+        return None
 
 
 def lay_out(
@@ -91,21 +106,14 @@ def lay_out(
         resources.free()
         raise
     match(tables, memory.intra_node, what)
+    incoming = [
+        tables[each.peer].published[tables[each.peer].sent[memory.rank][each.order]]
+        for each in program.receipts
+    ]
     if tile:
-        layout.program = windows.through_windows(
-            program, tile, through, _windowed(program, memory.rank, tables)
-        )
-    return LaidOut(layout, tables, resources)
-
-
-def _windowed(program: SharedProgram, rank: int, tables: Sequence[LayoutTable]) -> list[int]:
-    """Return the receipts that pass through a window of their sender."""
-    found = []
-    for number, each in enumerate(program.receipts):
-        table = tables[each.peer]
-        if table.published[table.sent[rank][each.order]].window:
-            found.append(number)
-    return found
+        received = [number for number, each in enumerate(incoming) if each.window]
+        layout.program = windows.through_windows(program, tile, through, received)
+    return LaidOut(layout, incoming, resources)
 
 
 def _exchange(memory: SharedMemory, layout: Layout) -> list[LayoutTable]:
@@ -127,7 +135,8 @@ class Binding:
     """The rounds of one program, bound to the layouts of all ranks."""
 
     def __init__(self, laid_out: LaidOut, dtype: str, op: ReduceOp, what: str) -> None:
-        layout, tables, self.resources = laid_out
+        self.laid_out = laid_out
+        layout, self.incoming, self.resources = laid_out
         memory, program = layout.memory, layout.program
         self.memory, self.program, self.dtype, self.op = memory, program, dtype, op
         self.store = layout.store
@@ -139,10 +148,6 @@ class Binding:
         self.numbers: Sequence[int] = program.rounds
         if layout.has_store:
             self.instructions, self.numbers = fuse(program)
-        self.incoming = [
-            tables[each.peer].published[tables[each.peer].sent[memory.rank][each.order]]
-            for each in program.receipts
-        ]
 
     def variants(self, transport: Transport, tag: int) -> list[Variant]:
         """Return the variants of the program: one for each slot of its deepest buffer."""
@@ -215,13 +220,8 @@ class Binding:
         return self.current.start
 
     def _view(self, piece: Piece) -> Array:
-        if piece.buffer.startswith("slot "):
-            number = int(piece.buffer.removeprefix("slot "))
-            return self._slot(self.memory.rank, self.published[number], piece)
-        if is_remote(piece):
-            number = int(piece.buffer.removeprefix("from "))
-            return self._slot(self.program.receipts[number].peer, self.incoming[number], piece)
-        return view(self.buffers, piece)
+        found = self.laid_out.slot_of(piece)
+        return self._slot(*found, piece) if found else view(self.buffers, piece)
 
     def _slot(self, rank: int, where: Published, piece: Piece) -> Array:
         data, start = where.data, piece.start * self.width
@@ -237,7 +237,7 @@ class Binding:
         """Return the location of a piece that must be read by CMA, None for other memory."""
         if not is_remote(piece) or self.store.maps:
             return None
-        return self.incoming[int(piece.buffer.removeprefix("from "))].private
+        return self.incoming[message_of(piece)].private
 
     def _fetch(self, piece: Piece, where: Any, target: Array) -> Thunk:
         process, address = where

@@ -16,7 +16,7 @@ from mpicoll.errors import CollectiveError, Disagreement, RankLost
 from mpicoll.interfaces import SharedMemory, WaitContext
 from mpicoll.memory.allocator import LINE
 from mpicoll.memory.notes import GROUP, described
-from mpicoll.memory.waiting import advance_others, started_here
+from mpicoll.memory.waiting import started_here, wait_advancing
 from mpicoll.text.encoding import decode, encode
 
 CAPACITY = 16 * 1024
@@ -95,12 +95,7 @@ class Mailbox:
         context = WaitContext("agreeing on a call", number, number, rank, left)
         first = self._first(number)
         policy, words = self.memory.wait_policy, self.memory.words[rank][0]
-        if started := started_here():
-            # Another rank may wait for these before it begins the round.
-            is_there = partial(policy.test, words, first, number, context)
-            advance_others(started, is_there, policy.deadline)
-        else:
-            policy.wait(words, first, number, context)
+        wait_advancing(policy, started_here(), words, first, number, context)
 
     def _round(self, digest: int, data: bytes) -> Iterator[tuple[int, bytes]]:
         """Yield every rank's digest and bytes, in rank order."""

@@ -12,11 +12,12 @@ import select
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from time import monotonic, sleep
 from typing import Protocol
 
 from mpicoll.errors import ArgumentError, RankLost
-from mpicoll.interfaces import WaitContext, Words
+from mpicoll.interfaces import WaitContext, WaitPolicy, Words
 
 DEADLINE = "MPICOLL_DEADLINE"
 _SECONDS = 300.0
@@ -178,6 +179,24 @@ def advance_others(started: list[StartedRun], is_done: Callable[[], bool], deadl
             idle.pause()
         else:
             idle.began = None
+
+
+def wait_advancing(
+    policy: WaitPolicy, started: list[StartedRun], words: Words, index: int, least: int,
+    context: WaitContext,
+) -> None:  # fmt: skip
+    """Return when ``words[index] >= least``, and advance started runs meanwhile.
+
+    Another rank may wait for these before it writes the word.
+
+    Raises:
+        RankLost: the rank that should write it has ended, or the deadline has passed.
+    """
+    if started:
+        is_there = partial(policy.test, words, index, least, context)
+        advance_others(started, is_there, policy.deadline)
+    else:
+        policy.wait(words, index, least, context)
 
 
 class Idle:

@@ -161,6 +161,11 @@ def is_remote(piece: Piece) -> bool:
     return piece.buffer.startswith("from ")
 
 
+def message_of(piece: Piece) -> int:
+    """Return the number of the publication, or of the receipt, that a piece is a part of."""
+    return int(piece.buffer.partition(" ")[2])
+
+
 def share(
     rounds: Sequence[Round], sizes: Mapping[Block, int], before: Sequence[Block],
     after: Sequence[Block], reach: Reach, *, in_place: bool = False,
@@ -399,7 +404,7 @@ def _acknowledge(made: SharedProgram) -> None:
             last[each.receipt] = position
         elif isinstance(each, Move | Combine):
             for piece in filter(is_remote, each):
-                last[int(piece.buffer.removeprefix("from "))] = position
+                last[message_of(piece)] = position
     after: dict[int, list[int]] = {}
     for receipt, position in last.items():
         after.setdefault(position, []).append(receipt)

@@ -59,7 +59,7 @@ class PlanCache:
         self._plans: dict[Any, Kept] = {}
         self._made = 0
         self._broken: list[Plan] = []
-        self.find = self._finder(slow) if planner.has_executor else None
+        self.find = self._finder(slow) if planner.routes.has_executor else None
 
     def _finder(self, slow: Any) -> Any:
         """Return what serves known calls; it leaves the others to `slow`."""
@@ -112,8 +112,10 @@ class PlanCache:
                 if kept is not None:
                     self._take(key).free()
                 return self.run_uncached(checked)
-            kept = kept or self.keep(key, checked)
-            return self.run_kept(kept, checked, checked.digest(kept.number), given)
+            if kept is None:
+                kept = self.keep(key, checked)
+                digest = checked.digest(kept.number)
+            return self.run_kept(kept, checked, digest, given)
         except BaseException as error:
             self.fail(key, error)
             raise

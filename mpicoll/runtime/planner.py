@@ -72,8 +72,7 @@ class Planner:
         self.tags = Tags(transport.exchange)
         # Messages to other nodes are the library's, whose calls are made from Python.
         on_one_node = transport.shared is not None and len(transport.nodes) == 1
-        self.has_executor = on_one_node and all(transport.exchange(not MISSING))
-        if self.has_executor:
+        if on_one_node and all(transport.exchange(not MISSING)):
             routes.use_executor()
         self._schedules: dict[tuple[Callable[..., Schedule], str, int, Any], list[Round]] = {}
 
@@ -238,9 +237,8 @@ class Planner:
     ) -> Plan:  # fmt: skip
         transport, what, in_place = self.transport, arguments.collective, arguments.in_place
         compiles = self.compiles(arguments, route)
-        given = {"input": arguments.x, "output": arguments.out}
-        if arguments.unbound and compiles:
-            given = {}
+        unbound = arguments.unbound and compiles
+        given = {} if unbound else {"input": arguments.x, "output": arguments.out}
         buffers = {name: transport.arrays.flat(x) for name, x in given.items() if x is not None}
         blocks = chosen.blocks(transport.size)
         place, sizes = arguments.place(blocks), arguments.sizes(blocks)
@@ -258,10 +256,7 @@ class Planner:
             assert shared is not None
             reach = (
                 store.reach(buffers, dtype) if store
-                else shared.reach(
-                    route, buffers, dtype, compiled=compiles,
-                    unbound=arguments.unbound and compiles,
-                )
+                else shared.reach(route, buffers, dtype, compiled=compiles, unbound=unbound)
             )  # fmt: skip
             both = share(rounds, sizes, before, after, reach, in_place=in_place)
             meets = what.synchronizes and arguments.counts is None and all(sizes.values())
@@ -289,7 +284,9 @@ class Planner:
 
     def compiles(self, arguments: Arguments, route: str) -> bool:
         """Whether the compiled executor runs a schedule, on all ranks alike."""
-        return self.has_executor and route in (SYMMETRIC, CMA) and arguments.op.function is None
+        return (
+            self.routes.has_executor and route in (SYMMETRIC, CMA) and arguments.op.function is None
+        )
 
     def _compiled(self, table: Table, arguments: Arguments, copies: bool) -> Program:
         """Return the program of a table; `copies`: it reads a copy of its input."""

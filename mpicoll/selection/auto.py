@@ -28,6 +28,7 @@ from mpicoll.programs.shared_memory import (
     SharedProgram,
     WaitForReaders,
     is_remote,
+    message_of,
     share,
 )
 from mpicoll.runtime.arguments import Arguments
@@ -251,7 +252,7 @@ def _reading(
     """Return the nanoseconds that it takes more to read an operand of another rank."""
     if not is_remote(piece):
         return 0
-    message = program.receipts[int(piece.buffer.removeprefix("from "))].length
+    message = program.receipts[message_of(piece)].length
     fetched = bool(reach.readable) and message >= reach.least
     rate = rates.clean if fetched and number == 1 else rates.dirty
     return fetched * rates.fetch + piece.length * width * rate
