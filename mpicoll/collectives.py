@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 
 from mpicoll.errors import ArgumentError, CollectiveError, brief
 from mpicoll.execution.plan import Plan
-from mpicoll.interfaces import Array, Nodes, Request, Transport
+from mpicoll.interfaces import Array, Message, Nodes, Request, Transport
 from mpicoll.memory.waiting import check_deadline
 from mpicoll.notation.contract import COLLECTIVES, collective
 from mpicoll.notation.elements import ReduceOp, itemsize
@@ -116,9 +116,10 @@ class Collectives:
         return self.routes.names()
 
     def gpu(self) -> Array:
-        """Make a GPU of this node the current one, and return an empty array there.
+        """Return an empty array on this rank's GPU, which it makes the current one.
 
-        The ranks of a node take its GPUs in turn, as ``CUDA_VISIBLE_DEVICES`` shows them.
+        A thread that uses a GPU already keeps it. Otherwise the ranks of a node take its GPUs in
+        turn, as ``CUDA_VISIBLE_DEVICES`` shows them.
 
         Raises:
             Unavailable: CuPy or torch finds none.
@@ -317,10 +318,11 @@ class Collectives:
         self, x: Array, to: int, out: Array, source: int | None = None, tag: int = 0
     ) -> Array:
         """Send `x` to rank `to` while receiving `out` from `source` (`to` by default)."""
-        receiving = self.irecv(out, to if source is None else source, tag)
-        sending = self.isend(x, to, tag)
-        receiving.wait()
-        sending.wait()
+        received, source, _ = self._message("out", out, to if source is None else source, tag)
+        sent, to, _ = self._message("x", x, to, tag)
+        under_way = self.transport.sendrecv(Message(to, sent), Message(source, received), tag)
+        for each in under_way:
+            each.wait()
         return out
 
     def _message(self, label: str, array: Any, peer: Any, tag: Any) -> tuple[Array, int, int]:

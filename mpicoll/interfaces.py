@@ -95,10 +95,10 @@ class Arrays(Protocol):
             UnknownName: this backend has no such dtype.
         """
 
-    def on_gpu(self, index: int) -> Array:
-        """Make a GPU of this node the current one, the `index`-th modulo how many there are.
+    def on_gpu(self, turn: int) -> Array:
+        """Return an empty array on this thread's GPU, for others to be made like it.
 
-        Returns an empty array there, for others to be made like it.
+        A thread that uses none yet takes the one of this number, modulo how many there are.
 
         Raises:
             Unavailable: this process sees no GPU.
@@ -484,6 +484,8 @@ class Transport(Protocol):
         name: how messages travel, for the record.
         shared: the memory that the ranks of a node map, None where there is none;
             `unshared` is the reason then.
+        gpu_turn: the place of this process among the ranks of its node that were started with it,
+            the same in every group.
     """
 
     rank: int
@@ -494,6 +496,7 @@ class Transport(Protocol):
     name: str
     shared: SharedMemory | None
     unshared: str
+    gpu_turn: int
 
     @property
     def arrays(self) -> Arrays:
@@ -502,6 +505,20 @@ class Transport(Protocol):
     @property
     def gpu_transport(self) -> str:
         """How messages of GPU arrays travel, `DIRECT` or `STAGED`."""
+
+    @property
+    def matches_by_order(self) -> bool:
+        """Whether the library matches messages of GPU arrays by their order, whatever their tags.
+
+        Then every rank must post them in the same order.
+        """
+
+    def prepare_gpu(self, x: Array) -> None:
+        """Prepare the library for arrays on the GPU of `x`; collective.
+
+        Raises:
+            Unavailable: on all ranks, where the library cannot serve those of one.
+        """
 
     def driver(self) -> Gpu:
         """Return the GPU driver.
@@ -539,6 +556,9 @@ class Transport(Protocol):
 
     def irecv(self, x: Array, peer: int, tag: int) -> Request:
         """Start receiving into a flat array."""
+
+    def sendrecv(self, send: Message, receive: Message, tag: int) -> Sequence[Request]:
+        """Start both, so that neither waits for the other."""
 
     def split(self, color: int | None, key: int) -> Transport | None:
         """Return the group of the ranks with this color; None for color None."""

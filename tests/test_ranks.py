@@ -23,7 +23,7 @@ ARGUMENTS, SHARED = "runtime/test_arguments", "execution/test_shared_memory"
 LAYOUTS, CHECK = "on_ranks/test_layouts", "measurement/test_run_time_check"
 LEAVING, ENDINGS = "execution/test_leaving", "execution/test_endings"
 DIFFERENT = "runtime/test_different_calls"
-GPU, REAL_GPU = "on_ranks/test_gpu", "on_ranks/test_real_gpu"
+GPU, REAL_GPU, NCCL = "on_ranks/test_gpu", "on_ranks/test_real_gpu", "on_ranks/test_nccl"
 EVERY_WAY = f"{SHARED}.py::test_every_schedule_over_every_transport"
 RANDOM = f"{SHARED}.py::test_many_random_collectives"
 LAUNCHES = {
@@ -33,7 +33,7 @@ LAUNCHES = {
     ("mpi4py", 4): (PLANS, EVERY, ARGUMENTS, RANDOM, LEAVING, ENDINGS, DIFFERENT),
     ("torch", 1): (EVERY,),
     ("torch", 2): (DTYPES, LAYOUTS, SHARED, LEAVING, ENDINGS, DIFFERENT, GPU, REAL_GPU),
-    ("torch", 3): (PLANS, EVERY, ARGUMENTS),
+    ("torch", 3): (PLANS, EVERY, ARGUMENTS, NCCL),
 }
 """The tests of each launch; those that need no other processes run as threads on more ranks."""
 

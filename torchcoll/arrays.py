@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from mpicoll.errors import ArgumentError, Unavailable, UnknownName
+from mpicoll.gpu.current import uses_gpu
 from mpicoll.interfaces import Array, Memory, Stopwatch, Thunk
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.notation.elements import DTYPES, ReduceOp
@@ -145,7 +146,8 @@ class TorchArrays:
     def on_gpu(self, turn: int) -> Array:
         if not torch.cuda.is_available():
             raise Unavailable(f"torch {torch.__version__} finds no GPU")
-        torch.cuda.set_device(turn % torch.cuda.device_count())
+        if not uses_gpu():
+            torch.cuda.set_device(turn % torch.cuda.device_count())
         return torch.empty(0, dtype=torch.uint8, device="cuda")
 
     def stopwatch(self) -> Stopwatch:

@@ -6,17 +6,30 @@ import warnings
 from collections.abc import Sequence
 
 from mpicoll.errors import LaunchError
+from mpicoll.gpu.current import uses_gpu
 from torchcoll.rendezvous import Member
 
 BACKENDS = ("gloo", "nccl")
 
 
 def own_gpus() -> list[str]:
-    """Return the identities of the GPUs that this process sees."""
+    """Return the identities of the GPUs that this process may take.
+
+    They are all that it sees, or the one that it uses already: the user has chosen it.
+    """
     import torch
 
     if not torch.cuda.is_available():
         return []
+    chosen = uses_gpu()
+    seen = _seen_gpus()
+    return [seen[torch.cuda.current_device()]] if chosen else seen
+
+
+def _seen_gpus() -> list[str]:
+    """Return the identities of the GPUs that this process sees, in the order of their numbers."""
+    import torch
+
     return [
         str(torch.cuda.get_device_properties(index).uuid)
         for index in range(torch.cuda.device_count())
@@ -33,12 +46,12 @@ def choose_backend(members: Sequence[Member], rank: int, backend: str | None) ->
         LaunchError: NCCL is asked for, and some ranks have no GPU of their own.
     """
     given = [_own_gpu(members, each) for each in range(len(members))]
-    index = given[rank][0]
-    if index is not None:
+    own = given[rank]
+    if own is not None:
         import torch
 
-        torch.cuda.set_device(index)
-    chosen = [(each.host, gpu) for each, (_, gpu) in zip(members, given, strict=True)]
+        torch.cuda.set_device(_seen_gpus().index(own))
+    chosen = [(each.host, gpu) for each, gpu in zip(members, given, strict=True)]
     none = [each for each, (_, gpu) in enumerate(chosen) if gpu is None]
     if len(none) == len(chosen) and backend != "nccl":
         return "gloo"
@@ -53,11 +66,8 @@ def choose_backend(members: Sequence[Member], rank: int, backend: str | None) ->
     return "gloo"
 
 
-def _own_gpu(members: Sequence[Member], rank: int) -> tuple[int | None, str | None]:
-    """Return the index and identity of a rank's GPU: the next of its host, in rank order."""
+def _own_gpu(members: Sequence[Member], rank: int) -> str | None:
+    """Return the identity of a rank's GPU: of those that it may take the next, in rank order."""
     host, gpus = members[rank].host, members[rank].gpus
     before = sum(each.host == host for each in members[:rank])
-    if not gpus:
-        return None, None
-    index = before % len(gpus)
-    return index, gpus[index]
+    return gpus[before % len(gpus)] if gpus else None

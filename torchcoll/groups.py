@@ -9,7 +9,8 @@ import atexit
 import ctypes
 import weakref
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -97,11 +98,31 @@ def new_group(parent: Group, ranks: list[int], color: int) -> Group:
     rank = ranks.index(dist.get_rank())
     backend = dist.get_backend_config(parent)
     timeout = c10d._get_default_timeout(dist.Backend(backend))
-    group, _ = c10d._new_process_group_helper(
-        len(ranks), rank, ranks, dist.Backend(backend), store, name, timeout=timeout
-    )
+    with _not_split_from(dist.group.WORLD):
+        group, _ = c10d._new_process_group_helper(
+            len(ranks), rank, ranks, dist.Backend(backend), store, name, timeout=timeout
+        )
     c10d._world.pg_group_ranks[group] = {each: index for index, each in enumerate(ranks)}
     return group
+
+
+@contextmanager
+def _not_split_from(world: Group) -> Iterator[None]:
+    """Have torch make a group's communicator anew, not from the world's.
+
+    Where the user has given `device_id` to ``init_process_group``, torch splits it off: "We will
+    need to call `ncclCommSplit` on *all* ranks in this new group's parent group, even those not in
+    the new group" (`_new_process_group_helper`, torch 2.13). Only its members call `new_group`.
+    """
+    device = getattr(world, "bound_device_id", None)
+    if device is None:
+        yield
+        return
+    world.bound_device_id = None
+    try:
+        yield
+    finally:
+        world.bound_device_id = device
 
 
 def libraries_by_device(group: Group) -> dict[str, str]:

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from mpicoll.errors import LaunchError, Unavailable
+from mpicoll.errors import ArgumentError, LaunchError, Unavailable
 from mpicoll.gpu.driver import Driver
 from mpicoll.gpu.natives import staged
 from mpicoll.gpu.staging import PIECE_BYTES, Copies, HostStaging
@@ -32,7 +32,7 @@ from mpicoll.interfaces import (
     Thunk,
 )
 from mpicoll.machine.network import host_identity
-from mpicoll.machine.nodes import group_by_node, stated_node
+from mpicoll.machine.nodes import group_by_node, place_on_node, stated_node
 from mpicoll.memory.segments import open_memory
 from mpicoll.notation.contract import Collective
 from mpicoll.text.encoding import check_lengths, decode, encode
@@ -48,6 +48,7 @@ from torchcoll.groups import (
 )
 from torchcoll.loopback import Loopback
 from torchcoll.natives import all_gather
+from torchcoll.nccl import Nccl
 from torchcoll.rendezvous.sealed import SealedStore
 from torchcoll.rendezvous.secret import seal, unseal
 from torchcoll.requests import Post, StartedMessages, Works
@@ -63,20 +64,22 @@ class TorchTransport:
     Args:
         owned: whether to destroy the group in the end.
         store: with the key that only its ranks know, where `torchcoll.world` has set it up.
+        gpu_turn: of the group that this one is split from.
     """
 
     backend = "torch"
 
     def __init__(
-        self, group: Group = None, *, owned: bool = False, store: SealedStore | None = None
-    ) -> None:
+        self, group: Group = None, *, owned: bool = False, store: SealedStore | None = None,
+        gpu_turn: int | None = None,
+    ) -> None:  # fmt: skip
         self.group: Group = dist.group.WORLD if group is None else group
         keep_until_exit(self.group)
         self.owned, self.store, self.exchanges = owned, store, 0
         self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
         self.ranks = dist.get_process_group_ranks(self.group)
         by_device = libraries_by_device(self.group)
-        self.nccl = "nccl" in by_device.values()
+        self.nccl = Nccl(self.group) if "nccl" in by_device.values() else None
         control = "cpu" if "cpu" in by_device else "cuda"
         self.arrays = TorchArrays(torch.device("cuda") if control == "cuda" else None)
         self.copies: Copies = TorchCopies()
@@ -84,6 +87,8 @@ class TorchTransport:
         self.name = POINT_TO_POINT
         self.loopback = Loopback()
         self._signal = torch.zeros(1, dtype=torch.uint8, device=control)
+        if self.nccl is not None and control == "cuda":
+            self.nccl.device = self._signal.device  # the first exchange is NCCL's, too
         self._mine = torch.empty(2, dtype=torch.int64, device=control)
         self.shared: SharedMemory | None = None
         hosts, stated = zip(
@@ -91,6 +96,7 @@ class TorchTransport:
             strict=True,
         )
         self.nodes, obstacle = group_by_node(hosts, stated)
+        self.gpu_turn = place_on_node(self.rank, self.nodes) if gpu_turn is None else gpu_turn
         self.shared, self.unshared = open_memory(
             self.rank, self.nodes, self.arrays, self.exchange, obstacle
         )
@@ -99,7 +105,16 @@ class TorchTransport:
 
     @property
     def gpu_transport(self) -> str:
-        return DIRECT if self.nccl else STAGED
+        return STAGED if self.nccl is None else DIRECT
+
+    @property
+    def matches_by_order(self) -> bool:
+        return self.nccl is not None
+
+    def prepare_gpu(self, x: Array) -> None:
+        """Connect all ranks by NCCL, where the group has it."""
+        if self.nccl is not None:
+            self.nccl.connect(x, self.exchange)
 
     def driver(self) -> Gpu:
         return Driver()
@@ -114,44 +129,42 @@ class TorchTransport:
             pieces, staging = self._readable(data)
             before += [staging.wait_all] if staging else []
             for index, memory in enumerate(pieces):
-                self._post(dist.irecv, memory, peer, tag + _PLANS, posts, batch)
+                if self.nccl and not self.arrays.is_on_host(memory):
+                    batch.append(self.nccl.receive(memory, peer))
+                    continue
+                posts.append(partial(self.group.recv, [memory], peer, tag + _PLANS))
                 after_each.append(partial(staging.start_to_gpu, index) if staging else None)
         for peer, data in sends:
             pieces, staging = self._readable(data)
             before += [staging.start_to_host] if staging else []
             for index, memory in enumerate(pieces):
-                self._post(dist.isend, memory, peer, tag + _PLANS, posts, batch)
-                if staging:
-                    posts[-1] = partial(_in_turn, partial(staging.wait, index), posts[-1])
-        if batch:
-            posts.insert(0, partial(dist.batch_isend_irecv, batch))
+                if self.nccl and not self.arrays.is_on_host(memory):
+                    batch.append(self.nccl.send(memory, peer))
+                    continue
+                post = partial(self.group.send, [memory], peer, tag + _PLANS)
+                posts.append(
+                    partial(_in_turn, partial(staging.wait, index), post) if staging else post
+                )
+        if self.nccl and batch:
+            posts.insert(0, self.nccl.batch(batch))
         works = Works(
             posts, polls=len(posts) == bool(batch), after_each=after_each if any(after_each) else ()
         )
         return Messages((*before, works.start), (works.wait,), works.test, works.free)
 
-    def _post(
-        self, how: Any, memory: Array | None, peer: int, tag: int, posts: list[Post],
-        batch: list[dist.P2POp],
-    ) -> None:  # fmt: skip
-        # A receive must not land in the byte that a send reads: each signal has its own.
-        data = self._signal.clone() if memory is None else as_bytes(memory)
-        if data.is_cuda:
-            batch.append(dist.P2POp(how, data, self.ranks[peer], self.group, tag))
-        else:
-            call = self.group.send if how is dist.isend else self.group.recv
-            posts.append(partial(call, [data], peer, tag))
-
-    def _readable(self, data: Array | None) -> tuple[list[Array | None], HostStaging | None]:
-        """Return memory that this group can read: the tensor's own, or pieces on the host."""
+    def _readable(self, data: Array | None) -> tuple[list[Array], HostStaging | None]:
+        """Return bytes that this group can read: the tensor's own, or pieces on the host."""
+        if data is None:
+            # A receive must not land in the byte that a send reads: each signal has its own.
+            return [self._signal.clone()], None
         if not self._needs_staging(data):
-            return [data], None
+            return [as_bytes(data)], None
         staging = HostStaging(data, self.copies, PIECE_BYTES)
-        return [each.host for each in staging.pieces], staging
+        return [as_bytes(each.host) for each in staging.pieces], staging
 
     def _needs_staging(self, x: Array | None) -> bool:
         """Whether a tensor is on a GPU and the group has gloo only."""
-        return not (self.nccl or self.arrays.is_on_host(x))
+        return self.nccl is None and not self.arrays.is_on_host(x)
 
     # -- natives --------------------------------------------------------------------
 
@@ -166,7 +179,7 @@ class TorchTransport:
             missing = "torch.distributed has no persistent collectives: use 'native'"
         if missing:
             raise Unavailable(missing)
-        bind = partial(natives.bind, self.group, self.arrays, nccl=self.nccl)
+        bind = partial(natives.bind, self.group, self.arrays, nccl=self.nccl is not None)
         needs_staging = self._needs_staging(call.x) or self._needs_staging(call.out)
         if needs_staging and call.collective.name not in natives.GLOO_ON_GPU:
             return staged(call, self.arrays, self.copies, bind)
@@ -219,12 +232,34 @@ class TorchTransport:
     def isend(self, x: Array, peer: int, tag: int) -> Request:
         if peer == self.rank:
             return self.loopback.send(x, tag)
+        self._check_message(x)
         return StartedMessages(self.messages([Message(peer, x)], [], tag - _PLANS))
 
     def irecv(self, x: Array, peer: int, tag: int) -> Request:
         if peer == self.rank:
             return self.loopback.receive(x, tag)
+        self._check_message(x)
         return StartedMessages(self.messages([], [Message(peer, x)], tag - _PLANS))
+
+    def sendrecv(self, send: Message, receive: Message, tag: int) -> Sequence[Request]:
+        """Start both; over NCCL as one batch, as neither ends before the other begins."""
+        lie_on_host = {self.arrays.is_on_host(each.data) for each in (send, receive)}
+        if self.nccl is None or lie_on_host == {True} or self.rank in (send.peer, receive.peer):
+            return self.irecv(receive.data, receive.peer, tag), self.isend(
+                send.data, send.peer, tag
+            )
+        if len(lie_on_host) == 2:
+            raise ArgumentError(
+                "of x and out, one lies on a GPU and one on the host: "
+                "NCCL carries the one and gloo the other, so give both on a GPU or both on the host"
+            )
+        self._check_message(send.data)
+        return (StartedMessages(self.messages([send], [receive], tag - _PLANS)),)
+
+    def _check_message(self, x: Array) -> None:
+        """Check that NCCL can carry a message of one rank alone, if it is to."""
+        if self.nccl is not None and not self.arrays.is_on_host(x):
+            self.nccl.check(x)
 
     def split(self, color: int | None, key: int) -> TorchTransport | None:
         given = self.exchange((color, key), tuple[int | None, int])
@@ -234,7 +269,7 @@ class TorchTransport:
         members = [rank for rank in range(self.size) if given[rank][0] == color]
         members.sort(key=lambda rank: given[rank][1])
         part = new_group(self.group, [self.ranks[rank] for rank in members], color)
-        return TorchTransport(part, owned=True, store=self.store)
+        return TorchTransport(part, owned=True, store=self.store, gpu_turn=self.gpu_turn)
 
     def close(self) -> None:
         if self.shared is not None:

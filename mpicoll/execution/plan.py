@@ -181,9 +181,15 @@ class _Started:
 
 def scheduled(
     algorithm: str, transport: str, out: Array | None, variants: Sequence[Variant],
-    finish: list[Thunk], resources: Resources,
+    finish: list[Thunk], resources: Resources, *, at_once: bool = False,
 ) -> Plan:  # fmt: skip
-    """Make a plan of a schedule; its runs take the variants in turn."""
+    """Make a plan of a schedule; its runs take the variants in turn.
+
+    Args:
+        at_once: a start posts all rounds before it returns, as their messages are matched by the
+            order in which they are posted: those of two plans that go on as they are waited for
+            would come in an order of its own on every rank.
+    """
     order = _runs(variants, finish)
     only = next(order)[0] if len(variants) == 1 else None
     started = started_here()
@@ -202,7 +208,10 @@ def scheduled(
 
     def start() -> Request:
         _check(resources)
-        return Progress(Rounds(next(order)[1], finish), resources, started)
+        progress = Progress(Rounds(next(order)[1], finish), resources, started)
+        if at_once:
+            progress.wait()
+        return progress
 
     plan = Plan(algorithm, transport, out, run, start, resources.free)
     plan.fail = resources.fail

@@ -30,6 +30,15 @@ def stated_node(rank: int) -> int | None:
     return rank // count
 
 
+def place_on_node(rank: int, nodes: Nodes) -> int:
+    """Return the place of a rank among those of its node.
+
+    >>> place_on_node(2, ((0, 1), (2, 3)))
+    0
+    """
+    return next(each for each in nodes if rank in each).index(rank)
+
+
 def group_by_node(hosts: Sequence[Hashable], stated: Sequence[int | None]) -> tuple[Nodes, str]:
     """Return the ranks of each node, and why those of some node cannot share memory.
 

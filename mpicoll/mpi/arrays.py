@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from mpicoll.errors import ArgumentError, Unavailable, UnknownName
+from mpicoll.gpu.current import uses_gpu
 from mpicoll.interfaces import Array, Stopwatch, Thunk
 from mpicoll.memory.numpy_arrays import UFUNCS, NumpyArrays
 from mpicoll.notation.elements import DTYPES, ReduceOp
@@ -114,7 +115,8 @@ class MpiArrays(NumpyArrays):
             raise Unavailable(f"no CuPy ({error}): pip install 'mpicoll[cuda13]'") from None
         except Exception as error:  # CuPy's own error class cannot be named without CuPy
             raise Unavailable(f"CuPy finds no GPU: {error}") from None
-        cupy.cuda.Device(turn % count).use()
+        if not uses_gpu():
+            cupy.cuda.Device(turn % count).use()
         return cupy.empty(0, "uint8")
 
     def stopwatch(self) -> Stopwatch:

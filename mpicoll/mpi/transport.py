@@ -31,7 +31,7 @@ from mpicoll.interfaces import (
     Thunk,
 )
 from mpicoll.machine.cores import Cores, is_oversubscribed, own_cores
-from mpicoll.machine.nodes import group_by_node, stated_node
+from mpicoll.machine.nodes import group_by_node, place_on_node, stated_node
 from mpicoll.memory.segments import open_memory
 from mpicoll.memory.waiting import wait_yielding
 from mpicoll.mpi import natives
@@ -47,11 +47,16 @@ _FEW = 3
 
 
 class MpiTransport:
-    """`mpicoll.interfaces.Transport` over a communicator."""
+    """`mpicoll.interfaces.Transport` over a communicator.
+
+    Args:
+        gpu_turn: of the group that this one is split from.
+    """
 
     backend = "mpi4py"
+    matches_by_order = False
 
-    def __init__(self, comm: MPI.Comm) -> None:
+    def __init__(self, comm: MPI.Comm, *, gpu_turn: int | None = None) -> None:
         # Messages of these three never mix.
         self.natives_comm = comm.Dup()
         self.plans_comm = comm.Dup()
@@ -63,6 +68,7 @@ class MpiTransport:
         self.gpu = GpuAwareness.agreed(exchange(comm, GpuAwareness.detect(), GpuAwareness))
         self.name = POINT_TO_POINT
         self.nodes, obstacle = _nodes(comm)
+        self.gpu_turn = place_on_node(self.rank, self.nodes) if gpu_turn is None else gpu_turn
         self.oversubscribed = _is_oversubscribed(comm, self.nodes)
         self.shared: SharedMemory | None = None
         self.shared, self.unshared = open_memory(
@@ -79,6 +85,9 @@ class MpiTransport:
 
     def driver(self) -> Gpu:
         return Driver()
+
+    def prepare_gpu(self, x: Array) -> None:
+        """MPI needs nothing."""
 
     def messages(self, sends: Sequence[Message], receives: Sequence[Message], tag: int) -> Messages:
         """Bind one round to persistent requests."""
@@ -191,11 +200,15 @@ class MpiTransport:
         request = self.users_comm.Irecv(_bytes(staging.pieces[0].host), peer, tag)
         return StartedRequest(request, staging, [staging.start_all_to_gpu, staging.wait_all])
 
+    def sendrecv(self, send: Message, receive: Message, tag: int) -> Sequence[Request]:
+        receiving = self.irecv(receive.data, receive.peer, tag)
+        return receiving, self.isend(send.data, send.peer, tag)
+
     def split(self, color: int | None, key: int) -> MpiTransport | None:
         part = self.users_comm.Split(MPI.UNDEFINED if color is None else color, key)
         if part == MPI.COMM_NULL:
             return None
-        transport = MpiTransport(part)
+        transport = MpiTransport(part, gpu_turn=self.gpu_turn)
         part.Free()
         return transport
 

@@ -377,15 +377,15 @@ def compare(said: Sequence[str]) -> None:
 
 
 def own_gpu(transport: Transport) -> Array:
-    """Make a GPU of this node the current one, and return an empty array there.
+    """Return an empty array on this rank's GPU, which it makes the current one.
 
-    The ranks of a node take its GPUs in turn, as ``CUDA_VISIBLE_DEVICES`` shows them.
+    A thread that uses a GPU already keeps it. Otherwise the ranks of a node take its GPUs in turn,
+    as ``CUDA_VISIBLE_DEVICES`` shows them.
 
     Raises:
         Unavailable: CuPy or torch finds none.
     """
-    node = next(each for each in transport.nodes if transport.rank in each)
-    return transport.arrays.on_gpu(node.index(transport.rank))
+    return transport.arrays.on_gpu(transport.gpu_turn)
 
 
 def empty(transport: Transport, arguments: Arguments, shape: tuple[int, ...]) -> Array:

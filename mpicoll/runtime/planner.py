@@ -171,6 +171,11 @@ class Planner:
         if arguments.out is None and arguments.has_output:
             out = empty(self.transport, arguments, arguments.shape("output"))
             arguments = replace(arguments, out=out)
+        if arguments.device == "gpu":
+            self.transport.prepare_gpu(arguments.x if arguments.x is not None else arguments.out)
+        return self._build(arguments)
+
+    def _build(self, arguments: Arguments) -> Plan:
         text = arguments.algorithm
         if text == "auto":
             return self._choose(arguments)
@@ -205,7 +210,7 @@ class Planner:
     def _build_checked(self, arguments: Arguments, text: str) -> Plan:
         trial = replace(arguments, algorithm=text)
         self.check(trial)
-        return self.build(trial)
+        return self._build(trial)
 
     def _schedule(self, arguments: Arguments, chosen: Algorithm, asked: str) -> Plan:
         """Bind a schedule; an alltoall in place reads a copy of its input."""
@@ -280,7 +285,10 @@ class Planner:
         if first is not None:
             variants = [_after(first, variant) for variant in variants]
         finish = divide_mean(transport, arguments)
-        return scheduled(str(chosen), route, arguments.out, variants, finish, resources)
+        at_once = transport.matches_by_order and DIRECT in route.split("+")
+        return scheduled(
+            str(chosen), route, arguments.out, variants, finish, resources, at_once=at_once
+        )
 
     def compiles(self, arguments: Arguments, route: str) -> bool:
         """Whether the compiled executor runs a schedule, on all ranks alike."""

@@ -147,6 +147,10 @@ class Routes:
         if reason := first_error(self.transport.exchange(why)):
             return dict.fromkeys(GPU_TRANSPORTS, reason)
         try:
+            self.transport.prepare_gpu(like)
+        except Unavailable as error:
+            return dict.fromkeys(GPU_TRANSPORTS, str(error))
+        try:
             self.gpu_memory(like)
         except Unavailable as error:
             found[IPC] = str(error)

@@ -37,6 +37,8 @@ class ThreadTransport:
     library = "threads of one process"
     name = POINT_TO_POINT
     gpu_transport = STAGED
+    matches_by_order = False
+    gpu_turn = 0
 
     def __init__(self, group: Group, rank: int) -> None:
         self.group, self.rank, self.size = group, rank, group.size
@@ -56,6 +58,9 @@ class ThreadTransport:
 
     def driver(self) -> Gpu:
         raise Unavailable("threads of one process have arrays on the host only")
+
+    def prepare_gpu(self, x: Array) -> None:
+        """There are arrays on the host only."""
 
     # -- messages -------------------------------------------------------------------
 
@@ -86,6 +91,10 @@ class ThreadTransport:
 
     def irecv(self, x: Array, peer: int, tag: int) -> Request:
         return self._ask(x, peer, ("user", tag))
+
+    def sendrecv(self, send: Message, receive: Message, tag: int) -> Sequence[Request]:
+        receiving = self.irecv(receive.data, receive.peer, tag)
+        return receiving, self.isend(send.data, send.peer, tag)
 
     # -- natives --------------------------------------------------------------------
 

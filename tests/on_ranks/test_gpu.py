@@ -149,25 +149,6 @@ def test_natives_of_a_library_that_reads_gpu_memory(
         check(g, name, f"{algorithm}@{DIRECT}", (11,), way=DIRECT)
 
 
-def test_a_mean_that_the_library_divides_is_not_divided_again(
-    g: Collectives, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """NCCL has a mean of its own; where there is none, a sum is divided."""
-    if g.backend != "torch" or REAL:
-        pytest.skip("pretended for torch only")
-    import torch.distributed as dist
-
-    asked: list[Any] = []
-    transport: Any = g.transport
-    monkeypatch.setattr(transport, "nccl", True)
-    monkeypatch.setattr(dist, "all_reduce", lambda x, op, **_: asked.append(op))
-    x = on_gpu(g, np.full(4, 6.0), "float32")
-    with g.plan("allreduce", x, op="avg", out=x, algorithm="native") as plan:
-        plan.run()
-    assert asked == [dist.ReduceOp.AVG]
-    compare(g, x, np.full(4, 6.0), "float32")
-
-
 @pytest.mark.parametrize("name", UNEVEN)
 @pytest.mark.parametrize("way", [IPC, STAGED])
 def test_uneven_counts(g: Collectives, name: str, way: str) -> None:

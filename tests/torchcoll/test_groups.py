@@ -47,3 +47,24 @@ def test_a_thread_of_gloo_outlasts_no_interpreter(finishes: bool) -> None:
         environment={"GLOO_SOCKET_IFNAME": "lo"},
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "")
+
+
+BOUND = """
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+import torchcoll
+
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+gpu = torch.device("cuda", 0)
+dist.group.WORLD.bound_device_id = gpu  # as init_process_group(device_id=...) leaves it
+c10d._get_split_source = lambda group: print("split from", group)
+with torchcoll.world() as world, world.split(0) as part:
+    print(part.size, dist.group.WORLD.bound_device_id == gpu)
+"""
+
+
+def test_a_group_is_not_split_from_nccl_communicator_of_the_world() -> None:
+    """ncclCommSplit is called by all ranks of the world, but only members make a group."""
+    done = python("-c", BOUND, timeout=60, environment={"GLOO_SOCKET_IFNAME": "lo"})
+    assert (done.returncode, done.stdout) == (0, "1 True\n")

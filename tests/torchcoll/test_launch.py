@@ -17,8 +17,8 @@ from launcher import QUIRKS, ROOT, mpirun, python, ranks
 
 pytest.importorskip("torch")
 
-from torchcoll import LaunchError, UnknownName, world
-from torchcoll.devices import choose_backend
+from torchcoll import LaunchError, UnknownName, devices, world
+from torchcoll.devices import choose_backend, own_gpus
 from torchcoll.rendezvous import Member
 from torchcoll.rendezvous.secret import private_directory
 
@@ -248,16 +248,35 @@ def test_backend(
 ) -> None:  # fmt: skip
     import torch
 
-    devices: list[int] = []
-    monkeypatch.setattr(torch.cuda, "set_device", devices.append)
+    taken: list[int] = []
+    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+    monkeypatch.setattr(devices, "_seen_gpus", lambda: everyone[1].gpus)
     assert choose_backend(everyone, 1, backend) == chosen
-    assert devices == [len(each) - 1 for each in [everyone[1].gpus] if each]
+    assert taken == [len(each) - 1 for each in [everyone[1].gpus] if each]
+
+
+@pytest.mark.parametrize(("used", "gpus", "taken"), [(True, ["c"], 2), (False, ["a", "b", "c"], 1)])
+def test_a_gpu_that_a_rank_uses_already_stays_its_own(
+    used: bool, gpus: list[str], taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    now = [2]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: now[-1])
+    monkeypatch.setattr(torch.cuda, "set_device", now.append)
+    monkeypatch.setattr(devices, "uses_gpu", lambda: used)
+    monkeypatch.setattr(devices, "_seen_gpus", lambda: ["a", "b", "c"])
+    assert own_gpus() == gpus
+    chosen = choose_backend(hosts(["a", "b", "c"], gpus), 1, None)
+    assert (chosen, now[-1]) == ("cpu:gloo,cuda:nccl", taken)
 
 
 def test_shared_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
     monkeypatch.setattr(torch.cuda, "set_device", lambda index: None)
+    monkeypatch.setattr(devices, "_seen_gpus", lambda: ["a"])
     with pytest.warns(UserWarning, match=r"ranks \[0, 1\] share one GPU: gloo is used"):
         assert choose_backend(hosts(["a"], ["a"]), 0, None) == "gloo"
     with pytest.raises(LaunchError, match=r"ranks \[0, 1\] share one GPU: use gloo"):

@@ -1,0 +1,140 @@
+"""Messages over NCCL, on a fake of it: what all ranks must do together and in one order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import fake_nccl
+import numpy as np
+import pytest
+from run_collective import compare
+
+from mpicoll import ArgumentError, Collectives, Unavailable
+from mpicoll.interfaces import DIRECT
+
+torch = pytest.importorskip("torch")
+COUNT = 50
+
+
+@pytest.fixture
+def g(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> Iterator[Collectives]:
+    """A group of its own, whose ranks NCCL has not connected yet."""
+    if c.backend != "torch" or c.size == 1:
+        pytest.skip("NCCL is torch's, and carries messages between ranks")
+    part = c.split(0)
+    assert part is not None
+    communicator = fake_nccl.install(part, monkeypatch)
+    yield part
+    part.exchange(None)
+    communicator.close()
+    part.free()
+
+
+def on_gpu(g: Collectives, host: Any, dtype: str = "int32") -> Any:
+    arrays = g.transport.arrays
+    array = arrays.empty(host.shape, dtype, g.gpu())
+    arrays.from_host(array, host)
+    return array
+
+
+@pytest.mark.parametrize(
+    ("name", "algorithm"),
+    [("broadcast", "chain"), ("broadcast", "binomial"), ("reduce", "binomial"),
+     ("allreduce", "ring"), ("allgather", "bruck")],
+)  # fmt: skip
+def test_schedules_travel_direct(g: Collectives, name: str, algorithm: str) -> None:
+    x = on_gpu(g, np.arange(COUNT) + g.rank)
+    plan = g.plan(name, x, algorithm=f"{algorithm}@{DIRECT}")
+    assert plan.transport == DIRECT
+    every = np.array([np.arange(COUNT) + rank for rank in range(g.size)])
+    wanted = {"broadcast": every[0], "allgather": every}.get(name, every.sum(0))
+    for turn in range(3):
+        if turn:
+            plan.start().wait()
+        else:
+            plan.run()
+        if plan.out is not None:
+            compare(g, plan.out, wanted, "int32")
+
+
+def test_a_rank_may_have_no_message_at_all(g: Collectives) -> None:
+    counts = [COUNT] * (g.size - 1) + [0]
+    x = on_gpu(g, np.full(counts[g.rank], g.rank))
+    plan = g.plan("gather", x, counts=counts, algorithm=f"naive@{DIRECT}")
+    plan.run()
+    if g.rank == 0:
+        compare(g, plan.out, np.repeat(np.arange(g.size), counts), "int32")
+
+
+def test_a_message_before_all_ranks_are_connected_is_refused(g: Collectives) -> None:
+    x = on_gpu(g, np.zeros(COUNT))
+    if g.rank == 0:
+        with pytest.raises(Unavailable, match=r"let each call gpu_transports\(\)"):
+            g.isend(x, 1)
+    assert g.gpu_transports()[DIRECT] == ""
+    if g.rank == 0:
+        g.send(x, 1)
+    if g.rank == 1:
+        g.recv(x, 0)
+        compare(g, x, np.zeros(COUNT), "int32")
+
+
+def test_two_ranks_send_each_other_at_once(g: Collectives) -> None:
+    g.gpu_transports()
+    x, out = on_gpu(g, np.arange(COUNT) + g.rank), on_gpu(g, np.zeros(COUNT))
+    peer = g.rank ^ 1
+    if peer < g.size:
+        g.sendrecv(x, peer, out)
+        compare(g, out, np.arange(COUNT) + peer, "int32")
+    right, left = (g.rank + 1) % g.size, (g.rank - 1) % g.size
+    g.sendrecv(x, right, out, left)
+    compare(g, out, np.arange(COUNT) + left, "int32")
+
+
+def test_started_plans_do_not_take_each_others_messages(g: Collectives) -> None:
+    """Each rank tests and waits in an order of its own."""
+    plans = []
+    for turn in range(4):
+        x = on_gpu(g, np.full(COUNT, g.rank + turn))
+        plans.append(g.plan("allreduce", x, algorithm=f"ring@{DIRECT}"))
+    requests = []
+    for turn, plan in enumerate(plans):
+        requests.append(plan.start())
+        if (turn + g.rank) % 2:
+            requests[0].test()
+    order = [(each + g.rank) % len(plans) for each in range(len(plans))]
+    for turn in order:
+        requests[turn].wait()
+    for turn, plan in enumerate(plans):
+        wanted = np.full(COUNT, sum(range(g.size)) + turn * g.size)
+        compare(g, plan.out, wanted, "int32")
+
+
+def test_host_and_gpu_do_not_mix_in_one_exchange(g: Collectives) -> None:
+    g.gpu_transports()
+    x, out = on_gpu(g, np.zeros(COUNT)), g.transport.arrays.empty((COUNT,), "int32")
+    with pytest.raises(ArgumentError, match="one lies on a GPU and one on the host"):
+        g.sendrecv(x, (g.rank + 1) % g.size, out, (g.rank - 1) % g.size)
+
+
+def test_a_gpu_that_is_not_the_current_one_is_refused_on_all_ranks(
+    g: Collectives, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = on_gpu(g, np.zeros(COUNT))
+    if g.rank == g.size - 1:
+        monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    wanted = f"rank {g.size - 1} gives a tensor on cpu to NCCL, but its current GPU is 3"
+    with pytest.raises(Unavailable, match=wanted):
+        g.plan("allreduce", x, algorithm="ring")
+    assert all(wanted in why for why in g.gpu_transports().values())
+
+
+def test_nccl_divides_a_mean_itself(g: Collectives, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda x, op, **_: asked.append(op))
+    x = on_gpu(g, np.full(4, 6.0), "float32")
+    with g.plan("allreduce", x, op="avg", out=x, algorithm="native") as plan:
+        plan.run()
+    assert asked == [torch.distributed.ReduceOp.AVG]
+    compare(g, x, np.full(4, 6.0), "float32")

@@ -1,0 +1,157 @@
+"""A fake NCCL on fake GPUs: one stream for each communicator, batches in order, no tags.
+
+A communicator is made in its first call, by all ranks. A batch begins when the work that the
+caller's stream held is done and the batch before has ended, and ends when its own messages have.
+Messages between two ranks are matched by their order alone. Whatever waits for ever on a real one
+ends with TimeoutError here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+import fake_gpu
+import pytest
+import torch
+import torch.distributed as dist
+
+from mpicoll import Collectives
+
+SECONDS = 5.0
+
+
+class Operation(NamedTuple):
+    """`torch.distributed.P2POp`."""
+
+    op: Callable[..., Any]
+    tensor: Any
+    peer: int
+    group: Any
+
+
+class Batch:
+    """Operations that run together, and the work that comes before them."""
+
+    def __init__(self, before: Sequence[Callable[[], object]], messages: Sequence[Any]) -> None:
+        self.before, self.messages = before, messages
+        self.begun, self.ended = threading.Event(), threading.Event()
+        self.error: BaseException | None = None
+
+    def begin(self) -> None:
+        """Wait until what came before has been done."""
+        self._wait(self.begun)
+
+    def wait(self) -> None:
+        """Wait until it has ended."""
+        self._wait(self.ended)
+
+    def _wait(self, event: threading.Event) -> None:
+        if not event.wait(SECONDS):
+            raise TimeoutError("NCCL's stream waits for ever")
+        if self.error is not None:
+            raise self.error
+
+
+class Work:
+    """`torch.distributed.Work`: a wait holds up the stream, not the host."""
+
+    def __init__(self, batch: Batch, stream: fake_gpu.Stream) -> None:
+        self.batch, self.stream = batch, stream
+
+    def wait(self) -> None:
+        self.stream.work.append(self.batch.wait)
+
+    def is_completed(self) -> bool:
+        return self.batch.ended.is_set()
+
+
+class Communicator:
+    """NCCL's communicator of one group, over a group of gloo."""
+
+    def __init__(self, wire: Any, stream: fake_gpu.Stream) -> None:
+        self.wire, self.stream, self.batches = wire, stream, 0
+        self.queue: SimpleQueue[Batch | None] = SimpleQueue()
+        self.thread: threading.Thread | None = None
+
+    def make(self) -> None:
+        """Return when all ranks have called, as ncclCommInitRank does."""
+        if self.thread is not None:
+            return
+        options = dist.BarrierOptions()
+        options.timeout = timedelta(seconds=SECONDS)
+        try:
+            self.wire.barrier(options).wait()
+        except RuntimeError as error:
+            raise TimeoutError("ncclCommInitRank waits for the other ranks for ever") from error
+        self.thread = threading.Thread(target=self._serve, daemon=True)
+        self.thread.start()
+
+    def post(self, operations: Sequence[Operation]) -> list[Work]:
+        self.make()
+        self.batches += 1
+        batch = Batch([*self.stream.work], operations)
+        self.stream.work.clear()
+        self.stream.work.append(batch.begin)
+        self.queue.put(batch)
+        return [Work(batch, self.stream)]
+
+    def _serve(self) -> None:
+        while (batch := self.queue.get()) is not None:
+            try:
+                for thunk in batch.before:
+                    thunk()
+                batch.begun.set()
+                posted = [self._start(each) for each in batch.messages]
+                for work in posted:
+                    work.wait(timedelta(seconds=SECONDS))
+            except Exception as error:
+                batch.error = error
+            batch.begun.set()
+            batch.ended.set()
+
+    def _start(self, each: Operation) -> Any:
+        how = self.wire.send if each.op is dist.isend else self.wire.recv
+        return how([each.tensor], each.peer, 0)
+
+    def close(self) -> None:
+        self.queue.put(None)
+
+
+class Library:
+    """What `torchcoll.nccl` calls of torch.distributed."""
+
+    P2POp = Operation
+    isend, irecv = staticmethod(dist.isend), staticmethod(dist.irecv)
+    get_rank = staticmethod(dist.get_rank)
+    get_process_group_ranks = staticmethod(dist.get_process_group_ranks)
+
+    def __init__(self) -> None:
+        self.communicators: dict[Any, Communicator] = {}
+
+    def all_reduce(self, tensor: Any, group: Any) -> None:
+        self.communicators[group].make()
+
+    def batch_isend_irecv(self, operations: Sequence[Operation]) -> list[Work]:
+        return self.communicators[operations[0].group].post(operations)
+
+
+def install(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> Communicator:
+    """Give each rank of a group a GPU of its own, and the group NCCL."""
+    import torchcoll.nccl as module
+
+    wire = c.split(0)
+    assert wire is not None
+    arrays = fake_gpu.install(c)
+    transport: Any = c.transport
+    library = module.dist if isinstance(module.dist, Library) else Library()
+    monkeypatch.setattr(module, "dist", library)
+    # The tensors lie on the host in truth, whose device has no number.
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: None)
+    transport.nccl = module.Nccl(transport.group)
+    communicator = Communicator(wire.transport.group, arrays.stream)  # type: ignore[attr-defined]
+    library.communicators[transport.group] = communicator
+    return communicator

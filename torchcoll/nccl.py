@@ -1,0 +1,101 @@
+"""Messages over NCCL: one communicator for all ranks of a group, on which batches run in order.
+
+What NCCL and torch 2.13 grant, and what follows:
+
+- "If this API is the first collective call in the ``group`` [...], all ranks of the ``group`` must
+  participate in this API call; otherwise, the behavior is undefined. If this API call is not the
+  first collective call in the ``group``, batched P2P operations involving only a subset of ranks of
+  the ``group`` are allowed" (`torch.distributed.batch_isend_irecv`). Some ranks have no message in
+  the first round of many schedules, so `Nccl.connect` makes the communicator before: by all ranks.
+- "Users must set the current GPU device with `torch.cuda.set_device`, otherwise it will lead to
+  unexpected hang issues" (the same). `Nccl.connect` refuses another device, on all ranks.
+- "Calls within a group can be seen as progressing independently, hence should never block each
+  other. It is therefore important to merge calls that need to progress concurrently to avoid
+  deadlocks" (NCCL's user guide, Point-to-point communication). What is sent and received at one
+  time is one batch: the messages of a round, and those of ``sendrecv``.
+- "All functions of the class are expected to be called in the same order across all processes in
+  the process group. This is the only way that we can guarantee to match up the same calls among all
+  processes" (`ProcessGroupNCCL.hpp`); ``ncclSend`` and ``ncclRecv`` take no tag. Every batch of a
+  communicator runs on its one stream. So a plan of such messages posts all its rounds before it
+  returns (`mpicoll.execution.plan`), and no two of them mix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from mpicoll.errors import Unavailable, first_error
+from mpicoll.interfaces import Array
+from torchcoll.groups import Group
+from torchcoll.requests import Post
+
+
+class Nccl:
+    """NCCL's messages between the ranks of a group.
+
+    Attributes:
+        device: this rank's GPU, None until all ranks are connected.
+    """
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self.ranks = dist.get_process_group_ranks(group)
+        self.device: torch.device | None = None
+
+    def connect(self, x: Array, exchange: Callable[[Any], list[Any]]) -> None:
+        """Make the communicator of the GPUs on which every rank's `x` lies; collective.
+
+        Raises:
+            Unavailable: on all ranks, where NCCL cannot serve the tensor of one.
+        """
+        if reason := first_error(exchange(self._obstacle(x))):
+            raise Unavailable(reason)
+        if self.device is None:
+            dist.all_reduce(torch.zeros(1, device=x.device), group=self.group)
+            self.device = x.device
+
+    def _obstacle(self, x: Array) -> str:
+        """Return why NCCL cannot serve this tensor; empty where it can."""
+        who, current = f"rank {dist.get_rank(self.group)}", torch.cuda.current_device()
+        if x.device.index != current:
+            return (
+                f"{who} gives a tensor on {x.device} to NCCL, but its current GPU is {current}: "
+                f"call torch.cuda.set_device({x.device.index})"
+            )
+        if self.device not in (None, x.device):
+            return (
+                f"{who} gives a tensor on {x.device} to NCCL, which has connected this group's "
+                f"ranks by {self.device}: make a group for the other GPU by split()"
+            )
+        return ""
+
+    def check(self, x: Array) -> None:
+        """Check that a message of one rank alone can be posted.
+
+        Raises:
+            Unavailable: the ranks are not connected, or by another GPU.
+        """
+        if self.device is None:
+            raise Unavailable(
+                "NCCL has not connected the ranks of this group, which takes all of them: "
+                "let each call gpu_transports(), or a collective on GPU tensors, before it sends"
+            )
+        if reason := self._obstacle(x):
+            raise Unavailable(reason)
+
+    def send(self, data: Array, peer: int) -> dist.P2POp:
+        """Return the operation that sends bytes, for a batch."""
+        return dist.P2POp(dist.isend, data, self.ranks[peer], self.group)
+
+    def receive(self, data: Array, peer: int) -> dist.P2POp:
+        """Return the operation that receives bytes, for a batch."""
+        return dist.P2POp(dist.irecv, data, self.ranks[peer], self.group)
+
+    def batch(self, operations: list[dist.P2POp]) -> Post:
+        """Bind operations that NCCL runs together."""
+        return partial(dist.batch_isend_irecv, operations)
