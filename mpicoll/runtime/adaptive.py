@@ -17,7 +17,7 @@ from typing import Any
 from mpicoll.errors import CollectiveError, Unavailable, Unsupported
 from mpicoll.execution.plan import Plan
 from mpicoll.interfaces import Array
-from mpicoll.runtime.arguments import Arguments, empty_like_input
+from mpicoll.runtime.arguments import Arguments
 from mpicoll.runtime.methods import ADAPTIVE, FOR_EVER, Given, Kept, PlanCache
 
 PASSES = 6
@@ -249,10 +249,9 @@ class Adaptive:
 
     def _fastest(self, arguments: Arguments) -> str:
         plans, transport = self.plans, self.plans.transport
-        x, arrays = empty_like_input(transport, arguments), transport.arrays
-        if x is not None:
-            arrays.copier(arrays.flat(x), arrays.flat(arguments.x))()
-        own = replace(arguments, x=x, out=None, in_place=False)
+        own, arrays = plans.planner.allocated(arguments, copies=True), transport.arrays
+        if own.x is not None:
+            arrays.copier(arrays.flat(own.x), arrays.flat(arguments.x))()
         made: dict[str, Plan] = {}
         for each in self._candidates(arguments):
             try:

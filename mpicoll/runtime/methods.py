@@ -17,7 +17,6 @@ from mpicoll.runtime.arguments import (
     Signature,
     compare,
     empty,
-    empty_like_input,
     reconcile,
 )
 from mpicoll.runtime.planner import Planner
@@ -176,8 +175,7 @@ class PlanCache:
         own, plan = None, self.build(replace(arguments, unbound=True))
         if plan.program is None:
             plan.free()
-            x = empty_like_input(self.transport, arguments)
-            own = replace(arguments, x=x, out=None, in_place=False)
+            own = self.planner.allocated(arguments, copies=True)
             plan = self.build(own)
         self._plans[key] = Kept(self._made, plan, own)
         return self._plans[key]

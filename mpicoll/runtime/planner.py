@@ -16,6 +16,7 @@ from mpicoll.errors import (
     UnknownName,
     Unsupported,
     brief,
+    first_error,
 )
 from mpicoll.execution.compiled import MISSING, Table
 from mpicoll.execution.messages import bind_messages
@@ -168,12 +169,34 @@ class Planner:
 
     def build(self, arguments: Arguments) -> Plan:
         """Bind a call that all ranks have agreed on; collective."""
-        if arguments.out is None and arguments.has_output:
-            out = empty(self.transport, arguments, arguments.shape("output"))
-            arguments = replace(arguments, out=out)
+        arguments = self.allocated(arguments)
         if arguments.device == "gpu":
             self.transport.prepare_gpu(arguments.x if arguments.x is not None else arguments.out)
         return self._build(arguments)
+
+    def allocated(self, arguments: Arguments, *, copies: bool = False) -> Arguments:
+        """Return a call with the output that the caller did not give; collective.
+
+        Args:
+            copies: give it arrays of its own, whatever the caller gave.
+
+        Raises:
+            Unavailable: on all ranks, where one has no memory for its arrays.
+        """
+        failure = ""
+        try:
+            if copies:
+                x = empty_like_input(self.transport, arguments)
+                arguments = replace(arguments, x=x, out=None, in_place=False)
+            if arguments.out is None and arguments.has_output:
+                out = empty(self.transport, arguments, arguments.shape("output"))
+                arguments = replace(arguments, out=out)
+        except (MemoryError, RuntimeError) as error:  # NumPy's and CuPy's, and torch's
+            failure = f"rank {self.transport.rank}: {error}"
+        # One that failed alone would leave the others in the library's call, which has no deadline.
+        if failure := first_error(self.transport.exchange(failure, str)):
+            raise Unavailable(f"there is no memory for the arrays of a call: {failure}")
+        return arguments
 
     def _build(self, arguments: Arguments) -> Plan:
         text = arguments.algorithm

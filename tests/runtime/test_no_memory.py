@@ -1,0 +1,48 @@
+"""One rank without memory for its arrays: the same error on all ranks, and the group goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from run_collective import compare, device
+
+from mpicoll import Collectives, Unavailable
+from mpicoll.interfaces import Transport
+from mpicoll.runtime import planner
+from mpicoll.runtime.arguments import Arguments
+
+pytestmark = pytest.mark.ranks(2, 3)
+ALGORITHMS = ["auto", "ring", "one_shot", "native", "native:reduce+broadcast", "adaptive"]
+
+
+@pytest.fixture(params=[MemoryError, RuntimeError], ids=["NumPy's", "torch's"])
+def refusing(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The last rank has no memory."""
+
+    def empty(transport: Transport, arguments: Arguments, shape: tuple[int, ...]) -> Any:
+        if transport.rank == transport.size - 1:
+            raise request.param("cannot allocate 1 TiB")
+        return found(transport, arguments, shape)
+
+    with pytest.MonkeyPatch.context() as patch:
+        found = planner.empty
+        patch.setattr(planner, "empty", empty)
+        yield
+
+
+@pytest.mark.parametrize("made", ["by a method", "by a plan"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.usefixtures("refusing")
+def test_all_ranks_hear_of_it(c: Collectives, algorithm: str, made: str) -> None:
+    x = device(c, np.ones(5), "float64")
+    out = device(c, np.zeros(5), "float64")
+    with pytest.raises(Unavailable, match=f"no memory .* rank {c.size - 1}: cannot allocate 1 TiB"):
+        if made == "by a plan":
+            c.plan("allreduce", x, algorithm=algorithm)
+        else:
+            c.allreduce(x, algorithm=algorithm)
+    c.allreduce(x, out=out, algorithm="ring")
+    compare(c, out, np.full(5, c.size), "float64")
