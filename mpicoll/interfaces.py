@@ -221,7 +221,7 @@ class Exchange(Protocol):
 
     Attributes:
         start: the offset of a rank's buffers in its first segment.
-        number: of the last round, an array of one 64-bit integer.
+        number: of the last round, and 1 once the group has ended: an array of two 64-bit integers.
     """
 
     start: int

@@ -156,7 +156,7 @@ typedef struct {
     int64_t **lines; /* for each rank the two lines in which it states its calls */
     Py_ssize_t size, rank, stride; /* `stride`: 64-bit words from the one line to the other */
     int64_t spins;
-    Py_buffer number; /* of the last call that was stated */
+    Py_buffer number; /* of the last call that was stated, and whether the group has ended */
     PyObject *slow, *wait, *broken, *keep;
     Entry *entries;
 } CallsObject;
@@ -330,8 +330,10 @@ static PyObject *calls_run(CallsObject *self, Entry *entry, const Key *key, PyOb
             Py_CLEAR(out);
         }
         if (!out) {
+            /* Python tells the other ranks if there is no memory then, either. */
             Py_DECREF(program);
-            return NULL;
+            PyErr_Clear();
+            return PyObject_Vectorcall(self->slow, args, 7, NULL);
         }
         address = made.address;
     }
@@ -360,7 +362,8 @@ static PyObject *calls_call(PyObject *object, PyObject *const *args, size_t flag
         return NULL;
     }
     Key key;
-    Entry *entry = read_key(self, args, &key) ? find(self, &key) : NULL;
+    int ended = ((int64_t *)self->number.buf)[1] != 0;
+    Entry *entry = !ended && read_key(self, args, &key) ? find(self, &key) : NULL;
     if (entry && entry->program->program.sequence < entry->until)
         return calls_run(self, entry, &key, args);
     return PyObject_Vectorcall(self->slow, args, 7, NULL);
@@ -413,8 +416,8 @@ static int calls_init(CallsObject *self, PyObject *args, PyObject *kwargs)
         PyErr_NoMemory();
     if (PyErr_Occurred() || PyObject_GetBuffer(number, &self->number, PyBUF_WRITABLE) < 0)
         return -1;
-    if (self->number.len != sizeof(int64_t) || self->rank < 0 || self->rank >= self->size) {
-        PyErr_SetString(PyExc_ValueError, "the number is one of 64 bits, the rank one of the lines");
+    if (self->number.len != 2 * sizeof(int64_t) || self->rank < 0 || self->rank >= self->size) {
+        PyErr_SetString(PyExc_ValueError, "two numbers of 64 bits, and the rank of one of the lines");
         return -1;
     }
     self->spins = spins;

@@ -37,8 +37,8 @@ class Mailbox:
         area = memory.allocator.take(DEPTH * (LINE + CAPACITY))
         assert area is not None, "it is the first"
         self.start = area.start
-        # The compiled executor counts on in the same place.
-        self.number = array("q", [0])
+        # The compiled executor counts on in the same place, and leaves a group that has ended.
+        self.number = array("q", [0, 0])
         self.ended = ""
         mine = memory.view(memory.rank, 0, self.start, area.length)
         mine[:] = bytes(area.length)
@@ -55,7 +55,7 @@ class Mailbox:
         except BaseException as error:
             alike = isinstance(error, CollectiveError) and not isinstance(error, RankLost)
             if not alike and not self.ended:
-                self.ended = described(error)
+                self.ended, self.number[1] = described(error), 1
                 self.memory.notes.leave(GROUP, error)
             raise
 

@@ -100,7 +100,7 @@ class Alone:
     """
 
     def __init__(self, arrays: Any = None) -> None:
-        self.lines, self.number = np.zeros(64, np.int64), array("q", [0])
+        self.lines, self.number = np.zeros(64, np.int64), array("q", [0, 0])
         self.slow: list[tuple[Any, ...]] = []
         layout = (arrays or NumpyArrays()).layout()
         self.calls = compiled._compiled.Calls(
@@ -141,6 +141,22 @@ def test_a_known_call_runs_on_new_arrays() -> None:
     assert alone.knows(x)
     alone.calls.forget(made)
     assert not alone.knows(x)
+
+
+def test_a_group_that_has_ended_is_left_to_python() -> None:
+    alone, x = Alone(), np.arange(5.0)
+    alone.add(x)
+    alone.number[1] = 1
+    assert not alone.knows(x) and alone.number[0] == 0
+
+
+def test_python_tells_the_others_that_there_is_no_memory() -> None:
+    def refuse() -> None:
+        raise MemoryError
+
+    alone, x = Alone(), np.arange(5.0)
+    alone.calls.add(given(x), program([]), 7, True, refuse)
+    assert not alone.knows(x) and alone.number[0] == 0
 
 
 BOTH = np.zeros(20)

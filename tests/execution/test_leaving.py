@@ -109,10 +109,11 @@ def test_a_rank_interrupted_in_a_wait(c: Collectives, way: str) -> None:
         part.barrier()
         with soon():
             if c.rank == 0:
-                with interrupted(0.1):
+                with interrupted(0.3):
                     call()
+                c.barrier()
             else:
-                time.sleep(0.3)
+                c.barrier()
                 with suppress(RankLost):  # it may have sent all that they need
                     call()
         if way != "method":
@@ -161,10 +162,11 @@ def test_a_rank_interrupted_while_all_agree(c: Collectives, name: str, then: str
         part.broadcast(ones(c))
         with soon():
             if c.rank == 0:
-                with interrupted(0.1):
+                with interrupted(0.3):
                     CALLS[name](part)
+                c.barrier()
             else:
-                time.sleep(0.3)
+                c.barrier()
                 with suppress(RankLost):
                     CALLS[name](part)
             for call in (CALLS[then], CALLS[then], lambda part: part.broadcast(ones(part))):
