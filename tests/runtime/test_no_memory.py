@@ -33,16 +33,19 @@ def refusing(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("made", ["by a method", "by a plan"])
+MADE = {
+    "by a method": lambda c, x, algorithm: c.allreduce(x, algorithm=algorithm),
+    "by a plan": lambda c, x, algorithm: c.plan("allreduce", x, algorithm=algorithm),
+}
+
+
+@pytest.mark.parametrize("made", MADE)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.usefixtures("refusing")
 def test_all_ranks_hear_of_it(c: Collectives, algorithm: str, made: str) -> None:
     x = device(c, np.ones(5), "float64")
     out = device(c, np.zeros(5), "float64")
     with pytest.raises(Unavailable, match=f"no memory .* rank {c.size - 1}: cannot allocate 1 TiB"):
-        if made == "by a plan":
-            c.plan("allreduce", x, algorithm=algorithm)
-        else:
-            c.allreduce(x, algorithm=algorithm)
+        MADE[made](c, x, algorithm)
     c.allreduce(x, out=out, algorithm="ring")
     compare(c, out, np.full(5, c.size), "float64")
