@@ -69,10 +69,10 @@ class MpiTransport:
         self.arrays = MpiArrays()
         self.library = MPI.Get_library_version().split("\n")[0].strip("\0, ")
         self.copies: Copies = CupyCopies()
-        self.gpu = parent.gpu if parent else _gpu_awareness(comm)
+        self.gpu: GpuAwareness = parent.gpu if parent else _gpu_awareness(comm)
         self.name = POINT_TO_POINT
         self.nodes, obstacle = _nodes(comm)
-        self.gpu_turn = parent.gpu_turn if parent else place_on_node(self.rank, self.nodes)
+        self.gpu_turn: int = parent.gpu_turn if parent else place_on_node(self.rank, self.nodes)
         self.oversubscribed = _is_oversubscribed(comm, self.nodes)
         self.shared: SharedMemory | None = None
         self.shared, self.unshared = open_memory(
