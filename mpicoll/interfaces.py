@@ -235,6 +235,9 @@ class Exchange(Protocol):
     def wait(self, rank: int, number: int) -> None:
         """Return when a rank has begun a round."""
 
+    def missing(self) -> list[int]:
+        """Return the ranks that have not begun the round that this rank has."""
+
     def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
         """Return every rank's item of a type, in rank order."""
 

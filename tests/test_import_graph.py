@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 COMMANDS = {
     f"mpicoll.{name}"
     for name in ("bench", "compare", "doctor", "explain", "hosts", "p2p", "report", "study", "tune")
-} | {"torchcoll.bench", "torchcoll.p2p", "torchcoll.tune"}  # fmt: skip
+} | {"torchcoll.bench", "torchcoll.p2p", "torchcoll.run", "torchcoll.tune"}  # fmt: skip
 BACKENDS = ("mpicoll.mpi", "torchcoll")
 
 

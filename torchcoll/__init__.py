@@ -1,31 +1,35 @@
 """Collective communication on torch.distributed, beside and like `mpicoll`.
 
 `world()` returns the `Collectives` of all ranks over gloo or NCCL; `mpicoll.world()`
-returns the same interface over MPI. Importing this package starts nothing.
+returns the same interface over MPI. Importing this package starts nothing, and its names are
+loaded when they are first used: torch imports it to find the backend of that name.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
-from mpicoll.collectives import Collectives
-from mpicoll.errors import (
-    ArgumentError,
-    CollectiveError,
-    Deadlock,
-    Disagreement,
-    LaunchError,
-    RankLost,
-    ScheduleError,
-    Unavailable,
-    UnknownName,
-    Unsupported,
-    WrongContents,
-)  # fmt: skip
-from mpicoll.execution.plan import Plan
-from mpicoll.notation.elements import ReduceOp, user_op
-from torchcoll.launch import world
-from torchcoll.threads import threads
+if TYPE_CHECKING:
+    from mpicoll.collectives import Collectives
+    from mpicoll.errors import (
+        ArgumentError,
+        CollectiveError,
+        Deadlock,
+        Disagreement,
+        LaunchError,
+        RankLost,
+        ScheduleError,
+        Unavailable,
+        UnknownName,
+        Unsupported,
+        WrongContents,
+    )  # fmt: skip
+    from mpicoll.execution.plan import Plan
+    from mpicoll.notation.elements import ReduceOp, user_op
+    from torchcoll.launch import world
+    from torchcoll.threads import threads
 
 if find_spec("torch") is None:
     raise ModuleNotFoundError("torchcoll needs torch: pip install 'mpicoll[torch]'", name="torch")
@@ -37,3 +41,17 @@ __all__ = [
     "Plan", "RankLost", "ReduceOp", "ScheduleError", "Unavailable", "UnknownName", "Unsupported",
     "WrongContents", "threads", "user_op", "world",
 ]  # fmt: skip
+
+_OWN = {"world": "torchcoll.launch", "threads": "torchcoll.threads"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(_OWN.get(name, "mpicoll")), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -19,27 +19,17 @@ def staged(
     # `out` is copied too: the library leaves alone what this rank does not receive.
     staging = [each for each in (x, out) if each is not None]
 
-    def to_host() -> None:
+    def run() -> None:
         for each in staging:
             each.start_to_host()
         for each in staging:
             each.wait_all()
-
-    def to_gpu() -> None:
+        native.run()
         if out is not None:
             out.start_all_to_gpu()
             out.wait_all()
 
-    def run() -> None:
-        to_host()
-        native.run()
-        to_gpu()
-
-    def start() -> Request:
-        to_host()
-        return _Followed(native.start(), to_gpu)
-
-    return native._replace(run=run, start=start, transport=STAGED)
+    return native._replace(run=run, start=lambda: _run_at_once(run), transport=STAGED)
 
 
 def direct(native: Native, synchronize: Thunk) -> Native:
@@ -63,24 +53,17 @@ def _host(array: Array | None, staging: HostStaging | None) -> Array | None:
     return staging.pieces[0].host.reshape(array.shape)
 
 
-class _Followed:
-    """A request, and what follows once it is complete."""
+def _run_at_once(run: Thunk) -> Request:
+    """Run a call to its end, and return a request that is complete."""
+    run()
+    return _Complete()
 
-    def __init__(self, request: Request, then: Thunk) -> None:
-        self.request = request
-        self.then: Thunk | None = then
+
+class _Complete:
+    """A request of a call that has ended."""
 
     def wait(self) -> None:
-        self.request.wait()
-        self._end()
+        pass
 
     def test(self) -> bool:
-        done = self.request.test()
-        if done:
-            self._end()
-        return done
-
-    def _end(self) -> None:
-        then, self.then = self.then, None
-        if then is not None:
-            then()
+        return True

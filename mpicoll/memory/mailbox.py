@@ -97,6 +97,12 @@ class Mailbox:
         policy, words = self.memory.wait_policy, self.memory.words[rank][0]
         wait_advancing(policy, started_here(), words, first, number, context)
 
+    def missing(self) -> list[int]:
+        """Return the ranks that have not begun the round that this rank has."""
+        number = self.number[0]
+        words, first = self.memory.words, self._first(number)
+        return [rank for rank in self.memory.intra_node if words[rank][0][first] < number]
+
     def _round(self, digest: int, data: bytes) -> Iterator[tuple[int, bytes]]:
         """Yield every rank's digest and bytes, in rank order."""
         number = self._state(digest, data)

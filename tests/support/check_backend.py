@@ -1,0 +1,320 @@
+"""Checks of the backend for torch.distributed that every rank of a group runs together.
+
+``torchrun --nproc-per-node 3 tests/support/check_backend.py`` prints a line for each check and
+rank: ``ok`` and its name, or what is wrong.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+import warnings
+from datetime import timedelta
+from threading import Event
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed import ReduceOp
+from torch.distributed.device_mesh import init_device_mesh
+
+OPS = {
+    "SUM": (sum, (torch.float32, torch.bfloat16, torch.int16, torch.complex64)),
+    "AVG": (lambda all_: sum(all_) / len(all_), (torch.float64, torch.float16)),
+    "PRODUCT": (lambda all_: torch.stack(all_).prod(0), (torch.float32, torch.int64)),
+    "MIN": (lambda all_: torch.stack(all_).amin(0), (torch.float32, torch.uint8)),
+    "MAX": (lambda all_: torch.stack(all_).amax(0), (torch.float64, torch.int8)),
+    "BAND": (lambda all_: all_[0] & all_[1] & all_[-1], (torch.int32,)),
+    "BOR": (lambda all_: all_[0] | all_[1] | all_[-1], (torch.int64,)),
+    "BXOR": (lambda all_: all_[0] ^ all_[1] ^ all_[2], (torch.uint8,)),
+}
+
+
+def rank() -> int:
+    return dist.get_rank()
+
+
+def size() -> int:
+    return dist.get_world_size()
+
+
+def given(of: int, dtype: Any = torch.float32, count: int = 6) -> torch.Tensor:
+    """Return the input of a rank: small numbers, on which every operator is exact."""
+    return (torch.arange(count) % 3 + of + 1).to(dtype)
+
+
+def every(dtype: Any = torch.float32, count: int = 6) -> list[torch.Tensor]:
+    return [given(each, dtype, count) for each in range(size())]
+
+
+def same(found: Any, expected: Any) -> None:
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+# -- checks ---------------------------------------------------------------------------------
+
+
+def check_name() -> None:
+    assert dist.get_backend() == "torchcoll"
+    assert type(dist.group.WORLD).__module__ == "torchcoll.backend.group"
+
+
+def check_allreduce_of_every_operator() -> None:
+    for name, (fold, dtypes) in OPS.items():
+        for dtype in dtypes:
+            x = given(rank(), dtype)
+            dist.all_reduce(x, getattr(ReduceOp, name))
+            same(x, fold(every(dtype)).to(dtype))
+
+
+def check_reduce_leaves_the_others_alone() -> None:
+    x = given(rank())
+    dist.reduce(x, 1)
+    same(x, sum(every()) if rank() == 1 else given(rank()))
+
+
+def check_broadcast() -> None:
+    for dtype in (torch.float32, torch.bool, torch.float8_e4m3fn):
+        x = given(rank(), torch.float32).to(dtype)
+        dist.broadcast(x, size() - 1)
+        same(x.to(torch.float32), given(size() - 1).to(dtype).to(torch.float32))
+
+
+def check_gathers() -> None:
+    found = [torch.empty(6) for _ in range(size())]
+    dist.all_gather(found, given(rank()))
+    same(found, every())
+    parts = list(torch.empty(size(), 6).unbind())
+    dist.all_gather(parts, given(rank()))
+    same(parts, every())
+    whole = torch.empty(size() * 6)
+    dist.all_gather_into_tensor(whole, given(rank()))
+    same(whole, torch.cat(every()))
+    found = [torch.empty(6) for _ in range(size())] if rank() == 0 else None
+    dist.gather(given(rank()), found, 0)
+    if found is not None:
+        same(found, every())
+
+
+def check_gathers_in_place() -> None:
+    whole = torch.zeros(size(), 4)
+    whole[rank()] = given(rank(), count=4)
+    dist.all_gather_into_tensor(whole, whole[rank()])
+    same(whole, torch.stack(every(count=4)))
+
+
+def check_gather_of_unequal_lengths() -> None:
+    found = [torch.empty(each) for each in range(size())]
+    dist.all_gather(found, torch.full((rank(),), float(rank())))
+    same(found, [torch.full((each,), float(each)) for each in range(size())])
+
+
+def check_scatters() -> None:
+    x = torch.empty(6)
+    dist.scatter(x, every() if rank() == 1 else None, 1)
+    same(x, given(rank()))
+    x = torch.empty(6)
+    dist.reduce_scatter(x, [given(rank()) + each for each in range(size())])
+    same(x, sum(every()) + size() * rank())
+    x = torch.empty(2)
+    dist.reduce_scatter_tensor(x, given(rank(), count=2 * size()), ReduceOp.AVG)
+    mean = sum(every(count=2 * size())) / size()
+    same(x, mean[2 * rank() : 2 * rank() + 2])
+
+
+def check_all_to_all() -> None:
+    x = torch.empty(2 * size())
+    dist.all_to_all_single(x, torch.arange(2.0 * size()) + 100 * rank())
+    same(x, torch.cat([torch.arange(2.0) + 2 * rank() + 100 * each for each in range(size())]))
+    sent = [each + 1 for each in range(size())]
+    x = torch.empty(size() * (rank() + 1), 2)
+    rows = torch.full((sum(sent), 2), float(rank()))
+    dist.all_to_all_single(x, rows, [rank() + 1] * size(), sent)
+    same(x[:: rank() + 1, 0], torch.arange(float(size())))
+    outputs = [torch.empty(each + 1) for each in range(size())]
+    inputs = [torch.full((rank() + 1,), float(rank())) for _ in range(size())]
+    dist.all_to_all(outputs, inputs)
+    same(outputs, [torch.full((each + 1,), float(each)) for each in range(size())])
+
+
+def check_sizes_that_do_not_fit_name_the_ranks() -> None:
+    sent = [2, *[1] * (size() - 1)]
+    with pytest.raises(ValueError, match="rank 0 sends 2 elements to rank 0, which expects 1"):
+        dist.all_to_all_single(torch.empty(size()), torch.empty(size() + 1), [1] * size(), sent)
+
+
+def check_objects() -> None:
+    found: list[Any] = [None] * size()
+    dist.all_gather_object(found, {"rank": rank(), "text": "x" * 10 ** (rank() + 1)})
+    assert [each["rank"] for each in found] == list(range(size()))
+    said = [rank()]
+    dist.broadcast_object_list(said, 1)
+    assert said == [1]
+    output: list[Any] = [None]
+    dist.scatter_object_list(output, [f"to {each}" for each in range(size())], 0)
+    assert output == [f"to {rank()}"]
+
+
+def check_tensors_that_are_not_contiguous() -> None:
+    x = torch.zeros(4, 6)
+    x[:, 1] = given(rank(), count=4)
+    dist.all_reduce(x[:, 1])
+    same(x[:, 1], sum(every(count=4)))
+    assert not x[:, 0].any() and not x[:, 2:].any()
+    y = given(rank()).view(2, 3).t()
+    dist.broadcast(y, 0)
+    same(y, given(0).view(2, 3).t())
+    z = torch.complex(given(rank()), given(rank())).conj().imag
+    assert z.is_neg()
+    dist.all_reduce(z)
+    same(z.resolve_neg(), -sum(every()))
+
+
+def check_tensors_of_no_element_and_of_one() -> None:
+    x = torch.empty(0)
+    dist.all_reduce(x)
+    dist.broadcast(x, 0)
+    dist.all_gather_into_tensor(torch.empty(0), x)
+    dist.all_to_all_single(torch.empty(0), x)
+    y = torch.tensor(float(rank()))
+    dist.all_reduce(y)
+    assert float(y) == sum(range(size()))
+    z = torch.ones(3, 1)[:, 0][:1]
+    dist.all_reduce(z)
+    assert float(z) == size()
+
+
+def check_parameters() -> None:
+    x = torch.nn.Parameter(given(rank()))
+    dist.broadcast(x, 0)
+    same(x.detach(), given(0))
+    y = given(rank()).requires_grad_()
+    dist.all_reduce(y.data)
+    same(y.detach(), sum(every()))
+
+
+def check_works_complete_in_the_order_of_issue() -> None:
+    done: list[int] = []
+    all_done = Event()
+    tensors = [given(rank()) for _ in range(1000)]
+    works = [dist.all_reduce(each, async_op=True) for each in tensors]
+    for index, work in enumerate(works):
+        work.get_future().then(lambda _, index=index: done.append(index))
+    works[-1].get_future().then(lambda _: all_done.set())
+    assert all_done.wait(30)
+    assert [each for each in done if each >= 900] == sorted(each for each in done if each >= 900)
+    assert all(work.is_completed() for work in works)
+    same(tensors[500], sum(every()))
+
+
+def check_calls_that_block_come_after_those_that_do_not() -> None:
+    x = given(rank())
+    works = [dist.all_reduce(x, async_op=True) for _ in range(5)]
+    dist.broadcast(x, 1)
+    assert all(work.is_completed() for work in works)
+    same(x, size() ** 4 * sum(every()))
+    assert works[0].wait() and works[0].result()[0] is x
+
+
+def check_what_is_not_ours_keeps_the_order() -> None:
+    x, y = given(rank()), torch.eye(3).to_sparse() * (rank() + 1)
+    works = [dist.all_reduce(x, async_op=True), dist.all_reduce(y, async_op=True)]
+    dist.all_reduce(x)
+    assert all(work.is_completed() for work in works)
+    same(y.to_dense(), torch.eye(3) * sum(range(1, size() + 1)))
+    same(x, size() * sum(every()))
+
+
+def check_messages() -> None:
+    x = torch.empty(6)
+    ahead, behind = (rank() + 1) % size(), (rank() - 1) % size()
+    receiving = dist.irecv(x, behind)
+    dist.barrier()
+    dist.isend(given(rank()), ahead).wait()
+    receiving.wait()
+    same(x, given(behind))
+
+
+def check_coalesced() -> None:
+    tensors = [given(rank()), given(rank(), torch.float64, 3)]
+    with dist._coalescing_manager():
+        for each in tensors:
+            dist.all_reduce(each)
+    same(tensors, [sum(every()), sum(every(torch.float64, 3))])
+
+
+def check_groups() -> None:
+    pair = dist.new_group([0, size() - 1])
+    x = given(rank())
+    dist.all_reduce(x, group=pair)
+    member = rank() in (0, size() - 1)
+    same(x, given(0) + given(size() - 1) if member else given(rank()))
+    if member:
+        dist.destroy_process_group(pair)
+    mesh = init_device_mesh("cpu", (1, size()), mesh_dim_names=("a", "b"))
+    y = given(rank())
+    dist.all_reduce(y, group=mesh["b"].get_group())
+    same(y, sum(every()))
+
+
+def check_options_choose() -> None:
+    chosen = dist.new_group(backend="torchcoll", pg_options={"allreduce": "ring"})
+    assert chosen.algorithms["allreduce"] == "ring"
+    x = given(rank())
+    dist.all_reduce(x, group=chosen)
+    same(x, sum(every()))
+    with pytest.raises(ValueError, match="did you mean 'ring'"):
+        dist.new_group(backend="torchcoll", pg_options="allreduce=rnig")
+
+
+def check_different_calls_are_refused_on_every_rank() -> None:
+    with pytest.raises(ValueError, match="shape differs"):
+        dist.all_reduce(torch.ones(3 if rank() else 4))
+    with pytest.raises(ValueError, match="of the library"):
+        dist.all_reduce(torch.ones(3).to(torch.float8_e4m3fn if rank() else torch.float32))
+
+
+def check_a_wait_in_vain_names_the_rank() -> None:
+    if rank():
+        work = dist.all_reduce(torch.ones(2), async_op=True)
+        with pytest.raises(dist.DistBackendError, match="rank 0"):
+            work.wait(timedelta(seconds=0.5))
+        dist.send(torch.ones(1), 0)
+        work.wait()
+    else:
+        for each in range(1, size()):
+            dist.recv(torch.ones(1), each)
+        dist.all_reduce(torch.ones(2))
+
+
+def check_workers_that_are_forked() -> None:
+    loader = torch.utils.data.DataLoader(torch.arange(8.0), 2, num_workers=2)
+    for batch in loader:
+        dist.all_reduce(batch)
+    same(batch, torch.tensor([6.0, 7.0]) * size())
+
+
+def main() -> None:
+    from torchcoll.backend.registration import register
+
+    warnings.simplefilter("ignore")
+    register()
+    dist.init_process_group("torchcoll", timeout=timedelta(seconds=20))
+    wrong = 0
+    for name, check in list(globals().items()):
+        if not name.startswith("check_"):
+            continue
+        try:
+            check()
+            print(f"rank {rank()}: ok {name}\n", end="", flush=True)
+        except Exception:
+            wrong += 1
+            print(f"rank {rank()}: {name} {traceback.format_exc()}\n", end="", flush=True)
+    if len(sys.argv) > 1:
+        dist.destroy_process_group()
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()

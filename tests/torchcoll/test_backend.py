@@ -1,0 +1,129 @@
+"""The backend for torch.distributed: registered, right in its calls and under torch's wrappers."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+from launcher import ROOT, python
+
+pytest.importorskip("torch")
+TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node")
+SUPPORT = Path(__file__).parent.parent / "support"
+
+
+def launch(count: int, script: str) -> subprocess.CompletedProcess[str]:
+    command = *TORCHRUN, str(count), str(SUPPORT / script)
+    return python(*command, environment={"PYTHONPATH": str(ROOT)}, timeout=200)
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> dict[str, str]:
+    """Return an environment in which torch finds the entry point, also beside a mere checkout."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    entry = project["entry-points"]["torch.backends"]["torchcoll"]
+    metadata = tmp_path / "mpicoll-0.1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: mpicoll\nVersion: 0.1.0\n")
+    (metadata / "entry_points.txt").write_text(f"[torch.backends]\ntorchcoll = {entry}\n")
+    return {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
+
+
+@pytest.mark.launches
+@pytest.mark.parametrize("count", [3])
+def test_calls_on_ranks(count: int) -> None:
+    done = launch(count, "check_backend.py")
+    checks = re.findall(r"^def (check_\w+)", (SUPPORT / "check_backend.py").read_text(), re.M)
+    assert done.returncode == 0, done.stdout
+    for rank in range(count):
+        assert re.findall(rf"rank {rank}: ok (\w+)", done.stdout) == checks
+
+
+@pytest.mark.launches
+def test_torch_trains_as_over_gloo() -> None:
+    done = launch(2, "train.py")
+    assert done.returncode == 0, done.stdout
+    programs = re.findall(r"^    (\w+(?:, \w+)+),$", (SUPPORT / "train.py").read_text(), re.M)[-1]
+    assert re.findall(r"^(\w+) \d\.\de", done.stdout, re.M) == programs.split(", ")
+
+
+@pytest.mark.launches
+def test_an_unmodified_program_runs_over_ours(installed: dict[str, str], tmp_path: Path) -> None:
+    """Its backend is gloo, its ranks are processes that it starts itself."""
+    program = str(SUPPORT / "spawning.py"), str(tmp_path / "store")
+    done = python("-m", "torchcoll.run", *program, environment=installed, timeout=200)
+    assert done.returncode == 0, done.stdout
+    assert sorted(re.findall(r"rank .*", done.stdout)) == [
+        "rank 0: gloo torchcoll.backend.group", "rank 1: gloo torchcoll.backend.group",
+    ]  # fmt: skip
+
+
+IMPORT = """
+import sys, torch
+print(torch.distributed.Backend("torchcoll") in torch.distributed.Backend.backend_list)
+print(*(name for name in ("mpicoll", "mpi4py", "torchcoll.launch") if name in sys.modules))
+"""
+
+
+def test_importing_torch_registers_it_and_imports_nothing_more(installed: dict[str, str]) -> None:
+    done = python("-P", "-c", IMPORT, environment=installed, timeout=60)
+    assert done.stdout.split() == ["True"], done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [((), "name a program"), (("nothing.py",), "no file 'nothing.py'"), (("-x",), "neither")],
+)
+def test_a_program_that_is_not_there_is_refused(arguments: tuple[str, ...], said: str) -> None:
+    done = python("-m", "torchcoll.run", *arguments, timeout=60)
+    assert done.returncode == 2
+    assert said in done.stdout and "Traceback" not in done.stdout
+
+
+def test_a_bad_choice_is_refused_before_the_program_starts() -> None:
+    choice = {"TORCHCOLL_ALGORITHM": "allreduce=rnig"}
+    done = python("-m", "torchcoll.run", __file__, environment=choice, timeout=60)
+    assert done.returncode == 2
+    assert "did you mean 'ring'" in done.stdout and "Traceback" not in done.stdout
+
+
+def test_the_order_is_that_of_issue() -> None:
+    """Whoever runs a call: the thread, a wait, or a call that blocks."""
+    from torchcoll.backend.order import Order
+    from torchcoll.backend.works import QueuedWork
+
+    order, found = Order("test"), list[int]()
+    works = []
+    for index in range(200):
+        work = QueuedWork(lambda index=index: found.append(index), [], order, str)
+        order.add(work)
+        works.append(work)
+        if index % 50 == 9:
+            order.run(found.append, -index)
+            assert found[-2:] == [index, -index]
+    works[-1].wait()
+    assert [each for each in found if each >= 0] == list(range(200))
+    order.stop()
+
+
+def test_an_error_is_raised_where_a_work_is_waited_for() -> None:
+    from mpicoll.errors import RankLost
+    from torchcoll.backend.order import Order
+    from torchcoll.backend.works import QueuedWork
+
+    def fail() -> None:
+        raise RankLost("rank 3 has ended")
+
+    order = Order("test")
+    work = QueuedWork(fail, [], order, str)
+    future = work.get_future()
+    order.add(work)
+    with pytest.raises(RuntimeError, match="rank 3 has ended"):
+        work.wait()
+    with pytest.raises(RuntimeError, match="rank 3 has ended"):
+        future.wait()
+    assert work.is_completed() and not work.is_success()
+    order.stop()

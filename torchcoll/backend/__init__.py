@@ -1,0 +1,1 @@
+"""A backend for torch.distributed: `init_process_group("torchcoll")`."""

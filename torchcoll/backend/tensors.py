@@ -1,0 +1,108 @@
+"""Tensors as torch.distributed gives them, and as the collectives take them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from mpicoll.notation.elements import DTYPES, OPS, kind_of
+
+Tensor = torch.Tensor
+_RED: Any = dist.ReduceOp.RedOpType
+_OPS = {
+    _RED.SUM: "sum", _RED.AVG: "avg", _RED.PRODUCT: "prod", _RED.MIN: "min", _RED.MAX: "max",
+    _RED.BAND: "band", _RED.BOR: "bor", _RED.BXOR: "bxor",
+}  # fmt: skip
+_BY_NAME = {getattr(torch, name): name for name in DTYPES}
+_SUM = _RED.SUM
+
+
+def op_name(op: Any) -> str | None:
+    """Return our name of torch's operator, None where we have none."""
+    return "sum" if op == _SUM else _OPS.get(getattr(op, "op", op))
+
+
+@cache
+def reduces(op: str | None, dtype: torch.dtype) -> bool:
+    """Whether we have an operator for a dtype."""
+    return op is not None and dtype in _BY_NAME and kind_of(_BY_NAME[dtype]) in OPS[op].kinds
+
+
+def moves(tensor: Tensor) -> bool:
+    """Whether we move a tensor: any dense one on the host, of whatever dtype."""
+    return tensor.is_cpu and tensor.layout == torch.strided and not tensor.is_quantized
+
+
+def flat(tensor: Tensor) -> Tensor:
+    """Return a tensor as a contiguous one of one dimension: a view where that is possible.
+
+    One of a dtype that only torch knows is returned as bytes.
+    """
+    x = tensor
+    if x.is_conj():
+        x = x.resolve_conj()
+    if x.is_neg():
+        x = x.resolve_neg()
+    if not x.is_contiguous():
+        x = x.contiguous()
+    if type(x) is not Tensor:
+        x = x.detach().as_subclass(Tensor)
+    if x.dtype not in _BY_NAME:
+        x = x.detach().view(-1).view(torch.uint8)
+    elif x.dim() != 1:
+        x = x.detach().view(-1)
+    # Of one element or of none, torch calls any strides contiguous.
+    if x.numel() < 2 and x.stride() != (1,):
+        x = x.detach().as_strided((x.numel(),), (1,))
+    return x
+
+
+def give_back(tensor: Tensor, result: Tensor) -> None:
+    """Copy a result that `flat` could not make a view of."""
+    if tensor.numel() and result.data_ptr() != tensor.data_ptr():
+        with torch.no_grad():
+            source = result if result.dtype == tensor.dtype else result.view(tensor.dtype)
+            tensor.copy_(source.view(tensor.shape))
+
+
+def joined(tensors: Sequence[Tensor]) -> Tensor | None:
+    """Return equal tensors that lie one after the other as rows, None where they do not."""
+    first = tensors[0]
+    count, step = first.numel(), first.numel() * first.element_size()
+    start = first.data_ptr()
+    for index, each in enumerate(tensors):
+        if not each.is_contiguous() or each.numel() != count or each.dtype != first.dtype:
+            return None
+        if each.data_ptr() != start + index * step or each.is_conj() or each.is_neg():
+            return None
+    if not count or first.dtype not in _BY_NAME:
+        return None
+    storage = first.untyped_storage()
+    if any(each.untyped_storage().data_ptr() != storage.data_ptr() for each in tensors):
+        return None
+    return first.detach().as_strided((len(tensors), count), (count, 1))
+
+
+def rows_of(tensors: Sequence[Tensor]) -> Tensor:
+    """Return equal tensors as the rows of one, for reading."""
+    found = joined(tensors)
+    return torch.stack([flat(each) for each in tensors]) if found is None else found
+
+
+def room_for(tensors: Sequence[Tensor]) -> Tensor:
+    """Return rows into which to write equal tensors: their own memory where they lie together."""
+    found = joined(tensors)
+    if found is not None:
+        return found
+    like = flat(tensors[0])
+    return torch.empty((len(tensors), like.numel()), dtype=like.dtype)
+
+
+def hand_out(tensors: Sequence[Tensor], rows: Iterable[Tensor]) -> None:
+    """Copy rows that `room_for` made to the tensors that they are for."""
+    for each, row in zip(tensors, rows, strict=True):
+        give_back(each, row)

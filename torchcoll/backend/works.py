@@ -1,0 +1,136 @@
+"""What torch.distributed's calls return: handles of calls that have run, or are queued."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from mpicoll.errors import RankLost
+from torchcoll.backend.order import Order
+
+_NO_LIMIT = timedelta(0)
+_FUTURES = threading.Lock()
+"""Held while a call becomes done, or somebody asks for the future of one that is not."""
+
+
+class DoneWork(dist.Work):
+    """The handle of a call that has run before it returned."""
+
+    def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
+        return True
+
+    def is_completed(self) -> bool:
+        return True
+
+    def is_success(self) -> bool:
+        return True
+
+    def exception(self) -> None:
+        return None
+
+    def synchronize(self) -> None: ...
+
+    def result(self) -> list[torch.Tensor]:
+        return []
+
+    def get_future(self) -> Any:
+        return _future([])
+
+
+class QueuedWork(dist.Work):
+    """The handle of a call that runs in its turn.
+
+    Args:
+        call: runs it.
+        results: the tensors that hold its results, the value of its future.
+        order: the calls of its group.
+        missing: names the ranks that keep it waiting.
+    """
+
+    def __init__(
+        self, call: Callable[[], object], results: list[Any], order: Order,
+        missing: Callable[[], str],
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.call: Callable[[], object] | None = call
+        self.results, self.order, self.missing = results, order, missing
+        self.error: BaseException | None = None
+        self.is_done = False
+        self.future: Any = None
+
+    def perform(self) -> None:
+        """Run the call, and keep its error."""
+        assert self.call is not None
+        try:
+            self.call()
+        except BaseException as error:
+            self.error = as_torch(error)
+        self.call = None
+        with _FUTURES:
+            self.is_done = True
+        if self.future is not None:
+            self._settle(self.future)
+
+    def _settle(self, future: Any) -> Any:
+        if self.error is None:
+            future.set_result(self.results)
+        else:
+            future.set_exception(self.error)
+        return future
+
+    def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
+        if not self.is_done:
+            seconds = max(timeout.total_seconds(), 0.0)
+            if not self.order.complete(self, seconds):
+                raise dist.DistBackendError(
+                    f"a collective was not complete in {seconds:g} s: {self.missing()}"
+                )
+        if self.error is not None:
+            raise self.error
+        return True
+
+    def is_completed(self) -> bool:
+        return self.is_done
+
+    def is_success(self) -> bool:
+        return self.is_done and self.error is None
+
+    def exception(self) -> BaseException | None:
+        return self.error
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def result(self) -> list[Any]:
+        self.wait()
+        return self.results
+
+    def get_future(self) -> Any:
+        with _FUTURES:
+            if not self.is_done:
+                self.future = self.future or torch.futures.Future()
+                return self.future
+        return self._settle(torch.futures.Future())
+
+
+DONE = DoneWork()
+
+
+def as_torch(error: BaseException) -> BaseException:
+    """Return an error as programs for torch.distributed expect it."""
+    if isinstance(error, RankLost):
+        told = dist.DistBackendError(str(error))
+        told.__cause__ = error
+        return told
+    return error
+
+
+def _future(results: list[Any]) -> Any:
+    future: Any = torch.futures.Future()
+    future.set_result(results)
+    return future
