@@ -88,6 +88,9 @@ class Arrays(Protocol):
     def is_on_host(self, x: Array | None) -> bool:
         """Whether `x` is not on a GPU."""
 
+    def gpu(self, x: Array) -> int:
+        """Return the number of the GPU that `x` is on, as the driver counts them."""
+
     def over(self, memory: Memory, dtype: str, shape: tuple[int, ...]) -> Array:
         """Return an array of this shape over the first bytes of `memory`.
 
@@ -107,8 +110,24 @@ class Arrays(Protocol):
     def stopwatch(self) -> Stopwatch:
         """Return a stopwatch for the work on the caller's stream."""
 
+    def stream(self, like: Array) -> Stream:
+        """Return the caller's stream on the GPU of `like`."""
+
     def at(self, address: int, dtype: str, count: int, like: Array) -> Array:
         """Return a flat array over GPU memory that another object owns, on the GPU of `like`."""
+
+
+class Stream(Protocol):
+    """A stream of one GPU; equal to another object for the same stream."""
+
+    def use(self) -> AbstractContextManager[Any]:
+        """Return a context in which it is the caller's stream on its GPU."""
+
+    def follow(self, other: Stream) -> None:
+        """Let what is put on it from now on wait for what has been put on another one."""
+
+    def is_capturing(self) -> bool:
+        """Whether a CUDA graph records what is put on it, instead of running it."""
 
 
 class Stopwatch(Protocol):
@@ -294,9 +313,11 @@ class SharedMemory(Store, Protocol):
         notes: say why a rank of this node has left an operation.
         no_cma: why cross-memory attach cannot be used; empty where it can.
         least_fetched: bytes of the smallest message that is fetched from private memory.
+        before_reuse: waits for the GPUs on which plans in this memory have work under way.
     """
 
     least_fetched: int
+    before_reuse: list[Thunk]
     rank: int
     size: int
     intra_node: tuple[int, ...]
@@ -356,6 +377,10 @@ class SharedMemory(Store, Protocol):
     def retire(self, number: int, allocator: Allocator, area: Area) -> None:
         """Give an area back once no rank can be reading it; safe to call from a finalizer."""
 
+    @property
+    def in_use(self) -> bool:
+        """Whether this rank holds a plan that has not been freed."""
+
     def close(self) -> None:
         """Release the memory, unless this rank holds an array or a plan in it."""
 
@@ -379,7 +404,17 @@ class Exported(NamedTuple):
 
 
 class Gpu(Protocol):
-    """A GPU driver: `mpicoll.gpu.driver.Driver`."""
+    """The driver of one GPU: `mpicoll.gpu.driver.Driver`."""
+
+    def allocate(self, nbytes: int) -> int:
+        """Return the address of new memory that other processes can open.
+
+        Raises:
+            Unavailable: the GPU has too little left.
+        """
+
+    def free(self, address: int) -> None:
+        """Free what `allocate` returned, which no other process may have open."""
 
     def export(self, address: int) -> Exported:
         """Return the handle that opens the allocation around an address in another process.
@@ -397,6 +432,9 @@ class Gpu(Protocol):
 
     def close(self, address: int) -> None:
         """Unmap an allocation that was opened, when the work under way on it is done."""
+
+    def synchronize(self) -> None:
+        """Wait for all work that this process has put on the GPU."""
 
 
 # -- the transport --------------------------------------------------------------------------
@@ -523,8 +561,8 @@ class Transport(Protocol):
             Unavailable: on all ranks, where the library cannot serve those of one.
         """
 
-    def driver(self) -> Gpu:
-        """Return the GPU driver.
+    def driver(self, device: int) -> Gpu:
+        """Return the driver of a GPU.
 
         Raises:
             Unavailable: there is none.

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import Any
@@ -16,7 +18,7 @@ import torch
 
 from mpicoll.errors import ArgumentError, Unavailable, UnknownName
 from mpicoll.gpu.current import uses_gpu
-from mpicoll.interfaces import Array, Memory, Stopwatch, Thunk
+from mpicoll.interfaces import Array, Memory, Stopwatch, Stream, Thunk
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.notation.elements import DTYPES, ReduceOp
 from mpicoll.programs.fusing import Steps
@@ -135,6 +137,9 @@ class TorchArrays:
     def is_on_host(self, x: Array | None) -> bool:
         return x is None or not x.is_cuda
 
+    def gpu(self, x: Array) -> int:
+        return int(x.device.index)
+
     def over(self, memory: Memory, dtype: str, shape: tuple[int, ...]) -> Array:
         if dtype not in DTYPES:
             raise UnknownName("dtype", dtype, DTYPES)
@@ -153,6 +158,9 @@ class TorchArrays:
     def stopwatch(self) -> Stopwatch:
         return TorchStopwatch()
 
+    def stream(self, like: Array) -> Stream:
+        return TorchStream(torch.cuda.current_stream(like.device))
+
     def at(self, address: int, dtype: str, count: int, like: Array) -> Array:
         kind = getattr(torch, dtype)
         # The GPU of `like` reads it, whichever it lies on: torch need not know of the other.
@@ -167,6 +175,23 @@ class HostTensors(TorchArrays):
 
     def owns(self, x: object) -> bool:
         return super().owns(x) and self.is_on_host(x)
+
+
+@dataclass(frozen=True)
+class TorchStream:
+    """`mpicoll.interfaces.Stream` of torch."""
+
+    stream: torch.cuda.Stream
+
+    def use(self) -> AbstractContextManager[Any]:
+        return torch.cuda.stream(self.stream)
+
+    def follow(self, other: Any) -> None:
+        self.stream.wait_stream(other.stream)
+
+    def is_capturing(self) -> bool:
+        # Of the current stream of the current device.
+        return torch.cuda.is_current_stream_capturing()
 
 
 class TorchStopwatch:

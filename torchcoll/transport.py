@@ -116,8 +116,8 @@ class TorchTransport:
         if self.nccl is not None:
             self.nccl.connect(x, self.exchange)
 
-    def driver(self) -> Gpu:
-        return Driver()
+    def driver(self, device: int) -> Gpu:
+        return Driver(device)
 
     def messages(self, sends: Sequence[Message], receives: Sequence[Message], tag: int) -> Messages:
         """Bind one round to `send` and `recv` calls, or to one batch of NCCL."""

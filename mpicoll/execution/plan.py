@@ -9,11 +9,12 @@ program is advanced by a thread of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import cycle
 from math import inf
 from typing import Any, NamedTuple, Protocol, Self
 
-from mpicoll.interfaces import Array, Messages, Request, Thunk
+from mpicoll.interfaces import Array, Messages, Request, Stream, Thunk
 from mpicoll.memory.waiting import StartedRun, advance_others, started_here
 
 
@@ -34,6 +35,16 @@ NO_MESSAGES = Messages((), (), lambda: True, lambda: None)
 
 Variant = Callable[[], list[BoundRound]]
 """Binds the rounds of a run; a program whose buffers have a depth of n has n variants."""
+
+
+class PlanStream(Protocol):
+    """The stream of a plan's runs on a GPU: `mpicoll.gpu.streams`."""
+
+    def begin(self) -> Stream:
+        """Return the stream of a run that begins."""
+
+    def end(self, stream: Stream) -> None:
+        """Make the caller's stream follow a run that was started on another one."""
 
 
 class Resources(Protocol):
@@ -182,6 +193,7 @@ class _Started:
 def scheduled(
     algorithm: str, transport: str, out: Array | None, variants: Sequence[Variant],
     finish: list[Thunk], resources: Resources, *, at_once: bool = False,
+    stream: PlanStream | None = None,
 ) -> Plan:  # fmt: skip
     """Make a plan of a schedule; its runs take the variants in turn.
 
@@ -189,6 +201,7 @@ def scheduled(
         at_once: a start posts all rounds before it returns, as their messages are matched by the
             order in which they are posted: those of two plans that go on as they are waited for
             would come in an order of its own on every rank.
+        stream: that of its work on a GPU; None for work on the host.
     """
     order = _runs(variants, finish)
     only = next(order)[0] if len(variants) == 1 else None
@@ -206,14 +219,26 @@ def scheduled(
             resources.fail(error)
             raise
 
+    def run_on_gpu() -> None:
+        assert stream is not None
+        if not resources.failed:
+            stream.begin()
+        run()
+
     def start() -> Request:
         _check(resources)
-        progress = Progress(Rounds(next(order)[1], finish), resources, started)
+        rounds = Rounds(next(order)[1], finish)
+        if stream is None:
+            progress = Progress(rounds, resources, started)
+        else:
+            used = stream.begin()
+            end = partial(stream.end, used)
+            progress = Progress(OnStream(rounds, used), resources, started, end)
         if at_once:
             progress.wait()
         return progress
 
-    plan = Plan(algorithm, transport, out, run, start, resources.free)
+    plan = Plan(algorithm, transport, out, run_on_gpu if stream else run, start, resources.free)
     plan.fail = resources.fail
     return plan
 
@@ -333,6 +358,28 @@ class Rounds:
         self._next()
 
 
+class OnStream:
+    """A run whose work goes on one stream of a GPU, whoever advances it."""
+
+    goes_on = False
+
+    def __init__(self, run: Run, stream: Stream) -> None:
+        self.run, self.stream = run, stream
+        self.mark, self.stop = run.mark, run.stop
+
+    def begin(self) -> bool:
+        with self.stream.use():
+            return self.run.begin()
+
+    def advance(self) -> bool:
+        with self.stream.use():
+            return self.run.advance()
+
+    def wait(self) -> bool:
+        with self.stream.use():
+            return self.run.wait()
+
+
 class Program(Protocol):
     """A compiled program: `mpicoll.execution._compiled.Program`.
 
@@ -391,10 +438,16 @@ class Progress:
 
     An error ends this run alone and is raised where this run is waited for, as a wait for another
     run may be what advances it.
+
+    Args:
+        arrive: what whoever waits for it does when it is complete.
     """
 
-    def __init__(self, run: Run, resources: Resources, started: list[StartedRun]) -> None:
-        self.run, self.resources, self.started = run, resources, started
+    def __init__(
+        self, run: Run, resources: Resources, started: list[StartedRun],
+        arrive: Thunk | None = None,
+    ) -> None:  # fmt: skip
+        self.run, self.resources, self.started, self.arrive = run, resources, started, arrive
         self.error: BaseException | None = None
         self.is_complete = False
         resources.under_way = True
@@ -437,6 +490,8 @@ class Progress:
     def _result(self) -> bool:
         if self.error is not None:
             raise self.error
+        if self.is_complete and self.arrive is not None:
+            self.arrive()
         return self.is_complete
 
     def _attempt(self, step: Callable[[], bool]) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import chain, groupby
 from typing import Any, NamedTuple
 
-from mpicoll.errors import Unavailable
+from mpicoll.errors import Unavailable, first_error
 from mpicoll.execution.plan import NO_MESSAGES, BoundRound, Variant
 from mpicoll.interfaces import (
     Array,
@@ -83,7 +83,7 @@ def lay_out(
         tile: elements of a tile that large messages may pass by through a window, 0 for none.
 
     Raises:
-        Unavailable: there is no memory left.
+        Unavailable: there is no memory left, or a rank cannot share or open some; on all ranks.
         ScheduleError: a rank expects other messages than another sends.
     """
     if tile:
@@ -96,12 +96,17 @@ def lay_out(
         deadline=lambda: memory.wait_policy.deadline, leave=memory.notes.leave
     )
     resources.number = memory.enter(resources)
-    scratch = program.scratch.items()
-    buffers |= {name: memory.arrays.empty((n,), dtype, like) for name, n in scratch}
+    failure = ""
+    try:
+        for name, n in program.scratch.items():
+            buffers[name] = memory.arrays.empty((n,), dtype, like)
+    # On a GPU that is full, CuPy raises the one and torch the other.
+    except (Unavailable, MemoryError, RuntimeError) as error:
+        failure = f"rank {memory.rank}: {error}"
     resources.buffers += buffers.values()
     layout = Layout(memory, store or memory, program, buffers, dtype, meets, resources)
     try:
-        tables = _exchange(memory, layout)
+        tables = _exchange(memory, layout, failure)
     except Unavailable:
         resources.free()
         raise
@@ -110,18 +115,41 @@ def lay_out(
         tables[each.peer].published[tables[each.peer].sent[memory.rank][each.order]]
         for each in program.receipts
     ]
+    if layout.has_store:
+        _open(layout, incoming)
     if tile:
         received = [number for number, each in enumerate(incoming) if each.window]
         layout.program = windows.through_windows(program, tile, through, received)
     return LaidOut(layout, incoming, resources)
 
 
-def _exchange(memory: SharedMemory, layout: Layout) -> list[LayoutTable]:
+def _open(layout: Layout, incoming: Sequence[Published]) -> None:
+    """Map the private memory of other ranks that a program reads, on all ranks or on none.
+
+    In its first run, a rank that cannot would leave the others waiting.
+    """
+    memory, resources, failure = layout.memory, layout.resources, ""
+    try:
+        for each in incoming:
+            if each.private is not None:
+                _, alive = layout.store.foreign(each.private, 0, "uint8", 0)
+                resources.opened.append(alive)
+    except Unavailable as error:
+        failure = f"rank {memory.rank}: {error}"
+    if failure := first_error(memory.exchange(failure)):
+        resources.free()
+        raise Unavailable(f"GPU memory cannot be shared: {failure}")
+
+
+def _exchange(memory: SharedMemory, layout: Layout, failure: str) -> list[LayoutTable]:
     """Return the layouts of all ranks, growing the memory until each has room."""
     while True:
         before = memory.take_retired()
-        tables: list[LayoutTable] = memory.exchange(layout.table(memory.under_way), LayoutTable)
+        own = layout.table(memory.under_way, failure)
+        tables: list[LayoutTable] = memory.exchange(own, LayoutTable)
         memory.give_back(before, frozenset().union(*(each.under_way for each in tables)))
+        if failure := first_error(each.failure for each in tables):
+            raise Unavailable(failure)
         flags, data = (max(each.lacks[kind] for each in tables) for kind in (0, 1))
         if flags:
             memory.grow(max(flags, memory.largest))

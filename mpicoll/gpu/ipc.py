@@ -3,8 +3,9 @@
 Flags stay in host memory (`mpicoll.memory.segments`), bytes stay on the GPUs. A rank raises a
 flag when its stream has done the work that the flag announces; whoever sees it reads the memory by
 kernels and copies of its own. Any allocation of the driver can be opened by the other
-processes, so that large messages never move before they are used. Several ranks may share
-one GPU, and the MPI below need know nothing of it.
+processes, so that large messages never move before they are used; where a framework's allocator
+gives memory without handles, they pass through slots in segments of the driver's own. Several
+ranks may share one GPU, and the MPI below need know nothing of it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from mpicoll.errors import Unavailable, first_error
+from mpicoll.errors import CollectiveError, Unavailable, first_error
 from mpicoll.interfaces import Array, Arrays, Exported, Gpu, Location, SharedMemory, Thunk
 from mpicoll.memory.allocator import FirstFit
 from mpicoll.memory.segments import FIRST
@@ -32,7 +33,7 @@ class GpuMemory:
     """`Store` in the GPU memory of one group's ranks on this node; made by all of them together.
 
     Args:
-        like: an array on this rank's GPU.
+        gpu: the driver of the GPU of `like`, an array of this rank.
 
     Attributes:
         maps: True, as private memory of other ranks is opened.
@@ -41,38 +42,67 @@ class GpuMemory:
     maps = True
 
     def __init__(self, host: SharedMemory, arrays: Arrays, gpu: Gpu, like: Array) -> None:
-        self.host, self.arrays, self.gpu, self.like = host, arrays, gpu, like
+        self.host, self.arrays, self.gpu = host, arrays, gpu
+        # Not the caller's own array, which would live as long as the group.
+        self.like = arrays.empty((1,), "uint8", like)
         self.allocator = FirstFit()
         self.opened: weakref.WeakValueDictionary[bytes, _Opened] = weakref.WeakValueDictionary()
         self.segments: dict[int, list[tuple[int, object]]] = {rank: [] for rank in host.intra_node}
+        # A rank says that others may use the memory of its plans again when its own GPU has done
+        # all that these put there: what it read of other ranks in the end, nobody waits for.
+        host.before_reuse.append(gpu.synchronize)
 
     def grow(self, nbytes: int) -> None:
         """Allocate one more segment on every rank's GPU, and open those of the others."""
         nbytes = max(nbytes, FIRST)
-        own, where, failure = None, None, ""
+        own, where, failure = 0, None, ""
         try:
-            own = self.arrays.empty((nbytes,), "uint8", self.like)
-            self.arrays.synchronize(own)
-            where = self.locate(own)
-        # CuPy is out of memory by the one, torch by the other.
-        except (Unavailable, MemoryError, RuntimeError) as error:
+            own = self.gpu.allocate(nbytes)
+            where = self.gpu.export(own)
+        except Unavailable as error:
             failure = f"rank {self.host.rank}: {error}"
         everywhere = self.host.exchange(where, Exported | None)
-        found: dict[int, tuple[int, object]] = {}
+        found: dict[int, tuple[int, object]] = {self.host.rank: (own, None)}
         try:
-            if own is not None:
-                found[self.host.rank] = self.arrays.span(own)[0], own
-            for rank in self.host.others:
-                if everywhere[rank] is not None:
-                    opened = self._open(everywhere[rank].handle)
-                    found[rank] = opened.address + everywhere[rank].offset, opened
+            found |= {
+                rank: self._mapped(everywhere[rank])
+                for rank in self.host.others
+                if everywhere[rank] is not None
+            }
         except Unavailable as error:
             failure = failure or f"rank {self.host.rank}: {error}"
         if failure := first_error(self.host.exchange(failure)):
+            self._unmap_and_free([found])
             raise Unavailable(f"GPU memory cannot be shared: {failure}")
         for rank, segment in found.items():
             self.segments[rank].append(segment)
         self.allocator.add(nbytes)
+
+    def _unmap_and_free(self, segments: list[dict[int, tuple[int, object]]]) -> None:
+        """Unmap segments, and free this rank's own when all ranks have; collective.
+
+        "Calling cuMemFree on an exported memory region before calling cuIpcCloseMemHandle in the
+        importing context will result in undefined behavior" (cuIpcOpenMemHandle).
+        """
+        own = [each[self.host.rank][0] for each in segments]
+        for each in segments:
+            each.clear()
+        self.host.exchange(None)
+        for address in filter(None, own):
+            with suppress(Unavailable):
+                self.gpu.free(address)
+
+    def close(self) -> None:
+        """Free the segments, unless some rank holds a plan that may use them; collective."""
+        # Where the group has ended, they stay as long as the process.
+        with suppress(CollectiveError):
+            if not any(self.host.exchange(self.host.in_use, bool)):
+                self.gpu.synchronize()
+                ranks = self.segments
+                rows = zip(*ranks.values(), strict=True)
+                found = [dict(zip(ranks, row, strict=True)) for row in rows]
+                self.segments = {rank: [] for rank in ranks}
+                self._unmap_and_free(found)
 
     def probe(self) -> None:
         """Read a pattern of every other rank; collective.
@@ -115,6 +145,11 @@ class GpuMemory:
         address = opened.address + offset + start
         return self.arrays.at(address, dtype, count, self.like), opened
 
+    def _mapped(self, where: Exported) -> tuple[int, _Opened]:
+        """Return where another rank's memory is here, and what keeps it mapped."""
+        opened = self._open(where.handle)
+        return opened.address + where.offset, opened
+
     def _open(self, handle: bytes) -> _Opened:
         """Open an allocation, once for all that use it: the driver opens none twice."""
         found = self.opened.get(handle)
@@ -122,11 +157,15 @@ class GpuMemory:
             found = self.opened[handle] = _Opened(self.gpu, handle)
         return found
 
-    def reach(self, buffers: dict[str, Array], dtype: str) -> Reach:
-        """Return the buffers that others read in place, and the smallest zero-copy message."""
-        names = {name for name, array in buffers.items() if self._is_exportable(array)}
-        if names == set(buffers):
-            # They come from the same allocator.
+    def reach(self, buffers: dict[str, Array], dtype: str, *, private: bool = True) -> Reach:
+        """Return the buffers that others read in place, and the smallest zero-copy message.
+
+        Args:
+            private: whether to let others read private memory at all.
+        """
+        names = {name for name, array in buffers.items() if private and self._is_exportable(array)}
+        if private and names == set(buffers):
+            # It comes from the same allocator; where it cannot be shared, all ranks learn it.
             names.add("scratch")
         whole = 1 << 62
         return Reach(self.host.others, frozenset(names), ZERO_COPY // itemsize(dtype), whole)

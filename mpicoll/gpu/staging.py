@@ -6,6 +6,8 @@ being sent, the next is copied from the GPU, and the receiver copies the one bef
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from mpicoll.interfaces import Array
@@ -54,6 +56,9 @@ class HostStaging:
             for start in range(0, max(1, len(data)), step)
         ]
         self.events: list[Event | None] = [None] * len(self.pieces)
+        # CuPy's pool hands freed memory out again at once (PinnedMemoryPool.free), though an upload
+        # from there may be queued; torch's waits for it (CachingHostAllocator).
+        weakref.finalize(self, _keep, host, self.events).atexit = False
 
     def start_to_host(self) -> None:
         """Start to copy every piece to the host."""
@@ -80,3 +85,10 @@ class HostStaging:
         """Wait for the last copy of every piece."""
         for index in range(len(self.pieces)):
             self.wait(index)
+
+
+def _keep(host: Array, events: Sequence[Event | None]) -> None:
+    """Keep host memory until the last copies are done."""
+    for event in events:
+        if event is not None:
+            event.synchronize()

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mpicoll.errors import ArgumentError, Unavailable, UnknownName
-from mpicoll.interfaces import Array, Memory, Stopwatch, Thunk
+from mpicoll.interfaces import Array, Memory, Stopwatch, Stream, Thunk
 from mpicoll.notation.elements import DTYPES, ReduceOp
 from mpicoll.programs.fusing import Steps
 
@@ -111,6 +111,9 @@ class NumpyArrays:
     def is_on_host(self, x: Array | None) -> bool:
         return True
 
+    def gpu(self, x: Array) -> int:
+        raise Unavailable("NumPy arrays lie on the host")
+
     def over(self, memory: Memory, dtype: str, shape: tuple[int, ...]) -> Array:
         if dtype not in CARRIED:
             raise UnknownName("dtype", dtype, CARRIED)
@@ -120,6 +123,9 @@ class NumpyArrays:
         raise Unavailable("NumPy arrays lie on the host")
 
     def stopwatch(self) -> Stopwatch:
+        raise Unavailable("NumPy arrays lie on the host")
+
+    def stream(self, like: Array) -> Stream:
         raise Unavailable("NumPy arrays lie on the host")
 
     def at(self, address: int, dtype: str, count: int, like: Array) -> Array:

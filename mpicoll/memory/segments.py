@@ -89,6 +89,7 @@ class MappedMemory:
         self.memory: dict[int, list[Memory]] = {each: [] for each in intra_node}
         self.words: dict[int, list[Memory]] = {each: [] for each in intra_node}
         self.retired: list[Retired] = []
+        self.before_reuse: list[Thunk] = []
         self.lent: set[Area] = set()
         self.entered = 0
         self.plans: weakref.WeakValueDictionary[int, SharedPlan] = weakref.WeakValueDictionary()
@@ -159,9 +160,14 @@ class MappedMemory:
         """Return a part of a rank's memory."""
         return self.memory[rank][segment][start : start + length]
 
+    @property
+    def in_use(self) -> bool:
+        """Whether this rank holds a plan that has not been freed."""
+        return any(not each.freed for each in self.plans.values())
+
     def close(self) -> None:
         """Release the memory, unless this rank holds an array or a plan in it."""
-        held = bool(self.lent) or any(not each.freed for each in self.plans.values())
+        held = bool(self.lent) or self.in_use
         self.mailbox = None
         if not held:
             self.memory.clear()
@@ -204,8 +210,10 @@ class MappedMemory:
         return frozenset(number for number, plan in self.plans.items() if plan.under_way)
 
     def take_retired(self) -> list[Retired]:
-        """Return the areas that were retired until now."""
+        """Return the areas that were retired until now, of plans whose runs have ended."""
         taken, self.retired = self.retired, []
+        for wait in self.before_reuse:
+            wait()
         return taken
 
     def give_back(self, retired: list[Retired], under_way: frozenset[int]) -> None:

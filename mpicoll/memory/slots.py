@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpicoll.errors import ScheduleError
+from mpicoll.errors import ScheduleError, Unavailable
 from mpicoll.interfaces import (
     Allocator,
     Area,
@@ -100,6 +100,7 @@ class LayoutTable(NamedTuple):
         under_way: the plans of which a started run is not complete.
         sent: for each peer the publications that it is to read, in order.
         expected: for each peer the lengths of the messages from it, in order.
+        failure: why this rank cannot take part; empty where it can.
     """
 
     lacks: tuple[int, int]
@@ -107,6 +108,7 @@ class LayoutTable(NamedTuple):
     published: list[Published]
     sent: dict[int, list[int]]
     expected: dict[int, list[int]]
+    failure: str = ""
 
 
 @dataclass
@@ -175,13 +177,16 @@ class Layout:
         self.published: list[Published] = []
         self.depth = self._eager_depth()
 
-    def table(self, under_way: frozenset[int]) -> LayoutTable:
+    def table(self, under_way: frozenset[int], failure: str = "") -> LayoutTable:
         """Return the layout for the other ranks, or the memory that is lacking for it."""
-        lacks = self._take()
-        if any(lacks):
-            return LayoutTable(lacks, under_way, [], {}, {})
-        if self.area is not None and not self.published:
-            self._publish_all(self.area)
+        lacks = (0, 0) if failure else self._take()
+        if any(lacks) or failure:
+            return LayoutTable(lacks, under_way, [], {}, {}, failure)
+        try:
+            if self.area is not None and not self.published:
+                self._publish_all(self.area)
+        except Unavailable as error:
+            return self.table(under_way, f"rank {self.memory.rank}: {error}")
         expected: dict[int, list[int]] = {}
         for receipt in self.program.receipts:
             expected.setdefault(receipt.peer, []).append(receipt.length)

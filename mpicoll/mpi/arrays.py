@@ -8,6 +8,8 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
@@ -15,7 +17,7 @@ import numpy as np
 
 from mpicoll.errors import ArgumentError, Unavailable, UnknownName
 from mpicoll.gpu.current import uses_gpu
-from mpicoll.interfaces import Array, Stopwatch, Thunk
+from mpicoll.interfaces import Array, Stopwatch, Stream, Thunk
 from mpicoll.memory.numpy_arrays import UFUNCS, NumpyArrays
 from mpicoll.notation.elements import DTYPES, ReduceOp
 from mpicoll.programs.fusing import Steps, formula
@@ -62,22 +64,26 @@ class MpiArrays(NumpyArrays):
         return start, start + x.nbytes
 
     def empty(self, shape: tuple[int, ...], dtype: str, like: Array | None = None) -> Array:
-        if not is_cupy(like):
+        if like is None or not is_cupy(like):
             return super().empty(shape, dtype)
         if dtype not in DTYPES:
             raise UnknownName("dtype", dtype, DTYPES)
-        return sys.modules["cupy"].empty(shape, numpy_dtype(dtype))
+        with like.device:
+            return sys.modules["cupy"].empty(shape, numpy_dtype(dtype))
 
     def copier(self, target: Array, source: Array) -> Thunk:
         if is_cupy(target) or is_cupy(source):
-            return partial(operator.setitem, target, ..., source)
+            return _on_gpu(target, partial(operator.setitem, target, ..., source))
         return super().copier(target, source)
 
     def folder(self, op: ReduceOp, left: Array, right: Array, out: Array) -> Thunk:
         if op.function is not None or not is_cupy(out):
             return super().folder(op, left, right, out)
         fold = getattr(sys.modules["cupy"], UFUNCS[op.name])
-        return partial(fold, left, right, out=out)
+        # CuPy copies an operand that may share memory with `out` and is another object
+        # (_copy_in_args_if_needed of cupy/_core/_kernel.pyx).
+        left, right = (out if _is_same(each, out) else each for each in (left, right))
+        return _on_gpu(out, partial(fold, left, right, out=out))
 
     def fuser(
         self, op: ReduceOp, operands: Sequence[Array], steps: Steps, out: Array
@@ -85,11 +91,14 @@ class MpiArrays(NumpyArrays):
         if not is_cupy(out) or op.function is not None or out.dtype.name in _NOT_FUSED:
             return None
         kernel = _kernel(op.name, len(operands), steps)
-        return None if kernel is None else partial(kernel, *operands, out)
+        if kernel is None:
+            return None
+        given = (out if _is_same(each, out) else each for each in operands)
+        return _on_gpu(out, partial(kernel, *given, out))
 
     def divider(self, x: Array, divisor: int) -> Thunk:
         if is_cupy(x):
-            return partial(sys.modules["cupy"].true_divide, x, divisor, x)
+            return _on_gpu(x, partial(sys.modules["cupy"].true_divide, x, divisor, x))
         return super().divider(x, divisor)
 
     def to_host(self, x: Array) -> Any:
@@ -97,14 +106,22 @@ class MpiArrays(NumpyArrays):
         return host.astype("float32") if host.dtype.name == "bfloat16" else host
 
     def from_host(self, x: Array, values: Any) -> None:
-        x[...] = sys.modules["cupy"].asarray(values) if is_cupy(x) else np.asarray(values)
+        if not is_cupy(x):
+            x[...] = np.asarray(values)
+            return
+        with x.device:
+            x[...] = sys.modules["cupy"].asarray(values)
 
     def synchronize(self, x: Array) -> None:
         if is_cupy(x):
-            sys.modules["cupy"].cuda.get_current_stream().synchronize()
+            with x.device:
+                sys.modules["cupy"].cuda.get_current_stream().synchronize()
 
     def is_on_host(self, x: Array | None) -> bool:
         return not is_cupy(x)
+
+    def gpu(self, x: Array) -> int:
+        return int(x.device.id)
 
     def on_gpu(self, turn: int) -> Array:
         try:
@@ -121,6 +138,10 @@ class MpiArrays(NumpyArrays):
 
     def stopwatch(self) -> Stopwatch:
         return CupyStopwatch()
+
+    def stream(self, like: Array) -> Stream:
+        number = like.device.id
+        return CupyStream(number, sys.modules["cupy"].cuda.get_current_stream(number))
 
     def at(self, address: int, dtype: str, count: int, like: Array) -> Array:
         cupy = sys.modules["cupy"]
@@ -139,6 +160,55 @@ def _kernel(op: str, count: int, steps: Steps) -> Any:
     inputs = ", ".join(f"T x{index}" for index in range(count))
     name = f"mpicoll_{op}_{count}"
     return sys.modules["cupy"].ElementwiseKernel(inputs, "T out", code, name)
+
+
+def _is_same(x: Array, y: Array) -> bool:
+    """Whether two flat CuPy arrays are the same memory, read alike."""
+    return is_cupy(x) and (x.data.ptr, x.shape, x.dtype) == (y.data.ptr, y.shape, y.dtype)
+
+
+def _on_gpu(x: Array, thunk: Thunk) -> Thunk:
+    """Return a call on the GPU of a CuPy array; CuPy's go to the current one, wherever arrays are.
+
+    Where there is one GPU only, the call is as it is: to make it current takes a microsecond.
+    """
+    if not is_cupy(x) or _gpus() == 1:
+        return thunk
+    device = x.device
+
+    def call() -> None:
+        with device:
+            thunk()
+
+    return call
+
+
+@cache
+def _gpus() -> int:
+    return int(sys.modules["cupy"].cuda.runtime.getDeviceCount())
+
+
+@dataclass(frozen=True)
+class CupyStream:
+    """`mpicoll.interfaces.Stream` of CuPy."""
+
+    gpu: int
+    stream: Any
+
+    def use(self) -> AbstractContextManager[Any]:
+        stack = ExitStack()
+        stack.enter_context(sys.modules["cupy"].cuda.Device(self.gpu))
+        stack.enter_context(self.stream)
+        return stack
+
+    def follow(self, other: Any) -> None:
+        with other.use():
+            event = other.stream.record()
+        self.stream.wait_event(event)
+
+    def is_capturing(self) -> bool:
+        # No graph captures the null stream; to ask about it is an error while another is captured.
+        return bool(self.stream.ptr) and bool(self.stream.is_capturing())
 
 
 class CupyStopwatch:

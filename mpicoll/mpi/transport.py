@@ -83,8 +83,8 @@ class MpiTransport:
     def gpu_transport(self) -> str:
         return DIRECT if self.gpu.aware else STAGED
 
-    def driver(self) -> Gpu:
-        return Driver()
+    def driver(self, device: int) -> Gpu:
+        return Driver(device)
 
     def prepare_gpu(self, x: Array) -> None:
         """MPI needs nothing."""

@@ -30,12 +30,13 @@ from mpicoll.execution.plan import (
     compiled,
     scheduled,
 )
-from mpicoll.execution.shared_memory import Binding, lay_out
+from mpicoll.execution.shared_memory import Binding, LaidOut, lay_out
 from mpicoll.gpu.ipc import GpuMemory
+from mpicoll.gpu.streams import PlanStream
 from mpicoll.interfaces import CMA, DIRECT, STAGED, SYMMETRIC, TRANSPORTS, Transport
 from mpicoll.notation.schedule import Round, Schedule
 from mpicoll.programs.messages import lower
-from mpicoll.programs.shared_memory import share
+from mpicoll.programs.shared_memory import Reach, share
 from mpicoll.runtime.arguments import (
     Arguments,
     divide_mean,
@@ -282,18 +283,27 @@ class Planner:
         else:
             shared = transport.shared
             assert shared is not None
-            reach = (
-                store.reach(buffers, dtype) if store
-                else shared.reach(route, buffers, dtype, compiled=compiles, unbound=unbound)
-            )  # fmt: skip
-            both = share(rounds, sizes, before, after, reach, in_place=in_place)
             meets = what.synchronizes and arguments.counts is None and all(sizes.values())
             title = f"{what.name} {chosen}"
-            laid_out = lay_out(
-                both, shared, buffers, dtype, what=title, meets=meets, store=store,
-                like=arguments.x if arguments.x is not None else arguments.out,
-                tile=reach.tile if compiles else 0,
-            )  # fmt: skip
+
+            def laid_out_by(reach: Reach) -> LaidOut:
+                return lay_out(
+                    share(rounds, sizes, before, after, reach, in_place=in_place),
+                    shared, dict(buffers), dtype, what=title, meets=meets, store=store,
+                    like=arguments.x if arguments.x is not None else arguments.out,
+                    tile=reach.tile if compiles else 0,
+                )  # fmt: skip
+
+            if store is None:
+                laid_out = laid_out_by(
+                    shared.reach(route, buffers, dtype, compiled=compiles, unbound=unbound)
+                )
+            else:
+                try:
+                    laid_out = laid_out_by(store.reach(buffers, dtype))
+                except Unavailable:
+                    # Some rank cannot share or open private memory: all copy to slots.
+                    laid_out = laid_out_by(store.reach(buffers, dtype, private=False))
             resources = laid_out.resources
             self.tags.hold(tag, resources)
             if compiles:
@@ -309,9 +319,12 @@ class Planner:
             variants = [_after(first, variant) for variant in variants]
         finish = divide_mean(transport, arguments)
         at_once = transport.matches_by_order and DIRECT in route.split("+")
+        array = arguments.x if arguments.x is not None else arguments.out
+        on_gpu = arguments.device == "gpu" and array is not None
         return scheduled(
-            str(chosen), route, arguments.out, variants, finish, resources, at_once=at_once
-        )
+            str(chosen), route, arguments.out, variants, finish, resources, at_once=at_once,
+            stream=PlanStream(transport.arrays, array) if on_gpu else None,
+        )  # fmt: skip
 
     def compiles(self, arguments: Arguments, route: str) -> bool:
         """Whether the compiled executor runs a schedule, on all ranks alike."""

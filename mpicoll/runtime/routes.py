@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from mpicoll.errors import Unavailable, Unsupported, first_error
@@ -36,7 +37,7 @@ class Routes:
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
-        self._gpus: tuple[GpuMemory | None, str] | None = None
+        self._gpus: dict[tuple[int, ...], tuple[GpuMemory | None, str]] = {}
         self.has_executor = False
 
     def use_executor(self) -> None:
@@ -116,17 +117,19 @@ class Routes:
             return self.transport.gpu_transport, None
 
     def gpu_memory(self, like: Array) -> GpuMemory:
-        """Return the node's GPU memory, opened at the first call; collective.
+        """Return the node's memory on the GPUs of arrays like these; collective.
+
+        It is opened at the first call for these GPUs.
 
         Raises:
             Unavailable: the ranks cannot read each other's GPU memory, and why.
         """
-        if self._gpus is None:
-            transport = self.transport
-            self._gpus = open_gpu_memory(
-                transport.shared, transport.unshared, transport.driver, like
-            )
-        memory, why = self._gpus
+        transport = self.transport
+        gpus = tuple(transport.exchange(transport.arrays.gpu(like), int))
+        if gpus not in self._gpus:
+            driver = partial(transport.driver, gpus[transport.rank])
+            self._gpus[gpus] = open_gpu_memory(transport.shared, transport.unshared, driver, like)
+        memory, why = self._gpus[gpus]
         if memory is None:
             raise Unavailable(f"no {IPC} transport: {why}")
         return memory
@@ -157,8 +160,11 @@ class Routes:
         return found
 
     def free(self) -> None:
-        """Release the GPU memory."""
-        self._gpus = None
+        """Release the GPU memory; collective."""
+        for memory, _ in self._gpus.values():
+            if memory is not None:
+                memory.close()
+        self._gpus.clear()
 
 
 class Tags:

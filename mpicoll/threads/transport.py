@@ -56,7 +56,7 @@ class ThreadTransport:
         """Seconds after which this rank gives up waiting."""
         return self.shared.wait_policy.deadline if self.shared else self.group.world.deadline
 
-    def driver(self) -> Gpu:
+    def driver(self, device: int) -> Gpu:
         raise Unavailable("threads of one process have arrays on the host only")
 
     def prepare_gpu(self, x: Array) -> None:

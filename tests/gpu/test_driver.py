@@ -38,13 +38,37 @@ class Bindings(ModuleType):
         super().__init__("cuda.bindings.driver")
         self.loads = loads
         self.calls: list[str] = []
+        self.current: list[str] = []
 
-    def cuDriverGetVersion(self) -> Any:
+    def cuInit(self, flags: int) -> Any:
         if not self.loads:
             raise RuntimeError("Failed to dlopen libcuda.so.1")
-        return 0, 13000
+        return (flags,)
+
+    def cuDevicePrimaryCtxRetain(self, device: int) -> Any:
+        return (0, f"context {device}") if device < 2 else (101, None)
+
+    def cuCtxPushCurrent(self, context: str) -> Any:
+        self.current.append(context)
+        return (0,)
+
+    def cuCtxPopCurrent(self) -> Any:
+        return 0, self.current.pop()
+
+    def _in_context(self) -> bool:
+        """Whether the calling thread has the context of the GPU; it had none before."""
+        return self.current == ["context 1"]
+
+    def cuMemAlloc(self, nbytes: int) -> Any:
+        return (0, 0x7E0000000000) if self._in_context() and nbytes < 1 << 40 else (2, None)
+
+    def cuMemFree(self, address: int) -> Any:
+        self.calls.append(f"free {address:#x}")
+        return (0 if self._in_context() else 201,)
 
     def cuMemGetAddressRange(self, at: int) -> Any:
+        if not self._in_context():
+            return 201, None, None
         return (0, at & ~0xFFFF, 0x10000) if at else (1, None, None)
 
     def cuIpcGetMemHandle(self, base: int) -> Any:
@@ -54,12 +78,12 @@ class Bindings(ModuleType):
 
     def cuIpcOpenMemHandle(self, handle: CUipcMemHandle, flags: int) -> Any:
         raw = handle.memory.raw
-        right = raw[30] == 7 and raw[63] == 9 and flags == 1
+        right = raw[30] == 7 and raw[63] == 9 and flags == 1 and self._in_context()
         return (0, int.from_bytes(raw[:8], "little") + 0x100000000) if right else (1, None)
 
     def cuCtxSynchronize(self) -> Any:
         self.calls.append("synchronize")
-        return (0,)
+        return (0 if self._in_context() else 201,)
 
     def cuIpcCloseMemHandle(self, address: int) -> Any:
         self.calls.append(f"close {address:#x}")
@@ -77,7 +101,7 @@ def install(monkeypatch: pytest.MonkeyPatch, bindings: Bindings) -> None:
 
 def test_an_allocation_is_opened_by_its_handle(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, Bindings())
-    driver = Driver()
+    driver = Driver(1)
     exported = driver.export(0x7E0000012345)
     assert exported.offset == 0x2345
     assert len(exported.handle) == 64
@@ -87,8 +111,26 @@ def test_an_allocation_is_opened_by_its_handle(monkeypatch: pytest.MonkeyPatch) 
 def test_an_allocation_is_closed_after_the_work_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
     bindings = Bindings()
     install(monkeypatch, bindings)
-    Driver().close(0x7E0100010000)
+    Driver(1).close(0x7E0100010000)
     assert bindings.calls == ["synchronize", "close 0x7e0100010000"]
+
+
+def test_memory_of_the_drivers_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    bindings = Bindings()
+    install(monkeypatch, bindings)
+    driver = Driver(1)
+    driver.free(driver.allocate(1024))
+    driver.synchronize()
+    assert bindings.calls == ["free 0x7e0000000000", "synchronize"]
+    with pytest.raises(Unavailable, match="cuMemAlloc: CUDA error 2"):
+        driver.allocate(1 << 40)
+    assert bindings.current == []
+
+
+def test_a_gpu_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, Bindings())
+    with pytest.raises(Unavailable, match="cuDevicePrimaryCtxRetain: CUDA error 101"):
+        Driver(2)
 
 
 @pytest.mark.parametrize(
@@ -103,25 +145,25 @@ def test_a_refusal_has_the_drivers_words(
 ) -> None:
     install(monkeypatch, Bindings())
     with pytest.raises(Unavailable, match=message):
-        Driver().export(address)
+        Driver(1).export(address)
 
 
 def test_a_wrong_handle_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, Bindings())
     with pytest.raises(Unavailable, match="cuIpcOpenMemHandle: CUDA error 1"):
-        Driver().open(bytes(64))
+        Driver(1).open(bytes(64))
 
 
 def test_a_driver_that_does_not_load_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, Bindings(loads=False))
     with pytest.raises(Unavailable, match=r"no CUDA driver: Failed to dlopen libcuda\.so\.1"):
-        Driver()
+        Driver(0)
 
 
 def test_missing_bindings_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
     with pytest.raises(Unavailable, match=r"no cuda-bindings .*mpicoll\[cuda13\]"):
-        Driver()
+        Driver(0)
 
 
 def test_the_real_bindings_without_a_driver() -> None:
@@ -130,7 +172,7 @@ def test_the_real_bindings_without_a_driver() -> None:
         bindings.cuDriverGetVersion()
     except RuntimeError:
         with pytest.raises(Unavailable, match="no CUDA driver: "):
-            Driver()
+            Driver(0)
     else:
         pytest.skip("there is a driver")
 

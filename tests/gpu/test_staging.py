@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,29 @@ def test_pieces_cover_an_array_once(length: int, piece: int | None, lengths: lis
     staging.start_all_to_gpu()
     staging.wait_all()
     np.testing.assert_array_equal(data, np.arange(1.0, length + 1))
+
+
+def test_memory_is_kept_until_it_has_been_copied() -> None:
+    """A pool hands freed memory out again at once, though a copy from there is queued."""
+    block, free = np.zeros(4), list[object]()
+
+    class Pool(Copies):
+        def allocate(self, data: Any) -> Any:
+            lent = block[:]
+            weakref.finalize(lent, free.append, block)
+            return lent
+
+    target = np.zeros(4)
+    staging = HostStaging(target, Pool(), None)
+    staging.pieces[0].host[...] = 7
+    staging.start_all_to_gpu()
+    late = staging.events[0]
+    assert late is not None
+    del staging
+    if free:
+        block[...] = 9
+    late.synchronize()
+    np.testing.assert_array_equal(target, 7)
 
 
 def test_each_piece_is_waited_for_by_itself() -> None:

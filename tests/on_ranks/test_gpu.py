@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -305,11 +306,13 @@ def test_gpus_that_share_no_memory(
         if broken == "no driver":
             monkeypatch.setattr(part.transport, "driver", _no_driver)
         elif broken == "no handles":
-            arrays.gpu.refuses = "virtual memory has no handle"
+            for gpu in arrays.gpus:
+                gpu.refuses = "no handles"
         elif broken == "switched off":
             monkeypatch.setenv(device.SWITCH, "0")
         else:
-            monkeypatch.setattr(arrays.gpu, "open", lambda handle: arrays.gpu.base)
+            for gpu in arrays.gpus:
+                monkeypatch.setattr(gpu, "open", lambda handle: arrays.memory.base)
     x = on_gpu(part, np.ones(4), "float32")
     with pytest.raises(Unavailable, match=f"rank {part.size - 1}"):
         part.plan("allreduce", x, algorithm="ring@ipc")
@@ -320,7 +323,7 @@ def test_gpus_that_share_no_memory(
     part.free()
 
 
-def _no_driver() -> Any:
+def _no_driver(device: int) -> Any:
     raise Unavailable("no CUDA driver: libcuda.so.1 is missing")
 
 
@@ -331,15 +334,132 @@ def test_memory_without_a_handle_is_copied(g: Collectives, monkeypatch: pytest.M
         pytest.skip("nothing is shared")
     check(g, "allreduce", "two_shot@ipc", (300_001,), way=IPC)
     arrays: Any = g.transport.arrays
-    monkeypatch.setattr(arrays.gpu, "refuses", "virtual memory has no handle")
+    for gpu in arrays.gpus:
+        monkeypatch.setattr(gpu, "pooled", "virtual memory has no handle")
     check(g, "allreduce", "two_shot@ipc", (300_001,), way=IPC)
     check(g, "reduce", "binomial@ipc", (300_001,), way=IPC)
 
 
+@pytest.fixture
+def fresh(c: Collectives) -> Iterator[Any]:
+    """A group, on fake GPUs, that nothing has been opened on."""
+    part = c.split(0)
+    assert part is not None
+    if part.size == 1 or part.transport.shared is None:
+        pytest.skip("nothing is shared")
+    arrays = fake_gpu.install(part)
+    yield part, arrays
+    part.free()
+
+
+@pytest.mark.skipif(REAL, reason="real memory has handles")
+def test_segments_have_handles_where_the_framework_has_none(fresh: Any) -> None:
+    """As under expandable segments, cudaMallocAsync and RMM."""
+    part, arrays = fresh
+    for gpu in arrays.gpus:
+        gpu.pooled = "a pool's memory has no handle"
+    check(part, "allreduce", "two_shot@ipc", (300_001,), way=IPC)
+
+
+@pytest.mark.skipif(REAL, reason="a real driver cannot be made to refuse")
+def test_memory_that_one_rank_cannot_open_is_copied(fresh: Any) -> None:
+    """The others must not wait for a run that this rank cannot begin."""
+    part, arrays = fresh
+    check(part, "allreduce", "two_shot@ipc", (1000,), way=IPC)
+    if part.rank == part.size - 1:
+        for gpu in arrays.gpus:
+            gpu.closed = "no peer access"
+    check(part, "allreduce", "two_shot@ipc", (100_000,), way=IPC)
+
+
+@pytest.mark.skipif(REAL, reason="a real GPU is not filled by one rank")
+@pytest.mark.parametrize("error", [MemoryError, RuntimeError])
+def test_a_gpu_without_room_for_scratch_is_known_to_all(
+    fresh: Any, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part, arrays = fresh
+    x, out = (on_gpu(part, np.ones(100), "float32") for _ in range(2))
+    part.routes.gpu_memory(x)
+    # Only some schedules need scratch memory: all ask for some, if none.
+    if part.rank == part.size - 1:
+
+        def empty(*_given: object) -> Any:
+            raise error("out of memory")
+
+        monkeypatch.setattr(arrays, "empty", empty)
+    with pytest.raises(Unavailable, match=f"rank {part.size - 1}: out of memory"):
+        part.plan("allreduce", x, out=out, algorithm="two_shot@ipc")
+
+
+@pytest.mark.skipif(REAL, reason="needs two GPUs for a rank")
+def test_arrays_on_another_gpu_than_the_first(fresh: Any) -> None:
+    """Each GPU has a stream of its own to wait for."""
+    part, arrays = fresh
+    for turn in (part.rank, part.rank + 1, 0, 1):
+        like = arrays.on_gpu(turn)
+        x, out = (arrays.empty((1000,), "int32", like) for _ in range(2))
+        with part.plan("allreduce", x, out=out, algorithm="one_shot@ipc") as plan:
+            arrays.from_host(x, np.full(1000, part.rank + turn))
+            plan.run()
+            wanted = sum(part.exchange(part.rank + turn))
+            compare(part, out, np.full(1000, wanted), "int32")
+
+
+@pytest.mark.skipif(REAL, reason="test_real_gpu.py has its own")
+@pytest.mark.parametrize("way", [IPC, STAGED])
+def test_a_started_plan_stays_on_its_stream(fresh: Any, way: str) -> None:
+    """Whoever waits for it on another stream gets its results there, too."""
+    part, arrays = fresh
+    x, out = (on_gpu(part, np.zeros(1000), "int32") for _ in range(2))
+    first, second = (fake_gpu.Stream(arrays.gpus[arrays.gpu(x)]) for _ in range(2))
+    with part.plan("allreduce", x, out=out, algorithm=f"ring@{way}") as plan:
+        for turn in range(3):
+            with first.use():
+                arrays.from_host(x, np.full(1000, part.rank + turn))
+                request = plan.start()
+            with second.use():
+                request.wait()
+                assert len(second.work) <= 1  # it only follows the first
+                wanted = sum(range(part.size)) + turn * part.size
+                compare(part, out, np.full(1000, wanted), "int32")
+            first.synchronize()
+
+
+@pytest.mark.skipif(REAL, reason="test_real_gpu.py has its own")
+def test_runs_on_two_streams_are_in_order(fresh: Any) -> None:
+    part, arrays = fresh
+    x, out = (on_gpu(part, np.zeros(1000), "int32") for _ in range(2))
+    arrays.synchronize(x)
+    streams = [fake_gpu.Stream(arrays.gpus[arrays.gpu(x)]) for _ in range(2)]
+    with part.plan("allreduce", x, out=out, algorithm="one_shot@ipc") as plan:
+        with streams[0].use():
+            arrays.from_host(x, np.full(1000, part.rank))
+            plan.run()
+        with streams[1].use():
+            plan.run()
+            arrays.synchronize(x)
+        assert not streams[0].work
+
+
+@pytest.mark.skipif(REAL, reason="test_real_gpu.py has its own")
+@pytest.mark.parametrize("way", [IPC, STAGED])
+def test_a_captured_stream_is_refused(fresh: Any, way: str) -> None:
+    """A plan that a graph cannot capture says so, and stays as it is."""
+    part, arrays = fresh
+    x = on_gpu(part, np.ones(10), "int32")
+    stream = arrays.stream(x)
+    with part.plan("allreduce", x, algorithm=f"ring@{way}") as plan:
+        stream.capturing = True
+        for begin in (plan.run, plan.start):
+            with pytest.raises(Unsupported, match="CUDA graph"):
+                begin()
+        stream.capturing = False
+        plan.run()
+        compare(part, plan.out, np.full(10, part.size), "int32")
+
+
 @pytest.mark.skipif(REAL, reason="the fake one counts")
 def test_mappings_are_closed_with_their_plans(g: Collectives) -> None:
-    import gc
-
     if g.size == 1 or g.transport.shared is None:
         pytest.skip("nothing is shared")
     store = g.routes.gpu_memory(g.gpu())

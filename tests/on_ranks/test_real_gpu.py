@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import threading
 from typing import Any
 
 import numpy as np
 import pytest
 from run_collective import compare
 
-from mpicoll import Collectives, Unavailable
+from mpicoll import Collectives, Unavailable, Unsupported
 from mpicoll.interfaces import IPC, STAGED
 
 pytestmark = pytest.mark.gpu
@@ -59,6 +61,128 @@ def test_the_callers_stream_is_respected(c: Collectives, like: Any, way: str) ->
                 x += 1 + matrix[0, 0]
                 bound.run()
                 compare(c, bound.out + 0, np.full(SIZE, (turn + 1) * c.size), "float32")
+
+
+def two_streams(c: Collectives) -> tuple[Any, Any]:
+    """Return two streams of the library, each with what makes it the caller's."""
+    if c.backend == "mpi4py":
+        import cupy
+
+        return tuple(cupy.cuda.Stream(non_blocking=True) for _ in range(2))  # type: ignore[return-value]
+    import torch
+
+    return tuple(torch.cuda.stream(torch.cuda.Stream()) for _ in range(2))  # type: ignore[return-value]
+
+
+def keep_busy(like: Any, c: Collectives) -> None:
+    """Put some milliseconds of work on the caller's stream."""
+    arrays = c.transport.arrays
+    x, y = (arrays.empty((64 << 20,), "uint8", like) for _ in range(2))
+    copy = arrays.copier(x, y)
+    for _ in range(100):
+        copy()
+
+
+@pytest.mark.parametrize("way", [IPC, STAGED])
+@pytest.mark.parametrize("started", [False, True])
+def test_runs_and_waits_on_different_streams(
+    c: Collectives, like: Any, way: str, started: bool
+) -> None:
+    """The order of runs is that of the calls, and a wait on another stream gets the results."""
+    arrays = c.transport.arrays
+    x, out = (arrays.empty((SIZE,), "int32", like) for _ in range(2))
+    arrays.from_host(x, np.zeros(SIZE))
+    arrays.synchronize(x)
+    first, second = two_streams(c)
+    try:
+        bound = c.plan("allreduce", x, out=out, algorithm=f"ring@{way}")
+    except Unavailable as refused:
+        pytest.skip(str(refused))
+    with bound as plan:
+        for turn in range(4):
+            with first:
+                keep_busy(like, c)
+                arrays.from_host(x, np.full(SIZE, c.rank + turn))
+                request = plan.start() if started else plan.run()
+            with second:
+                request.wait() if started else plan.run()
+                compare(c, out, np.full(SIZE, sum(range(c.size)) + turn * c.size), "int32")
+
+
+def test_a_graph_cannot_capture_a_plan(c: Collectives, like: Any) -> None:
+    x = c.transport.arrays.empty((100,), "int32", like)
+    c.transport.arrays.from_host(x, np.ones(100))
+    with plan(c, x, IPC) as bound:
+        bound.run()
+        c.transport.arrays.synchronize(x)
+        if c.backend == "mpi4py":
+            import cupy
+
+            stream = cupy.cuda.Stream(non_blocking=True)
+            with stream:
+                stream.begin_capture()
+                with pytest.raises(Unsupported, match="CUDA graph"):
+                    bound.run()
+                stream.end_capture()
+        else:
+            import torch
+
+            with (
+                torch.cuda.graph(torch.cuda.CUDAGraph()),
+                pytest.raises(Unsupported, match="CUDA graph"),
+            ):
+                bound.run()
+        bound.run()
+        compare(c, bound.out, np.full(100, c.size), "int32")
+
+
+def test_plans_share_memory_from_a_pool_without_handles(c: Collectives, like: Any) -> None:
+    """cudaMallocAsync's memory cannot be opened by others: it passes through slots."""
+    if c.backend != "mpi4py":
+        pytest.skip("torch's allocator is chosen when the process starts")
+    import cupy
+
+    with cupy.cuda.using_allocator(cupy.cuda.MemoryAsyncPool().malloc):
+        x = c.transport.arrays.empty((SIZE,), "int32", like)
+        c.transport.arrays.from_host(x, np.arange(SIZE))
+        with plan(c, x, IPC) as bound:
+            for _ in range(3):
+                bound.run()
+            compare(c, bound.out, np.arange(SIZE) * c.size, "int32")
+
+
+def test_page_locked_memory_is_kept_until_it_has_been_copied(c: Collectives, like: Any) -> None:
+    arrays, outs = c.transport.arrays, []
+    for turn in range(8):
+        x = arrays.empty((SIZE,), "int32", like)
+        arrays.from_host(x, np.full(SIZE, turn))
+        keep_busy(like, c)  # uploads wait, while the next message lands on the host
+        with c.plan("broadcast", x, out=x, algorithm=f"binomial@{c.transport.gpu_transport}") as p:
+            p.run()
+        del p
+        gc.collect()
+        outs.append(x)
+    for turn, out in enumerate(outs):
+        compare(c, out, np.full(SIZE, turn), "int32")
+
+
+def test_the_driver_works_in_a_thread_without_a_context(c: Collectives, like: Any) -> None:
+    """The first calls of a group may come from any thread."""
+    found: list[Any] = []
+
+    def use() -> None:
+        try:
+            driver = c.transport.driver(c.transport.arrays.gpu(like))
+            address = driver.allocate(1 << 20)
+            found.append(driver.export(address + 5).offset)
+            driver.free(address)
+        except Exception as error:
+            found.append(error)
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+    assert found == [5]
 
 
 @pytest.mark.parametrize("op", ["min", "max"])

@@ -1,8 +1,9 @@
-"""A fake GPU: memory that needs a handle to be shared, and work that happens later.
+"""Fake GPUs: memory that needs a handle to be shared, and work that happens later.
 
-What is put on its stream happens only when somebody waits for the stream, so that whoever
+What is put on a stream happens only when somebody waits for the stream, so that whoever
 forgets to wait hands out stale memory, as on a real one. Copies by the library below (an MPI
-that reads GPU memory) happen at once.
+that reads GPU memory) happen at once. Page-locked memory that is freed is handed out again at
+once, though a copy from there may be queued.
 """
 
 from __future__ import annotations
@@ -13,36 +14,56 @@ import os
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from mpicoll import Collectives, Unavailable
-from mpicoll.interfaces import Exported
+from mpicoll.interfaces import Area, Exported
 from mpicoll.memory.allocator import FirstFit
 from mpicoll.notation.elements import itemsize
 
 SIZE = 256 << 20
+GPUS = 2
+_EACH = SIZE // GPUS
 
 
 class Stream:
-    """Work in order, done when it is waited for."""
+    """`mpicoll.interfaces.Stream`: work in order, done when it is waited for."""
 
-    def __init__(self) -> None:
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu = gpu
         self.work: deque[Callable[[], object]] = deque()
+        self.capturing = False
+        gpu.streams.append(self)
 
-    def put(self, thunk: Callable[[], object]) -> Callable[[], None]:
-        return lambda: self.work.append(thunk)
+    @contextmanager
+    def use(self) -> Iterator[None]:
+        before, self.gpu.current = self.gpu.current, self
+        yield
+        self.gpu.current = before
+
+    def follow(self, other: Stream) -> None:
+        self.work.append(other.synchronize)
+
+    def is_capturing(self) -> bool:
+        return self.capturing
 
     def synchronize(self) -> None:
         while self.work:
             self.work.popleft()()
 
 
-class Gpu:
-    """`mpicoll.gpu.driver.Gpu` over an anonymous file that other processes can map."""
+class Memory:
+    """The memory of a process's fake GPUs: an anonymous file that other processes can map.
+
+    Attributes:
+        allocator: of each GPU's part.
+        opened: what this process has mapped of others.
+    """
 
     def __init__(self) -> None:
         self.file = os.memfd_create("fake gpu")
@@ -50,43 +71,94 @@ class Gpu:
         self.memory = mmap.mmap(self.file, SIZE)
         self.view = memoryview(self.memory)
         self.base = _address(self.memory)
-        self.allocator = FirstFit()
-        self.allocator.add(SIZE)
         self.opened: dict[int, mmap.mmap] = {}
-        self.refuses = ""
 
     def holds(self, address: int) -> bool:
         return self.base <= address < self.base + SIZE
 
+    def gpu_of(self, address: int) -> int:
+        """Return the number of the GPU of an address, which may be another process's."""
+        bases = [self.base, *self.opened]
+        return next((address - each) // _EACH for each in bases if each <= address < each + SIZE)
+
+
+class Gpu:
+    """`mpicoll.interfaces.Gpu` over a part of that memory.
+
+    Attributes:
+        pooled: why what the framework allocates has no handle; empty where it has.
+        refuses: why nothing has one.
+        closed: why nothing can be opened.
+        current: the caller's stream.
+    """
+
+    def __init__(self, memory: Memory, number: int) -> None:
+        self.memory, self.number = memory, number
+        self.allocator = FirstFit()
+        self.allocator.add(_EACH)
+        self.segments: dict[int, Area] = {}
+        self.pooled = self.refuses = self.closed = ""
+        self.streams: list[Stream] = []
+        self.current = Stream(self)
+
+    def take(self, nbytes: int) -> Area:
+        area = self.allocator.take(nbytes)
+        assert area is not None
+        return area._replace(start=area.start + self.number * _EACH)
+
+    def give(self, area: Area) -> None:
+        self.allocator.give(area._replace(start=area.start - self.number * _EACH))
+
+    def allocate(self, nbytes: int) -> int:
+        area = self.take(nbytes)
+        self.segments[self.memory.base + area.start] = area
+        return self.memory.base + area.start
+
+    def free(self, address: int) -> None:
+        area = self.segments.pop(address)
+        # Whoever still reads it must be seen to be wrong.
+        self.memory.view[area.start : area.start + area.length] = b"\xff" * area.length
+        self.give(area)
+
     def export(self, address: int) -> Exported:
-        if self.refuses or not self.holds(address):
-            raise Unavailable(self.refuses or "not GPU memory")
-        name = f"/proc/{os.getpid()}/fd/{self.file}".encode()
-        return Exported(name.ljust(64, b"\0"), address - self.base)
+        ours = any(each <= address < each + area.length for each, area in self.segments.items())
+        if why := self.refuses or ("" if ours else self.pooled):
+            raise Unavailable(why)
+        if not self.memory.holds(address):
+            raise Unavailable("not GPU memory")
+        name = f"/proc/{os.getpid()}/fd/{self.memory.file}".encode()
+        name += b"\0segment" if ours else b"\0pool"
+        return Exported(name.ljust(64, b"\0"), address - self.memory.base)
 
     def open(self, handle: bytes) -> int:
-        file = os.open(handle.rstrip(b"\0").decode(), os.O_RDWR)
+        if self.closed:
+            raise Unavailable(self.closed)
+        file = os.open(handle.partition(b"\0")[0].decode(), os.O_RDWR)
         memory = mmap.mmap(file, SIZE)
         os.close(file)
-        self.opened[_address(memory)] = memory
+        self.memory.opened[_address(memory)] = memory
         return _address(memory)
 
     def close(self, address: int) -> None:
         # Arrays may still point there: reading them must be seen to be wrong, not crash.
-        self.opened[address][:4096] = bytes(4096)
+        self.memory.opened[address][:4096] = bytes(4096)
+
+    def synchronize(self) -> None:
+        for stream in self.streams:
+            stream.synchronize()
 
 
 class Stopwatch:
     """`mpicoll.interfaces.Stopwatch` by the clock of the host."""
 
-    def __init__(self, stream: Stream) -> None:
-        self.stream, self.begin, self.end = stream, 0, 0
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu, self.begin, self.end = gpu, 0, 0
 
     def start(self) -> None:
         self.begin = time.perf_counter_ns()
 
     def stop(self) -> None:
-        self.stream.synchronize()
+        self.gpu.current.synchronize()
         self.end = time.perf_counter_ns()
 
     def nanoseconds(self) -> int:
@@ -94,10 +166,14 @@ class Stopwatch:
 
 
 class Arrays:
-    """A backend's arrays, some of them on the fake GPU."""
+    """A backend's arrays, some of them on fake GPUs."""
 
-    def __init__(self, inner: Any, gpu: Gpu) -> None:
-        self.inner, self.gpu, self.stream = inner, gpu, Stream()
+    def __init__(self, inner: Any) -> None:
+        self.inner, self.memory = inner, Memory()
+        self.gpus = [Gpu(self.memory, number) for number in range(GPUS)]
+        # The first bytes of each are the array that others are made like.
+        for each in self.gpus:
+            each.take(4096)
         self.fused = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -107,25 +183,32 @@ class Arrays:
         if x is None:
             return True
         start, stop = self.inner.span(x)
-        if start == stop:
-            return False  # an empty array lies nowhere, and these tests make them here only
-        foreign = any(each <= start < each + SIZE for each in self.gpu.opened)
-        return not (foreign or self.gpu.holds(start))
+        foreign = any(each <= start < each + SIZE for each in self.memory.opened)
+        if start == stop and not foreign and not self.memory.holds(start):
+            return False  # of an empty array the backend may forget where it lay
+        return not (foreign or self.memory.holds(start))
+
+    def gpu(self, x: Any) -> int:
+        start, _ = self.inner.span(x)
+        return self.memory.gpu_of(start) if self.memory.holds(start) else 0
+
+    def stream(self, like: Any) -> Stream:
+        return self.gpus[self.gpu(like)].current
 
     def empty(self, shape: tuple[int, ...], dtype: str, like: Any = None) -> Any:
         if self.is_on_host(like):
             return self.inner.empty(shape, dtype)
-        area = self.gpu.allocator.take(max(64, prod(shape) * itemsize(dtype)))
-        assert area is not None
-        owner = np.frombuffer(self.gpu.view[area.start : area.start + area.length], np.uint8)
-        weakref.finalize(owner, self.gpu.allocator.give, area).atexit = False
+        gpu = self.gpus[self.gpu(like)]
+        area = gpu.take(max(64, prod(shape) * itemsize(dtype)))
+        owner = np.frombuffer(self.memory.view[area.start : area.start + area.length], np.uint8)
+        weakref.finalize(owner, gpu.give, area).atexit = False
         if prod(shape):
             return self.inner.over(owner.data, dtype, shape)
         return self.inner.over(owner.data, dtype, (1,))[:0].reshape(shape)
 
     def on_gpu(self, turn: int) -> Any:
-        owner = self.gpu.view[:64]
-        return self.inner.over(owner, "uint8", (64,))
+        start = turn % GPUS * _EACH
+        return self.inner.over(self.memory.view[start : start + 64], "uint8", (64,))
 
     def at(self, address: int, dtype: str, count: int, like: Any) -> Any:
         memory = (ctypes.c_char * max(1, count * itemsize(dtype))).from_address(address)
@@ -135,7 +218,7 @@ class Arrays:
         return self._put(self.inner.copier(target, source), target, source)
 
     def folder(self, op: Any, left: Any, right: Any, out: Any) -> Callable[[], object]:
-        return self._put(self.inner.folder(op, left, right, out), left, right, out)
+        return self._put(self.inner.folder(op, left, right, out), out, left, right)
 
     def fuser(self, op: Any, operands: Any, steps: Any, out: Any) -> Callable[[], object] | None:
         """Fold step by step into memory of its own, and write once at the end."""
@@ -157,13 +240,17 @@ class Arrays:
         return self._put(self.inner.divider(x, divisor), x)
 
     def _put(self, thunk: Callable[[], object], *touched: Any) -> Callable[[], object]:
-        return thunk if all(map(self.is_on_host, touched)) else self.stream.put(thunk)
+        like = next((each for each in touched if not self.is_on_host(each)), None)
+        if like is None:
+            return thunk
+        gpu = self.gpus[self.gpu(like)]
+        return lambda: gpu.current.work.append(thunk)
 
     def stopwatch(self) -> Stopwatch:
-        return Stopwatch(self.stream)
+        return Stopwatch(self.gpus[0])
 
     def to_host(self, x: Any) -> Any:
-        self.stream.synchronize()
+        self.synchronize(x)
         return self.inner.to_host(x)
 
     def from_host(self, x: Any, values: Any) -> None:
@@ -171,35 +258,39 @@ class Arrays:
             self.inner.from_host(x, values)
             return
         kept = np.array(values)
-        self.stream.work.append(lambda: self.inner.from_host(x, kept))
+        self.stream(x).work.append(lambda: self.inner.from_host(x, kept))
 
     def synchronize(self, x: Any) -> None:
         if not self.is_on_host(x):
-            self.stream.synchronize()
+            self.stream(x).synchronize()
 
 
 class Copies:
-    """`mpicoll.gpu.staging.Copies` over the fake stream."""
+    """`mpicoll.gpu.staging.Copies` over the fake streams."""
 
     def __init__(self, arrays: Arrays) -> None:
         self.arrays = arrays
+        self.pool: dict[int, list[bytearray]] = {}
 
     def allocate(self, data: Any) -> Any:
-        return self.arrays.inner.empty((len(data),), self.arrays.dtype(data))
+        dtype = self.arrays.dtype(data)
+        free = self.pool.setdefault(max(64, len(data) * itemsize(dtype)), [])
+        block = free.pop() if free else bytearray(max(64, len(data) * itemsize(dtype)))
+        owner = np.frombuffer(block, np.uint8)
+        weakref.finalize(owner, free.append, block).atexit = False
+        return self.arrays.inner.over(owner.data, dtype, (max(1, len(data)),))[: len(data)]
 
     def copy(self, target: Any, source: Any) -> Stream:
         self.arrays.copier(target, source)()
-        return self.arrays.stream
+        return self.arrays.stream(target if self.arrays.is_on_host(source) else source)
 
 
 def install(c: Collectives) -> Arrays:
     """Give a group a GPU; `mpicoll.Collectives.gpu` then returns an array there."""
     transport: Any = c.transport
-    gpu = Gpu()
-    arrays = Arrays(transport.arrays, gpu)
-    # The first bytes are the array that others are made like.
-    gpu.allocator.take(4096)
-    transport.arrays, transport.copies, transport.driver = arrays, Copies(arrays), lambda: gpu
+    arrays = Arrays(transport.arrays)
+    transport.arrays, transport.copies = arrays, Copies(arrays)
+    transport.driver = arrays.gpus.__getitem__
     if transport.shared is not None:
         transport.shared.arrays = arrays
     if c.backend == "torch":

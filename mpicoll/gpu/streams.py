@@ -1,0 +1,46 @@
+"""The stream of a plan's runs on a GPU.
+
+The work of one run is in the order of the stream on which the run began, and the runs of one plan
+are in order: they share scratch memory and slots. So a run on another stream than the last begins
+by waiting, on the GPU, for all that is on the last one.
+"""
+
+from __future__ import annotations
+
+from mpicoll.errors import Unsupported
+from mpicoll.interfaces import Array, Arrays, Stream
+
+
+class PlanStream:
+    """The stream of a plan's runs: at each, that of the caller.
+
+    Args:
+        like: an array of the plan.
+    """
+
+    def __init__(self, arrays: Arrays, like: Array) -> None:
+        self.arrays, self.like = arrays, like
+        self.last: Stream | None = None
+
+    def begin(self) -> Stream:
+        """Return the stream of a run that begins.
+
+        Raises:
+            Unsupported: a CUDA graph is being captured on it.
+        """
+        stream = self.arrays.stream(self.like)
+        if stream.is_capturing():
+            raise Unsupported(
+                "a CUDA graph cannot capture this plan: the ranks order its messages by numbers "
+                "that grow with every run, and a graph would repeat those of the captured run"
+            )
+        if self.last is not None and self.last != stream:
+            stream.follow(self.last)
+        self.last = stream
+        return stream
+
+    def end(self, stream: Stream) -> None:
+        """Make the caller's stream follow a run that was started on another one."""
+        own = self.arrays.stream(self.like)
+        if own != stream:
+            own.follow(stream)
