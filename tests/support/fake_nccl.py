@@ -152,6 +152,6 @@ def install(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> Communicator:
     # The tensors lie on the host in truth, whose device has no number.
     monkeypatch.setattr(torch.cuda, "current_device", lambda: None)
     transport.nccl = module.Nccl(transport.group)
-    communicator = Communicator(wire.transport.group, arrays.stream)  # type: ignore[attr-defined]
+    communicator = Communicator(wire.transport.group, arrays.stream(c.gpu()))  # type: ignore[attr-defined]
     library.communicators[transport.group] = communicator
     return communicator
