@@ -19,17 +19,27 @@ def staged(
     # `out` is copied too: the library leaves alone what this rank does not receive.
     staging = [each for each in (x, out) if each is not None]
 
-    def run() -> None:
+    def to_host() -> None:
         for each in staging:
             each.start_to_host()
         for each in staging:
             each.wait_all()
-        native.run()
+
+    def to_gpu() -> None:
         if out is not None:
             out.start_all_to_gpu()
             out.wait_all()
 
-    return native._replace(run=run, start=lambda: _run_at_once(run), transport=STAGED)
+    def run() -> None:
+        to_host()
+        native.run()
+        to_gpu()
+
+    def start() -> Request:
+        to_host()
+        return _Followed(native.start(), to_gpu)
+
+    return native._replace(run=run, start=start, transport=STAGED)
 
 
 def direct(native: Native, synchronize: Thunk) -> Native:
@@ -53,17 +63,24 @@ def _host(array: Array | None, staging: HostStaging | None) -> Array | None:
     return staging.pieces[0].host.reshape(array.shape)
 
 
-def _run_at_once(run: Thunk) -> Request:
-    """Run a call to its end, and return a request that is complete."""
-    run()
-    return _Complete()
+class _Followed:
+    """A request, and what follows once it is complete."""
 
-
-class _Complete:
-    """A request of a call that has ended."""
+    def __init__(self, request: Request, then: Thunk) -> None:
+        self.request = request
+        self.then: Thunk | None = then
 
     def wait(self) -> None:
-        pass
+        self.request.wait()
+        self._end()
 
     def test(self) -> bool:
-        return True
+        done = self.request.test()
+        if done:
+            self._end()
+        return done
+
+    def _end(self) -> None:
+        then, self.then = self.then, None
+        if then is not None:
+            then()

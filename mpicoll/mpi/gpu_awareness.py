@@ -5,12 +5,15 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from mpi4py import MPI
 
+from mpicoll.mpi.gpu_trial import obstacle
+
 OVERRIDE = "MPICOLL_GPU_AWARE"
+_OPEN_MPI = "MPIX_Query_cuda_support"
 _MPIX_GPU_SUPPORT_CUDA = 0  # mpi.h of MPICH
 _SETTINGS = {
     "CRAY MPICH": ("MPICH_GPU_SUPPORT_ENABLED",),
@@ -21,10 +24,15 @@ _SETTINGS = {
 
 @dataclass(frozen=True)
 class GpuAwareness:
-    """Whether the MPI library reads GPU memory itself, and how that is known."""
+    """Whether the MPI library reads GPU memory itself, and how that is known.
+
+    Attributes:
+        is_sure: nothing is left to try (`tried`) before the first GPU array is handed over.
+    """
 
     aware: bool
     reason: str
+    is_sure: bool = True
 
     @classmethod
     def detect(cls) -> Self:
@@ -39,7 +47,8 @@ class GpuAwareness:
             return cls(_is_on(forced), f"{OVERRIDE}={forced}")
         answers = [*_answers(library), *_settings(version, variables)]
         if answers:
-            return next((cls(yes, why) for yes, why in answers if yes), cls(*answers[0]))
+            yes, why = next((each for each in answers if each[0]), answers[0])
+            return cls(yes, why, is_sure=not (yes and why.startswith(_OPEN_MPI)))
         return cls(False, f"no GPU support reported by the MPI library ({OVERRIDE}=1 overrides)")
 
     @classmethod
@@ -47,13 +56,20 @@ class GpuAwareness:
         """Return the GPU-awareness that all ranks have: two ranks must send in one way."""
         return next((each for each in everyone if not each.aware), everyone[0])
 
+    def tried(self, gpu: int) -> Self:
+        """Return what a child process has found that hands memory of this GPU to MPI."""
+        why = obstacle(gpu)
+        if why:
+            return type(self)(False, f"{self.reason}, but a child process that tried: {why}")
+        return replace(self, is_sure=True)
+
 
 def _answers(library: Any) -> Iterator[tuple[bool, str]]:
     """Yield the answers of the library's own extensions: Open MPI's, then MPICH's."""
-    query = getattr(library, "MPIX_Query_cuda_support", None)
+    query = getattr(library, _OPEN_MPI, None)
     if query is not None:
         yes = bool(query())
-        yield yes, f"MPIX_Query_cuda_support() says {'yes' if yes else 'no'}"
+        yield yes, f"{_OPEN_MPI}() says {'yes' if yes else 'no'}"
     query = getattr(library, "MPIX_GPU_query_support", None)
     answer = ctypes.c_int(0)
     if query is not None and query(_MPIX_GPU_SUPPORT_CUDA, ctypes.byref(answer)) == 0:

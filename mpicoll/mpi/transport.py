@@ -6,7 +6,7 @@ Its counterpart is `torchcoll.transport`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,10 @@ from mpicoll.mpi.staging import CupyCopies
 from mpicoll.notation.contract import Collective
 from mpicoll.text.encoding import decode, encode
 
+_FOLDS_STARTED_ON_HOST = MPI.get_vendor()[0] == "Open MPI"
+"""Whether nonblocking and persistent reductions of GPU memory crash, as their folds read it on the
+host (ompi#9845, ompi#12045): Open MPI's documentation (Networking, CUDA) counts "all non-blocking
+reduction collectives like MPI_Ireduce, MPI_Iallreduce, etc" among what does not work with it."""
 _FEW = 3
 """More requests than these are started by one call, and waited for by one."""
 
@@ -50,13 +54,13 @@ class MpiTransport:
     """`mpicoll.interfaces.Transport` over a communicator.
 
     Args:
-        gpu_turn: of the group that this one is split from.
+        parent: the group that this one is split from.
     """
 
     backend = "mpi4py"
     matches_by_order = False
 
-    def __init__(self, comm: MPI.Comm, *, gpu_turn: int | None = None) -> None:
+    def __init__(self, comm: MPI.Comm, parent: MpiTransport | None = None) -> None:
         # Messages of these three never mix.
         self.natives_comm = comm.Dup()
         self.plans_comm = comm.Dup()
@@ -65,10 +69,10 @@ class MpiTransport:
         self.arrays = MpiArrays()
         self.library = MPI.Get_library_version().split("\n")[0].strip("\0, ")
         self.copies: Copies = CupyCopies()
-        self.gpu = GpuAwareness.agreed(exchange(comm, GpuAwareness.detect(), GpuAwareness))
+        self.gpu: GpuAwareness = parent.gpu if parent else _gpu_awareness(comm)
         self.name = POINT_TO_POINT
         self.nodes, obstacle = _nodes(comm)
-        self.gpu_turn = place_on_node(self.rank, self.nodes) if gpu_turn is None else gpu_turn
+        self.gpu_turn: int = parent.gpu_turn if parent else place_on_node(self.rank, self.nodes)
         self.oversubscribed = _is_oversubscribed(comm, self.nodes)
         self.shared: SharedMemory | None = None
         self.shared, self.unshared = open_memory(
@@ -87,7 +91,11 @@ class MpiTransport:
         return Driver(device)
 
     def prepare_gpu(self, x: Array) -> None:
-        """MPI needs nothing."""
+        """Let a process of each node try whether MPI reads GPU memory, where it only says so."""
+        if not self.gpu.is_sure:
+            is_first = place_on_node(self.rank, self.nodes) == 0
+            found = self.gpu.tried(_gpu_of(x)) if is_first else self.gpu
+            self.gpu = GpuAwareness.agreed(self.exchange(found, GpuAwareness))
 
     def messages(self, sends: Sequence[Message], receives: Sequence[Message], tag: int) -> Messages:
         """Bind one round to persistent requests."""
@@ -140,8 +148,9 @@ class MpiTransport:
         return [each.host for each in staging.pieces], staging
 
     def _needs_staging(self, x: Array | None) -> bool:
-        """Whether an array is on a GPU and this MPI cannot read it there."""
-        return not (self.gpu.aware or self.arrays.is_on_host(x))
+        """Whether an array is on a GPU and this MPI cannot, or not yet surely, read it there."""
+        reads = self.gpu.aware and self.gpu.is_sure
+        return not (reads or self.arrays.is_on_host(x))
 
     def _progress(self) -> None:
         """Let MPI move messages of its own."""
@@ -161,9 +170,22 @@ class MpiTransport:
         if self._needs_staging(call.x) or self._needs_staging(call.out):
             return staged(call, self.arrays, self.copies, bind)
         array = call.x if call.x is not None else call.out
-        if not self.arrays.is_on_host(array):
-            return direct(bind(call), partial(self.arrays.synchronize, array))
-        return bind(call)
+        if self.arrays.is_on_host(array):
+            return bind(call)
+        ready = partial(self.arrays.synchronize, array)
+        if not (call.collective.reduces and _FOLDS_STARTED_ON_HOST):
+            return direct(bind(call), ready)
+        through_host = cache(partial(staged, call, self.arrays, self.copies, bind))
+        if persistent:
+            return through_host()
+        native = direct(bind(call), ready)
+
+        def free() -> None:
+            native.free()
+            if through_host.cache_info().currsize:
+                through_host().free()
+
+        return native._replace(start=lambda: through_host().start(), free=free)
 
     # -- control --------------------------------------------------------------------
 
@@ -208,7 +230,7 @@ class MpiTransport:
         part = self.users_comm.Split(MPI.UNDEFINED if color is None else color, key)
         if part == MPI.COMM_NULL:
             return None
-        transport = MpiTransport(part, gpu_turn=self.gpu_turn)
+        transport = MpiTransport(part, self)
         part.Free()
         return transport
 
@@ -237,6 +259,15 @@ def _bytes(data: Array | None) -> Any:
     if data is None:
         return [None, 0, MPI.BYTE]
     return [data, data.nbytes, MPI.BYTE]
+
+
+def _gpu_of(x: Array) -> int:
+    """Return the number of the GPU on which an array lies."""
+    return int(x.device.id)
+
+
+def _gpu_awareness(comm: MPI.Comm) -> GpuAwareness:
+    return GpuAwareness.agreed(exchange(comm, GpuAwareness.detect(), GpuAwareness))
 
 
 def _is_oversubscribed(comm: MPI.Comm, nodes: Nodes) -> bool:

@@ -139,9 +139,6 @@ class Routes:
 
         Every rank takes the GPU that `own_gpu` gives it. An available one has an empty reason.
         """
-        found = dict.fromkeys(GPU_TRANSPORTS, "")
-        other = STAGED if self.transport.gpu_transport == DIRECT else DIRECT
-        found[other] = f"GPU arrays travel {self.transport.gpu_transport} here"
         like, why = None, ""
         try:
             like = own_gpu(self.transport)
@@ -153,6 +150,9 @@ class Routes:
             self.transport.prepare_gpu(like)
         except Unavailable as error:
             return dict.fromkeys(GPU_TRANSPORTS, str(error))
+        found = dict.fromkeys(GPU_TRANSPORTS, "")
+        other = STAGED if self.transport.gpu_transport == DIRECT else DIRECT
+        found[other] = f"GPU arrays travel {self.transport.gpu_transport} here"
         try:
             self.gpu_memory(like)
         except Unavailable as error:

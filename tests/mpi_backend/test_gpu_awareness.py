@@ -6,11 +6,14 @@ pytest-mpi takes a folder called ``mpi`` for its mark, and skips what is there.
 from __future__ import annotations
 
 import ctypes
+import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from mpicoll.mpi import gpu_awareness, gpu_trial
 from mpicoll.mpi.gpu_awareness import GpuAwareness
 
 
@@ -65,6 +68,43 @@ def test_one_rank_that_cannot_binds_all() -> None:
     yes, no = GpuAwareness(True, "yes"), GpuAwareness(False, "no")
     assert GpuAwareness.agreed([yes, no, yes]) == no
     assert GpuAwareness.agreed([yes, yes]) == yes
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("print('begun')", ""),
+        ("raise SystemExit('no MPI')", ""),
+        ("print('begun', flush=True); import os; os.kill(os.getpid(), 11)", "signal 11"),
+        ("print('begun'); assert False, 'wrong values'", "AssertionError: wrong values"),
+        ("print('begun', flush=True); import time; time.sleep(60)", "no end within 2 s"),
+    ],
+)
+def test_a_trial_tells_what_becomes_of_gpu_memory(
+    code: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child that does not come as far proves nothing."""
+    monkeypatch.setattr(gpu_trial, "_SECONDS", 2.0)
+    assert gpu_trial.run([sys.executable, "-c", code], os.environ) == says
+
+
+@pytest.mark.parametrize(("why", "aware"), [("", True), ("signal 11", False)])
+def test_what_only_the_build_says_is_tried_first(
+    why: str, aware: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_awareness, "obstacle", lambda gpu: why)
+    claim = GpuAwareness.ask(YES, "Open MPI v5.0.11", {})
+    found = claim.tried(0)
+    assert (claim.is_sure, found.is_sure, found.aware) == (False, True, aware)
+    assert why in found.reason
+    assert GpuAwareness.ask(YES, "Open MPI", {"MPICOLL_GPU_AWARE": "1"}).is_sure
+
+
+def test_a_trial_is_no_rank_of_the_launch() -> None:
+    given = {"PMIX_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "SLURM_PROCID": "1",
+             "OMPI_MCA_pml": "ucx", "UCX_TLS": "all"}  # fmt: skip
+    left = set(gpu_trial.alone(given))
+    assert {"OMPI_MCA_pml", "UCX_TLS"} <= left and not left & {*list(given)[:3]}
 
 
 def test_the_real_library_answers() -> None:
