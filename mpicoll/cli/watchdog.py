@@ -9,6 +9,7 @@ import time
 
 from mpicoll.cli.ending import HUNG, say
 from mpicoll.machine.launchers import find_launch
+from mpicoll.machine.waited import Waited
 
 _GRACE = 1.5
 _ERRORS = 2
@@ -21,13 +22,13 @@ class Watchdog:
     def __init__(self, limit: float) -> None:
         launch = find_launch()
         self.limit, self.rank = limit, launch.rank if launch else 0
-        self._step: tuple[str, float] = ("start", time.monotonic())
+        self._step = "start", Waited()
         if limit > 0:
             threading.Thread(target=self._watch, daemon=True).start()
 
     def step(self, name: str) -> None:
         """Begin a step; an empty name is watched for nothing."""
-        self._step = name, time.monotonic()
+        self._step = name, Waited()
 
     def starting(self, name: str) -> None:
         """Begin to start a library: one that hangs may hold the interpreter's lock."""
@@ -43,8 +44,8 @@ class Watchdog:
     def _watch(self) -> None:
         while True:
             time.sleep(min(0.5, self.limit / 4))
-            name, since = self._step
-            if name and time.monotonic() - since > self.limit:
+            name, waited = self._step
+            if waited.look() > self.limit and name:
                 self._report(name)
 
     def _report(self, name: str) -> None:

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from mpicoll.errors import ArgumentError, RankLost
 from mpicoll.interfaces import WaitContext, WaitPolicy, Words
+from mpicoll.machine.waited import Waited
 
 DEADLINE = "MPICOLL_DEADLINE"
 _SECONDS = 300.0
@@ -61,15 +62,15 @@ class SpinYieldSleep:
         for _ in range(self.spins):
             if words[index] >= least:
                 return
-        began = monotonic()
-        while monotonic() - began < _AWAKE:
+        waited = Waited()
+        while waited.look() < _AWAKE:
             for _ in range(_YIELDS):
                 os.sched_yield()
                 if words[index] >= least:
                     return
             self.progress()
             self._hear(words, index, least, context)
-        self._sleep(words, index, least, context, began)
+        self._sleep(words, index, least, context, waited)
 
     def test(self, words: Words, index: int, least: int, context: WaitContext) -> bool:
         """Whether ``words[index] >= least``, without waiting.
@@ -86,22 +87,20 @@ class SpinYieldSleep:
         return False
 
     def _sleep(
-        self, words: Words, index: int, least: int, context: WaitContext, began: float
+        self, words: Words, index: int, least: int, context: WaitContext, waited: Waited
     ) -> None:
-        nap, looked = _NAPS[0], began
+        nap, looked = _NAPS[0], waited.seconds
         while words[index] < least:
             sleep(nap)
             nap = min(1.5 * nap, _NAPS[1])
             self.progress()
             self._hear(words, index, least, context)
-            now = monotonic()
-            if now - looked > _LOOK:
-                looked = now
+            seconds = waited.look()
+            if seconds - looked > _LOOK:
+                looked = seconds
                 self._look(words, index, least, context)
-            if now - began > self.deadline:
-                raise RankLost(
-                    self._describe(context, f"which did not come in {now - began:.3g} s")
-                )
+            if seconds > self.deadline:
+                raise RankLost(self._describe(context, f"which did not come in {seconds:.3g} s"))
 
     def _look(self, words: Words, index: int, least: int, context: WaitContext) -> None:
         """Raise RankLost where the other rank has ended; it may have written the word before."""
@@ -178,7 +177,7 @@ def advance_others(started: list[StartedRun], is_done: Callable[[], bool], deadl
         if before == marks:
             idle.pause()
         else:
-            idle.began = None
+            idle.waited = None
 
 
 def wait_advancing(
@@ -203,12 +202,12 @@ class Idle:
     """Back off while several plans are polled: yield, then sleep, then give up.
 
     Attributes:
-        began: when the plans last stopped advancing; None while they advance.
+        waited: since the plans last stopped advancing; None while they advance.
     """
 
     def __init__(self, deadline: float) -> None:
         self.deadline = deadline
-        self.began: float | None = None
+        self.waited: Waited | None = None
 
     def pause(self) -> None:
         """Yield the core, or sleep for a moment.
@@ -216,12 +215,11 @@ class Idle:
         Raises:
             RankLost: nothing has happened until the deadline.
         """
-        now = monotonic()
-        if self.began is None:
-            self.began = now
-        if now - self.began < _AWAKE:
+        self.waited = self.waited or Waited()
+        seconds = self.waited.look()
+        if seconds < _AWAKE:
             os.sched_yield()
-        elif now - self.began < self.deadline:
+        elif seconds < self.deadline:
             sleep(_NAPS[0])
         else:
             raise RankLost(f"no started plan has advanced in {self.deadline:g} s")

@@ -5,14 +5,16 @@ from __future__ import annotations
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Sequence
-from time import monotonic, sleep
+from time import sleep
 from typing import Any
 
 from mpicoll.errors import ArgumentError, RankLost
 from mpicoll.interfaces import Array, Arrays, WaitContext, Words
+from mpicoll.machine.waited import Waited
 
 _AWAKE = 0.02
 _NAP = 1e-3
+_LOOK = 0.5
 
 
 class World:
@@ -102,10 +104,10 @@ class Group:
         Raises:
             RankLost: the missing rank has ended, or the deadline has passed.
         """
-        changed, began = self.world.changed[self.members[rank]], monotonic()
+        changed, waited = self.world.changed[self.members[rank]], Waited()
         with changed:
             while (peer := missing()) is not None:
-                left = began + deadline - monotonic()
+                left = deadline - waited.look()
                 if (why := self.lost(peer)) and missing() == peer:
                     raise RankLost(f"{what}: rank {rank} waits for rank {peer}, which {why}")
                 if left <= 0:
@@ -113,7 +115,7 @@ class Group:
                         f"{what}: rank {rank} waits for rank {peer}, "
                         f"which did not come in {deadline:.3g} s"
                     )
-                changed.wait(min(left, threading.TIMEOUT_MAX))
+                changed.wait(min(left, _LOOK))
 
     def lost(self, peer: int) -> str | None:
         """Return how a rank ended, None where it has not."""
@@ -209,12 +211,12 @@ class ThreadWaits:
             RankLost: the rank that should write it has ended or left the operation, or the
                 deadline has passed.
         """
-        began = monotonic()
+        waited = Waited()
         while not self.test(words, index, least, context):
-            waited = monotonic() - began
-            if waited > self.deadline:
-                raise self._lost(context, f"which did not come in {waited:.3g} s")
-            sleep(0 if waited < _AWAKE else _NAP)
+            seconds = waited.look()
+            if seconds > self.deadline:
+                raise self._lost(context, f"which did not come in {seconds:.3g} s")
+            sleep(0 if seconds < _AWAKE else _NAP)
 
     def test(self, words: Words, index: int, least: int, context: WaitContext) -> bool:
         """Whether ``words[index] >= least``, without waiting.

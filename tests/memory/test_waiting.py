@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -75,3 +76,42 @@ def test_plans_that_do_not_advance_end_by_the_deadline() -> None:
 def test_a_deadline_is_positive(seconds: float) -> None:
     with pytest.raises(ArgumentError, match="positive"):
         check_deadline(seconds)
+
+
+SUSPENDED = """
+import time
+import numpy as np
+import mpicoll
+from mpicoll.errors import RankLost
+
+def late(c):
+    c.barrier()
+    if c.rank == 1:
+        print("late", flush=True)
+        for _ in range(100):
+            time.sleep(0.01)  # a longer sleep would end while all are stopped
+    try:
+        {call}
+    except RankLost as error:
+        return str(error)
+
+print(mpicoll.threads(2, deadline=2.5)(late))
+"""
+CALLS = {
+    "shared memory": 'c.allreduce(np.ones(3), algorithm="ring@symmetric")',
+    "messages": "c.recv(np.ones(3), 1) if c.rank == 0 else c.send(np.ones(3), 0)",
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_job_that_was_suspended_goes_on(call: str) -> None:
+    """All ranks are stopped for longer than the deadline, and the last one comes soon after."""
+    text = SUSPENDED.format(call=CALLS[call])
+    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == "late\n"
+        time.sleep(0.2)
+        run.send_signal(signal.SIGSTOP)
+        time.sleep(3)
+        run.send_signal(signal.SIGCONT)
+        assert run.stdout.readline() == "[None, None]\n"

@@ -1,0 +1,25 @@
+"""How long a process has waited, which a job that was suspended has not."""
+
+from __future__ import annotations
+
+from time import monotonic
+
+_STOPPED = 1.0
+"""Seconds between two looks from which on a process was stopped instead of waiting."""
+
+
+class Waited:
+    """The seconds that a process has waited, without those in which it was stopped.
+
+    A job that a batch system suspends and resumes has lost no rank, and does not hang.
+    """
+
+    def __init__(self) -> None:
+        self.seconds, self.looked = 0.0, monotonic()
+
+    def look(self) -> float:
+        """Return the seconds until now; who waits looks several times in a second."""
+        now = monotonic()
+        self.seconds += min(now - self.looked, _STOPPED)
+        self.looked = now
+        return self.seconds
