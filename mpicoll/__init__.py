@@ -2,6 +2,7 @@
 
 `world()` returns the `Collectives` of all ranks; `torchcoll.world()` returns the same
 interface over torch.distributed. `threads(4)` runs a function on ranks of this process.
+`Comm(MPI.COMM_WORLD)` is a communicator of mpi4py whose collectives are ours.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from mpicoll.threads.launch import threads
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+    from mpicoll.mpi.communicator import Comm as Comm
 
 __version__ = "0.1.0"
 
@@ -61,3 +64,11 @@ def world(comm: MPI.Intracomm | None = None) -> Collectives:
     from mpicoll.mpi import launch
 
     return launch.world(comm)
+
+
+def __getattr__(name: str) -> object:
+    if name == "Comm":  # a class of mpi4py's, which importing this package leaves alone
+        from mpicoll.mpi.communicator import Comm
+
+        return Comm
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -62,6 +62,7 @@ class MpiTransport:
 
     def __init__(self, comm: MPI.Comm, parent: MpiTransport | None = None) -> None:
         # Messages of these three never mix.
+        comm = MPI.Comm(comm)  # not of a class whose collectives are ours
         self.natives_comm = comm.Dup()
         self.plans_comm = comm.Dup()
         self.users_comm = comm.Dup()

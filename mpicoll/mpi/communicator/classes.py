@@ -1,0 +1,150 @@
+"""Communicators of mpi4py whose blocking collectives are ours.
+
+Each method hands its arguments to what serves its communicator, and calls MPI's own where that
+says so. What is not here is mpi4py's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mpi4py import MPI
+
+from mpicoll.mpi.communicator.state import serving
+
+
+class Comm(MPI.Intracomm):
+    """An intracommunicator of mpi4py whose blocking collectives are ours.
+
+    Args:
+        comm: whose handle it has, as with mpi4py's own classes: it is the same communicator, and
+            freeing the one frees the other.
+    """
+
+    def _call(self, *given: Any) -> Any:
+        """Run a collective; whether MPI is to do so. What serves it takes this method's place."""
+        served = serving(self)
+        if served is None:
+            return True
+        self._call = served  # type: ignore[method-assign]
+        return served(*given)
+
+    # -- collectives, with mpi4py's own arguments -----------------------------------------
+
+    def Barrier(self) -> None:
+        if self._call("barrier", None, None, None, 0, None, None):
+            super().Barrier()
+
+    def Bcast(self, buf: Any, root: int = 0) -> None:
+        if self._call("bcast", buf, buf, None, root, None, None):
+            super().Bcast(buf, root)
+
+    def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
+        if self._call("gather", sendbuf, recvbuf, None, root, None, None):
+            super().Gather(sendbuf, recvbuf, root)
+
+    def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
+        if self._call("scatter", sendbuf, recvbuf, None, root, None, None):
+            super().Scatter(sendbuf, recvbuf, root)
+
+    def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
+        if self._call("allgather", sendbuf, recvbuf, None, 0, None, None):
+            super().Allgather(sendbuf, recvbuf)
+
+    def Allgatherv(self, sendbuf: Any, recvbuf: Any) -> None:
+        if self._call("allgatherv", sendbuf, recvbuf, None, 0, None, None):
+            super().Allgatherv(sendbuf, recvbuf)
+
+    def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None:
+        if self._call("alltoall", sendbuf, recvbuf, None, 0, None, None):
+            super().Alltoall(sendbuf, recvbuf)
+
+    def Reduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0) -> None:
+        if self._call("reduce", sendbuf, recvbuf, op, root, None, None):
+            super().Reduce(sendbuf, recvbuf, op, root)
+
+    def Allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
+        if self._call("allreduce", sendbuf, recvbuf, op, 0, None, None):
+            super().Allreduce(sendbuf, recvbuf, op)
+
+    def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
+        if self._call("reduce_scatter_block", sendbuf, recvbuf, op, 0, None, None):
+            super().Reduce_scatter_block(sendbuf, recvbuf, op)
+
+    def Reduce_scatter(
+        self, sendbuf: Any, recvbuf: Any, recvcounts: Any = None, op: MPI.Op = MPI.SUM
+    ) -> None:
+        # Without counts mpi4py asks all ranks for theirs first.
+        if recvcounts is None or self._call(
+            "reduce_scatter", sendbuf, recvbuf, op, 0, recvcounts, None
+        ):
+            super().Reduce_scatter(sendbuf, recvbuf, recvcounts, op)
+
+    def Scan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
+        if self._call("scan", sendbuf, recvbuf, op, 0, None, None):
+            super().Scan(sendbuf, recvbuf, op)
+
+    def Exscan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
+        if self._call("exscan", sendbuf, recvbuf, op, 0, None, None):
+            super().Exscan(sendbuf, recvbuf, op)
+
+    # -- other communicators are of this kind, too ------------------------------------------
+
+    def Create(self, group: MPI.Group) -> Comm:
+        return Comm(super().Create(group))
+
+    def Split(self, color: int = 0, key: int = 0) -> Comm:
+        return Comm(super().Split(color, key))
+
+    def Split_type(self, split_type: int, key: int = 0, info: MPI.Info = MPI.INFO_NULL) -> Comm:
+        return Comm(super().Split_type(split_type, key, info))
+
+    def Create_group(self, group: MPI.Group, tag: int = 0) -> Comm:
+        return Comm(super().Create_group(group, tag))
+
+    @classmethod
+    def Create_from_group(cls, *arguments: Any, **keywords: Any) -> Comm:
+        return Comm(super().Create_from_group(*arguments, **keywords))
+
+    def Create_cart(self, dims: Any, periods: Any = None, reorder: bool = False) -> CartComm:
+        return CartComm(super().Create_cart(dims, periods, reorder))
+
+    def Create_graph(self, index: Any, edges: Any, reorder: bool = False) -> GraphComm:
+        return GraphComm(super().Create_graph(index, edges, reorder))
+
+    def Create_dist_graph(self, *arguments: Any, **keywords: Any) -> DistgraphComm:
+        return DistgraphComm(super().Create_dist_graph(*arguments, **keywords))
+
+    def Create_dist_graph_adjacent(self, *arguments: Any, **keywords: Any) -> DistgraphComm:
+        return DistgraphComm(super().Create_dist_graph_adjacent(*arguments, **keywords))
+
+    def __reduce__(self) -> Any:
+        return reduced(self) or super().__reduce__()
+
+
+class CartComm(Comm, MPI.Cartcomm):
+    """A communicator of mpi4py with a Cartesian topology, whose blocking collectives are ours."""
+
+    def Sub(self, remain_dims: Any) -> CartComm:
+        return CartComm(super().Sub(remain_dims))
+
+
+class GraphComm(Comm, MPI.Graphcomm):
+    """A communicator of mpi4py with a graph as topology, whose blocking collectives are ours."""
+
+
+class DistgraphComm(Comm, MPI.Distgraphcomm):
+    """The same with a distributed graph."""
+
+
+def reduced(comm: MPI.Comm) -> Any:
+    """Return what pickle makes one of MPI's own communicators of, None for any other."""
+    for name in ("COMM_NULL", "COMM_SELF", "COMM_WORLD"):
+        if comm == getattr(MPI, name):
+            return _named, (type(comm), name)
+    return None
+
+
+def _named(kind: type[MPI.Comm], name: str) -> MPI.Comm:
+    found: MPI.Comm = getattr(MPI, name)
+    return found if type(found) is kind else kind(found)

@@ -1,0 +1,214 @@
+"""What serves the calls on one communicator: our programs, or MPI's own collectives.
+
+Every call that may be ours is one round of agreement in shared memory, in which each rank states
+what it is called with: the same on all ranks, it is ours; where one differs, because it is wrong
+or because MPI alone can read that rank's buffer, it is MPI's own on all ranks alike. A call of a
+known signature makes that round within its program, for nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+from mpi4py import MPI
+
+from mpicoll.errors import CollectiveError
+from mpicoll.execution import compiled
+from mpicoll.execution.plan import Plan
+from mpicoll.memory.waiting import DEADLINE
+from mpicoll.mpi.communicator.reading import OPS, READERS, Call, Place
+from mpicoll.mpi.transport import MpiTransport
+from mpicoll.runtime.arguments import Arguments, check_arguments
+from mpicoll.runtime.planner import Planner
+from mpicoll.runtime.routes import Routes
+from mpicoll.selection.auto import AutoChooser
+
+_MOST = 64
+_THEIRS = b"is MPI's"
+"""Instead of a digest, from a rank whose buffers only MPI can read."""
+_READ = "read"
+"""The algorithm of a call that has been read, where others have none."""
+
+
+class Signature:
+    """A signature that the ranks have agreed on.
+
+    Attributes:
+        number: how many were before it, by which ranks know that they mean the same one.
+        calls: how many there have been.
+        plan: ours; None where there is none yet, or MPI's own call is as good.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number, self.calls = number, 0
+        self.plan: Plan | None = None
+
+
+class Served:
+    """Our collectives on one communicator of one node.
+
+    Args:
+        algorithms: those that are forced, by collective.
+        repeats: at which call of a signature a plan is made for it.
+
+    Attributes:
+        find: serves a call given as `run` takes it: True where MPI's own is to serve it.
+    """
+
+    def __init__(self, comm: MPI.Comm, algorithms: dict[str, str], repeats: int) -> None:
+        self.transport = MpiTransport(comm)
+        self.at = Place(self.transport.rank, self.transport.size)
+        self.algorithms, self.repeats = algorithms, repeats
+        self.signatures: dict[Any, Signature] = {}
+        self.counts: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self.made = 0
+        self.broken: list[Plan] = []
+        self.find: Any = None
+        routes = Routes(self.transport)
+        self.planner = Planner(self.transport, routes, AutoChooser(self.transport, routes))
+        layout = self.transport.arrays.layout()
+        shared = self.transport.shared
+        if shared is None or shared.mailbox is None or not routes.has_executor or layout is None:
+            self.close()
+            return
+        self.mailbox = shared.mailbox
+        if DEADLINE not in os.environ:
+            shared.wait_policy.deadline = inf  # as MPI waits
+        self.find = compiled.calls(layout, shared, self.run, self._give_up)
+
+    def run(
+        self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any,
+        differs: bool = False,
+    ) -> bool | None:  # fmt: skip
+        """Run a call that the compiled executor does not know; True where MPI is to serve it.
+
+        Args:
+            name: of mpi4py's method, in small letters; one of ours where the call has been read.
+            differs: the ranks have found already that they call different things.
+        """
+        if self.find is None:
+            return True  # the communicator has been freed
+        if isinstance(op, MPI.Op) and op.handle not in OPS:
+            return True  # MPI demands the same operator on all ranks
+        given = name, x, out, op, root, counts, algorithm
+        if algorithm is _READ:
+            return self._run(Call(name, x, out, op, root, counts), [given], differs)
+        call = self._read(name, x, out, op, root, counts)
+        if call is None:
+            return self._run(None, [], differs)
+        rows = call.counts and self._same(call.counts)
+        read = (call.name, call.x, call.out, call.op, call.root, rows, _READ)
+        if call.has_arrays_of(x, out) and counts is None:
+            return self._run(call, [given, read], differs)
+        found: bool | None = self.find(*read)
+        return found
+
+    def _read(self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any) -> Call | None:
+        try:
+            return READERS[name](self.at, x, out, op, root, counts)
+        except Exception:  # whatever is wrong, MPI's own method says it
+            return None
+
+    def _same(self, counts: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the first tuple with these numbers: calls are found by objects, not by values."""
+        if len(self.counts) >= _MOST:
+            self.counts.clear()
+        return self.counts.setdefault(counts, counts)
+
+    def _checked(self, call: Call) -> Arguments | None:
+        try:
+            return check_arguments(
+                self.transport.arrays, *self.at, call.name, call.x, out=call.out, op=call.op,
+                root=call.root, counts=call.counts,
+                algorithm=self.algorithms.get(call.name, "auto"),
+            )  # fmt: skip
+        except CollectiveError:
+            return None
+
+    def _run(self, call: Call | None, given: list[tuple[Any, ...]], differs: bool) -> bool | None:
+        arguments = None if call is None else self._checked(call)
+        if arguments is None:
+            if not differs:
+                self.mailbox.agree(_THEIRS)
+            return True
+        key = tuple(arguments.signature.values())
+        known = self.signatures.get(key)
+        digest = arguments.digest(known and known.number)
+        if differs or not self.mailbox.agree(digest):
+            # A run that has begun cannot be taken back: the ranks would count different runs.
+            if known is not None:
+                self._drop(self.signatures.pop(key))
+            return True
+        if known is None:
+            known = self._add(key)
+            digest = arguments.digest(known.number)
+        known.calls += 1
+        if known.calls == self.repeats:
+            known.plan = self._plan(arguments)
+        if known.plan is None:
+            return True
+        assert known.plan.program is not None and self.find is not None
+        address = self.transport.arrays.span
+        x, out = (0 if each is None else address(each)[0] for each in (arguments.x, arguments.out))
+        try:
+            known.plan.program.run_on(x, out)
+        except BaseException as error:
+            self._give_up(known.plan.program, error)
+            raise
+        stated = int.from_bytes(digest, "little", signed=True)
+        for each in given:
+            self.find.add(each, known.plan.program, stated, False, None)
+        return None
+
+    def _add(self, key: Any) -> Signature:
+        """Return a new signature, in place of the oldest: the same one on all ranks."""
+        if len(self.signatures) >= _MOST:
+            self._drop(self.signatures.pop(next(iter(self.signatures))))
+        self.made += 1
+        self.signatures[key] = Signature(self.made)
+        return self.signatures[key]
+
+    def _drop(self, signature: Signature) -> None:
+        if signature.plan is not None:
+            if self.find is not None:
+                self.find.forget(signature.plan.program)
+            signature.plan.free()
+
+    def _plan(self, arguments: Arguments) -> Plan | None:
+        """Return a plan of ours, None where MPI's own call is chosen; collective.
+
+        Raises:
+            CollectiveError: an algorithm that a variable names cannot serve the call.
+        """
+        with self.mailbox.together():
+            self.planner.check(arguments)
+            plan = self.planner.build(replace(arguments, unbound=True))
+        if plan.program is not None:
+            return plan
+        plan.free()
+        return None
+
+    def _give_up(self, program: object, error: BaseException) -> None:
+        """Remove the plan of a program that has failed in the middle of a run."""
+        for key, each in list(self.signatures.items()):
+            if each.plan is not None and each.plan.program is program:
+                del self.signatures[key]
+                if self.find is not None:
+                    self.find.forget(program)
+                each.plan.fail(error)
+                # Other ranks may still read its memory, or write there.
+                self.broken.append(each.plan)
+
+    def close(self) -> None:
+        """Release the plans, the shared memory, and MPI's communicators."""
+        for each in self.signatures.values():
+            self._drop(each)
+        self.signatures.clear()
+        for plan in self.broken:
+            plan.free()
+        self.broken.clear()
+        self.find = None
+        self.transport.close()

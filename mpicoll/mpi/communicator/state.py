@@ -1,0 +1,113 @@
+"""What a communicator keeps: when it has been used often enough, the collectives that serve it.
+
+It is an attribute of MPI's communicator, so that every object of Python with its handle finds the
+same one, and it ends with that communicator.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from mpi4py import MPI
+
+from mpicoll.errors import ArgumentError, Disagreement
+from mpicoll.mpi.communicator.served import Served
+from mpicoll.mpi.transport import exchange
+from mpicoll.runtime.arguments import raise_any
+from mpicoll.selection.forced import forced
+
+FORCED = "MPICOLL_ALGORITHM"
+AFTER = "MPICOLL_COMM_AFTER"
+"""How many calls of a communicator are MPI's own, before it pays to make ours."""
+_AFTER, _REPEATS = 16, 2
+
+_keyval: list[int] = []
+
+
+class Wishes(NamedTuple):
+    """What the environment says.
+
+    Attributes:
+        error: what is wrong with it.
+    """
+
+    after: int = 0
+    repeats: int = 1
+    algorithms: dict[str, str] = {}  # noqa: RUF012  a tuple's default, never changed
+    error: str | None = None
+
+
+class State:
+    """The state of one communicator: how often it was used, and what serves it."""
+
+    def __init__(self, comm: MPI.Comm) -> None:
+        self.calls = 0
+        self.wishes = _agreed(comm)
+        self.served: Served | None = None
+
+
+def serving(comm: MPI.Comm) -> Callable[..., Any] | None:
+    """Return what serves a call, None where MPI is to; collective.
+
+    Raises:
+        ArgumentError: the environment names an algorithm that does not exist; `Disagreement` where
+            it is not the same on all ranks.
+    """
+    plain = MPI.Intracomm(comm)
+    state: Any = plain.Get_attr(_key())
+    if plain.size == 1:
+        return _theirs
+    if state is None:
+        state = State(plain)
+        plain.Set_attr(_key(), state)
+    if state.served is None:
+        # All ranks count the same calls.
+        state.calls += 1
+        if state.calls <= state.wishes.after:
+            return None
+        state.served = Served(plain, state.wishes.algorithms, state.wishes.repeats)
+    found: Callable[..., Any] = state.served.find or _theirs
+    return found
+
+
+def _theirs(*given: Any) -> bool:
+    return True
+
+
+def _wishes() -> Wishes:
+    text = os.environ.get(AFTER, "")
+    try:
+        algorithms = forced(FORCED)
+        if text and not text.isdecimal():
+            raise ArgumentError(f"{AFTER} must be a number of calls, not {text!r}")
+    except ArgumentError as error:
+        return Wishes(error=str(error))
+    if algorithms or text:
+        return Wishes(int(text or 0), 1, algorithms)
+    return Wishes(_AFTER, _REPEATS, algorithms)
+
+
+def _agreed(comm: MPI.Comm) -> Wishes:
+    """Return what the environment says on all ranks."""
+    own = _wishes()
+    found = exchange(comm, own, Wishes)
+    raise_any(own.error and ArgumentError(own.error), [each.error for each in found])
+    for rank, other in enumerate(found):
+        if other != own:
+            raise Disagreement(
+                f"{FORCED} or {AFTER} differs: {own[:3]} here, {other[:3]} on rank {rank}"
+            )
+    return own
+
+
+def _key() -> int:
+    if not _keyval:
+        _keyval.append(MPI.Comm.Create_keyval(delete_fn=_end))
+    return _keyval[0]
+
+
+def _end(comm: MPI.Comm, keyval: int, state: State) -> None:
+    if state.served is not None:
+        state.served.close()

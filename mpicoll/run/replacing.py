@@ -1,0 +1,65 @@
+"""Replace ``MPI.COMM_WORLD`` and ``MPI.COMM_SELF`` when a program imports mpi4py.
+
+Only then: the program may set ``mpi4py.rc`` before, and importing ``mpi4py.MPI`` starts MPI.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
+
+_MODULE = "mpi4py.MPI"
+
+
+def replace_communicators() -> None:
+    """Make `mpi4py.MPI` name communicators of ours, now or when it is imported."""
+    if _MODULE in sys.modules:
+        _replace(sys.modules[_MODULE])
+    else:
+        sys.meta_path.insert(0, _Finder())
+
+
+def _replace(module: ModuleType) -> None:
+    from mpicoll.mpi.communicator.classes import Comm, reduced
+
+    for name in ("COMM_WORLD", "COMM_SELF"):
+        setattr(module, name, Comm(getattr(module, name)))
+    # mpi4py pickles these two by name, and finds other objects there now.
+    copyreg.pickle(module.Intracomm, lambda comm: reduced(comm) or comm.__reduce__())
+
+
+class _Finder(MetaPathFinder):
+    """Finds the module as the others do, for a loader that replaces its communicators."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != _MODULE:
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Replacing(spec.loader)
+        return spec
+
+
+class _Replacing(Loader):
+    """A loader of mpi4py's own that then replaces the communicators."""
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self.loader.exec_module(module)
+        if module.__spec__ is not None:
+            module.__spec__.loader = self.loader
+        module.__loader__ = self.loader
+        _replace(module)

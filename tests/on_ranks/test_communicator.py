@@ -1,0 +1,354 @@
+"""Communicators whose collectives are ours: every call gives what MPI's own method gives."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+MPI = pytest.importorskip("mpi4py.MPI")
+from mpicoll import Collectives, Comm  # noqa: E402
+from mpicoll.errors import ArgumentError  # noqa: E402
+from mpicoll.mpi.communicator import state  # noqa: E402
+from mpicoll.mpi.communicator.served import Signature  # noqa: E402
+from mpicoll.mpi.communicator.state import AFTER, FORCED  # noqa: E402
+
+Call = Callable[[Any], Any]
+"""Makes a call on a communicator; returns what this rank has then."""
+
+
+@pytest.fixture(autouse=True)
+def _at_once(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(AFTER, "0")
+
+
+@pytest.fixture
+def comm() -> Iterator[Comm]:
+    made = Comm(MPI.COMM_WORLD.Dup())
+    yield made
+    made.Free()
+
+
+def signatures(comm: Any) -> list[Signature]:
+    """Return what the ranks have agreed on, oldest first."""
+    found = comm.Get_attr(state._key())
+    return list(found.served.signatures.values()) if found and found.served else []
+
+
+def of(comm: Any, dtype: str = "float64", rows: int = 3) -> Any:
+    """Return an array of this rank's own."""
+    return (np.arange(rows) % 3 + comm.rank + 1).astype(dtype)
+
+
+def _allreduce(comm: Any) -> Any:
+    out = np.empty(3)
+    comm.Allreduce(of(comm), out)
+    return out
+
+
+def _allreduce_typed(comm: Any) -> Any:
+    out = np.empty(4, "int32")
+    comm.Allreduce([of(comm, "int32"), 3, MPI.INT], [out, (3, 1), MPI.INT], op=MPI.MAX)
+    return out[1:]
+
+
+def _allreduce_in_place(comm: Any) -> Any:
+    out = of(comm, "uint8")
+    comm.Allreduce(MPI.IN_PLACE, [out, MPI.UNSIGNED_CHAR], op=MPI.BOR)
+    return out
+
+
+def _allreduce_bytes(comm: Any) -> Any:
+    out = bytearray(3)
+    comm.Allreduce([of(comm, "uint8").tobytes(), MPI.UINT8_T], [out, MPI.UINT8_T], op=MPI.BXOR)
+    return out
+
+
+def _allreduce_columns(comm: Any) -> Any:
+    x = np.asfortranarray(np.arange(6.0).reshape(2, 3) * (comm.rank + 1))
+    out = np.empty_like(x)
+    comm.Allreduce(x, out, MPI.PROD)
+    return out
+
+
+def _user_operator(commute: bool) -> Call:
+    def call(comm: Any) -> Any:
+        def right(left: Any, both: Any, datatype: Any) -> None:
+            x, y = np.frombuffer(left, "int64"), np.frombuffer(both, "int64")
+            y[:] = x * 10 + y
+
+        op, out = MPI.Op.Create(right, commute), np.empty(3, "int64")
+        comm.Allreduce(of(comm, "int64"), out, op)
+        op.Free()
+        return out if not commute else None
+
+    return call
+
+
+def _pairs(comm: Any) -> Any:
+    x = np.array([(comm.rank % 2, comm.rank)], "d, i4").astype(np.dtype("d,i4", align=True))
+    out = np.empty_like(x)
+    comm.Allreduce([x, MPI.DOUBLE_INT], [out, MPI.DOUBLE_INT], MPI.MAXLOC)
+    return out.tolist()
+
+
+def _reduce(comm: Any) -> Any:
+    out = np.empty(3) if comm.rank == comm.size - 1 else None
+    comm.Reduce(of(comm), out, root=comm.size - 1)
+    return out
+
+
+def _reduce_in_place(comm: Any) -> Any:
+    x = of(comm)
+    comm.Reduce(*((MPI.IN_PLACE, x) if comm.rank == 0 else (x, None)), op=MPI.MIN)
+    return x
+
+
+def _reduce_scatter(comm: Any) -> Any:
+    counts = [rank % 2 + 1 for rank in range(comm.size)]
+    out = np.empty(counts[comm.rank])
+    comm.Reduce_scatter(of(comm, rows=sum(counts)), out, counts)
+    return out
+
+
+def _reduce_scatter_block(comm: Any) -> Any:
+    out = np.empty(2)
+    comm.Reduce_scatter_block(of(comm, rows=2 * comm.size), out)
+    return out
+
+
+def _reduce_scatter_block_in_place(comm: Any) -> Any:
+    x = of(comm, rows=2 * comm.size)
+    comm.Reduce_scatter_block(MPI.IN_PLACE, x)
+    return x[:2]
+
+
+def _prefix(name: str) -> Call:
+    def call(comm: Any) -> Any:
+        out = np.zeros(3, "complex128")
+        getattr(comm, name)(of(comm, "complex128"), out, op=MPI.SUM)
+        return out if comm.rank else None
+
+    return call
+
+
+def _bcast(comm: Any) -> Any:
+    x = of(comm)
+    comm.Bcast(x, root=comm.size - 1)
+    return x
+
+
+def _bcast_read_only(comm: Any) -> Any:
+    x = bytearray(b"....")
+    comm.Bcast([b"read" if comm.rank == 0 else x, MPI.CHAR])
+    return x
+
+
+def _bcast_differently(comm: Any) -> Any:
+    """Rank 0 gives every second element, the others a whole array: the same type signature."""
+    x = of(comm, rows=6)
+    if comm.rank:
+        comm.Bcast([x, 3, MPI.DOUBLE])
+    else:
+        column = MPI.DOUBLE.Create_vector(3, 1, 2).Commit()
+        comm.Bcast([x, 1, column])
+        column.Free()
+    return x
+
+
+def _gather(comm: Any) -> Any:
+    out = np.empty((comm.size, 3)) if comm.rank == 0 else None
+    comm.Gather(of(comm), out)
+    return out
+
+
+def _gather_in_place(comm: Any) -> Any:
+    out = np.zeros((comm.size, 3))
+    out[comm.rank] = of(comm)
+    comm.Gather(*((MPI.IN_PLACE, out) if comm.rank == 0 else (of(comm), None)))
+    return out
+
+
+def _gatherv(comm: Any) -> Any:
+    counts = [rank + 1 for rank in range(comm.size)]
+    out = np.empty(sum(counts)) if comm.rank == 0 else None
+    comm.Gatherv(of(comm, rows=comm.rank + 1), [out, counts] if comm.rank == 0 else None)
+    return out
+
+
+def _allgather(comm: Any) -> Any:
+    out = np.empty((comm.size, 5), "int8")
+    comm.Allgather(of(comm, "int8", 5), [out, MPI.SIGNED_CHAR])
+    return out
+
+
+def _allgather_in_place(comm: Any) -> Any:
+    out = np.empty((comm.size, 3))
+    out[comm.rank] = of(comm)
+    comm.Allgather(MPI.IN_PLACE, out)
+    return out
+
+
+def _allgatherv(comm: Any) -> Any:
+    counts = [rank % 2 + 1 for rank in range(comm.size)]
+    out = np.zeros(sum(counts))
+    comm.Allgatherv(of(comm, rows=counts[comm.rank]), [out, counts])
+    return out
+
+
+def _allgatherv_apart(comm: Any) -> Any:
+    counts, starts = [1] * comm.size, [2 * rank for rank in range(comm.size)]
+    out = np.zeros(2 * comm.size)
+    comm.Allgatherv(of(comm, rows=1), [out, counts, starts, MPI.DOUBLE])
+    return out
+
+
+def _scatter(comm: Any) -> Any:
+    x = np.arange(4.0 * comm.size).reshape(comm.size, 4) if comm.rank == 0 else None
+    out = np.empty(4)
+    comm.Scatter(x, out)
+    return out
+
+
+def _scatter_in_place(comm: Any) -> Any:
+    x, out = np.arange(4.0 * comm.size), np.empty(4)
+    comm.Scatter(*((x, MPI.IN_PLACE) if comm.rank == 0 else (None, out)))
+    return x if comm.rank == 0 else out
+
+
+def _alltoall(comm: Any) -> Any:
+    out = np.empty(2 * comm.size)
+    comm.Alltoall(of(comm, rows=2 * comm.size), out)
+    return out
+
+
+def _alltoall_in_place(comm: Any) -> Any:
+    x = of(comm, rows=comm.size)
+    comm.Alltoall(MPI.IN_PLACE, x)
+    return x
+
+
+def _empty(comm: Any) -> Any:
+    comm.Allreduce([None, 0, MPI.INT], [None, 0, MPI.INT])
+    comm.Bcast(np.empty(0))
+
+
+def _long_double(comm: Any) -> Any:
+    out = np.empty(2, "longdouble")
+    comm.Allreduce(np.full(2, comm.rank, "longdouble"), out)
+    return out
+
+
+OURS = {
+    "Barrier": lambda comm: comm.Barrier(), "Allreduce": _allreduce, "typed": _allreduce_typed,
+    "in place": _allreduce_in_place, "bytes": _allreduce_bytes, "columns": _allreduce_columns,
+    "Reduce": _reduce, "Reduce in place": _reduce_in_place, "Reduce_scatter": _reduce_scatter,
+    "Reduce_scatter_block": _reduce_scatter_block,
+    "Reduce_scatter_block in place": _reduce_scatter_block_in_place, "Scan": _prefix("Scan"),
+    "Exscan": _prefix("Exscan"), "Bcast": _bcast, "Bcast of bytes": _bcast_read_only,
+    "Gather": _gather, "Gather in place": _gather_in_place, "Allgather": _allgather,
+    "Allgather in place": _allgather_in_place, "Allgatherv": _allgatherv, "Scatter": _scatter,
+    "Scatter in place": _scatter_in_place, "Alltoall": _alltoall,
+    "Alltoall in place": _alltoall_in_place, "empty": _empty,
+}  # fmt: skip
+THEIRS = {
+    "datatype on one rank": _bcast_differently, "blocks apart": _allgatherv_apart, "pairs": _pairs,
+    "operator": _user_operator(False), "commutative operator": _user_operator(True),
+    "Gatherv": _gatherv, "long double": _long_double,
+}  # fmt: skip
+
+
+def check(comm: Any, call: Call) -> None:
+    expected = call(MPI.COMM_WORLD)
+    for _ in range(3):  # agreed on, found by the executor, and once more
+        found = call(comm)
+        assert type(found) is type(expected)
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_what_is_ours_gives_what_mpi_gives(comm: Any, name: str) -> None:
+    check(comm, OURS[name])
+    assert any(each.plan is not None for each in signatures(comm)) == (comm.size > 1)
+
+
+@pytest.mark.parametrize("name", THEIRS)
+def test_what_only_mpi_can_read_is_mpis(comm: Any, name: str) -> None:
+    check(comm, THEIRS[name])
+    assert all(each.plan is None for each in signatures(comm))
+
+
+def test_calls_of_both_kinds_alternate(comm: Any) -> None:
+    """Interleaved on one communicator, and where one rank gives now an array, now a datatype."""
+    for _ in range(3):
+        for call in (*OURS.values(), *THEIRS.values()):
+            np.testing.assert_array_equal(call(comm), call(MPI.COMM_WORLD))
+
+
+def test_a_wrong_argument_is_mpis_own_error(comm: Any) -> None:
+    with pytest.raises(MPI.Exception):
+        comm.Bcast(np.empty(3), root=comm.size)
+    with pytest.raises((TypeError, ValueError)):
+        comm.Allreduce("nothing", np.empty(3))
+    check(comm, _allreduce)
+
+
+def test_other_communicators_are_of_its_kind(comm: Any) -> None:
+    cart = comm.Create_cart([comm.size])
+    made = [comm.Dup(), comm.Clone(), comm.Split(0, -comm.rank), cart, cart.Sub([True]),
+            comm.Split_type(MPI.COMM_TYPE_SHARED), comm.Create(comm.group),
+            comm.Create_group(comm.group)]  # fmt: skip
+    for each in made:
+        assert isinstance(each, Comm)
+        assert isinstance(each, MPI.Intracomm)
+        check(each, _allreduce)
+    assert isinstance(cart, MPI.Cartcomm)
+    for each in made:
+        each.Free()
+        assert each == MPI.COMM_NULL
+    color = MPI.UNDEFINED if comm.rank else 0
+    assert (comm.Split(color) == MPI.COMM_NULL) == bool(comm.rank)
+
+
+def test_objects_with_one_handle_are_one_communicator(comm: Any) -> None:
+    same = Comm(comm)
+    assert same == comm
+    # In turn on even and odd ranks: both find the same programs.
+    for turn in range(4):
+        check(comm if turn % 2 == comm.rank % 2 else same, _allreduce)
+    assert len(signatures(comm)) == 1 or comm.size == 1
+
+
+def test_mpis_own_communicators_travel_by_name() -> None:
+    world = Comm(MPI.COMM_WORLD)
+    found = pickle.loads(pickle.dumps(world))
+    assert isinstance(found, Comm)
+    assert found == MPI.COMM_WORLD
+
+
+def test_a_freed_communicator_says_so() -> None:
+    made = Comm(MPI.COMM_WORLD.Dup())
+    check(made, _allreduce)
+    made.Free()
+    with pytest.raises(MPI.Exception):
+        made.Barrier()
+
+
+def test_a_variable_forces_an_algorithm(monkeypatch: pytest.MonkeyPatch, comm: Any) -> None:
+    monkeypatch.setenv(FORCED, "allreduce=ring")
+    check(comm, _allreduce)
+    found = [each.plan.algorithm for each in signatures(comm) if each.plan]
+    assert found == (["ring"] if comm.size > 1 else [])
+
+
+def test_a_wrong_variable_is_an_error_on_every_rank(
+    monkeypatch: pytest.MonkeyPatch, comm: Any
+) -> None:
+    if comm.size == 1:
+        pytest.skip("MPI serves one rank")
+    monkeypatch.setenv(FORCED, "allreduce=ring" if comm.rank else "allreduce=rnig")
+    with pytest.raises(ArgumentError, match=FORCED):
+        comm.Barrier()

@@ -1,0 +1,81 @@
+"""Programs that are written for mpi4py, run with our communicators in their place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from launcher import python, ranks
+
+PROGRAM = """
+import mpi4py
+mpi4py.rc.thread_level = "funneled"
+import pickle, sys
+import numpy as np
+from mpi4py import MPI
+import mpicoll
+
+comm = MPI.COMM_WORLD
+assert type(comm) is type(MPI.COMM_SELF) is mpicoll.Comm and isinstance(comm, MPI.Intracomm)
+assert MPI.Query_thread() == MPI.THREAD_FUNNELED and __name__ == "__main__"
+for each in (comm, MPI.Intracomm(comm)):
+    assert pickle.loads(pickle.dumps(each)) == comm
+assert pickle.loads(pickle.dumps(comm)) is comm
+x, out = np.full(3, comm.rank + 1.0), np.empty(3)
+for _ in range(100):
+    comm.Allreduce(x, out)
+    assert (out == sum(range(1, comm.size + 1))).all()
+if comm.rank == 0:
+    print(f"{comm.size} ranks, {sys.argv[1:]}")
+sys.exit(3 if "fail" in sys.argv else 0)
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    return path
+
+
+def test_a_program_runs_on_ranks(program: Path) -> None:
+    done = ranks(2, "-m", "mpicoll.run", str(program), "-x", "1", timeout=60)
+    assert done.returncode == 0, done.stdout
+    assert "2 ranks, ['-x', '1']" in done.stdout
+
+
+def test_a_module_runs_and_its_exit_status_is_kept(program: Path) -> None:
+    done = python(
+        "-m", "mpicoll.run", "-m", "program", "fail",
+        environment={"PYTHONPATH": f"{program.parent}:{Path(__file__).parents[2]}"}, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.strip()) == (3, "1 ranks, ['fail']")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variable", "said"),
+    [
+        ((), "", "name a program"),
+        (("-m",), "", "name a program"),
+        (("--fast", "x.py"), "", "neither a program nor -m"),
+        (("nowhere.py",), "", "there is no file 'nowhere.py'"),
+        (("nowhere.py",), "allreduce=rnig", "there is no file 'nowhere.py'"),
+        ((__file__,), "allreduce=rnig", "did you mean 'ring'"),
+    ],
+)
+def test_what_cannot_be_run(arguments: tuple[str, ...], variable: str, said: str) -> None:
+    done = python(
+        "-m", "mpicoll.run", *arguments, environment={"MPICOLL_ALGORITHM": variable}, timeout=60
+    )
+    assert done.returncode == 2
+    assert done.stdout.startswith("Error: ")
+    assert said in done.stdout
+    assert "Traceback" not in done.stdout
+
+
+def test_a_programs_error_is_printed_as_pythons(tmp_path: Path) -> None:
+    path = tmp_path / "wrong.py"
+    path.write_text("import numpy.nothing")
+    done = python("-m", "mpicoll.run", str(path), timeout=60)
+    assert done.returncode == 1
+    assert "ModuleNotFoundError: No module named 'numpy.nothing'" in done.stdout
