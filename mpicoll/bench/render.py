@@ -244,6 +244,8 @@ def _software(records: Sequence[CaseRecord]) -> Iterable[str]:
         yield f"native calls by {', '.join(found)}"
         if run.executor:
             yield f"schedules over host memory by {run.executor}"
+        if run.probe:
+            yield from (f"probe, {backend}: {found}" for backend, found in run.probe.items())
 
 
 def _differences(records: Sequence[CaseRecord]) -> Iterable[str]:

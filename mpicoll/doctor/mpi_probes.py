@@ -7,7 +7,9 @@ from importlib import import_module, metadata
 from mpicoll.doctor.probes import Probe
 from mpicoll.machine.launchers import find_launch, singletons
 from mpicoll.machine.variables import thread_level
+from mpicoll.runtime.rates import NEVER
 from mpicoll.selection import tables
+from mpicoll.text.sizes import size_text
 
 
 def _mpi() -> str:
@@ -67,6 +69,18 @@ def _cma() -> str:
         return f"no: {shared.no_cma}" if shared.no_cma else "yes: process_vm_readv works"
 
 
+def _probe() -> str:
+    """Return what moving bytes costs among the ranks of this job, as `auto` takes it."""
+    import mpicoll
+
+    with mpicoll.world() as group:
+        if group.transport.shared is None:
+            return f"none, as ranks share no memory: {group.transport.unshared}"
+        found = group.routes.costs()
+        least = "never" if found.fetched.moves == NEVER else size_text(found.fetched.moves)
+        return f"{found.origin}; CMA moves from {least} on"
+
+
 def _gpu_transports(package: str) -> Probe:
     """Return a probe of how arrays on this job's GPUs travel, by either package."""
 
@@ -99,6 +113,7 @@ MPI_PROBES: dict[str, Probe] = {
     "GPU-aware MPI": _gpu_aware,
     "symmetric memory": _symmetric,
     "CMA": _cma,
+    "probe": _probe,
     "GPUs, mpi4py": _gpu_transports("mpicoll"),
     "GPUs, torch": _gpu_transports("torchcoll"),
     "decision table": _table,

@@ -20,42 +20,68 @@ from mpicoll.interfaces import (
     Transport,
 )
 from mpicoll.notation.contract import Collective
+from mpicoll.runtime import probe
 from mpicoll.runtime.arguments import Arguments, own_gpu
+from mpicoll.runtime.rates import NEVER, Costs, constants
 
-PREFER_CMA = 32 << 20
-"""From how many bytes of a vector or row CMA is the default where Python calls it."""
-FETCHED = 16 * 1024
-"""The same where the compiled executor does: below, two copies cost less than a system call."""
-FETCHED_ON_SHARED_CORES = {"moves": 32 * 1024, "folds": 1 << 20}
-"""The same where ranks share cores, and with these a cache: what is folded is best read there."""
+_MAY_FETCH = range(4096, 32 << 20)
+"""Bytes of a vector or row for which the probe decides whether CMA is the default."""
+_MOST_SINGLE = 512 * 1024
+"""Bytes from which a message of a program over CMA is fetched at the latest."""
 MOST_TAGS = 32767
 """The largest tag that every MPI library has (MPI-4.1, 9.1.2)."""
 
 
 class Routes:
-    """The transports of one group of ranks."""
+    """The transports of one group of ranks.
+
+    Attributes:
+        has_executor: the compiled executor runs programs.
+    """
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
         self._gpus: dict[tuple[int, ...], tuple[GpuMemory | None, str]] = {}
+        self._costs: Costs | None = None
         self.has_executor = False
 
     def use_executor(self) -> None:
         """Choose transports for the compiled executor."""
+        self.has_executor = True
+        self._use(self._constants())
+
+    def _constants(self) -> Costs:
         shared = self.transport.shared
-        assert shared is not None
-        self.has_executor, shared.least_fetched = True, FETCHED
+        oversubscribed = shared is not None and shared.wait_policy.oversubscribed
+        return constants(compiled=self.has_executor, oversubscribed=oversubscribed)
+
+    def _use(self, found: Costs) -> None:
+        shared = self.transport.shared
+        if shared is not None and (self.has_executor or self._costs):
+            shared.least_fetched = min(*found.fetched, _MOST_SINGLE)
+
+    def costs(self) -> Costs:
+        """Return what moving bytes costs, by a probe where ranks share a node; collective.
+
+        Measured at the first call.
+        """
+        if self._costs is None:
+            transport = self.transport
+            shared, found = transport.shared, self._constants()
+            if shared is not None and shared.mailbox is not None:
+                with shared.mailbox.together():
+                    found = probe.costs(transport, executes=self.has_executor)
+            self._costs = found
+            self._use(found)
+        return self._costs
 
     def fetches_from(self, what: Collective) -> int:
-        """Return from how many bytes of a vector or row CMA is the default."""
+        """Return from how many bytes of a vector or row CMA is the default, as far as is known."""
         shared = self.transport.shared
         if shared is None or shared.no_cma:
-            return 1 << 62
-        if not self.has_executor:
-            return PREFER_CMA
-        if shared.wait_policy.oversubscribed:
-            return FETCHED_ON_SHARED_CORES["folds" if what.reduces else "moves"]
-        return FETCHED
+            return NEVER
+        fetched = (self._costs or self._constants()).fetched
+        return fetched.folds if what.reduces else fetched.moves
 
     def names(self) -> list[str]:
         """Return the transports of schedules on the host."""
@@ -105,6 +131,9 @@ class Routes:
         Raises:
             Unavailable: the group has no such transport, and why.
         """
+        fetched = arguments.device == "host" and arguments.bytes_per_row in _MAY_FETCH
+        if fetched and not asked and self.transport.shared and not self.transport.shared.no_cma:
+            self.costs()
         route = self.check(arguments, asked)
         if arguments.device != "gpu" or route not in ("", IPC):
             return route, None

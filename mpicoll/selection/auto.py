@@ -2,8 +2,9 @@
 
 A schedule over shared memory is priced from the program that would run. A rank pays for every
 instruction, for every byte that it copies or folds, and for every round in which it waits: alpha,
-beta and gamma of the Hockney model, in nanoseconds, as fitted on the reference machine. Prices are
-compared with each other, not with a clock; `mpicoll.tune` measures.
+beta and gamma of the Hockney model, in nanoseconds, of the machine at hand
+(`mpicoll.runtime.rates`). Prices are compared with each other, not with a clock; `mpicoll.tune`
+measures.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from math import ceil, inf, prod
-from typing import NamedTuple
 
 from mpicoll import defaults
 from mpicoll.algorithms.registry import Algorithm, algorithms, find
@@ -32,6 +32,7 @@ from mpicoll.programs.shared_memory import (
     share,
 )
 from mpicoll.runtime.arguments import Arguments
+from mpicoll.runtime.rates import Rates
 from mpicoll.runtime.routes import Routes
 from mpicoll.selection import tables
 
@@ -85,27 +86,6 @@ _BY_NODES = {
 """Schedules that use the links between nodes best; some do not serve uneven nodes."""
 
 
-class Rates(NamedTuple):
-    """Nanoseconds: per round waited, per instruction, per byte copied and folded.
-
-    Attributes:
-        fetch: per message that is fetched from another rank's private memory.
-        clean: per byte read of another rank's input, more than for its own.
-        dirty: per byte read of what another rank has just written, which lies in its cache.
-    """
-
-    wait: float
-    step: float
-    copy: float
-    fold: float
-    fetch: float = 0
-    clean: float = 0
-    dirty: float = 0
-
-
-COMPILED = Rates(wait=120, step=15, copy=0.03, fold=0.04, fetch=700, clean=0.03, dirty=0.1)
-ALONE = Rates(wait=250, step=60, copy=0.025, fold=0.05)
-OVERSUBSCRIBED = Rates(wait=2500, step=60, copy=0.05, fold=0.1, fetch=1000)
 ON_GPU = Rates(wait=15_000, step=3_000, copy=0.0008, fold=0.0012)
 """Estimates, not fitted: a stream is waited for, a kernel launched, memory read and written at
 a few TB/s."""
@@ -188,9 +168,7 @@ class AutoChooser:
         if key not in self.prices:
             shared = self.transport.shared
             assert shared is not None
-            rates = COMPILED if self.routes.has_executor else ALONE
-            if shared.wait_policy.oversubscribed:
-                rates = OVERSUBSCRIBED
+            rates = ON_GPU if on_gpu else self.routes.costs().rates
             # All ranks must make the same choice, wherever the arrays of each lie.
             width = itemsize(arguments.dtype) if arguments.dtype else 1
             fetches = arguments.bytes_per_row >= self.routes.fetches_from(arguments.collective)
@@ -198,7 +176,6 @@ class AutoChooser:
             tile = tile_of(CMA if fetches else SYMMETRIC, compiled=self.routes.has_executor)
             reach = Reach(frozenset(), private, shared.least_fetched // width, tile // width)
             if on_gpu:
-                rates = ON_GPU
                 everything = frozenset(("input", "output", "scratch"))
                 reach = Reach(frozenset(), everything, ZERO_COPY // width, 1 << 62)
             prices = {

@@ -20,7 +20,7 @@ from mpicoll.interfaces import SharedMemory
 from mpicoll.memory import segments, slots
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.programs import windows
-from mpicoll.runtime import routes
+from mpicoll.runtime import probe, rates
 
 SCHEDULES = [(name, text) for name, text in EVERY if text != "auto" and "native" not in text]
 LARGE = [("allreduce", "two_shot"), ("allreduce", "ring"), ("broadcast", "one_shot"),
@@ -35,7 +35,8 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "TILE", 64)
     monkeypatch.setattr(segments, "TILE_OF_WINDOW", 64)
     monkeypatch.setattr(windows, "SLOTS", 2)
-    monkeypatch.setattr(routes, "FETCHED", 32)
+    monkeypatch.setenv(probe.SWITCH, "0")
+    monkeypatch.setitem(rates.FETCHED, rates.COMPILED, rates.Fetched(32, 32))
     monkeypatch.setattr(segments, "_ZERO_COPY_BY_CMA", 32)
     monkeypatch.setattr(segments, "_ZERO_COPY", {False: 32, True: 32})
     monkeypatch.setattr(slots, "_MOST_BYTES", 600)

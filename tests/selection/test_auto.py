@@ -21,6 +21,7 @@ from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.programs.shared_memory import Reach
 from mpicoll.runtime.arguments import check_arguments
+from mpicoll.runtime.rates import ALONE
 from mpicoll.selection import auto, tables
 from mpicoll.selection.auto import CANDIDATES, between
 from mpicoll.simulator import contiguous, prove
@@ -103,7 +104,7 @@ def test_every_candidate_has_a_price(name: str, size: int) -> None:
     request = check_arguments(arrays, 0, size, name, x, out=None, op="sum", root=0, counts=None,
                     algorithm="auto")  # fmt: skip
     reach = Reach(frozenset(), frozenset(), 1 << 17, 1 << 17)
-    prices = [auto.price(find(name, text), request, reach, auto.ALONE) for text in CANDIDATES[name]]
+    prices = [auto.price(find(name, text), request, reach, ALONE) for text in CANDIDATES[name]]
     assert all(price > 0 for price in prices)
     assert not all(map(math.isinf, prices))
 

@@ -1,0 +1,156 @@
+"""What moving bytes costs among the ranks of a node, by which `auto` prices schedules.
+
+The rates of the reference machine were fitted to measured schedules. Those of another machine
+follow from what a probe reads there (`mpicoll.runtime.probe`) and reads on the reference machine.
+"""
+
+from __future__ import annotations
+
+from math import inf, log2
+from typing import NamedTuple
+
+NEVER = 1 << 62
+"""As many bytes as no message has."""
+
+
+class Rates(NamedTuple):
+    """Nanoseconds: per round waited, per instruction, per byte copied and folded.
+
+    Attributes:
+        fetch: per message that is fetched from another rank's private memory.
+        clean: per byte read of another rank's input, more than for its own.
+        dirty: per byte read of what another rank has just written, which lies in its cache.
+    """
+
+    wait: float
+    step: float
+    copy: float
+    fold: float
+    fetch: float = 0
+    clean: float = 0
+    dirty: float = 0
+
+
+class Fetched(NamedTuple):
+    """From how many bytes of a vector or row CMA is the default, to move them and to fold them."""
+
+    moves: int
+    folds: int
+
+
+class Readings(NamedTuple):
+    """What the probe reads, in nanoseconds; None for what it does not.
+
+    Attributes:
+        copy: of a copy of `PROBED` bytes of a rank's own.
+        fetch: of a read of another rank's private memory, whatever its size.
+        fetched: of `PROBED` bytes of it.
+        flag: of a round in which each rank raises a flag and waits for one.
+        passed: of `PROBED` bytes that another rank has copied into shared memory.
+    """
+
+    copy: float
+    fetch: float | None = None
+    fetched: float | None = None
+    flag: float | None = None
+    passed: float | None = None
+
+    def __str__(self) -> str:
+        found = [f"copy {PROBED / self.copy:.2g} GB/s"]
+        if self.flag and self.passed:
+            found.insert(0, f"flag {self.flag:,.0f} ns")
+            found.append(f"read of shared memory {PROBED / self.passed:.2g} GB/s")
+        if self.fetch and self.fetched:
+            rate = f"{PROBED / self.fetched:.2g} GB/s"
+            found.append(f"read of private memory {self.fetch:,.0f} ns and {rate}")
+        return ", ".join(found)
+
+
+class Costs(NamedTuple):
+    """The rates of a group of ranks, and where they are from."""
+
+    rates: Rates
+    fetched: Fetched
+    origin: str
+
+
+PROBED = 128 * 1024
+"""Bytes of the probe's larger messages."""
+
+# Fitted to schedules that were measured on the reference machine, an Intel Xeon (Sapphire Rapids).
+COMPILED = Rates(wait=120, step=15, copy=0.03, fold=0.04, fetch=700, clean=0.03, dirty=0.1)
+ALONE = Rates(wait=250, step=60, copy=0.025, fold=0.05)
+OVERSUBSCRIBED = Rates(wait=2500, step=60, copy=0.05, fold=0.1, fetch=1000)
+FETCHED = {
+    COMPILED: Fetched(16 * 1024, 16 * 1024),
+    ALONE: Fetched(32 << 20, 32 << 20),
+    OVERSUBSCRIBED: Fetched(32 * 1024, 1 << 20),
+}
+"""Below 16 KiB two copies cost less than a system call. Ranks that share cores share a cache, too:
+what is folded is best read there."""
+ON_REFERENCE = {
+    COMPILED: Readings(copy=3500, fetch=2130, fetched=5500, flag=195, passed=16_300),
+    OVERSUBSCRIBED: Readings(copy=3750, fetch=3570, fetched=7400),
+}
+"""What the probe reads on the reference machine, over the compiled executor."""
+_LEAST, _MOST = -3, 4
+"""Powers of two between which a machine's times are of the reference machine's."""
+_FEWEST = 4096
+
+
+def constants(*, compiled: bool, oversubscribed: bool) -> Costs:
+    """Return the costs of the reference machine."""
+    base = OVERSUBSCRIBED if oversubscribed else COMPILED if compiled else ALONE
+    fetched = FETCHED[base]
+    if oversubscribed and not compiled:
+        fetched = FETCHED[ALONE]
+    return Costs(base, fetched, "constants")
+
+
+def costs_of(read: Readings, usual: Costs, *, oversubscribed: bool) -> Costs:
+    """Return the costs of a machine from what the probe reads there.
+
+    Each is the reference machine's times a power of two: readings that differ by less than a
+    factor of 1.4, as those of one machine do, make the same choices.
+
+    Args:
+        usual: the constants, for what was not read, or cannot be.
+    """
+    base = OVERSUBSCRIBED if oversubscribed else COMPILED
+    copies, fetch, fetched, flag, passed = map(_times, read, ON_REFERENCE[base])
+    # A rank that waits for one that has no core just now reads the scheduler, not the machine.
+    waits = bool(read.flag) and flag < 2**_MOST and passed < 2**_MOST
+    origin = str(read if waits else read._replace(flag=None, passed=None))
+    if not waits:
+        passed = 1.0
+        if not oversubscribed:
+            origin += "; waits were disturbed"
+    copy = base.copy * copies
+    rates = Rates(
+        base.wait * flag if waits else usual.rates.wait,
+        base.step * flag if waits else usual.rates.step,
+        copy,
+        base.fold * copies,
+        base.fetch * fetch,
+        max(0.0, (base.copy + base.clean) * fetched - copy),
+        max(0.0, (base.copy + base.dirty) * passed - copy),
+    )
+    more = _level(rates) / _level(base)
+    return Costs(rates, Fetched(*(_threshold(each, more) for each in FETCHED[base])), origin)
+
+
+def _times(own: float | None, other: float | None) -> float:
+    """Return the power of two that is the nearest to a ratio, 1 where nothing was read."""
+    if not own or not other:
+        return 1.0
+    return float(2 ** min(_MOST, max(_LEAST, round(log2(own / other)))))
+
+
+def _level(rates: Rates) -> float:
+    """Return from how many bytes fetching costs less than copying twice."""
+    saved = rates.copy + rates.dirty - rates.clean
+    return (rates.wait + rates.fetch) / saved if saved > 0 else inf
+
+
+def _threshold(nbytes: int, times: float) -> int:
+    return NEVER if times == inf else max(_FEWEST, int(nbytes * 2 ** round(log2(times))))

@@ -1,0 +1,147 @@
+"""What the probe reads, the costs that follow, and that all ranks take the same ones, once."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from run_collective import device
+
+from mpicoll import Collectives
+from mpicoll.runtime import probe, rates
+from mpicoll.runtime.rates import COMPILED, NEVER, ON_REFERENCE, OVERSUBSCRIBED, Readings
+
+BASES = {False: COMPILED, True: OVERSUBSCRIBED}
+IDLE = ON_REFERENCE[COMPILED]
+
+
+def costs_of(read: Readings, *, oversubscribed: bool = False) -> rates.Costs:
+    usual = rates.constants(compiled=True, oversubscribed=oversubscribed)
+    return rates.costs_of(read, usual, oversubscribed=oversubscribed)
+
+
+@pytest.mark.parametrize("oversubscribed", [False, True])
+@given(noise=some.lists(some.floats(0.72, 1.4), min_size=5, max_size=5))
+def test_the_reference_machine_has_its_constants(noise: list[float], oversubscribed: bool) -> None:
+    base = BASES[oversubscribed]
+    read = Readings(*(
+        each and each * factor for each, factor in zip(ON_REFERENCE[base], noise, strict=True)
+    ))  # fmt: skip
+    found = costs_of(read, oversubscribed=oversubscribed)
+    assert found.rates == pytest.approx(base) and found.fetched == rates.FETCHED[base]
+
+
+@pytest.mark.parametrize("field", Readings._fields)
+@pytest.mark.parametrize("times", [1 / 4, 4])
+def test_what_takes_longer_costs_more(field: str, times: float) -> None:
+    """And what takes longer is left for the other transport from fewer bytes on, not from more."""
+    found = costs_of(IDLE._replace(**{field: getattr(IDLE, field) * times}))
+    priced = {"copy": "copy", "fetch": "fetch", "fetched": "clean", "flag": "wait",
+              "passed": "dirty"}[field]  # fmt: skip
+    before, after = getattr(COMPILED, priced), getattr(found.rates, priced)
+    assert (after > before) == (times > 1) and after != before
+    slower_to_fetch = (times > 1) == (field in ("fetch", "fetched", "flag"))
+    least, usual = found.fetched.moves, rates.FETCHED[COMPILED].moves
+    assert least >= usual if slower_to_fetch else least <= usual
+
+
+def test_slow_reads_of_private_memory_are_never_taken() -> None:
+    assert costs_of(IDLE._replace(fetched=8 * 5500)).fetched == (NEVER, NEVER)
+    assert math.isfinite(sum(costs_of(IDLE._replace(fetch=1e9)).rates))
+
+
+@pytest.mark.parametrize("lost", [{"flag": 1e6}, {"passed": 1e7}, {"flag": None, "passed": None}])
+def test_waits_for_ranks_without_a_core_are_not_believed(lost: dict[str, Any]) -> None:
+    found = costs_of(IDLE._replace(**lost))
+    assert found.rates == pytest.approx(COMPILED)
+    assert "waits were disturbed" in found.origin and "flag" not in found.origin
+
+
+@pytest.mark.parametrize(
+    ("times", "wanted"),
+    [
+        ([3000, 8600, 3500, 16_000, 200],
+         Readings(3500, 2200, 6400, 200, 12_300)),
+        ([3000, 8600, 3500], Readings(3500, 2200, 6400)),
+        ([3500, 16_000, 200], Readings(3500, None, None, 200, 12_300)),
+        ([3000, 8600, 3500, 3600, 200], Readings(3500, 2200, 6400)),
+        ([9000, 8600, 3500, 16_000, 200], "16384 B of private memory took 9,000 ns"),
+    ],
+    ids=["all", "shared cores", "no CMA", "a flag took all", "contradiction"],
+)  # fmt: skip
+def test_readings_are_differences_of_times(times: list[float], wanted: Readings | str) -> None:
+    found = probe._readings(times, 0 if times[0] == 3500 else 2)
+    if isinstance(wanted, str):
+        assert isinstance(found, str) and found.startswith(wanted)
+    else:
+        assert isinstance(found, Readings) and found == pytest.approx(wanted)
+
+
+@pytest.fixture
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was measured in this process."""
+    monkeypatch.setattr(probe, "_found", {})
+
+
+def group(c: Collectives) -> Collectives:
+    found = c.split(0)
+    assert found is not None
+    if found.transport.shared is None or len(found.nodes) > 1:
+        pytest.skip("no shared memory among all ranks")
+    return found
+
+
+@pytest.mark.ranks(3)
+def test_all_ranks_take_the_same_costs_measured_once(
+    c: Collectives, forgotten: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh = group(c)
+    found = fresh.routes.costs()
+    assert len(set(map(repr, c.exchange(repr(found), str)))) == 1
+    assert all(math.isfinite(each) and each >= 0 for each in found.rates)
+    monkeypatch.setattr(probe, "_read", None)  # by the first rank that comes here, for all
+    assert group(c).routes.costs() == found
+    half = c.split(int(c.rank == 2))
+    assert half is not None
+    crowded = [
+        each.transport.shared and each.transport.shared.wait_policy.oversubscribed
+        for each in (fresh, half)
+    ]
+    # Ranks that share cores measure what those with cores of their own do not.
+    if half.size == 2 and crowded[0] == crowded[1]:
+        assert half.routes.costs() == found
+    c.barrier()
+
+
+@pytest.mark.ranks(2)
+def test_the_probe_can_be_turned_off(
+    c: Collectives, forgotten: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(probe.SWITCH, "0")
+    c.barrier()
+    fresh = group(c)
+    found, shared = fresh.routes.costs(), fresh.transport.shared
+    assert shared is not None
+    assert found[:2] == rates.constants(
+        compiled=fresh.routes.has_executor, oversubscribed=shared.wait_policy.oversubscribed
+    )[:2]  # fmt: skip
+    assert found.origin == "constants: MPICOLL_PROBE turns the probe off"
+    c.barrier()
+
+
+@pytest.mark.ranks(2)
+def test_a_choice_by_price_and_a_large_schedule_measure_and_others_do_not(
+    c: Collectives, forgotten: None
+) -> None:
+    fresh = group(c)
+    for algorithm, nbytes, measures in [
+        ("native", 1 << 16, False), ("ring@symmetric", 1 << 16, False), ("ring", 64, False),
+        ("ring", 1 << 16, not fresh.transport.shared.no_cma), ("auto", 64, True),
+    ]:  # fmt: skip
+        x = device(fresh, np.zeros(nbytes // 8), "float64")
+        with fresh.plan("allreduce", x, algorithm=algorithm):
+            assert bool(fresh.routes._costs) == measures, algorithm
