@@ -6,6 +6,7 @@ for files without such records.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
@@ -51,12 +52,13 @@ def copy_bandwidth(world: Collectives, like: Array, nbytes: int = _BYTES) -> flo
     return float(world.exchange(found)[0])
 
 
-def least_us(nbytes: int, ranks: int, copy_gbps: float) -> float:
-    """Return the least microseconds of an allreduce of ranks that share one GPU.
+def least_us(nbytes: int, ranks_per_gpu: int, copy_gbps: float) -> float:
+    """Return the least microseconds of an allreduce by the memory of the GPU with the most ranks.
 
-    Each input must be read once and each output written once, over one memory: 2 p m bytes.
+    Each of their inputs must be read once, and each output written once: 2 m bytes a rank. Ranks on
+    several GPUs also need links, which this bound leaves out.
     """
-    return 2 * ranks * nbytes / copy_gbps / 1000
+    return 2 * ranks_per_gpu * nbytes / copy_gbps / 1000
 
 
 class Row(NamedTuple):
@@ -91,11 +93,13 @@ def rows(records: Iterable[CaseRecord]) -> list[Row]:
 
 def _row(ranks: int, nbytes: int, found: dict[str, tuple[float, Run]]) -> Row:
     us = {way: median for way, (median, _) in sorted(found.items())}
-    copy = next(iter(found.values()))[1].gpu_copy_GBps
+    run = next(iter(found.values()))[1]
+    places = zip(run.hosts, run.gpus, strict=False) if run.gpus else ()
+    shared, copy = max(Counter(places).values(), default=ranks), run.gpu_copy_GBps
     fastest = min((each for way, each in us.items() if way.endswith(f" {IPC}")), default=None)
     if fastest is None:
         return Row(ranks, nbytes, us, {}, None)
-    bound = least_us(nbytes, ranks, copy) / fastest if copy else None
+    bound = least_us(nbytes, shared, copy) / fastest if copy else None
     return Row(ranks, nbytes, us, {way: each / fastest for way, each in us.items()}, bound)
 
 

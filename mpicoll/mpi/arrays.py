@@ -69,7 +69,11 @@ class MpiArrays(NumpyArrays):
         if dtype not in DTYPES:
             raise UnknownName("dtype", dtype, DTYPES)
         with like.device:
-            return sys.modules["cupy"].empty(shape, numpy_dtype(dtype))
+            cupy = sys.modules["cupy"]
+        try:
+            return cupy.empty(shape, numpy_dtype(dtype))
+        except TypeError:
+            raise Unavailable(f"CuPy {cupy.__version__} has no {dtype}: CuPy 14 has it") from None
 
     def copier(self, target: Array, source: Array) -> Thunk:
         if is_cupy(target) or is_cupy(source):

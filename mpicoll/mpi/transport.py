@@ -259,7 +259,9 @@ def exchange(comm: MPI.Comm, item: Any, kind: Any = Any) -> list[Any]:
 def _bytes(data: Array | None) -> Any:
     if data is None:
         return [None, 0, MPI.BYTE]
-    return [data, data.nbytes, MPI.BYTE]
+    # Neither DLPack of CuPy nor mpi4py knows ml_dtypes.bfloat16.
+    memory = data.view(np.uint8) if data.dtype.name == "bfloat16" else data
+    return [memory, data.nbytes, MPI.BYTE]
 
 
 def _gpu_of(x: Array) -> int:

@@ -57,6 +57,7 @@ class Run(Struct, kw_only=True):
         oversubscribed: more ranks than cores.
         gpu_transports: for each backend why a transport does not serve GPU arrays, "" if it does.
         gpu_copy_GBps: bytes read and written a second by a copy within one GPU.
+        gpus: by rank, as ``GPU-`` and a UUID or as a PCI bus address.
     """
 
     id: Name = ""
@@ -76,6 +77,7 @@ class Run(Struct, kw_only=True):
     oversubscribed: bool = False
     gpu_transports: dict[str, dict[str, str]] | UnsetType = UNSET
     gpu_copy_GBps: Positive | UnsetType = UNSET
+    gpus: list[Name] | UnsetType = UNSET
 
 
 class Git(Struct):

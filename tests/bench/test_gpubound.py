@@ -46,6 +46,19 @@ def test_the_bound_reads_inputs_and_writes_outputs_once() -> None:
     assert least_us(1_000_000, 4, 4000.0) == pytest.approx(2.0)
 
 
+@pytest.mark.parametrize(
+    ("hosts", "gpus", "shared"),
+    [("nn", "aa", 2), ("nn", "ab", 1), ("nm", "aa", 1), ("nnmm", "aaab", 2), ("", "", 4)],
+)
+def test_the_bound_is_that_of_the_gpu_with_the_most_ranks(
+    hosts: str, gpus: str, shared: int
+) -> None:
+    """Records without GPUs are of ranks that share one."""
+    run = {"gpu_copy_GBps": 4000.0, "hosts": [*hosts], **({"gpus": [*gpus]} if gpus else {})}
+    (row,) = rows([record("mpi4py", "ipc", 90.0, run=run, ranks=4)])
+    assert row.bound == pytest.approx(2 * shared * (1 << 26) / 4e6 / 90.0)
+
+
 def test_the_table_names_every_way() -> None:
     shown = table_of(rows([record("mpi4py", "ipc", 90.0), record("torch", "native", 4500.0)]))
     cells = [cell for column in shown.columns for cell in column.cells]

@@ -149,7 +149,8 @@ RUNS: dict[str, Run] = {
     "p2p": Run("p2p.sbatch", (*MPI_ONLY, "--sizes", "8,1K", "--transports", "point-to-point",
                               "--time", "1"), variables=MPIRUN),
     "allreduce": Run("allreduce.sbatch", (*MPI_ONLY, "-e", "64", "-n", "3"), variables=MPIRUN),
-    "gpu": Run("gpu.sbatch", (*TINY, *MPI_ONLY), ("--nodes=1", "--gpus-per-node=1", *PAIR)),
+    "gpu": Run("gpu.sbatch", (*TINY, *MPI_ONLY),
+               ("--nodes=1", "--gpus-per-node=1", "--cpus-per-task=1", *PAIR)),
 }  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import fake_gpu
@@ -114,3 +115,11 @@ def test_the_first_gpu_array_waits_for_a_trial(
         compare(g, plan.out, np.full(COUNT, sum(range(g.size))), "int32")
     assert len(tried) == (g.rank in [node[0] for node in g.nodes])
     assert "signal 11" in transport.gpu.reason
+
+
+def test_bfloat16_travels_as_bytes() -> None:
+    """Neither CuPy's DLPack nor mpi4py knows it."""
+    memory = np.zeros(8, "uint16")
+    array = SimpleNamespace(dtype=SimpleNamespace(name="bfloat16"), nbytes=16, view=memory.view)
+    data, count, _ = transports._bytes(array)
+    assert (data.dtype, count) == (np.uint8, 16)
