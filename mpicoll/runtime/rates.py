@@ -136,7 +136,9 @@ def costs_of(read: Readings, usual: Costs, *, oversubscribed: bool) -> Costs:
         max(0.0, (base.copy + base.dirty) * passed - copy),
     )
     more = _level(rates) / _level(base)
-    return Costs(rates, Fetched(*(_threshold(each, more) for each in FETCHED[base])), origin)
+    moves, folds = (_threshold(each, more) for each in FETCHED[base])
+    # What is folded is fetched into a buffer first, of which the probe reads nothing.
+    return Costs(rates, Fetched(moves, max(folds, usual.fetched.folds)), origin)
 
 
 def _times(own: float | None, other: float | None) -> float:
