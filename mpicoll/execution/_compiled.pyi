@@ -81,6 +81,8 @@ class Calls:
         slow: takes the seven arguments, and True where the ranks differ in their calls.
         wait: ``wait(rank, number)`` returns when a rank has stated a call, or raises.
         broken: takes a program that has failed in the middle of a run, and the error.
+        in_place, datatype: with these an array may stand in a list or tuple, beside counts and
+            objects of the type `datatype`, and `in_place` instead of an input.
 
     Raises:
         ValueError: this version of NumPy or of DLPack is not known.
@@ -91,6 +93,7 @@ class Calls:
         number: Buffer, *, spins: int, slow: Callable[..., Any],
         wait: Callable[[int, int], object],
         broken: Callable[[Program, BaseException], object], keep: object,
+        in_place: object = ..., datatype: object = ...,
     ) -> None: ...  # fmt: skip
     def __call__(
         self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any, /
@@ -99,7 +102,8 @@ class Calls:
 
     def add(
         self, given: tuple[Any, ...], program: Program, digest: int, returns: bool,
-        make: Callable[[], Any] | None, until: int = ..., /,
+        make: Callable[[], Any] | None, until: int = ..., x_in_out: bool = ...,
+        x_shift: int = ..., out_shift: int = ..., /,
     ) -> None:  # fmt: skip
         """Serve such calls by a program from now on.
 
@@ -107,6 +111,8 @@ class Calls:
             digest: what the other ranks state of the same call.
             returns: this rank gets an array; `make` makes it where none was given.
             until: the program's run from which such calls are left to `slow`; never by default.
+            x_in_out: the input lies in the array that is given as output.
+            x_shift, out_shift: bytes from the arrays to where input and output begin.
         """
 
     def forget(self, program: object, /) -> None:

@@ -13,13 +13,17 @@ enum { MOST_DIMENSIONS = 8, PLACES = 512, PROBES = 8 };
 
 /* -- arrays ------------------------------------------------------------------------------------ */
 
-/* An array as it was given; `kind` is 0 where there is none. */
+/* An array as it was given; `kind` is 0 where there is none, IN_PLACE where the word for that stands.
+   `beside` is a digest of what stands beside the array in a list or tuple. */
 typedef struct {
     char *address;
     Py_ssize_t nbytes;
     int32_t kind, dimensions;
     Py_ssize_t shape[MOST_DIMENSIONS];
+    uint64_t beside[2];
 } Given;
+
+enum { IN_PLACE = -1 };
 
 /* The parts of DLPack 1.x's exchange table that are used here (dmlc.github.io/dlpack). */
 typedef struct {
@@ -142,6 +146,9 @@ typedef struct {
 
 typedef struct {
     Key key;
+    PyObject *kept; /* the objects of which the key has the addresses */
+    int x_in_out;   /* the input lies in the array given as output */
+    Py_ssize_t x_shift, out_shift; /* bytes from the arrays to where input and output begin */
     ProgramObject *program; /* NULL where the place is empty */
     int64_t digest, until; /* `until`: the program's run from which Python decides again */
     int returns;    /* whether this rank gets an array */
@@ -158,11 +165,60 @@ typedef struct {
     int64_t spins;
     Py_buffer number; /* of the last call that was stated, and whether the group has ended */
     PyObject *slow, *wait, *broken, *keep;
+    PyObject *in_place, *datatype; /* a word, and the type of objects that are known by identity */
     Entry *entries;
 } CallsObject;
 
 /* A line: the number of the call, the length of what is exchanged, and the digest of the call. */
 enum { NUMBER, LENGTH, DIGEST };
+
+static void mix(uint64_t digest[2], uint64_t value)
+{
+    static const uint64_t factors[2] = {0x9e3779b97f4a7c15u, 0xc2b2ae3d27d4eb4fu};
+    for (int each = 0; each < 2; each++) {
+        digest[each] = (digest[each] ^ value) * factors[each];
+        digest[each] ^= digest[each] >> 29;
+    }
+}
+
+enum { NOTHING = 1, NUMBER_OF, SEQUENCE, VALUES, KNOWN };
+
+/* Add what stands beside an array: counts and displacements by value, a datatype by identity. */
+static int read_beside(const CallsObject *self, PyObject *item, uint64_t digest[2], int depth)
+{
+    if (item == Py_None) {
+        mix(digest, NOTHING);
+    } else if (PyLong_CheckExact(item)) {
+        mix(digest, NUMBER_OF);
+        mix(digest, (uint64_t)PyLong_AsLongLong(item));
+        if (PyErr_Occurred()) {
+            PyErr_Clear();
+            return 0;
+        }
+    } else if (self->datatype && (PyObject *)Py_TYPE(item) == self->datatype) {
+        mix(digest, KNOWN);
+        mix(digest, (uint64_t)(uintptr_t)item);
+    } else if (depth && (PyList_CheckExact(item) || PyTuple_CheckExact(item))) {
+        Py_ssize_t many = PySequence_Fast_GET_SIZE(item);
+        mix(digest, SEQUENCE);
+        mix(digest, (uint64_t)many);
+        for (Py_ssize_t each = 0; each < many; each++)
+            if (!read_beside(self, PySequence_Fast_GET_ITEM(item, each), digest, depth - 1))
+                return 0;
+    } else if (Py_TYPE(item) == self->tensors) {
+        Given values;
+        if (!read_numpy((NumpyArray *)item, self->dtypes, &values, 0) || values.dimensions != 1)
+            return 0;
+        mix(digest, VALUES);
+        mix(digest, (uint64_t)values.kind);
+        mix(digest, (uint64_t)values.nbytes);
+        for (Py_ssize_t each = 0; each < values.nbytes; each++)
+            mix(digest, (uint8_t)values.address[each]);
+    } else {
+        return 0;
+    }
+    return 1;
+}
 
 static int read_array(const CallsObject *self, PyObject *array, Given *given, int written)
 {
@@ -170,8 +226,25 @@ static int read_array(const CallsObject *self, PyObject *array, Given *given, in
     given->dimensions = 0;
     given->address = NULL;
     given->nbytes = 0;
+    given->beside[0] = given->beside[1] = 0;
     if (array == Py_None)
         return 1;
+    if (array == self->in_place) {
+        given->kind = IN_PLACE;
+        return 1;
+    }
+    if (self->datatype && (PyList_CheckExact(array) || PyTuple_CheckExact(array))) {
+        Py_ssize_t many = PySequence_Fast_GET_SIZE(array);
+        PyObject *first = many ? PySequence_Fast_GET_ITEM(array, 0) : Py_None;
+        if (Py_TYPE(first) != self->tensors ||
+            !read_numpy((NumpyArray *)first, self->dtypes, given, written))
+            return 0;
+        mix(given->beside, (uint64_t)many);
+        for (Py_ssize_t each = 1; each < many; each++)
+            if (!read_beside(self, PySequence_Fast_GET_ITEM(array, each), given->beside, 2))
+                return 0;
+        return 1;
+    }
     if (Py_TYPE(array) != self->tensors)
         return 0;
     return self->exchange ? read_tensor(array, self->exchange, given)
@@ -203,7 +276,7 @@ static size_t hash_given(size_t hash, const Given *given)
     hash = hash * 31 + (size_t)given->kind;
     for (int each = 0; each < given->dimensions; each++)
         hash = hash * 1000003 + (size_t)given->shape[each];
-    return hash;
+    return hash ^ (size_t)given->beside[0];
 }
 
 static size_t hash_key(const Key *key)
@@ -217,7 +290,8 @@ static size_t hash_key(const Key *key)
 
 static int same_given(const Given *one, const Given *other)
 {
-    if (one->kind != other->kind || one->dimensions != other->dimensions)
+    if (one->kind != other->kind || one->dimensions != other->dimensions ||
+        memcmp(one->beside, other->beside, sizeof one->beside))
         return 0;
     for (int each = 0; each < one->dimensions; each++)
         if (one->shape[each] != other->shape[each])
@@ -246,14 +320,15 @@ static Entry *find(const CallsObject *self, const Key *key)
 static void empty_entry(Entry *entry)
 {
     ProgramObject *program = entry->program;
-    PyObject *make = entry->make, *words[WORDS];
+    PyObject *make = entry->make, *kept = entry->kept, *words[WORDS];
     memcpy(words, entry->key.words, sizeof words);
-    entry->program = NULL, entry->make = NULL;
+    entry->program = NULL, entry->make = NULL, entry->kept = NULL;
     if (!program)
         return;
     for (int each = 0; each < WORDS; each++)
         Py_DECREF(words[each]);
     Py_XDECREF(make);
+    Py_XDECREF(kept);
     Py_DECREF(program);
 }
 
@@ -337,8 +412,9 @@ static PyObject *calls_run(CallsObject *self, Entry *entry, const Key *key, PyOb
         }
         address = made.address;
     }
-    program->program.registers[INPUT] = key->x.address;
-    program->program.registers[OUTPUT] = address;
+    program->program.registers[INPUT] =
+        (entry->x_in_out ? key->out.address : key->x.address) + entry->x_shift;
+    program->program.registers[OUTPUT] = address + entry->out_shift;
     int64_t number = state_call(self, digest);
     program_begin(&program->program);
     int same = program_drive(program, program->check) < 0 ? -1 : agree(self, number, digest);
@@ -379,12 +455,14 @@ typedef struct {
 static int calls_init(CallsObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"probe",  "exchange", "lines", "stride", "rank", "number",
-                            "spins",  "slow",     "wait",  "broken", "keep", NULL};
+                            "spins",  "slow",     "wait",  "broken", "keep",
+                            "in_place", "datatype", NULL};
     PyObject *probe, *exchange, *lines, *number, *slow, *wait, *broken, *keep;
+    PyObject *in_place = NULL, *datatype = NULL;
     long long spins;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOnnOLOOOO", names, &probe, &exchange,
-                                      &lines, &self->stride, &self->rank, &number,
-                                     &spins, &slow, &wait, &broken, &keep))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOnnOLOOOO|OO", names, &probe, &exchange,
+                                     &lines, &self->stride, &self->rank, &number, &spins, &slow,
+                                     &wait, &broken, &keep, &in_place, &datatype))
         return -1;
     if (self->entries) {
         PyErr_SetString(PyExc_TypeError, "it is made once");
@@ -424,18 +502,39 @@ static int calls_init(CallsObject *self, PyObject *args, PyObject *kwargs)
     self->tensors = (PyTypeObject *)Py_NewRef(Py_TYPE(probe));
     self->slow = Py_NewRef(slow), self->wait = Py_NewRef(wait);
     self->broken = Py_NewRef(broken), self->keep = Py_NewRef(keep);
+    if (self->dtypes)
+        self->in_place = Py_XNewRef(in_place), self->datatype = Py_XNewRef(datatype);
     ((CallableCalls *)self)->vectorcall = calls_call;
     return 0;
 }
 
-/* add(arguments, program, digest, returns, make, until): serve such calls by a program. */
+/* What stands beside the arrays of a call, which its key knows by address. */
+static PyObject *kept_of(PyObject *given)
+{
+    PyObject *kept = PyTuple_New(2);
+    for (int each = 0; kept && each < 2; each++) {
+        PyObject *array = PyTuple_GET_ITEM(given, 1 + each);
+        PyObject *rest = PyList_CheckExact(array) || PyTuple_CheckExact(array)
+                             ? PySequence_GetSlice(array, 1, PySequence_Fast_GET_SIZE(array))
+                             : Py_NewRef(Py_None);
+        if (!rest)
+            Py_CLEAR(kept);
+        else
+            PyTuple_SET_ITEM(kept, each, rest);
+    }
+    return kept;
+}
+
+/* add(arguments, program, digest, returns, make, until, x_in_out, x_shift, out_shift): serve such
+   calls by a program. */
 static PyObject *calls_add(CallsObject *self, PyObject *args)
 {
     PyObject *given, *program, *make;
     long long digest, until = INT64_MAX;
-    int returns;
-    if (!PyArg_ParseTuple(args, "O!O!LpO|L", &PyTuple_Type, &given, &ProgramType, &program,
-                          &digest, &returns, &make, &until))
+    int returns, x_in_out = 0;
+    Py_ssize_t x_shift = 0, out_shift = 0;
+    if (!PyArg_ParseTuple(args, "O!O!LpO|Lpnn", &PyTuple_Type, &given, &ProgramType, &program,
+                          &digest, &returns, &make, &until, &x_in_out, &x_shift, &out_shift))
         return NULL;
     Key key;
     if (PyTuple_GET_SIZE(given) != 7) {
@@ -451,8 +550,13 @@ static PyObject *calls_add(CallsObject *self, PyObject *args)
     if (!entry)
         entry = self->entries + (place + probe) % PLACES;
     empty_entry(entry);
+    PyObject *kept = kept_of(given);
+    if (!kept)
+        return NULL;
     for (int each = 0; each < WORDS; each++)
         Py_INCREF(key.words[each]);
+    entry->kept = kept;
+    entry->x_in_out = x_in_out, entry->x_shift = x_shift, entry->out_shift = out_shift;
     entry->key = key;
     entry->digest = digest, entry->until = until, entry->returns = returns;
     entry->make = make == Py_None ? NULL : Py_NewRef(make);
@@ -485,6 +589,7 @@ static int calls_traverse(CallsObject *self, visitproc visit, void *arg)
         if (self->entries[place].program) {
             Py_VISIT(self->entries[place].program);
             Py_VISIT(self->entries[place].make);
+            Py_VISIT(self->entries[place].kept);
         }
     return 0;
 }
@@ -507,6 +612,8 @@ static void calls_dealloc(CallsObject *self)
         PyBuffer_Release(&self->number);
     Py_XDECREF(self->tensors);
     Py_XDECREF(self->dtypes);
+    Py_XDECREF(self->in_place);
+    Py_XDECREF(self->datatype);
     PyMem_Free(self->entries);
     PyMem_Free(self->lines);
     Py_TYPE(self)->tp_free((PyObject *)self);

@@ -327,13 +327,16 @@ class Table:
         return program
 
 
-def calls(layout: tuple[Array, object], memory: SharedMemory, slow: Any, give_up: Any) -> Any:
+def calls(
+    layout: tuple[Array, object], memory: SharedMemory, slow: Any, give_up: Any, **known: object
+) -> Any:
     """Return what runs the program of a call without Python: `_compiled.Calls`.
 
     Args:
         layout: how arrays are read, as `Arrays.layout` has it.
         slow: serves the calls that are not known.
         give_up: takes a program that has failed in the middle of a run.
+        known: `in_place` and `datatype`, as `_compiled.Calls` takes them.
     """
     mailbox = memory.mailbox
     assert mailbox is not None
@@ -341,7 +344,7 @@ def calls(layout: tuple[Array, object], memory: SharedMemory, slow: Any, give_up
     return _compiled.Calls(
         *layout, [address + mailbox.start for address, _ in segments],
         (LINE + CAPACITY) // 8, memory.rank, mailbox.number, spins=_spins(memory), slow=slow,
-        wait=mailbox.wait, broken=give_up, keep=segments,
+        wait=mailbox.wait, broken=give_up, keep=segments, **known,
     )  # fmt: skip
 
 

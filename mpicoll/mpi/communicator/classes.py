@@ -76,7 +76,7 @@ class Comm(MPI.Intracomm):
     ) -> None:
         # Without counts mpi4py asks all ranks for theirs first.
         if recvcounts is None or self._call(
-            "reduce_scatter", sendbuf, recvbuf, op, 0, recvcounts, None
+            "reduce_scatter", sendbuf, [recvbuf, recvcounts], op, 0, None, None
         ):
             super().Reduce_scatter(sendbuf, recvbuf, recvcounts, op)
 

@@ -34,12 +34,6 @@ class Call(NamedTuple):
     root: int = 0
     counts: tuple[int, ...] | None = None
 
-    def has_arrays_of(self, x: Any, out: Any) -> bool:
-        """Whether input and output are arrays as they were given."""
-        return (self.x is None or type(x) is np.ndarray) and (
-            self.out is None or type(out) is np.ndarray
-        )
-
 
 class Place(NamedTuple):
     """A rank among how many."""
@@ -167,8 +161,9 @@ def _reduce_scatter_block(
 
 
 def _reduce_scatter(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call | None:
+    target, counts = out
     rows = numbers(counts, at.size)
-    result = block(out, written=True)
+    result = block(target, written=True)
     if rows is None or result is None:
         return None
     if _is_in_place(x):
@@ -235,3 +230,31 @@ def _writable(flat: Flat) -> Flat:
     memory = (ctypes.c_char * flat.nbytes).from_address(flat.__array_interface__["data"][0])
     alike: Flat = np.frombuffer(memoryview(memory), flat.dtype)
     return alike
+
+
+def lies_in(call: Call, x: Any, out: Any) -> tuple[bool, int, int] | None:
+    """Return where a call's arrays lie in those that were given, None where they lie elsewhere.
+
+    Whether the input lies in the array that is given as output, and the bytes from the beginning of
+    an array to that of the input and of the output.
+    """
+    given, target = _array_of(x), _array_of(out)
+    shift, inner = _distance(call.x, given), False
+    if shift is None and x is MPI.IN_PLACE:
+        shift, inner = _distance(call.x, target), True
+    out_shift = _distance(call.out, target)
+    return None if shift is None or out_shift is None else (inner, shift, out_shift)
+
+
+def _array_of(spec: Any) -> Any:
+    return spec[0] if type(spec) in (list, tuple) and spec else spec
+
+
+def _distance(part: Flat | None, whole: Any) -> int | None:
+    """Return the bytes from where an array begins to a part of it, None for a part of another."""
+    if part is None or not part.size:
+        return 0
+    if type(whole) is not np.ndarray:
+        return None
+    start, first = (int(each.__array_interface__["data"][0]) for each in (whole, part))
+    return first - start if start <= first <= start + whole.nbytes else None

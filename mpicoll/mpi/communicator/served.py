@@ -19,9 +19,10 @@ from mpicoll.errors import CollectiveError
 from mpicoll.execution import compiled
 from mpicoll.execution.plan import Plan
 from mpicoll.memory.waiting import DEADLINE
-from mpicoll.mpi.communicator.reading import OPS, READERS, Call, Place
+from mpicoll.mpi.communicator.reading import OPS, READERS, Call, Place, lies_in
 from mpicoll.mpi.transport import MpiTransport
 from mpicoll.runtime.arguments import Arguments, check_arguments
+from mpicoll.runtime.methods import FOR_EVER
 from mpicoll.runtime.planner import Planner
 from mpicoll.runtime.routes import Routes
 from mpicoll.selection.auto import AutoChooser
@@ -77,7 +78,9 @@ class Served:
         self.mailbox = shared.mailbox
         if DEADLINE not in os.environ:
             shared.wait_policy.deadline = inf  # as MPI waits
-        self.find = compiled.calls(layout, shared, self.run, self._give_up)
+        self.find = compiled.calls(
+            layout, shared, self.run, self._give_up, in_place=MPI.IN_PLACE, datatype=MPI.Datatype
+        )
 
     def run(
         self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any,
@@ -101,7 +104,7 @@ class Served:
             return self._run(None, [], differs)
         rows = call.counts and self._same(call.counts)
         read = (call.name, call.x, call.out, call.op, call.root, rows, _READ)
-        if call.has_arrays_of(x, out) and counts is None:
+        if lies_in(call, x, out) is not None:
             return self._run(call, [given, read], differs)
         found: bool | None = self.find(*read)
         return found
@@ -130,7 +133,7 @@ class Served:
 
     def _run(self, call: Call | None, given: list[tuple[Any, ...]], differs: bool) -> bool | None:
         arguments = None if call is None else self._checked(call)
-        if arguments is None:
+        if arguments is None or call is None:
             if not differs:
                 self.mailbox.agree(_THEIRS)
             return True
@@ -160,7 +163,9 @@ class Served:
             raise
         stated = int.from_bytes(digest, "little", signed=True)
         for each in given:
-            self.find.add(each, known.plan.program, stated, False, None)
+            where = lies_in(call, each[1], each[2])
+            if where is not None:
+                self.find.add(each, known.plan.program, stated, False, None, FOR_EVER, *where)
         return None
 
     def _add(self, key: Any) -> Signature:
