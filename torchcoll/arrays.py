@@ -22,6 +22,7 @@ from mpicoll.interfaces import Array, Memory, Stopwatch, Stream, Thunk
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.notation.elements import DTYPES, ReduceOp
 from mpicoll.programs.fusing import Steps
+from torchcoll import kernels
 
 _FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
     "sum": torch.add,
@@ -117,7 +118,9 @@ class TorchArrays:
     def fuser(
         self, op: ReduceOp, operands: Sequence[Array], steps: Steps, out: Array
     ) -> Thunk | None:
-        return None  # torch has no call that folds many tensors into one of ours
+        if not out.is_cuda or op.function is not None:
+            return None
+        return kernels.fuse(op.name, operands, steps, out)
 
     def divider(self, x: Array, divisor: int) -> Thunk:
         return partial(x.div_, divisor)

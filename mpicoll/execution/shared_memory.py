@@ -174,6 +174,7 @@ class Binding:
         self.bounce: dict[str, Array] = {}
         self.instructions: Sequence[Instruction | Fused] = program.instructions
         self.numbers: Sequence[int] = program.rounds
+        self.on_gpu = layout.has_store
         if layout.has_store:
             self.instructions, self.numbers = fuse(program)
 
@@ -193,6 +194,8 @@ class Binding:
         """Return the rounds of the runs with this sequence number, modulo the depth."""
         bound: list[BoundRound] = []
         self.sequence, self.inter_node = sequence, iter(self.resources.inter_node)
+        # The caller's own work comes first.
+        self.pending = True
         total = max(self.numbers, default=1)
         actions: list[Thunk] = [partial(_count, self.resources.sequence)]
         steps = zip(self.instructions, self.numbers, strict=True)
@@ -214,6 +217,7 @@ class Binding:
     def _bound(self, each: Instruction | Fused, number: int, total: int) -> list[Part]:
         """Return the thunks of one instruction, each with a test if it waits."""
         if isinstance(each, Complete):
+            self.pending = True
             *rest, last = self.current.wait
             return [*((thunk, _true) for thunk in rest), (last, self.current.test)]
         if isinstance(each, Await):
@@ -234,16 +238,17 @@ class Binding:
         self, each: Move | Combine | Fused | Publish | Acknowledge | Post
     ) -> Sequence[Thunk]:
         """Return the thunks of an instruction that does not wait."""
+        if isinstance(each, Publish):
+            return [self._raise(each)]
+        if isinstance(each, Acknowledge):
+            return self._acknowledge(each.receipt)
+        self.pending = True
         if isinstance(each, Move):
             return self._move(each)
         if isinstance(each, Combine):
             return self._combine(each)
         if isinstance(each, Fused):
             return self._fold(each)
-        if isinstance(each, Publish):
-            return [self._raise(each)]
-        if isinstance(each, Acknowledge):
-            return self._acknowledge(each.receipt)
         self.current = next(self.inter_node)
         return self.current.start
 
@@ -312,9 +317,19 @@ class Binding:
     def _raise(self, each: Publish) -> Thunk:
         where = self.published[each.publication]
         words = self.memory.words[self.memory.rank][where.segment]
-        nbytes = where.length * self.width
-        fence = self.store.release(nbytes)
+        fence = self._release(where.length)
         return _raising(words, self._flag(where, each.tile), self.resources.sequence, fence)
+
+    def _release(self, length: int) -> Thunk | None:
+        """Return the fence between work on elements and their flag.
+
+        On a GPU it waits for all the work there, so that of several flags that nothing is done
+        between the first alone needs it.
+        """
+        if self.on_gpu and not self.pending:
+            return None
+        self.pending = False
+        return self.store.release(length * self.width)
 
     def _await(self, each: Await, number: int, total: int) -> Part:
         where, receipt = self.incoming[each.receipt], self.program.receipts[each.receipt]
@@ -333,7 +348,7 @@ class Binding:
         if word is None:
             return []
         words = self.memory.words[receipt.peer][where.segment]
-        fence = self.store.release(receipt.length * self.width)
+        fence = self._release(receipt.length)
         return [_raising(words, word // 8, self.resources.sequence, fence)]
 
     def _wait(

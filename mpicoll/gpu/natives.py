@@ -16,13 +16,14 @@ def staged(
     x = None if call.x is None else HostStaging(arrays.flat(call.x), copies, None)
     out = None if call.out is None else HostStaging(arrays.flat(call.out), copies, None)
     native = bind(replace(call, x=_host(call.x, x), out=_host(call.out, out), in_place=False))
-    # `out` is copied too: the library leaves alone what this rank does not receive.
-    staging = [each for each in (x, out) if each is not None]
+    # Of all collectives and ranks, rank 0 of exscan alone gets nothing: its `out` is to stay.
+    keeps = call.collective.name == "exscan" and call.rank == 0
+    read = [each for each in (x, out if keeps else None) if each is not None]
 
     def to_host() -> None:
-        for each in staging:
+        for each in read:
             each.start_to_host()
-        for each in staging:
+        for each in read:
             each.wait_all()
 
     def to_gpu() -> None:
@@ -39,7 +40,8 @@ def staged(
         to_host()
         return _Followed(native.start(), to_gpu)
 
-    return native._replace(run=run, start=start, transport=STAGED)
+    # The library's own method knows the host's copies only.
+    return native._replace(run=run, start=start, transport=STAGED, method=None)
 
 
 def direct(native: Native, synchronize: Thunk) -> Native:
@@ -53,7 +55,13 @@ def direct(native: Native, synchronize: Thunk) -> Native:
         synchronize()
         return native.start()
 
-    return native._replace(run=run, start=start, transport=DIRECT)
+    def method() -> None:
+        assert native.method is not None
+        synchronize()
+        native.method()
+
+    own = method if native.method is not None else None
+    return native._replace(run=run, start=start, transport=DIRECT, method=own)
 
 
 def _host(array: Array | None, staging: HostStaging | None) -> Array | None:

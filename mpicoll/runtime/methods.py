@@ -24,6 +24,8 @@ from mpicoll.runtime.planner import Planner
 ADAPTIVE = "adaptive"
 """The algorithm that `mpicoll.runtime.adaptive` chooses by measuring."""
 _MOST_PLANS = 64
+_MOST_GPU_BYTES = 1 << 30
+"""Of the copies of GPU arrays that kept plans hold together; a larger call runs on its own."""
 FOR_EVER = (1 << 63) - 1
 _NO_DIGEST = b"unsettle"
 """Instead of a digest, from a rank that needs the other ranks' arguments first."""
@@ -111,6 +113,8 @@ class PlanCache:
                 if kept is not None:
                     self._take(key).free()
                 return self.run_uncached(checked)
+            if kept is None and _copied_bytes(checked) > _MOST_GPU_BYTES:
+                return self.run_uncached(checked)
             if kept is None:
                 kept = self.keep(key, checked)
                 digest = checked.digest(kept.number)
@@ -169,7 +173,7 @@ class PlanCache:
 
     def keep(self, key: Any, arguments: Arguments) -> Kept:
         """Make a plan to be kept, in place of the oldest: the same one on all ranks."""
-        if len(self._plans) >= _MOST_PLANS:
+        while len(self._plans) >= _MOST_PLANS or self._has_little_room(arguments):
             self._take(next(iter(self._plans))).free()
         self._made += 1
         own, plan = None, self.build(replace(arguments, unbound=True))
@@ -179,6 +183,12 @@ class PlanCache:
             plan = self.build(own)
         self._plans[key] = Kept(self._made, plan, own)
         return self._plans[key]
+
+    def _has_little_room(self, arguments: Arguments) -> bool:
+        """Whether a plan on copies of GPU arrays must take the place of others."""
+        own = _copied_bytes(arguments)
+        kept = sum(_copied_bytes(each.arguments) for each in self._plans.values() if each.arguments)
+        return kept > 0 and own + kept > _MOST_GPU_BYTES and own > 0
 
     def run_kept(
         self, kept: Kept, arguments: Arguments, digest: bytes, given: Given, until: int = FOR_EVER
@@ -230,6 +240,14 @@ class PlanCache:
         for plan in self._broken:
             plan.free()
         self._broken.clear()
+
+
+def _copied_bytes(arguments: Arguments) -> int:
+    """Return about how many bytes of a GPU a plan on copies takes, the same on all ranks."""
+    if arguments.device != "gpu":
+        return 0
+    arrays = 2 if arguments.collective.unit == "vector" else 2 * arguments.size
+    return arrays * arguments.bytes_per_row
 
 
 def _is_fixed(counts: Any) -> bool:

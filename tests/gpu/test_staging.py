@@ -84,6 +84,31 @@ def test_a_native_collective_runs_on_host_copies(started: bool, in_place: bool) 
 
 
 @pytest.mark.parametrize(
+    ("name", "rank", "downloads"), [("allreduce", 0, 1), ("exscan", 0, 2), ("exscan", 1, 1)]
+)
+def test_an_output_is_copied_to_the_host_only_where_it_is_to_stay(
+    name: str, rank: int, downloads: int
+) -> None:
+    x, out = np.arange(4.0), np.zeros(4)
+    sources: list[Any] = []
+
+    class Counted(Copies):
+        def copy(self, target: Any, source: Any) -> Late:
+            sources.append(source)
+            return super().copy(target, source)
+
+    call = NativeCall(COLLECTIVES[name], x, out, OPS["sum"], 0, None, False, rank)
+    method = double(call).run
+    native = staged(
+        call, NumpyArrays(), Counted(), lambda given: double(given)._replace(method=method)
+    )
+    native.run()
+    assert len(sources) == downloads + 1
+    np.testing.assert_array_equal(out, 2 * x)
+    assert native.method is None, "it would run on the arrays of the host"
+
+
+@pytest.mark.parametrize(
     ("length", "piece", "lengths"),
     [(0, 64, [0]), (20, 64, [8, 8, 4]), (16, 64, [8, 8]), (3, None, [3]), (2, 1, [1, 1])],
 )

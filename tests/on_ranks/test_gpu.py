@@ -38,6 +38,7 @@ from mpicoll.measurement.measure import Bench
 from mpicoll.memory import slots
 from mpicoll.notation.elements import DTYPES
 from mpicoll.records.lines import Run
+from mpicoll.runtime import methods
 
 REAL = os.environ.get("MPICOLL_TEST_GPU", "") not in ("", "0")
 SCHEDULES = [(name, text) for name, text in EVERY if text != "auto" and "native" not in text]
@@ -52,6 +53,20 @@ def g(c: Collectives) -> Iterator[Collectives]:
     if not REAL:
         fake_gpu.install(part)
     yield part
+    part.free()
+
+
+@pytest.fixture
+def fresh(c: Collectives) -> Iterator[Any]:
+    """A group, on fake GPUs, that nothing has been opened on."""
+    if REAL:
+        pytest.skip("the fake ones")
+    part = c.split(0)
+    assert part is not None
+    if part.size == 1 or part.transport.shared is None:
+        pytest.skip("nothing is shared")
+    arrays = fake_gpu.install(part)
+    yield part, arrays
     part.free()
 
 
@@ -219,6 +234,21 @@ def test_runs_in_a_row(g: Collectives, name: str, way: str) -> None:
 
 
 @pytest.mark.skipif(REAL, reason="the fake one counts")
+def test_neighbouring_flags_wait_for_the_gpu_once(fresh: Any) -> None:
+    part, arrays = fresh
+    x = on_gpu(part, np.zeros((part.size, 9)), "int32")
+    with part.plan("alltoall", x, algorithm="naive@ipc") as plan:
+        plan.run()
+        waits: list[object] = []
+        gpu = arrays.gpus[arrays.gpu(x)]
+        inner = gpu.current.synchronize
+        gpu.current.synchronize = lambda: (waits.append(None), inner())
+        plan.run()
+        plan.run()
+    assert len(waits) == 2  # one in each run, however many ranks there are
+
+
+@pytest.mark.skipif(REAL, reason="the fake one counts")
 def test_folds_of_many_operands_are_one(g: Collectives) -> None:
     arrays: Any = g.transport.arrays
     if g.size < 3 or g.transport.shared is None:
@@ -250,6 +280,19 @@ def test_methods_take_gpu_arrays(g: Collectives) -> None:
             out = getattr(g, name)(on_gpu(g, inputs[g.rank], "float32"), root=turn % g.size)
             wanted = expected(name, inputs, "sum", turn % g.size, None)[g.rank]
             compare(g, out, wanted, "float32")
+
+
+def test_copies_for_methods_keep_within_their_budget(
+    fresh: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kept plans make room in the order in which they came; a call above the budget is not kept."""
+    part, _ = fresh
+    monkeypatch.setattr(methods, "_MOST_GPU_BYTES", 1000)
+    for count, kept in ((100, 1), (20, 2), (50, 2), (126, 2), (125, 1)):
+        x = on_gpu(part, np.full(count, part.rank), "int32")
+        out = part.allreduce(x)
+        compare(part, out, np.full(count, sum(range(part.size))), "int32")
+        assert len(part.plans._plans) == kept
 
 
 def test_messages_between_host_and_gpu(g: Collectives) -> None:
@@ -338,18 +381,6 @@ def test_memory_without_a_handle_is_copied(g: Collectives, monkeypatch: pytest.M
         monkeypatch.setattr(gpu, "pooled", "virtual memory has no handle")
     check(g, "allreduce", "two_shot@ipc", (300_001,), way=IPC)
     check(g, "reduce", "binomial@ipc", (300_001,), way=IPC)
-
-
-@pytest.fixture
-def fresh(c: Collectives) -> Iterator[Any]:
-    """A group, on fake GPUs, that nothing has been opened on."""
-    part = c.split(0)
-    assert part is not None
-    if part.size == 1 or part.transport.shared is None:
-        pytest.skip("nothing is shared")
-    arrays = fake_gpu.install(part)
-    yield part, arrays
-    part.free()
 
 
 @pytest.mark.skipif(REAL, reason="real memory has handles")
