@@ -16,7 +16,7 @@ from torch.distributed import distributed_c10d as c10d
 from mpicoll.errors import ArgumentError, LaunchError, Unavailable
 from mpicoll.gpu.driver import Driver
 from mpicoll.gpu.natives import staged
-from mpicoll.gpu.staging import PIECE_BYTES, Copies, HostStaging
+from mpicoll.gpu.staging import PIECE_BYTES, Copies, HostStaging, Mirrors
 from mpicoll.interfaces import (
     DIRECT,
     POINT_TO_POINT,
@@ -83,6 +83,7 @@ class TorchTransport:
         control = "cpu" if "cpu" in by_device else "cuda"
         self.arrays = TorchArrays(torch.device("cuda") if control == "cuda" else None)
         self.copies: Copies = TorchCopies()
+        self.mirrors = Mirrors()
         self.library = " ".join(["torch", torch.__version__, *library_names(by_device)])
         self.name = POINT_TO_POINT
         self.loopback = Loopback()
@@ -125,9 +126,10 @@ class TorchTransport:
         posts: list[Post] = []
         after_each: list[Thunk | None] = []
         batch: list[dist.P2POp] = []
+        mirror = self.mirrors.for_round(tag, self.copies)
         for peer, data in receives:
-            pieces, staging = self._readable(data)
-            before += [staging.wait_all] if staging else []
+            pieces, staging = self._readable(data, mirror)
+            before += [mirror.wait] if staging else []
             for index, memory in enumerate(pieces):
                 if self.nccl and not self.arrays.is_on_host(memory):
                     batch.append(self.nccl.receive(memory, peer))
@@ -135,7 +137,7 @@ class TorchTransport:
                 posts.append(partial(self.group.recv, [memory], peer, tag + _PLANS))
                 after_each.append(partial(staging.start_to_gpu, index) if staging else None)
         for peer, data in sends:
-            pieces, staging = self._readable(data)
+            pieces, staging = self._readable(data, mirror)
             before += [staging.start_to_host] if staging else []
             for index, memory in enumerate(pieces):
                 if self.nccl and not self.arrays.is_on_host(memory):
@@ -152,14 +154,16 @@ class TorchTransport:
         )
         return Messages((*before, works.start), (works.wait,), works.test, works.free)
 
-    def _readable(self, data: Array | None) -> tuple[list[Array], HostStaging | None]:
+    def _readable(
+        self, data: Array | None, copies: Copies
+    ) -> tuple[list[Array], HostStaging | None]:
         """Return bytes that this group can read: the tensor's own, or pieces on the host."""
         if data is None:
             # A receive must not land in the byte that a send reads: each signal has its own.
             return [self._signal.clone()], None
         if not self._needs_staging(data):
             return [as_bytes(data)], None
-        staging = HostStaging(data, self.copies, PIECE_BYTES)
+        staging = HostStaging(data, copies, PIECE_BYTES)
         return [as_bytes(each.host) for each in staging.pieces], staging
 
     def _needs_staging(self, x: Array | None) -> bool:

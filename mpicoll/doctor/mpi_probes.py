@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from importlib import import_module, metadata
 
+from mpicoll.collectives import Collectives
 from mpicoll.doctor.probes import Probe
+from mpicoll.errors import Unavailable
+from mpicoll.gpu.driver import Driver
 from mpicoll.machine.launchers import find_launch, singletons
 from mpicoll.machine.variables import thread_level
 from mpicoll.runtime.rates import NEVER
@@ -87,14 +92,33 @@ def _gpu_transports(package: str) -> Probe:
     def probe() -> str:
         with import_module(package).world() as group:
             transports: dict[str, str] = group.gpu_transports()
+            shared = "" if all(transports.values()) else _sharing(group)
         # Without a GPU there is one reason for all of them.
         if len(set(transports.values())) == 1 and all(transports.values()):
             return f"no: {next(iter(transports.values()))}"
         answers = [f"{name}: {why or 'yes'}" for name, why in transports.items()]
         best = next((name for name, why in transports.items() if not why), None)
-        return "; ".join([*answers, *([f"by default {best}"] if best else [])])
+        remarks = [f"by default {best}"] if best else []
+        return "; ".join([*answers, *remarks, *([shared] if shared else [])])
 
     return probe
+
+
+def _sharing(group: Collectives) -> str:
+    """Return what ranks pay that share a GPU; empty where none do, or where nothing tells."""
+    try:
+        driver = Driver(group.transport.arrays.gpu(group.gpu()))
+        own = os.uname().nodename + driver.identity, driver.uses_mps
+    except Unavailable:
+        own = "", True
+    found = group.exchange(own, tuple[str, bool])
+    most = max(Counter(gpu for gpu, _ in found if gpu).values(), default=0)
+    if most < 2 or all(mps for _, mps in found):
+        return f"{most} ranks share a GPU, by MPS" if most > 1 else ""
+    return (
+        f"{most} ranks share a GPU in time slices, which makes small messages slow: start "
+        "nvidia-cuda-mps-control -d before the job"
+    )
 
 
 def _table() -> str:

@@ -14,6 +14,7 @@ from mpicoll.errors import Unavailable
 from mpicoll.interfaces import Exported
 
 _HANDLE_BYTES = 64  # CU_IPC_HANDLE_SIZE
+_MPS = "CU_DEVICE_ATTRIBUTE_MPS_ENABLED"
 
 
 class Driver:
@@ -38,8 +39,28 @@ class Driver:
             self._call("cuInit", 0)
         except RuntimeError as error:  # the first call loads the driver
             raise Unavailable(f"no CUDA driver: {error}") from None
+        (self.device,) = self._call("cuDeviceGet", device)
         # It is never released: CuPy and torch hold it, too, as long as the process lives.
-        (self.context,) = self._call("cuDevicePrimaryCtxRetain", device)
+        (self.context,) = self._call("cuDevicePrimaryCtxRetain", self.device)
+
+    @property
+    def identity(self) -> str:
+        """The GPU's own number, by which processes know that they share it."""
+        (found,) = self._call("cuDeviceGetUuid", self.device)
+        return bytes(found.bytes).hex()
+
+    @property
+    def uses_mps(self) -> bool:
+        """Whether the Multi-Process Service runs this process's work beside that of others.
+
+        "Without MPS, when processes share the GPU their scheduling resources must be swapped on and
+        off the GPU" (NVIDIA, Multi-Process Service), at each hand-over from one to another.
+        """
+        attribute = getattr(self.driver.CUdevice_attribute, _MPS, None)
+        if attribute is None:
+            return False
+        (found,) = self._call("cuDeviceGetAttribute", attribute, self.device)
+        return bool(found)
 
     def allocate(self, nbytes: int) -> int:
         """Allocate memory that has a handle, whatever the framework's allocator gives.

@@ -33,6 +33,59 @@ class Copies(Protocol):
         """Start a copy on the caller's stream; return the event of its end."""
 
 
+class Mirror:
+    """The page-locked memory of one plan, whose rounds use it in turn; `Copies` for each of them.
+
+    The messages of a round lie beside each other, and those of the next one lie there again: when a
+    round begins, the messages of the one before are complete, and `wait` says when the GPU has
+    copied what they brought.
+    """
+
+    def __init__(self, copies: Copies) -> None:
+        self.copies = copies
+        self.blocks: list[Array] = []
+        self.used = 0
+        self.last: Event | None = None
+
+    def allocate(self, data: Array) -> Array:
+        """Return memory that no other message of this round has, of the plan's dtype."""
+        if self.used == len(self.blocks):
+            self.blocks.append(self.copies.allocate(data))
+        elif len(self.blocks[self.used]) < len(data):
+            self.blocks[self.used] = self.copies.allocate(data)
+        self.used += 1
+        return self.blocks[self.used - 1][: len(data)]
+
+    def copy(self, target: Array, source: Array) -> Event:
+        """Start a copy; it comes after those before, as a plan's runs go on one stream in order."""
+        self.last = self.copies.copy(target, source)
+        return self.last
+
+    def wait(self) -> None:
+        """Wait for all copies that have been started."""
+        if self.last is not None:
+            self.last.synchronize()
+
+
+class Mirrors:
+    """The page-locked memory of the plans of a group, by their tags."""
+
+    def __init__(self) -> None:
+        self.found: weakref.WeakValueDictionary[int, Mirror] = weakref.WeakValueDictionary()
+
+    def for_round(self, tag: int, copies: Copies) -> Mirror:
+        """Return the memory for the messages of one more round of a plan.
+
+        Args:
+            tag: negative for a user's own message, which shares its memory with none.
+        """
+        mirror = self.found.get(tag) or Mirror(copies)
+        mirror.used = 0
+        if tag >= 0:
+            self.found[tag] = mirror
+        return mirror
+
+
 class StagedPiece(NamedTuple):
     """A part of a GPU array, and the host memory for it."""
 

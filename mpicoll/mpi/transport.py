@@ -14,7 +14,7 @@ from mpi4py import MPI
 
 from mpicoll.gpu.driver import Driver
 from mpicoll.gpu.natives import direct, staged
-from mpicoll.gpu.staging import PIECE_BYTES, Copies, HostStaging
+from mpicoll.gpu.staging import PIECE_BYTES, Copies, HostStaging, Mirrors
 from mpicoll.interfaces import (
     DIRECT,
     POINT_TO_POINT,
@@ -62,7 +62,7 @@ class MpiTransport:
 
     def __init__(self, comm: MPI.Comm, parent: MpiTransport | None = None) -> None:
         # Messages of these three never mix.
-        comm = MPI.Comm(comm)  # not of a class whose collectives are ours
+        comm = MPI.Intracomm(comm)  # not of a class whose collectives are ours
         self.natives_comm = comm.Dup()
         self.plans_comm = comm.Dup()
         self.users_comm = comm.Dup()
@@ -70,6 +70,7 @@ class MpiTransport:
         self.arrays = MpiArrays()
         self.library = MPI.Get_library_version().split("\n")[0].strip("\0, ")
         self.copies: Copies = CupyCopies()
+        self.mirrors = Mirrors()
         self.gpu: GpuAwareness = parent.gpu if parent else _gpu_awareness(comm)
         self.name = POINT_TO_POINT
         self.nodes, obstacle = _nodes(comm)
@@ -105,16 +106,17 @@ class MpiTransport:
         start: list[Thunk] = []
         wait: list[Thunk] = []
         after: list[Thunk] = []
+        mirror = self.mirrors.for_round(tag, self.copies)
         for peer, data in receives:
-            pieces, staging = self._readable(data, before)
-            before += [staging.wait_all] if staging else []
+            pieces, staging = self._readable(data, before, mirror)
+            before += [mirror.wait] if staging else []
             for index, memory in enumerate(pieces):
                 request = resources.add(self.plans_comm.Recv_init(_bytes(memory), peer, tag))
                 start.append(request.Start)
                 wait += [request.Wait, *([partial(staging.start_to_gpu, index)] if staging else [])]
             after += [staging.start_all_to_gpu] if staging else []
         for peer, data in sends:
-            pieces, staging = self._readable(data, before)
+            pieces, staging = self._readable(data, before, mirror)
             before += [staging.start_to_host] if staging else []
             for index, memory in enumerate(pieces):
                 request = resources.add(self.plans_comm.Send_init(_bytes(memory), peer, tag))
@@ -137,7 +139,7 @@ class MpiTransport:
         return Messages((*before, *start), tuple(wait), test, resources.free)
 
     def _readable(
-        self, data: Array | None, before: list[Thunk]
+        self, data: Array | None, before: list[Thunk], copies: Copies
     ) -> tuple[list[Array | None], HostStaging | None]:
         """Return memory that this MPI can read: the array's own, or pieces on the host."""
         if not self._needs_staging(data):
@@ -145,7 +147,7 @@ class MpiTransport:
             if not self.arrays.is_on_host(data):
                 before.append(partial(self.arrays.synchronize, data))
             return [data], None
-        staging = HostStaging(data, self.copies, PIECE_BYTES)
+        staging = HostStaging(data, copies, PIECE_BYTES)
         return [each.host for each in staging.pieces], staging
 
     def _needs_staging(self, x: Array | None) -> bool:

@@ -45,8 +45,19 @@ class Bindings(ModuleType):
             raise RuntimeError("Failed to dlopen libcuda.so.1")
         return (flags,)
 
+    CUdevice_attribute = SimpleNamespace(CU_DEVICE_ATTRIBUTE_MPS_ENABLED=133)
+
+    def cuDeviceGet(self, number: int) -> Any:
+        return (0, number) if number < 2 else (101, None)
+
+    def cuDeviceGetUuid(self, device: int) -> Any:
+        return 0, SimpleNamespace(bytes=bytes([device] * 16))
+
+    def cuDeviceGetAttribute(self, attribute: int, device: int) -> Any:
+        return 0, int(attribute == 133 and device == 1)
+
     def cuDevicePrimaryCtxRetain(self, device: int) -> Any:
-        return (0, f"context {device}") if device < 2 else (101, None)
+        return 0, f"context {device}"
 
     def cuCtxPushCurrent(self, context: str) -> Any:
         self.current.append(context)
@@ -127,9 +138,17 @@ def test_memory_of_the_drivers_own(monkeypatch: pytest.MonkeyPatch) -> None:
     assert bindings.current == []
 
 
+def test_processes_know_a_gpu_that_they_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, Bindings())
+    assert [Driver(number).identity for number in (0, 1)] == ["00" * 16, "01" * 16]
+    assert [Driver(number).uses_mps for number in (0, 1)] == [False, True]
+    monkeypatch.setattr(Bindings, "CUdevice_attribute", SimpleNamespace())
+    assert not Driver(1).uses_mps
+
+
 def test_a_gpu_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, Bindings())
-    with pytest.raises(Unavailable, match="cuDevicePrimaryCtxRetain: CUDA error 101"):
+    with pytest.raises(Unavailable, match="cuDeviceGet: CUDA error 101"):
         Driver(2)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mpicoll.gpu.natives import staged
-from mpicoll.gpu.staging import HostStaging
+from mpicoll.gpu.staging import HostStaging, Mirrors
 from mpicoll.interfaces import STAGED, Native, NativeCall, Thunk
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.notation.contract import COLLECTIVES
@@ -125,6 +125,38 @@ def test_pieces_cover_an_array_once(length: int, piece: int | None, lengths: lis
     staging.start_all_to_gpu()
     staging.wait_all()
     np.testing.assert_array_equal(data, np.arange(1.0, length + 1))
+
+
+def test_rounds_of_a_plan_use_the_same_memory_in_turn() -> None:
+    allocated: list[int] = []
+
+    class Counted(Copies):
+        def allocate(self, data: Any) -> Any:
+            allocated.append(len(data))
+            return super().allocate(data)
+
+    mirrors, plan, copies = Mirrors(), [], Counted()
+    for lengths in ([8, 8], [4, 8], [6]):
+        mirror = mirrors.for_round(5, copies)
+        hosts = [mirror.allocate(np.zeros(length)) for length in lengths]
+        assert [len(each) for each in hosts] == lengths
+        assert not np.shares_memory(hosts[0], hosts[-1]) or len(hosts) == 1
+        plan += [mirror, *hosts]
+    assert allocated == [8, 8]
+    mirrors.for_round(6, copies).allocate(np.zeros(3))
+    of_users = [mirrors.for_round(-1, copies).allocate(np.zeros(2)) for _ in range(2)]
+    assert not np.shares_memory(*of_users)
+    assert allocated == [8, 8, 3, 2, 2]
+
+
+def test_the_next_round_waits_for_what_the_last_one_brought() -> None:
+    mirror = Mirrors().for_round(0, Copies())
+    target = np.zeros(4)
+    staging = HostStaging(target, mirror, None)
+    staging.pieces[0].host[...] = 7
+    staging.start_all_to_gpu()
+    mirror.wait()
+    np.testing.assert_array_equal(target, 7)
 
 
 def test_memory_is_kept_until_it_has_been_copied() -> None:
