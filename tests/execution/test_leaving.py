@@ -46,13 +46,21 @@ def soon() -> Iterator[None]:
 @contextmanager
 def interrupted(after: float) -> Iterator[None]:
     """Interrupt this thread, as a signal would, and assert that it notices."""
-    thread = ctypes.c_ulong(threading.get_ident())
-    interrupt = ctypes.pythonapi.PyThreadState_SetAsyncExc
-    timer = threading.Timer(after, interrupt, [thread, ctypes.py_object(KeyboardInterrupt)])
-    timer.start()
+    thread, noticed = ctypes.c_ulong(threading.get_ident()), threading.Event()
+
+    def interrupt() -> None:
+        time.sleep(after)
+        while not noticed.is_set():
+            raised = ctypes.py_object(KeyboardInterrupt)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, raised)
+            noticed.wait(10)  # a callback of the garbage collector may have swallowed it
+
+    interrupter = threading.Thread(target=interrupt)
+    interrupter.start()
     with pytest.raises(KeyboardInterrupt):
         yield
-    timer.join()
+    noticed.set()
+    interrupter.join()
 
 
 def goes_on(c: Collectives) -> None:
