@@ -230,7 +230,7 @@ def test_another_launch_does_not_mix_its_records_in(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-KILLS = 20
+KILLS = 8
 
 
 def test_a_run_that_is_killed_again_and_again_comes_to_its_end(tmp_path: Path) -> None:
