@@ -57,10 +57,11 @@ class Collectives:
             whether it commutes: they cannot distinguish two functions of one name.
         counts: rows per rank, the same on every rank; for alltoall a matrix,
             ``counts[source][target]``.
-        algorithm: ``native``, ``native_persistent``, a composition of natives such as
-            ``native:reduce+broadcast``, a schedule such as ``knomial(radix=4)``, or ``auto``:
-            the choice of this machine's decision table (`mpicoll.tune`), else that of the cost
-            model. ``adaptive`` measures schedules and ``native`` in the first calls of a signature
+        algorithm: ``native``, ``native_persistent``, ``native:nccl`` (CuPy arrays over mpi4py), a
+            composition of natives such as ``native:reduce+broadcast``, a schedule such as
+            ``knomial(radix=4)``, or ``auto``: the choice of this machine's decision table
+            (`mpicoll.tune`), else that of the cost model.
+            ``adaptive`` measures schedules and ``native`` in the first calls of a signature
             (a plan: when it is bound, on arrays of its own), settles on the fastest, the same on
             all ranks, and compares it with the others now and then, which takes about 2 % of the
             time: so the order of additions may change from one call to another, as it never does

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -546,6 +546,14 @@ class Transport(Protocol):
     @property
     def gpu_transport(self) -> str:
         """How messages of GPU arrays travel, `DIRECT` or `STAGED`."""
+
+    @property
+    def other_natives(self) -> Mapping[str, Callable[[NativeCall], Native]]:
+        """What binds the collectives of other libraries, by the name in ``native:nccl``.
+
+        All ranks bind a call. It raises Unavailable, on all of them, where the library cannot
+        serve it.
+        """
 
     @property
     def matches_by_order(self) -> bool:

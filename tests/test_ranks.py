@@ -25,13 +25,23 @@ LEAVING, ENDINGS = "execution/test_leaving", "execution/test_endings"
 DIFFERENT = "runtime/test_different_calls"
 COMMUNICATOR = "on_ranks/test_communicator"
 GPU, REAL_GPU, NCCL = "on_ranks/test_gpu", "on_ranks/test_real_gpu", "on_ranks/test_nccl"
-AWARE = "on_ranks/test_gpu_aware_mpi"
+AWARE, NATIVE_NCCL = "on_ranks/test_gpu_aware_mpi", "on_ranks/test_native_nccl"
 EVERY_WAY = f"{SHARED}.py::test_every_schedule_over_every_transport"
 RANDOM = f"{SHARED}.py::test_many_random_collectives"
 LAUNCHES = {
     ("mpi4py", 1): (PLANS, EVERY, GPU, REAL_GPU),
     ("mpi4py", 2): (PLANS, EVERY, ARGUMENTS, DTYPES, LAYOUTS, SHARED, CHECK, COMMUNICATOR),
-    ("mpi4py", 3): (PLANS, COMMUNICATOR, LEAVING, ENDINGS, DIFFERENT, GPU, AWARE, REAL_GPU),
+    ("mpi4py", 3): (
+        PLANS,
+        COMMUNICATOR,
+        LEAVING,
+        ENDINGS,
+        DIFFERENT,
+        GPU,
+        AWARE,
+        NATIVE_NCCL,
+        REAL_GPU,
+    ),
     ("mpi4py", 4): (PLANS, EVERY, ARGUMENTS, RANDOM, LEAVING, ENDINGS, DIFFERENT),
     ("torch", 1): (EVERY,),
     ("torch", 2): (DTYPES, LAYOUTS, SHARED, LEAVING, ENDINGS, DIFFERENT, GPU, REAL_GPU),

@@ -5,7 +5,7 @@ Its counterpart is `mpicoll.mpi.transport`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -68,6 +68,7 @@ class TorchTransport:
     """
 
     backend = "torch"
+    other_natives: Mapping[str, Callable[[NativeCall], Native]] = {}
 
     def __init__(
         self, group: Group = None, *, owned: bool = False, store: SealedStore | None = None,

@@ -5,7 +5,7 @@ Its counterpart is `torchcoll.transport`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -34,7 +34,7 @@ from mpicoll.machine.cores import Cores, is_oversubscribed, own_cores
 from mpicoll.machine.nodes import group_by_node, place_on_node, stated_node
 from mpicoll.memory.segments import open_memory
 from mpicoll.memory.waiting import wait_yielding
-from mpicoll.mpi import natives
+from mpicoll.mpi import natives, nccl
 from mpicoll.mpi.arrays import MpiArrays
 from mpicoll.mpi.gpu_awareness import GpuAwareness
 from mpicoll.mpi.requests import Resources, StartedRequest
@@ -72,6 +72,7 @@ class MpiTransport:
         self.copies: Copies = CupyCopies()
         self.mirrors = Mirrors()
         self.gpu: GpuAwareness = parent.gpu if parent else _gpu_awareness(comm)
+        self.nccl = nccl.Nccl(self.rank, self.size, self.arrays, self.exchange)
         self.name = POINT_TO_POINT
         self.nodes, obstacle = _nodes(comm)
         self.gpu_turn: int = parent.gpu_turn if parent else place_on_node(self.rank, self.nodes)
@@ -89,6 +90,10 @@ class MpiTransport:
     def gpu_transport(self) -> str:
         return DIRECT if self.gpu.aware else STAGED
 
+    @property
+    def other_natives(self) -> Mapping[str, Callable[[NativeCall], Native]]:
+        return {"nccl": self.nccl.bind} if nccl.library() else {}
+
     def driver(self, device: int) -> Gpu:
         return Driver(device)
 
@@ -96,7 +101,7 @@ class MpiTransport:
         """Let a process of each node try whether MPI reads GPU memory, where it only says so."""
         if not self.gpu.is_sure:
             is_first = place_on_node(self.rank, self.nodes) == 0
-            found = self.gpu.tried(_gpu_of(x)) if is_first else self.gpu
+            found = self.gpu.tried(self.arrays.gpu(x)) if is_first else self.gpu
             self.gpu = GpuAwareness.agreed(self.exchange(found, GpuAwareness))
 
     def messages(self, sends: Sequence[Message], receives: Sequence[Message], tag: int) -> Messages:
@@ -241,6 +246,7 @@ class MpiTransport:
         if self.shared is not None:
             self.shared.close()
             self.shared = None
+        self.nccl.close()
         for comm in (self.natives_comm, self.plans_comm, self.users_comm):
             if comm != MPI.COMM_NULL:
                 comm.Free()
@@ -264,11 +270,6 @@ def _bytes(data: Array | None) -> Any:
     # Neither DLPack of CuPy nor mpi4py knows ml_dtypes.bfloat16.
     memory = data.view(np.uint8) if data.dtype.name == "bfloat16" else data
     return [memory, data.nbytes, MPI.BYTE]
-
-
-def _gpu_of(x: Array) -> int:
-    """Return the number of the GPU on which an array lies."""
-    return int(x.device.id)
 
 
 def _gpu_awareness(comm: MPI.Comm) -> GpuAwareness:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 
 from mpicoll.errors import Unsupported
 from mpicoll.execution.plan import Plan
-from mpicoll.interfaces import Array, NativeCall, Request, Thunk, Transport
+from mpicoll.interfaces import Array, Native, NativeCall, Request, Thunk, Transport
 from mpicoll.runtime.arguments import Arguments, check_arguments, divide_mean, empty
 
 COMPOSITIONS: dict[str, tuple[str, ...]] = {
@@ -26,12 +27,23 @@ def plan_native(transport: Transport, arguments: Arguments, *, persistent: bool 
     Raises:
         Unavailable: the library has no such call for these arguments.
     """
+    name = "native_persistent" if persistent else "native"
+    return plan_bound(transport, arguments, name, partial(transport.native, persistent=persistent))
+
+
+def plan_bound(
+    transport: Transport, arguments: Arguments, name: str, bind: Callable[[NativeCall], Native]
+) -> Plan:
+    """Make a plan of what a library binds to a call.
+
+    Raises:
+        Unavailable: the library has no such call for these arguments.
+    """
     call = NativeCall(
         arguments.collective, arguments.x, arguments.out, arguments.op,
         arguments.root, arguments.counts, arguments.in_place, transport.rank,
     )  # fmt: skip
-    bound, out = transport.native(call, persistent=persistent), arguments.out
-    name = "native_persistent" if persistent else "native"
+    bound, out = bind(call), arguments.out
     plan = Plan(name, bound.transport, out, bound.run, bound.start, bound.free)
     plan.executor, plan.method = "native", bound.method
     finish = [] if bound.averages else divide_mean(transport, arguments)

@@ -44,7 +44,7 @@ from mpicoll.runtime.arguments import (
     empty_like_input,
     is_mean,
 )
-from mpicoll.runtime.natives import COMPOSITIONS, compose, plan_native
+from mpicoll.runtime.natives import COMPOSITIONS, compose, plan_bound, plan_native
 from mpicoll.runtime.routes import Routes, Tags
 from mpicoll.simulator import is_ordered
 
@@ -80,10 +80,15 @@ class Planner:
 
     def algorithms(self, name: str) -> list[str]:
         """Return every algorithm name of a collective that this backend takes."""
-        natives = ["native", *(f"native:{text}" for text in COMPOSITIONS.get(name, ()))]
+        natives = ["native", *self._other_natives(name)]
         if self.transport.backend == "mpi4py":
             natives.insert(1, "native_persistent")
         return [*natives, *map(str, algorithms(name))]
+
+    def _other_natives(self, name: str) -> list[str]:
+        """Return the names of a collective's compositions, and of other libraries."""
+        found = (*COMPOSITIONS.get(name, ()), *self.transport.other_natives)
+        return [f"native:{each}" for each in found]
 
     # -- checking -------------------------------------------------------------------
 
@@ -111,7 +116,7 @@ class Planner:
         if name in (*self.chooser.names, "native", "native_persistent"):
             return
         if name.startswith("native:"):
-            known = [f"native:{each}" for each in COMPOSITIONS.get(what.name, ())]
+            known = self._other_natives(what.name)
             if name not in known:
                 raise UnknownName(f"{what.name} composition", name, known)
             return
@@ -207,6 +212,9 @@ class Planner:
             persistent = text == "native_persistent"
             return plan_native(self.transport, arguments, persistent=persistent)
         if text.startswith("native:"):
+            bind = self.transport.other_natives.get(text.removeprefix("native:"))
+            if bind is not None:
+                return plan_bound(self.transport, arguments, text, bind)
             return compose(self.transport, arguments, text)
         name, _, route = text.partition("@")
         if name in defaults.NAMES:

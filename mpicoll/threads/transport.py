@@ -5,7 +5,7 @@ Its counterparts are `mpicoll.mpi.transport` and `torchcoll.transport`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from mpicoll.errors import Deadlock, Unavailable
@@ -38,6 +38,7 @@ class ThreadTransport:
     name = POINT_TO_POINT
     gpu_transport = STAGED
     matches_by_order = False
+    other_natives: Mapping[str, Callable[[NativeCall], Native]] = {}
     gpu_turn = 0
 
     def __init__(self, group: Group, rank: int) -> None:

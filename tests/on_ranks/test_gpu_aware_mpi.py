@@ -106,7 +106,6 @@ def test_the_first_gpu_array_waits_for_a_trial(
     monkeypatch.setattr(transport, "gpu", claim)
     tried: list[int] = []
     monkeypatch.setattr(awareness, "obstacle", lambda gpu: tried.append(gpu) or "signal 11")
-    monkeypatch.setattr(transports, "_gpu_of", lambda x: 0)
     x = on_gpu(g, np.full(COUNT, g.rank))
     assert transport._needs_staging(x)
     with g.plan("allreduce", x, algorithm="native") as plan:

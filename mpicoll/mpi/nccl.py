@@ -1,0 +1,287 @@
+"""NCCL's collectives on CuPy arrays: ``native:nccl``, which users of MPI would take themselves.
+
+CuPy's binding (`cupy.cuda.nccl`) hands every number on to NCCL as it is. Calls are put on the
+caller's stream: "The NCCL call returns when the operation has been effectively enqueued to the
+given stream" (NCCL's user guide, CUDA Stream Semantics), so no rank waits on the host. gather,
+scatter and alltoall, which CuPy's binding lacks, are groups of messages: "Calls within a group can
+be seen as progressing independently, hence should never block each other" (the same,
+Point-to-point communication).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import accumulate
+from math import prod
+from typing import Any, NamedTuple, cast
+
+from mpicoll.errors import Unavailable, first_error
+from mpicoll.gpu.streams import PlanStream
+from mpicoll.interfaces import DIRECT, Array, Arrays, Native, NativeCall, Request, Stream
+from mpicoll.machine.network import host_identity
+from mpicoll.notation.elements import ReduceOp
+
+_BYTE, _WORD = 1, 5
+_TYPES = {
+    "bool": _BYTE, "int8": 0, "uint8": _BYTE, "int32": 2, "uint32": 3, "int64": 4, "uint64": _WORD,
+    "float16": 6, "float32": 7, "float64": 8, "bfloat16": 9, "complex64": 7, "complex128": 8,
+}  # fmt: skip
+"""ncclDataType_t (nccl.h); a complex number is two floats."""
+_OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
+"""ncclRedOp_t (nccl.h)."""
+_OPS_ON_BOOL = {"band": 3, "land": 3, "min": 3, "bor": 2, "lor": 2, "max": 2}
+_MOST_BROADCAST = (1 << 31) - 1
+"""CuPy counts a broadcast by a C int, all else by size_t."""
+
+Post = Callable[[int], object]
+"""Puts a call on the stream at an address."""
+
+
+def library() -> Any:
+    """Return CuPy's binding of NCCL; None where CuPy is not loaded, or finds no NCCL."""
+    cupy = sys.modules.get("cupy")
+    if cupy is None:
+        return None
+    from cupy.cuda import nccl
+
+    return nccl if nccl.available else None
+
+
+class Nccl:
+    """NCCL's collectives of one group.
+
+    Args:
+        exchange: returns every rank's item.
+    """
+
+    def __init__(
+        self, rank: int, size: int, arrays: Arrays, exchange: Callable[[Any], list[Any]]
+    ) -> None:
+        self.rank, self.size, self.arrays, self.exchange = rank, size, arrays, exchange
+        self.communicator: Any = None
+        self.gpu: int | None = None
+
+    def bind(self, call: NativeCall) -> Native:
+        """Bind a collective; all ranks do, as the first of them makes the communicator.
+
+        Raises:
+            Unavailable: NCCL has no such collective, operator or dtype, or does not connect the
+                ranks.
+        """
+        like = call.x if call.x is not None else call.out
+        if like is None or self.arrays.is_on_host(like):
+            raise Unavailable("NCCL takes CuPy arrays")
+        reduction = (
+            _reduction(call.op, self.arrays.dtype(like)) if call.collective.reduces else None
+        )
+        self._connect(self.arrays.gpu(like))
+        post, order = self._post(call, reduction), PlanStream(self.arrays, like)
+
+        def run() -> None:
+            post(_address(order.begin()))
+
+        def start() -> Request:
+            stream = order.begin()
+            post(_address(stream))
+            return _Posted(partial(order.end, stream))
+
+        averages = reduction is not None and reduction.op == _OPS["avg"]
+        return Native(run, start, lambda: None, DIRECT, averages)
+
+    def close(self) -> None:
+        """Release the communicator."""
+        if self.communicator is not None:
+            self.communicator.destroy()
+            self.communicator = None
+
+    def _connect(self, gpu: int) -> None:
+        """Make the communicator, of one GPU a rank; collective.
+
+        Raises:
+            Unavailable: on all ranks, and why.
+        """
+        places = [tuple(each) for each in self.exchange(_place(gpu))]
+        shared = [rank for rank, each in enumerate(places) if places.count(each) > 1]
+        if shared:
+            raise Unavailable(f"NCCL needs a GPU of its own for every rank: {shared} share one")
+        moved = self.gpu not in (None, gpu) and f"rank {self.rank}: NCCL has its GPU {self.gpu}"
+        if reason := first_error(self.exchange(moved or "")):
+            raise Unavailable(f"{reason}, not another: make a group for that by split()")
+        if self.gpu is not None:
+            return
+        nccl = library()
+        found = self.exchange(list(nccl.get_unique_id()) if self.rank == 0 else None)[0]
+        error = ""
+        try:
+            self.communicator = nccl.NcclCommunicator(self.size, tuple(found), self.rank)
+        except RuntimeError as raised:
+            error = f"rank {self.rank}: {raised}"
+        if reason := first_error(self.exchange(error)):
+            raise Unavailable(f"NCCL does not connect the ranks: {reason}")
+        self.gpu = gpu
+
+    def _post(self, call: NativeCall, reduction: _Reduction | None) -> Post:
+        """Return what puts a call on a stream."""
+        name, comm = call.collective.name, self.communicator
+        x, out = call.x, cast("Array", call.out)
+        if reduction is not None:
+            return self._reduce(call, reduction)
+        if name == "broadcast":
+            count, kind = _units(out.nbytes)
+            source = self._at(out if x is None else x)
+            return _called(comm.broadcast, source, self._at(out), count, kind, call.root)
+        if name == "allgather" and call.counts is None:
+            assert x is not None
+            return _called(comm.allGather, self._at(x), self._at(out), x.nbytes, _BYTE)
+        sends, receives, before = self._messages(call)
+        return partial(_grouped, library(), comm, sends, receives, before)
+
+    def _reduce(self, call: NativeCall, reduction: _Reduction) -> Post:
+        name, comm = call.collective.name, self.communicator
+        x, out = self._at(call.x), 0 if call.out is None else self._at(call.out)
+        if name == "allreduce":
+            return _called(comm.allReduce, x, out, reduction.count(call.x), *reduction[:2])
+        if name == "reduce":
+            given = x, out, reduction.count(call.x), *reduction[:2], call.root
+            return _called(comm.reduce, *given)
+        if name == "reduce_scatter" and call.counts is None:
+            return _called(comm.reduceScatter, x, out, reduction.count(call.out), *reduction[:2])
+        raise _lacks(call)
+
+    def _messages(
+        self, call: NativeCall
+    ) -> tuple[list[_Part], list[_Part], Callable[[], object] | None]:
+        """Return what this rank sends and receives, and what must be done before."""
+        name, x, out = call.collective.name, cast("Array", call.x), cast("Array", call.out)
+        before: Callable[[], object] | None = None
+        everyone, root, counts = range(self.size), call.root, call.counts
+        if name == "alltoall":
+            if call.in_place:
+                x = self.arrays.empty(tuple(out.shape), self.arrays.dtype(out), out)
+                before = self.arrays.copier(self.arrays.flat(x), self.arrays.flat(out))
+            sent = None if counts is None else counts[self.rank]
+            received = None if counts is None else [row[self.rank] for row in counts]
+            return self._rows(x, sent), self._rows(out, received), before
+        if name == "scatter":
+            sends = self._rows(x, counts) if self.rank == root else []
+            receives = [] if call.in_place else [_Part(self._at(out), out.nbytes, root)]
+        elif name == "gather":
+            sends = [] if call.in_place else [_Part(self._at(x), x.nbytes, root)]
+            receives = self._rows(out, counts) if self.rank == root else []
+        elif name == "allgather":
+            sends = [_Part(self._at(x), x.nbytes, peer) for peer in everyone]
+            receives = self._rows(out, counts)
+        else:
+            raise _lacks(call)
+        if call.in_place:  # this rank's own part is there already
+            sends = [each for each in sends if each.peer != self.rank]
+            receives = [each for each in receives if each.peer != self.rank]
+        return sends, receives, before
+
+    def _rows(self, array: Array, counts: Sequence[int] | None) -> list[_Part]:
+        """Return the part of each rank in an array of their rows."""
+        if counts is None:
+            sizes = [array.nbytes // self.size] * self.size
+        else:
+            width = prod(array.shape[1:]) * array.itemsize
+            sizes = [rows * width for rows in counts]
+        starts = accumulate(sizes, initial=self._at(array))
+        return [_Part(at, n, peer) for peer, (at, n) in enumerate(zip(starts, sizes, strict=False))]
+
+    def _at(self, array: Array) -> int:
+        return self.arrays.span(array)[0]
+
+
+class _Part(NamedTuple):
+    """Bytes at an address, for or from a peer."""
+
+    address: int
+    nbytes: int
+    peer: int
+
+
+class _Reduction(NamedTuple):
+    """NCCL's dtype and operator, and how many of its elements one of ours is."""
+
+    kind: int
+    op: int
+    width: int
+
+    def count(self, array: Array) -> int:
+        return int(array.size) * self.width
+
+
+class _Posted:
+    """A call that is on its stream; a wait makes the caller's stream follow that."""
+
+    def __init__(self, follow: Callable[[], object]) -> None:
+        self.follow = follow
+
+    def wait(self) -> None:
+        self.follow()
+
+    def test(self) -> bool:
+        self.follow()
+        return True
+
+
+def _reduction(op: ReduceOp, dtype: str) -> _Reduction:
+    """Return how NCCL reduces a dtype.
+
+    Raises:
+        Unavailable: it does not.
+    """
+    if op.function is not None:
+        raise Unavailable(f"NCCL takes no user operator ({op.name}): use a schedule")
+    kind = _TYPES.get(dtype)
+    found = (_OPS_ON_BOOL if dtype == "bool" else _OPS).get(op.name)
+    is_complex = dtype.startswith("complex")
+    if kind is None or found is None or (is_complex and op.name not in ("sum", "avg")):
+        raise Unavailable(f"NCCL has no op {op.name!r} on {dtype}: use a schedule")
+    # Its mean divides the two floats of a complex number, which rounds otherwise than a division.
+    return _Reduction(kind, _OPS["sum"], 2) if is_complex else _Reduction(kind, found, 1)
+
+
+def _units(nbytes: int) -> tuple[int, int]:
+    """Return how many elements of which type a broadcast moves."""
+    count, kind = (nbytes, _BYTE) if nbytes % 8 else (nbytes // 8, _WORD)
+    if count > _MOST_BROADCAST:
+        raise Unavailable(f"CuPy broadcasts no {nbytes} bytes by NCCL: use a schedule")
+    return count, kind
+
+
+def _called(function: Callable[..., object], *arguments: int) -> Post:
+    """Bind a call of NCCL, whose last argument is the stream."""
+    return partial(function, *arguments)
+
+
+def _grouped(
+    nccl: Any, comm: Any, sends: Sequence[_Part], receives: Sequence[_Part],
+    before: Callable[[], object] | None, stream: int,
+) -> None:  # fmt: skip
+    """Put messages on a stream as one group."""
+    if before is not None:
+        before()
+    nccl.groupStart()
+    for each in sends:
+        comm.send(each.address, each.nbytes, _BYTE, each.peer, stream)
+    for each in receives:
+        comm.recv(each.address, each.nbytes, _BYTE, each.peer, stream)
+    nccl.groupEnd()
+
+
+def _lacks(call: NativeCall) -> Unavailable:
+    counts = "" if call.counts is None else " of unequal counts"
+    return Unavailable(f"NCCL has no {call.collective.name}{counts}: use a schedule")
+
+
+def _place(gpu: int) -> tuple[Any, str]:
+    """Return a GPU of this host as the other ranks can tell it from theirs."""
+    return host_identity(), str(sys.modules["cupy"].cuda.runtime.deviceGetPCIBusId(gpu))
+
+
+def _address(stream: Stream) -> int:
+    """Return the address of a stream of CuPy."""
+    return int(stream.stream.ptr)  # type: ignore[attr-defined]

@@ -1,0 +1,141 @@
+"""NCCL's collectives on CuPy arrays, on a fake of CuPy's binding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from expect import expected, input_shape, values
+from run_collective import ROOTED, compare
+
+from mpicoll import Collectives, Unavailable, UnknownName
+from mpicoll.interfaces import DIRECT
+
+pytest.importorskip("mpi4py")
+from fake_cupy_nccl import Nccl, install
+
+nccl = pytest.importorskip("mpicoll.mpi.nccl")
+UNEVEN = ("gather", "allgather", "scatter", "alltoall")
+IN_PLACE = ("allreduce", "broadcast", "alltoall")
+
+
+@pytest.fixture
+def g(c: Collectives) -> Iterator[Collectives]:
+    if c.backend != "mpi4py":
+        pytest.skip("beside MPI's own")
+    part = c.split(0)
+    assert part is not None
+    yield part
+    part.free()
+
+
+@pytest.fixture
+def fake(g: Collectives, monkeypatch: pytest.MonkeyPatch) -> Nccl:
+    return install(g, monkeypatch)
+
+
+def on_gpu(g: Collectives, host: Any, dtype: str) -> Any:
+    arrays = g.transport.arrays
+    array = arrays.empty(host.shape, dtype, g.gpu())
+    arrays.from_host(array, host)
+    return array
+
+
+def check(
+    g: Collectives, name: str, op: str = "sum", dtype: str = "int32", counts: Any = None,
+    in_place: bool = False,
+) -> None:  # fmt: skip
+    """Run a plan on changing inputs, and start it."""
+    root = g.size - 1
+    shapes = [input_shape(name, g.size, rank, (6,), counts) for rank in range(g.size)]
+    x = on_gpu(g, np.zeros(shapes[g.rank]), dtype)
+    out = x if in_place else None
+    with g.plan(name, x, op=op, root=root, counts=counts, out=out, algorithm="native:nccl") as plan:
+        assert (plan.algorithm, plan.transport, plan.executor) == ("native:nccl", DIRECT, "native")
+        for turn in range(2):
+            inputs = [values(s, dtype, rank + 31 * turn, op) for rank, s in enumerate(shapes)]
+            g.transport.arrays.from_host(x, inputs[g.rank])
+            if turn:
+                plan.start().wait()
+            else:
+                plan.run()
+            g.transport.arrays.synchronize(g.gpu())  # the fake GPU works when it is waited for
+            wanted = expected(name, inputs, op, root, counts)[g.rank]
+            if wanted is not None:
+                compare(g, plan.out, wanted, dtype)
+
+
+@pytest.mark.parametrize("name", [*ROOTED, "allreduce", "allgather", "reduce_scatter", "alltoall"])
+def test_every_collective(g: Collectives, fake: Nccl, name: str) -> None:
+    assert "native:nccl" in g.algorithms(name)
+    check(g, name)
+    assert fake.made == 1
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_in_place(g: Collectives, fake: Nccl, name: str) -> None:
+    check(g, name, in_place=True)
+
+
+@pytest.mark.parametrize("name", UNEVEN)
+def test_unequal_counts(g: Collectives, fake: Nccl, name: str) -> None:
+    rows = [(3 * rank + 1) % 4 for rank in range(g.size)]
+    check(g, name, counts=[[n + rank for n in rows] for rank in range(g.size)]
+          if name == "alltoall" else rows)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype"),
+    [("max", "uint64"), ("prod", "float64"), ("min", "int8"), ("avg", "float32"),
+     ("sum", "complex64"), ("avg", "complex128"), ("land", "bool"), ("bor", "bool")],
+)  # fmt: skip
+def test_operators_and_dtypes(g: Collectives, fake: Nccl, op: str, dtype: str) -> None:
+    for name in ("allreduce", "reduce", "reduce_scatter"):
+        check(g, name, op, dtype)
+
+
+@pytest.mark.parametrize(
+    ("name", "op", "dtype", "says"),
+    [("allreduce", "prod", "complex64", "no op 'prod' on complex64"),
+     ("allreduce", "sum", "int16", "no op 'sum' on int16"),
+     ("allreduce", "bxor", "int32", "no op 'bxor' on int32"),
+     ("scan", "sum", "int32", "no scan: use a schedule")],
+)  # fmt: skip
+def test_what_nccl_lacks(
+    g: Collectives, fake: Nccl, name: str, op: str, dtype: str, says: str
+) -> None:
+    with pytest.raises(Unavailable, match=says):
+        g.plan(name, on_gpu(g, np.zeros(4), dtype), op=op, algorithm="native:nccl")
+    with pytest.raises(Unavailable, match="takes CuPy arrays"):
+        g.plan("allreduce", np.zeros(4), algorithm="native:nccl")
+
+
+def test_ranks_that_share_a_gpu_are_named(
+    g: Collectives, fake: Nccl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if g.size == 1:
+        pytest.skip("nobody shares")
+    monkeypatch.setattr(nccl, "_place", lambda gpu: ("here", f"{max(1, g.rank)}"))
+    with pytest.raises(Unavailable, match=r"of its own for every rank: \[0, 1\] share one"):
+        g.plan("allreduce", on_gpu(g, np.zeros(4), "int32"), algorithm="native:nccl")
+    assert not fake.made
+
+
+def test_a_rank_that_does_not_connect_is_told_to_all(
+    g: Collectives, fake: Nccl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*given: Any) -> None:
+        raise RuntimeError("NCCL_ERROR_SYSTEM_ERROR: unhandled system error")
+
+    if g.rank == g.size - 1:
+        monkeypatch.setattr(fake, "NcclCommunicator", refuse)
+    with pytest.raises(Unavailable, match=f"rank {g.size - 1}: NCCL_ERROR_SYSTEM_ERROR"):
+        g.plan("allreduce", on_gpu(g, np.zeros(4), "int32"), algorithm="native:nccl")
+
+
+def test_without_nccl_there_is_no_such_name(g: Collectives) -> None:
+    with pytest.raises(UnknownName, match="native:nccl"):
+        g.plan("allreduce", np.zeros(4), algorithm="native:nccl")
+    assert "native:nccl" not in g.algorithms("allreduce")
