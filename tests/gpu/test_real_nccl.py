@@ -98,10 +98,53 @@ with torchcoll.world() as c:
 dist.destroy_process_group()
 """
 
+CUPY = """
+import cupy, mpicoll
+from cupy.cuda import nccl
+if not nccl.available:
+    print("CuPy finds no NCCL")
+    raise SystemExit
+print("NCCL", nccl.get_version(), type(nccl.get_unique_id()), len(nccl.get_unique_id()))
+with mpicoll.world() as c:
+    for dtype in ("float32", "int8", "uint64", "float16", "complex64", "bool", "bfloat16"):
+        try:
+            x = c.transport.arrays.empty((1000,), dtype, c.gpu())
+        except mpicoll.Unavailable as refused:
+            print(refused)
+            continue
+        c.transport.arrays.from_host(x, cupy.arange(1000).get() % 2)
+        for name in ("allreduce", "reduce", "broadcast", "allgather", "reduce_scatter", "alltoall",
+                     "gather", "scatter"):
+            given = x.reshape(1, -1) if name in ("reduce_scatter", "alltoall", "scatter") else x
+            op = "max" if dtype == "bool" else "sum"
+            with c.plan(name, given, op=op, algorithm="native:nccl") as plan:
+                plan.run()
+                plan.start().wait()
+                assert (plan.out.reshape(-1) == x).all(), (name, dtype)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    y = cupy.ones(1 << 20)
+    with c.plan("allreduce", y, algorithm="native:nccl") as plan:
+        with stream:
+            y += 1
+            request = plan.start()
+        request.wait()
+        assert (plan.out == 2).all()
+"""
+
+PROBE = """
+import os, sys
+from mpicoll.mpi import gpu_trial
+from mpicoll.mpi.gpu_awareness import GpuAwareness
+found = GpuAwareness.detect()
+print(found, repr(gpu_trial.obstacle(0)) if found.aware else "")
+command = [sys.executable, "-c", gpu_trial._CHILD, "0"]
+print("a child:", repr(gpu_trial.run(command, gpu_trial.alone(os.environ))))
+"""
+
 
 @pytest.mark.parametrize(
-    "program", [UNUSED, UNUSED_BY_CUPY, WORLD, BOUND, NCCL_ALONE],
-    ids=["torch's GPU", "CuPy's GPU", "world", "device_id", "NCCL alone"],
+    "program", [UNUSED, UNUSED_BY_CUPY, WORLD, BOUND, NCCL_ALONE, CUPY, PROBE],
+    ids=["torch's GPU", "CuPy's GPU", "world", "device_id", "NCCL alone", "CuPy", "trial"],
 )  # fmt: skip
 def test_one_rank(program: str) -> None:
     done = python("-c", program, timeout=120)
