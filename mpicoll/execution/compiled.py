@@ -83,6 +83,9 @@ class Operand(NamedTuple):
 
 
 NOWHERE = Operand(INPUT, 0)
+_COLUMNS, _EXTRA = 3 + 3 * len(NOWHERE), 2
+_MOST_JOINED = 32
+"""Folds that one row does at most: fewer than a program of C takes."""
 
 
 def _numbered(place: Operand, where: Published, tile: int) -> Operand:
@@ -164,7 +167,7 @@ class Table:
     @property
     def length(self) -> int:
         """How many rows there are."""
-        return len(self.rows) // (3 + 3 * len(NOWHERE))
+        return len(self.rows) // _COLUMNS
 
     def copy_input(self, copy: Array) -> None:
         """Read a copy of the input, which the output overwrites."""
@@ -182,6 +185,31 @@ class Table:
             self._add(each, number, total)
         if self.check < 0:
             self.check = self.length
+        self._join_folds()
+
+    def _join_folds(self) -> None:
+        """Let the first of the folds that stand together onto one target do all of them."""
+        rows, width, many = self.rows, _COLUMNS, self.length
+        position = 0
+        while position < many:
+            following = position + 1
+            while following < many and self._continues(position, following):
+                following += 1
+            rows[position * width + _EXTRA] += following - position - 1
+            position = following
+
+    def _continues(self, first: int, other: int) -> bool:
+        """Whether a row folds one operand more onto the target of a row before."""
+        rows = (self.rows[each * _COLUMNS : (each + 1) * _COLUMNS] for each in (first, other))
+        (code, count, _, *before), (code_too, count_too, _, *after) = rows
+        target = before[: len(NOWHERE)]
+        return (
+            code == code_too == FOLD
+            and count == count_too
+            and other - first < _MOST_JOINED
+            and after[: 2 * len(NOWHERE)] == target * 2
+            and after[2 * len(NOWHERE) :] != target
+        )
 
     def _add(self, each: Instruction, number: int, total: int) -> None:
         if isinstance(each, Move):

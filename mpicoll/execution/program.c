@@ -86,6 +86,18 @@ static int fetch(char *target, pid_t process, char *source, size_t nbytes)
     return 1;
 }
 
+/* Fold the operands of the next rows in one pass: the result is written once. */
+static void fold_chain(Program *program, const Instruction *row)
+{
+    const void *operands[MOST_OPERANDS];
+    const size_t many = (size_t)row->extra + 2;
+    operands[0] = address(program, &row->left);
+    for (size_t each = 1; each < many; each++)
+        operands[each] = address(program, &row[each - 1].right);
+    program->fold_many(address(program, &row->target), operands, many, (size_t)row->count);
+    program->position += row->extra;
+}
+
 void program_begin(Program *program)
 {
     program->sequence++;
@@ -102,6 +114,10 @@ enum state program_advance(Program *program, int64_t spins, int64_t yield_ns)
                        (size_t)row->count, row->extra != 0);
             break;
         case FOLD:
+            if (row->extra) {
+                fold_chain(program, row);
+                break;
+            }
             program->fold(address(program, &row->target), address(program, &row->left),
                           address(program, &row->right), (size_t)row->count);
             break;

@@ -15,7 +15,8 @@ enum { INPUT, OUTPUT, FIRST_OWN };
 
 enum code {
     COPY,   /* target = left, `count` bytes */
-    FOLD,   /* target = left op right, `count` elements */
+    FOLD,   /* target = left op right, `count` elements; with `extra`, target = left op right op the
+               right of as many rows more, which are folds onto the same target */
     DIVIDE, /* target = target / extra, `count` elements */
     RAISE,  /* the word at target = the number of its tile, less `extra`; where `count` is not 0,
                the word after it = the address of left */
@@ -24,6 +25,9 @@ enum code {
                after left, and `right.offset` bytes on */
     CODES
 };
+
+/* Of one chain of folds. */
+enum { MOST_OPERANDS = 64 };
 
 /* A place in memory: a register and an offset, in one of `mask` + 1 slots that a tile takes in
    turn. The tile `tile` of the run `sequence` has the number sequence * tiles + tile. */
@@ -42,6 +46,7 @@ typedef struct Program {
     const Instruction *rows;
     char **registers;
     Fold fold;
+    FoldMany fold_many;
     Divide divide;
     int64_t sequence;         /* the number of the run that is under way, or was the last */
     int64_t position;         /* the next instruction; `length` between runs */

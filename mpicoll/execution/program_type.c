@@ -50,6 +50,9 @@ static int program_new_registers(ProgramObject *self, PyObject *addresses)
         int fine = row->code >= 0 && row->code < CODES;
         for (const Operand *one = &row->target; one <= &row->right; one++)
             fine = fine && one->reg >= 0 && one->reg < many;
+        if (row->code == FOLD)
+            fine = fine && row->extra >= 0 && row->extra <= MOST_OPERANDS - 2 &&
+                   each + row->extra < self->program.length;
         if (!fine) {
             PyErr_Format(PyExc_ValueError, "row %lld has no such code or register", (long long)each);
             return -1;
@@ -81,6 +84,7 @@ static int program_init(ProgramObject *self, PyObject *args, PyObject *kwargs)
         return -1;
     }
     self->program.fold = op && dtype ? find_fold(op, dtype) : NULL;
+    self->program.fold_many = op && dtype ? find_fold_many(op, dtype) : NULL;
     self->program.divide = dtype ? find_divide(dtype) : NULL;
     if (program_new_rows(self, table) < 0 || program_new_registers(self, registers) < 0)
         return -1;

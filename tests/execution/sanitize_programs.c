@@ -308,6 +308,7 @@ static void *run_rank(void *given_rank)
     program->rows = me->rows;
     program->registers = me->registers;
     program->fold = find_fold("sum", "float32");
+    program->fold_many = find_fold_many("sum", "float32");
     if (!given)
         take_turn(me->rank);
     for (int run = 0; run < (given ? GIVEN_RUNS : RUNS); run++) {

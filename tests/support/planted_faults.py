@@ -33,6 +33,7 @@ class Fault(NamedTuple):
 SHARED, EVERY = "tests/execution/test_shared_memory.py", "tests/test_collectives.py"
 BINDING, PLANS = "tests/execution/test_binding.py", "tests/execution/test_plan.py"
 EXECUTOR, SLOTS = "mpicoll/execution/shared_memory.py", "mpicoll/memory/slots.py"
+COMPILED = "mpicoll/execution/compiled.py"
 CALLS, TYPES = "mpicoll/execution/calls_type.c", "tests/execution/test_compiled.py"
 LEAVING, DIFFERENT = "tests/execution/test_leaving.py", "tests/runtime/test_different_calls.py"
 MESSAGES, LOWERED = "mpicoll/programs/messages.py", "mpicoll/programs/shared_memory.py"
@@ -89,6 +90,14 @@ FAULTS = {
     ),
     "compiled: overlaps are not looked at": Fault(
         CALLS, "key->apart = 1 + (key->out.address - key->x.address);", "key->apart = 0;", TYPES,
+    ),
+    "compiled: a chain of folds loses its last": Fault(
+        "mpicoll/execution/program.c", "many = (size_t)row->extra + 2;",
+        "many = (size_t)row->extra + 1;", f"{SHARED} -k random",
+    ),
+    "compiled: folds are joined whatever they write": Fault(
+        COMPILED, "and after[: 2 * len(NOWHERE)] == target * 2", "",
+        f"{SHARED} -k 'random or large'",
     ),
     "compiled: a flag must be exact": Fault(
         "mpicoll/execution/program.c", "__ATOMIC_ACQUIRE) >= least;",
