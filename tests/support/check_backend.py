@@ -10,6 +10,8 @@ import sys
 import traceback
 import warnings
 from datetime import timedelta
+from functools import reduce
+from operator import xor
 from threading import Event
 from typing import Any
 
@@ -27,7 +29,7 @@ OPS = {
     "MAX": (lambda all_: torch.stack(all_).amax(0), (torch.float64, torch.int8)),
     "BAND": (lambda all_: all_[0] & all_[1] & all_[-1], (torch.int32,)),
     "BOR": (lambda all_: all_[0] | all_[1] | all_[-1], (torch.int64,)),
-    "BXOR": (lambda all_: all_[0] ^ all_[1] ^ all_[2], (torch.uint8,)),
+    "BXOR": (lambda all_: reduce(xor, all_), (torch.uint8,)),
 }
 
 

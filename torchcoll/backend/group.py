@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.autograd import profiler
 from torch.distributed import distributed_c10d
 
 from mpicoll.collectives import Collectives
@@ -34,7 +35,7 @@ from torchcoll.backend.tensors import (
     room_for,
     rows_of,
 )
-from torchcoll.backend.works import DONE, QueuedWork, as_torch
+from torchcoll.backend.works import DONE, ProfiledWork, QueuedWork, as_torch, recorded
 
 Tensors = Sequence[Tensor]
 Open = Callable[[Any], Collectives]
@@ -64,6 +65,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
     ) -> None:  # fmt: skip
         super().__init__(rank, size)
         self.store, self.over = store, over
+        self._rank, self._size = rank, size
         self.algorithms = choose(options)
         self.library = dist.ProcessGroup(store, rank, size)
         self.order = Order(f"torchcoll {rank}")
@@ -106,7 +108,9 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         op = op_name(opts.reduceOp)
         if len(tensors) != 1 or not self._reduces(op, tensors):
             return self._forward("allreduce", tensors, opts, tensors)
-        return self._issue(partial(self._allreduce, tensors[0], op), tensors, opts)
+        return self._issue(
+            "all_reduce", tensors, partial(self._allreduce, tensors[0], op), tensors, opts
+        )
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Any:
         opts = _options(opts, c10d.AllreduceCoalescedOptions)
@@ -118,7 +122,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             for tensor in tensors:
                 self._allreduce(tensor, op)
 
-        return self._issue(call, tensors, opts)
+        return self._issue("all_reduce", tensors, call, tensors, opts)
 
     def _allreduce(self, tensor: Tensor, op: Any) -> None:
         x = flat(tensor)
@@ -133,7 +137,8 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             opts.rootRank = root
         if len(tensors) != 1 or not _moves(tensors):
             return self._forward("broadcast", tensors, opts, tensors)
-        return self._issue(partial(self._broadcast, tensors[0], opts.rootRank), tensors, opts)
+        call = partial(self._broadcast, tensors[0], opts.rootRank)
+        return self._issue("broadcast", tensors, call, tensors, opts)
 
     def _broadcast(self, tensor: Tensor, root: int) -> None:
         x = flat(tensor)
@@ -151,12 +156,13 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         op = op_name(opts.reduceOp)
         if len(tensors) != 1 or not self._reduces(op, tensors):
             return self._forward("reduce", tensors, opts, tensors)
-        return self._issue(partial(self._reduce, tensors[0], op, opts.rootRank), tensors, opts)
+        call = partial(self._reduce, tensors[0], op, opts.rootRank)
+        return self._issue("reduce", tensors, call, tensors, opts)
 
     def _reduce(self, tensor: Tensor, op: Any, root: int) -> None:
         x = flat(tensor)
-        self._call("reduce", x, x if self.rank() == root else None, op, root)
-        if x is not tensor and self.rank() == root:
+        self._call("reduce", x, x if self._rank == root else None, op, root)
+        if x is not tensor and self._rank == root:
             give_back(tensor, x)
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
@@ -164,9 +170,10 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             outputs, inputs = [outputs], [inputs]
         opts = _options(opts, c10d.AllgatherOptions)
         given = [*inputs, *outputs[0]]
-        if len(inputs) != 1 or len(outputs[0]) != self.size() or not _moves(given):
+        if len(inputs) != 1 or len(outputs[0]) != self._size or not _moves(given):
             return self._forward("allgather", outputs, inputs, opts, outputs[0])
-        return self._issue(partial(self._allgather, outputs[0], inputs[0]), outputs[0], opts)
+        call = partial(self._allgather, outputs[0], inputs[0])
+        return self._issue("all_gather", inputs, call, outputs[0], opts)
 
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         opts = _options(opts, c10d.AllgatherOptions)
@@ -174,10 +181,10 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             return self._forward("allgather_coalesced", outputs, inputs, opts, outputs)
 
         def call() -> None:
-            for row, tensor in zip(outputs, inputs, strict=True):
+            for tensor, *row in zip(inputs, *outputs, strict=True):
                 self._allgather(row, tensor)
 
-        return self._issue(call, outputs, opts)
+        return self._issue("all_gather", inputs, call, outputs, opts)
 
     def _allgather(self, outputs: Tensors, tensor: Tensor) -> None:
         counts = tuple(each.numel() for each in outputs)
@@ -200,8 +207,9 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         opts = _options(opts, c10d.AllgatherOptions)
         if not _moves((output, tensor)):
             return self._forward("all_gather_single", output, tensor, opts, [output])
-        _fit(output, tensor, self.size(), "output", "input")
-        return self._issue(partial(self._all_gather_single, output, tensor), [output], opts)
+        _fit(output, tensor, self._size, "output", "input")
+        call = partial(self._all_gather_single, output, tensor)
+        return self._issue("_all_gather_base", [tensor], call, [output], opts)
 
     _allgather_base = all_gather_single
 
@@ -215,13 +223,13 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             for output, tensor in zip(outputs, tensors, strict=True):
                 self._all_gather_single(output, tensor)
 
-        return self._issue(call, outputs, opts)
+        return self._issue("all_gather_into_tensor_coalesced", tensors, call, outputs, opts)
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
     def _all_gather_single(self, output: Tensor, tensor: Tensor) -> None:
         x, whole = flat(tensor), flat(output)
-        self._call("allgather", x, whole.view(self.size(), -1) if x.numel() else _none(self, x))
+        self._call("allgather", x, whole.view(self._size, -1) if x.numel() else _none(self, x))
         if whole is not output:
             give_back(output, whole)
 
@@ -234,10 +242,11 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         rows = outputs[0] if outputs else []
         if len(inputs) != 1 or not _moves([*inputs, *rows]):
             return self._forward("gather", outputs, inputs, opts, rows)
-        return self._issue(partial(self._gather, rows, inputs[0], opts.rootRank), rows, opts)
+        call = partial(self._gather, rows, inputs[0], opts.rootRank)
+        return self._issue("gather", inputs, call, rows, opts)
 
     def _gather(self, outputs: Tensors, tensor: Tensor, root: int) -> None:
-        if self.rank() != root:
+        if self._rank != root:
             self._call("gather", flat(tensor), None, "sum", root)
             return
         rows = room_for(outputs)
@@ -253,11 +262,12 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         rows = inputs[0] if inputs else []
         if len(outputs) != 1 or not _moves([*outputs, *rows]):
             return self._forward("scatter", outputs, inputs, opts, outputs)
-        return self._issue(partial(self._scatter, outputs[0], rows, opts.rootRank), outputs, opts)
+        call = partial(self._scatter, outputs[0], rows, opts.rootRank)
+        return self._issue("scatter", rows, call, outputs, opts)
 
     def _scatter(self, output: Tensor, inputs: Tensors, root: int) -> None:
         x = flat(output)
-        self._call("scatter", rows_of(inputs) if self.rank() == root else None, x, "sum", root)
+        self._call("scatter", rows_of(inputs) if self._rank == root else None, x, "sum", root)
         if x is not output:
             give_back(output, x)
 
@@ -268,7 +278,8 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         op = op_name(opts.reduceOp)
         if len(outputs) != 1 or not self._reduces(op, [*outputs, *inputs[0]]):
             return self._forward("reduce_scatter", outputs, inputs, opts, outputs)
-        return self._issue(partial(self._reduce_scatter, outputs[0], inputs[0], op), outputs, opts)
+        call = partial(self._reduce_scatter, outputs[0], inputs[0], op)
+        return self._issue("reduce_scatter", inputs[0], call, outputs, opts)
 
     def _reduce_scatter(self, output: Tensor, inputs: Tensors, op: Any) -> None:
         x = flat(output)
@@ -286,9 +297,9 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         op = op_name(opts.reduceOp)
         if not self._reduces(op, (output, tensor)):
             return self._forward("reduce_scatter_single", output, tensor, opts, [output])
-        _fit(tensor, output, self.size(), "input", "output")
+        _fit(tensor, output, self._size, "input", "output")
         call = partial(self._reduce_scatter_single, output, tensor, op)
-        return self._issue(call, [output], opts)
+        return self._issue("_reduce_scatter_base", [tensor], call, [output], opts)
 
     _reduce_scatter_base = reduce_scatter_single
 
@@ -303,13 +314,13 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             for output, tensor in zip(outputs, tensors, strict=True):
                 self._reduce_scatter_single(output, tensor, op)
 
-        return self._issue(call, outputs, opts)
+        return self._issue("reduce_scatter_tensor_coalesced", tensors, call, outputs, opts)
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
     def _reduce_scatter_single(self, output: Tensor, tensor: Tensor, op: Any) -> None:
         x, whole = flat(output), flat(tensor)
-        rows = whole.detach().view(self.size(), -1) if x.numel() else _none(self, x)
+        rows = whole.detach().view(self._size, -1) if x.numel() else _none(self, x)
         self._call("reduce_scatter", rows, x, op)
         if x is not output:
             give_back(output, x)
@@ -323,7 +334,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             sizes = output_sizes, input_sizes
             return self._forward("all_to_all_single", output, tensor, *sizes, opts, [output])
         call = partial(self._all_to_all_single, output, tensor, output_sizes, input_sizes)
-        return self._issue(call, [output], opts)
+        return self._issue("all_to_all", [tensor], call, [output], opts)
 
     alltoall_base = all_to_all_single
 
@@ -333,15 +344,15 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         x, whole = flat(tensor), flat(output)
         if not output_sizes and not input_sizes:
             for each, label in ((x, "input"), (whole, "output")):
-                if each.numel() % self.size():
+                if each.numel() % self._size:
                     raise ArgumentError(
                         f"the {label} of all_to_all_single has {each.numel()} elements: without "
-                        f"sizes, a multiple of the {self.size()} ranks"
+                        f"sizes, a multiple of the {self._size} ranks"
                     )
             self._alltoall(x, whole)
         else:
-            sent = _lengths(tensor, x, input_sizes, self.size())
-            received = _lengths(output, whole, output_sizes, self.size())
+            sent = _lengths(tensor, x, input_sizes, self._size)
+            received = _lengths(output, whole, output_sizes, self._size)
             self._alltoall_uneven(x, whole, sent, received)
         if whole is not output:
             give_back(output, whole)
@@ -350,7 +361,8 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         opts = _options(opts, c10d.AllToAllOptions)
         if not _moves([*outputs, *tensors]):
             return self._forward("alltoall", outputs, tensors, opts, outputs)
-        return self._issue(partial(self._alltoall_lists, outputs, tensors), outputs, opts)
+        call = partial(self._alltoall_lists, outputs, tensors)
+        return self._issue("all_to_all", tensors, call, outputs, opts)
 
     def _alltoall_lists(self, outputs: Tensors, tensors: Tensors) -> None:
         parts = [flat(each) for each in tensors]
@@ -361,7 +373,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         hand_out(outputs, torch.split(whole, received))
 
     def _alltoall(self, x: Tensor, whole: Tensor) -> None:
-        size = self.size()
+        size = self._size
         if x.numel():
             self._call("alltoall", x.detach().view(size, -1), whole.view(size, -1))
         else:
@@ -369,7 +381,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
 
     def _alltoall_uneven(self, x: Tensor, out: Tensor, sent: Any, received: Any) -> None:
         """Exchange blocks of lengths that each rank knows of its own only."""
-        size = self.size()
+        size = self._size
         own = torch.tensor([*sent, *received], dtype=torch.int64)
         every = torch.empty((size, 2 * size), dtype=torch.int64)
         self._call("allgather", own, every)
@@ -394,15 +406,24 @@ class Group(_ProcessGroup):  # type: ignore[misc]
 
     def barrier(self, opts: Any = None, timeout: Any = None) -> Any:
         opts = _options(opts, c10d.BarrierOptions)
-        return self._issue(partial(self._call, "barrier", None, None), [], opts)
+        return self._issue("barrier", [], partial(self._call, "barrier", None, None), [], opts)
 
     # -- running ----------------------------------------------------------------------------
 
     def _reduces(self, op: str | None, tensors: Tensors) -> bool:
-        return _moves(tensors) and all(reduces(op, each.dtype) for each in tensors)
+        return all(reduces(op, each.dtype) and moves(each) for each in tensors)
 
-    def _issue(self, call: Callable[[], object], results: Any, opts: Any) -> Any:
-        """Run a call in its turn, or queue it; torch's C++ asks for a work in any case."""
+    def _issue(
+        self, title: str, inputs: Tensors, call: Callable[[], object], results: Any, opts: Any
+    ) -> Any:
+        """Run a call in its turn, or queue it; torch's C++ asks for a work in any case.
+
+        Args:
+            title: the name under which torch's profiler finds it, as it finds gloo's.
+            inputs: whose shapes the profiler keeps.
+        """
+        if profiler._is_profiler_enabled:
+            return self._profile(title, inputs, call, results, opts)
         if opts.asyncOp:
             work = QueuedWork(call, list(results), self.order, self._missing)
             self.order.add(work)
@@ -413,11 +434,26 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             raise as_torch(error) from error
         return DONE
 
+    def _profile(
+        self, title: str, inputs: Tensors, call: Callable[[], object], results: Any, opts: Any
+    ) -> ProfiledWork:
+        """Run a call on the group's thread, under a name by which the profiler shows it."""
+        title = f"{c10d.get_backend(self)}:{title}"
+        work = ProfiledWork(recorded(title, inputs, call), list(results), self.order, self._missing)
+        self.order.add(work)
+        if not opts.asyncOp:
+            work.wait()
+        return work
+
     def _call(
         self, name: str, x: Tensor | None, out: Tensor | None, op: str = "sum", root: int = 0,
         counts: Any = None,
     ) -> None:  # fmt: skip
         """Run one of our collectives, in its turn."""
+        if self._size == 1:
+            if x is not None and out is not None:
+                give_back(out, x)
+            return
         opened = self._opened or self._open()
         opened._call(name, x, out, op, root, counts, self.algorithms[name])
 
@@ -437,7 +473,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             self._agree(said)
             how(*arguments, opts).wait()
 
-        return self._issue(call, results, opts)
+        return self._issue(name, tensors, call, results, opts)
 
     def _agree(self, said: str) -> None:
         """Return where all ranks leave this call to the library; collective.
@@ -445,6 +481,8 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         Raises:
             ArgumentError: on all ranks, where one of them does not.
         """
+        if self._size == 1:
+            return
         opened = self._opened or self._open()
         digest = blake2b(said.encode(), digest_size=8).digest()
         if not opened.plans.matches(digest):
@@ -494,7 +532,7 @@ def _leaves(given: Any) -> list[Tensor]:
 
 
 def _none(group: Group, like: Tensor) -> Tensor:
-    return like.new_empty((group.size(), 0))
+    return like.new_empty((group._size, 0))
 
 
 def _fit(whole: Tensor, part: Tensor, size: int, large: str, small: str) -> None:

@@ -34,7 +34,9 @@ def reduces(op: str | None, dtype: torch.dtype) -> bool:
 
 def moves(tensor: Tensor) -> bool:
     """Whether we move a tensor: any dense one on the host, of whatever dtype."""
-    return tensor.is_cpu and tensor.layout == torch.strided and not tensor.is_quantized
+    if not tensor.is_cpu or tensor.layout is not torch.strided:
+        return False
+    return tensor.dtype in _BY_NAME or not tensor.is_quantized
 
 
 def flat(tensor: Tensor) -> Tensor:
@@ -43,10 +45,8 @@ def flat(tensor: Tensor) -> Tensor:
     One of a dtype that only torch knows is returned as bytes.
     """
     x = tensor
-    if x.is_conj():
-        x = x.resolve_conj()
-    if x.is_neg():
-        x = x.resolve_neg()
+    if x.is_neg() or x.is_conj():
+        x = x.resolve_conj().resolve_neg()
     if not x.is_contiguous():
         x = x.contiguous()
     if type(x) is not Tensor:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -50,7 +51,12 @@ class QueuedWork(dist.Work):
         results: the tensors that hold its results, the value of its future.
         order: the calls of its group.
         missing: names the ranks that keep it waiting.
+
+    Attributes:
+        most: seconds for which a wait leaves the call to the group's thread; 0 takes it over.
     """
+
+    most = 0.0
 
     def __init__(
         self, call: Callable[[], object], results: list[Any], order: Order,
@@ -85,7 +91,7 @@ class QueuedWork(dist.Work):
 
     def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
         if not self.is_done:
-            seconds = max(timeout.total_seconds(), 0.0)
+            seconds = max(timeout.total_seconds(), 0.0) or self.most
             if not self.order.complete(self, seconds):
                 raise dist.DistBackendError(
                     f"a collective was not complete in {seconds:g} s: {self.missing()}"
@@ -116,6 +122,29 @@ class QueuedWork(dist.Work):
                 self.future = self.future or torch.futures.Future()
                 return self.future
         return self._settle(torch.futures.Future())
+
+
+class ProfiledWork(QueuedWork):
+    """The handle of a call that the group's thread runs, as torch's profiler expects it."""
+
+    most = math.inf
+
+
+def recorded(title: str, inputs: Sequence[torch.Tensor], call: Callable[[], object]) -> Any:
+    """Begin a record of the profiler, and return what runs a call and ends the record.
+
+    The record ends when it is dropped, too: so nobody but the call may keep it.
+    """
+    record: Any = torch._C._profiler._RecordFunctionFast(title, list(inputs), {})
+    record.__enter__()
+
+    def run() -> None:
+        try:
+            call()
+        finally:
+            record.__exit__(None, None, None)
+
+    return run
 
 
 DONE = DoneWork()

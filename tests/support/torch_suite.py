@@ -1,0 +1,222 @@
+"""Run torch's own suite of torch.distributed over gloo and over ours, and print where they differ.
+
+``python tests/support/torch_suite.py --ranks 2 [--tests all_reduce] [--columns gloo,ours,mpi]``
+
+The suite is `torch.testing._internal.distributed.distributed_test`, which the wheel has; it needs
+`expecttest`. Columns: ``gloo`` is stock; ``ours`` has our groups in place of gloo's; ``mpi`` has
+them, too, but tells the suite that it runs over MPI, for which it skips fewer tests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from contextlib import suppress
+from multiprocessing import Pipe
+from pathlib import Path
+from typing import Any
+
+COLUMNS = ("gloo", "ours", "mpi")
+SECONDS = 100.0
+"""After which a test counts as hung."""
+REASONS: dict[str, str] = {}
+"""Why a test has another outcome over ours, by what its name begins with."""
+OK, SKIPPED, FAILED, HUNG = "ok", "skipped", "failed", "hung"
+_WORST = (HUNG, FAILED, OK, SKIPPED)
+
+
+# -- one column, in a process that has imported the suite ------------------------------------------
+
+
+def suite() -> Any:
+    """Return the suite as `test_distributed_spawn.py` of torch's repository makes it."""
+    from torch.testing._internal.distributed import distributed_test
+
+    class TestDist(
+        distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase
+    ): ...
+
+    return distributed_test, TestDist
+
+
+def replace_mpi() -> None:
+    """Serve the backend that the suite calls mpi by our groups."""
+    import torch.distributed as dist
+    from torch.distributed import distributed_c10d as c10d
+
+    for name in ("init_process_group", "new_group"):
+        plain = getattr(c10d, name)
+
+        def as_gloo(*given: Any, _plain: Any = plain, **named: Any) -> Any:
+            if named.get("backend") == "mpi":
+                named["backend"] = "gloo"
+            return _plain(*("gloo" if each == "mpi" else each for each in given), **named)
+
+        setattr(c10d, name, as_gloo)
+        setattr(dist, name, as_gloo)
+
+
+def run_column(column: str, wanted: str) -> None:
+    """Print the outcome of every test, as a line of JSON."""
+    if column != "gloo":
+        os.environ["TORCHCOLL_AS_GLOO"] = "1"
+    import torch
+
+    from torchcoll.backend.registration import register
+
+    register()
+    torch.set_num_threads(1)
+    module, case = suite()
+    if column == "mpi":
+        replace_mpi()
+    case.setUpClass()
+    for name in sorted(name for name in dir(case) if name.startswith("test_")):
+        if re.search(wanted, name):
+            outcome, why = run_test(module, case, name)
+            print(json.dumps([name, outcome, why]), flush=True)
+
+
+def run_test(module: Any, case: Any, name: str) -> tuple[str, str]:
+    """Run a test on ranks that are forked, and return its outcome and why."""
+    module.initialize_temp_directories()
+    module.Barrier.init()
+    file = tempfile.NamedTemporaryFile(delete=False).name  # noqa: SIM115
+    os.remove(file)
+    children, pipes = {}, []
+    for rank in range(int(os.environ["WORLD_SIZE"])):
+        here, there = Pipe()
+        pid = os.fork()
+        if not pid:
+            run_rank(case, name, rank, file, there)
+        there.close()
+        children[pid] = rank
+        pipes.append(here)
+    codes = wait_for(dict(children))
+    whys = []
+    for pipe in pipes:
+        with suppress(EOFError, OSError):
+            while pipe.poll(0):
+                whys.append(str(pipe.recv()))
+        pipe.close()
+    module.cleanup_temp_dir()
+    outcomes = {outcome_of(code) for code in codes}
+    outcome = next(each for each in _WORST if each in outcomes)
+    return outcome, "\n".join(whys)[-3000:]
+
+
+def run_rank(case: Any, name: str, rank: int, file: str, pipe: Any) -> None:
+    """Be a rank of a test, and end."""
+    code = 1
+    quiet = os.open(os.environ.get("SUITE_LOG", os.devnull), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.dup2(quiet, 1)
+    os.dup2(quiet, 2)
+    try:
+        case._run(rank, name, file, pipe)
+    except SystemExit as end:
+        code = int(end.code or 0)
+    except BaseException as error:
+        with suppress(OSError):
+            pipe.send("".join(traceback.format_exception(error)))
+    os._exit(code)
+
+
+def wait_for(children: dict[int, int]) -> list[int | None]:
+    """Return the exit codes of processes, None for those that had to be killed."""
+    end, codes = time.monotonic() + SECONDS, []
+    while children and time.monotonic() < end:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid in children:
+            del children[pid]
+            codes.append(os.waitstatus_to_exitcode(status))
+            if codes[-1] and not 70 <= codes[-1] < 95:
+                # The others may wait for it in vain.
+                end = min(end, time.monotonic() + 20)
+        else:
+            time.sleep(0.005)
+    for pid in children:
+        os.kill(pid, 9)
+        os.waitpid(pid, 0)
+        codes.append(None)
+    return codes
+
+
+def outcome_of(code: int | None) -> str:
+    from torch.testing._internal.common_distributed import TEST_SKIPS
+
+    if code is None:
+        return HUNG
+    if any(code == each.exit_code for each in TEST_SKIPS.values()):
+        return SKIPPED
+    return OK if code == 0 else FAILED
+
+
+# -- all columns -----------------------------------------------------------------------------------
+
+
+def start(column: str, ranks: int, wanted: str, output: Path) -> subprocess.Popen[str]:
+    """Start a process that runs a column."""
+    environment = {
+        **os.environ, "WORLD_SIZE": str(ranks), "BACKEND": "mpi" if column == "mpi" else "gloo",
+        "TEMP_DIR": tempfile.mkdtemp(), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo",
+        "SUITE_LOG": str(output / f"{column}.log"),
+    }  # fmt: skip
+    command = [sys.executable, __file__, "--column", column, "--tests", wanted]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--tests", default="", help="a regular expression")
+    parser.add_argument("--columns", default="gloo,ours")
+    parser.add_argument("--column", help=argparse.SUPPRESS)
+    parser.add_argument("--output", type=Path, default=Path(tempfile.gettempdir()))
+    options = parser.parse_args()
+    if options.column:
+        run_column(options.column, options.tests)
+        return 0
+    columns = options.columns.split(",")
+    found: dict[str, dict[str, list[str]]] = {}
+    for column in columns:
+        found[column] = {}
+        process = start(column, options.ranks, options.tests, options.output)
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("["):
+                name, *rest = json.loads(line)
+                found[column][name] = rest
+        (options.output / f"{column}-{options.ranks}.json").write_text(json.dumps(found[column]))
+    return report(found, columns)
+
+
+def report(found: dict[str, dict[str, list[str]]], columns: list[str]) -> int:
+    """Print how many tests end how, and every difference; return whether ours does worse."""
+    print(f"{'':12}", *(f"{each:>10}" for each in columns))
+    for outcome in (OK, SKIPPED, FAILED, HUNG):
+        counts = [sum(each[0] == outcome for each in found[column].values()) for column in columns]
+        print(f"{outcome:12}", *(f"{count:10}" for count in counts))
+    worse = 0
+    for name in found[columns[0]]:
+        outcomes = [found[column].get(name, [HUNG, ""]) for column in columns]
+        if len({outcome for outcome, _ in outcomes}) == 1:
+            continue
+        reason = next((REASONS[each] for each in REASONS if name.startswith(each)), "")
+        print(name, *(outcome for outcome, _ in outcomes), reason)
+        bad = any(outcome in (FAILED, HUNG) for outcome, _ in outcomes[1:])
+        if bad and not reason:
+            worse += 1
+            print(
+                *(f"    {line}" for _, why in outcomes for line in why.splitlines()[-4:]), sep="\n"
+            )
+    return int(worse > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
