@@ -23,7 +23,7 @@ ARGUMENTS, SHARED = "runtime/test_arguments", "execution/test_shared_memory"
 LAYOUTS, CHECK = "on_ranks/test_layouts", "measurement/test_run_time_check"
 LEAVING, ENDINGS = "execution/test_leaving", "execution/test_endings"
 DIFFERENT = "runtime/test_different_calls"
-COMMUNICATOR = "on_ranks/test_communicator"
+COMMUNICATOR, OBJECTS = "on_ranks/test_communicator", "on_ranks/test_communicator_objects"
 GPU, REAL_GPU, NCCL = "on_ranks/test_gpu", "on_ranks/test_real_gpu", "on_ranks/test_nccl"
 AWARE, NATIVE_NCCL = "on_ranks/test_gpu_aware_mpi", "on_ranks/test_native_nccl"
 EVERY_WAY = f"{SHARED}.py::test_every_schedule_over_every_transport"
@@ -34,6 +34,7 @@ LAUNCHES = {
     ("mpi4py", 3): (
         PLANS,
         COMMUNICATOR,
+        OBJECTS,
         LEAVING,
         ENDINGS,
         DIFFERENT,

@@ -376,5 +376,14 @@ def calls(
     )  # fmt: skip
 
 
+def nothing(memory: SharedMemory) -> Program:
+    """Return a program that does nothing, for calls in which ranks only compare what they call."""
+    program: Program = _compiled.Program(
+        array("q"), [0, 0], None, None, check=0, spins=_spins(memory), light=True, heavy=False,
+        wait=print, look=print, keep=None,
+    )  # fmt: skip
+    return program
+
+
 def _spins(memory: SharedMemory) -> int:
     return _OVERSUBSCRIBED_SPINS if memory.wait_policy.oversubscribed else _SPINS

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from mpi4py import MPI
 
-from mpicoll.mpi.communicator.state import serving
+from mpicoll.mpi.communicator import objects
+from mpicoll.mpi.communicator.served import AS_OBJECT, THEIRS
+from mpicoll.mpi.communicator.state import serving, theirs
 
 
 class Comm(MPI.Intracomm):
@@ -87,6 +90,67 @@ class Comm(MPI.Intracomm):
     def Exscan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         if self._call("exscan", sendbuf, recvbuf, op, 0, None, None):
             super().Exscan(sendbuf, recvbuf, op)
+
+    # -- collectives of objects -------------------------------------------------------------
+
+    def barrier(self) -> None:
+        self.Barrier()
+
+    def bcast(self, obj: Any, root: int = 0) -> Any:
+        if not self._is_ours():
+            return super().bcast(obj, root)
+        return objects.bcast(self, obj, root)
+
+    def gather(self, sendobj: Any, root: int = 0) -> list[Any] | None:
+        if not self._is_ours():
+            return super().gather(sendobj, root)
+        return objects.gather(self, sendobj, root)
+
+    def allgather(self, sendobj: Any) -> list[Any]:
+        if not self._is_ours():
+            return super().allgather(sendobj)
+        return objects.gather(self, sendobj, None) or []
+
+    def reduce(self, sendobj: Any, op: Any = MPI.SUM, root: int = 0) -> Any:
+        found = self._fold("reduce", sendobj, op, root)
+        if found is None:
+            return super().reduce(sendobj, op, root)
+        return found[0] if self.rank == root else None
+
+    def allreduce(self, sendobj: Any, op: Any = MPI.SUM) -> Any:
+        found = self._fold("allreduce", sendobj, op, 0)
+        return super().allreduce(sendobj, op) if found is None else found[0]
+
+    def scan(self, sendobj: Any, op: Any = MPI.SUM) -> Any:
+        found = self._fold("scan", sendobj, op, 0)
+        return super().scan(sendobj, op) if found is None else found[0]
+
+    def exscan(self, sendobj: Any, op: Any = MPI.SUM) -> Any:
+        found = self._fold("exscan", sendobj, op, 0)
+        if found is None:
+            return super().exscan(sendobj, op)
+        return found[0] if self.rank else None
+
+    def _is_ours(self) -> bool:
+        """Whether collectives here are ours, the same on all ranks."""
+        served = self.__dict__.get("_call") or serving(self)
+        if served is None or served is theirs:
+            return False
+        self._call = served  # type: ignore[method-assign]
+        return True
+
+    def _fold(self, name: str, item: Any, op: Any, root: int) -> tuple[Any] | None:
+        """Return the fold of all ranks' objects, None where MPI must make it."""
+        if not self._is_ours():
+            return None
+        x = objects.foldable(item, op, self.size)
+        if x is None:
+            self._call(THEIRS, None, None, None, 0, None, None)
+            return None
+        out = np.empty_like(x)
+        if self._call(name, x, out, op, root, None, AS_OBJECT):
+            return None
+        return (out if x.ndim else out.item(),)
 
     # -- other communicators are of this kind, too ------------------------------------------
 

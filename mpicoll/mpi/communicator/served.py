@@ -30,6 +30,10 @@ from mpicoll.selection.auto import AutoChooser
 _MOST = 64
 _THEIRS = b"is MPI's"
 """Instead of a digest, from a rank whose buffers only MPI can read."""
+THEIRS = "theirs"
+"""The name of a call that this rank leaves to MPI, whatever it is."""
+AS_OBJECT = "as object"
+"""The algorithm of a call whose arrays are an object: shapes count, too."""
 _READ = "read"
 """The algorithm of a call that has been read, where others have none."""
 
@@ -82,6 +86,11 @@ class Served:
             layout, shared, self.run, self._give_up, in_place=MPI.IN_PLACE, datatype=MPI.Datatype
         )
 
+        # Stating that a call is left to MPI takes a program without an instruction.
+        nothing = compiled.nothing(shared)
+        stated = int.from_bytes(_THEIRS, "little", signed=True)
+        self.find.add((THEIRS, None, None, None, 0, None, None), nothing, stated, False, None)
+
     def run(
         self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any,
         differs: bool = False,
@@ -96,7 +105,12 @@ class Served:
             return True  # the communicator has been freed
         if isinstance(op, MPI.Op) and op.handle not in OPS:
             return True  # MPI demands the same operator on all ranks
+        if name is THEIRS:
+            return True  # the executor has stated so, and found that others do not
         given = name, x, out, op, root, counts, algorithm
+        if algorithm is AS_OBJECT:
+            call = self._read(name, x, out, op, root, counts)
+            return self._run(call, [given], differs, x.shape)
         if algorithm is _READ:
             return self._run(Call(name, x, out, op, root, counts), [given], differs)
         call = self._read(name, x, out, op, root, counts)
@@ -131,15 +145,18 @@ class Served:
         except CollectiveError:
             return None
 
-    def _run(self, call: Call | None, given: list[tuple[Any, ...]], differs: bool) -> bool | None:
+    def _run(
+        self, call: Call | None, given: list[tuple[Any, ...]], differs: bool,
+        shape: tuple[int, ...] | None = None,
+    ) -> bool | None:  # fmt: skip
         arguments = None if call is None else self._checked(call)
         if arguments is None or call is None:
             if not differs:
-                self.mailbox.agree(_THEIRS)
+                self.find(THEIRS, None, None, None, 0, None, None)
             return True
-        key = tuple(arguments.signature.values())
+        key = (shape, *arguments.signature.values())
         known = self.signatures.get(key)
-        digest = arguments.digest(known and known.number)
+        digest = arguments.digest((shape, known and known.number))
         if differs or not self.mailbox.agree(digest):
             # A run that has begun cannot be taken back: the ranks would count different runs.
             if known is not None:
@@ -147,7 +164,7 @@ class Served:
             return True
         if known is None:
             known = self._add(key)
-            digest = arguments.digest(known.number)
+            digest = arguments.digest((shape, known.number))
         known.calls += 1
         if known.calls == self.repeats:
             known.plan = self._plan(arguments)

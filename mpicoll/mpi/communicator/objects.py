@@ -1,0 +1,202 @@
+"""Collectives of Python's objects: mpi4py's lower-case methods, without a pickle of arrays.
+
+An object travels as a header of fixed length and, where it does not fit there, a payload. Numbers,
+NumPy arrays and tuples of them are described in the header, and their data goes as it lies in
+memory; any other object is pickled, as mpi4py does.
+"""
+
+from __future__ import annotations
+
+import marshal
+import struct
+from itertools import accumulate
+from math import prod
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from mpicoll.mpi.communicator.buffers import Flat
+
+HEADER = 256
+_HEAD = struct.Struct("=BHq")
+_ROOM = HEADER - _HEAD.size
+_NUMBERS = frozenset((int, float, complex, bool, type(None)))
+_PLAIN, _ARRAYS, _PICKLE = range(3)
+_MORE = 128
+"""Added to the kind of a header that a payload belongs to."""
+_NUMBER = bytes([_PLAIN])
+
+Message = tuple[Flat, Flat | None]
+"""The header of an object, `HEADER` bytes, and a payload where the data does not fit there."""
+
+
+def encode(item: Any) -> Message:
+    """Return an object as a message."""
+    parts: list[Flat] = []
+    form = b""
+    if type(item) in _NUMBERS:
+        form = marshal.dumps(item)
+        if len(form) < HEADER:
+            return np.frombuffer(bytearray((_NUMBER + form).ljust(HEADER)), "uint8"), None
+    elif (outline := _outline(item, parts)) is not None:
+        form = marshal.dumps(outline)
+    kind = _ARRAYS
+    if not form or len(form) > _ROOM:
+        kind, form, parts = _PICKLE, b"", [np.frombuffer(MPI.pickle.dumps(item), "uint8")]
+    payload = parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, "uint8"), *parts])
+    if payload.nbytes <= _ROOM - len(form):
+        return _header(kind, 0, form + payload.tobytes(), len(form)), None
+    return _header(kind | _MORE, payload.nbytes, form, len(form)), payload
+
+
+def _header(kind: int, size: int, body: bytes, length: int) -> Flat:
+    whole = _HEAD.pack(kind, length, size) + body
+    return np.frombuffer(bytearray(whole.ljust(HEADER)), "uint8")
+
+
+def missing(headers: bytearray, start: int = 0) -> int:
+    """Return the bytes of the payload that belongs to a header, 0 where there is none."""
+    size: int = _HEAD.unpack_from(headers, start)[2] if headers[start] & _MORE else 0
+    return size
+
+
+def decode(headers: bytearray, payload: Flat | None, start: int = 0) -> Any:
+    """Return the object of the header that begins there, and of its payload.
+
+    An array that is the whole payload keeps its memory.
+    """
+    end = start + HEADER
+    if headers[start] == _PLAIN:
+        return marshal.loads(headers[start + 1 : end])
+    kind, length, _ = _HEAD.unpack_from(headers, start)
+    form = start + _HEAD.size
+    data = headers[form + length : end] if payload is None else payload
+    if kind & ~_MORE == _PICKLE:
+        return MPI.pickle.loads(data)
+    return _filled(marshal.loads(headers[form : form + length]), data, [0])
+
+
+def _outline(item: Any, parts: list[Flat]) -> Any:
+    """Return what an object is but for the data of its arrays, which go to `parts`.
+
+    None where it is something else than numbers, arrays and tuples of them.
+    """
+    if type(item) in _NUMBERS:
+        return (item,)
+    if type(item) is tuple:
+        inner = [_outline(each, parts) for each in item]
+        return None if None in inner else inner
+    if not (type(item) is np.ndarray or isinstance(item, np.bool | np.number)):
+        return None
+    if item.dtype.kind not in "biufc" or not item.dtype.isnative:
+        return None
+    array = np.asarray(item)
+    turned = array.flags.f_contiguous and not array.flags.c_contiguous
+    flat = np.ascontiguousarray((array.T if turned else array).reshape(-1))
+    parts.append(flat.view("uint8"))
+    return item.dtype.str, array.shape, turned, type(item) is not np.ndarray
+
+
+def _filled(outline: Any, data: Any, position: list[int]) -> Any:
+    if type(outline) is list:
+        return tuple([_filled(each, data, position) for each in outline])
+    if len(outline) == 1:
+        return outline[0]
+    name, shape, turned, scalar = outline
+    dtype, count, start = np.dtype(name), prod(shape), position[0]
+    position[0] = start + dtype.itemsize * count
+    flat = np.frombuffer(data, dtype, count, start)
+    if scalar:
+        return flat[0]
+    if flat.nbytes < len(data) or not flat.flags.aligned:
+        flat = flat.copy()  # it would keep the whole message
+    return flat.reshape(shape[::-1]).T if turned else flat.reshape(shape)
+
+
+# -- collectives ---------------------------------------------------------------------------------
+
+
+def bcast(comm: Any, item: Any, root: int) -> Any:
+    """Return the root's object on every rank, a copy of it on the root."""
+    if comm.rank == root:
+        sent, own = encode(item)
+        comm.Bcast(sent, root)
+        if own is not None:
+            comm.Bcast(own, root)
+        return decode(bytearray(sent), None if own is None else own.copy())
+    header, payload = bytearray(HEADER), None
+    comm.Bcast(np.frombuffer(header, "uint8"), root)
+    if size := missing(header):
+        payload = np.empty(size, "uint8")
+        comm.Bcast(payload, root)
+    return decode(header, payload)
+
+
+def gather(comm: Any, item: Any, root: int | None) -> list[Any] | None:
+    """Return every rank's object on the root, None elsewhere; on all ranks where `root` is None."""
+    (header, own), size = encode(item), comm.size
+    headers = bytearray(size * HEADER)
+    comm.Allgather(header, np.frombuffer(headers, "uint8"))
+    gets = root is None or comm.rank == root
+    starts = range(0, size * HEADER, HEADER)
+    if max(headers[::HEADER]) < _MORE:
+        return [decode(headers, None, start) for start in starts] if gets else None
+    sizes = [missing(headers, start) for start in starts]
+    found = _payloads(comm, own, sizes, root, gets=gets)
+    if not gets:
+        return None
+    parts = (
+        found[end - length : end] if length else None
+        for length, end in zip(sizes, accumulate(sizes), strict=True)
+    )
+    return [decode(headers, part, start) for part, start in zip(parts, starts, strict=True)]
+
+
+def _payloads(
+    comm: Any, own: Flat | None, sizes: list[int], root: int | None, *, gets: bool
+) -> Flat:
+    """Return all ranks' payloads, one behind the other; none on a rank that gets none."""
+    own = np.empty(0, "uint8") if own is None else own
+    whole = np.empty(sum(sizes) if gets else 0, "uint8")
+    alike = min(sizes) == max(sizes)
+    if root is not None:
+        target = whole if alike else [whole, sizes]
+        (comm.Gather if alike else comm.Gatherv)(own, target if gets else None, root)
+    elif alike:
+        comm.Allgather(own, whole)
+    else:
+        comm.Allgatherv(own, [whole, sizes])
+    return whole
+
+
+# -- reductions ------------------------------------------------------------------------------------
+
+_FOLDED = {
+    int: {MPI.SUM.handle, MPI.MIN.handle, MPI.MAX.handle, MPI.BAND.handle, MPI.BOR.handle,
+          MPI.BXOR.handle},
+    float: {MPI.SUM.handle, MPI.PROD.handle, MPI.MIN.handle, MPI.MAX.handle},
+    complex: {MPI.SUM.handle, MPI.PROD.handle},
+}  # fmt: skip
+_FOLDED_ARRAYS = {MPI.SUM.handle, MPI.PROD.handle, MPI.BAND.handle, MPI.BOR.handle, MPI.BXOR.handle}
+_DTYPES = {int: np.dtype("int64"), float: np.dtype("float64"), complex: np.dtype("complex128")}
+
+
+def foldable(item: Any, op: Any, size: int) -> Flat | None:
+    """Return an object as an array that folds to what MPI's pickled objects would, None if none.
+
+    A number becomes an array without axes, as no user's array is given.
+    """
+    kind = type(item)
+    if not isinstance(op, MPI.Op):
+        return None
+    if kind in _DTYPES:
+        if op.handle not in _FOLDED[kind] or item != item:
+            return None
+        if kind is int and abs(item) > (1 << 62) // size:
+            return None  # Python's sum would not overflow
+        return np.array(item, _DTYPES[kind])
+    if kind is not np.ndarray or not item.ndim or op.handle not in _FOLDED_ARRAYS:
+        return None
+    fits: bool = item.dtype.kind in "iufc" and item.flags.c_contiguous
+    return item if fits else None

@@ -1,0 +1,107 @@
+"""Lower-case collectives of our communicators: what they return is what mpi4py's return."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+MPI = pytest.importorskip("mpi4py.MPI")
+from mpicoll import Collectives, Comm  # noqa: E402
+from mpicoll.mpi.communicator.objects import encode  # noqa: E402
+from mpicoll.mpi.communicator.state import AFTER  # noqa: E402
+
+ITEMS: dict[str, Any] = {
+    "integer": 3, "large integer": 1 << 200, "float": 0.5, "complex": 1 - 2j, "bool": True,
+    "None": None, "NumPy scalar": np.float32(1.5), "array": np.arange(3.0),
+    "large array": np.arange(1e5), "columns": np.asfortranarray(np.arange(12).reshape(3, 4)),
+    "part": np.arange(10)[::2], "no axes": np.array(7), "empty": np.empty((0, 3)),
+    "tuple": (1, (2.0, np.arange(2), np.ones((60, 70), "int8")), ()), "text": "text",
+    "dictionary": {"a": [1, None]}, "long text": "text" * 200, "structured": np.zeros(2, "i4,f8"),
+    "dates": np.array(["2026-01-01"], "M8[D]"), "objects": np.array([None, 1], object),
+}  # fmt: skip
+MIXED = list(ITEMS.values())
+
+
+@pytest.fixture
+def comm(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.setenv(AFTER, "0")
+    made = Comm(MPI.COMM_WORLD.Dup())
+    yield made
+    made.Free()
+
+
+def same(found: Any, expected: Any) -> bool:
+    """Whether two objects are equal, and of one type, dtype, shape and order."""
+    if type(found) is not type(expected):
+        return False
+    if isinstance(expected, tuple | list):
+        return len(found) == len(expected) and all(map(same, found, expected))
+    if isinstance(expected, np.ndarray):
+        return (
+            found.dtype == expected.dtype and found.shape == expected.shape
+            and found.flags.f_contiguous == expected.flags.f_contiguous
+            and found.flags.writeable and bool((found == expected).all())
+        )  # fmt: skip
+    return bool(found == expected)
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_objects_arrive_as_they_were(comm: Any, name: str) -> None:
+    item = ITEMS[name]
+    expected = np.ascontiguousarray(item) if name == "part" else item
+    assert same(comm.bcast(item if comm.rank == 0 else None), expected)
+    everyone = [expected] * comm.size
+    assert same(comm.allgather(item), everyone)
+    gathered = comm.gather(item, root=comm.size - 1)
+    assert same(gathered, everyone if comm.rank == comm.size - 1 else None)
+
+
+@pytest.mark.parametrize("shift", range(0, len(MIXED), 3))
+def test_ranks_may_give_different_objects(comm: Any, shift: int) -> None:
+    items = [MIXED[(rank + shift) % len(MIXED)] for rank in range(comm.size)]
+    plain = MPI.COMM_WORLD.allgather(items[comm.rank])
+    assert same(comm.allgather(items[comm.rank]), plain)
+    assert same(comm.gather(items[comm.rank]), plain if comm.rank == 0 else None)
+
+
+FOLDS = {
+    "floats": (lambda rank: rank + 0.5, MPI.SUM), "integers": (lambda rank: rank - 1, MPI.MIN),
+    "bits": (lambda rank: 1 << rank, MPI.BOR), "complex": (lambda rank: rank + 1j, MPI.PROD),
+    "large integers": (lambda rank: 1 << 62, MPI.SUM), "bools": (lambda rank: rank > 0, MPI.SUM),
+    "one large integer": (lambda rank: (1 << 63) if rank else 1, MPI.SUM),
+    "NaN on one rank": (lambda rank: float("nan") if rank == 1 else 1.0, MPI.SUM),
+    "number and array": (lambda rank: np.ones(1) if rank else 1.0, MPI.SUM),
+    "integer and float": (lambda rank: 1.0 if rank else 1, MPI.SUM),
+    "arrays": (lambda rank: np.arange(6.0).reshape(2, 3) + rank, MPI.SUM),
+    "shapes": (lambda rank: np.ones((2, 3) if rank else (3,)), MPI.SUM),
+    "shapes of as many": (lambda rank: np.ones((2, 1) if rank else (1, 2)), MPI.SUM),
+    "integer arrays": (lambda rank: np.full(3, 100, "int8"), MPI.SUM),
+    "bool arrays": (lambda rank: np.array([rank > 0, True]), MPI.SUM),
+    "text": (str, MPI.SUM), "logical": (lambda rank: rank, MPI.LAND),
+    "pairs": (lambda rank: (rank % 2, rank), MPI.MAXLOC),
+    "function": (lambda rank: rank + 1, lambda x, y: x * 10 + y),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOLDS)
+@pytest.mark.parametrize("method", ["allreduce", "reduce", "scan", "exscan"])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_folds_are_mpi4pys(comm: Any, method: str, name: str) -> None:
+    make, op = FOLDS[name]
+    expected = getattr(MPI.COMM_WORLD, method)(make(comm.rank), op=op)
+    for _ in range(2):
+        found = getattr(comm, method)(make(comm.rank), op=op)
+        assert type(found) is type(expected)
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("name", [name for name, item in ITEMS.items() if name != "part"])
+def test_arrays_are_not_pickled(name: str) -> None:
+    header, _ = encode(ITEMS[name])
+    plain = type(ITEMS[name]) in (int, float, complex, bool, type(None), np.float32, tuple)
+    arrays = isinstance(ITEMS[name], np.ndarray) and ITEMS[name].dtype.kind in "biufc"
+    pickled = (header[0] & 127) == 2
+    assert pickled == (not (plain or arrays))
