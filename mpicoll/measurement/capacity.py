@@ -1,37 +1,29 @@
 """Estimate the memory that a group of cases takes on each node, and refuse one that does not fit.
 
 A case has its arrays, which all cases of a backend share, and what its program needs: scratch, and
-the slots of shared memory that messages pass through unless they are read where they are. These are
-taken from the lowered schedule. A library does not tell what it needs within its own call: see
-`_within_native`.
+the slots of shared memory that messages pass through unless they are read where they are
+(`mpicoll.measurement.program_memory`). A library does not tell what it needs within its own call:
+see `_within_native`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from math import prod
 from typing import NamedTuple
 
-from mpicoll.algorithms.registry import find
 from mpicoll.collectives import Collectives
-from mpicoll.errors import ArgumentError, CollectiveError
-from mpicoll.interfaces import CMA
+from mpicoll.errors import ArgumentError
 from mpicoll.machine.memory import available_memory, free_in_process
-from mpicoll.measurement.cases import CUDA, DEFAULT_ALGORITHMS, NEW_ARRAYS, Case, Group
+from mpicoll.measurement.cases import CUDA, NEW_ARRAYS, Case, Group
+from mpicoll.measurement.program_memory import program_bytes
 from mpicoll.measurement.workbench import pool_size
 from mpicoll.notation.contract import Side
-from mpicoll.notation.elements import itemsize, reduce_op
-from mpicoll.programs.messages import lower
-from mpicoll.programs.shared_memory import Reach, share
-from mpicoll.runtime.arguments import Arguments
-from mpicoll.selection.auto import CHOOSERS
+from mpicoll.notation.elements import itemsize
 from mpicoll.text.sizes import rounded_size_text, size_text
 
 _SHARE = 0.9
 """Of the free memory: page tables and other processes need some."""
-_ZERO_COPY = 512 * 1024
-"""Bytes of the smallest message that is surely read where it is."""
 _SMALL = 1 << 20
 """Payloads that are not weighed: they take less than the libraries themselves."""
 
@@ -115,7 +107,7 @@ def _on_node(ranks: Sequence[int], given: Sequence[Sequence[int]], payload: int)
 
 
 def needed(cases: Sequence[Case], worlds: Mapping[str, Collectives]) -> int:
-    """Return the bytes that cases of one group take on this rank, all bound at once."""
+    """Return the bytes that cases of one group take on this rank, all bound at once; collective."""
     group, total = cases[0].group, 0
     for backend in dict.fromkeys(each.backend for each in cases):
         world = worlds[backend]
@@ -127,7 +119,7 @@ def needed(cases: Sequence[Case], worlds: Mapping[str, Collectives]) -> int:
         # A persistent call keeps its memory, all others take theirs one after the other.
         natives = {each == "native_persistent" for each in names if each.startswith("native")}
         total += len(natives) * max(given, taken) * _within_native(group, world)
-        total += sum(_program(group, world, each) for each in names if each[:6] != "native")
+        total += sum(program_bytes(group, world, each) for each in names if each[:6] != "native")
     return total
 
 
@@ -147,39 +139,3 @@ def _array(group: Group, world: Collectives, side: Side) -> int:
     has = what.has_input if side == "input" else what.has_output
     shape: tuple[int, ...] = what.shape(side, (group.width,), world.rank, world.size)
     return prod(shape) * itemsize(group.dtype) if has(world.rank, group.root) else 0
-
-
-def _program(group: Group, world: Collectives, name: str) -> int:
-    """Return the bytes that a schedule needs besides its arrays; 0 for one that is refused."""
-    schedule, _, asked = name.partition("@")
-    with suppress(CollectiveError):
-        if schedule in CHOOSERS:
-            usual = DEFAULT_ALGORITHMS[group.what.name]
-            return max(_program(group, world, f"{each}@{asked}".rstrip("@")) for each in usual)
-        return _lowered(group, world, schedule, asked)
-    return 0
-
-
-def _lowered(group: Group, world: Collectives, schedule: str, asked: str) -> int:
-    what, width = group.what, itemsize(group.dtype)
-    chosen = find(what.name, schedule)
-    arguments = Arguments(
-        what, schedule, reduce_op(group.op), group.root, None, None, None, (group.width,),
-        group.dtype, world.rank, world.size, group.in_place, "host",
-    )  # fmt: skip
-    blocks = chosen.blocks(world.size)
-    place, sizes = arguments.place(blocks), arguments.sizes(blocks)
-    rounds = chosen.rounds(world.rank, world.size, group.root, world.nodes)
-    given = rounds, sizes, what.before(place), list(what.after(place))
-    route = world.routes.check(arguments, asked)
-    if route == world.transport.name:
-        return width * sum(lower(*given, in_place=group.in_place).scratch.values())
-    node = frozenset(next(each for each in world.nodes if world.rank in each)) - {world.rank}
-    readable = {"input", "output"} if group.allocated or route == CMA else set[str]()
-    readable |= {"scratch"} if route == CMA else set()
-    # In one tile: the memory is the same, and there are fewer instructions to lower.
-    reach = Reach(node, frozenset(readable), _ZERO_COPY // width, 1 + group.bytes_total)
-    program = share(*given, reach, in_place=group.in_place)
-    slots = (each.piece for each in program.publications if not each.zero_copy)
-    elements = sum(each.length for each in slots if each)
-    return width * (elements + sum(program.scratch.values()))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
+from run_collective import device
 
 from mpicoll import Collectives
 from mpicoll.cli.watchdog import Watchdog
@@ -12,9 +16,12 @@ from mpicoll.measurement.candidate import Settings
 from mpicoll.measurement.capacity import needed, remarks_on_memory, weigh
 from mpicoll.measurement.cases import NEW_ARRAYS, Case, Group, Wanted, cases, groups
 from mpicoll.measurement.measure import Bench
+from mpicoll.measurement.program_memory import program_bytes
 from mpicoll.measurement.workbench import Workbench
 
 SIZE = 1 << 24
+_FLAGS = 1 << 18
+"""More bytes than flags take, which an estimate leaves out."""
 NEEDS = {
     "allreduce": (2, 1), "allgather": (1.25, 1), "alltoall": (2, 1), "reduce_scatter": (1.25, 1),
     "scan": (2, 2), "exscan": (2, 2),
@@ -64,15 +71,47 @@ def test_a_rank_without_the_result_of_a_reduce_holds_a_partial_one(c: Collective
 @pytest.mark.ranks(4)
 @pytest.mark.parametrize(
     ("algorithm", "rows"),
-    [("ring@point-to-point", 0.25), ("recursive_doubling@point-to-point", 1),
-     ("recursive_doubling@symmetric", 2), ("auto", 1)],
-)  # fmt: skip
-def test_a_schedule_needs_its_scratch_and_slots(
+    [("ring@point-to-point", 0.25), ("recursive_doubling@point-to-point", 1)],
+)
+def test_a_schedule_by_messages_needs_its_scratch(
     c: Collectives, algorithm: str, rows: float
 ) -> None:
     group = asked(c, "allreduce")[0][0].group
-    found = needed([Case(group, c.backend, algorithm)], {c.backend: c}) / SIZE - 2
-    assert found >= rows and (found < 5)
+    assert needed([Case(group, c.backend, algorithm)], {c.backend: c}) == (2 + rows) * SIZE
+
+
+@pytest.mark.ranks(2, 4)
+@pytest.mark.threads_only
+@pytest.mark.parametrize("transport", ["symmetric", "cma"])
+@pytest.mark.parametrize(
+    ("name", "algorithm"),
+    [("allreduce", "one_shot"), ("allreduce", "two_shot"), ("reduce", "binomial"),
+     ("exscan", "two_shot"), ("alltoall", "ring"), ("scan", "recursive_doubling")],
+)  # fmt: skip
+def test_a_schedule_in_shared_memory_takes_what_was_estimated(
+    c: Collectives, name: str, algorithm: str, transport: str
+) -> None:
+    """Windows, slots, scratch, and the buffers of what is fetched and folded."""
+    shared, group = c.transport.shared, asked(c, name)[0][0].group
+    if shared is None or (transport == "cma" and shared.no_cma):
+        pytest.skip("ranks cannot read each other's memory")
+    shape = (c.size, SIZE // 4 // c.size) if name == "alltoall" else (SIZE // 4,)
+    x = device(c, np.ones(shape), "float32")
+    out = None if name == "reduce" and c.rank else device(c, np.ones(shape), "float32")
+    areas: list[int] = []
+    take = shared.allocator.take
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            shared.allocator, "take", lambda nbytes: ((found := take(nbytes)) and areas.append(
+                nbytes)) or found)  # fmt: skip
+        with c.plan(name, x, out=out, algorithm=f"{algorithm}@{transport}"):
+            resources: Any = c.planner.tags.held[max(c.planner.tags.held)]
+            private = sum(each.nbytes for each in resources.buffers)
+    private -= sum(each.nbytes for each in (x, out) if each is not None)
+    taken, estimate = sum(areas) + private, program_bytes(group, c, f"{algorithm}@{transport}")
+    assert taken <= estimate + _FLAGS
+    # What a fold fetches lies in buffers of its own.
+    assert estimate <= taken + _FLAGS or transport == "cma"
 
 
 @pytest.mark.ranks(4)

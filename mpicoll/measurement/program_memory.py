@@ -1,0 +1,112 @@
+"""Estimate the memory that a schedule needs besides its arrays, from the program that would run."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import NamedTuple
+
+from mpicoll.algorithms.registry import find
+from mpicoll.collectives import Collectives
+from mpicoll.errors import CollectiveError
+from mpicoll.interfaces import CMA
+from mpicoll.measurement.cases import DEFAULT_ALGORITHMS, Group
+from mpicoll.memory.segments import tile_of
+from mpicoll.notation.elements import itemsize, reduce_op
+from mpicoll.programs import windows
+from mpicoll.programs.messages import Combine, lower
+from mpicoll.programs.shared_memory import Reach, SharedProgram, is_remote, message_of, share
+from mpicoll.runtime.arguments import Arguments
+from mpicoll.runtime.rates import NEVER
+from mpicoll.selection.auto import CHOOSERS
+
+_ZERO_COPY = 512 * 1024
+"""Bytes of the smallest message that is surely read where it is."""
+_TILES = 64
+"""Tiles of the largest array in the program of an estimate: more are more work, not more memory."""
+
+
+class _Lowered(NamedTuple):
+    """A program over shared memory.
+
+    Attributes:
+        fetched: elements of the smallest message that is fetched from private memory.
+        tile: elements of its tiles; `real`: of those of a run.
+    """
+
+    program: SharedProgram
+    fetched: int
+    tile: int
+    real: int
+
+
+def program_bytes(group: Group, world: Collectives, name: str) -> int:
+    """Return the bytes that a schedule needs besides its arrays; collective.
+
+    0 for one that is refused, and the most that the usual ones need for a choice such as `auto`.
+    """
+    schedule, _, asked = name.partition("@")
+    if schedule in CHOOSERS:
+        usual = DEFAULT_ALGORITHMS[group.what.name]
+        return max(program_bytes(group, world, f"{each}@{asked}".rstrip("@")) for each in usual)
+    found: _Lowered | int = 0
+    with suppress(CollectiveError):
+        found = _lowered(group, world, schedule, asked)
+    ends = windows.Ends({}, {})
+    if isinstance(found, _Lowered):
+        ends = windows.ends(found.program, found.tile)
+    everyone = dict(enumerate(world.exchange(ends, windows.Ends)))
+    if isinstance(found, int):
+        return found
+    through: list[int] = []
+    if world.routes.has_executor:
+        through = windows.windows(found.program, world.rank, everyone, windows.SLOTS)
+    elements = _slots(found, through) + _buffers(found) + sum(found.program.scratch.values())
+    return itemsize(group.dtype) * elements
+
+
+def _lowered(group: Group, world: Collectives, schedule: str, asked: str) -> _Lowered | int:
+    """Return a program over shared memory, or the bytes that one by messages needs."""
+    what, width = group.what, itemsize(group.dtype)
+    chosen = find(what.name, schedule)
+    arguments = Arguments(
+        what, schedule, reduce_op(group.op), group.root, None, None, None, (group.width,),
+        group.dtype, world.rank, world.size, group.in_place, "host",
+    )  # fmt: skip
+    blocks = chosen.blocks(world.size)
+    place, sizes = arguments.place(blocks), arguments.sizes(blocks)
+    rounds = chosen.rounds(world.rank, world.size, group.root, world.nodes)
+    given = rounds, sizes, what.before(place), list(what.after(place))
+    route = world.routes.check(arguments, asked)
+    if route == world.transport.name:
+        return width * sum(lower(*given, in_place=group.in_place).scratch.values())
+    node = frozenset(next(each for each in world.nodes if world.rank in each)) - {world.rank}
+    readable = {"input", "output"} if group.allocated or route == CMA else set[str]()
+    readable |= {"scratch"} if route == CMA else set()
+    least = _ZERO_COPY // width
+    real = tile_of(route, compiled=world.routes.has_executor) // width
+    tile = max(real, 1 + group.bytes_total // width // _TILES)
+    reach = Reach(node, frozenset(readable), least, tile)
+    program = share(*given, reach, in_place=group.in_place)
+    return _Lowered(program, least if route == CMA else NEVER, tile, real)
+
+
+def _slots(found: _Lowered, through: list[int]) -> int:
+    """Return the elements of the slots that messages are copied to, some `through` a window."""
+    return sum(
+        windows.SLOTS * found.real if number in through else each.piece.length
+        for number, each in enumerate(found.program.publications)
+        if each.piece and not each.zero_copy
+    )
+
+
+def _buffers(found: _Lowered) -> int:
+    """Return the elements of the buffers to which a rank fetches what it then folds."""
+    lengths = {
+        (side, piece.length)
+        for each in found.program.instructions if isinstance(each, Combine)
+        for side, piece in (("left", each.left), ("right", each.right))
+        if is_remote(piece)
+        and found.program.receipts[message_of(piece)].length >= found.fetched
+    }  # fmt: skip
+    # What is folded tile by tile is fetched in tiles of a run.
+    return sum(min(length, found.real) if length <= found.tile else length for _, length in lengths)
