@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 
@@ -37,6 +37,9 @@ class GpuMemory:
 
     Attributes:
         maps: True, as private memory of other ranks is opened.
+        peers: the ranks of this node with which this one shares it, by either's reading.
+        partial: why some pair of ranks of this node does not; empty where all do. Their messages
+            travel as those between nodes.
     """
 
     maps = True
@@ -48,12 +51,45 @@ class GpuMemory:
         self.allocator = FirstFit()
         self.opened: weakref.WeakValueDictionary[bytes, _Opened] = weakref.WeakValueDictionary()
         self.segments: dict[int, list[tuple[int, object]]] = {rank: [] for rank in host.intra_node}
+        self.peers, self.partial = host.others, ""
         # A rank says that others may use the memory of its plans again when its own GPU has done
         # all that these put there: what it read of other ranks in the end, nobody waits for.
         host.before_reuse.append(gpu.synchronize)
 
+    def open(self) -> None:
+        """Allocate the first segment, and find out which ranks share theirs; collective.
+
+        Raises:
+            Unavailable: on all ranks, where one shares with nobody.
+        """
+        lost = self._grow(FIRST, opens_all=False)
+        lost |= self._misread(lost)
+        every = self.host.exchange(lost, dict[int, str])
+        own, self.partial = (
+            self.host.rank,
+            first_error(why for each in every for why in each.values()),
+        )
+        self.peers = frozenset(
+            rank for rank in self.host.others if rank not in lost and own not in every[rank]
+        )
+        for rank in self.host.others - self.peers:
+            del self.segments[rank]
+        is_alone = bool(self.host.others) and not self.peers
+        if any(self.host.exchange(is_alone, bool)):
+            self._release_all()
+            raise Unavailable(f"GPU memory cannot be shared: {self.partial}")
+
     def grow(self, nbytes: int) -> None:
-        """Allocate one more segment on every rank's GPU, and open those of the others."""
+        """Allocate one more segment on every rank's GPU, and open those of the peers."""
+        self._grow(nbytes)
+
+    def _grow(self, nbytes: int, *, opens_all: bool = True) -> dict[int, str]:
+        """Add a segment; return the peers whose segment cannot be opened, each with why.
+
+        Raises:
+            Unavailable: on all ranks, where one cannot allocate or share its own, or open those of
+                all peers if it must.
+        """
         nbytes = max(nbytes, FIRST)
         own, where, failure = 0, None, ""
         try:
@@ -63,20 +99,22 @@ class GpuMemory:
             failure = f"rank {self.host.rank}: {error}"
         everywhere = self.host.exchange(where, Exported | None)
         found: dict[int, tuple[int, object]] = {self.host.rank: (own, None)}
-        try:
-            found |= {
-                rank: self._mapped(everywhere[rank])
-                for rank in self.host.others
-                if everywhere[rank] is not None
-            }
-        except Unavailable as error:
-            failure = failure or f"rank {self.host.rank}: {error}"
+        lost: dict[int, str] = {}
+        for rank in self.peers:
+            try:
+                if everywhere[rank] is not None:
+                    found[rank] = self._mapped(everywhere[rank])
+            except Unavailable as error:
+                lost[rank] = f"rank {self.host.rank} cannot open the memory of rank {rank}: {error}"
+        if opens_all:
+            failure = failure or first_error(lost.values())
         if failure := first_error(self.host.exchange(failure)):
             self._unmap_and_free([found])
             raise Unavailable(f"GPU memory cannot be shared: {failure}")
         for rank, segment in found.items():
             self.segments[rank].append(segment)
         self.allocator.add(nbytes)
+        return lost
 
     def _unmap_and_free(self, segments: list[dict[int, tuple[int, object]]]) -> None:
         """Unmap segments, and free this rank's own when all ranks have; collective.
@@ -98,31 +136,29 @@ class GpuMemory:
         with suppress(CollectiveError):
             if not any(self.host.exchange(self.host.in_use, bool)):
                 self.gpu.synchronize()
-                ranks = self.segments
-                rows = zip(*ranks.values(), strict=True)
-                found = [dict(zip(ranks, row, strict=True)) for row in rows]
-                self.segments = {rank: [] for rank in ranks}
-                self._unmap_and_free(found)
+                self._release_all()
 
-    def probe(self) -> None:
-        """Read a pattern of every other rank; collective.
+    def _release_all(self) -> None:
+        ranks = self.segments
+        rows = zip(*ranks.values(), strict=True)
+        found = [dict(zip(ranks, row, strict=True)) for row in rows]
+        self.segments = {rank: [] for rank in ranks}
+        self._unmap_and_free(found)
 
-        Raises:
-            Unavailable: on all ranks alike, where one cannot.
-        """
+    def _misread(self, lost: Collection[int]) -> dict[int, str]:
+        """Read every peer but those; return who cannot be read, and why; collective."""
         rank = self.host.rank
         mine = self.array(rank, 0, 0, "uint8", 1)
         self.arrays.from_host(mine, [_mark(rank)])
         self.arrays.synchronize(mine)
         self.host.exchange(None)
-        failure = ""
-        for other in self.host.others:
+        found: dict[int, str] = {}
+        for other in self.peers - set(lost):
             read = self.arrays.empty((1,), "uint8", self.like)
             self.arrays.copier(read, self.array(other, 0, 0, "uint8", 1))()
             if int(self.arrays.to_host(read)[0]) != _mark(other):
-                failure = f"rank {rank} reads something else than rank {other} wrote"
-        if failure := first_error(self.host.exchange(failure)):
-            raise Unavailable(f"GPU memory cannot be shared: {failure}")
+                found[other] = f"rank {rank} reads something else than rank {other} wrote"
+        return found
 
     def array(self, rank: int, segment: int, start: int, dtype: str, count: int) -> Array:
         """Return an array over a part of a rank's segment."""
@@ -168,7 +204,7 @@ class GpuMemory:
             # It comes from the same allocator; where it cannot be shared, all ranks learn it.
             names.add("scratch")
         whole = 1 << 62
-        return Reach(self.host.others, frozenset(names), ZERO_COPY // itemsize(dtype), whole)
+        return Reach(self.peers, frozenset(names), ZERO_COPY // itemsize(dtype), whole)
 
     def _is_exportable(self, array: Array) -> bool:
         start, stop = self.arrays.span(array)
@@ -231,8 +267,7 @@ def open_gpu_memory(
         return None, why
     store = GpuMemory(shared, shared.arrays, gpu, like)
     try:
-        store.grow(FIRST)
-        store.probe()
+        store.open()
     except Unavailable as error:
         return None, str(error)
     return store, ""

@@ -320,7 +320,7 @@ class Planner:
                 return compiled(str(chosen), route, arguments.out, made, resources)
             binding = Binding(laid_out, dtype, arguments.op, title)
             variants = binding.variants(transport, tag)
-            if len(shared.intra_node) < transport.size:
+            if len(shared.intra_node) < transport.size or (store and store.partial):
                 route = f"{route}+{transport.gpu_transport if store else transport.name}"
         self.tags.hold(tag, resources)
         if first is not None:

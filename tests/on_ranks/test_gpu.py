@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import fake_gpu
@@ -363,6 +364,40 @@ def test_gpus_that_share_no_memory(
         assert plan.transport == STAGED
         plan.run()
         compare(part, plan.out, np.full(4, part.size), "float32")
+    part.free()
+
+
+@pytest.mark.skipif(REAL, reason="a real driver cannot be made to refuse")
+def test_a_pair_that_shares_no_memory_sends_messages(
+    c: Collectives, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other pairs of the node still read each other's memory."""
+    part = c.split(0)
+    assert part is not None
+    if c.size < 3 or part.transport.shared is None:
+        pytest.skip("takes another pair")
+    arrays: Any = fake_gpu.install(part)
+    ours = f"/proc/{os.getpid()}/"
+    last = part.exchange(ours)[-1]
+    if part.rank == 0:
+        for gpu in arrays.gpus:
+            opens = gpu.open
+
+            def refuse(handle: bytes, opens: Any = opens) -> int:
+                if handle.startswith(last.encode()):
+                    raise Unavailable("peer access is not supported between these two devices")
+                return int(opens(handle))
+
+            monkeypatch.setattr(gpu, "open", refuse)
+    store = part.routes.gpu_memory(part.gpu())
+    lost = {0: part.size - 1, part.size - 1: 0}.get(part.rank)
+    assert set(range(part.size)) - store.peers == {part.rank, lost} - {None}
+    assert f"rank 0 cannot open the memory of rank {part.size - 1}" in store.partial
+    assert part.gpu_transports()[IPC] == ""
+    for name in ("allreduce", "gather", "alltoall"):
+        for each in filter(partial(serves, part), algorithms(name)):
+            for row in ((11,), (40_000,)):
+                check(part, name, f"{each}@ipc", row, way=STAGED)
     part.free()
 
 
