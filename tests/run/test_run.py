@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from launcher import python, ranks
 
+from mpicoll.trace.reading import load
+
 PROGRAM = """
 import mpi4py
 mpi4py.rc.thread_level = "funneled"
@@ -38,10 +40,18 @@ def program(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_program_runs_on_ranks(program: Path) -> None:
-    done = ranks(2, "-m", "mpicoll.run", str(program), "-x", "1", timeout=60)
+def test_a_program_runs_on_ranks_and_is_traced(program: Path) -> None:
+    trace = program.with_suffix(".jsonl")
+    done = ranks(
+        2, "-m", "mpicoll.run", str(program), "-x", "1",
+        environment={"MPICOLL_TRACE": str(trace), "MPICOLL_ALGORITHM": "allreduce=ring"},
+        timeout=60,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout
     assert "2 ranks, ['-x', '1']" in done.stdout
+    _, (found,) = load(trace)
+    assert (found.call, found.bytes_per_rank, found.calls) == ("Allreduce", 24, 100)
+    assert (found.algorithm, found.transport, found.ranks) == ("ring", "symmetric", 2)
 
 
 def test_a_module_runs_and_its_exit_status_is_kept(program: Path) -> None:

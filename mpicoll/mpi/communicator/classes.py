@@ -14,6 +14,7 @@ from mpi4py import MPI
 from mpicoll.mpi.communicator import objects
 from mpicoll.mpi.communicator.served import AS_OBJECT, THEIRS
 from mpicoll.mpi.communicator.state import serving, theirs
+from mpicoll.mpi.communicator.tracing import trace_calls
 
 
 class Comm(MPI.Intracomm):
@@ -212,3 +213,6 @@ def reduced(comm: MPI.Comm) -> Any:
 def _named(kind: type[MPI.Comm], name: str) -> MPI.Comm:
     found: MPI.Comm = getattr(MPI, name)
     return found if type(found) is kind else kind(found)
+
+
+trace_calls(Comm)
