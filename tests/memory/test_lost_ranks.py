@@ -177,6 +177,20 @@ def test_a_rank_killed_in_the_middle_of_a_program(tmp_path: Path) -> None:
     assert [each.returncode for each in done[1::2]] == [-9] * pairs, done
 
 
+@pytest.mark.exhaustive
+@pytest.mark.skipif(bool(MISSING) or mpirun() is None, reason="of the compiled executor, by MPI")
+def test_a_rank_killed_before_each_row_of_a_program() -> None:
+    """The other one completes its run, or names the rank that has ended."""
+    prefix = (str(mpirun()), "-n", "2")
+    script = str(ROOT / "tests" / "support" / "killed_rows.py")
+    done = python(script, prefix=prefix, timeout=100)
+    assert done.returncode == 0, done.stdout
+    found = re.findall(r"of (\d+) rows: (\d+) named, (\d+) complete, 0 otherwise", done.stdout)
+    assert len(found) >= 3, done.stdout
+    assert all(int(named) and int(rows) == int(named) + int(complete)
+               for rows, named, complete in found)  # fmt: skip
+
+
 PLAIN = """
 import os, signal
 from mpi4py import MPI

@@ -33,6 +33,7 @@ class Fault(NamedTuple):
 SHARED, EVERY = "tests/execution/test_shared_memory.py", "tests/test_collectives.py"
 BINDING, PLANS = "tests/execution/test_binding.py", "tests/execution/test_plan.py"
 EXECUTOR, SLOTS = "mpicoll/execution/shared_memory.py", "mpicoll/memory/slots.py"
+SANITIZED = "tests/execution/test_sanitizers.py"
 COMPILED = "mpicoll/execution/compiled.py"
 CALLS, TYPES = "mpicoll/execution/calls_type.c", "tests/execution/test_compiled.py"
 LEAVING, DIFFERENT = "tests/execution/test_leaving.py", "tests/runtime/test_different_calls.py"
@@ -98,6 +99,23 @@ FAULTS = {
     "compiled: folds are joined whatever they write": Fault(
         COMPILED, "and after[: 2 * len(NOWHERE)] == target * 2", "",
         f"{SHARED} -k 'random or large'",
+    ),
+    "compiled: a flag is raised a run early": Fault(
+        COMPILED, "self._row(RAISE, flag)\n", "self._row(RAISE, flag, extra=-1)\n", SANITIZED,
+    ),
+    "compiled: an acknowledgement is not sent": Fault(
+        COMPILED, "        if word is not None:\n", "        if False:\n", f"{SHARED} -k large",
+    ),
+    "compiled: a slot is written a run too early": Fault(
+        COMPILED, "(each.tile, where.depth) if", "(each.tile, 2 * where.depth) if", SANITIZED,
+    ),
+    "compiled: nobody waits for readers": Fault(
+        COMPILED, "            for reader, word in where.acknowledge.items():\n",
+        "            for reader, word in where.acknowledge.items() if tile or behind else ():\n",
+        SANITIZED,
+    ),
+    "compiled: calls are compared after they have run": Fault(
+        COMPILED, "if self.check < 0 and (not behind or where.window):", "if False:", DIFFERENT,
     ),
     "compiled: a flag must be exact": Fault(
         "mpicoll/execution/program.c", "__ATOMIC_ACQUIRE) >= least;",
