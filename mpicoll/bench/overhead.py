@@ -25,7 +25,7 @@ from mpicoll.cli.options import Whole, option
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError, RankLost
 from mpicoll.execution.compiled import AWAIT, MISSING, NOWHERE, RAISE, Operand
-from mpicoll.execution.plan import Program
+from mpicoll.execution.runs import Program
 from mpicoll.interfaces import SharedMemory
 from mpicoll.measurement.worlds import BOTH, Worlds
 from mpicoll.threads import threads

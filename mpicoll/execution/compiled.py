@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from mpicoll.errors import RankLost
-from mpicoll.execution.plan import Program
+from mpicoll.execution.runs import Program
 from mpicoll.execution.shared_memory import LaidOut
 from mpicoll.interfaces import Array, SharedMemory, WaitContext, Words
 from mpicoll.memory.allocator import LINE

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 from math import inf
 
-from mpicoll.execution.plan import NO_MESSAGES, BoundRound, Variant
+from mpicoll.execution.plan import Variant
+from mpicoll.execution.runs import NO_MESSAGES, BoundRound
 from mpicoll.interfaces import Array, Message, Thunk, Transport
 from mpicoll.notation.elements import ReduceOp
 from mpicoll.programs.messages import (

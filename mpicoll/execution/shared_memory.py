@@ -8,7 +8,8 @@ from itertools import chain, groupby
 from typing import Any, NamedTuple
 
 from mpicoll.errors import Unavailable, first_error
-from mpicoll.execution.plan import NO_MESSAGES, BoundRound, Variant
+from mpicoll.execution.plan import Variant
+from mpicoll.execution.runs import NO_MESSAGES, BoundRound
 from mpicoll.interfaces import (
     Array,
     Memory,

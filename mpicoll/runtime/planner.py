@@ -20,16 +20,8 @@ from mpicoll.errors import (
 )
 from mpicoll.execution.compiled import MISSING, Table
 from mpicoll.execution.messages import bind_messages
-from mpicoll.execution.plan import (
-    NO_MESSAGES,
-    BoundRound,
-    Plan,
-    Program,
-    Resources,
-    Variant,
-    compiled,
-    scheduled,
-)
+from mpicoll.execution.plan import Plan, Variant, compiled, scheduled
+from mpicoll.execution.runs import NO_MESSAGES, BoundRound, Program, Resources
 from mpicoll.execution.shared_memory import Binding, LaidOut, lay_out
 from mpicoll.gpu.ipc import GpuMemory
 from mpicoll.gpu.streams import PlanStream

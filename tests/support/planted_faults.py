@@ -72,7 +72,7 @@ FAULTS = {
         f"{EVERY} -k started_plans_overlap",
     ),
     "a started plan is not busy": Fault(
-        "mpicoll/execution/plan.py", "resources.under_way = True",
+        "mpicoll/execution/runs.py", "resources.under_way = True",
         "resources.under_way = False", f"{PLANS} -k kept_run",
     ),
     # -- the compiled executor ---------------------------------------------------------------

@@ -1,0 +1,288 @@
+"""Runs of plans that were started: rounds of calls from Python, and compiled programs.
+
+A started plan takes the calls of a run round by round; a wait for one advances all, so that ranks
+may wait in any order. A compiled program is advanced by a thread of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from mpicoll.interfaces import Messages, Stream, Thunk
+from mpicoll.memory.waiting import StartedRun, advance_others
+
+
+class BoundRound(NamedTuple):
+    """One round, bound to memory and messages.
+
+    Attributes:
+        during: local work that may be done while the messages travel.
+    """
+
+    before: tuple[Thunk, ...]
+    messages: Messages
+    during: tuple[Thunk, ...] = ()
+    after: tuple[Thunk, ...] = ()
+
+
+NO_MESSAGES = Messages((), (), lambda: True, lambda: None)
+
+
+class PlanStream(Protocol):
+    """The stream of a plan's runs on a GPU: `mpicoll.gpu.streams`."""
+
+    def begin(self) -> Stream:
+        """Return the stream of a run that begins."""
+
+    def end(self, stream: Stream) -> None:
+        """Make the caller's stream follow a run that was started on another one."""
+
+
+class Resources(Protocol):
+    """The requests and memory of a plan, kept alive as long as the plan can run.
+
+    Attributes:
+        under_way: whether a started run is not complete.
+        failed: whether a run has failed in its middle.
+    """
+
+    under_way: bool
+    failed: bool
+
+    def fail(self, error: BaseException) -> None:
+        """Run no more, as a run has failed, and tell the other ranks."""
+
+    def free(self) -> None:
+        """Release the library's requests and the shared memory."""
+
+    def deadline(self) -> float:
+        """Return the seconds after which a rank that waits gives up."""
+
+
+class Run(Protocol):
+    """One run of a schedule, on its way."""
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it advances by itself once it has begun."""
+
+    def begin(self) -> bool:
+        """Begin; whether it is complete."""
+
+    def advance(self) -> bool:
+        """Advance as far as is possible without waiting; whether it is complete."""
+
+    def wait(self) -> bool:
+        """Advance, waiting if need be; whether it is complete."""
+
+    def mark(self) -> object:
+        """Return something that differs once it has advanced."""
+
+    def stop(self) -> None:
+        """Advance no more."""
+
+
+class Rounds:
+    """A run of rounds: its begin posts the first one, and what advances it later ones."""
+
+    goes_on = False
+
+    def __init__(self, rounds: list[BoundRound], finish: list[Thunk]) -> None:
+        self.remaining, self.finish = iter(rounds), finish
+        self.current: BoundRound | None = None
+
+    def mark(self) -> object:
+        return id(self.current)
+
+    def stop(self) -> None:
+        pass
+
+    def begin(self) -> bool:
+        self._next()
+        return self.current is None
+
+    def advance(self) -> bool:
+        while self.current is not None and self.current.messages.test():
+            self._land(self.current)
+        return self.current is None
+
+    def wait(self) -> bool:
+        if self.current is not None:
+            for thunk in self.current.messages.wait:
+                thunk()
+            self._land(self.current)
+        return self.current is None
+
+    def _next(self) -> None:
+        self.current = next(self.remaining, None)
+        if self.current is None:
+            posted: Sequence[Thunk] = self.finish
+        else:
+            posted = (*self.current.before, *self.current.messages.start, *self.current.during)
+        for thunk in posted:
+            thunk()
+
+    def _land(self, current: BoundRound) -> None:
+        for thunk in current.after:
+            thunk()
+        self._next()
+
+
+class OnStream:
+    """A run whose work goes on one stream of a GPU, whoever advances it."""
+
+    goes_on = False
+
+    def __init__(self, run: Run, stream: Stream) -> None:
+        self.run, self.stream = run, stream
+        self.mark, self.stop = run.mark, run.stop
+
+    def begin(self) -> bool:
+        with self.stream.use():
+            return self.run.begin()
+
+    def advance(self) -> bool:
+        with self.stream.use():
+            return self.run.advance()
+
+    def wait(self) -> bool:
+        with self.stream.use():
+            return self.run.wait()
+
+
+class Program(Protocol):
+    """A compiled program: `mpicoll.execution._compiled.Program`.
+
+    Attributes:
+        busy: it may not run, as a run that was started has not been waited for.
+        given: the progress thread runs it; or has, and nobody has asked since.
+        sequence: the number of the run that is under way, or was the last.
+        position: the next instruction.
+    """
+
+    busy: bool
+    given: bool
+    sequence: int
+    position: int
+
+    def run(self) -> None:
+        """Run it once."""
+
+    def run_on(self, x: int, out: int) -> None:
+        """Run it once, on an input and an output at these addresses."""
+
+    def start(self) -> bool:
+        """Begin a run; whether it is complete."""
+
+    def test(self) -> bool:
+        """Advance without waiting; whether the run is complete."""
+
+    def wait(self) -> None:
+        """Complete the run."""
+
+    def stop(self) -> None:
+        """Leave the run as it is: the progress thread must not go on with it."""
+
+
+class ProgramRun:
+    """A run of a compiled program."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.begin, self.advance, self.stop = program.start, program.test, program.stop
+
+    @property
+    def goes_on(self) -> bool:
+        return self.program.given
+
+    def mark(self) -> object:
+        return self.program.position
+
+    def wait(self) -> bool:
+        self.program.wait()
+        return True
+
+
+class Progress:
+    """A schedule under way: it begins at once, and goes on as it is tested or waited for.
+
+    An error ends this run alone and is raised where this run is waited for, as a wait for another
+    run may be what advances it.
+
+    Args:
+        arrive: what whoever waits for it does when it is complete.
+    """
+
+    def __init__(
+        self, run: Run, resources: Resources, started: list[StartedRun],
+        arrive: Thunk | None = None,
+    ) -> None:  # fmt: skip
+        self.run, self.resources, self.started, self.arrive = run, resources, started, arrive
+        self.error: BaseException | None = None
+        self.is_complete = False
+        resources.under_way = True
+        self._attempt(run.begin)
+        if not (self.is_complete or run.goes_on):
+            self.started.append(self)
+
+    def __del__(self) -> None:
+        # Other ranks wait for a run that nobody here waits for.
+        if not self.is_complete and self not in self.started:
+            self.started.append(self)
+
+    def test(self) -> bool:
+        self.advance()
+        return self._result()
+
+    def wait(self) -> None:
+        deadline = self.resources.deadline()
+        try:
+            while not self.is_complete:
+                if self.started and self.started != [self]:
+                    all_here = list(dict.fromkeys((self, *self.started)))
+                    advance_others(all_here, lambda: self.is_complete, deadline)
+                else:
+                    self._attempt(self.run.wait)
+        except Exception as error:
+            self._fail(error)
+        except BaseException as interrupt:
+            self._fail(interrupt)
+            raise
+        self._result()
+
+    def mark(self) -> object:
+        return self.run.mark()
+
+    def advance(self) -> None:
+        """Advance as far as is possible without waiting."""
+        self._attempt(self.run.advance)
+
+    def _result(self) -> bool:
+        if self.error is not None:
+            raise self.error
+        if self.is_complete and self.arrive is not None:
+            self.arrive()
+        return self.is_complete
+
+    def _attempt(self, step: Callable[[], bool]) -> None:
+        try:
+            if not self.is_complete and step():
+                self._leave()
+        except Exception as error:
+            self._fail(error)
+        except BaseException as interrupt:
+            # It may have ended a step in its middle.
+            self._fail(interrupt)
+            raise
+
+    def _fail(self, error: BaseException) -> None:
+        self.error = self.error or error
+        self.run.stop()
+        self.resources.fail(error)
+        self._leave()
+
+    def _leave(self) -> None:
+        self.is_complete, self.resources.under_way = True, False
+        if self in self.started:
+            self.started.remove(self)
