@@ -100,19 +100,14 @@ FAULTS = {
         COMPILED, "and after[: 2 * len(NOWHERE)] == target * 2", "",
         f"{SHARED} -k 'random or large'",
     ),
-    "compiled: a flag is raised a run early": Fault(
-        COMPILED, "self._row(RAISE, flag)\n", "self._row(RAISE, flag, extra=-1)\n", SANITIZED,
+    "compiled: a flag is raised for later runs, too": Fault(
+        COMPILED, "self._row(RAISE, flag)\n", "self._row(RAISE, flag, extra=-8)\n", SANITIZED,
     ),
     "compiled: an acknowledgement is not sent": Fault(
         COMPILED, "        if word is not None:\n", "        if False:\n", f"{SHARED} -k large",
     ),
     "compiled: a slot is written a run too early": Fault(
         COMPILED, "(each.tile, where.depth) if", "(each.tile, 2 * where.depth) if", SANITIZED,
-    ),
-    "compiled: nobody waits for readers": Fault(
-        COMPILED, "            for reader, word in where.acknowledge.items():\n",
-        "            for reader, word in where.acknowledge.items() if tile or behind else ():\n",
-        SANITIZED,
     ),
     "compiled: calls are compared after they have run": Fault(
         COMPILED, "if self.check < 0 and (not behind or where.window):", "if False:", DIFFERENT,
