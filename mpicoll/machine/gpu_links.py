@@ -62,6 +62,17 @@ def gpu_identity(backends: Iterable[str]) -> str:
     return str(cupy.cuda.runtime.deviceGetPCIBusId(cupy.cuda.runtime.getDevice()))
 
 
+def free_gpu_memory(backends: Iterable[str]) -> int:
+    """Return the bytes that are free on this rank's GPU, for all processes that use it."""
+    if "torch" in backends:
+        import torch
+
+        return int(torch.cuda.mem_get_info()[0])
+    import cupy
+
+    return int(cupy.cuda.runtime.memGetInfo()[0])
+
+
 def gpu_links(
     nodes: Nodes, rank: int, gpus: list[str], driver: Callable[[], Nvml] = load
 ) -> LinkClasses:

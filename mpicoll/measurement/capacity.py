@@ -1,4 +1,4 @@
-"""Estimate the memory that a group of cases takes on each node, and refuse one that does not fit.
+"""Estimate the memory that cases take on each node or GPU, and refuse a group that does not fit.
 
 A case has its arrays, which all cases of a backend share, and what its program needs: scratch, and
 the slots of shared memory that messages pass through unless they are read where they are
@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
+from mpicoll.machine.gpu_links import free_gpu_memory, gpu_identity
 from mpicoll.machine.memory import available_memory, free_in_process
 from mpicoll.measurement.cases import CUDA, NEW_ARRAYS, Case, Group
 from mpicoll.measurement.program_memory import program_bytes
@@ -29,7 +30,7 @@ _SMALL = 1 << 20
 
 
 class Weighed(NamedTuple):
-    """The memory of the node where a group fits least, in bytes.
+    """The memory of the node or GPU where a group fits least, in bytes.
 
     Attributes:
         needed: by all its ranks together; `free`: for all of them together.
@@ -59,15 +60,34 @@ def remarks_on_memory(
 def weigh(
     cases: Sequence[Case], worlds: Mapping[str, Collectives], limit: int | None = None
 ) -> Weighed:
-    """Weigh the cases of one group against the free memory of every node; collective.
+    """Weigh the cases of one group against the free memory of every node or GPU; collective.
 
     Args:
         limit: the bytes that each rank may take, None for all that there are.
     """
     group = cases[0].group
-    if group.device == CUDA or (group.bytes_total < _SMALL and limit is None):
+    if group.bytes_total < _SMALL and limit is None:
         return Weighed(0, 0, "")
-    return weigh_bytes(needed(cases, worlds), next(iter(worlds.values())), group.bytes_total, limit)
+    own = needed(cases, worlds)
+    if group.device == CUDA:
+        return _weigh_on_gpus(own, worlds, group.bytes_total, limit)
+    return weigh_bytes(own, next(iter(worlds.values())), group.bytes_total, limit)
+
+
+def _weigh_on_gpus(
+    own: int, worlds: Mapping[str, Collectives], payload: int, limit: int | None
+) -> Weighed:
+    """Weigh the bytes that each rank needs against the free memory of every GPU; collective."""
+    for world in worlds.values():
+        world.gpu()
+    control, free = next(iter(worlds.values())), int(_SHARE * free_gpu_memory(worlds))
+    every = control.exchange([own, free, free if limit is None else limit])
+    identities = control.exchange(gpu_identity(worlds), str)
+    gpus: dict[tuple[int, str], list[int]] = {}
+    for number, node in enumerate(control.nodes):
+        for rank in node:
+            gpus.setdefault((number, identities[rank]), []).append(rank)
+    return _fullest([_on(ranks, every, payload, "GPU") for ranks in gpus.values()])
 
 
 def weigh_bytes(own: int, control: Collectives, payload: int, limit: int | None = None) -> Weighed:
@@ -80,24 +100,28 @@ def weigh_bytes(own: int, control: Collectives, payload: int, limit: int | None 
     bounds = [each for each in (limit, free_in_process()) if each is not None]
     free = int(_SHARE * available_memory())
     every = control.exchange([own, free, min(bounds, default=free)])
-    nodes = [_on_node(node, [every[rank] for rank in node], payload) for node in control.nodes]
-    return max(nodes, key=lambda node: (bool(node.refusal), node.needed / max(1, node.free)))
+    return _fullest([_on(node, every, payload, "node") for node in control.nodes])
 
 
-def _on_node(ranks: Sequence[int], given: Sequence[Sequence[int]], payload: int) -> Weighed:
-    """Weigh the needs of the ranks of one node against its free memory.
+def _fullest(places: Sequence[Weighed]) -> Weighed:
+    return max(places, key=lambda each: (bool(each.refusal), each.needed / max(1, each.free)))
+
+
+def _on(ranks: Sequence[int], every: Sequence[Sequence[int]], payload: int, kind: str) -> Weighed:
+    """Weigh the needs of the ranks of one node, or of one GPU, against its free memory.
 
     Args:
-        given: for each rank the bytes that it needs, that its node has, and that it may take.
+        every: for each rank of all the bytes that it needs, that are free where it is, and that
+            it may take.
     """
-    needs, frees, bounds = zip(*given, strict=True)
+    needs, frees, bounds = zip(*(every[rank] for rank in ranks), strict=True)
     together, free = sum(needs), min(frees)
     text = rounded_size_text
     reasons = [
         (bound / max(1, need), f"{text(need)} on rank {rank}, which may take {text(bound)}")
         for rank, need, bound in zip(ranks, needs, bounds, strict=True)
     ]
-    place = f"the node of rank {ranks[0]}, where {text(free)} are free for {len(ranks)} ranks"
+    place = f"the {kind} of rank {ranks[0]}, where {text(free)} are free for {len(ranks)} ranks"
     scale, reason = min([*reasons, (free / max(1, together), f"{text(together)} on {place}")])
     if scale >= 1:
         return Weighed(together, free, "")
@@ -118,7 +142,9 @@ def needed(cases: Sequence[Case], worlds: Mapping[str, Collectives]) -> int:
         names = [each.algorithm for each in cases if each.backend == backend]
         # A persistent call keeps its memory, all others take theirs one after the other.
         natives = {each == "native_persistent" for each in names if each.startswith("native")}
-        total += len(natives) * max(given, taken) * _within_native(group, world)
+        # What GPU arrays are copied to for a library lies on the host.
+        within = 0 if group.device == CUDA else _within_native(group, world)
+        total += len(natives) * max(given, taken) * within
         total += sum(program_bytes(group, world, each) for each in names if each[:6] != "native")
     return total
 

@@ -8,8 +8,9 @@ from typing import NamedTuple
 from mpicoll.algorithms.registry import find
 from mpicoll.collectives import Collectives
 from mpicoll.errors import CollectiveError
-from mpicoll.interfaces import CMA
-from mpicoll.measurement.cases import DEFAULT_ALGORITHMS, Group
+from mpicoll.gpu import ipc
+from mpicoll.interfaces import CMA, DIRECT, STAGED
+from mpicoll.measurement.cases import CUDA, DEFAULT_ALGORITHMS, Group
 from mpicoll.memory.segments import tile_of
 from mpicoll.notation.elements import itemsize, reduce_op
 from mpicoll.programs import windows
@@ -58,7 +59,7 @@ def program_bytes(group: Group, world: Collectives, name: str) -> int:
     if isinstance(found, int):
         return found
     through: list[int] = []
-    if world.routes.has_executor:
+    if world.routes.has_executor and group.device != CUDA:
         through = windows.windows(found.program, world.rank, everyone, windows.SLOTS)
     elements = _slots(found, through) + _buffers(found) + sum(found.program.scratch.values())
     return itemsize(group.dtype) * elements
@@ -70,16 +71,22 @@ def _lowered(group: Group, world: Collectives, schedule: str, asked: str) -> _Lo
     chosen = find(what.name, schedule)
     arguments = Arguments(
         what, schedule, reduce_op(group.op), group.root, None, None, None, (group.width,),
-        group.dtype, world.rank, world.size, group.in_place, "host",
+        group.dtype, world.rank, world.size, group.in_place,
+        "gpu" if group.device == CUDA else "host",
     )  # fmt: skip
     blocks = chosen.blocks(world.size)
     place, sizes = arguments.place(blocks), arguments.sizes(blocks)
     rounds = chosen.rounds(world.rank, world.size, group.root, world.nodes)
     given = rounds, sizes, what.before(place), list(what.after(place))
     route = world.routes.check(arguments, asked)
-    if route == world.transport.name:
+    if route in (world.transport.name, DIRECT, STAGED):
         return width * sum(lower(*given, in_place=group.in_place).scratch.values())
     node = frozenset(next(each for each in world.nodes if world.rank in each)) - {world.rank}
+    if group.device == CUDA:
+        everything = frozenset({"input", "output", "scratch"})
+        program = share(*given, Reach(node, everything, ipc.ZERO_COPY // width, NEVER),
+                        in_place=group.in_place)  # fmt: skip
+        return _Lowered(program, NEVER, NEVER, NEVER)
     readable = {"input", "output"} if group.allocated or route == CMA else set[str]()
     readable |= {"scratch"} if route == CMA else set()
     least = _ZERO_COPY // width

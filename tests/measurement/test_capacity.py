@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import fake_gpu
 import numpy as np
 import pytest
 from run_collective import device
@@ -14,7 +15,7 @@ from mpicoll.errors import ArgumentError
 from mpicoll.measurement import capacity, measure
 from mpicoll.measurement.candidate import Settings
 from mpicoll.measurement.capacity import needed, remarks_on_memory, weigh
-from mpicoll.measurement.cases import NEW_ARRAYS, Case, Group, Wanted, cases, groups
+from mpicoll.measurement.cases import CUDA, NEW_ARRAYS, Case, Group, Wanted, cases, groups
 from mpicoll.measurement.measure import Bench
 from mpicoll.measurement.program_memory import program_bytes
 from mpicoll.measurement.workbench import Workbench
@@ -125,6 +126,30 @@ def test_a_size_that_does_not_fit_is_refused_with_one_that_does(c: Collectives) 
     assert "921M are free for 4 ranks: up to 64M would fit" in refusal.replace("922M", "921M")
     (fits,) = asked(c, "allreduce", 64 << 20)
     assert weigh(fits, worlds).refusal == ""
+
+
+@pytest.mark.ranks(4)
+@pytest.mark.threads_only
+@pytest.mark.parametrize(("gpus", "fits"), [(1, "32M"), (2, "64M")])
+def test_ranks_that_share_a_gpu_share_its_memory(
+    c: Collectives, gpus: int, fits: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = c.split(0)
+    assert part is not None
+    fake_gpu.install(part)
+    monkeypatch.setattr(capacity, "free_gpu_memory", lambda worlds: 1 << 30)
+    monkeypatch.setattr(
+        capacity, "gpu_identity", lambda worlds: str(next(iter(worlds.values())).rank * gpus // 4)
+    )
+    wanted = Wanted(("allreduce",), ("native", "one_shot@ipc", "ring@staged"),
+                    (SIZE, 900 << 30), device=CUDA)  # fmt: skip
+    worlds = {c.backend: part}
+    small, large = [cases(each, worlds, wanted) for each in groups(wanted, c.size)]
+    assert weigh(small, worlds).refusal == ""
+    refusal = weigh(large, worlds).refusal
+    assert f"are free for {4 // gpus} ranks: up to {fits} would fit" in refusal
+    assert "on the GPU of rank 0" in refusal
+    part.free()
 
 
 @pytest.mark.ranks(2)
