@@ -35,6 +35,8 @@ from mpicoll.measurement.statistics import is_enough, median_interval
 from mpicoll.measurement.synchroniser import StartSynchroniser
 
 _MOST_REPEATS, _MOST_VISITS = 4, 50
+_MOST_KEPT = 16
+"""Ranks up to which a rank keeps the groups of all its pairs, where these are costly to form."""
 _BLOCKS, _LEAST_BLOCKS = 4, 3
 _PRECISION = 0.05
 _NAPS = (1e-4, 2e-3)
@@ -60,6 +62,7 @@ class Survey:
         self.synchroniser = StartSynchroniser(self.control, oversubscribed=True)
         room = 2 * settings.sizes[-1]
         self.memory = {name: buffer(each, room, settings.device) for name, each in worlds.items()}
+        self.kept: dict[tuple[str, tuple[int, int]], Collectives | None] = {}
         self.calls: dict[PairCase, int] = {}
         self.found: PairFindings = {}
         self.latest: PairFindings = {}
@@ -86,6 +89,9 @@ class Survey:
             self.is_ended = any(self.control.exchange(self.is_ended))
             if is_over or self.is_ended or all(map(_is_known, self.found.values())):
                 break
+        for group in filter(None, self.kept.values()):
+            group.free()
+        self.kept.clear()
         gc.enable()
         gc.unfreeze()
         self.watchdog.step("")
@@ -102,12 +108,11 @@ class Survey:
             if self.rank == pair[0]:
                 self._copy(name)
         else:
-            own = self.rank in pair
-            self.watchdog.step(f"forming the group of ranks {pair[0]} and {pair[1]} ({name})")
-            group = self.worlds[name].split(0 if own else None, self.rank)
+            group = self._group(name, pair)
             if group is not None:
-                with group:
-                    self._measure(group, pair)
+                self._measure(group, pair)
+            if group is not None and not self._keeps_groups(name):
+                group.free()
                 # Release what the group mapped now, not at the end of the run.
                 del group
                 gc.collect()
@@ -117,6 +122,21 @@ class Survey:
             used = (self.synchroniser.time - began) / share
             self.repeats = self.repeats // 2 if used > 1 else self.repeats + (used < 0.5)
             self.repeats = min(_MOST_REPEATS, max(1, self.repeats))
+
+    def _group(self, name: str, pair: tuple[int, int]) -> Collectives | None:
+        """Return the group of a pair, None on other ranks; collective."""
+        if (name, pair) in self.kept:
+            return self.kept[name, pair]
+        self.watchdog.step(f"forming the group of ranks {pair[0]} and {pair[1]} ({name})")
+        group = self.worlds[name].split(0 if self.rank in pair else None, self.rank)
+        if self._keeps_groups(name):
+            self.kept[name, pair] = group
+        return group
+
+    def _keeps_groups(self, name: str) -> bool:
+        """Whether pairs keep their groups: each takes NCCL a second to connect, and GPU memory."""
+        by_nccl = self.settings.device != "cpu" and self.worlds[name].transport.matches_by_order
+        return by_nccl and self.size <= _MOST_KEPT
 
     def assemble(self) -> None:
         """Wait for all ranks, asleep: a rank that polls takes a core from those that measure."""

@@ -42,6 +42,23 @@ def everywhere() -> list[PairFindings]:
     return mpicoll.threads(3, ranks_per_node=2)(measure)
 
 
+@pytest.mark.parametrize("keeps", [True, False])
+def test_pairs_keep_a_group_that_is_costly_to_form(
+    keeps: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    formed: list[Any] = []
+    split = Collectives.split
+
+    def counted(self: Collectives, color: Any, key: Any = None) -> Any:
+        formed.append(split(self, color, key))
+        return formed[-1]
+
+    monkeypatch.setattr(Survey, "_keeps_groups", lambda self, name: keeps)
+    monkeypatch.setattr(Collectives, "split", counted)
+    mpicoll.threads(2)(lambda c: measure(c, (8, 64)))
+    assert (len(formed) == 2) is keeps
+
+
 def test_all_ranks_find_the_same(everywhere: list[PairFindings]) -> None:
     assert everywhere[0] == everywhere[1] == everywhere[2]
 
