@@ -26,6 +26,7 @@ _PLAIN, _ARRAYS, _PICKLE = range(3)
 _MORE = 128
 """Added to the kind of a header that a payload belongs to."""
 _NUMBER = bytes([_PLAIN])
+_BYTE = np.dtype("uint8")
 
 Message = tuple[Flat, Flat | None]
 """The header of an object, `HEADER` bytes, and a payload where the data does not fit there."""
@@ -38,13 +39,13 @@ def encode(item: Any) -> Message:
     if type(item) in _NUMBERS:
         form = marshal.dumps(item)
         if len(form) < HEADER:
-            return np.frombuffer(bytearray((_NUMBER + form).ljust(HEADER)), "uint8"), None
+            return np.frombuffer(bytearray((_NUMBER + form).ljust(HEADER)), _BYTE), None
     elif (outline := _outline(item, parts)) is not None:
         form = marshal.dumps(outline)
     kind = _ARRAYS
     if not form or len(form) > _ROOM:
-        kind, form, parts = _PICKLE, b"", [np.frombuffer(MPI.pickle.dumps(item), "uint8")]
-    payload = parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, "uint8"), *parts])
+        kind, form, parts = _PICKLE, b"", [np.frombuffer(MPI.pickle.dumps(item), _BYTE)]
+    payload = parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, _BYTE), *parts])
     if payload.nbytes <= _ROOM - len(form):
         return _header(kind, 0, form + payload.tobytes(), len(form)), None
     return _header(kind | _MORE, payload.nbytes, form, len(form)), payload
@@ -52,7 +53,7 @@ def encode(item: Any) -> Message:
 
 def _header(kind: int, size: int, body: bytes, length: int) -> Flat:
     whole = _HEAD.pack(kind, length, size) + body
-    return np.frombuffer(bytearray(whole.ljust(HEADER)), "uint8")
+    return np.frombuffer(bytearray(whole.ljust(HEADER)), _BYTE)
 
 
 def missing(headers: bytearray, start: int = 0) -> int:
@@ -94,7 +95,7 @@ def _outline(item: Any, parts: list[Flat]) -> Any:
     array = np.asarray(item)
     turned = array.flags.f_contiguous and not array.flags.c_contiguous
     flat = np.ascontiguousarray((array.T if turned else array).reshape(-1))
-    parts.append(flat.view("uint8"))
+    parts.append(flat.view(_BYTE))
     return item.dtype.str, array.shape, turned, type(item) is not np.ndarray
 
 
@@ -126,9 +127,9 @@ def bcast(comm: Any, item: Any, root: int) -> Any:
             comm.Bcast(own, root)
         return decode(bytearray(sent), None if own is None else own.copy())
     header, payload = bytearray(HEADER), None
-    comm.Bcast(np.frombuffer(header, "uint8"), root)
+    comm.Bcast(np.frombuffer(header, _BYTE), root)
     if size := missing(header):
-        payload = np.empty(size, "uint8")
+        payload = np.empty(size, _BYTE)
         comm.Bcast(payload, root)
     return decode(header, payload)
 
@@ -137,10 +138,13 @@ def gather(comm: Any, item: Any, root: int | None) -> list[Any] | None:
     """Return every rank's object on the root, None elsewhere; on all ranks where `root` is None."""
     (header, own), size = encode(item), comm.size
     headers = bytearray(size * HEADER)
-    comm.Allgather(header, np.frombuffer(headers, "uint8"))
+    comm.Allgather(header, np.frombuffer(headers, _BYTE))
     gets = root is None or comm.rank == root
     starts = range(0, size * HEADER, HEADER)
-    if max(headers[::HEADER]) < _MORE:
+    kinds = headers[::HEADER]
+    if not any(kinds):  # numbers alone
+        return [marshal.loads(headers[at + 1 : at + HEADER]) for at in starts] if gets else None
+    if max(kinds) < _MORE:
         return [decode(headers, None, start) for start in starts] if gets else None
     sizes = [missing(headers, start) for start in starts]
     found = _payloads(comm, own, sizes, root, gets=gets)
@@ -157,8 +161,8 @@ def _payloads(
     comm: Any, own: Flat | None, sizes: list[int], root: int | None, *, gets: bool
 ) -> Flat:
     """Return all ranks' payloads, one behind the other; none on a rank that gets none."""
-    own = np.empty(0, "uint8") if own is None else own
-    whole = np.empty(sum(sizes) if gets else 0, "uint8")
+    own = np.empty(0, _BYTE) if own is None else own
+    whole = np.empty(sum(sizes) if gets else 0, _BYTE)
     alike = min(sizes) == max(sizes)
     if root is not None:
         target = whole if alike else [whole, sizes]

@@ -88,11 +88,7 @@ def _scatter(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Ca
 
 def _allgather(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call | None:
     whole = block(out, at.size, written=True)
-    if whole is None:
-        return None
-    rows = _words(whole, at.size)
-    own = rows[at.rank] if _is_in_place(x) else _like_row(block(x, written=False), rows)
-    return Call("allgather", own, rows)
+    return None if whole is None else _gathered(at, x, whole)
 
 
 def _allgatherv(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call | None:
@@ -100,6 +96,8 @@ def _allgatherv(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) ->
     if found is None:
         return None
     flat, given = found
+    if min(given) == max(given):  # an allgather, whose ranks need not acknowledge
+        return _gathered(at, x, flat)
     nbytes = [count * flat.itemsize for count in given]
     width = 1 if any(each % 8 for each in nbytes) else 8
     whole = flat.view(_WORD[width])
@@ -188,6 +186,13 @@ _WORD: dict[int, np.dtype[Any]] = {1: np.dtype("uint8"), 8: np.dtype("int64")}
 
 def _is_in_place(given: Any) -> bool:
     return given is None or given is MPI.IN_PLACE
+
+
+def _gathered(at: Place, x: Any, whole: Flat) -> Call:
+    """Return an allgather of rows of one length."""
+    rows = _words(whole, at.size)
+    own = rows[at.rank] if _is_in_place(x) else _like_row(block(x, written=False), rows)
+    return Call("allgather", own, rows)
 
 
 def _prefix(name: str, x: Any, out: Any, op: Any) -> Call | None:

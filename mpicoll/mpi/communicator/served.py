@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from math import inf
-from typing import Any
+from typing import Any, cast
 
 from mpi4py import MPI
 
@@ -28,6 +28,7 @@ from mpicoll.runtime.routes import Routes
 from mpicoll.selection.auto import AutoChooser
 
 _MOST = 64
+_UNEVEN = 32 * 1024
 _THEIRS = b"is MPI's"
 """Instead of a digest, from a rank whose buffers only MPI can read."""
 THEIRS = "theirs"
@@ -205,6 +206,8 @@ class Served:
         Raises:
             CollectiveError: an algorithm that a variable names cannot serve the call.
         """
+        if self._is_uneven(arguments):
+            return None
         with self.mailbox.together():
             self.planner.check(arguments)
             plan = self.planner.build(replace(arguments, unbound=True))
@@ -212,6 +215,13 @@ class Served:
             return plan
         plan.free()
         return None
+
+    def _is_uneven(self, arguments: Arguments) -> bool:
+        """Whether rows of many bytes differ in length: MPI's own call is faster then."""
+        what, counts = arguments.collective, cast("tuple[int, ...] | None", arguments.counts)
+        if counts is None or what.reduces or what.name in self.algorithms:
+            return False
+        return arguments.bytes_per_row * sum(counts) > _UNEVEN
 
     def _give_up(self, program: object, error: BaseException) -> None:
         """Remove the plan of a program that has failed in the middle of a run."""
