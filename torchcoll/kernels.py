@@ -1,13 +1,15 @@
 """Folds of many tensors in one kernel, which torch compiles when it is first needed.
 
 ``torch.cuda._compile_kernel`` is private: where a torch has none, or cannot compile, folds are made
-two by two.
+two by two. A call of what it returns takes longer than four small folds, as it builds the kernel's
+arguments anew; those of a plan never change, so the kernel is launched here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache, partial
+import ctypes
+from collections.abc import Sequence
+from functools import cache
 
 import torch
 
@@ -37,31 +39,38 @@ def fuse(op: str, operands: Sequence[Array], steps: Steps, out: Array) -> Thunk 
     kernel = _kernel(op, len(operands), steps, out.dtype, out.device)
     if kernel is None:
         return None
-    grid = (-(-count // _THREADS), 1, 1)
-    call = partial(kernel, grid, (_THREADS, 1, 1), [*operands, out, count])
-    if torch.cuda.device_count() == 1:
-        return call
-    device = out.device
+    launch = ctypes.CDLL("libcuda.so.1").cuLaunchKernel
+    values = [*(ctypes.c_void_p(each.data_ptr()) for each in (*operands, out)), ctypes.c_int(count)]
+    places = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
+    shape = [ctypes.c_uint(each) for each in (-(-count // _THREADS), 1, 1, _THREADS, 1, 1, 0)]
+    device, several = out.device, torch.cuda.device_count() > 1
+
+    # The default argument keeps what `places` points to.
+    def call(_values: object = values) -> None:
+        stream = ctypes.c_void_p(torch.cuda.current_stream(device).cuda_stream)
+        if status := launch(kernel, *shape, stream, places, None):
+            raise RuntimeError(f"cuLaunchKernel: CUDA error {status}")
 
     def on_device() -> None:
         with torch.cuda.device(device):
             call()
 
-    return on_device
+    return on_device if several else call
 
 
 @cache
 def _kernel(
     op: str, count: int, steps: Steps, dtype: torch.dtype, device: torch.device
-) -> Callable[..., None] | None:
+) -> ctypes.c_void_p | None:
+    """Return a kernel of the driver, whose module stays loaded; None where there is none."""
     compile_kernel = getattr(torch.cuda, "_compile_kernel", None)
     code = source(op, count, steps, dtype)
     if compile_kernel is None or code is None:
         return None
     try:
         with torch.cuda.device(device):
-            made: Callable[..., None] = compile_kernel(code, "fold")
-    except (RuntimeError, OSError):  # there is no compiler, NVRTC
+            made: ctypes.c_void_p = compile_kernel(code, "fold").func
+    except (RuntimeError, OSError, AttributeError):  # there is no compiler, or another interface
         return None
     return made
 
