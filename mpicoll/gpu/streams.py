@@ -16,10 +16,11 @@ class PlanStream:
 
     Args:
         like: an array of the plan.
+        captures: whether all of a run is work on the GPU, as over NCCL.
     """
 
-    def __init__(self, arrays: Arrays, like: Array) -> None:
-        self.arrays, self.like = arrays, like
+    def __init__(self, arrays: Arrays, like: Array, *, captures: bool) -> None:
+        self.arrays, self.like, self.captures = arrays, like, captures
         self.last: Stream | None = None
 
     def begin(self) -> Stream:
@@ -29,10 +30,10 @@ class PlanStream:
             Unsupported: a CUDA graph is being captured on it.
         """
         stream = self.arrays.stream(self.like)
-        if stream.is_capturing():
+        if not self.captures and stream.is_capturing():
             raise Unsupported(
-                "a CUDA graph cannot capture this plan: the ranks order its messages by numbers "
-                "that grow with every run, and a graph would repeat those of the captured run"
+                "a CUDA graph cannot capture this plan: the host waits for flags and messages of "
+                "the other ranks in every run, and a graph repeats the work of the GPU alone"
             )
         if self.last is not None and self.last != stream:
             stream.follow(self.last)

@@ -323,7 +323,7 @@ class Planner:
         on_gpu = arguments.device == "gpu" and array is not None
         return scheduled(
             str(chosen), route, arguments.out, variants, finish, resources, at_once=at_once,
-            stream=PlanStream(transport.arrays, array) if on_gpu else None,
+            stream=PlanStream(transport.arrays, array, captures=at_once) if on_gpu else None,
         )  # fmt: skip
 
     def compiles(self, arguments: Arguments, route: str) -> bool:
