@@ -19,7 +19,7 @@ class PlanStream:
         captures: whether all of a run is work on the GPU, as over NCCL.
     """
 
-    def __init__(self, arrays: Arrays, like: Array, *, captures: bool) -> None:
+    def __init__(self, arrays: Arrays, like: Array, *, captures: bool = False) -> None:
         self.arrays, self.like, self.captures = arrays, like, captures
         self.last: Stream | None = None
 
@@ -30,7 +30,9 @@ class PlanStream:
             Unsupported: a CUDA graph is being captured on it.
         """
         stream = self.arrays.stream(self.like)
-        if not self.captures and stream.is_capturing():
+        if stream.is_capturing():
+            if self.captures:
+                return stream  # what follows what is the graph's business
             raise Unsupported(
                 "a CUDA graph cannot capture this plan: the host waits for flags and messages of "
                 "the other ranks in every run, and a graph repeats the work of the GPU alone"

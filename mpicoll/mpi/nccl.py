@@ -77,7 +77,8 @@ class Nccl:
             _reduction(call.op, self.arrays.dtype(like)) if call.collective.reduces else None
         )
         self._connect(self.arrays.gpu(like))
-        post, order = self._post(call, reduction), PlanStream(self.arrays, like)
+        post = self._post(call, reduction)
+        order = PlanStream(self.arrays, like, captures=True)
 
         def run() -> None:
             post(_address(order.begin()))
