@@ -96,7 +96,7 @@ def _join(
     finally:
         opened.done()
     one_host = len({each.host for each in members}) == 1
-    _use_interface(interface, one_host)
+    use_interface(interface, one_host)
     sealed = SealedStore(store, key)
     distributed().init_process_group(
         choose_backend(members, place.rank, backend),
@@ -105,7 +105,7 @@ def _join(
     return sealed
 
 
-def _use_interface(asked: str | None, one_host: bool) -> None:
+def use_interface(asked: str | None, one_host: bool) -> None:
     """Set the interface of gloo and NCCL, unless the user has set it."""
     name = asked or interface_of(LOOPBACK if one_host else host_address())
     for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):

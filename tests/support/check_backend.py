@@ -1,7 +1,7 @@
 """Checks of the backend for torch.distributed that every rank of a group runs together.
 
-``torchrun --nproc-per-node 3 tests/support/check_backend.py`` prints a line for each check and
-rank: ``ok`` and its name, or what is wrong.
+``torchrun --nproc-per-node 3 tests/support/check_backend.py torchcoll`` prints a line
+for each check and rank: ``ok`` and its name, or what is wrong.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import torch.distributed as dist
 from torch.distributed import ReduceOp
 from torch.distributed.device_mesh import init_device_mesh
 
+BACKEND = sys.argv[1]
 OPS = {
     "SUM": (sum, (torch.float32, torch.bfloat16, torch.int16, torch.complex64)),
     "AVG": (lambda all_: sum(all_) / len(all_), (torch.float64, torch.float16)),
@@ -58,7 +59,7 @@ def same(found: Any, expected: Any) -> None:
 
 
 def check_name() -> None:
-    assert dist.get_backend() == "torchcoll"
+    assert dist.get_backend() == BACKEND
     assert type(dist.group.WORLD).__module__ == "torchcoll.backend.group"
 
 
@@ -261,13 +262,13 @@ def check_groups() -> None:
 
 
 def check_options_choose() -> None:
-    chosen = dist.new_group(backend="torchcoll", pg_options={"allreduce": "ring"})
+    chosen = dist.new_group(backend=BACKEND, pg_options={"allreduce": "ring"})
     assert chosen.algorithms["allreduce"] == "ring"
     x = given(rank())
     dist.all_reduce(x, group=chosen)
     same(x, sum(every()))
     with pytest.raises(ValueError, match="did you mean 'ring'"):
-        dist.new_group(backend="torchcoll", pg_options="allreduce=rnig")
+        dist.new_group(backend=BACKEND, pg_options="allreduce=rnig")
 
 
 def check_different_calls_are_refused_on_every_rank() -> None:
@@ -302,7 +303,7 @@ def main() -> None:
 
     warnings.simplefilter("ignore")
     register()
-    dist.init_process_group("torchcoll", timeout=timedelta(seconds=20))
+    dist.init_process_group(BACKEND, timeout=timedelta(seconds=20))
     wrong = 0
     for name, check in list(globals().items()):
         if not name.startswith("check_"):
@@ -313,7 +314,7 @@ def main() -> None:
         except Exception:
             wrong += 1
             print(f"rank {rank()}: {name} {traceback.format_exc()}\n", end="", flush=True)
-    if len(sys.argv) > 1:
+    if len(sys.argv) > 2:
         dist.destroy_process_group()
     sys.exit(bool(wrong))
 

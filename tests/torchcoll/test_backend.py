@@ -8,15 +8,15 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from launcher import ROOT, python
+from launcher import ROOT, mpirun, python, ranks
 
 pytest.importorskip("torch")
 TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node")
 SUPPORT = Path(__file__).parent.parent / "support"
 
 
-def launch(count: int, script: str) -> subprocess.CompletedProcess[str]:
-    command = *TORCHRUN, str(count), str(SUPPORT / script)
+def launch(count: int, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = *TORCHRUN, str(count), str(SUPPORT / script), *arguments
     return python(*command, environment={"PYTHONPATH": str(ROOT)}, timeout=200)
 
 
@@ -32,14 +32,25 @@ def installed(tmp_path: Path) -> dict[str, str]:
     return {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
 
 
-@pytest.mark.launches
-@pytest.mark.parametrize("count", [3])
-def test_calls_on_ranks(count: int) -> None:
-    done = launch(count, "check_backend.py")
+def check(done: subprocess.CompletedProcess[str], count: int) -> None:
     checks = re.findall(r"^def (check_\w+)", (SUPPORT / "check_backend.py").read_text(), re.M)
     assert done.returncode == 0, done.stdout
     for rank in range(count):
         assert re.findall(rf"rank {rank}: ok (\w+)", done.stdout) == checks
+
+
+@pytest.mark.launches
+def test_calls_on_ranks_of_torchrun() -> None:
+    check(launch(3, "check_backend.py", "torchcoll"), 3)
+
+
+@pytest.mark.launches
+@pytest.mark.skipif(not mpirun(), reason="no mpirun")
+def test_calls_on_ranks_of_mpirun() -> None:
+    """They meet through MPI: no variable of torch's is set. The group is destroyed in the end."""
+    environment = {"PYTHONPATH": str(ROOT)}
+    program = str(SUPPORT / "check_backend.py")
+    check(ranks(2, program, "mpicoll", "destroy", environment=environment, timeout=200), 2)
 
 
 @pytest.mark.launches

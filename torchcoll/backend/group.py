@@ -19,10 +19,9 @@ import torch.distributed as dist
 from torch.autograd import profiler
 from torch.distributed import distributed_c10d
 
-from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError, CollectiveError
 from torchcoll.backend.choice import choose
-from torchcoll.backend.opening import open_over_gloo
+from torchcoll.backend.opening import forget, open_over_gloo
 from torchcoll.backend.order import Order
 from torchcoll.backend.tensors import (
     Tensor,
@@ -38,7 +37,7 @@ from torchcoll.backend.tensors import (
 from torchcoll.backend.works import DONE, ProfiledWork, QueuedWork, as_torch, recorded
 
 Tensors = Sequence[Tensor]
-Open = Callable[[Any], Collectives]
+Open = Callable[[Any], Any]
 # torch's stubs lack its names for options, and one of the two constructors.
 c10d: Any = distributed_c10d
 _ProcessGroup: Any = dist.ProcessGroup
@@ -57,6 +56,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
     Attributes:
         library: a plain process group over the same backends, for what is not ours.
         algorithms: the algorithm of each collective.
+        not_reduced: dtypes whose reductions are left to the library.
     """
 
     def __init__(
@@ -69,7 +69,8 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         self.algorithms = choose(options)
         self.library = dist.ProcessGroup(store, rank, size)
         self.order = Order(f"torchcoll {rank}")
-        self._opened: Collectives | None = None
+        self.not_reduced: set[torch.dtype] = set()
+        self._opened: Any = None
 
     # -- what torch asks of a group beside collectives --------------------------------------
 
@@ -95,6 +96,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         opened, self._opened = self._opened, None
         if opened is not None:
             opened.free()
+        forget(self.library)
         super().shutdown()
 
     def abort(self) -> None:
@@ -411,7 +413,10 @@ class Group(_ProcessGroup):  # type: ignore[misc]
     # -- running ----------------------------------------------------------------------------
 
     def _reduces(self, op: str | None, tensors: Tensors) -> bool:
-        return all(reduces(op, each.dtype) and moves(each) for each in tensors)
+        return all(
+            reduces(op, each.dtype) and moves(each) and each.dtype not in self.not_reduced
+            for each in tensors
+        )
 
     def _issue(
         self, title: str, inputs: Tensors, call: Callable[[], object], results: Any, opts: Any
@@ -488,7 +493,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         if not opened.plans.matches(digest):
             opened.plans.agree(ArgumentError(f"this rank calls {said}, and others something else"))
 
-    def _open(self) -> Collectives:
+    def _open(self) -> Any:
         self._opened = self.over(self)
         options = self._get_backend(torch.device("cpu")).options
         self._opened.deadline = options._timeout.total_seconds()

@@ -1,19 +1,83 @@
-"""Open the collectives of a group over its library."""
+"""Open the collectives of a group, which all its ranks do at its first call."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch.distributed import distributed_c10d as c10d
 
+import mpicoll
 from mpicoll.collectives import Collectives
+from mpicoll.errors import LaunchError
 from torchcoll.transport import TorchTransport
 
 
 def open_over_gloo(group: Any) -> Collectives:
-    """Return the collectives of a `Group` over its gloo; all its ranks make them together."""
+    """Return the collectives of a `Group` over its gloo."""
     library, world = group.library, c10d._world
-    # What torch.distributed asks of a group that is none of its own.
+    # What torch.distributed asks of a group, and its messages of errors, too.
     world.pg_group_ranks[library] = world.pg_group_ranks[group]
     world.pg_backend_config[library] = "cpu:gloo"
+    world.pg_map[library] = ("gloo", group.store)
     return Collectives(TorchTransport(library))
+
+
+def forget(library: Any) -> None:
+    """Leave nothing of a library that `open_over_gloo` has made known to torch.distributed."""
+    world = c10d._world
+    for known in (world.pg_group_ranks, world.pg_backend_config, world.pg_map):
+        known.pop(library, None)
+
+
+def open_over_mpi(group: Any) -> OverMpi:
+    """Return the collectives of a `Group` over MPI.
+
+    Raises:
+        LaunchError: MPI has not started these ranks, or in another order.
+    """
+    from mpi4py import MPI
+
+    comm = MPI.COMM_WORLD
+    ranks = list(c10d._world.pg_group_ranks[group])
+    if comm.size != c10d.get_world_size() or comm.rank != c10d.get_rank():
+        raise LaunchError(
+            f"torch.distributed has rank {c10d.get_rank()} of {c10d.get_world_size()} here, MPI "
+            f"rank {comm.rank} of {comm.size}: start the ranks by mpirun or srun, and set no RANK"
+        )
+    members = comm.group.Incl(ranks)
+    part = comm.Create_group(members)
+    members.Free()
+    try:
+        return OverMpi(mpicoll.world(part))
+    finally:
+        part.Free()
+
+
+class OverMpi:
+    """Collectives over MPI, which takes NumPy's arrays, on the memory of tensors."""
+
+    def __init__(self, collectives: Collectives) -> None:
+        self.collectives = collectives
+        self.plans, self.transport = collectives.plans, collectives.transport
+        self.free = collectives.free
+
+    @property
+    def deadline(self) -> float:
+        return self.collectives.deadline
+
+    @deadline.setter
+    def deadline(self, seconds: float) -> None:
+        self.collectives.deadline = seconds
+
+    def _call(self, name: str, x: Any, out: Any, *given: Any) -> None:
+        self.collectives._call(name, _array(x), _array(out), *given)
+
+
+def _array(tensor: torch.Tensor | None) -> Any:
+    if tensor is None:
+        return None
+    if tensor.dtype == torch.bfloat16:
+        # NumPy has no such dtype; it is only moved here.
+        tensor = tensor.view(torch.int16)
+    return tensor.detach().numpy()

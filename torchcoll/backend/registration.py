@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from typing import Any
 
-NAME = "torchcoll"
+NAME, OVER_MPI = "torchcoll", "mpicoll"
+"""The names of the backend, by the library that ranks meet through."""
 AS_GLOO = "TORCHCOLL_AS_GLOO"
 """``1`` in this variable makes every group over gloo ours: `python -m torchcoll.run` sets it."""
 
@@ -20,17 +22,37 @@ def register() -> None:
     c10d = sys.modules.get("torch.distributed.distributed_c10d")
     if c10d is None:
         return
-    if NAME not in c10d.Backend.backend_list:
-        c10d.Backend.register_backend(NAME, _make, extended_api=True, devices=["cpu", "cuda"])
+    for name in (NAME, OVER_MPI):
+        if name not in c10d.Backend.backend_list:
+            make = partial(_make, name)
+            c10d.Backend.register_backend(name, make, extended_api=True, devices=["cpu", "cuda"])
+    _meet_through_mpi(sys.modules.get("torch.distributed.rendezvous"))
     if os.environ.get(AS_GLOO) == "1" and c10d._new_process_group_helper.__module__ != __name__:
         _replace_gloo(c10d)
 
 
-def _make(options: Any, chosen: Any) -> Any:
+def _make(name: str, options: Any, chosen: Any) -> Any:
     """Make a process group, as torch asks for it: see `torchcoll.backend.making`."""
     from torchcoll.backend.making import make_group
 
-    return make_group(options, chosen)
+    return make_group(options, chosen, over_mpi=name == OVER_MPI)
+
+
+def _meet_through_mpi(rendezvous: Any) -> None:
+    """Let ranks of an mpirun meet without RANK and MASTER_ADDR, which is an error otherwise."""
+    handlers = getattr(rendezvous, "_rendezvous_handlers", {})
+    plain = handlers.get("env")
+    if plain is None or plain.__module__ == __name__:
+        return
+
+    def meet(url: str, **named: Any) -> Any:
+        if "RANK" in os.environ or "?" in url:
+            return plain(url, **named)
+        from torchcoll.backend.meeting import meet_over_mpi
+
+        return meet_over_mpi() or plain(url, **named)
+
+    handlers["env"] = meet
 
 
 def _replace_gloo(c10d: Any) -> None:

@@ -50,7 +50,7 @@ class _Offer(msgspec.Struct):
 
 def open_over_mpi(comm: Any, place: Place, interface: str | None, timeout: float) -> Rendezvous:
     """Let rank 0 open a store on a free port, and send its address and a secret by MPI."""
-    is_one_host = _is_equal(comm, host_identity())
+    is_one_host = is_equal(comm, host_identity())
     store: Any = None
     offer = _Offer(LOOPBACK if is_one_host else host_address())
     if comm.rank == 0:
@@ -68,7 +68,7 @@ def open_over_mpi(comm: Any, place: Place, interface: str | None, timeout: float
     return Rendezvous(store, offer.secret.encode())
 
 
-def _is_equal(comm: Any, text: str) -> bool:
+def is_equal(comm: Any, text: str) -> bool:
     """Whether all ranks gave the same text."""
     digest = blake2b(text.encode(), digest_size=16).digest()
     every = bytearray(len(digest) * comm.size)
