@@ -14,6 +14,7 @@ mkdir -p -- "$out" || exit
 status=0
 site=""
 mps=""
+# shellcheck disable=SC2317  # the trap calls it
 clean() {
     if [ -n "$mps" ]; then echo quit | timeout 20 nvidia-cuda-mps-control; fi
     rm -rf -- ${site:+"$site"} ${mps:+"$mps"}
