@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -320,6 +321,49 @@ def test_objects_with_one_handle_are_one_communicator(comm: Any) -> None:
     for turn in range(4):
         check(comm if turn % 2 == comm.rank % 2 else same, _allreduce)
     assert len(signatures(comm)) == 1 or comm.size == 1
+
+
+def test_many_communicators_are_mpis(monkeypatch: pytest.MonkeyPatch, comm: Any) -> None:
+    """One rank has too many: all ranks leave this one to MPI, through whichever object."""
+    monkeypatch.setattr(state, "_MOST_SERVED", 1)
+    monkeypatch.setattr(state, "_live", {object()} if comm.rank == 0 else set())
+    check(comm, _allreduce)
+    check(Comm(comm) if comm.rank else comm, _allreduce)
+    assert not signatures(comm)
+
+
+def test_messages_of_mpi_move_while_a_rank_waits_in_a_collective(comm: Any) -> None:
+    """A message too large to be sent before it is received, and collectives of MPI under way."""
+    x, out = np.full(1 << 20, comm.rank + 1.0), np.empty(1 << 20)
+    if comm.rank == 0 and comm.size > 1:
+        request = comm.Isend(x, 1)
+        comm.Barrier()
+        request.Wait()
+    elif comm.rank == 1:
+        comm.Recv(out, 0)
+        assert out[-1] == 1
+        comm.Barrier()
+    else:
+        comm.Barrier()
+    started = comm.Iallreduce(x, out)
+    if comm.rank == 0:
+        comm.Barrier()
+    started.Wait()
+    if comm.rank:
+        comm.Barrier()
+    assert out[-1] == sum(range(1, comm.size + 1))
+
+
+def test_threads_use_communicators_of_their_own(comm: Any) -> None:
+    if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+        pytest.skip("MPI was started for one thread")
+    parts = [comm.Dup() for _ in range(3)]
+    with ThreadPoolExecutor(3) as pool:
+        for _ in range(3):
+            found = list(pool.map(_allreduce, parts))
+            np.testing.assert_array_equal(found, [_allreduce(MPI.COMM_WORLD)] * 3)
+    for part in parts:
+        part.Free()
 
 
 def test_mpis_own_communicators_travel_by_name() -> None:

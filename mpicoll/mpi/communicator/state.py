@@ -23,7 +23,11 @@ AFTER = "MPICOLL_COMM_AFTER"
 """How many calls of a communicator are MPI's own, before it pays to make ours."""
 _AFTER, _REPEATS = 16, 2
 
+_MOST_SERVED = 64
+"""The communicators of a process that are ours: each takes three more of MPI's, which has few."""
+
 _keyval: list[int] = []
+_live: set[Served] = set()
 
 
 class Wishes(NamedTuple):
@@ -40,10 +44,14 @@ class Wishes(NamedTuple):
 
 
 class State:
-    """The state of one communicator: how often it was used, and what serves it."""
+    """The state of one communicator: how often it was used, and what serves it.
+
+    Attributes:
+        left: MPI serves it, as too many others are ours.
+    """
 
     def __init__(self, comm: MPI.Comm) -> None:
-        self.calls = 0
+        self.calls, self.left = 0, False
         self.wishes = _agreed(comm)
         self.served: Served | None = None
 
@@ -67,7 +75,11 @@ def serving(comm: MPI.Comm) -> Callable[..., Any] | None:
         state.calls += 1
         if state.calls <= state.wishes.after:
             return None
+        if state.left or max(exchange(plain, len(_live), int)) >= _MOST_SERVED:
+            state.left = True
+            return theirs
         state.served = Served(plain, state.wishes.algorithms, state.wishes.repeats)
+        _live.add(state.served)
     found: Callable[..., Any] = state.served.find or theirs
     return found
 
@@ -118,4 +130,5 @@ def _key() -> int:
 
 def _end(comm: MPI.Comm, keyval: int, state: State) -> None:
     if state.served is not None:
+        _live.discard(state.served)
         state.served.close()
