@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-BLOCKS, SECONDS = 9, 0.25
+BLOCKS, SECONDS = 7, 0.1
 SMALLEST, LARGEST, FACTOR = 4, 64 << 20, 16
 
 
@@ -85,7 +85,7 @@ def main() -> None:
     first, ratios = dist.get_rank() == 0, []
     if first:
         print(f"{'call':24}{'bytes':>10}{'gloo us':>12}{'ours us':>12}{'ratio':>9}  quartiles")
-    cases = [(name, 4 * FACTOR**power) for name in calls(4) for power in range(7)]
+    cases = [(name, 4 * FACTOR**power) for name in calls(4) for power in range(6)]
     cases += [(name, LARGEST) for name in calls(4)]
     for name, nbytes in sorted(cases):
         if nbytes > largest:

@@ -24,6 +24,7 @@ from torchcoll.backend.choice import choose
 from torchcoll.backend.opening import forget, open_over_gloo
 from torchcoll.backend.order import Order
 from torchcoll.backend.tensors import (
+    Room,
     Tensor,
     flat,
     give_back,
@@ -31,8 +32,6 @@ from torchcoll.backend.tensors import (
     moves,
     op_name,
     reduces,
-    room_for,
-    rows_of,
 )
 from torchcoll.backend.works import DONE, ProfiledWork, QueuedWork, as_torch, recorded
 
@@ -68,6 +67,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         self._rank, self._size = rank, size
         self.algorithms = choose(options)
         self.library = dist.ProcessGroup(store, rank, size)
+        self.room = Room()
         self.order = Order(f"torchcoll {rank}")
         self.not_reduced: set[torch.dtype] = set()
         self._opened: Any = None
@@ -193,7 +193,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         if len(set(counts)) > 1:
             self._allgather_uneven(outputs, tensor, counts)
             return
-        x, rows = flat(tensor), room_for(outputs)
+        x, rows = flat(tensor), self.room.for_rows(outputs)
         self._call("allgather", x, rows)
         hand_out(outputs, rows)
 
@@ -251,7 +251,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         if self._rank != root:
             self._call("gather", flat(tensor), None, "sum", root)
             return
-        rows = room_for(outputs)
+        rows = self.room.for_rows(outputs)
         self._call("gather", flat(tensor), rows, "sum", root)
         hand_out(outputs, rows)
 
@@ -269,7 +269,9 @@ class Group(_ProcessGroup):  # type: ignore[misc]
 
     def _scatter(self, output: Tensor, inputs: Tensors, root: int) -> None:
         x = flat(output)
-        self._call("scatter", rows_of(inputs) if self._rank == root else None, x, "sum", root)
+        self._call(
+            "scatter", self.room.rows_of(inputs) if self._rank == root else None, x, "sum", root
+        )
         if x is not output:
             give_back(output, x)
 
@@ -290,7 +292,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             whole = torch.cat([flat(each) for each in inputs])
             self._call("reduce_scatter", whole, x, op, counts=counts)
         else:
-            self._call("reduce_scatter", rows_of(inputs), x, op)
+            self._call("reduce_scatter", self.room.rows_of(inputs), x, op)
         if x is not output:
             give_back(output, x)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -19,6 +19,8 @@ _OPS = {
 }  # fmt: skip
 _BY_NAME = {getattr(torch, name): name for name in DTYPES}
 _SUM = _RED.SUM
+_MOST = 64 << 20
+"""Bytes that a group keeps: a fresh page costs more than what is written there."""
 
 
 def op_name(op: Any) -> str | None:
@@ -87,22 +89,41 @@ def joined(tensors: Sequence[Tensor]) -> Tensor | None:
     return first.detach().as_strided((len(tensors), count), (count, 1))
 
 
-def rows_of(tensors: Sequence[Tensor]) -> Tensor:
-    """Return equal tensors as the rows of one, for reading."""
-    found = joined(tensors)
-    return torch.stack([flat(each) for each in tensors]) if found is None else found
+class Room:
+    """Memory in which a group lays tensors side by side that lie apart, kept for the next call."""
 
+    def __init__(self) -> None:
+        self.memory = torch.empty(0, dtype=torch.uint8)
 
-def room_for(tensors: Sequence[Tensor]) -> Tensor:
-    """Return rows into which to write equal tensors: their own memory where they lie together."""
-    found = joined(tensors)
-    if found is not None:
+    def take(self, rows: int, like: Tensor) -> Tensor:
+        """Return rows like a flat tensor, whose contents last until the next such call."""
+        nbytes = rows * like.numel() * like.element_size()
+        if nbytes > _MOST:
+            return torch.empty((rows, like.numel()), dtype=like.dtype)
+        if self.memory.numel() < nbytes:
+            self.memory = torch.empty(nbytes, dtype=torch.uint8)
+        return self.memory[:nbytes].view(like.dtype).view(rows, like.numel())
+
+    def rows_of(self, tensors: Sequence[Tensor]) -> Tensor:
+        """Return equal tensors as the rows of one, for reading."""
+        found = joined(tensors)
+        if found is None:
+            parts = [flat(each).detach() for each in tensors]
+            found = self.take(len(parts), parts[0])
+            torch.stack(parts, out=found)
         return found
-    like = flat(tensors[0])
-    return torch.empty((len(tensors), like.numel()), dtype=like.dtype)
+
+    def for_rows(self, tensors: Sequence[Tensor]) -> Tensor:
+        """Return rows for equal tensors to be written: their own memory where they lie together."""
+        found = joined(tensors)
+        return self.take(len(tensors), flat(tensors[0]).detach()) if found is None else found
 
 
-def hand_out(tensors: Sequence[Tensor], rows: Iterable[Tensor]) -> None:
-    """Copy rows that `room_for` made to the tensors that they are for."""
-    for each, row in zip(tensors, rows, strict=True):
-        give_back(each, row)
+def hand_out(tensors: Sequence[Tensor], rows: Tensor | Sequence[Tensor]) -> None:
+    """Copy rows that `Room.for_rows` has returned to the tensors that they are for."""
+    parts = rows.unbind() if isinstance(rows, Tensor) else rows
+    with torch.no_grad():
+        for tensor, part in zip(tensors, parts, strict=True):
+            if part.data_ptr() != tensor.data_ptr():
+                source = part if part.dtype == tensor.dtype else part.view(tensor.dtype)
+                tensor.copy_(source if tensor.dim() == 1 else source.view(tensor.shape))
