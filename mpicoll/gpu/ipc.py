@@ -53,7 +53,9 @@ class GpuMemory:
         self.segments: dict[int, list[tuple[int, object]]] = {rank: [] for rank in host.intra_node}
         self.peers, self.partial = host.others, ""
         # A rank says that others may use the memory of its plans again when its own GPU has done
-        # all that these put there: what it read of other ranks in the end, nobody waits for.
+        # all that these put there (cuCtxSynchronize "blocks until the current context has
+        # completed all preceding requested tasks"): what it read of other ranks in the end, nobody
+        # waits for.
         host.before_reuse.append(gpu.synchronize)
 
     def open(self) -> None:
@@ -217,11 +219,18 @@ class GpuMemory:
         return True
 
     def release(self, nbytes: int) -> Thunk | None:
-        """Return a wait for this rank's stream: the work that a flag announces must be done."""
+        """Return a wait for this rank's stream: the work that a flag announces must be done.
+
+        It "waits until the device has completed all operations in the stream"
+        (cuStreamSynchronize): also reads of other ranks' memory, as an acknowledgement announces.
+        """
         return partial(self.arrays.synchronize, self.like)
 
     def acquire(self, nbytes: int) -> Thunk | None:
-        """Return the fence between a flag and the work that is put on the stream after it."""
+        """Return the fence between a flag and the work that is put on the stream after it.
+
+        That work begins after the host has seen the flag, as only then it is put there.
+        """
         return self.host.acquire(0)
 
 

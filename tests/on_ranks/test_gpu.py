@@ -234,6 +234,18 @@ def test_runs_in_a_row(g: Collectives, name: str, way: str) -> None:
             compare(g, each, expected(name, inputs, "sum", 0, None)[g.rank], "int32")
 
 
+@pytest.mark.skipif(REAL, reason="a real GPU is done by then")
+def test_a_new_plan_waits_for_what_the_last_one_reads(fresh: Any) -> None:
+    """Its slots may lie where other ranks' slots lay, which this rank's GPU may still read."""
+    part, arrays = fresh
+    x = on_gpu(part, np.full(100, part.rank), "int32")
+    with part.plan("allreduce", x, algorithm="one_shot@ipc") as plan:
+        plan.run()
+    assert arrays.stream(x).work
+    with part.plan("allreduce", x, algorithm="one_shot@ipc"):
+        assert not arrays.stream(x).work
+
+
 @pytest.mark.skipif(REAL, reason="the fake one counts")
 def test_neighbouring_flags_wait_for_the_gpu_once(fresh: Any) -> None:
     part, arrays = fresh
