@@ -61,6 +61,19 @@ def test_torch_trains_as_over_gloo() -> None:
     assert re.findall(r"^(\w+) \d\.\de", done.stdout, re.M) == programs.split(", ")
 
 
+SOME = "all_reduce_sum|all_gather|reduce_sum|broadcast|scatter|all_to_all_single_unequal_split"
+
+
+@pytest.mark.launches
+def test_some_of_the_suite_of_torch_passes() -> None:
+    """`tests/support/torch_suite.py` runs all of it, beside stock gloo."""
+    pytest.importorskip("expecttest")
+    command = str(SUPPORT / "torch_suite.py"), "--columns", "ours", "--tests", rf"test_({SOME})$"
+    done = python(*command, environment={"PYTHONPATH": str(ROOT)}, timeout=300)
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"^ok +6$", done.stdout, re.M), done.stdout
+
+
 @pytest.mark.launches
 def test_an_unmodified_program_runs_over_ours(installed: dict[str, str], tmp_path: Path) -> None:
     """Its backend is gloo, its ranks are processes that it starts itself."""
