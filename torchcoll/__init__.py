@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from torchcoll.threads import threads
 
 if find_spec("torch") is None:
+    import mpicoll.cli.missing  # noqa: F401  by which a command says so in one line
+
     raise ModuleNotFoundError("torchcoll needs torch: pip install 'mpicoll[torch]'", name="torch")
 
 __version__ = "0.1.0"
