@@ -17,11 +17,23 @@ AS_GLOO = "TORCHCOLL_AS_GLOO"
 """``1`` in this variable makes every group over gloo ours: `python -m torchcoll.run` sets it."""
 
 
+class _Plugins(dict[str, Any]):
+    """torch's table of backends; those of ours do not count where it asks whether there are any.
+
+    It would leave a group such as ``cpu:gloo`` without a default backend then, and warn of that.
+    """
+
+    def keys(self) -> Any:
+        return [name for name in self if name.lower() not in (NAME, OVER_MPI)]
+
+
 def register() -> None:
     """Register the backend where torch has torch.distributed; once is enough, more do no harm."""
     c10d = sys.modules.get("torch.distributed.distributed_c10d")
     if c10d is None:
         return
+    if not isinstance(c10d.Backend._plugins, _Plugins):
+        c10d.Backend._plugins = _Plugins(c10d.Backend._plugins)
     for name in (NAME, OVER_MPI):
         if name not in c10d.Backend.backend_list:
             make = partial(_make, name)
