@@ -113,10 +113,10 @@ class Nccl:
         if self.gpu is not None:
             return
         nccl = library()
-        found = self.exchange(list(nccl.get_unique_id()) if self.rank == 0 else None)[0]
+        unique = self.exchange(nccl.get_unique_id() if self.rank == 0 else None)[0]
         error = ""
         try:
-            self.communicator = nccl.NcclCommunicator(self.size, tuple(found), self.rank)
+            self.communicator = nccl.NcclCommunicator(self.size, unique, self.rank)
         except RuntimeError as raised:
             error = f"rank {self.rank}: {raised}"
         if reason := first_error(self.exchange(error)):

@@ -35,10 +35,10 @@ class Nccl:
         self.made = 0
         self.group: list[Callable[[], MPI.Request]] | None = None
 
-    def get_unique_id(self) -> tuple[int, ...]:
-        return tuple(range(-64, 64))
+    def get_unique_id(self) -> bytes:
+        return bytes(range(128))
 
-    def NcclCommunicator(self, size: int, unique: tuple[int, ...], rank: int) -> Nccl:
+    def NcclCommunicator(self, size: int, unique: bytes, rank: int) -> Nccl:
         assert (size, rank) == (self.comm.size, self.comm.rank)
         assert unique == self.get_unique_id()
         self.made += 1
