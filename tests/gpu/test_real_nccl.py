@@ -116,7 +116,7 @@ with mpicoll.world() as c:
         for name in ("allreduce", "reduce", "broadcast", "allgather", "reduce_scatter", "alltoall",
                      "gather", "scatter"):
             given = x.reshape(1, -1) if name in ("reduce_scatter", "alltoall", "scatter") else x
-            op = "max" if dtype == "bool" else "sum"
+            op = "lor" if dtype == "bool" else "sum"
             with c.plan(name, given, op=op, algorithm="native:nccl") as plan:
                 plan.run()
                 plan.start().wait()
