@@ -8,6 +8,34 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mpicoll.errors import ArgumentError
+from mpicoll.interfaces import Thunk
+from mpicoll.machine.launchers import is_first_process
+
+_REFUSED = 2
+
+
+def main(usage: str, arguments: Sequence[str], *, refuse: Thunk, prepare: Thunk) -> int:
+    """Run the program that the arguments name; return the exit status where there is none.
+
+    Args:
+        usage: what ``--help`` prints.
+        refuse: raises ArgumentError where the environment asks for what does not exist.
+        prepare: puts collectives of ours in place of the program's.
+    """
+    if list(arguments[:1]) in (["-h"], ["--help"]):
+        if is_first_process():
+            print(usage.strip())
+        return 0
+    try:
+        check(arguments)
+        refuse()
+    except ArgumentError as error:
+        if is_first_process():
+            print(f"Error: {error}", file=sys.stderr)
+        return _REFUSED
+    prepare()
+    run(arguments)
+    return 0
 
 
 def check(arguments: Sequence[str]) -> None:

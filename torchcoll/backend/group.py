@@ -99,10 +99,6 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         forget(self.library)
         super().shutdown()
 
-    def abort(self) -> None:
-        """Leave the group without waiting for the others."""
-        super().abort()
-
     # -- collectives ------------------------------------------------------------------------
 
     def allreduce(self, tensors: Any, opts: Any = None, timeout: Any = None) -> Any:

@@ -13,33 +13,20 @@ import os
 import sys
 
 from mpicoll.cli import programs
-from mpicoll.errors import ArgumentError
-from mpicoll.machine.launchers import is_first_process
 from torchcoll.backend.choice import choose
 from torchcoll.backend.registration import AS_GLOO, register
-
-_REFUSED = 2
 
 
 def main(arguments: list[str]) -> int:
     """Run the program that the arguments name; return the exit status where there is none."""
-    if arguments[:1] in (["-h"], ["--help"]):
-        if is_first_process():
-            print((__doc__ or "").strip())
-        return 0
-    try:
-        programs.check(arguments)
-        choose()
-    except ArgumentError as error:
-        if is_first_process():
-            print(f"Error: {error}", file=sys.stderr)
-        return _REFUSED
+    return programs.main(__doc__ or "", arguments, refuse=choose, prepare=_replace_gloo)
+
+
+def _replace_gloo() -> None:
     os.environ[AS_GLOO] = "1"
     import torch.distributed  # noqa: F401  the groups are torch's
 
     register()
-    programs.run(arguments)
-    return 0
 
 
 if __name__ == "__main__":

@@ -60,15 +60,10 @@ def block(spec: Any, blocks: int = 0, *, written: bool) -> Flat | None:
         blocks: the count is that of one of so many blocks, which follow each other.
         written: it is received into.
     """
-    memory, count, displacement, kind = spec, None, 0, None
-    if isinstance(spec, list | tuple):
-        found = _parts(spec, sequences=list | tuple)
-        if found is None:
-            return None
-        memory, count, displacement, kind = found
-    flat = _memory(memory, kind, written=written)
-    if flat is None:
+    read = _read(spec, list | tuple, written=written)
+    if read is None:
         return None
+    flat, count, displacement = read
     start = operator.index(displacement or 0)
     if count is not None:
         stop = start + operator.index(count) * max(blocks, 1)
@@ -86,15 +81,10 @@ def vector(spec: Any, blocks: int, *, written: bool) -> tuple[Flat, list[int]] |
 
     None, too, where the blocks do not follow each other.
     """
-    memory, counts, displacements, kind = spec, None, None, None
-    if isinstance(spec, list | tuple):
-        found = _parts(spec, sequences=tuple)
-        if found is None:
-            return None
-        memory, counts, displacements, kind = found
-    flat = _memory(memory, kind, written=written)
-    if flat is None:
+    read = _read(spec, tuple, written=written)
+    if read is None:
         return None
+    flat, counts, displacements = read
     if counts is None:
         each, more = divmod(flat.size, blocks)
         counts = [each + (index < more) for index in range(blocks)]
@@ -118,6 +108,24 @@ def numbers(given: Any, blocks: int) -> list[int] | None:
     """Return one count per rank, None where there is another number of them."""
     found = _numbers(given, blocks)
     return found if len(found) == blocks and min(found) >= 0 else None
+
+
+def _read(spec: Any, sequences: Any, *, written: bool) -> tuple[Flat, Any, Any] | None:
+    """Return the elements of a buffer, and what is given as count and displacement.
+
+    Args:
+        sequences: the types of what stands for count and displacement together.
+        written: it is received into.
+    """
+    parts = spec, None, None, None
+    if isinstance(spec, list | tuple):
+        found = _parts(spec, sequences=sequences)
+        if found is None:
+            return None
+        parts = found
+    memory, count, displacement, kind = parts
+    flat = _memory(memory, kind, written=written)
+    return None if flat is None else (flat, count, displacement)
 
 
 def _parts(spec: Sequence[Any], sequences: Any) -> tuple[Any, Any, Any, Any] | None:
