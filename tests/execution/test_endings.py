@@ -117,14 +117,20 @@ print("rank", c.rank, "went on", flush=True)
 """
 
 
+def on_two_ranks(program: str, folder: Path) -> str:
+    """Run a program to its end, and return what it printed."""
+    script = folder / "program.py"
+    script.write_text(program)
+    done = ranks(2, str(script), timeout=100)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
 @pytest.mark.threads_only
 @pytest.mark.skipif(mpirun() is None, reason="no mpirun here")
 def test_a_forked_child_leaves_its_parent_alone(tmp_path: Path) -> None:
-    script = tmp_path / "forks.py"
-    script.write_text(FORKS)
-    done = ranks(2, str(script), timeout=100)
-    assert done.returncode == 0, done.stdout
-    assert done.stdout.count("went on") == 2, done.stdout
+    output = on_two_ranks(FORKS, tmp_path)
+    assert output.count("went on") == 2, output
 
 
 INTERRUPTED = """
@@ -168,9 +174,6 @@ print("went on", flush=True)
 @pytest.mark.threads_only
 @pytest.mark.skipif(mpirun() is None, reason="no mpirun here")
 def test_a_signal_in_the_middle_of_calls(tmp_path: Path) -> None:
-    script = tmp_path / "interrupted.py"
-    script.write_text(INTERRUPTED)
-    done = ranks(2, str(script), timeout=100)
-    assert done.returncode == 0, done.stdout
-    assert "interrupted" in done.stdout
-    assert "went on" in done.stdout or "ended" in done.stdout, done.stdout
+    output = on_two_ranks(INTERRUPTED, tmp_path)
+    assert "interrupted" in output
+    assert "went on" in output or "ended" in output, output

@@ -22,6 +22,7 @@ from run_collective import (
     affine,
     carried,
     compare,
+    on_gpu,
     pairs_of_op_and_dtype,
     serves,
 )
@@ -77,14 +78,6 @@ def tiny(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "ZERO_COPY", 32)
     monkeypatch.setattr(slots, "_MOST_BYTES", 600)
     monkeypatch.setattr(f"{type(c.transport).__module__}.PIECE_BYTES", 64)
-
-
-def on_gpu(g: Collectives, host: Any, dtype: str) -> Any:
-    """Return an array on this rank's GPU with NumPy's values."""
-    arrays = g.transport.arrays
-    array = arrays.empty(host.shape, dtype, g.gpu())
-    arrays.from_host(array, host)
-    return array
 
 
 def check(

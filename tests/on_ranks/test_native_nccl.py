@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from expect import expected, input_shape, values
-from run_collective import ROOTED, compare
+from run_collective import ROOTED, compare, on_gpu
 
 from mpicoll import Collectives, Unavailable, UnknownName
 from mpicoll.interfaces import DIRECT
@@ -34,13 +34,6 @@ def g(c: Collectives) -> Iterator[Collectives]:
 @pytest.fixture
 def fake(g: Collectives, monkeypatch: pytest.MonkeyPatch) -> Nccl:
     return install(g, monkeypatch)
-
-
-def on_gpu(g: Collectives, host: Any, dtype: str) -> Any:
-    arrays = g.transport.arrays
-    array = arrays.empty(host.shape, dtype, g.gpu())
-    arrays.from_host(array, host)
-    return array
 
 
 def check(

@@ -43,12 +43,17 @@ SCHEDULES = [
 """A few of each form: folds on either side, of many operands; vectors, blocks, packed ones."""
 
 
-def device(c: Collectives, host: Any, dtype: str) -> Any:
-    """Return a backend array with NumPy's values."""
+def device(c: Collectives, host: Any, dtype: str, like: Any = None) -> Any:
+    """Return a backend array with NumPy's values, on the device of `like`."""
     arrays = c.transport.arrays
-    array = arrays.empty(host.shape, dtype)
+    array = arrays.empty(host.shape, dtype, like)
     arrays.from_host(array, host)
     return array
+
+
+def on_gpu(c: Collectives, host: Any, dtype: str) -> Any:
+    """Return an array on this rank's GPU with NumPy's values."""
+    return device(c, host, dtype, c.gpu())
 
 
 def buffers(c: Collectives, name: str, host: Any, dtype: str, counts: Any) -> tuple[Any, Any]:
@@ -114,9 +119,8 @@ def compare(c: Collectives, out: Any, wanted: Any, dtype: str) -> None:
         return
     arrays = c.transport.arrays
     assert arrays.dtype(out) == dtype
-    rounded = arrays.empty(wanted.shape, dtype, out)
-    arrays.from_host(rounded, wanted)
-    np.testing.assert_array_equal(arrays.to_host(out), arrays.to_host(rounded))
+    rounded = arrays.to_host(device(c, wanted, dtype, out))
+    np.testing.assert_array_equal(arrays.to_host(out), rounded)
 
 
 def library(c: Collectives) -> str:
