@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from launcher import python, ranks
 
+from mpicoll.execution.compiled import MISSING
 from mpicoll.trace.reading import load
 
 PROGRAM = """
@@ -40,6 +41,7 @@ def program(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.skipif(bool(MISSING), reason="of the compiled executor")
 def test_a_program_runs_on_ranks_and_is_traced(program: Path) -> None:
     trace = program.with_suffix(".jsonl")
     done = ranks(
