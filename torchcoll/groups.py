@@ -11,6 +11,7 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -18,6 +19,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
+
+from torchcoll.rendezvous.connecting import connect
+from torchcoll.rendezvous.sealed import SealedStore
 
 Group = Any
 """A process group of torch.distributed."""
@@ -82,12 +86,15 @@ def count_split(parent: Group) -> None:
     _SPLITS[parent.group_name] += 1
 
 
-def new_group(parent: Group, ranks: list[int], color: int) -> Group:
+def new_group(
+    parent: Group, ranks: list[int], color: int, sealed: SealedStore | None = None
+) -> Group:
     """Make a group of its members alone, in the order given.
 
     Args:
         ranks: of the world; `color`: theirs in the split of `parent` that was counted last.
         color: see `ranks`.
+        sealed: the store through which the world has connected, where torchcoll has set it up.
 
     `dist.new_group` cannot: all ranks of the world must call it, or its name is derived
     from the number of groups that each rank happens to be in, so that ranks with different
@@ -98,10 +105,12 @@ def new_group(parent: Group, ranks: list[int], color: int) -> Group:
     rank = ranks.index(dist.get_rank())
     backend = dist.get_backend_config(parent)
     timeout = c10d._get_default_timeout(dist.Backend(backend))
+    connects = partial(
+        c10d._new_process_group_helper,
+        len(ranks), rank, ranks, dist.Backend(backend), store, name, timeout=timeout,
+    )  # fmt: skip
     with _not_split_from(dist.group.WORLD):
-        group, _ = c10d._new_process_group_helper(
-            len(ranks), rank, ranks, dist.Backend(backend), store, name, timeout=timeout
-        )
+        group, _ = connect(connects, sealed, name, rank, len(ranks)) if sealed else connects()
     c10d._world.pg_group_ranks[group] = {each: index for index, each in enumerate(ranks)}
     return group
 

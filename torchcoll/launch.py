@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import os
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from torchcoll.rendezvous.store import distributed
 
 if TYPE_CHECKING:
     from torchcoll.rendezvous.sealed import SealedStore
+    from torchcoll.transport import TorchTransport
 
 INIT_METHOD = "TORCHCOLL_INIT_METHOD"
 _groups = count()
@@ -78,8 +80,15 @@ def world(
     method = init_method or os.environ.get(INIT_METHOD)
     store = _join(place, method, backend, interface, timeout)
     transport = TorchTransport(owned=True, store=store)
-    atexit.register(transport.close)
+    atexit.register(_end, transport)
     return Collectives(transport)
+
+
+def _end(transport: TorchTransport) -> None:
+    """End a group as the interpreter ends; one that has been freed has no store any more."""
+    if transport.store is not None:
+        transport.store.keep_for_ever()
+    transport.close()
 
 
 def _join(
@@ -87,6 +96,7 @@ def _join(
     timeout: float,
 ) -> SealedStore:  # fmt: skip
     """Set up torch.distributed: open a store, exchange, choose, connect."""
+    from torchcoll.rendezvous.connecting import connect
     from torchcoll.rendezvous.sealed import SealedStore
 
     opened = open_store(place, init_method, interface, timeout)
@@ -98,10 +108,11 @@ def _join(
     one_host = len({each.host for each in members}) == 1
     use_interface(interface, one_host)
     sealed = SealedStore(store, key)
-    distributed().init_process_group(
-        choose_backend(members, place.rank, backend),
+    connects = partial(
+        distributed().init_process_group, choose_backend(members, place.rank, backend),
         store=sealed, rank=place.rank, world_size=place.size,
     )  # fmt: skip
+    connect(connects, sealed, "world", place.rank, place.size)
     return sealed
 
 

@@ -273,7 +273,7 @@ class TorchTransport:
             return None
         members = [rank for rank in range(self.size) if given[rank][0] == color]
         members.sort(key=lambda rank: given[rank][1])
-        part = new_group(self.group, [self.ranks[rank] for rank in members], color)
+        part = new_group(self.group, [self.ranks[rank] for rank in members], color, self.store)
         return TorchTransport(part, owned=True, store=self.store, gpu_turn=self.gpu_turn)
 
     def close(self) -> None:
@@ -286,6 +286,7 @@ class TorchTransport:
             dist.destroy_process_group(group)
             if is_last and self.store is not None:
                 self.store.close()
+        self.store = None
 
 
 def _in_turn(first: Thunk, post: Post) -> Any:

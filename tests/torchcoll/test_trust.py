@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import stat
 import subprocess
@@ -261,6 +262,44 @@ except torchcoll.LaunchError as error:
         "rank 1 does not know this run's secret: another process is in its place\n"
     )
     assert "rank 0 does not know" in outputs[1]
+
+
+@pytest.mark.launches
+def test_an_overwritten_address_of_gloo_ends_every_rank() -> None:
+    """Rank 0 waits in gloo for rank 1, which has refused; the store of a freed group is gone."""
+    code = """
+import gc, sys, weakref, torchcoll
+from torchcoll.rendezvous.sealed import SealedStore
+rank, first, second = map(int, sys.argv[1:])
+with torchcoll.world(init_method=f"tcp://127.0.0.1:{first}", rank=rank, size=2) as c:
+    c.split(c.rank).free()
+    store = weakref.ref(c.transport.store)
+del c
+gc.collect()
+print("freed" if store() is None else "kept")
+get = SealedStore.get
+if rank == 1:
+    SealedStore.get = lambda self, key: self._store.set(key, b"forged") or get(self, key)
+try:
+    torchcoll.world(init_method=f"tcp://127.0.0.1:{second}", rank=rank, size=2)
+except torchcoll.LaunchError as error:
+    print(error)
+"""
+    ports = str(free_port()), str(free_port())
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(rank), *ports], cwd=ROOT, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    waited, refuses = [each.communicate(timeout=60)[0].splitlines() for each in processes]
+    assert [each.returncode for each in processes] == [0, 0]
+    said = r"the writer of '.*' in the store does not know this run's secret"
+    assert refuses[0] == waited[0] == "freed"
+    assert re.match(said, refuses[1])
+    assert re.match("another rank has refused this launch: rank 1: " + said, waited[1])
 
 
 # -- rendezvous that cannot be ------------------------------------------------------

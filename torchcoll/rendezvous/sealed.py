@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from datetime import timedelta
+from time import monotonic, sleep
 
 import torch.distributed as dist
 
@@ -11,37 +12,52 @@ from mpicoll.errors import LaunchError
 from torchcoll.rendezvous.secret import seal, unseal
 from torchcoll.rendezvous.store import Store
 
+_REFUSED, _HEARD = "refused/why", "refused/heard"
+_HEARD_WITHIN = 2.0
+"""Seconds that a rank which refuses waits for the others to hear of it: rank 0 has the store."""
+
 
 class SealedStore(dist.Store):  # type: ignore[name-defined,misc]
     """Another store, through which a group connects: gloo and NCCL read addresses from it.
 
-    Whoever reaches a store of torch can list and overwrite it. What others wrote is refused; that
-    they delete or count up cannot be told from a rank's own doing, and ends in an error or in a
-    timeout.
+    Whoever reaches a store of torch can list and overwrite it. What others wrote is refused, on all
+    ranks; that they delete or count up cannot be told from a rank's own doing, and ends in an error
+    or in a timeout.
+
+    torch keeps the part in C++ only, and calls this one as long as a group may connect: whoever has
+    made it keeps it until the group has ended.
     """
 
     def __init__(self, store: Store, key: bytes) -> None:
         super().__init__()
         self._store, self.key = store, key
-        # torch keeps the part in C++ only, and calls this one as long as the process lives. gloo's
-        # thread may drop it last, which needs the interpreter's lock: while the interpreter ends,
-        # that thread waits for ever or is ended, by std::terminate. So it is never freed.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
 
     def close(self) -> None:
         """Close the connection to the store, and on rank 0 the store."""
         self._store = None
+
+    def keep_for_ever(self) -> None:
+        """Never free it.
+
+        gloo's thread may drop its part in C++ last, which needs the interpreter's lock: while the
+        interpreter ends, that thread waits for ever or is ended, by std::terminate.
+        """
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+
+    # -- what torch calls -------------------------------------------------------------
 
     def set(self, key: str, value: str | bytes) -> None:
         data = value.encode() if isinstance(value, str) else bytes(value)
         self._store.set(key, seal(self.key, key, data))
 
     def get(self, key: str) -> bytes:
-        """Return a value.
+        """Return a value, once it is there.
 
         Raises:
-            LaunchError: it is of somebody who does not know the key.
+            LaunchError: it is of somebody who does not know the key, or another rank has refused
+                this launch.
         """
+        self.wait([key])
         data = unseal(self.key, key, self._store.get(key))
         if data is None:
             raise LaunchError(
@@ -50,8 +66,23 @@ class SealedStore(dist.Store):  # type: ignore[name-defined,misc]
             )
         return data
 
-    def wait(self, keys: list[str], *timeout: timedelta) -> None:
-        self._store.wait(keys, *timeout)
+    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
+        """Return when the keys are there.
+
+        A store of torch serves one call at a time: others must be able to look meanwhile.
+
+        Raises:
+            LaunchError: another rank has refused this launch.
+            torch.distributed.DistStoreError: they do not come within `timeout`.
+        """
+        within = timeout or self._store.timeout
+        until, pause = monotonic() + within.total_seconds(), 0.001
+        while not self.check(keys):
+            self.check_refused()
+            if monotonic() > until:
+                raise dist.DistStoreError(f"{', '.join(keys)} did not come within {within}")
+            sleep(pause)
+            pause = min(1.5 * pause, 0.05)
 
     def check(self, keys: list[str]) -> bool:
         return bool(self._store.check(keys))
@@ -67,3 +98,36 @@ class SealedStore(dist.Store):  # type: ignore[name-defined,misc]
 
     def set_timeout(self, timeout: timedelta) -> None:
         self._store.set_timeout(timeout)
+
+    def wait_for_all(self, name: str, size: int) -> None:
+        """Return when `size` ranks have called this.
+
+        Raises:
+            LaunchError: another rank has refused this launch.
+        """
+        key, pause = f"connecting/{name}", 0.001
+        come = self.add(key, 1)
+        while come < size:
+            self.check_refused()
+            sleep(pause)
+            pause = min(1.5 * pause, 0.05)
+            come = self.add(key, 0)
+
+    # -- a rank that refuses ----------------------------------------------------------
+
+    def refuse(self, rank: int, others: int, error: BaseException) -> None:
+        """Tell the other ranks why this one does not connect, and wait until they have heard."""
+        if self.check([_REFUSED]):
+            self.add(_HEARD, 1)
+            return
+        self.set(_REFUSED, f"rank {rank}: {error}")
+        until = monotonic() + _HEARD_WITHIN
+        while self.add(_HEARD, 0) < others and monotonic() < until:
+            sleep(0.01)
+
+    def check_refused(self) -> None:
+        """Raise LaunchError where another rank has refused this launch."""
+        if self.check([_REFUSED]):
+            why = self.get(_REFUSED).decode(errors="replace")
+            self.add(_HEARD, 1)
+            raise LaunchError(f"another rank has refused this launch: {why}")

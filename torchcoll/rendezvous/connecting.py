@@ -1,0 +1,66 @@
+"""Let torch connect the ranks of a group, which no rank can leave while it waits for another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Thread
+from typing import TypeVar
+
+from mpicoll.errors import LaunchError
+from torchcoll.rendezvous.sealed import SealedStore
+
+Connected = TypeVar("Connected")
+_LOOKS = 0.1
+"""Seconds between two looks at whether another rank has refused."""
+
+
+def connect(
+    connects: Callable[[], Connected], store: SealedStore, name: str, rank: int, size: int
+) -> Connected:
+    """Return what `connects` does; raise on every rank where it fails on one.
+
+    gloo waits for a rank that has failed until its own timeout, half an hour, and cannot be
+    interrupted: so it waits in a thread of its own, which such an error leaves behind. Or it finds
+    that rank's port open, and knows of nothing: so all ranks count those that have connected.
+
+    Args:
+        name: of the group, which no other group of this store has.
+        rank: of this process among the `size` that connect.
+        size: see `rank`.
+
+    Raises:
+        LaunchError: another rank could not connect, with its reason; or the store is gone.
+        Exception: what `connects` raised on this rank.
+    """
+    made: list[Connected] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            made.append(connects())
+        except BaseException as error:
+            failed.append(error)
+
+    thread = Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        while not (made or failed):
+            thread.join(_LOOKS)
+            if thread.is_alive():
+                store.check_refused()
+        if made:
+            store.wait_for_all(name, size)
+    except BaseException as error:
+        store.keep_for_ever()
+        if isinstance(error, LaunchError) or not isinstance(error, RuntimeError):
+            raise
+        raise LaunchError(
+            f"rank {rank} of {size} lost the store: the rank that held it has ended"
+        ) from None
+    if failed:
+        store.keep_for_ever()
+        with suppress(LaunchError, RuntimeError):
+            store.refuse(rank, size - 1, failed[0])
+        raise failed[0]
+    return made[0]
