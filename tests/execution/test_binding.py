@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from dataclasses import replace
 from threading import current_thread
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,9 +21,16 @@ from mpicoll.runtime import planner
 RUNS = 12
 
 
-def broadcast(c: Collectives, slow: int, count: int) -> None:
+def allocated(c: Collectives, host: Any, dtype: str) -> Any:
+    """Return an array that the other ranks read in place, with NumPy's values."""
+    array = c.allocate(host.shape, dtype)
+    c.transport.arrays.from_host(array, host)
+    return array
+
+
+def broadcast(c: Collectives, slow: int, count: int, make: Any = device) -> None:
     """Broadcast other values in every run, to a rank that is slow to read them."""
-    x = device(c, np.zeros(count), "int64")
+    x = make(c, np.zeros(count), "int64")
     with c.plan("broadcast", x, out=x, algorithm="one_shot@symmetric") as plan:
         for turn in range(1, RUNS + 1):
             if c.rank == 0:
@@ -41,6 +49,15 @@ def test_a_root_does_not_overtake_its_readers(c: Collectives, slow: int, count: 
     if slow >= c.size:
         pytest.skip("no such rank")
     broadcast(c, slow, count)
+
+
+@pytest.mark.ranks(2, 3)
+@pytest.mark.parametrize("slow", [1, 2])
+def test_a_root_waits_for_those_who_read_its_array(c: Collectives, slow: int) -> None:
+    """They read it where it is, and it changes as soon as the root's run ends."""
+    if slow >= c.size or c.transport.shared is None:
+        pytest.skip("no such rank, or no shared memory")
+    broadcast(c, slow, 40_000, allocated)
 
 
 @pytest.mark.ranks(3)

@@ -106,6 +106,11 @@ FAULTS = {
     "compiled: an acknowledgement is not sent": Fault(
         COMPILED, "        if word is not None:\n", "        if False:\n", f"{SHARED} -k large",
     ),
+    "compiled: nobody waits for readers": Fault(
+        COMPILED, "for reader, word in where.acknowledge.items():",
+        "for reader, word in where.acknowledge.items() if isinstance(each, WaitForSlot) else ():",
+        BINDING,
+    ),
     "compiled: a slot is written a run too early": Fault(
         COMPILED, "(each.tile, where.depth) if", "(each.tile, 2 * where.depth) if", SANITIZED,
     ),
