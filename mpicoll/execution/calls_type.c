@@ -152,7 +152,7 @@ typedef struct {
     ProgramObject *program; /* NULL where the place is empty */
     int64_t digest, until; /* `until`: the program's run from which Python decides again */
     int returns;    /* whether this rank gets an array */
-    PyObject *make; /* makes that array where none was given */
+    PyObject *make; /* makes that array where none was given; True: the result of such a call */
 } Entry;
 
 typedef struct {
@@ -372,9 +372,10 @@ static int agree(const CallsObject *self, int64_t number, int64_t digest)
     return same;
 }
 
-static PyObject *disagree(CallsObject *self, PyObject *const *args)
+/* Let Python serve a call on which the ranks differ, though this one has begun its program. */
+static PyObject *disagree(CallsObject *self, PyObject *const *args, PyObject *program)
 {
-    PyObject *all[8] = {args[0], args[1], args[2], args[3], args[4], args[5], args[6], Py_True};
+    PyObject *all[8] = {args[0], args[1], args[2], args[3], args[4], args[5], args[6], program};
     return PyObject_Vectorcall(self->slow, all, 8, NULL);
 }
 
@@ -397,7 +398,9 @@ static PyObject *calls_run(CallsObject *self, Entry *entry, const Key *key, PyOb
     PyObject *out = entry->returns ? Py_NewRef(args[2]) : Py_NewRef(Py_None);
     char *address = key->out.address;
     int64_t digest = entry->digest;
-    if (out == Py_None && entry->make) {
+    if (entry->make == Py_True) {
+        Py_SETREF(out, Py_NewRef(Py_True));
+    } else if (out == Py_None && entry->make) {
         Given made;
         Py_SETREF(out, PyObject_CallNoArgs(entry->make));
         if (out && !read_array(self, out, &made, 1)) {
@@ -422,11 +425,12 @@ static PyObject *calls_run(CallsObject *self, Entry *entry, const Key *key, PyOb
         same = -1;
     if (same < 0)
         give_up(self, (PyObject *)program);
+    if (same <= 0)
+        Py_DECREF(out);
+    if (same == 0)
+        out = disagree(self, args, (PyObject *)program);
     Py_DECREF(program);
-    if (same > 0)
-        return out;
-    Py_DECREF(out);
-    return same ? NULL : disagree(self, args);
+    return same < 0 ? NULL : out;
 }
 
 /* calls(name, x, out, op, root, counts, algorithm) */
@@ -564,6 +568,17 @@ static PyObject *calls_add(CallsObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* reads(arguments): whether such calls can be found here. */
+static PyObject *calls_reads(CallsObject *self, PyObject *given)
+{
+    Key key;
+    if (!PyTuple_Check(given) || PyTuple_GET_SIZE(given) != 7) {
+        PyErr_SetString(PyExc_TypeError, "a call takes seven arguments");
+        return NULL;
+    }
+    return PyBool_FromLong(read_key(self, ((PyTupleObject *)given)->ob_item, &key));
+}
+
 /* forget(program): serve no call by it any more. */
 static PyObject *calls_forget(CallsObject *self, PyObject *program)
 {
@@ -621,6 +636,7 @@ static void calls_dealloc(CallsObject *self)
 
 static PyMethodDef calls_methods[] = {
     {"add", (PyCFunction)calls_add, METH_VARARGS, NULL},
+    {"reads", (PyCFunction)calls_reads, METH_O, NULL},
     {"forget", (PyCFunction)calls_forget, METH_O, NULL},
     {NULL},
 };

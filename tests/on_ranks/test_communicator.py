@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 MPI = pytest.importorskip("mpi4py.MPI")
 from mpicoll import Collectives, Comm  # noqa: E402
 from mpicoll.errors import ArgumentError  # noqa: E402
-from mpicoll.mpi.communicator import state  # noqa: E402
+from mpicoll.mpi.communicator import served, state  # noqa: E402
 from mpicoll.mpi.communicator.served import Signature  # noqa: E402
 from mpicoll.mpi.communicator.state import AFTER, FORCED  # noqa: E402
 
@@ -180,6 +181,82 @@ def _gatherv(comm: Any) -> Any:
     return out
 
 
+def _gatherv_in_place(comm: Any) -> Any:
+    counts = [2] + [rank % 2 for rank in range(1, comm.size)]
+    x, out = of(comm, rows=counts[comm.rank]), np.zeros(sum(counts) + 1)
+    out[1:3] = 7
+    starts = [1 + sum(counts[:rank]) for rank in range(comm.size)]
+    mine = (MPI.IN_PLACE, [out, counts, starts, MPI.DOUBLE]) if comm.rank == 0 else (x, None)
+    comm.Gatherv(*mine)
+    return out if comm.rank == 0 else None
+
+
+def _gatherv_bytes(comm: Any) -> Any:
+    out, counts = bytearray(3 * comm.size), np.full(comm.size, 3)
+    comm.Gatherv([b"abc", MPI.CHAR], [out, (counts, None), MPI.CHAR], root=comm.size - 1)
+    return out
+
+
+def _scatterv(comm: Any) -> Any:
+    counts = [rank + 1 for rank in range(comm.size)]
+    x = np.arange(sum(counts), dtype="int32") if comm.rank == 0 else None
+    out = np.zeros(counts[comm.rank], "int32")
+    comm.Scatterv([x, counts, None, MPI.INT] if comm.rank == 0 else None, out)
+    return out
+
+
+def _scatterv_in_place(comm: Any) -> Any:
+    counts = [3 * rank for rank in range(comm.size)]
+    x, out = np.arange(sum(counts), dtype="float64"), np.zeros(counts[comm.rank])
+    is_root = comm.rank == comm.size - 1
+    comm.Scatterv(*(([x, counts], MPI.IN_PLACE) if is_root else (None, out)), root=comm.size - 1)
+    return x if is_root else out
+
+
+def _alltoallv(comm: Any) -> Any:
+    """Rank s sends s + t elements to rank t; the types differ, their signatures do not."""
+    counts = [comm.rank + rank for rank in range(comm.size)]
+    x, out = of(comm, "int64", sum(counts)), np.zeros(sum(counts), "uint64")
+    comm.Alltoallv([x, counts, MPI.INT64_T], [out, (counts, None), MPI.INT64_T])
+    return out
+
+
+def _alltoallv_in_place(comm: Any) -> Any:
+    x = of(comm, "int16", comm.size * (comm.size + 1) // 2)
+    counts = [1] * comm.size
+    comm.Alltoallv(MPI.IN_PLACE, [x, counts, list(range(comm.size)), MPI.SHORT])
+    return x
+
+
+def _reduce_scatter_own(comm: Any) -> Any:
+    out = np.empty(comm.rank + 1, "int32")
+    comm.Reduce_scatter(of(comm, "int32", comm.size * (comm.size + 1) // 2), out, op=MPI.MAX)
+    return out
+
+
+def _logical(comm: Any) -> Any:
+    out = np.empty(3, bool)
+    comm.Allreduce(np.array([True, comm.rank > 0, comm.rank == 1]), out, MPI.LXOR)
+    return out
+
+
+def _gatherv_apart(comm: Any) -> Any:
+    """The root alone has gaps between its blocks, which only MPI can read."""
+    counts, starts = [2] * comm.size, [3 * rank for rank in range(comm.size)]
+    out = np.zeros(3 * comm.size)
+    comm.Gatherv(of(comm, rows=2), [out, counts, starts, MPI.DOUBLE] if comm.rank == 0 else None)
+    return out
+
+
+def _alltoallv_apart(comm: Any) -> Any:
+    """The last rank alone receives with gaps between its blocks."""
+    counts, gap = [1] * comm.size, 1 + (comm.rank == comm.size - 1)
+    out = np.zeros(2 * comm.size)
+    starts = [gap * rank for rank in range(comm.size)]
+    comm.Alltoallv(of(comm, rows=comm.size), [out, counts, starts, MPI.DOUBLE])
+    return out
+
+
 def _allgather(comm: Any) -> Any:
     out = np.empty((comm.size, 5), "int8")
     comm.Allgather(of(comm, "int8", 5), [out, MPI.SIGNED_CHAR])
@@ -253,12 +330,17 @@ OURS = {
     "Gather": _gather, "Gather in place": _gather_in_place, "Allgather": _allgather,
     "Allgather in place": _allgather_in_place, "Allgatherv": _allgatherv, "Scatter": _scatter,
     "Scatter in place": _scatter_in_place, "Alltoall": _alltoall,
-    "Alltoall in place": _alltoall_in_place, "empty": _empty,
+    "Alltoall in place": _alltoall_in_place, "empty": _empty, "Gatherv": _gatherv,
+    "Gatherv in place": _gatherv_in_place, "Gatherv of bytes": _gatherv_bytes,
+    "Scatterv": _scatterv, "Scatterv in place": _scatterv_in_place, "Alltoallv": _alltoallv,
+    "Alltoallv in place": _alltoallv_in_place, "Reduce_scatter alone": _reduce_scatter_own,
+    "exclusive or": _logical,
 }  # fmt: skip
 THEIRS = {
     "datatype on one rank": _bcast_differently, "blocks apart": _allgatherv_apart, "pairs": _pairs,
     "operator": _user_operator(False), "commutative operator": _user_operator(True),
-    "Gatherv": _gatherv, "long double": _long_double,
+    "Gatherv apart": _gatherv_apart, "Alltoallv apart": _alltoallv_apart,
+    "long double": _long_double,
 }  # fmt: skip
 
 
@@ -287,6 +369,27 @@ def test_calls_of_both_kinds_alternate(comm: Any) -> None:
     for _ in range(3):
         for call in (*OURS.values(), *THEIRS.values()):
             np.testing.assert_array_equal(call(comm), call(MPI.COMM_WORLD))
+
+
+def test_counts_may_change_in_every_call(monkeypatch: pytest.MonkeyPatch, comm: Any) -> None:
+    """One rank has gaps now and then; after many misses the methods are MPI's, on all ranks."""
+    monkeypatch.setattr(served, "_MISSES", 4)
+    draw = random.Random(1)
+    for turn in range(24):
+        counts = [[draw.randrange(3) for _ in range(comm.size)] for _ in range(comm.size)]
+        mine, theirs = counts[comm.rank], [each[comm.rank] for each in counts]
+        gap = turn % 5 == 3 and comm.rank == 0
+        starts = [sum(theirs[:rank]) + rank * gap for rank in range(comm.size)]
+        x, out = (
+            np.repeat(np.arange(comm.size) + turn, mine),
+            np.zeros(sum(theirs) + comm.size, int),
+        )
+        comm.Alltoallv([x, mine], [out, theirs, starts, MPI.INT64_T])
+        for start, count in zip(starts, theirs, strict=True):
+            assert (out[start : start + count] == comm.rank + turn).all()
+    check(comm, _gatherv)
+    left = comm.Get_attr(state._key()).served.asked.left if comm.size > 1 else {"alltoallv"}
+    assert left == {"alltoallv"}
 
 
 def test_a_wrong_argument_is_mpis_own_error(comm: Any) -> None:

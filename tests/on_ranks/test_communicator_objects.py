@@ -57,6 +57,11 @@ def test_objects_arrive_as_they_were(comm: Any, name: str) -> None:
     assert same(comm.allgather(item), everyone)
     gathered = comm.gather(item, root=comm.size - 1)
     assert same(gathered, everyone if comm.rank == comm.size - 1 else None)
+    whole = [item] * comm.size
+    assert same(
+        comm.scatter(whole if comm.rank == comm.size - 1 else None, comm.size - 1), expected
+    )
+    assert same(comm.alltoall(whole), everyone)
 
 
 @pytest.mark.parametrize("shift", range(0, len(MIXED), 3))
@@ -65,6 +70,16 @@ def test_ranks_may_give_different_objects(comm: Any, shift: int) -> None:
     plain = MPI.COMM_WORLD.allgather(items[comm.rank])
     assert same(comm.allgather(items[comm.rank]), plain)
     assert same(comm.gather(items[comm.rank]), plain if comm.rank == 0 else None)
+    assert same(comm.scatter(items if comm.rank == 0 else None), plain[comm.rank])
+    turned = items[comm.rank :] + items[: comm.rank]
+    assert same(comm.alltoall(turned), MPI.COMM_WORLD.alltoall(turned))
+
+
+def test_nothing_to_scatter_and_too_little(comm: Any) -> None:
+    assert comm.scatter(None) is None
+    assert comm.alltoall(None) == [None] * comm.size
+    with pytest.raises(ValueError, match=f"expecting {comm.size} items, got 0"):
+        comm.alltoall([])
 
 
 FOLDS = {

@@ -47,9 +47,17 @@ class Comm(MPI.Intracomm):
         if self._call("gather", sendbuf, recvbuf, None, root, None, None):
             super().Gather(sendbuf, recvbuf, root)
 
+    def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
+        if self._call("gatherv", sendbuf, recvbuf, None, root, None, None):
+            super().Gatherv(sendbuf, recvbuf, root)
+
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         if self._call("scatter", sendbuf, recvbuf, None, root, None, None):
             super().Scatter(sendbuf, recvbuf, root)
+
+    def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
+        if self._call("scatterv", sendbuf, recvbuf, None, root, None, None):
+            super().Scatterv(sendbuf, recvbuf, root)
 
     def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
         if self._call("allgather", sendbuf, recvbuf, None, 0, None, None):
@@ -62,6 +70,10 @@ class Comm(MPI.Intracomm):
     def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None:
         if self._call("alltoall", sendbuf, recvbuf, None, 0, None, None):
             super().Alltoall(sendbuf, recvbuf)
+
+    def Alltoallv(self, sendbuf: Any, recvbuf: Any) -> None:
+        if self._call("alltoallv", sendbuf, recvbuf, None, 0, None, None):
+            super().Alltoallv(sendbuf, recvbuf)
 
     def Reduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0) -> None:
         if self._call("reduce", sendbuf, recvbuf, op, root, None, None):
@@ -78,10 +90,12 @@ class Comm(MPI.Intracomm):
     def Reduce_scatter(
         self, sendbuf: Any, recvbuf: Any, recvcounts: Any = None, op: MPI.Op = MPI.SUM
     ) -> None:
-        # Without counts mpi4py asks all ranks for theirs first.
-        if recvcounts is None or self._call(
-            "reduce_scatter", sendbuf, [recvbuf, recvcounts], op, 0, None, None
-        ):
+        if recvcounts is None:  # mpi4py asks all ranks for theirs first
+            theirs = self._call("reduce_scatter_own", sendbuf, recvbuf, op, 0, None, None)
+        else:
+            out = [recvbuf, recvcounts]
+            theirs = self._call("reduce_scatter", sendbuf, out, op, 0, None, None)
+        if theirs:
             super().Reduce_scatter(sendbuf, recvbuf, recvcounts, op)
 
     def Scan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
@@ -111,6 +125,16 @@ class Comm(MPI.Intracomm):
         if not self._is_ours():
             return super().allgather(sendobj)
         return objects.gather(self, sendobj, None) or []
+
+    def scatter(self, sendobj: Any, root: int = 0) -> Any:
+        if not self._is_ours():
+            return super().scatter(sendobj, root)
+        return objects.scatter(self, sendobj, root)
+
+    def alltoall(self, sendobj: Any) -> list[Any]:
+        if not self._is_ours():
+            return super().alltoall(sendobj)
+        return objects.alltoall(self, sendobj)
 
     def reduce(self, sendobj: Any, op: Any = MPI.SUM, root: int = 0) -> Any:
         found = self._fold("reduce", sendobj, op, root)

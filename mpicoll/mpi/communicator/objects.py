@@ -20,15 +20,19 @@ from mpicoll.mpi.communicator.buffers import Flat
 
 HEADER = 256
 _HEAD = struct.Struct("=BHq")
-_ROOM = HEADER - _HEAD.size
+_LENGTH = struct.Struct("=q")
+_TAIL = HEADER - _LENGTH.size
+"""Where a header ends that says, last, how long all payloads of its sender are."""
+_ROOM = _TAIL - _HEAD.size
 _NUMBERS = frozenset((int, float, complex, bool, type(None)))
 _PLAIN, _ARRAYS, _PICKLE = range(3)
 _MORE = 128
 """Added to the kind of a header that a payload belongs to."""
 _NUMBER = bytes([_PLAIN])
 _BYTE = np.dtype("uint8")
+_NOTHING: Flat = np.empty(0, _BYTE)
 
-Message = tuple[Flat, Flat | None]
+Message = tuple[bytes, Flat]
 """The header of an object, `HEADER` bytes, and a payload where the data does not fit there."""
 
 
@@ -38,22 +42,26 @@ def encode(item: Any) -> Message:
     form = b""
     if type(item) in _NUMBERS:
         form = marshal.dumps(item)
-        if len(form) < HEADER:
-            return np.frombuffer(bytearray((_NUMBER + form).ljust(HEADER)), _BYTE), None
+        if len(form) < _TAIL:
+            return (_NUMBER + form).ljust(HEADER, b"\0"), _NOTHING
     elif (outline := _outline(item, parts)) is not None:
         form = marshal.dumps(outline)
     kind = _ARRAYS
     if not form or len(form) > _ROOM:
         kind, form, parts = _PICKLE, b"", [np.frombuffer(MPI.pickle.dumps(item), _BYTE)]
-    payload = parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, _BYTE), *parts])
+    payload = parts[0] if len(parts) == 1 else np.concatenate([_NOTHING, *parts])
     if payload.nbytes <= _ROOM - len(form):
-        return _header(kind, 0, form + payload.tobytes(), len(form)), None
+        return _header(kind, 0, form + payload.tobytes(), len(form)), _NOTHING
     return _header(kind | _MORE, payload.nbytes, form, len(form)), payload
 
 
-def _header(kind: int, size: int, body: bytes, length: int) -> Flat:
-    whole = _HEAD.pack(kind, length, size) + body
-    return np.frombuffer(bytearray(whole.ljust(HEADER)), _BYTE)
+def _header(kind: int, size: int, body: bytes, length: int) -> bytes:
+    return (_HEAD.pack(kind, length, size) + body).ljust(HEADER, b"\0")
+
+
+def _given(headers: bytes) -> Flat:
+    """Return headers as an array that is written nowhere, but could be, as MPI's calls want it."""
+    return np.frombuffer(bytearray(headers), _BYTE)
 
 
 def missing(headers: bytearray, start: int = 0) -> int:
@@ -76,6 +84,38 @@ def decode(headers: bytearray, payload: Flat | None, start: int = 0) -> Any:
     if kind & ~_MORE == _PICKLE:
         return MPI.pickle.loads(data)
     return _filled(marshal.loads(headers[form : form + length]), data, [0])
+
+
+class Messages:
+    """What one rank sends to all.
+
+    Attributes:
+        headers: one behind the other; each says of all payloads how long they are, -1 where their
+            lengths differ.
+        payload: those of all messages, one behind the other.
+        sizes: their bytes.
+    """
+
+    def __init__(self, items: Any, many: int) -> None:
+        items = [None] * many if items is None else list(items)
+        if len(items) != many:
+            raise ValueError(f"expecting {many} items, got {len(items)}")
+        messages = [encode(each) for each in items]
+        self.sizes = [payload.nbytes for _, payload in messages]
+        self.payload = _NOTHING
+        headers = bytearray(b"".join([header for header, _ in messages]))
+        if any(self.sizes):
+            self.payload = np.concatenate([payload for _, payload in messages])
+            alike = self.sizes[0] if min(self.sizes) == max(self.sizes) else -1
+            for start in range(0, many * HEADER, HEADER):
+                _LENGTH.pack_into(headers, start + _TAIL, alike)
+        self.headers = np.frombuffer(headers, _BYTE)
+
+
+def _alike(headers: bytearray, start: int = 0) -> int:
+    """Return the bytes of every payload of a header's sender, -1 where they differ."""
+    length: int = _LENGTH.unpack_from(headers, start + _TAIL)[0]
+    return length
 
 
 def _outline(item: Any, parts: list[Flat]) -> Any:
@@ -122,10 +162,10 @@ def bcast(comm: Any, item: Any, root: int) -> Any:
     """Return the root's object on every rank, a copy of it on the root."""
     if comm.rank == root:
         sent, own = encode(item)
-        comm.Bcast(sent, root)
-        if own is not None:
+        comm.Bcast(_given(sent), root)
+        if own.size:
             comm.Bcast(own, root)
-        return decode(bytearray(sent), None if own is None else own.copy())
+        return decode(bytearray(sent), own.copy() if own.size else None)
     header, payload = bytearray(HEADER), None
     comm.Bcast(np.frombuffer(header, _BYTE), root)
     if size := missing(header):
@@ -138,7 +178,7 @@ def gather(comm: Any, item: Any, root: int | None) -> list[Any] | None:
     """Return every rank's object on the root, None elsewhere; on all ranks where `root` is None."""
     (header, own), size = encode(item), comm.size
     headers = bytearray(size * HEADER)
-    comm.Allgather(header, np.frombuffer(headers, _BYTE))
+    comm.Allgather(_given(header), np.frombuffer(headers, _BYTE))
     gets = root is None or comm.rank == root
     starts = range(0, size * HEADER, HEADER)
     kinds = headers[::HEADER]
@@ -148,20 +188,54 @@ def gather(comm: Any, item: Any, root: int | None) -> list[Any] | None:
         return [decode(headers, None, start) for start in starts] if gets else None
     sizes = [missing(headers, start) for start in starts]
     found = _payloads(comm, own, sizes, root, gets=gets)
-    if not gets:
-        return None
-    parts = (
-        found[end - length : end] if length else None
-        for length, end in zip(sizes, accumulate(sizes), strict=True)
-    )
-    return [decode(headers, part, start) for part, start in zip(parts, starts, strict=True)]
+    return _decoded(headers, found, sizes) if gets else None
 
 
-def _payloads(
-    comm: Any, own: Flat | None, sizes: list[int], root: int | None, *, gets: bool
-) -> Flat:
+def scatter(comm: Any, items: Any, root: int) -> Any:
+    """Return this rank's item of the root's."""
+    sent = Messages(items, comm.size) if comm.rank == root else None
+    header = bytearray(HEADER)
+    comm.Scatter(sent and sent.headers, np.frombuffer(header, _BYTE), root)
+    alike = _alike(header)
+    if not alike:
+        return decode(header, None)
+    own = np.empty(missing(header), _BYTE)
+    if alike > 0:
+        comm.Scatter(sent and sent.payload, own, root)
+    else:
+        comm.Scatterv(sent and [sent.payload, sent.sizes], own, root)
+    return decode(header, own if own.size else None)
+
+
+def alltoall(comm: Any, items: Any) -> list[Any]:
+    """Return every rank's item for this one."""
+    sent, size = Messages(items, comm.size), comm.size
+    headers = bytearray(size * HEADER)
+    comm.Alltoall(sent.headers, np.frombuffer(headers, _BYTE))
+    starts = range(0, size * HEADER, HEADER)
+    # Every rank sees what each says of all its payloads.
+    alike = {_alike(headers, start) for start in starts}
+    if alike == {0}:
+        return [decode(headers, None, start) for start in starts]
+    sizes = [missing(headers, start) for start in starts]
+    found = np.empty(sum(sizes), _BYTE)
+    if len(alike) == 1 and alike != {-1}:
+        comm.Alltoall(sent.payload, found)
+    else:
+        comm.Alltoallv([sent.payload, sent.sizes], [found, sizes])
+    return _decoded(headers, found, sizes)
+
+
+def _decoded(headers: bytearray, payloads: Flat, sizes: list[int]) -> list[Any]:
+    """Return the objects of headers and payloads, both one behind the other."""
+    return [
+        decode(headers, payloads[end - length : end] if length else None, index * HEADER)
+        for index, (length, end) in enumerate(zip(sizes, accumulate(sizes), strict=True))
+    ]
+
+
+def _payloads(comm: Any, own: Flat, sizes: list[int], root: int | None, *, gets: bool) -> Flat:
     """Return all ranks' payloads, one behind the other; none on a rank that gets none."""
-    own = np.empty(0, _BYTE) if own is None else own
     whole = np.empty(sum(sizes) if gets else 0, _BYTE)
     alike = min(sizes) == max(sizes)
     if root is not None:

@@ -7,8 +7,8 @@ moved is bytes, whatever the datatypes of one rank, and what is folded has a dty
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from mpi4py import MPI
@@ -20,6 +20,7 @@ OPS = {
     MPI.MIN.handle: ("min", "iuf"), MPI.MAX.handle: ("max", "iuf"),
     MPI.BAND.handle: ("band", "iu"), MPI.BOR.handle: ("bor", "iu"), MPI.BXOR.handle: ("bxor", "iu"),
     MPI.LAND.handle: ("land", "biu"), MPI.LOR.handle: ("lor", "biu"),
+    MPI.LXOR.handle: ("bxor", "b"),
 }  # fmt: skip
 """Our name of MPI's operators, by handle, and the kinds of dtype on which MPI defines them."""
 
@@ -33,6 +34,15 @@ class Call(NamedTuple):
     op: str = "sum"
     root: int = 0
     counts: tuple[int, ...] | None = None
+
+
+class Arrays(Protocol):
+    """Anything with the arrays of a call."""
+
+    @property
+    def x(self) -> Flat | None: ...
+    @property
+    def out(self) -> Flat | None: ...
 
 
 class Place(NamedTuple):
@@ -55,7 +65,7 @@ def _bcast(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call
     data = block(x, written=not is_root)
     if data is None:
         return None
-    own = _words(data, 1)
+    own = words(data, 1)
     if own is not None and not own.flags.writeable:
         own = _writable(own)
     return own if own is None else Call("broadcast", own if is_root else None, own, root=root)
@@ -64,24 +74,24 @@ def _bcast(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call
 def _gather(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call | None:
     if at.rank != root:
         own = block(x, written=False)
-        return None if own is None else Call("gather", _words(own, 1), None, root=root)
+        return None if own is None else Call("gather", words(own, 1), None, root=root)
     whole = block(out, at.size, written=True)
     if whole is None:
         return None
-    rows = _words(whole, at.size)
-    own = rows[at.rank].copy() if _is_in_place(x) else _like_row(block(x, written=False), rows)
+    rows = words(whole, at.size)
+    own = rows[at.rank].copy() if is_in_place(x) else _like_row(block(x, written=False), rows)
     return Call("gather", own, rows, root=root)
 
 
 def _scatter(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call | None:
     if at.rank != root:
         own = block(out, written=True)
-        return None if own is None else Call("scatter", None, _words(own, 1), root=root)
+        return None if own is None else Call("scatter", None, words(own, 1), root=root)
     whole = block(x, at.size, written=False)
     if whole is None:
         return None
-    rows = _words(whole, at.size)
-    in_place = _is_in_place(out)
+    rows = words(whole, at.size)
+    in_place = is_in_place(out)
     own = np.empty_like(rows[0]) if in_place else _like_row(block(out, written=True), rows)
     return Call("scatter", rows, own, root=root)
 
@@ -99,12 +109,11 @@ def _allgatherv(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) ->
     if min(given) == max(given):  # an allgather, whose ranks need not acknowledge
         return _gathered(at, x, flat)
     nbytes = [count * flat.itemsize for count in given]
-    width = 1 if any(each % 8 for each in nbytes) else 8
-    whole = flat.view(_WORD[width])
-    rows = tuple(each // width for each in nbytes)
+    whole = flat.view(word(nbytes))
+    rows = tuple(each // whole.itemsize for each in nbytes)
     start = sum(rows[: at.rank])
     own = whole[start : start + rows[at.rank]]
-    if _is_in_place(x):
+    if is_in_place(x):
         return Call("allgather", own.copy(), whole, counts=rows)
     return Call("allgather", _like_row(block(x, written=False), own[None]), whole, counts=rows)
 
@@ -113,21 +122,21 @@ def _alltoall(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> C
     whole = block(out, at.size, written=True)
     if whole is None:
         return None
-    rows = _words(whole, at.size)
-    if _is_in_place(x):
+    rows = words(whole, at.size)
+    if is_in_place(x):
         return Call("alltoall", rows.copy(), rows)
     given = block(x, at.size, written=False)
-    return None if given is None else Call("alltoall", _words(given, at.size), rows)
+    return None if given is None else Call("alltoall", words(given, at.size), rows)
 
 
 def _reduce(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call | None:
     is_root = at.rank == root
     result = block(out, written=True) if is_root else None
-    if is_root and _is_in_place(x):
+    if is_root and is_in_place(x):
         own = None if result is None else result.copy()
     else:
         own = block(x, written=False)
-    return _folding("reduce", own, result, op, needs=is_root, root=root)
+    return folding("reduce", own, result, op, needs=is_root, root=root)
 
 
 def _allreduce(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call | None:
@@ -145,7 +154,7 @@ def _exscan(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Cal
 def _reduce_scatter_block(
     at: Place, x: Any, out: Any, op: Any, root: int, counts: Any
 ) -> Call | None:
-    if _is_in_place(x):
+    if is_in_place(x):
         whole = block(out, at.size, written=True)
         if whole is None:
             return None
@@ -155,7 +164,7 @@ def _reduce_scatter_block(
         if given is None or target is None or given.size != target.size * at.size:
             return None
         own, result = given, target
-    return _folding("reduce_scatter", own.reshape(at.size, -1), result, op)
+    return folding("reduce_scatter", own.reshape(at.size, -1), result, op)
 
 
 def _reduce_scatter(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call | None:
@@ -164,14 +173,14 @@ def _reduce_scatter(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any
     result = block(target, written=True)
     if rows is None or result is None:
         return None
-    if _is_in_place(x):
+    if is_in_place(x):
         own: Flat | None = result.copy()
         result = result[: rows[at.rank]]
     else:
         own = block(x, written=False)
     if own is None or own.size != sum(rows) or result.size != rows[at.rank]:
         return None
-    return _folding("reduce_scatter", own, result, op, counts=tuple(rows))
+    return folding("reduce_scatter", own, result, op, counts=tuple(rows))
 
 
 READERS: dict[str, Reader] = {
@@ -184,24 +193,25 @@ READERS: dict[str, Reader] = {
 _WORD: dict[int, np.dtype[Any]] = {1: np.dtype("uint8"), 8: np.dtype("int64")}
 
 
-def _is_in_place(given: Any) -> bool:
+def is_in_place(given: Any) -> bool:
+    """Whether a rank's own block lies in its other buffer."""
     return given is None or given is MPI.IN_PLACE
 
 
 def _gathered(at: Place, x: Any, whole: Flat) -> Call:
     """Return an allgather of rows of one length."""
-    rows = _words(whole, at.size)
-    own = rows[at.rank] if _is_in_place(x) else _like_row(block(x, written=False), rows)
+    rows = words(whole, at.size)
+    own = rows[at.rank] if is_in_place(x) else _like_row(block(x, written=False), rows)
     return Call("allgather", own, rows)
 
 
 def _prefix(name: str, x: Any, out: Any, op: Any) -> Call | None:
     result = block(out, written=True)
-    own = result if _is_in_place(x) else block(x, written=False)
-    return _folding(name, own, result, op)
+    own = result if is_in_place(x) else block(x, written=False)
+    return folding(name, own, result, op)
 
 
-def _folding(
+def folding(
     name: str, own: Flat | None, result: Flat | None, op: Any, *, needs: bool = True,
     root: int = 0, counts: tuple[int, ...] | None = None,
 ) -> Call | None:  # fmt: skip
@@ -214,13 +224,18 @@ def _folding(
     return Call(name, own, result, text, root, counts)
 
 
-def _words(flat: Flat, blocks: int) -> Flat:
+def words(flat: Flat, blocks: int) -> Flat:
     """Return an array as words, the same on all ranks as their blocks have the same bytes.
 
     Of more than one block it has the shape ``(blocks, words)``.
     """
-    words: Flat = flat.view(_WORD[8 if flat.nbytes // blocks % 8 == 0 else 1])
-    return words if blocks == 1 else words.reshape(blocks, -1)
+    whole: Flat = flat.view(word((flat.nbytes // blocks,)))
+    return whole if blocks == 1 else whole.reshape(blocks, whole.size // blocks)
+
+
+def word(lengths: Iterable[int]) -> np.dtype[Any]:
+    """Return the longest dtype of which all blocks, of so many bytes, are whole numbers."""
+    return _WORD[1 if any(each % 8 for each in lengths) else 8]
 
 
 def _like_row(flat: Flat | None, rows: Flat) -> Flat | None:
@@ -237,7 +252,7 @@ def _writable(flat: Flat) -> Flat:
     return alike
 
 
-def lies_in(call: Call, x: Any, out: Any) -> tuple[bool, int, int] | None:
+def lies_in(call: Arrays, x: Any, out: Any) -> tuple[bool, int, int] | None:
     """Return where a call's arrays lie in those that were given, None where they lie elsewhere.
 
     Whether the input lies in the array that is given as output, and the bytes from the beginning of

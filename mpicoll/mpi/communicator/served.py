@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from math import inf
-from typing import Any, cast
+from typing import Any
 
 from mpi4py import MPI
 
@@ -20,6 +20,7 @@ from mpicoll.execution import compiled
 from mpicoll.execution.plan import Plan
 from mpicoll.memory.waiting import DEADLINE
 from mpicoll.mpi.communicator.reading import OPS, READERS, Call, Place, lies_in
+from mpicoll.mpi.communicator.uneven import PART_READERS, Part, complete
 from mpicoll.mpi.transport import MpiTransport
 from mpicoll.runtime.arguments import Arguments, check_arguments
 from mpicoll.runtime.methods import FOR_EVER
@@ -28,11 +29,14 @@ from mpicoll.runtime.routes import Routes
 from mpicoll.selection.auto import AutoChooser
 
 _MOST = 64
-_UNEVEN = 32 * 1024
+_MISSES, _ROUNDS = 64, 64
+"""After so many misses, none of them so many rounds of agreement behind another, a method is MPI's.
+"""
 _THEIRS = b"is MPI's"
 """Instead of a digest, from a rank whose buffers only MPI can read."""
 THEIRS = "theirs"
 """The name of a call that this rank leaves to MPI, whatever it is."""
+_LEFT = THEIRS, None, None, None, 0, None, None
 AS_OBJECT = "as object"
 """The algorithm of a call whose arrays are an object: shapes count, too."""
 _READ = "read"
@@ -51,6 +55,33 @@ class Signature:
     def __init__(self, number: int) -> None:
         self.number, self.calls = number, 0
         self.plan: Plan | None = None
+
+
+class Asked:
+    """The methods of which a rank does not know the others' counts.
+
+    Attributes:
+        left: those that are MPI's, as their counts are seldom what they were.
+    """
+
+    def __init__(self) -> None:
+        self.left: set[str] = set()
+        self.misses: dict[str, int] = {}
+        self.last = 0
+
+    def miss(self, name: str, number: int) -> bool:
+        """Count a call whose counts were unknown; return whether the method becomes MPI's.
+
+        Args:
+            number: of the ranks' rounds of agreement.
+        """
+        if number - self.last > _ROUNDS:
+            self.misses.clear()
+        self.last = number
+        self.misses[name] = self.misses.get(name, 0) + 1
+        if self.misses[name] > _MISSES:
+            self.left.add(name)
+        return name in self.left
 
 
 class Served:
@@ -72,6 +103,7 @@ class Served:
         self.counts: dict[tuple[int, ...], tuple[int, ...]] = {}
         self.made = 0
         self.broken: list[Plan] = []
+        self.asked = Asked()
         self.find: Any = None
         routes = Routes(self.transport)
         self.planner = Planner(self.transport, routes, AutoChooser(self.transport, routes))
@@ -88,44 +120,90 @@ class Served:
         )
 
         # Stating that a call is left to MPI takes a program without an instruction.
-        nothing = compiled.nothing(shared)
-        stated = int.from_bytes(_THEIRS, "little", signed=True)
-        self.find.add((THEIRS, None, None, None, 0, None, None), nothing, stated, False, None)
+        self.nothing = compiled.nothing(shared)
+        self._know_left()
+
+    def _know_left(self) -> None:
+        self.find.add(_LEFT, self.nothing, _stated(_THEIRS), False, None)
 
     def run(
         self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any,
-        differs: bool = False,
+        differs: object = None,
     ) -> bool | None:  # fmt: skip
         """Run a call that the compiled executor does not know; True where MPI is to serve it.
 
         Args:
             name: of mpi4py's method, in small letters; one of ours where the call has been read.
-            differs: the ranks have found already that they call different things.
+            differs: the program that this rank has begun, where the ranks have found already that
+                they call different things.
         """
         if self.find is None:
             return True  # the communicator has been freed
+        if name in self.asked.left:
+            return True
         if isinstance(op, MPI.Op) and op.handle not in OPS:
             return True  # MPI demands the same operator on all ranks
         if name is THEIRS:
             return True  # the executor has stated so, and found that others do not
         given = name, x, out, op, root, counts, algorithm
         if algorithm is AS_OBJECT:
-            call = self._read(name, x, out, op, root, counts)
-            return self._run(call, [given], differs, x.shape)
+            own = READERS[name](self.at, x, out, op, root, counts)
+            return self._run(own, [given], differs, x.shape)
         if algorithm is _READ:
-            return self._run(Call(name, x, out, op, root, counts), [given], differs)
+            read_call = Part if name in PART_READERS else Call
+            return self._serve(read_call(name, x, out, op, root, counts), [given], differs)
         call = self._read(name, x, out, op, root, counts)
         if call is None:
-            return self._run(None, [], differs)
+            if not differs and self.find(*_LEFT) is None:  # on all ranks
+                self.find.add(given, self.nothing, _stated(_THEIRS), False, True)
+            else:
+                self._drop_begun(differs)
+                self._miss(name)
+            return True
         rows = call.counts and self._same(call.counts)
         read = (call.name, call.x, call.out, call.op, call.root, rows, _READ)
-        if lies_in(call, x, out) is not None:
-            return self._run(call, [given, read], differs)
+        if self.find.reads(given) and lies_in(call, x, out) is not None:
+            return self._serve(call, [given, read], differs)
         found: bool | None = self.find(*read)
         return found
 
-    def _read(self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any) -> Call | None:
+    def _serve(
+        self, call: Call | Part, given: list[tuple[Any, ...]], differs: object
+    ) -> bool | None:
+        if isinstance(call, Call):
+            return self._run(call, given, differs)
+        # The ranks tell each other their counts, where none of them runs such a call already.
+        known = not differs and self.mailbox.agree(call.asking)
+        if not known:
+            self._drop_begun(differs)
+        self._miss(call.name)
+        if not known or call.name in self.asked.left:
+            return True
+        counts = self.transport.exchange(call.counts, tuple[int, ...])
+        return self._run(complete(self.at, call, counts), given, None)
+
+    def _miss(self, name: str) -> None:
+        """Count a call whose counts the ranks did not know; the same one on all ranks."""
+        if name in PART_READERS and self.asked.miss(name, self.mailbox.number[0]):
+            # No rank may find by itself what the others leave to MPI from now on.
+            for each in self.signatures.values():
+                if each.plan is not None:
+                    self.find.forget(each.plan.program)
+            self.find.forget(self.nothing)
+            self._know_left()
+
+    def _drop_begun(self, program: object) -> None:
+        """Drop the signature whose program this rank alone has begun: it has counted that run."""
+        for key, each in list(self.signatures.items()):
+            if program is not None and each.plan is not None and each.plan.program is program:
+                self._drop(self.signatures.pop(key))
+
+    def _read(
+        self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any
+    ) -> Call | Part | None:
         try:
+            if name in PART_READERS:
+                return PART_READERS[name](self.at, x, out, op, root)
             return READERS[name](self.at, x, out, op, root, counts)
         except Exception:  # whatever is wrong, MPI's own method says it
             return None
@@ -147,13 +225,14 @@ class Served:
             return None
 
     def _run(
-        self, call: Call | None, given: list[tuple[Any, ...]], differs: bool,
+        self, call: Call | None, given: list[tuple[Any, ...]], differs: object,
         shape: tuple[int, ...] | None = None,
     ) -> bool | None:  # fmt: skip
         arguments = None if call is None else self._checked(call)
         if arguments is None or call is None:
             if not differs:
-                self.find(THEIRS, None, None, None, 0, None, None)
+                self.find(*_LEFT)
+            self._drop_begun(differs)
             return True
         key = (shape, *arguments.signature.values())
         known = self.signatures.get(key)
@@ -170,6 +249,8 @@ class Served:
         if known.calls == self.repeats:
             known.plan = self._plan(arguments)
         if known.plan is None:
+            if known.calls >= self.repeats:
+                self._add_all(given, call, self.nothing, digest, True)
             return True
         assert known.plan.program is not None and self.find is not None
         address = self.transport.arrays.span
@@ -179,12 +260,23 @@ class Served:
         except BaseException as error:
             self._give_up(known.plan.program, error)
             raise
-        stated = int.from_bytes(digest, "little", signed=True)
+        self._add_all(given, call, known.plan.program, digest, None)
+        return None
+
+    def _add_all(
+        self, given: list[tuple[Any, ...]], call: Call, program: object, digest: bytes,
+        result: bool | None,
+    ) -> None:  # fmt: skip
+        """Let the executor serve such calls from now on.
+
+        Args:
+            given: the arguments by which they are found.
+            result: of the call.
+        """
         for each in given:
             where = lies_in(call, each[1], each[2])
             if where is not None:
-                self.find.add(each, known.plan.program, stated, False, None, FOR_EVER, *where)
-        return None
+                self.find.add(each, program, _stated(digest), False, result, FOR_EVER, *where)
 
     def _add(self, key: Any) -> Signature:
         """Return a new signature, in place of the oldest: the same one on all ranks."""
@@ -206,8 +298,6 @@ class Served:
         Raises:
             CollectiveError: an algorithm that a variable names cannot serve the call.
         """
-        if self._is_uneven(arguments):
-            return None
         with self.mailbox.together():
             self.planner.check(arguments)
             plan = self.planner.build(replace(arguments, unbound=True))
@@ -215,13 +305,6 @@ class Served:
             return plan
         plan.free()
         return None
-
-    def _is_uneven(self, arguments: Arguments) -> bool:
-        """Whether rows of many bytes differ in length: MPI's own call is faster then."""
-        what, counts = arguments.collective, cast("tuple[int, ...] | None", arguments.counts)
-        if counts is None or what.reduces or what.name in self.algorithms:
-            return False
-        return arguments.bytes_per_row * sum(counts) > _UNEVEN
 
     def _give_up(self, program: object, error: BaseException) -> None:
         """Remove the plan of a program that has failed in the middle of a run."""
@@ -244,3 +327,7 @@ class Served:
         self.broken.clear()
         self.find = None
         self.transport.close()
+
+
+def _stated(digest: bytes) -> int:
+    return int.from_bytes(digest, "little", signed=True)
