@@ -160,9 +160,13 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         ("broadcast binomial --root 4", "root 4 is not one of 4 ranks"),
         ("allgather swing --ranks 5", "needs an even number of ranks, not 5"),
         ("allreduce ring --nodes 5", "4 ranks cannot be on 5 nodes"),
-        ("allreduce ring -o ring.gif", "a diagram (.svg) or of a page (.html)"),
+        ("allreduce ring -o ring.gif", "a diagram (.svg), of a page (.html), or"),
         ("allreduce ring --ranks 17 -o ring.html", "a page plays 2 to 16 ranks, not 17"),
         ("allreduce ring -o /nowhere/ring.svg", "cannot write /nowhere/ring.svg"),
+        ("allreduce ring --ranks 65", "65 ranks are too many to show: at most 64"),
+        ("allreduce ring swing -o two.goal", "a .goal file holds one schedule: name one of 2"),
+        ("allreduce rabenseifner -n 3 -o /nowhere/r.et", "cannot write /nowhere/r.0.et"),
+        ("broadcast binomial -o binomial.xml", "MSCCL has no broadcast"),
     ],
 )
 def test_bad_usage_is_explained(command, line: str, said: str) -> None:
@@ -178,6 +182,25 @@ def test_files_are_written_whole(command, tmp_path: Path, name: str, begins: str
     assert f"{name}: " in text
     assert (tmp_path / name).read_text("utf-8").startswith(begins)
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [("r.goal", ["r.goal"]), ("r.et", ["r.0.et", "r.1.et", "r.2.et"]), ("r.XML", ["r.XML"])],
+)
+def test_schedules_are_written_for_other_software(
+    command, tmp_path: Path, name: str, files: list[str]
+) -> None:
+    code, text = command(f"allreduce ring --ranks 3 --bytes 64K -o {tmp_path / name}")
+    assert code == 0
+    assert f"{files[0]}" in text
+    assert sorted(path.name for path in tmp_path.iterdir()) == files
+
+
+def test_more_ranks_are_written_than_shown(command, tmp_path: Path) -> None:
+    code, _ = command(f"allreduce ring --ranks 80 -o {tmp_path / 'ring.goal'}")
+    assert code == 0
+    assert (tmp_path / "ring.goal").read_text().startswith("num_ranks 80\n")
 
 
 def test_the_command_prints_to_the_terminal(command) -> None:

@@ -1,0 +1,264 @@
+"""A schedule as XML for MSCCL's interpreter (Cowan and others 2023).
+
+A rank's program is what messages run (`mpicoll.programs.messages`), in chunks: one block is one
+chunk. Every peer that a rank sends to, or receives from, has a thread block of its own, so that no
+receive waits behind a send; copies, and folds that no receive does, have one. A step waits for
+those of other thread blocks that wrote what it reads, or use what it writes.
+
+The format: https://github.com/microsoft/msccl, `src/graph/topo.cc`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from xml.etree import ElementTree as xml
+
+from mpicoll.algorithms.registry import Algorithm
+from mpicoll.errors import Unsupported
+from mpicoll.interfaces import Nodes
+from mpicoll.notation.contract import Collective, Place
+from mpicoll.programs.messages import Combine, Move, Piece, Step, Transfer, lower, overlaps
+
+COLLECTIVES = "allreduce", "allgather", "reduce_scatter", "alltoall"
+_MOST_STEPS, _MOST_CHUNKS, _MOST_PEERS = 256, 71, 32
+"""Of a thread block, of one step, and of a rank each way: MSCCL's interpreter takes no more."""
+_LOCAL = "local", -1
+_LETTERS = {"input": "i", "output": "o", "scratch": "s"}
+
+Block = tuple[str, int]
+"""A thread block: ``send``, ``recv`` or ``local``, and its peer."""
+Chunk = tuple[str, int]
+At = tuple[Block, int]
+"""A thread block, and the number of one of its steps."""
+
+
+class Action(NamedTuple):
+    """A step of a thread block.
+
+    Attributes:
+        kind: ``s``, ``r``, ``rrc`` (receive, fold with `source` and write), ``cpy`` or ``re``
+            (fold `source` into `target`); ``nop`` only waits.
+        after: a step that must have ended, in another thread block.
+    """
+
+    kind: str
+    source: Piece | None = None
+    target: Piece | None = None
+    after: At | None = None
+
+
+@dataclass
+class _Rank:
+    """The thread blocks of one rank.
+
+    Attributes:
+        written, read: the steps that last wrote each chunk, and those that have read it since.
+        awaited: the steps for which others wait.
+        scratch: chunks of it that are used.
+    """
+
+    staging: int
+    blocks: dict[Block, list[Action]] = field(default_factory=lambda: defaultdict(list))
+    written: dict[Chunk, At] = field(default_factory=dict)
+    read: dict[Chunk, set[At]] = field(default_factory=lambda: defaultdict(set))
+    awaited: set[At] = field(default_factory=set)
+    scratch: int = 0
+
+    def add(self, block: Block, kind: str, source: Piece | None, target: Piece | None) -> None:
+        """Append a step, behind others that only wait, each for a step of another thread block."""
+        for begin in range(0, (source or target or Piece("", 0, 0)).length, _MOST_CHUNKS):
+            self._add(block, kind, self._part(source, begin), self._part(target, begin))
+
+    def _part(self, piece: Piece | None, begin: int) -> Piece | None:
+        """Return as much of a piece as one step takes; staging lies behind scratch."""
+        if piece is None:
+            return None
+        start = piece.start + begin + (self.staging if piece.buffer == "staging" else 0)
+        buffer = "scratch" if piece.buffer == "staging" else piece.buffer
+        return Piece(buffer, start, min(_MOST_CHUNKS, piece.length - begin))
+
+    def _add(self, block: Block, kind: str, source: Piece | None, target: Piece | None) -> None:
+        reads = [*_chunks(source), *(_chunks(target) if kind == "re" else ())]
+        waits = self._waits(block, reads, _chunks(target))
+        steps = self.blocks[block]
+        steps += [Action("nop", after=each) for each in waits[:-1]]
+        steps.append(Action(kind, source, target, waits[-1] if waits else None))
+        self.awaited |= set(waits)
+        here = block, len(steps) - 1
+        for chunk in reads:
+            self.read[chunk].add(here)
+        for piece in filter(None, (source, target)):
+            if piece.buffer == "scratch":
+                self.scratch = max(self.scratch, piece.start + piece.length)
+        for chunk in _chunks(target):
+            self.written[chunk] = here
+            self.read.pop(chunk, None)
+
+    def _waits(self, block: Block, reads: Iterable[Chunk], writes: Sequence[Chunk]) -> list[At]:
+        """Return the last step of each other thread block that must have ended."""
+        found = [self.written[chunk] for chunk in (*reads, *writes) if chunk in self.written]
+        found += [each for chunk in writes for each in self.read.get(chunk, ())]
+        last: dict[Block, int] = {}
+        for other, number in found:
+            if other != block:
+                last[other] = max(number, last.get(other, 0))
+        return sorted(last.items())
+
+
+def _chunks(piece: Piece | None) -> list[Chunk]:
+    if piece is None:
+        return []
+    return [(piece.buffer, each) for each in range(piece.start, piece.start + piece.length)]
+
+
+def msccl(algorithm: Algorithm, size: int, nodes: Nodes | None = None) -> str:
+    """Return the XML of a schedule.
+
+    An allreduce is in place, as `torch.distributed.all_reduce` calls it, others are not.
+
+    Raises:
+        Unsupported: MSCCL has no such collective, or its interpreter takes no schedule like this.
+    """
+    what = algorithm.collective
+    if what.name not in COLLECTIVES:
+        raise Unsupported(f"MSCCL has no {what.name}: it has {', '.join(COLLECTIVES)}")
+    in_place = what.name == "allreduce"
+    chunks = algorithm.blocks(size)
+    root = xml.Element("algo", {
+        "name": str(algorithm), "proto": "Simple", "nchannels": "1", "ngpus": str(size),
+        "nchunksperloop": str(chunks), "coll": what.name, "inplace": str(int(in_place)),
+        "outofplace": str(int(not in_place)),
+    })  # fmt: skip
+    for rank in range(size):
+        _write_rank(root, algorithm, Place(rank, size, 0, chunks), nodes, in_place)
+    xml.indent(root)
+    return f"{xml.tostring(root, encoding='unicode')}\n"
+
+
+def _write_rank(
+    root: xml.Element, algorithm: Algorithm, at: Place, nodes: Nodes | None, in_place: bool
+) -> None:
+    what = algorithm.collective
+    before, after = what.before(at), [*what.after(at)]
+    rounds = algorithm.rounds(at.rank, at.size, 0, nodes)
+    sizes = dict.fromkeys(_names(what, at), 1)
+    program = lower(rounds, sizes, before, after, in_place=in_place)
+    rank = _Rank(program.scratch["scratch"])
+    for step in program.steps:
+        _fill(rank, step)
+    _check(rank, algorithm)
+    gpu = xml.SubElement(root, "gpu", {
+        "id": str(at.rank), "i_chunks": str(len(before)), "o_chunks": str(len(after)),
+        "s_chunks": str(rank.scratch),
+    })  # fmt: skip
+    numbers = {block: number for number, block in enumerate(rank.blocks)}
+    for block, number in numbers.items():
+        way, peer = block
+        element = xml.SubElement(gpu, "tb", {
+            "id": str(number), "send": str(peer if way == "send" else -1),
+            "recv": str(peer if way == "recv" else -1), "chan": "0",
+        })  # fmt: skip
+        for index, action in enumerate(rank.blocks[block]):
+            _write_action(element, index, action, numbers, (block, index) in rank.awaited)
+
+
+def _names(what: Collective, at: Place) -> Iterator[object]:
+    """Yield all blocks of a collective."""
+    for rank in range(at.size):
+        place = at._replace(rank=rank)
+        yield from what.before(place)
+        yield from what.after(place)
+
+
+def _fill(rank: _Rank, step: Step) -> None:
+    """Add the steps of a round."""
+    for move in step.before:
+        rank.add(_LOCAL, "cpy", move.source, move.target)
+    for send in step.sends:
+        rank.add(("send", send.peer), "s", _carried(send), None)
+    folds, local = _fused(step)
+    for receive in step.receives:
+        piece = _carried(receive)
+        fold = folds.get(piece)
+        if fold:
+            own = fold.right if fold.left == piece else fold.left
+            rank.add(("recv", receive.peer), "rrc", own, fold.target)
+        else:
+            rank.add(("recv", receive.peer), "r", None, piece)
+    for each in local:
+        if isinstance(each, Move):
+            rank.add(_LOCAL, "cpy", each.source, each.target)
+            continue
+        left, right = (each.left, each.right)[:: -1 if each.target == each.right else 1]
+        if left != each.target:
+            rank.add(_LOCAL, "cpy", left, each.target)
+        rank.add(_LOCAL, "re", right, each.target)
+
+
+def _carried(transfer: Transfer) -> Piece:
+    if transfer.piece is None:
+        raise Unsupported("MSCCL has no message without data, which this schedule sends")
+    return transfer.piece
+
+
+def _fused(step: Step) -> tuple[dict[Piece, Combine], list[Move | Combine]]:
+    """Return the folds that receives can do themselves, by what is received, and the other work.
+
+    What is still being sent is not folded into: a receive must not wait for a send of its round.
+    """
+    received = {each.piece for each in step.receives if _passing(each)}
+    sent = [each.piece for each in step.sends if each.piece]
+    folds: dict[Piece, Combine] = {}
+    for each in step.after:
+        arriving = [piece for piece in each[1:] if piece in received]
+        if isinstance(each, Combine) and len(arriving) == 1 and _is_alone(each, step.after, sent):
+            folds[arriving[0]] = each
+    done = [*folds.values()]
+    return folds, [each for each in step.after if each not in done]
+
+
+def _passing(receive: Transfer) -> bool:
+    """Whether a message is read in its round alone: scratch may be read again later."""
+    return receive.piece is not None and receive.piece.buffer == "staging"
+
+
+def _is_alone(fold: Combine, work: Sequence[Move | Combine], sent: Sequence[Piece]) -> bool:
+    """Whether a fold may come first: nothing else writes what it touches, or uses its result."""
+    others = [each for each in work if each is not fold]
+    used = [piece for each in others for piece in each]
+    written = [each.target for each in others]
+    return not overlaps(fold.target, [*used, *sent]) and not any(
+        overlaps(piece, written) for piece in fold[1:]
+    )
+
+
+def _check(rank: _Rank, algorithm: Algorithm) -> None:
+    """Raise Unsupported for what MSCCL's interpreter does not take."""
+    peers = max(sum(way == each for way, _ in rank.blocks) for each in ("send", "recv"))
+    steps = max(map(len, rank.blocks.values()), default=0)
+    for count, most, what in (
+        (peers, _MOST_PEERS, "peers of a rank one way"),
+        (steps, _MOST_STEPS, "steps of a thread block"),
+    ):
+        if count > most:
+            raise Unsupported(f"MSCCL takes {most} {what}: {algorithm} has {count}")
+
+
+def _write_action(
+    parent: xml.Element, index: int, action: Action, numbers: dict[Block, int], awaited: bool
+) -> None:
+    block, step = action.after or (None, -1)
+    source, target = action.source, action.target
+    xml.SubElement(parent, "step", {
+        "s": str(index), "type": action.kind,
+        "srcbuf": _LETTERS[source.buffer] if source else "i",
+        "srcoff": str(source.start if source else -1),
+        "dstbuf": _LETTERS[target.buffer] if target else "o",
+        "dstoff": str(target.start if target else -1),
+        "cnt": str((source or target or Piece("", 0, 0)).length),
+        "depid": str(numbers[block] if block else -1), "deps": str(step),
+        "hasdep": str(int(awaited)),
+    })  # fmt: skip
