@@ -80,7 +80,8 @@ class Calls:
         number: of the last call that was stated: one 64-bit integer.
         slow: takes the seven arguments, and True where the ranks differ in their calls.
         wait: ``wait(rank, number)`` returns when a rank has stated a call, or raises.
-        broken: takes a program that has failed in the middle of a run, and the error.
+        broken: takes a program that has failed in the middle of a run, and the error; None instead
+            of it where a `Queue` has found that the ranks differ.
         in_place, datatype: with these an array may stand in a list or tuple, beside counts and
             objects of the type `datatype`, and `in_place` instead of an input.
 
@@ -92,7 +93,7 @@ class Calls:
         self, probe: Any, exchange: object, lines: Sequence[int], stride: int, rank: int,
         number: Buffer, *, spins: int, slow: Callable[..., Any],
         wait: Callable[[int, int], object],
-        broken: Callable[[Program, BaseException], object], keep: object,
+        broken: Callable[[Program, BaseException | None], object], keep: object,
         in_place: object = ..., datatype: object = ...,
     ) -> None: ...  # fmt: skip
     def __call__(
@@ -117,6 +118,54 @@ class Calls:
 
     def forget(self, program: object, /) -> None:
         """Serve no call by a program any more."""
+
+class Queue:
+    """Calls of a group that were issued; the progress thread runs them in order: ``queue.c``.
+
+    The ranks state and compare each as its turn comes, like a call of `Calls`. A call is given as
+    `Calls` takes it, and which of its arrays are rows, one for each rank: 1 the input, 2 the
+    output, 3 both. These may be a list or tuple of equal arrays, too. Of other shapes only the
+    number of elements counts. All arrays stay alive and untouched until the call is complete.
+
+    Args:
+        calls: knows the programs. It runs no call, and Python none, while one is issued.
+
+    Attributes:
+        held: no call is taken, as Python is running one.
+        issued, completed: how many calls; they complete in the order of issue.
+    """
+
+    held: bool
+    issued: int
+    completed: int
+
+    def __init__(self, calls: Calls, /) -> None: ...
+    def run(
+        self, name: str, x: Any, out: Any, op: Any, root: int, counts: Any, algorithm: Any,
+        rows: int, /,
+    ) -> bool:  # fmt: skip
+        """Run a call; False where Python has to, as it is not known or others are to run before."""
+
+    def issue(
+        self, name: str, x: Any, out: Any, op: Any, root: int, counts: Any, algorithm: Any,
+        rows: int, /,
+    ) -> int:  # fmt: skip
+        """Begin a call, and return its number; 0 where Python has to run it."""
+
+    def complete(self, number: int, /) -> bool:
+        """Return once so many calls are complete; False where Python has to run the next one.
+
+        What it raises has ended the call that was completed last.
+        """
+
+    def look(self) -> bool:
+        """Advance without waiting; whether Python has to run the next call.
+
+        What it raises has ended the call that was completed last: its rank will never come.
+        """
+
+    def skip(self) -> None:
+        """Count the next call as complete, which Python has run."""
 
 def fold(op: str, dtype: str, out: Buffer, left: Buffer, right: Buffer, /) -> None:
     """Write left op right to `out`, which may be one of them.

@@ -5,23 +5,13 @@
    state before it reads anything of theirs; so nobody waits for an answer. Whatever is not found,
    or not understood, is left to Python. */
 
-#include "module.h"
+#include "calls.h"
 
 #include <structmember.h>
 
-enum { MOST_DIMENSIONS = 8, PLACES = 512, PROBES = 8 };
+enum { PLACES = 512, PROBES = 8 };
 
 /* -- arrays ------------------------------------------------------------------------------------ */
-
-/* An array as it was given; `kind` is 0 where there is none, IN_PLACE where the word for that stands.
-   `beside` is a digest of what stands beside the array in a list or tuple. */
-typedef struct {
-    char *address;
-    Py_ssize_t nbytes;
-    int32_t kind, dimensions;
-    Py_ssize_t shape[MOST_DIMENSIONS];
-    uint64_t beside[2];
-} Given;
 
 enum { IN_PLACE = -1 };
 
@@ -35,7 +25,7 @@ typedef struct {
     uint64_t byte_offset;
 } DLTensor;
 
-typedef struct {
+typedef struct DLExchange {
     struct { uint32_t major, minor; } version;
     void *previous, *allocate, *export, *import;
     int (*describe)(void *object, DLTensor *out);
@@ -135,43 +125,6 @@ static int read_tensor(PyObject *tensor, const DLExchange *exchange, Given *give
 
 /* -- Calls ------------------------------------------------------------------------------------- */
 
-enum { NAME, OP, COUNTS, ALGORITHM, WORDS };
-
-typedef struct {
-    PyObject *words[WORDS]; /* compared by identity */
-    long root;
-    Py_ssize_t apart; /* the bytes from x to out where they overlap */
-    Given x, out;
-} Key;
-
-typedef struct {
-    Key key;
-    PyObject *kept; /* the objects of which the key has the addresses */
-    int x_in_out;   /* the input lies in the array given as output */
-    Py_ssize_t x_shift, out_shift; /* bytes from the arrays to where input and output begin */
-    ProgramObject *program; /* NULL where the place is empty */
-    int64_t digest, until; /* `until`: the program's run from which Python decides again */
-    int returns;    /* whether this rank gets an array */
-    PyObject *make; /* makes that array where none was given; True: the result of such a call */
-} Entry;
-
-typedef struct {
-    PyObject_HEAD
-    PyTypeObject *tensors; /* arrays of this type, exactly */
-    const DLExchange *exchange; /* NULL for NumPy's, with their dtypes and itemsizes instead */
-    PyObject *dtypes;
-    int64_t **lines; /* for each rank the two lines in which it states its calls */
-    Py_ssize_t size, rank, stride; /* `stride`: 64-bit words from the one line to the other */
-    int64_t spins;
-    Py_buffer number; /* of the last call that was stated, and whether the group has ended */
-    PyObject *slow, *wait, *broken, *keep;
-    PyObject *in_place, *datatype; /* a word, and the type of objects that are known by identity */
-    Entry *entries;
-} CallsObject;
-
-/* A line: the number of the call, the length of what is exchanged, and the digest of the call. */
-enum { NUMBER, LENGTH, DIGEST };
-
 static void mix(uint64_t digest[2], uint64_t value)
 {
     static const uint64_t factors[2] = {0x9e3779b97f4a7c15u, 0xc2b2ae3d27d4eb4fu};
@@ -220,7 +173,7 @@ static int read_beside(const CallsObject *self, PyObject *item, uint64_t digest[
     return 1;
 }
 
-static int read_array(const CallsObject *self, PyObject *array, Given *given, int written)
+int calls_read(const CallsObject *self, PyObject *array, Given *given, int written)
 {
     given->kind = 0;
     given->dimensions = 0;
@@ -251,6 +204,14 @@ static int read_array(const CallsObject *self, PyObject *array, Given *given, in
                           : read_numpy((NumpyArray *)array, self->dtypes, given, written);
 }
 
+void calls_set_apart(Key *key)
+{
+    key->apart = 0;
+    if (key->x.address < key->out.address + key->out.nbytes &&
+        key->out.address < key->x.address + key->x.nbytes)
+        key->apart = 1 + (key->out.address - key->x.address);
+}
+
 /* Fill in a key from name, x, out, op, root, counts, algorithm; 0 where only Python understands. */
 static int read_key(const CallsObject *self, PyObject *const *args, Key *key)
 {
@@ -259,15 +220,12 @@ static int read_key(const CallsObject *self, PyObject *const *args, Key *key)
     if (!PyLong_CheckExact(args[4]) || (args[5] != Py_None && !PyTuple_CheckExact(args[5])))
         return 0;
     key->root = PyLong_AsLong(args[4]);
-    if (key->root < 0 || !read_array(self, args[1], &key->x, 0) ||
-        !read_array(self, args[2], &key->out, 1)) {
+    if (key->root < 0 || !calls_read(self, args[1], &key->x, 0) ||
+        !calls_read(self, args[2], &key->out, 1)) {
         PyErr_Clear();
         return 0;
     }
-    key->apart = 0;
-    if (key->x.address < key->out.address + key->out.nbytes &&
-        key->out.address < key->x.address + key->x.nbytes)
-        key->apart = 1 + (key->out.address - key->x.address);
+    calls_set_apart(key);
     return 1;
 }
 
@@ -306,7 +264,7 @@ static int same_key(const Key *one, const Key *other)
            same_given(&one->out, &other->out);
 }
 
-static Entry *find(const CallsObject *self, const Key *key)
+Entry *calls_find(const CallsObject *self, const Key *key)
 {
     size_t place = hash_key(key);
     for (size_t probe = 0; probe < PROBES; probe++) {
@@ -334,28 +292,15 @@ static void empty_entry(Entry *entry)
 
 /* -- a call ------------------------------------------------------------------------------------ */
 
-static int64_t *line(const CallsObject *self, Py_ssize_t rank, int64_t number)
-{
-    return self->lines[rank] + number % 2 * self->stride;
-}
-
-static int64_t state_call(const CallsObject *self, int64_t digest)
-{
-    int64_t number = ++*(int64_t *)self->number.buf, *own = line(self, self->rank, number);
-    own[LENGTH] = 0;
-    own[DIGEST] = digest;
-    word_raise(own + NUMBER, number);
-    return number;
-}
-
 /* 1 where all ranks state the same call, 0 where one states another, -1 where Python raised. */
 static int agree(const CallsObject *self, int64_t number, int64_t digest)
 {
     int same = 1;
-    for (Py_ssize_t rank = 0; rank < self->size; rank++) {
-        if (rank == self->rank)
+    const Statements *all = &self->statements;
+    for (Py_ssize_t rank = 0; rank < all->size; rank++) {
+        if (rank == all->rank)
             continue;
-        int64_t *theirs = line(self, rank, number);
+        int64_t *theirs = stated(all, rank, number);
         if (!word_comes(theirs + NUMBER, number, 40, 0)) {
             int came;
             Py_BEGIN_ALLOW_THREADS
@@ -379,8 +324,7 @@ static PyObject *disagree(CallsObject *self, PyObject *const *args, PyObject *pr
     return PyObject_Vectorcall(self->slow, all, 8, NULL);
 }
 
-/* Say that a program has failed in the middle of a run; the error stays as it is. */
-static void give_up(CallsObject *self, PyObject *program)
+void calls_give_up(CallsObject *self, PyObject *program)
 {
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
@@ -403,7 +347,7 @@ static PyObject *calls_run(CallsObject *self, Entry *entry, const Key *key, PyOb
     } else if (out == Py_None && entry->make) {
         Given made;
         Py_SETREF(out, PyObject_CallNoArgs(entry->make));
-        if (out && !read_array(self, out, &made, 1)) {
+        if (out && !calls_read(self, out, &made, 1)) {
             PyErr_SetString(PyExc_RuntimeError, "the new array cannot be read");
             Py_CLEAR(out);
         }
@@ -418,13 +362,13 @@ static PyObject *calls_run(CallsObject *self, Entry *entry, const Key *key, PyOb
     program->program.registers[INPUT] =
         (entry->x_in_out ? key->out.address : key->x.address) + entry->x_shift;
     program->program.registers[OUTPUT] = address + entry->out_shift;
-    int64_t number = state_call(self, digest);
+    int64_t number = state_call(&self->statements, digest);
     program_begin(&program->program);
     int same = program_drive(program, program->check) < 0 ? -1 : agree(self, number, digest);
     if (same > 0 && program_drive(program, program->program.length) < 0)
         same = -1;
     if (same < 0)
-        give_up(self, (PyObject *)program);
+        calls_give_up(self, (PyObject *)program);
     if (same <= 0)
         Py_DECREF(out);
     if (same == 0)
@@ -442,8 +386,8 @@ static PyObject *calls_call(PyObject *object, PyObject *const *args, size_t flag
         return NULL;
     }
     Key key;
-    int ended = ((int64_t *)self->number.buf)[1] != 0;
-    Entry *entry = !ended && read_key(self, args, &key) ? find(self, &key) : NULL;
+    int ended = self->statements.number[1] != 0;
+    Entry *entry = !ended && read_key(self, args, &key) ? calls_find(self, &key) : NULL;
     if (entry && entry->program->program.sequence < entry->until)
         return calls_run(self, entry, &key, args);
     return PyObject_Vectorcall(self->slow, args, 7, NULL);
@@ -463,10 +407,10 @@ static int calls_init(CallsObject *self, PyObject *args, PyObject *kwargs)
                             "in_place", "datatype", NULL};
     PyObject *probe, *exchange, *lines, *number, *slow, *wait, *broken, *keep;
     PyObject *in_place = NULL, *datatype = NULL;
-    long long spins;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOnnOLOOOO|OO", names, &probe, &exchange,
-                                     &lines, &self->stride, &self->rank, &number, &spins, &slow,
-                                     &wait, &broken, &keep, &in_place, &datatype))
+    long long spins, stride, rank;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOLLOLOOOO|OO", names, &probe, &exchange,
+                                     &lines, &stride, &rank, &number, &spins, &slow, &wait,
+                                     &broken, &keep, &in_place, &datatype))
         return -1;
     if (self->entries) {
         PyErr_SetString(PyExc_TypeError, "it is made once");
@@ -488,20 +432,22 @@ static int calls_init(CallsObject *self, PyObject *args, PyObject *kwargs)
     PyObject *items = PySequence_Fast(lines, "lines is a list of addresses");
     if (!items)
         return -1;
-    self->size = PySequence_Fast_GET_SIZE(items);
-    self->lines = PyMem_Calloc((size_t)self->size + 1, sizeof(int64_t *));
-    for (Py_ssize_t rank = 0; self->lines && rank < self->size; rank++)
-        self->lines[rank] = PyLong_AsVoidPtr(PySequence_Fast_GET_ITEM(items, rank));
+    Statements *all = &self->statements;
+    all->size = PySequence_Fast_GET_SIZE(items), all->rank = rank, all->stride = stride;
+    all->lines = PyMem_Calloc((size_t)all->size + 1, sizeof(int64_t *));
+    for (Py_ssize_t each = 0; all->lines && each < all->size; each++)
+        all->lines[each] = PyLong_AsVoidPtr(PySequence_Fast_GET_ITEM(items, each));
     Py_DECREF(items);
     self->entries = PyMem_Calloc(PLACES, sizeof(Entry));
-    if (!self->lines || !self->entries)
+    if (!all->lines || !self->entries)
         PyErr_NoMemory();
     if (PyErr_Occurred() || PyObject_GetBuffer(number, &self->number, PyBUF_WRITABLE) < 0)
         return -1;
-    if (self->number.len != 2 * sizeof(int64_t) || self->rank < 0 || self->rank >= self->size) {
+    if (self->number.len != 2 * sizeof(int64_t) || rank < 0 || rank >= all->size) {
         PyErr_SetString(PyExc_ValueError, "two numbers of 64 bits, and the rank of one of the lines");
         return -1;
     }
+    all->number = self->number.buf;
     self->spins = spins;
     self->tensors = (PyTypeObject *)Py_NewRef(Py_TYPE(probe));
     self->slow = Py_NewRef(slow), self->wait = Py_NewRef(wait);
@@ -547,7 +493,7 @@ static PyObject *calls_add(CallsObject *self, PyObject *args)
     }
     if (!read_key(self, ((PyTupleObject *)given)->ob_item, &key))
         Py_RETURN_NONE;
-    Entry *entry = find(self, &key);
+    Entry *entry = calls_find(self, &key);
     size_t place = hash_key(&key), probe = 0;
     while (probe < PROBES - 1 && self->entries[(place + probe) % PLACES].program)
         probe++;
@@ -579,9 +525,11 @@ static PyObject *calls_reads(CallsObject *self, PyObject *given)
     return PyBool_FromLong(read_key(self, ((PyTupleObject *)given)->ob_item, &key));
 }
 
-/* forget(program): serve no call by it any more. */
+/* forget(program): serve no call by it any more, not even one that was issued. */
 static PyObject *calls_forget(CallsObject *self, PyObject *program)
 {
+    if (PyObject_TypeCheck(program, &ProgramType))
+        ((ProgramObject *)program)->program.retired = 1;
     for (int place = 0; self->entries && place < PLACES; place++)
         if ((PyObject *)self->entries[place].program == program)
             empty_entry(self->entries + place);
@@ -630,7 +578,7 @@ static void calls_dealloc(CallsObject *self)
     Py_XDECREF(self->in_place);
     Py_XDECREF(self->datatype);
     PyMem_Free(self->entries);
-    PyMem_Free(self->lines);
+    PyMem_Free(self->statements.lines);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 

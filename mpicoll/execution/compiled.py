@@ -376,6 +376,11 @@ def calls(
     )  # fmt: skip
 
 
+def queue(calls: Any) -> Any:
+    """Return what runs calls that were issued, `_compiled.Queue`; None without `calls`."""
+    return None if calls is None else _compiled.Queue(calls)
+
+
 def nothing(memory: SharedMemory) -> Program:
     """Return a program that does nothing, for calls in which ranks only compare what they call."""
     program: Program = _compiled.Program(

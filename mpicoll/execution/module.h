@@ -6,7 +6,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include "progress.h"
+#include "program.h"
 
 /* Nanoseconds of yielding before Python takes over, which also asks whether the other rank lives. */
 #define YIELD_NS 200000
@@ -26,10 +26,13 @@ typedef struct {
     PyObject *keep;
 } ProgramObject;
 
-extern PyTypeObject ProgramType, CallsType;
+extern PyTypeObject ProgramType, CallsType, QueueType;
 
 /* Run up to the position `until`; -1 where Python has raised. */
 int program_drive(ProgramObject *self, int64_t until);
+
+/* Looks at a word while this thread keeps the interpreter: most waits end sooner. */
+enum { HELD_SPINS = 40 };
 
 /* Make the names that calls look up; -1 where Python has raised. */
 int calls_import(void);

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <sched.h>
 #include <sys/uio.h>
-#include <time.h>
 
 #if defined(__x86_64__) || defined(__i386__)
 #define PAUSE() __builtin_ia32_pause()
@@ -20,6 +19,8 @@
 #define MOST ((size_t)1 << 30)
 /* From here on a copy is written past the cache where its reader is another core. */
 enum { YIELDS = 16 };
+/* Rows that run before another job has its turn, or the owner may have this one back. */
+enum { ROWS = 8 };
 
 void word_raise(int64_t *word, int64_t value)
 {
@@ -29,13 +30,6 @@ void word_raise(int64_t *word, int64_t value)
 static int is_there(const int64_t *word, int64_t least)
 {
     return __atomic_load_n(word, __ATOMIC_ACQUIRE) >= least;
-}
-
-int64_t nanoseconds(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
 int word_comes(const int64_t *word, int64_t least, int64_t spins, int64_t yield_ns)
@@ -147,4 +141,14 @@ enum state program_advance(Program *program, int64_t spins, int64_t yield_ns)
         }
     }
     return DONE;
+}
+
+enum turn program_turn(Job *job)
+{
+    Program *program = (Program *)job;
+    const int64_t before = program->position, left = program->length - before;
+    program->until = before + (left < ROWS ? left : ROWS);
+    if (program_advance(program, 0, 0) == FAILED || program->position == program->length)
+        return ENDED;
+    return program->position == before ? IDLE : ADVANCED;
 }

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "kernels.h"
+#include "progress.h"
 
 enum { INPUT, OUTPUT, FIRST_OWN };
 
@@ -42,6 +43,7 @@ typedef struct {
 } Instruction;
 
 typedef struct Program {
+    Job job;                  /* as the progress thread runs it: `program_turn` */
     int64_t length;           /* instructions */
     const Instruction *rows;
     char **registers;
@@ -51,12 +53,7 @@ typedef struct Program {
     int64_t sequence;         /* the number of the run that is under way, or was the last */
     int64_t position;         /* the next instruction; `length` between runs */
     int64_t until;            /* the position at which `program_advance` stops */
-
-    /* Of the progress thread (progress.h): whether it was given this program and not yet asked to
-       give it back, whether the owner waits for it, when it may begin, and its list. */
-    char given, wanted;
-    int64_t not_before;
-    struct Program *next, **link;
+    char retired;             /* serves no call any more: its memory may be others' */
 } Program;
 
 enum state { DONE, WAITING, FAILED };
@@ -69,12 +66,12 @@ void program_begin(Program *program);
    memory of another process cannot be read. */
 enum state program_advance(Program *program, int64_t spins, int64_t yield_ns);
 
+/* Run some rows of the program that this job is. */
+enum turn program_turn(Job *job);
+
 /* Wait until a word is at least `least`, as `program_advance` does; whether it is. */
 int word_comes(const int64_t *word, int64_t least, int64_t spins, int64_t yield_ns);
 
 void word_raise(int64_t *word, int64_t value);
-
-/* Nanoseconds of a clock that nobody sets. */
-int64_t nanoseconds(void);
 
 #endif

@@ -5,8 +5,6 @@
 #include <errno.h>
 #include <structmember.h>
 
-/* Looks at a word while this thread keeps the interpreter: most waits end sooner. */
-enum { HELD_SPINS = 40 };
 static int program_new_rows(ProgramObject *self, PyObject *table)
 {
     Py_buffer view;
@@ -90,6 +88,7 @@ static int program_init(ProgramObject *self, PyObject *args, PyObject *kwargs)
         return -1;
     self->check = check, self->spins = spins, self->light = light, self->heavy = heavy;
     self->program.position = self->program.length;
+    self->program.job.run = program_turn;
     self->wait = Py_NewRef(wait), self->look = Py_NewRef(look), self->keep = Py_NewRef(keep);
     return 0;
 }
@@ -104,7 +103,7 @@ static int program_traverse(ProgramObject *self, visitproc visit, void *arg)
 
 static int program_clear(ProgramObject *self)
 {
-    progress_take(&self->program);
+    progress_take(&self->program.job);
     Py_CLEAR(self->wait);
     Py_CLEAR(self->look);
     Py_CLEAR(self->keep);
@@ -149,7 +148,7 @@ int program_drive(ProgramObject *self, int64_t until)
 
 static PyObject *program_run(ProgramObject *self, PyObject *Py_UNUSED(ignored))
 {
-    if (self->busy || self->program.given) {
+    if (self->busy || self->program.job.given) {
         PyErr_SetString(PyExc_RuntimeError, "this plan is under way: wait for it before it runs "
                                             "again, or is freed");
         return NULL;
@@ -193,18 +192,18 @@ static enum state advance(ProgramObject *self)
 /* Begin a run; whether it is complete. If not, the progress thread goes on with it. */
 static PyObject *program_start(ProgramObject *self, PyObject *Py_UNUSED(ignored))
 {
-    progress_take(&self->program);
+    progress_take(&self->program.job);
     program_begin(&self->program);
     enum state state = self->heavy ? WAITING : advance(self);
     if (state == WAITING)
-        progress_give(&self->program, self->heavy);
+        progress_give(&self->program.job, self->heavy);
     return PyBool_FromLong(state == DONE);
 }
 
 /* Advance as far as is possible without waiting; whether the run is complete. */
 static PyObject *program_test(ProgramObject *self, PyObject *Py_UNUSED(ignored))
 {
-    if (self->driven || !progress_try_take(&self->program))
+    if (self->driven || !progress_try_take(&self->program.job))
         Py_RETURN_FALSE;
     enum state state = advance(self);
     if (state == DONE)
@@ -214,16 +213,16 @@ static PyObject *program_test(ProgramObject *self, PyObject *Py_UNUSED(ignored))
     if (!found)
         return NULL;
     Py_DECREF(found);
-    progress_give(&self->program, 0);
+    progress_give(&self->program.job, 0);
     Py_RETURN_FALSE;
 }
 
 static void take(ProgramObject *self)
 {
-    if (progress_try_take(&self->program))
+    if (progress_try_take(&self->program.job))
         return;
     Py_BEGIN_ALLOW_THREADS
-    progress_take(&self->program);
+    progress_take(&self->program.job);
     Py_END_ALLOW_THREADS
 }
 
@@ -260,7 +259,7 @@ static PyMethodDef program_methods[] = {
 
 static PyMemberDef program_members[] = {
     {"busy", T_BOOL, offsetof(ProgramObject, busy), 0, NULL},
-    {"given", T_BOOL, offsetof(ProgramObject, program.given), READONLY, NULL},
+    {"given", T_BOOL, offsetof(ProgramObject, program.job.given), READONLY, NULL},
     {"sequence", T_LONGLONG, offsetof(ProgramObject, program.sequence), READONLY, NULL},
     {"position", T_LONGLONG, offsetof(ProgramObject, program.position), READONLY, NULL},
     {"length", T_LONGLONG, offsetof(ProgramObject, program.length), READONLY, NULL},

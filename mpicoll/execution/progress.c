@@ -1,7 +1,7 @@
 /* The progress thread: see progress.h.
 
-   A lock guards the list. The thread lets go of it while it runs a program, which it names in
-   `running`: whoever holds the lock may do as he likes with every other program. */
+   A lock guards the list. The thread lets go of it while it runs a job, which it names in
+   `running`: whoever holds the lock may do as he likes with every other job. */
 
 #define _GNU_SOURCE
 #include "progress.h"
@@ -12,9 +12,7 @@
 #include <sys/prctl.h>
 #include <time.h>
 
-/* Rows of a program that run before another one has its turn, or its owner may have it back. */
-enum { ROWS = 8 };
-/* Nanoseconds in which its owner alone may take a program up: he often waits for it at once. */
+/* Nanoseconds in which its owner alone may take a job up: he often waits for it at once. */
 enum { GRACE = 20000 };
 /* While nothing advances the thread yields its core, for so many nanoseconds, and then naps: who
    computes may share that core. After so many naps in which nothing was given it sleeps. */
@@ -24,55 +22,60 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t lock;
 static pthread_cond_t wake;
 static enum { ABSENT, AWAKENED, NAPPING, ASLEEP } thread;
-static Program *listed, *running;
+static Job *listed, *running;
 static int stopped;
 static int64_t arrivals;
 
-/* -- the list, under the lock ------------------------------------------------------------------ */
-
-static void link_program(Program *program)
+int64_t nanoseconds(void)
 {
-    program->next = listed, program->link = &listed;
-    if (listed)
-        listed->link = &program->next;
-    listed = program;
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-static void unlink_program(Program *program)
+/* -- the list, under the lock ------------------------------------------------------------------ */
+
+static void link_job(Job *job)
 {
-    if (!program->link)
+    job->next = listed, job->link = &listed;
+    if (listed)
+        listed->link = &job->next;
+    listed = job;
+}
+
+static void unlink_job(Job *job)
+{
+    if (!job->link)
         return;
-    *program->link = program->next;
-    if (program->next)
-        program->next->link = program->link;
-    program->link = NULL, program->wanted = 0;
+    *job->link = job->next;
+    if (job->next)
+        job->next->link = job->link;
+    job->link = NULL, job->wanted = 0;
 }
 
 /* -- the thread -------------------------------------------------------------------------------- */
 
-/* Run some rows of a program; whether it has advanced. */
-static int run_rows(Program *program)
+/* Give a job its turn; whether it has advanced. */
+static int run_job(Job *job)
 {
-    const int64_t before = program->position, left = program->length - before;
-    program->until = before + (left < ROWS ? left : ROWS);
-    running = program;
+    running = job, job->again = 0;
     pthread_mutex_unlock(&lock);
-    const enum state state = program_advance(program, 0, 0);
+    const enum turn turn = job->run(job);
     pthread_mutex_lock(&lock);
     running = NULL;
-    if (state == FAILED || program->position == program->length)
-        unlink_program(program);
-    return program->position != before;
+    if (turn == ENDED && !job->again)
+        unlink_job(job);
+    return turn != IDLE;
 }
 
-/* Give every program its turn; whether one has advanced. */
+/* Give every job its turn; whether one has advanced. */
 static int run_all(void)
 {
     int advanced = 0;
     const int64_t now = listed ? nanoseconds() : 0;
-    for (Program *each = listed, *next; each && !stopped; each = next) {
+    for (Job *each = listed, *next; each && !stopped; each = next) {
         if (!each->wanted && now >= each->not_before)
-            advanced |= run_rows(each);
+            advanced |= run_job(each);
         next = each->next;
     }
     return advanced;
@@ -146,7 +149,7 @@ static void in_child(void)
 {
     make_lock();
     while (listed)
-        unlink_program(listed);
+        unlink_job(listed);
     running = NULL, thread = ABSENT;
 }
 
@@ -172,15 +175,19 @@ static int make_thread(void)
     return thread != ABSENT;
 }
 
-int progress_give(Program *program, int now)
+int progress_give(Job *job, int now)
 {
     pthread_once(&once, begin);
     pthread_mutex_lock(&lock);
-    program->not_before = now ? 0 : nanoseconds() + GRACE;
-    program->given = !stopped && (thread != ABSENT || make_thread());
+    job->given = !stopped && (thread != ABSENT || make_thread());
     int wakes = 0;
-    if (program->given) {
-        link_program(program);
+    if (job->given) {
+        job->again = 1;
+        if (!job->link) {
+            job->not_before = nanoseconds() + GRACE;
+            link_job(job);
+        }
+        job->not_before = now ? 0 : job->not_before;
         arrivals++;
         wakes = thread == ASLEEP || (now && thread == NAPPING);
         if (wakes)
@@ -189,26 +196,26 @@ int progress_give(Program *program, int now)
     pthread_mutex_unlock(&lock);
     if (wakes)
         pthread_cond_signal(&wake);
-    return program->given;
+    return job->given;
 }
 
-int progress_try_take(Program *program)
+int progress_try_take(Job *job)
 {
-    if (!program->given)
+    if (!job->given)
         return 1;
     pthread_mutex_lock(&lock);
-    program->given = running == program;
-    if (!program->given)
-        unlink_program(program);
+    job->given = running == job;
+    if (!job->given)
+        unlink_job(job);
     pthread_mutex_unlock(&lock);
-    return !program->given;
+    return !job->given;
 }
 
-void progress_take(Program *program)
+void progress_take(Job *job)
 {
-    while (!progress_try_take(program)) {
+    while (!progress_try_take(job)) {
         pthread_mutex_lock(&lock);
-        program->wanted = running == program;
+        job->wanted = running == job;
         pthread_mutex_unlock(&lock);
         sched_yield();
     }
@@ -225,6 +232,6 @@ void progress_stop(void)
         pthread_mutex_lock(&lock);
     }
     while (listed)
-        unlink_program(listed);
+        unlink_job(listed);
     pthread_mutex_unlock(&lock);
 }

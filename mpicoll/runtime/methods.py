@@ -148,10 +148,16 @@ class PlanCache:
             self.find.forget(plan.program)
         return plan
 
-    def _give_up(self, program: object, error: BaseException) -> None:
-        """Remove the plan of a program that has failed in the middle of a run."""
+    def _give_up(self, program: object, error: BaseException | None) -> None:
+        """Remove the plan of a program that has failed in the middle of a run.
+
+        Without an error the ranks have found that they call different things.
+        """
         for key in [key for key, each in self._plans.items() if each.plan.program is program]:
-            self._break(key, error)
+            if error is None:
+                self._take(key).free()
+            else:
+                self._break(key, error)
 
     def fail(self, key: Any, error: BaseException) -> None:
         """Remove the plan of a call that has failed on this rank."""

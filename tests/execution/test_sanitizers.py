@@ -86,8 +86,8 @@ address, thread, both = (
 
 
 def driver(built, loop=SOURCES / "program.c", progress=SOURCES / "progress.c"):
-    kernels, programs = SOURCES / "kernels.c", HERE / "sanitize_programs.c"
-    return built.link(f"programs_{loop.stem}_{progress.stem}", kernels, loop, progress, programs)
+    others = SOURCES / "kernels.c", SOURCES / "queue.c", HERE / "sanitize_programs.c"
+    return built.link(f"programs_{loop.stem}_{progress.stem}", loop, progress, *others)
 
 
 @address
@@ -108,15 +108,16 @@ def test_programs_are_clean(built, program, ranks):
 @both
 @pytest.mark.parametrize("ranks", [2, 3])
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_the_progress_thread_is_clean(built, program, ranks):
-    done = run(driver(built), program, ranks, "given")
+@pytest.mark.parametrize("how", ["given", "issued"])
+def test_the_progress_thread_is_clean(built, how, program, ranks):
+    done = run(driver(built), program, ranks, how)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @thread
 def test_finds_programs_that_two_threads_run(built):
     progress = built.planted(
-        SOURCES / "progress.c", "takes_at_once", "given = running == program", "given = 0"
+        SOURCES / "progress.c", "takes_at_once", "given = running == job", "given = 0"
     )
     done = run(driver(built, progress=progress), "ring", 2, "given")
     assert done.returncode

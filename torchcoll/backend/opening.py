@@ -10,6 +10,7 @@ from torch.distributed import distributed_c10d as c10d
 import mpicoll
 from mpicoll.collectives import Collectives
 from mpicoll.errors import LaunchError
+from mpicoll.execution import compiled
 from torchcoll.transport import TorchTransport
 
 
@@ -21,6 +22,11 @@ def open_over_gloo(group: Any) -> Collectives:
     world.pg_backend_config[library] = "cpu:gloo"
     world.pg_map[library] = ("gloo", group.store)
     return Collectives(TorchTransport(library))
+
+
+def queue_of(opened: Any) -> Any:
+    """Return what runs the calls of opened collectives without Python; None where nothing does."""
+    return compiled.queue(opened.plans.find)
 
 
 def forget(library: Any) -> None:
@@ -81,3 +87,14 @@ def _array(tensor: torch.Tensor | None) -> Any:
         # NumPy has no such dtype; it is only moved here.
         tensor = tensor.view(torch.int16)
     return tensor.detach().numpy()
+
+
+def as_arrays(given: Any) -> Any:
+    """Return a tensor, a list of them, or None as NumPy's arrays.
+
+    Raises:
+        TypeError, RuntimeError: NumPy has no such array.
+    """
+    if isinstance(given, (list, tuple)):
+        return [each.numpy() for each in given]
+    return None if given is None else given.numpy()

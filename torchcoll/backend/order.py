@@ -1,14 +1,15 @@
 """The calls of one group, run in the order in which they were issued.
 
-A call that blocks runs where it is issued. One that does not is queued, and is run by whoever
-comes first: the group's thread, a wait for it, or a later call that blocks.
+A call that blocks runs where it is issued. One that does not is run by the progress thread where a
+compiled program serves it. Any other one is queued, and is run by whoever comes first: the group's
+thread of Python, a wait for it, or a later call that blocks.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from time import monotonic, sleep
 from typing import Any, Protocol
@@ -16,60 +17,132 @@ from typing import Any, Protocol
 _NAPS = (50e-6, 1e-3)
 
 
-class Queued(Protocol):
+class Queue(Protocol):
+    """Calls that the progress thread runs: `mpicoll.execution._compiled.Queue`."""
+
+    held: bool
+
+    @property
+    def issued(self) -> int: ...
+    @property
+    def completed(self) -> int: ...
+    def run(self, *known: Any) -> bool: ...
+    def issue(self, *known: Any) -> int: ...
+    def complete(self, number: int) -> bool: ...
+    def look(self) -> bool: ...
+    def skip(self) -> None: ...
+
+
+class Pending(Protocol):
     """A call that was issued and does not block its caller.
 
     Attributes:
+        number: in the queue of the progress thread; 0 where Python runs the call.
         is_done: whether it has run; its result or error is there then.
     """
 
-    is_done: bool
+    number: int
+
+    @property
+    def is_done(self) -> bool: ...
 
     def perform(self) -> None:
         """Run the call, and keep its error."""
 
+    def fail(self, error: BaseException) -> None:
+        """Keep the error by which the call has ended."""
+
+    def settle(self) -> None:
+        """Tell who waits for the future of a call that is done."""
+
 
 class Order:
-    """The order of the calls of one group on this rank."""
+    """The order of the calls of one group on this rank.
+
+    Attributes:
+        queue: runs calls without Python; None where nothing does.
+        turn: held by the thread that runs calls, or waits for them.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.queued: deque[Queued] = deque()
-        self._turn = threading.RLock()
-        self._signals: SimpleQueue[bool] = SimpleQueue()
+        self.queue: Queue | None = None
+        self.turn = threading.RLock()
+        self._queued: deque[Pending] = deque()
+        self._issued: deque[Pending] = deque()
+        self._lock = threading.Lock()
+        self._holds = 0
+        self._signals: SimpleQueue[Pending | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def run(self, call: Callable[..., object], *arguments: Any) -> None:
         """Run a call after all that were issued before it."""
-        with self._turn:
-            while self.queued:
-                self.queued.popleft().perform()
-            call(*arguments)
+        with self.turn:
+            self._hold()
+            try:
+                self._finish()
+                call(*arguments)
+            finally:
+                self._release()
 
-    def add(self, call: Queued) -> None:
+    def run_known(self, known: Sequence[Any]) -> bool:
+        """Run a call by its compiled program after all that were issued; whether there is one."""
+        queue = self.queue
+        assert queue is not None
+        with self.turn:
+            self._complete_issued()
+            return queue.run(*known)
+
+    def issue(self, call: Pending, known: Sequence[Any]) -> bool:
+        """Give a call to the progress thread; whether that is possible."""
+        assert self.queue is not None
+        with self._lock:
+            call.number = self.queue.issue(*known)
+            if not call.number:
+                return False
+            self._issued.append(call)
+            # Who holds the turn may still have to tell a call its error.
+            if self.turn.acquire(blocking=False):
+                completed = self.queue.completed
+                while self._issued and self._issued[0].number <= completed:
+                    self._issued.popleft()
+                self.turn.release()
+        return True
+
+    def add(self, call: Pending) -> None:
         """Queue a call, and return."""
-        self.queued.append(call)
+        with self._lock:
+            self._queued.append(call)
+            if self.queue is not None:
+                self.queue.held = True
+        self.attend(call)
+
+    def attend(self, call: Pending) -> None:
+        """Have the group's thread complete a call, and settle its future."""
         if self._thread is None:
             self._start()
-        self._signals.put(True)
+        self._signals.put(call)
 
-    def complete(self, call: Queued, seconds: float) -> bool:
-        """Return once a queued call has run; whether it has within `seconds`, 0 for no limit."""
+    def complete(self, call: Pending, seconds: float) -> bool:
+        """Return once a pending call has run; whether it has within `seconds`, 0 for no limit."""
         if not seconds:
             while not call.is_done:
-                self._perform_next()
+                self._perform_until(call)
             return True
         end, nap = monotonic() + seconds, _NAPS[0]
         while not call.is_done and monotonic() < end:
+            self._look(call)
             sleep(nap)
             nap = min(1.5 * nap, _NAPS[1])
         return call.is_done
 
     def stop(self) -> None:
         """End the thread, once it has run what is queued."""
+        with self.turn:
+            self._complete_issued()
         thread, self._thread = self._thread, None
         if thread is not None:
-            self._signals.put(False)
+            self._signals.put(None)
             if thread is not threading.current_thread():
                 thread.join()
 
@@ -78,11 +151,68 @@ class Order:
         self._thread.start()
 
     def _serve(self) -> None:
-        while self._signals.get():
-            while self.queued:
-                self._perform_next()
+        while (call := self._signals.get()) is not None:
+            self.complete(call, 0)
+            call.settle()
 
-    def _perform_next(self) -> None:
-        with self._turn:
-            if self.queued:
-                self.queued.popleft().perform()
+    def _hold(self) -> None:
+        """Give the progress thread nothing more, as Python runs calls."""
+        with self._lock:
+            self._holds += 1
+            if self.queue is not None:
+                self.queue.held = True
+
+    def _release(self) -> None:
+        with self._lock:
+            self._holds -= 1
+            if self.queue is not None:
+                self.queue.held = bool(self._holds or self._queued)
+
+    def _perform_until(self, call: Pending) -> None:
+        """Run calls until a pending one is done."""
+        with self.turn:
+            if call.number:
+                self._complete_issued(call.number)
+                return
+            self._hold()
+            try:
+                self._complete_issued()
+                while self._queued and not call.is_done:
+                    self._queued.popleft().perform()
+            finally:
+                self._release()
+
+    def _finish(self) -> None:
+        """Run all calls that are pending."""
+        self._complete_issued()
+        while self._queued:
+            self._queued.popleft().perform()
+
+    def _complete_issued(self, number: int | None = None) -> None:
+        """Complete the calls of the progress thread, up to one of them."""
+        if self.queue is None:
+            return
+        number = self.queue.issued if number is None else number
+        while self.queue.completed < number:
+            try:
+                if not self.queue.complete(number):
+                    self._numbered(self.queue.completed + 1).perform()
+                    self.queue.skip()
+            except BaseException as error:
+                self._numbered(self.queue.completed).fail(error)
+
+    def _numbered(self, number: int) -> Pending:
+        with self._lock:
+            return next(each for each in self._issued if each.number == number)
+
+    def _look(self, call: Pending) -> None:
+        """See whether what the progress thread waits for can still come."""
+        if not call.number or self.queue is None or not self.turn.acquire(blocking=False):
+            return
+        try:
+            if self.queue.look():
+                self.attend(call)
+        except BaseException as error:
+            self._numbered(self.queue.completed).fail(error)
+        finally:
+            self.turn.release()

@@ -43,11 +43,11 @@ class DoneWork(dist.Work):
         return _future([])
 
 
-class QueuedWork(dist.Work):
+class PendingWork(dist.Work):
     """The handle of a call that runs in its turn.
 
     Args:
-        call: runs it.
+        call: runs it in Python.
         results: the tensors that hold its results, the value of its future.
         order: the calls of its group.
         missing: names the ranks that keep it waiting.
@@ -57,6 +57,8 @@ class QueuedWork(dist.Work):
     """
 
     most = 0.0
+    number = 0
+    is_done: bool
 
     def __init__(
         self, call: Callable[[], object], results: list[Any], order: Order,
@@ -66,8 +68,11 @@ class QueuedWork(dist.Work):
         self.call: Callable[[], object] | None = call
         self.results, self.order, self.missing = results, order, missing
         self.error: BaseException | None = None
-        self.is_done = False
         self.future: Any = None
+
+    def fail(self, error: BaseException) -> None:
+        """Keep the error by which the call has ended."""
+        self.error = as_torch(error)
 
     def perform(self) -> None:
         """Run the call, and keep its error."""
@@ -75,12 +80,14 @@ class QueuedWork(dist.Work):
         try:
             self.call()
         except BaseException as error:
-            self.error = as_torch(error)
+            self.fail(error)
         self.call = None
-        with _FUTURES:
-            self.is_done = True
-        if self.future is not None:
-            self._settle(self.future)
+
+    def settle(self) -> None:
+        """Tell who waits for the future of a call that is done."""
+        future, self.future = self.future, None
+        if future is not None:
+            self._settle(future)
 
     def _settle(self, future: Any) -> Any:
         if self.error is None:
@@ -115,6 +122,40 @@ class QueuedWork(dist.Work):
     def result(self) -> list[Any]:
         self.wait()
         return self.results
+
+
+class IssuedWork(PendingWork):
+    """The handle of a call that the progress thread runs; the group's thread settles its future.
+
+    Attributes:
+        number: of the call in its queue.
+    """
+
+    @property
+    def is_done(self) -> bool:  # type: ignore[override]
+        queue = self.order.queue
+        return queue is not None and queue.completed >= self.number
+
+    def get_future(self) -> Any:
+        if self.is_done and self.future is None:
+            return self._settle(torch.futures.Future())
+        with _FUTURES:
+            if self.future is None:
+                self.future = torch.futures.Future()
+                self.order.attend(self)
+            return self.future
+
+
+class QueuedWork(PendingWork):
+    """The handle of a call that Python runs."""
+
+    is_done = False
+
+    def perform(self) -> None:
+        super().perform()
+        with _FUTURES:
+            self.is_done = True
+        self.settle()
 
     def get_future(self) -> Any:
         with _FUTURES:

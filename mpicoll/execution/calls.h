@@ -1,0 +1,66 @@
+/* How a call finds its program: what the types Calls and Queue share. */
+
+#ifndef MPICOLL_CALLS_H
+#define MPICOLL_CALLS_H
+
+#include "module.h"
+#include "queue.h"
+
+enum { MOST_DIMENSIONS = 8 };
+
+/* An array as it was given; `kind` is 0 where there is none, IN_PLACE where the word for that stands.
+   `beside` is a digest of what stands beside the array in a list or tuple. */
+typedef struct {
+    char *address;
+    Py_ssize_t nbytes;
+    int32_t kind, dimensions;
+    Py_ssize_t shape[MOST_DIMENSIONS];
+    uint64_t beside[2];
+} Given;
+
+enum { NAME, OP, COUNTS, ALGORITHM, WORDS };
+
+typedef struct {
+    PyObject *words[WORDS]; /* compared by identity */
+    long root;
+    Py_ssize_t apart; /* the bytes from x to out where they overlap */
+    Given x, out;
+} Key;
+
+typedef struct {
+    Key key;
+    PyObject *kept; /* the objects of which the key has the addresses */
+    int x_in_out;   /* the input lies in the array given as output */
+    Py_ssize_t x_shift, out_shift; /* bytes from the arrays to where input and output begin */
+    ProgramObject *program; /* NULL where the place is empty */
+    int64_t digest, until; /* `until`: the program's run from which Python decides again */
+    int returns;    /* whether this rank gets an array */
+    PyObject *make; /* makes that array where none was given; True: the result of such a call */
+} Entry;
+
+typedef struct {
+    PyObject_HEAD
+    PyTypeObject *tensors; /* arrays of this type, exactly */
+    const struct DLExchange *exchange; /* NULL for NumPy's, with their dtypes and itemsizes instead */
+    PyObject *dtypes;
+    Statements statements;
+    int64_t spins;
+    Py_buffer number; /* of the last call that was stated, and whether the group has ended */
+    PyObject *slow, *wait, *broken, *keep;
+    PyObject *in_place, *datatype; /* a word, and the type of objects that are known by identity */
+    Entry *entries;
+} CallsObject;
+
+/* Read an array; 0 where only Python understands it, which may have raised. */
+int calls_read(const CallsObject *self, PyObject *array, Given *given, int written);
+
+/* Say by how much the arrays of a key overlap. */
+void calls_set_apart(Key *key);
+
+/* What serves a call; NULL where nothing is known of it. */
+Entry *calls_find(const CallsObject *self, const Key *key);
+
+/* Say that a program has failed in the middle of a run; the error stays as it is. */
+void calls_give_up(CallsObject *self, PyObject *program);
+
+#endif

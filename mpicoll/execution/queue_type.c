@@ -1,0 +1,405 @@
+/* The type Queue: calls of a group that were issued, run by the progress thread in their order.
+
+   A call that no program of Calls serves is left to Python. Calls are counted, and complete in the
+   order of issue, so a number stands for each. */
+
+#include "calls.h"
+
+#include <errno.h>
+#include <structmember.h>
+
+typedef struct {
+    PyObject_HEAD
+    Queue queue;
+    CallsObject *calls;
+    char held;   /* takes no calls, as Python runs one */
+    char driven; /* a thread that runs Python advances it */
+} QueueObject;
+
+static void release_owner(void *owner)
+{
+    Py_DECREF((PyObject *)owner);
+}
+
+/* -- what is given ----------------------------------------------------------------------------- */
+
+/* Which arrays are rows, one for each rank. */
+enum { INPUT_ROWS = 1, OUTPUT_ROWS = 2 };
+
+/* An array or equal arrays, one for each rank, that may lie apart. */
+typedef struct {
+    Given given;
+    PyObject **items;
+    Py_ssize_t many; /* 0 where they lie together */
+} Side;
+
+/* Take an array as one of one dimension, or as `rows` rows; 0 where it cannot be cut so. */
+static int flatten(Given *given, Py_ssize_t rows)
+{
+    Py_ssize_t count = 1;
+    for (int each = 0; each < given->dimensions; each++)
+        count *= given->shape[each];
+    if (!count || (rows && count % rows))
+        return 0;
+    given->dimensions = rows ? 2 : 1;
+    given->shape[0] = rows ? rows : count;
+    given->shape[1] = rows ? count / rows : 0;
+    return 1;
+}
+
+/* Read equal arrays, one for each rank; 0 where only Python understands them. */
+static int read_rows(const CallsObject *calls, PyObject *list, Side *side, int written)
+{
+    const Py_ssize_t many = PySequence_Fast_GET_SIZE(list);
+    int together = 1;
+    if (many != calls->statements.size)
+        return 0;
+    side->items = PySequence_Fast_ITEMS(list);
+    if (!calls_read(calls, side->items[0], &side->given, written) || !flatten(&side->given, 0))
+        return 0;
+    const Given first = side->given;
+    for (Py_ssize_t each = 1; each < many; each++) {
+        Given other;
+        if (!calls_read(calls, side->items[each], &other, written) ||
+            other.kind != first.kind || other.nbytes != first.nbytes)
+            return 0;
+        together = together && other.address == first.address + each * first.nbytes;
+    }
+    side->given.dimensions = 2;
+    side->given.shape[0] = many, side->given.shape[1] = first.shape[0];
+    side->given.nbytes = many * first.nbytes;
+    if (!together)
+        side->many = many, side->given.address = NULL;
+    return 1;
+}
+
+static int read_side(const CallsObject *calls, PyObject *array, Side *side, int rows, int written)
+{
+    side->many = 0;
+    if (rows && (PyList_CheckExact(array) || PyTuple_CheckExact(array)))
+        return read_rows(calls, array, side, written);
+    if (!calls_read(calls, array, &side->given, written))
+        return 0;
+    return array == Py_None || flatten(&side->given, rows ? calls->statements.size : 0);
+}
+
+/* The addresses of rows that lie apart. */
+static void place_rows(const CallsObject *calls, const Side *side, Apart *apart, int written)
+{
+    for (Py_ssize_t each = 0; each < side->many; each++) {
+        Given given;
+        calls_read(calls, side->items[each], &given, written);
+        apart->rows[each] = given.address;
+        apart->nbytes = (size_t)given.nbytes;
+    }
+}
+
+/* Make the call of name, x, out, op, root, counts, algorithm and which are rows; NULL, without an
+   error, where only Python can serve it. */
+static Call *make_call(QueueObject *self, PyObject *const *args, Py_ssize_t many)
+{
+    CallsObject *const calls = self->calls;
+    if (many != 8 || !calls->entries || self->held || calls->statements.number[1])
+        return NULL;
+    const long root = PyLong_AsLong(args[4]), rows = PyLong_AsLong(args[7]);
+    Key key = {.words = {args[0], args[3], args[5], args[6]}, .root = root};
+    Side x, out;
+    if (PyErr_Occurred() || !read_side(calls, args[1], &x, rows & INPUT_ROWS, 0) ||
+        !read_side(calls, args[2], &out, rows & OUTPUT_ROWS, 1)) {
+        PyErr_Clear();
+        return NULL;
+    }
+    key.x = x.given, key.out = out.given;
+    if (!x.many && !out.many)
+        calls_set_apart(&key);
+    Entry *const entry = calls_find(calls, &key);
+    if (!entry || entry->until != INT64_MAX || (entry->make && args[2] == Py_None))
+        return NULL;
+    Call *const call = queue_call(x.many, out.many);
+    if (!call)
+        return NULL;
+    place_rows(calls, &x, &call->inputs, 0);
+    place_rows(calls, &out, &call->outputs, 1);
+    call->input = key.x.address, call->output = key.out.address;
+    call->program = &entry->program->program;
+    call->digest = entry->digest, call->check = entry->program->check;
+    call->owner = Py_NewRef(entry->program);
+    return call;
+}
+
+/* -- running ----------------------------------------------------------------------------------- */
+
+static ProgramObject *owner(const Call *call)
+{
+    return (ProgramObject *)call->owner;
+}
+
+static void take(QueueObject *self)
+{
+    if (progress_try_take(&self->queue.job))
+        return;
+    Py_BEGIN_ALLOW_THREADS
+    progress_take(&self->queue.job);
+    Py_END_ALLOW_THREADS
+}
+
+/* Leave what remains to the progress thread. */
+static void give(QueueObject *self)
+{
+    const Call *const head = queue_head(&self->queue);
+    if (head && self->queue.phase != REFUSED)
+        progress_give(&self->queue.job, owner(head)->heavy);
+}
+
+/* Advance without waiting. */
+static enum state advance(QueueObject *self)
+{
+    const Call *const head = queue_head(&self->queue);
+    enum state state;
+    if (!head || owner(head)->light)
+        return queue_advance(&self->queue, INT64_MAX, 0, 0);
+    self->driven = 1;
+    Py_BEGIN_ALLOW_THREADS
+    state = queue_advance(&self->queue, INT64_MAX, 0, 0);
+    Py_END_ALLOW_THREADS
+    self->driven = 0;
+    return state;
+}
+
+/* Have Python complete what the call waits for; -1 where it has raised, and the call has failed. */
+static int wait_for(QueueObject *self, enum state state)
+{
+    Queue *const queue = &self->queue;
+    PyObject *const program = queue_head(queue)->owner;
+    const long long position = owner(queue_head(queue))->program.position;
+    PyObject *const done =
+        queue->phase == AGREEMENT
+            ? PyObject_CallFunction(self->calls->wait, "LL", (long long)queue->peer,
+                                    (long long)queue->number)
+            : PyObject_CallFunction(((ProgramObject *)program)->wait, "Li", position,
+                                    state == FAILED ? errno : 0);
+    if (!done) {
+        calls_give_up(self->calls, program);
+        queue_skip(queue);
+        return -1;
+    }
+    Py_DECREF(done);
+    return 0;
+}
+
+/* Leave the call to Python: 0; -1 where it has raised. A program that has begun alone runs no more. */
+static int refuse(QueueObject *self)
+{
+    Queue *const queue = &self->queue;
+    if (queue->same)
+        return 0;
+    queue->same = 1;
+    PyObject *const done = PyObject_CallFunctionObjArgs(
+        self->calls->broken, (PyObject *)queue_head(queue)->owner, Py_None, NULL);
+    if (!done) {
+        queue_skip(queue);
+        return -1;
+    }
+    Py_DECREF(done);
+    return 0;
+}
+
+/* Complete the calls up to a number: 1; 0 where Python has to run the next one, -1 where it raised. */
+static int drive(QueueObject *self, int64_t number)
+{
+    Queue *const queue = &self->queue;
+    while (queue_completed(queue) < number) {
+        enum state state = WAITING;
+        if (owner(queue_head(queue))->light)
+            state = queue_advance(queue, INT64_MAX, HELD_SPINS, 0);
+        if (state != DONE && queue->phase != REFUSED) {
+            Py_BEGIN_ALLOW_THREADS
+            state = queue_advance(queue, INT64_MAX, self->calls->spins, YIELD_NS);
+            Py_END_ALLOW_THREADS
+        }
+        if (queue->phase == REFUSED)
+            return refuse(self);
+        if (state != DONE && wait_for(self, state) < 0)
+            return -1;
+    }
+    return 1;
+}
+
+/* run(name, x, out, op, root, counts, algorithm, rows): whether the call was known, and has run. */
+static PyObject *queue_run(QueueObject *self, PyObject *const *args, Py_ssize_t many)
+{
+    Queue *const queue = &self->queue;
+    if (self->driven || queue_completed(queue) < queue->issued)
+        Py_RETURN_FALSE;
+    Call *const call = make_call(self, args, many);
+    if (!call)
+        Py_RETURN_FALSE;
+    self->driven = 1;
+    take(self);
+    queue_append(queue, call);
+    const int done = drive(self, queue->issued);
+    if (!done)
+        queue_skip(queue);
+    self->driven = 0;
+    queue_reap(queue, release_owner);
+    give(self);
+    return done < 0 ? NULL : PyBool_FromLong(done);
+}
+
+/* issue(name, x, out, op, root, counts, algorithm, rows): the number of the call, 0 where Python has
+   to run it. */
+static PyObject *queue_issue(QueueObject *self, PyObject *const *args, Py_ssize_t many)
+{
+    Queue *const queue = &self->queue;
+    Call *const call = make_call(self, args, many);
+    if (!call)
+        return PyLong_FromLong(0);
+    if (self->driven) {
+        queue_append(queue, call);
+        return PyLong_FromLongLong(queue->issued);
+    }
+    const int taken = progress_try_take(&queue->job);
+    const int alone = queue_completed(queue) == queue->issued;
+    queue_append(queue, call);
+    const int64_t number = queue->issued;
+    queue_reap(queue, release_owner);
+    if (taken && alone && !owner(call)->heavy)
+        advance(self);
+    if (!taken)
+        progress_give(&queue->job, 0);
+    else
+        give(self);
+    return PyLong_FromLongLong(number);
+}
+
+/* complete(number): True once that many calls are complete, False where Python has to run the next
+   one and `skip` it. What is raised has ended the call that was completed last. */
+static PyObject *queue_complete(QueueObject *self, PyObject *given)
+{
+    const long long number = PyLong_AsLongLong(given);
+    if (PyErr_Occurred())
+        return NULL;
+    if (number > self->queue.issued || self->driven) {
+        PyErr_SetString(PyExc_RuntimeError, self->driven ? "another thread waits for these calls"
+                                                         : "no such call was issued");
+        return NULL;
+    }
+    self->driven = 1;
+    take(self);
+    const int done = drive(self, number);
+    self->driven = 0;
+    queue_reap(&self->queue, release_owner);
+    give(self);
+    return done < 0 ? NULL : PyBool_FromLong(done);
+}
+
+/* look(): whether Python has to run the next call; raises where what it waits for will never come. */
+static PyObject *queue_look(QueueObject *self, PyObject *Py_UNUSED(ignored))
+{
+    Queue *const queue = &self->queue;
+    if (self->driven || !progress_try_take(&queue->job))
+        Py_RETURN_FALSE;
+    const enum state state = advance(self);
+    const Call *const head = queue_head(queue);
+    int fine = 1;
+    if (state == FAILED) {
+        fine = wait_for(self, state) == 0;
+    } else if (state == WAITING && head && queue->phase == LAST_ROWS) {
+        PyObject *const program = head->owner;
+        PyObject *const found = PyObject_CallFunction(((ProgramObject *)program)->look, "L",
+                                                      (long long)head->program->position);
+        fine = found != NULL;
+        Py_XDECREF(found);
+        if (!fine) {
+            calls_give_up(self->calls, program);
+            queue_skip(queue);
+        }
+    }
+    give(self);
+    return fine ? PyBool_FromLong(queue->phase == REFUSED) : NULL;
+}
+
+/* skip(): the next call is complete, as Python has run it. */
+static PyObject *queue_skip_one(QueueObject *self, PyObject *Py_UNUSED(ignored))
+{
+    if (self->queue.phase != REFUSED) {
+        PyErr_SetString(PyExc_RuntimeError, "no call was left to Python");
+        return NULL;
+    }
+    queue_skip(&self->queue);
+    queue_reap(&self->queue, release_owner);
+    Py_RETURN_NONE;
+}
+
+/* -- the type ---------------------------------------------------------------------------------- */
+
+static int queue_init(QueueObject *self, PyObject *args, PyObject *Py_UNUSED(kwargs))
+{
+    PyObject *calls;
+    if (!PyArg_ParseTuple(args, "O!", &CallsType, &calls))
+        return -1;
+    if (self->calls) {
+        PyErr_SetString(PyExc_TypeError, "it is made once");
+        return -1;
+    }
+    if (!queue_begin(&self->queue)) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    self->calls = (CallsObject *)Py_NewRef(calls);
+    self->queue.statements = self->calls->statements;
+    return 0;
+}
+
+static int queue_traverse(QueueObject *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->calls);
+    return 0;
+}
+
+static int queue_clear(QueueObject *self)
+{
+    if (self->queue.first) {
+        progress_take(&self->queue.job);
+        queue_end(&self->queue, release_owner);
+    }
+    Py_CLEAR(self->calls);
+    return 0;
+}
+
+static void queue_dealloc(QueueObject *self)
+{
+    PyObject_GC_UnTrack(self);
+    queue_clear(self);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+static PyMethodDef queue_methods[] = {
+    {"run", (PyCFunction)(void (*)(void))queue_run, METH_FASTCALL, NULL},
+    {"issue", (PyCFunction)(void (*)(void))queue_issue, METH_FASTCALL, NULL},
+    {"complete", (PyCFunction)queue_complete, METH_O, NULL},
+    {"look", (PyCFunction)queue_look, METH_NOARGS, NULL},
+    {"skip", (PyCFunction)queue_skip_one, METH_NOARGS, NULL},
+    {NULL},
+};
+
+static PyMemberDef queue_members[] = {
+    {"held", T_BOOL, offsetof(QueueObject, held), 0, NULL},
+    {"issued", T_LONGLONG, offsetof(QueueObject, queue.issued), READONLY, NULL},
+    {"completed", T_LONGLONG, offsetof(QueueObject, queue.completed), READONLY, NULL},
+    {NULL},
+};
+
+PyTypeObject QueueType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "mpicoll.execution._compiled.Queue",
+    .tp_basicsize = sizeof(QueueObject),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_new = PyType_GenericNew,
+    .tp_init = (initproc)queue_init,
+    .tp_traverse = (traverseproc)queue_traverse,
+    .tp_clear = (inquiry)queue_clear,
+    .tp_dealloc = (destructor)queue_dealloc,
+    .tp_methods = queue_methods,
+    .tp_members = queue_members,
+};
