@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self, TypeVar
 
 from mpicoll.errors import ArgumentError, CollectiveError, brief
+from mpicoll.execution.compiled import WRITERS
 from mpicoll.execution.plan import Plan
+from mpicoll.flight.groups import join
 from mpicoll.interfaces import Array, Message, Nodes, Request, Transport
 from mpicoll.memory.waiting import check_deadline
 from mpicoll.notation.contract import COLLECTIVES, collective
@@ -28,6 +30,7 @@ from mpicoll.runtime.arguments import (
 )
 from mpicoll.runtime.methods import ADAPTIVE, PlanCache
 from mpicoll.runtime.planner import Planner
+from mpicoll.runtime.recording import Recording
 from mpicoll.runtime.routes import Routes
 from mpicoll.selection.auto import AutoChooser
 
@@ -84,13 +87,19 @@ class Collectives:
     left.
     """
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: Transport, name: str = "world") -> None:
         self.transport = transport
         self.rank, self.size = transport.rank, transport.size
+        self.name, self.parts = name, 0
         self.routes = Routes(transport)
         self.chooser = AutoChooser(transport, self.routes)
         self.planner = Planner(transport, self.routes, self.chooser)
-        self.plans = PlanCache(transport, self.planner, self._slow)
+        self.flight = join(
+            transport.exchange, self.rank, self.size, name=name, writers=WRITERS,
+            threads=transport.backend == "threads",
+        )  # fmt: skip
+        self.recording = Recording(self.flight)
+        self.plans = PlanCache(transport, self.planner, self._slow, self.flight)
         self.adaptive = Adaptive(self.plans)
         self._call = self.plans.find or self._slow
 
@@ -163,13 +172,14 @@ class Collectives:
             ArgumentError: no such shape or dtype.
         """
         arrays, shared = self.transport.arrays, self.transport.shared
-        lengths, name = self._on_all(
-            "allocates an array", lambda: (check_shape(shape), check_dtype(dtype))
-        )
-        if shared is None:
-            return arrays.empty(lengths, name)
-        with self.plans.together():
-            return shared.allocate(lengths, name, math.prod(lengths) * itemsize(name))
+        with self.recording.call("allocate"):
+            lengths, name = self._on_all(
+                "allocates an array", lambda: (check_shape(shape), check_dtype(dtype))
+            )
+            if shared is None:
+                return arrays.empty(lengths, name)
+            with self.plans.together():
+                return shared.allocate(lengths, name, math.prod(lengths) * itemsize(name))
 
     def _on_all(self, what: str, check: Callable[[], Checked]) -> Checked:
         """Return the result of a check; raise on every rank where it fails on one."""
@@ -266,10 +276,14 @@ class Collectives:
         holds the result after each run.
         """
         checked = self._check(name, x, out, op, root, counts, algorithm)
-        arguments = self.plans.agree(checked, "makes a plan")
-        if arguments.algorithm == ADAPTIVE:
-            return self.adaptive.plan(arguments)
-        return self.plans.build(arguments)
+        with self.recording.call(f"plan of {name}", checked):
+            arguments = self.plans.agree(checked, "makes a plan")
+            if arguments.algorithm == ADAPTIVE:
+                plan = self.adaptive.plan(arguments)
+            else:
+                plan = self.plans.build(arguments)
+        self.recording.record(plan, arguments)
+        return plan
 
     def _slow(
         self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any,
@@ -278,9 +292,10 @@ class Collectives:
         """Run a call that the compiled executor does not know."""
         given = (name, x, out, op, root, counts, algorithm)
         checked = self._check(*given)
-        if isinstance(checked, Arguments) and checked.algorithm == ADAPTIVE:
-            return self.adaptive.run(checked, given, differs=differs)
-        return self.plans.run(checked, given, differs=differs)
+        with self.recording.call(name, checked):
+            if isinstance(checked, Arguments) and checked.algorithm == ADAPTIVE:
+                return self.adaptive.run(checked, given, differs=differs)
+            return self.plans.run(checked, given, differs=differs)
 
     def _check(
         self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any
@@ -343,13 +358,15 @@ class Collectives:
             ArgumentError: `color` is not None or a number from 0 to 2^31-1, or `key` no number of
                 32 bits; `Disagreement` on the other ranks.
         """
-        color, key = self._on_all(
-            "splits the group",
-            lambda: (check_number("color", color, _COLORS), check_number("key", key, _KEYS)),
-        )
-        with self.plans.together():
-            part = self.transport.split(color, self.rank if key is None else key)
-        return None if part is None else Collectives(part)
+        with self.recording.call("split"):
+            color, key = self._on_all(
+                "splits the group",
+                lambda: (check_number("color", color, _COLORS), check_number("key", key, _KEYS)),
+            )
+            with self.plans.together():
+                part = self.transport.split(color, self.rank if key is None else key)
+        self.parts += 1
+        return None if part is None else Collectives(part, f"{self.name}/{self.parts}:{color}")
 
     def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
         """Return every rank's small item, in rank order.
@@ -363,7 +380,8 @@ class Collectives:
             ArgumentError: on every rank, where a rank's item is no plain data.
             Disagreement: a rank's item is not of this type.
         """
-        return self.transport.exchange(item, kind)
+        with self.recording.call("exchange"):
+            return self.transport.exchange(item, kind)
 
     def free(self) -> None:
         """Release the cached plans and the group itself."""

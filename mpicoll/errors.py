@@ -17,10 +17,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
+from typing import ClassVar
 
 _LONG = 200
+_POST_MORTEM = "python -m mpicoll.postmortem"
 
 
 class CollectiveError(Exception):
@@ -58,7 +60,21 @@ class LaunchError(CollectiveError, RuntimeError):
 
 
 class RankLost(CollectiveError, TimeoutError):
-    """A rank that others wait for has ended or left the call, or did not come in time."""
+    """A rank that others wait for has ended or left the call, or did not come in time.
+
+    Attributes:
+        found_in: where the flight recorder of this process writes; empty where it does not.
+        raised: is called as one is made.
+    """
+
+    found_in: ClassVar[str] = ""
+    raised: ClassVar[Callable[[], object]] = staticmethod(lambda: None)
+
+    def __init__(self, text: str) -> None:
+        if self.found_in and _POST_MORTEM not in text:
+            text = f"{text}; {_POST_MORTEM} {self.found_in} tells what each rank did"
+        super().__init__(text)
+        RankLost.raised()
 
 
 class ScheduleError(CollectiveError, RuntimeError):

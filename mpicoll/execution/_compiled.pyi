@@ -4,6 +4,7 @@ Buffers are C-contiguous; dtypes and operators are named as in `mpicoll.notation
 """
 
 from collections.abc import Callable, Sequence
+from types import CodeType
 from typing import Any
 
 from typing_extensions import Buffer
@@ -55,6 +56,9 @@ class Program:
     def run_on(self, x: int, out: int, /) -> None:
         """Run once, with these addresses as the input and the output."""
 
+    def record(self, log: Any, call: int, /) -> None:
+        """Record the runs from now on, but not those of `run_on`."""
+
     def start(self) -> bool:
         """Begin a run, and give it to the progress thread; whether it is complete already."""
 
@@ -66,6 +70,34 @@ class Program:
 
     def stop(self) -> None:
         """Leave the run as it is: the progress thread must not go on with it."""
+
+class Ring:
+    """The rows of one rank: `mpicoll.flight.rows.Ring`."""
+
+    def __init__(
+        self, memory: Buffer, clock: Buffer, locate: Callable[[CodeType, int], int],
+        describe: Callable[[BaseException], int], by_processor: bool = ...,
+    ) -> None: ...  # fmt: skip
+    def close(self) -> None:
+        """Write no more."""
+
+class Log:
+    """One group's calls in these rows: `mpicoll.flight.rows.Log`."""
+
+    sequence: int
+
+    def __init__(self, ring: Ring, group: int) -> None: ...
+    def begin(self, call: int, /) -> int:
+        """Begin the row of a call, and return its number; 0 within another call on this group."""
+
+    def start(self, call: int, /) -> int:
+        """The same of a call that goes on while its thread makes others."""
+
+    def end(self, number: int, error: BaseException | None = ..., /) -> None:
+        """End a row."""
+
+    def recorded(self, call: int, function: Callable[..., Any], /) -> Callable[..., Any]:
+        """Return a function whose calls are recorded."""
 
 class Calls:
     """Runs the program of a call that it knows, and leaves the others to `slow`.

@@ -362,6 +362,7 @@ static PyObject *calls_run(CallsObject *self, Entry *entry, const Key *key, PyOb
     program->program.registers[INPUT] =
         (entry->x_in_out ? key->out.address : key->x.address) + entry->x_shift;
     program->program.registers[OUTPUT] = address + entry->out_shift;
+    uint64_t row = log_begin(program->log, program->call);
     int64_t number = state_call(&self->statements, digest);
     program_begin(&program->program);
     int same = program_drive(program, program->check) < 0 ? -1 : agree(self, number, digest);
@@ -370,11 +371,10 @@ static PyObject *calls_run(CallsObject *self, Entry *entry, const Key *key, PyOb
     if (same < 0)
         calls_give_up(self, (PyObject *)program);
     if (same <= 0)
-        Py_DECREF(out);
-    if (same == 0)
-        out = disagree(self, args, (PyObject *)program);
+        Py_SETREF(out, same ? NULL : disagree(self, args, (PyObject *)program));
+    log_end(program->log, row, !out);
     Py_DECREF(program);
-    return same < 0 ? NULL : out;
+    return out;
 }
 
 /* calls(name, x, out, op, root, counts, algorithm) */

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from mpicoll.errors import RankLost
 from mpicoll.execution.runs import Program
 from mpicoll.execution.shared_memory import LaidOut
+from mpicoll.flight.rows import PYTHON
 from mpicoll.interfaces import Array, SharedMemory, WaitContext, Words
 from mpicoll.memory.allocator import LINE
 from mpicoll.memory.mailbox import CAPACITY
@@ -52,6 +53,8 @@ def _load() -> tuple[Any, str]:
 
 
 _compiled, MISSING = _load()
+WRITERS = _compiled or PYTHON
+"""The types that write the rows of the flight recorder."""
 COPY, FOLD, DIVIDE, RAISE, AWAIT, FETCH = range(6)
 INPUT, OUTPUT = range(2)
 _SPINS, _OVERSUBSCRIBED_SPINS = 1000, 8

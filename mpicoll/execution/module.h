@@ -6,6 +6,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include "flight.h"
 #include "program.h"
 
 /* Nanoseconds of yielding before Python takes over, which also asks whether the other rank lives. */
@@ -24,6 +25,9 @@ typedef struct {
     PyObject *wait; /* wait(position, error): completes what a row waits for, or raises */
     PyObject *look; /* look(position): raises where that will never come */
     PyObject *keep;
+    LogObject *log; /* records its runs; NULL where nothing does */
+    uint32_t call;  /* what they are, for the log */
+    uint64_t row;   /* of the run that was started */
 } ProgramObject;
 
 extern PyTypeObject ProgramType, CallsType, QueueType;

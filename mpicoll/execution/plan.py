@@ -23,6 +23,7 @@ from mpicoll.execution.runs import (
     Resources,
     Rounds,
 )
+from mpicoll.flight.rows import Log
 from mpicoll.interfaces import Array, Request, Thunk
 from mpicoll.memory.waiting import advance_others, started_here
 
@@ -51,12 +52,15 @@ class Plan:
         run: run the collective once. RuntimeError where it is under way, freed or has failed: a
             function that raises replaces this attribute, so that a run need not check.
         fail: takes the error by which this rank has left a run.
+        log, call, row: of the flight recorder, what a run is there, and the one that was started.
     """
 
     note = ""
     executor = "closures"
     program: Program | None = None
     method: Thunk | None = None
+    log: Log | None = None
+    call = row = 0
     fail: Callable[[BaseException], None] = staticmethod(lambda error: None)
 
     def __init__(
@@ -75,13 +79,31 @@ class Plan:
         """
         if self.run is not self._run:
             self.run()
-        request = self._start()
+        request = self._start() if self.log is None else self._recorded_start(self.log)
         self.run = _busy
         if self.program is not None:
             self.program.busy = True
         return _Started(request, self._end)
 
-    def _end(self) -> None:
+    def record(self, log: Log, call: int) -> None:
+        """Record the runs from now on; `call` says what they are."""
+        if self.program is not None:
+            self.program.record(log, call)
+            return
+        self.log, self.call = log, call
+        self.run = self._run = log.recorded(call, self.run)
+
+    def _recorded_start(self, log: Log) -> Request:
+        self.row = log.start(self.call)
+        try:
+            return self._start()
+        except BaseException as error:
+            log.end(self.row, error)
+            raise
+
+    def _end(self, error: BaseException | None = None) -> None:
+        if self.log is not None:
+            self.log.end(self.row, error)
         self.run = self._run
         if self.program is not None:
             self.program.busy = False
@@ -124,9 +146,9 @@ def _failed() -> Any:
 class _Started:
     """A started run; `then` is called once it is complete or has failed."""
 
-    def __init__(self, request: Request, then: Thunk) -> None:
+    def __init__(self, request: Request, then: Callable[[BaseException | None], None]) -> None:
         self.request = request
-        self.then: Thunk | None = then
+        self.then: Callable[[BaseException | None], None] | None = then
 
     def wait(self) -> None:
         try:
@@ -134,22 +156,25 @@ class _Started:
                 # The library's own wait would advance nothing else.
                 advance_others(started, self.request.test, inf)
             self.request.wait()
-        finally:
-            self._end()
+        except BaseException as error:
+            self._end(error)
+            raise
+        self._end()
 
     def test(self) -> bool:
-        done = True
         try:
             done = self.request.test()
-        finally:
-            if done:
-                self._end()
+        except BaseException as error:
+            self._end(error)
+            raise
+        if done:
+            self._end()
         return done
 
-    def _end(self) -> None:
+    def _end(self, error: BaseException | None = None) -> None:
         then, self.then = self.then, None
         if then is not None:
-            then()
+            then(error)
 
 
 def scheduled(

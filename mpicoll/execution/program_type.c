@@ -107,6 +107,7 @@ static int program_clear(ProgramObject *self)
     Py_CLEAR(self->wait);
     Py_CLEAR(self->look);
     Py_CLEAR(self->keep);
+    Py_CLEAR(self->log);
     return 0;
 }
 
@@ -146,25 +147,34 @@ int program_drive(ProgramObject *self, int64_t until)
     return 0;
 }
 
-static PyObject *program_run(ProgramObject *self, PyObject *Py_UNUSED(ignored))
+static int run(ProgramObject *self)
 {
     if (self->busy || self->program.job.given) {
         PyErr_SetString(PyExc_RuntimeError, "this plan is under way: wait for it before it runs "
                                             "again, or is freed");
-        return NULL;
+        return -1;
     }
     if (self->program.position < self->program.length) {
         PyErr_SetString(PyExc_RuntimeError, "this plan failed in the middle of its last run: make "
                                             "a new one");
-        return NULL;
+        return -1;
     }
     program_begin(&self->program);
-    if (program_drive(self, self->program.length) < 0)
+    return program_drive(self, self->program.length);
+}
+
+static PyObject *program_run(ProgramObject *self, PyObject *Py_UNUSED(ignored))
+{
+    uint64_t row = log_begin(self->log, self->call);
+    int done = run(self);
+    log_end(self->log, row, done < 0);
+    if (done < 0)
         return NULL;
     Py_RETURN_NONE;
 }
 
-/* run_on(x, out): run once, with these addresses as the input and the output. */
+/* run_on(x, out): run once, with these addresses as the input and the output, as a part of a call
+   that is recorded. */
 static PyObject *program_run_on(ProgramObject *self, PyObject *args)
 {
     unsigned long long x, out;
@@ -172,7 +182,25 @@ static PyObject *program_run_on(ProgramObject *self, PyObject *args)
         return NULL;
     self->program.registers[INPUT] = (char *)(uintptr_t)x;
     self->program.registers[OUTPUT] = (char *)(uintptr_t)out;
-    return program_run(self, NULL);
+    if (run(self) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* record(log, call): record the runs from now on. */
+static PyObject *program_record(ProgramObject *self, PyObject *args)
+{
+    PyObject *log;
+    if (!PyArg_ParseTuple(args, "O!I", &LogType, &log, &self->call))
+        return NULL;
+    Py_XSETREF(self->log, (LogObject *)Py_NewRef(log));
+    Py_RETURN_NONE;
+}
+
+static void end_started(ProgramObject *self, int failed)
+{
+    log_end(self->log, self->row, failed);
+    self->row = 0;
 }
 
 static enum state advance(ProgramObject *self)
@@ -193,10 +221,13 @@ static enum state advance(ProgramObject *self)
 static PyObject *program_start(ProgramObject *self, PyObject *Py_UNUSED(ignored))
 {
     progress_take(&self->program.job);
+    self->row = log_start(self->log, self->call);
     program_begin(&self->program);
     enum state state = self->heavy ? WAITING : advance(self);
     if (state == WAITING)
         progress_give(&self->program.job, self->heavy);
+    if (state == DONE)
+        end_started(self, 0);
     return PyBool_FromLong(state == DONE);
 }
 
@@ -206,8 +237,10 @@ static PyObject *program_test(ProgramObject *self, PyObject *Py_UNUSED(ignored))
     if (self->driven || !progress_try_take(&self->program.job))
         Py_RETURN_FALSE;
     enum state state = advance(self);
-    if (state == DONE)
+    if (state == DONE) {
+        end_started(self, 0);
         Py_RETURN_TRUE;
+    }
     PyObject *found = state == WAITING ? PyObject_CallFunction(self->look, "L", position(self))
                                        : PyObject_CallFunction(self->wait, "Li", position(self), errno);
     if (!found)
@@ -229,6 +262,8 @@ static void take(ProgramObject *self)
 static PyObject *program_stop(ProgramObject *self, PyObject *Py_UNUSED(ignored))
 {
     take(self);
+    if (self->program.position < self->program.length)
+        end_started(self, 1);
     Py_RETURN_NONE;
 }
 
@@ -242,6 +277,7 @@ static PyObject *program_wait(ProgramObject *self, PyObject *Py_UNUSED(ignored))
     take(self);
     int done = program_drive(self, self->program.length);
     self->driven = 0;
+    end_started(self, done < 0);
     if (done < 0)
         return NULL;
     Py_RETURN_NONE;
@@ -250,6 +286,7 @@ static PyObject *program_wait(ProgramObject *self, PyObject *Py_UNUSED(ignored))
 static PyMethodDef program_methods[] = {
     {"run", (PyCFunction)program_run, METH_NOARGS, NULL},
     {"run_on", (PyCFunction)program_run_on, METH_VARARGS, NULL},
+    {"record", (PyCFunction)program_record, METH_VARARGS, NULL},
     {"start", (PyCFunction)program_start, METH_NOARGS, NULL},
     {"test", (PyCFunction)program_test, METH_NOARGS, NULL},
     {"wait", (PyCFunction)program_wait, METH_NOARGS, NULL},

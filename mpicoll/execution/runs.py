@@ -7,7 +7,7 @@ may wait in any order. A compiled program is advanced by a thread of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from mpicoll.interfaces import Messages, Stream, Thunk
 from mpicoll.memory.waiting import StartedRun, advance_others
@@ -171,6 +171,9 @@ class Program(Protocol):
 
     def run_on(self, x: int, out: int) -> None:
         """Run it once, on an input and an output at these addresses."""
+
+    def record(self, log: Any, call: int, /) -> None:
+        """Record the runs from now on, but not those of `run_on`."""
 
     def start(self) -> bool:
         """Begin a run; whether it is complete."""

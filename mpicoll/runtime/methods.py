@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from mpicoll.errors import CollectiveError
 from mpicoll.execution import compiled
 from mpicoll.execution.plan import Plan
+from mpicoll.flight.groups import GroupFlight
 from mpicoll.interfaces import Array, Transport
 from mpicoll.runtime.arguments import (
     Arguments,
@@ -20,6 +21,7 @@ from mpicoll.runtime.arguments import (
     reconcile,
 )
 from mpicoll.runtime.planner import Planner
+from mpicoll.runtime.recording import call_of
 
 ADAPTIVE = "adaptive"
 """The algorithm that `mpicoll.runtime.adaptive` chooses by measuring."""
@@ -55,8 +57,10 @@ class PlanCache:
         find: finds and runs the program of a call without Python; None where Python does.
     """
 
-    def __init__(self, transport: Transport, planner: Planner, slow: Any) -> None:
-        self.transport, self.planner = transport, planner
+    def __init__(
+        self, transport: Transport, planner: Planner, slow: Any, flight: GroupFlight | None = None
+    ) -> None:
+        self.transport, self.planner, self.flight = transport, planner, flight
         self._plans: dict[Any, Kept] = {}
         self._made = 0
         self._broken: list[Plan] = []
@@ -187,6 +191,8 @@ class PlanCache:
             plan.free()
             own = self.planner.allocated(arguments, copies=True)
             plan = self.build(own)
+        if self.flight is not None and plan.program is not None:
+            plan.record(self.flight.log, call_of(self.flight, arguments, plan))
         self._plans[key] = Kept(self._made, plan, own)
         return self._plans[key]
 

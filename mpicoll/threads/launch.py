@@ -9,6 +9,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError, RankLost
+from mpicoll.flight.groups import end_thread
 from mpicoll.interfaces import Arrays
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.memory.waiting import check_deadline, default_deadline
@@ -63,6 +64,7 @@ class Threads:
             except BaseException as error:
                 errors[rank], how = error, f"failed with {type(error).__name__}"
             finally:
+                end_thread(errors.get(rank))
                 world.end(rank, how)
 
         _join([_start(rank, run) for rank in range(self.size)], world)

@@ -1,0 +1,28 @@
+/* Rows of the flight recorder, written by calls that Python does not make: mpicoll/flight. */
+
+#ifndef MPICOLL_FLIGHT_H
+#define MPICOLL_FLIGHT_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+
+typedef struct LogObject LogObject;
+
+#pragma GCC visibility push(hidden)
+
+extern PyTypeObject RingType, LogType;
+
+/* Begin the row of a call, and return its number; 0 where there is none, because `log` is NULL or
+   this thread is within another call on this group. */
+uint64_t log_begin(LogObject *log, uint32_t call);
+
+/* The same of a call that goes on while its thread makes others. */
+uint64_t log_start(LogObject *log, uint32_t call);
+
+/* End the row: with the error that Python has raised where `failed`, which stays as it is. */
+void log_end(LogObject *log, uint64_t number, int failed);
+
+#pragma GCC visibility pop
+
+#endif

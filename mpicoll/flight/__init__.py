@@ -1,0 +1,1 @@
+"""The flight recorder: the last calls of each rank, in a file that outlives the rank."""

@@ -1,0 +1,141 @@
+"""Where flight files lie: in ``MPICOLL_FLIGHT_DIR``, or in a directory of the job's own.
+
+That lies below the system's for temporary files, and is removed once all its ranks have ended well.
+Others stay to be read: as many as `MOST`, then the oldest give way, but none whose ranks still run.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from secrets import token_hex
+
+from mpicoll.flight.layout import STACKS, STATE, STATE_AT, SUFFIX, State
+
+DIRECTORY = "MPICOLL_FLIGHT_DIR"
+SWITCH = "MPICOLL_FLIGHT"
+"""``0`` in this variable turns the recorder off."""
+MOST = 32
+"""Directories of ended jobs that are kept for a user."""
+_JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "TORCHELASTIC_RUN_ID")
+
+
+def is_on(variables: Mapping[str, str] = os.environ) -> bool:
+    """Whether calls are recorded."""
+    return variables.get(SWITCH, "").lower() not in ("0", "off", "no", "false")
+
+
+def stated() -> str:
+    """Return the directory that the user states, empty for none."""
+    return os.environ.get(DIRECTORY, "")
+
+
+def home() -> Path:
+    """Return where this user's directories of jobs lie by default."""
+    return Path(tempfile.gettempdir()) / f"mpicoll-flight-{os.geteuid()}"
+
+
+def new_name() -> str:
+    """Return a name for the directory of a job, which no other has."""
+    job = next((os.environ[each] for each in _JOBS if os.environ.get(each, "none") != "none"), "")
+    plain = "".join(each for each in job if each.isalnum() or each in "-_")[:40]
+    when = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    return f"{plain or 'job'}-{when}-{token_hex(4)}"
+
+
+def opened(name: str) -> Path:
+    """Make the directory of a job, and return it.
+
+    Args:
+        name: of the job's directory below the user's own; not used where the user states one.
+
+    Raises:
+        OSError: it cannot be made, or somebody else could write there.
+    """
+    if given := stated():
+        Path(given).mkdir(mode=0o700, parents=True, exist_ok=True)
+        return Path(given).resolve()
+    base = home()
+    base.mkdir(mode=0o700, exist_ok=True)
+    found = base.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise PermissionError(f"{base} is not a directory of this user's alone")
+    path = base / Path(name).name
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:
+        return path
+    _make_room(base)
+    return path
+
+
+def _make_room(base: Path) -> None:
+    """Remove the oldest directories where there are more than `MOST`, but none in use."""
+    found = []
+    with suppress(OSError), os.scandir(base) as entries:
+        for each in entries:
+            with suppress(OSError):
+                if each.is_dir(follow_symlinks=False):
+                    found.append((each.stat(follow_symlinks=False).st_mtime, each.path))
+    for _, path in sorted(found)[: max(0, len(found) - MOST)]:
+        if not any(is_held(each) for each in files(Path(path))):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def files(path: Path) -> Iterator[Path]:
+    """Yield the flight files of a directory, in the order of their names."""
+    with suppress(OSError):
+        yield from sorted(path.glob(f"*{SUFFIX}"))
+
+
+def is_held(path: Path) -> bool:
+    """Whether the process that writes a file lives: it holds a lock as long."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def of_job(path: Path, job: str) -> list[Path]:
+    """Return the files of one job in a directory."""
+    return [each for each in files(path) if each.name.split(".")[1:2] == [job]]
+
+
+def remove_ended(path: Path, job: str) -> None:
+    """Remove the files of a job whose ranks, those that have a file here, have all ended well."""
+    found = of_job(path, job)
+    if not all(map(_has_ended_well, found)):
+        return
+    for each in found:
+        for one in (each, each.with_suffix(STACKS)):
+            with suppress(OSError):
+                one.unlink()
+    if not stated():
+        with suppress(OSError):
+            path.rmdir()
+            path.parent.rmdir()
+
+
+def _has_ended_well(path: Path) -> bool:
+    try:
+        with open(path, "rb") as file:
+            data = file.read(STATE_AT + STATE.size)
+    except OSError:
+        return True  # another rank removes it
+    if len(data) < STATE_AT + STATE.size:
+        return False
+    return bool(STATE.unpack_from(data, STATE_AT)[0] == State.ENDED)

@@ -1,0 +1,183 @@
+"""Open the flight recorder of a rank with its first group of ranks, and end it with the process."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from secrets import token_hex
+from time import monotonic
+from typing import Any, NamedTuple
+
+from mpicoll.errors import RankLost
+from mpicoll.flight import stacks
+from mpicoll.flight.directory import is_on, new_name
+from mpicoll.flight.recorder import Recorder
+from mpicoll.flight.records import Call, Group, ranks_text
+from mpicoll.flight.rows import PYTHON, Log
+from mpicoll.machine.launchers import find_launch
+
+Exchange = Callable[..., list[Any]]
+_lock = threading.Lock()
+_of_process: list[Recorder] = []
+_of_thread = threading.local()
+_warned: list[str] = []
+_local_peers: dict[int, None] = {}
+_AGAIN = 5.0
+"""Seconds between two times at which a rank has stacks written."""
+_asked = [-_AGAIN]
+
+
+class _Said(NamedTuple):
+    """What a rank says of itself to a group.
+
+    Attributes:
+        job: names the directory of its job; a new one where it has none yet.
+        rank: of the launch.
+        id: for the group, where this is its first rank.
+        process: of this rank, and the start of its host.
+    """
+
+    on: bool
+    has_file: bool
+    job: str
+    rank: int
+    id: str
+    process: tuple[str, int]
+
+
+class GroupFlight:
+    """The calls of one group, as this rank records them.
+
+    Attributes:
+        log: writes their rows.
+    """
+
+    def __init__(self, recorder: Recorder, log: Log) -> None:
+        self.recorder, self.log = recorder, log
+
+    def call(self, collective: str, signature: str, algorithm: str, transport: str) -> int:
+        """Return the place of a kind of call in the table."""
+        return self.recorder.intern(Call(collective, signature, algorithm, transport))
+
+
+def join(
+    exchange: Exchange, rank: int, size: int, *, name: str = "", threads: bool = False,
+    writers: Any = PYTHON,
+) -> GroupFlight | None:  # fmt: skip
+    """Return what records the calls of a group; None where nothing does; collective.
+
+    A job whose files cannot be made runs without them, and says so once.
+
+    Args:
+        exchange: returns every rank's item, in rank order.
+        name: of the group.
+        threads: ranks are threads of this process.
+        writers: the types that write rows: those of Python, or compiled ones.
+    """
+    if size == 1:
+        return None
+    own = find(threads=threads)
+    launch = None if threads else find_launch()
+    place = (launch.rank, launch.size) if launch and launch.size >= size else (rank, size)
+    process = os.uname().nodename, os.getpid()
+    said = _Said(
+        is_on(), own is not None, own.job if own else new_name(),
+        own.place[0] if own else place[0], token_hex(8), process,
+    )  # fmt: skip
+    everyone: Sequence[_Said] = exchange(said, _Said)
+    if not said.on:
+        return None
+    if own is None:
+        job = next((each.job for each in everyone if each.has_file), everyone[0].job)
+        own = _open(job, place, threads=threads, writers=writers)
+    if own is None:
+        return None
+    _local_peers.update(dict.fromkeys(
+        each.process[1] for each in everyone if each.process[0] == said.process[0]
+    ))  # fmt: skip
+    members = ranks_text([each.rank for each in everyone])
+    group = own.intern(Group(everyone[0].id, name, rank, members))
+    return GroupFlight(own, own.writers.Log(own.ring, group))
+
+
+def find(*, threads: bool = False) -> Recorder | None:
+    """Return the recorder of this rank, None where it has none."""
+    if threads:
+        found: Recorder | None = getattr(_of_thread, "recorder", None)
+        return found
+    return _of_process[-1] if _of_process else None
+
+
+def _open(job: str, place: tuple[int, int], *, threads: bool, writers: Any) -> Recorder | None:
+    with _lock:
+        try:
+            made = Recorder(job, place, thread=threads, writers=writers)
+        except OSError as error:
+            _warn(f"calls are not recorded: {error}")
+            return None
+        RankLost.found_in = str(made.directory)
+        if threads:
+            _of_thread.recorder = made
+            return made
+        stacks.watch(made.stacks)
+        RankLost.raised = staticmethod(ask_for_stacks)
+        _of_process.append(made)
+        if len(_of_process) == 1:
+            atexit.register(_end_process)
+        return made
+
+
+def _warn(text: str) -> None:
+    if not _warned:
+        _warned.append(text)
+        print(f"warning: {text}", file=sys.stderr, flush=True)
+
+
+def end_thread(error: BaseException | None) -> None:
+    """End the recorder of a rank that is a thread."""
+    found = find(threads=True)
+    if found is not None:
+        del _of_thread.recorder
+        found.end(error)
+
+
+def _end_process() -> None:
+    stacks.unwatch()
+    error = getattr(sys, "last_value", None)
+    for each in _of_process:
+        each.end(error)
+
+
+def _forget() -> None:
+    """Leave the files of the process that a child was forked from to that one."""
+    stacks.unwatch()
+    for each in _of_process:
+        each.close()
+    _of_process.clear()
+    if (found := find(threads=True)) is not None:
+        found.close()
+        del _of_thread.recorder
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def ask_for_stacks() -> None:
+    """Have all ranks of this host that this one shares a group with write their stacks."""
+    now = monotonic()
+    if now - _asked[0] < _AGAIN:
+        return
+    _asked[0] = now
+    stacks.dump()
+    for process in _local_peers:
+        stacks.ask(process)
+
+
+def directory() -> Path | None:
+    """Return where this process records, None where it does not."""
+    found = find(threads=True) or find()
+    return found.directory if found else None

@@ -1,0 +1,119 @@
+"""The layout of a flight file: a head, a ring of rows, and a table of what the rows name.
+
+All numbers are little-endian. A row is written once when its call begins, and gets its end and its
+outcome later. Its number comes last, and its check covers all but end, outcome and text: so a
+reader knows a row that was overwritten meanwhile, cut by a kill, or damaged. A record of the table
+never changes; its place in the table, in units of 8 bytes, is the number by which rows name it.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import NamedTuple
+from zlib import crc32
+
+MAGIC, VERSION = b"mpicollF", 1
+SUFFIX, STACKS = ".flight", ".stacks"
+ROWS = 1024
+"""Calls that are kept."""
+
+HEAD = struct.Struct("<8s8I")
+"""Magic, version, bytes of a row, rows, where they begin, where the table begins, the lengths of it
+and of the file, and a check of all these."""
+STATE = struct.Struct("<Qq")
+"""How the rank stands, and when that was said, in nanoseconds of its monotonic clock."""
+STATE_AT = 64
+CLOCK = struct.Struct("<4q")
+"""Ticks of the rows' clock and nanoseconds of the monotonic one, at the beginning and lately."""
+CLOCK_AT = 128
+ROWS_AT = 4096
+ROW = struct.Struct("<QQqq6IQ")
+TABLE_AT = ROWS_AT + ROWS * ROW.size
+TABLE_BYTES = 128 * 1024
+FILE_BYTES = TABLE_AT + TABLE_BYTES
+
+RECORD = struct.Struct("<4sIII")
+"""Mark, kind, bytes of what follows, and its check."""
+MARK = b"MPFR"
+UNIT = 8
+MOST_BYTES = 16 * 1024
+"""Of one record."""
+_WORD = (1 << 64) - 1
+_FACTORS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x27D4EB2F165667C5,
+            0x85EBCA77C2B2AE63)  # fmt: skip
+
+
+class State(IntEnum):
+    """How a rank stands."""
+
+    RUNNING = 0
+    ENDED = 1
+    FAILED = 2
+
+
+class Outcome(IntEnum):
+    """How a call stands."""
+
+    UNDER_WAY = 0
+    DONE = 1
+    RAISED = 2
+
+
+class Kind(IntEnum):
+    """What a record of the table is."""
+
+    PROCESS = 1
+    GROUP = 2
+    CALL = 3
+    WHERE = 4
+    TEXT = 5
+
+
+class Row(NamedTuple):
+    """One call.
+
+    Attributes:
+        number: counts the rows of this file, from 1.
+        sequence: counts the calls on the group, from 1, the same on all its ranks.
+        start, end: ticks of a clock that `CLOCK` relates to the host's monotonic one.
+        group, call, where, text: places in the table; 0 for none. `text` is that of an error.
+        thread: the system's number of it.
+    """
+
+    number: int
+    sequence: int
+    start: int
+    end: int
+    group: int
+    call: int
+    where: int
+    thread: int
+    outcome: int
+    text: int
+
+
+def check_of(row: Row) -> int:
+    """Return the check of what a row says when its call begins; as in ``flight.c``."""
+    words = (row.number, row.sequence, row.start, row.group | row.call << 32,
+             row.where | row.thread << 32)  # fmt: skip
+    total = sum(word * factor for word, factor in zip(words, _FACTORS, strict=True)) & _WORD
+    return total ^ total >> 29
+
+
+def packed(row: Row) -> bytes:
+    """Return a row's bytes."""
+    return ROW.pack(*row, check_of(row))
+
+
+def head() -> bytes:
+    """Return the head of a file of this version."""
+    fields = (VERSION, ROW.size, ROWS, ROWS_AT, TABLE_AT, TABLE_BYTES, FILE_BYTES)
+    plain = HEAD.pack(MAGIC, *fields, 0)
+    return HEAD.pack(MAGIC, *fields, crc32(plain[:-4]))
+
+
+def record(kind: int, data: bytes) -> bytes:
+    """Return a record of the table, filled up to whole units."""
+    whole = RECORD.pack(MARK, kind, len(data), crc32(data, kind)) + data
+    return whole.ljust(-(-len(whole) // UNIT) * UNIT, b"\0")

@@ -1,0 +1,290 @@
+"""Read flight files, and take nothing in them on trust.
+
+What is damaged is left out and said, what is no flight file at all is an error. Files may be
+written meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+from zlib import crc32
+
+from mpicoll.errors import ArgumentError
+from mpicoll.flight import records
+from mpicoll.flight.directory import files, is_held
+from mpicoll.flight.layout import (
+    CLOCK,
+    CLOCK_AT,
+    FILE_BYTES,
+    HEAD,
+    MAGIC,
+    MARK,
+    MOST_BYTES,
+    RECORD,
+    ROW,
+    ROWS,
+    ROWS_AT,
+    STACKS,
+    STATE,
+    STATE_AT,
+    TABLE_AT,
+    UNIT,
+    VERSION,
+    Outcome,
+    Row,
+    State,
+    check_of,
+    head,
+)
+from mpicoll.flight.records import Call, Group, Process, Record, Text, Where
+
+MOST_FILES = 1 << 14
+_MOST_STACKS = 1 << 20
+_LEAST_RATE = 1e-3
+_NAME = re.compile(r"rank-(\d{1,8})\.([\w-]{1,120})\.(\d{1,10})\.flight")
+R = TypeVar("R", bound=Record)
+
+
+class DamagedFile(ArgumentError):
+    """A file that no repaired reading of a flight file can be made of."""
+
+
+class Entry(NamedTuple):
+    """One call of one rank.
+
+    Attributes:
+        start, end: nanoseconds since the epoch; `end` is 0 while it is under way.
+        outcome: under way, done, or raised.
+        error: its text, where it raised.
+    """
+
+    number: int
+    sequence: int
+    start: int
+    end: int
+    group: Group | None
+    call: Call
+    where: Where | None
+    thread: int
+    outcome: Outcome
+    error: str
+
+
+class Dump(NamedTuple):
+    """The file of one rank.
+
+    Attributes:
+        state: how the rank said that it has ended, and `ended` when, since the epoch.
+        is_alive: its process runs on this host.
+        groups: of which it is a member.
+        entries: its calls in the order in which they began.
+        errors: the texts of all errors in the table.
+        stacks: what was last written of its threads' stacks; empty for nothing.
+        faults: what was damaged, and left out.
+    """
+
+    path: Path
+    process: Process
+    state: State
+    ended: int
+    is_alive: bool
+    groups: list[Group]
+    entries: list[Entry]
+    errors: list[str]
+    stacks: str
+    faults: list[str]
+
+    @property
+    def rank(self) -> int:
+        """Of the launch."""
+        return self.process.rank
+
+
+def read_all(directory: Path) -> tuple[list[Dump], list[str]]:
+    """Return what the ranks of the newest job in a directory have left, and what cannot be read.
+
+    Raises:
+        ArgumentError: there is no flight file.
+    """
+    if not directory.is_dir():
+        raise ArgumentError(f"{directory} is no directory: a job's errors name its own")
+    jobs: dict[str, list[Path]] = {}
+    faults = []
+    for path in files(directory):
+        if found := _NAME.fullmatch(path.name):
+            jobs.setdefault(found[2], []).append(path)
+        else:
+            faults.append(f"{path.name}: no name of a flight file")
+    if not jobs:
+        raise ArgumentError(f"{directory} has no flight files: {'; '.join(faults) or 'none'}")
+    newest = max(jobs, key=lambda job: (max(map(_changed, jobs[job])), job))
+    if len(jobs) > 1:
+        faults.append(f"{len(jobs)} jobs have left files here: this is the last one, {newest}")
+    dumps = []
+    for path in jobs[newest][:MOST_FILES]:
+        try:
+            dumps.append(read(path))
+        except DamagedFile as error:
+            faults.append(str(error))
+    if not dumps:
+        raise ArgumentError("; ".join(faults))
+    return sorted(dumps, key=lambda each: (each.rank, each.path.name)), faults
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def read(path: Path) -> Dump:
+    """Return what one rank has left.
+
+    Raises:
+        DamagedFile: it is no flight file, or of another version, or nothing of it is whole.
+    """
+    data = _bytes(path, FILE_BYTES + 1)
+    faults: list[str] = []
+    _check_head(path, data, faults)
+    table = dict(_table(data, faults))
+    process = next((each for each in table.values() if isinstance(each, Process)), None)
+    if process is None:
+        name = _NAME.fullmatch(path.name)
+        if name is None or not table:
+            raise DamagedFile(f"{path}: nothing in it says which rank wrote it")
+        faults.append("the record of the process is lost: its rank is that of the file's name")
+        process = Process(
+            max(1, int(name[3]) % (1 << 31)), int(name[1]) % (1 << 24), 0, "", "", 0, 0
+        )
+    shift = process.realtime - process.monotonic
+    clock = _clock(data, faults)
+    entries = [_entry(row, table, clock, shift) for row in _rows(data, faults)]
+    state, when = _state(data)
+    return Dump(
+        path, process, state, when and when + shift, is_held(path),
+        [each for each in table.values() if isinstance(each, Group)], entries,
+        [each.text for each in table.values() if isinstance(each, Text)],
+        _stacks(path), faults,
+    )  # fmt: skip
+
+
+def _bytes(path: Path, most: int) -> bytes:
+    """Return the first bytes of a file; neither a link nor a pipe is followed or waited for."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise DamagedFile(f"{path}: {error.strerror}") from None
+    with os.fdopen(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise DamagedFile(f"{path}: no regular file")
+        return file.read(most)
+
+
+def _check_head(path: Path, data: bytes, faults: list[str]) -> None:
+    """Raise where it is another kind of file, or of another version."""
+    if len(data) < HEAD.size or not data.startswith(MAGIC):
+        raise DamagedFile(f"{path}: no flight file: it does not begin as one does")
+    if data[: HEAD.size] != head():
+        _, version, *_, check = HEAD.unpack_from(data)
+        whole = crc32(data[: HEAD.size - 4]) == check
+        if whole and version != VERSION:
+            raise DamagedFile(f"{path}: of version {version}; this mpicoll reads {VERSION}")
+        faults.append("the head is damaged: read as version 1")
+    if len(data) != FILE_BYTES:
+        faults.append(f"it has {min(len(data), FILE_BYTES + 1)} bytes, not {FILE_BYTES}")
+
+
+def _table(data: bytes, faults: list[str]) -> Iterator[tuple[int, Record]]:
+    """Yield the records that are whole, each with its place."""
+    at, lost = TABLE_AT + UNIT, False
+    while 0 <= (at := data.find(MARK, at)) <= len(data) - RECORD.size:
+        _, kind, length, check = RECORD.unpack_from(data, at)
+        body = data[at + RECORD.size : at + RECORD.size + length] if length <= MOST_BYTES else b""
+        item = None
+        if (at - TABLE_AT) % UNIT == 0 and len(body) == length and crc32(body, kind) == check:
+            item = records.decode(kind, body)
+        if item is None:
+            lost = True
+            at += 1
+            continue
+        yield (at - TABLE_AT) // UNIT, item
+        at += RECORD.size + length
+    if lost:
+        faults.append("records of the table are damaged, and left out")
+
+
+def _rows(data: bytes, faults: list[str]) -> list[Row]:
+    """Return the rows that are whole, in the order of their numbers."""
+    found, lost = {}, 0
+    for place in range(ROWS):
+        at = ROWS_AT + place * ROW.size
+        if at + ROW.size > len(data):
+            break
+        *fields, check = ROW.unpack_from(data, at)
+        row = Row(*fields)
+        if not any(fields):
+            continue
+        fits = row.start >= 0 and (row.end == 0 or row.end >= row.start)
+        if (
+            not fits
+            or check_of(row) != check
+            or row.outcome not in set(Outcome)
+            or (row.number - 1) % ROWS != place
+            or row.number in found
+        ):
+            lost += 1
+        else:
+            found[row.number] = row
+    if lost:
+        faults.append(f"{lost} rows are damaged or half written, and left out")
+    return [found[number] for number in sorted(found)]
+
+
+def _clock(data: bytes, faults: list[str]) -> Callable[[int], int]:
+    """Return what turns ticks of the rows to nanoseconds of the monotonic clock."""
+    if len(data) >= CLOCK_AT + CLOCK.size:
+        first, since, ticks, ns = CLOCK.unpack_from(data, CLOCK_AT)
+        if ticks > first and ns >= since and (ns - since) * _LEAST_RATE < ticks - first:
+            return lambda at: since + (at - first) * (ns - since) // (ticks - first)
+    faults.append("the clock is damaged: times are those of no clock")
+    return lambda at: at
+
+
+def _entry(row: Row, table: dict[int, Record], clock: Callable[[int], int], shift: int) -> Entry:
+    def named(place: int, kind: type[R]) -> R | None:
+        item = table.get(place)
+        return item if isinstance(item, kind) else None
+
+    text = named(row.text, Text)
+    outcome = Outcome(row.outcome)
+    start = clock(row.start) + shift
+    end = 0 if outcome is Outcome.UNDER_WAY else clock(row.end) + shift
+    return Entry(
+        row.number, row.sequence, start, end,
+        named(row.group, Group), named(row.call, Call) or Call("a call"),
+        named(row.where, Where), row.thread, outcome, text.text if text else "",
+    )  # fmt: skip
+
+
+def _state(data: bytes) -> tuple[State, int]:
+    if len(data) < STATE_AT + STATE.size:
+        return State.RUNNING, 0
+    state, when = STATE.unpack_from(data, STATE_AT)
+    if state not in set(State) or when < 0:
+        return State.RUNNING, 0
+    return State(state), when
+
+
+def _stacks(path: Path) -> str:
+    """Return the last stacks that a rank has written."""
+    try:
+        data = _bytes(path.with_suffix(STACKS), _MOST_STACKS)
+    except DamagedFile:
+        return ""
+    return data.decode(errors="replace")

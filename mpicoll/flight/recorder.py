@@ -1,0 +1,170 @@
+"""The file that one rank writes: its rows, and the table of what they name."""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import sys
+import sysconfig
+import threading
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic_ns, time_ns
+from types import CodeType
+from typing import Any
+
+from mpicoll.errors import RankLost
+from mpicoll.flight.directory import opened, remove_ended
+from mpicoll.flight.layout import (
+    CLOCK,
+    CLOCK_AT,
+    FILE_BYTES,
+    MOST_BYTES,
+    ROWS_AT,
+    STACKS,
+    STATE,
+    STATE_AT,
+    SUFFIX,
+    TABLE_AT,
+    UNIT,
+    State,
+    head,
+    record,
+)
+from mpicoll.flight.records import Process, Record, Text, Where, encode
+from mpicoll.flight.rows import PYTHON
+
+_PACKAGE = Path(__file__).parent.parent
+_LIBRARIES = (
+    f"{_PACKAGE}{os.sep}", f"{_PACKAGE.with_name('torchcoll')}{os.sep}", "<frozen ",
+    *(f"{sysconfig.get_path('purelib')}{os.sep}{name}{os.sep}" for name in ("torch", "mpi4py")),
+)  # fmt: skip
+"""Lines of these files are nobody's own."""
+_MOST_TEXT = 2000
+_CLOCK_SOURCE = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
+
+
+class Recorder:
+    """What one rank records of its calls.
+
+    Args:
+        job: names the directory of the job, and the files in it.
+        place: rank and size of the launch, or of the first group.
+        thread: the rank is a thread of this process, and one of several.
+        writers: the types that write rows.
+
+    Attributes:
+        directory: where the file lies.
+        path: of the file.
+
+    Raises:
+        OSError: there is no room, or no right to write.
+    """
+
+    def __init__(
+        self, job: str, place: tuple[int, int], *, thread: bool = False, writers: Any = PYTHON
+    ) -> None:
+        self.job, self.place, self.thread = job, place, thread
+        self.process = os.getpid()
+        self.directory = opened(job)
+        self.path = self.directory / f"rank-{place[0]:05}.{job}.{self.process}{SUFFIX}"
+        self.lock = threading.Lock()
+        self.places: dict[Record, int] = {}
+        self.used = UNIT  # so that no record has the place 0
+        self.writers, self.has_failed = writers, False
+        self.file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Where the disk is full, that is an error now, and not a signal later.
+            os.posix_fallocate(self.file, 0, FILE_BYTES)
+            self.memory: memoryview | None = memoryview(mmap.mmap(self.file, FILE_BYTES))
+        except OSError:
+            os.close(self.file)
+            with suppress(OSError):
+                self.path.unlink()
+            raise
+        self.ring = writers.Ring(
+            self.memory[ROWS_AT:TABLE_AT], self.memory[CLOCK_AT : CLOCK_AT + CLOCK.size],
+            self.locate, self.describe, _counts_steadily(),
+        )  # fmt: skip
+        self.memory[: len(head())] = head()
+        self.intern(self._process(place))
+
+    def _process(self, place: tuple[int, int]) -> Process:
+        return Process(
+            self.process, *place, os.uname().nodename, _boot(), monotonic_ns(), time_ns(),
+            self.thread, " ".join(map(ascii, sys.argv))[:500],
+        )  # fmt: skip
+
+    @property
+    def stacks(self) -> Path:
+        """Where the stacks of this rank's threads go."""
+        return self.path.with_suffix(STACKS)
+
+    # -- the table --------------------------------------------------------------------------
+
+    def intern(self, item: Record) -> int:
+        """Return the place of a record in the table, 0 where there is no room left."""
+        found = self.places.get(item)
+        if found is not None:
+            return found
+        data = record(*encode(item))
+        with self.lock:
+            place, memory = self.used, self.memory
+            fits = memory is not None and TABLE_AT + place + len(data) <= FILE_BYTES
+            if memory is None or not fits or len(data) > MOST_BYTES:
+                return 0
+            memory[TABLE_AT + place : TABLE_AT + place + len(data)] = data
+            self.used += len(data)
+            self.places[item] = place // UNIT
+        return place // UNIT
+
+    def locate(self, code: CodeType, instruction: int) -> int:
+        """Return the place of the line of an instruction, 0 for a library's."""
+        file = code.co_filename
+        if file.startswith(_LIBRARIES):
+            return 0
+        line = next(
+            (line for first, last, line in code.co_lines() if first <= instruction < last), None
+        )
+        return self.intern(Where(file, line or code.co_firstlineno, code.co_qualname))
+
+    def describe(self, error: BaseException) -> int:
+        """Return the place of an error's text."""
+        self.has_failed = self.has_failed or isinstance(error, RankLost)
+        return self.intern(Text(f"{type(error).__name__}: {error}"[:_MOST_TEXT]))
+
+    # -- the end ----------------------------------------------------------------------------
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Say how the rank has ended; remove the files where all ranks have ended well."""
+        if self.memory is None or self.process != os.getpid():
+            return
+        if error is not None:
+            self.describe(error)
+        state = State.FAILED if self.has_failed or error else State.ENDED
+        STATE.pack_into(self.memory, STATE_AT, state, monotonic_ns())
+        self.close()
+        remove_ended(self.directory, self.job)
+
+    def close(self) -> None:
+        """Write no more; without the lock: a child may be forked while a thread holds it."""
+        self.ring.close()
+        if self.memory is not None:
+            self.memory = None
+            os.close(self.file)
+
+
+def _boot() -> str:
+    """Return what identifies the start of this host's kernel."""
+    with suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
+        return file.read(64).strip()
+    return ""
+
+
+def _counts_steadily() -> bool:
+    """Whether the system itself reads its clock from the counter of the processor."""
+    with suppress(OSError), open(_CLOCK_SOURCE) as file:
+        return file.read(16).strip() == "tsc"
+    return False

@@ -1,0 +1,135 @@
+"""What the records of a flight file hold, as JSON of a fixed type each."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from mpicoll.flight.layout import Kind
+
+_Text = Annotated[str, msgspec.Meta(max_length=8192)]
+_Number = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+_Rank = Annotated[int, msgspec.Meta(ge=0, lt=1 << 24)]
+
+
+class Process(msgspec.Struct, frozen=True):
+    """The process that writes the file.
+
+    Attributes:
+        rank, size: of the launch, or of the first group of this process.
+        thread: whether the rank is a thread of this process.
+        boot: identifies the start of the host's kernel, from which its clock counts.
+        monotonic, realtime: nanoseconds of both clocks, read at the same moment.
+    """
+
+    pid: Annotated[int, msgspec.Meta(gt=0, lt=1 << 31)]
+    rank: _Rank
+    size: _Rank
+    host: _Text
+    boot: _Text
+    monotonic: _Number
+    realtime: _Number
+    thread: bool = False
+    program: _Text = ""
+
+
+class Group(msgspec.Struct, frozen=True):
+    """A group of ranks.
+
+    Attributes:
+        id: the same on all ranks of the group, and on no other's.
+        rank: this process's own, in the group.
+        ranks: those of the launch, in the group's order, as ``0-3,8``.
+    """
+
+    id: _Text
+    name: _Text
+    rank: _Rank
+    ranks: _Text
+
+
+class Call(msgspec.Struct, frozen=True):
+    """The kind of a call.
+
+    Attributes:
+        signature: what all ranks must give alike; empty where this rank does not know it.
+        algorithm: that runs, or that was asked for where nothing has run yet.
+    """
+
+    collective: _Text
+    signature: _Text = ""
+    algorithm: _Text = ""
+    transport: _Text = ""
+
+
+class Where(msgspec.Struct, frozen=True):
+    """A line of the user's source."""
+
+    file: _Text
+    line: _Number
+    function: _Text
+
+
+class Text(msgspec.Struct, frozen=True):
+    """An error's text."""
+
+    text: _Text
+
+
+Record = Process | Group | Call | Where | Text
+TYPES: dict[int, type[Record]] = {
+    Kind.PROCESS: Process, Kind.GROUP: Group, Kind.CALL: Call, Kind.WHERE: Where, Kind.TEXT: Text,
+}  # fmt: skip
+_KINDS = {each: kind for kind, each in TYPES.items()}
+
+
+def encode(record: Record) -> tuple[int, bytes]:
+    """Return a record's kind and its bytes."""
+    return _KINDS[type(record)], msgspec.json.encode(record)
+
+
+def decode(kind: int, data: bytes) -> Record | None:
+    """Return a record, None where the bytes are not one of this kind."""
+    expected: Any = TYPES.get(kind)
+    if expected is None:
+        return None
+    try:
+        found: Record = msgspec.json.decode(data, type=expected)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return found
+
+
+def ranks_text(ranks: list[int]) -> str:
+    """Return ranks in their order as a short text.
+
+    >>> ranks_text([0, 1, 2, 5, 4])
+    '0-2,5,4'
+    """
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def ranks_of(text: str, most: int = 1 << 16) -> list[int]:
+    """Return the ranks of such a text; at most so many, and none where it is another text.
+
+    >>> ranks_of("0-2,5,4"), ranks_of("1-x")
+    ([0, 1, 2, 5, 4], [])
+    """
+    ranks: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if not (first.isascii() and first.isdecimal() and len(first) < 9):
+            return []
+        if last and not (last.isascii() and last.isdecimal() and len(last) < 9):
+            return []
+        ranks += range(int(first), min(int(last or first), int(first) + most) + 1)
+        if len(ranks) > most:
+            return []
+    return ranks

@@ -1,0 +1,68 @@
+"""Record the calls of a group that Python makes; the compiled executor records its own."""
+
+from __future__ import annotations
+
+from mpicoll.errors import CollectiveError
+from mpicoll.execution.plan import Plan
+from mpicoll.flight.groups import GroupFlight
+from mpicoll.runtime.arguments import Arguments
+
+
+class Recording:
+    """Records calls and plans, where anything does."""
+
+    def __init__(self, flight: GroupFlight | None) -> None:
+        self.flight = flight
+
+    def call(self, name: object, checked: Arguments | CollectiveError | None = None) -> _Row:
+        """Return a context in which a method's call is under way."""
+        if self.flight is None:
+            return _Row(None, 0)
+        signature = algorithm = ""
+        if isinstance(checked, Arguments):
+            signature, algorithm = signature_text(checked), str(checked.algorithm)
+        return _Row(self.flight, self.flight.call(str(name)[:60], signature, algorithm, ""))
+
+    def record(self, plan: Plan, arguments: Arguments) -> None:
+        """Record the runs of a plan."""
+        if self.flight is None:
+            return
+        plan.record(self.flight.log, call_of(self.flight, arguments, plan))
+
+
+class _Row:
+    """A call that is under way."""
+
+    def __init__(self, flight: GroupFlight | None, place: int) -> None:
+        self.flight, self.number = flight, 0
+        self.place = place
+
+    def __enter__(self) -> None:
+        if self.flight is not None:
+            self.number = self.flight.log.begin(self.place)
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if self.flight is not None:
+            self.flight.log.end(self.number, error)
+
+
+def call_of(flight: GroupFlight, arguments: Arguments, plan: Plan) -> int:
+    """Return the place of what a plan runs in the table of the flight recorder."""
+    name, signature = arguments.collective.name, signature_text(arguments)
+    return flight.call(name, signature, plan.algorithm, plan.transport)
+
+
+def signature_text(arguments: Arguments) -> str:
+    """Return what all ranks must give alike; empty where this rank does not know it.
+
+    ``float32 (4, 8), sum`` or ``float32 (8,), counts (1, 2), root 1``.
+    """
+    if not arguments.is_complete:
+        return ""
+    given = arguments.signature
+    shape = "" if given["shape"] is None else f" ({', '.join(map(str, given['shape']))})"
+    parts = [f"{given['dtype'] or ''}{shape}"]
+    parts += [given["op"]] if given["op"] else []
+    parts += [f"counts {given['counts']}"[:200]] if arguments.counts else []
+    parts += [f"root {given['root']}"] if given["root"] is not None else []
+    return ", ".join(filter(None, parts))

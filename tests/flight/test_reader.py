@@ -1,0 +1,194 @@
+"""Flight files that are cut, flipped, shuffled, of another version or hostile."""
+
+from __future__ import annotations
+
+import os
+import random
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mpicoll.errors import ArgumentError
+from mpicoll.execution.compiled import MISSING, WRITERS
+from mpicoll.flight import records
+from mpicoll.flight.layout import (
+    FILE_BYTES,
+    HEAD,
+    ROW,
+    ROWS,
+    ROWS_AT,
+    SUFFIX,
+    TABLE_AT,
+    TABLE_BYTES,
+    Outcome,
+    State,
+    head,
+    record,
+)
+from mpicoll.flight.reader import DamagedFile, read, read_all
+from mpicoll.flight.recorder import Recorder
+from mpicoll.flight.records import Call, Group, encode, ranks_of
+from mpicoll.flight.rows import PYTHON
+
+JOB = "job-of-a-test"
+
+
+def made(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, calls: int = 3, writers: Any = PYTHON
+) -> Path:
+    """Return the file of a rank that has made some calls, and is in another."""
+    monkeypatch.setenv("MPICOLL_FLIGHT_DIR", str(directory))
+    recorder = Recorder(JOB, (0, 2), writers=writers)
+    group = recorder.intern(Group("1234", "world", 0, "0-1"))
+    log = writers.Log(recorder.ring, group)
+    place = recorder.intern(Call("allreduce", "float32 (8), sum", "ring", "symmetric"))
+    for _ in range(calls):
+        log.end(log.begin(place))
+    log.begin(place)
+    recorder.close()
+    return recorder.path
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The bytes of such a file."""
+    with pytest.MonkeyPatch.context() as patch:
+        return made(tmp_path_factory.mktemp("whole"), patch, 300).read_bytes()
+
+
+@pytest.mark.parametrize(
+    "writers",
+    [
+        pytest.param(PYTHON, id="python"),
+        pytest.param(WRITERS, id="c", marks=pytest.mark.skipif(bool(MISSING), reason=MISSING)),
+    ],
+)
+def test_what_is_written_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writers: Any
+) -> None:
+    dump = read(made(tmp_path, monkeypatch, 3 * ROWS, writers))
+    assert not dump.faults
+    assert (dump.rank, dump.process.pid, dump.state) == (0, os.getpid(), State.RUNNING)
+    assert [each.sequence for each in dump.entries] == list(range(2 * ROWS + 2, 3 * ROWS + 2))
+    *before, last = dump.entries
+    assert {each.outcome for each in before} == {Outcome.DONE}
+    assert all(each.start <= each.end for each in before)
+    assert last.outcome is Outcome.UNDER_WAY
+    assert last.call == Call("allreduce", "float32 (8), sum", "ring", "symmetric")
+    assert last.where is not None and last.where.function == "made"
+    assert last.group == Group("1234", "world", 0, "0-1")
+
+
+def read_bytes(directory: Path, data: bytes) -> None:
+    """Read a file with these bytes; only our error is allowed."""
+    path = directory / f"rank-00000.{JOB}.1{SUFFIX}"
+    path.write_bytes(data)
+    with suppress(DamagedFile):
+        assert len(read(path).entries) <= ROWS
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_damaged_files_are_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, whole: bytes, data: st.DataObject
+) -> None:
+    changed = bytearray(whole)
+    chance = random.Random(data.draw(st.integers(0, 1 << 32)))
+    how = data.draw(st.sampled_from(["cut", "flip", "shuffle", "head", "noise"]))
+    if how == "cut":
+        changed = changed[: chance.randrange(len(changed))]
+    elif how == "flip":
+        for _ in range(chance.choice((1, 10, 1000))):
+            place = chance.randrange(min(len(changed), TABLE_AT + 4096))
+            changed[place] ^= 1 << chance.randrange(8)
+    elif how == "shuffle":
+        parts = [bytes(changed[at : at + ROW.size]) for at in range(0, len(changed), ROW.size)]
+        chance.shuffle(parts)
+        changed = bytearray(changed[: HEAD.size] + b"".join(parts)[HEAD.size :])
+    elif how == "head":
+        changed[: HEAD.size] = changed[:8] + chance.randbytes(HEAD.size - 8)
+    else:
+        changed = bytearray(head() + chance.randbytes(FILE_BYTES - HEAD.size))
+    read_bytes(tmp_path_factory.mktemp("damaged"), bytes(changed))
+
+
+def test_what_is_left_of_a_damaged_file_is_read(whole: bytes, tmp_path: Path) -> None:
+    data = bytearray(whole)
+    data[ROWS_AT + 5 * ROW.size + 20] ^= 1
+    path = tmp_path / f"rank-00000.{JOB}.1{SUFFIX}"
+    path.write_bytes(data)
+    dump = read(path)
+    assert [each.number for each in dump.entries] == [*range(1, 6), *range(7, 302)]
+    assert dump.faults == ["1 rows are damaged or half written, and left out"]
+
+
+def test_rows_in_each_other_s_places_are_left_out(whole: bytes, tmp_path: Path) -> None:
+    data = bytearray(whole)
+    first, second = (slice(at, at + ROW.size) for at in (ROWS_AT, ROWS_AT + ROW.size))
+    data[first], data[second] = data[second], data[first]
+    path = tmp_path / f"rank-00000.{JOB}.1{SUFFIX}"
+    path.write_bytes(data)
+    assert [each.number for each in read(path).entries] == list(range(3, 302))
+
+
+def test_another_version_is_named(whole: bytes, tmp_path: Path) -> None:
+    from zlib import crc32
+
+    fields = list(HEAD.unpack_from(whole))
+    fields[1] = 7
+    plain = HEAD.pack(*fields)[:-4]
+    path = tmp_path / f"rank-00000.{JOB}.1{SUFFIX}"
+    path.write_bytes(plain + crc32(plain).to_bytes(4, "little") + whole[HEAD.size :])
+    with pytest.raises(ArgumentError, match=r"of version 7; this mpicoll reads 1"):
+        read_all(tmp_path)
+
+
+@pytest.mark.parametrize("data", [b"", b"mpicoll", b"\x80\x04K\x01.", b"\0" * FILE_BYTES])
+def test_another_file_is_refused(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / f"rank-00000.{JOB}.1{SUFFIX}"
+    path.write_bytes(data)
+    with pytest.raises(ArgumentError, match="no flight file"):
+        read_all(tmp_path)
+
+
+def test_links_and_pipes_are_not_followed(whole: bytes, tmp_path: Path) -> None:
+    (tmp_path / "whole").write_bytes(whole)
+    (tmp_path / f"rank-00000.{JOB}.1{SUFFIX}").symlink_to(tmp_path / "whole")
+    os.mkfifo(tmp_path / f"rank-00001.{JOB}.2{SUFFIX}")
+    with pytest.raises(ArgumentError, match="no regular file"):
+        read_all(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["{", '{"rank": -1}', "[" * 100000, '{"collective": 5}', "null"])
+@pytest.mark.parametrize("kind", [*records.TYPES, 99])
+def test_records_of_another_form_are_left_out(
+    whole: bytes, tmp_path: Path, kind: int, text: str
+) -> None:
+    hostile = record(kind, text.encode()[:16000])
+    path = tmp_path / f"rank-00000.{JOB}.1{SUFFIX}"
+    used = whole[: whole.rindex(b"MPFR") + 256]
+    path.write_bytes((used + hostile).ljust(FILE_BYTES, b"\0")[:FILE_BYTES])
+    dump = read(path)
+    assert dump.faults == ["records of the table are damaged, and left out"]
+    assert len(dump.entries) == 301
+
+
+def test_a_full_table_does_not_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MPICOLL_FLIGHT_DIR", str(tmp_path))
+    recorder = Recorder(JOB, (0, 2))
+    places = [recorder.intern(Call("x" * 5000, str(each))) for each in range(40)]
+    assert places[0] and not places[-1]
+    assert recorder.used <= TABLE_BYTES
+    assert encode(Call("a"))[0] == records.Kind.CALL
+    recorder.end()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "-", "1-", "5-2", "0-99999999", "1,,2", "\u0663", "0-70000", "9" * 400]
+)
+def test_texts_of_ranks_never_take_much_room(text: str) -> None:
+    assert len(ranks_of(text)) <= 1 << 16

@@ -1,0 +1,163 @@
+"""What a rank records, and what stays of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mpicoll
+from mpicoll.errors import RankLost
+from mpicoll.flight import directory, groups, stacks
+from mpicoll.flight.layout import Outcome
+from mpicoll.flight.reader import Dump, read_all
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the ranks of a test record."""
+    monkeypatch.setenv("MPICOLL_FLIGHT_DIR", str(tmp_path))
+    monkeypatch.setattr(RankLost, "found_in", "")
+    return tmp_path
+
+
+def recorded(place: Path, function: Any, size: int = 3) -> list[Dump]:
+    """Return what ranks have recorded when all have run a function."""
+    together = threading.Barrier(size)
+    found: list[Dump] = []
+
+    def run(c: mpicoll.Collectives) -> None:
+        function(c)
+        together.wait()
+        if c.rank == 0:
+            found.extend(read_all(place)[0])
+        together.wait()
+
+    mpicoll.threads(size)(run)
+    return found
+
+
+def test_all_ranks_count_the_same_calls_of_a_group(place: Path) -> None:
+    def run(c: mpicoll.Collectives) -> None:
+        x = np.ones(4)
+        for _ in range(3):
+            c.allreduce(x)
+        with c.plan("broadcast", x, root=1, algorithm="binomial@point-to-point") as plan:
+            plan.run()
+            plan.start().wait()
+        part = c.split(c.rank % 2)
+        assert part is not None
+        part.barrier(algorithm="native")
+
+    dumps = recorded(place, run)
+    assert [each.rank for each in dumps] == [0, 1, 2]
+    calls = [
+        [(one.sequence, one.call.collective) for one in each.entries if one.group.name == "world"]  # type: ignore[union-attr]
+        for each in dumps
+    ]
+    assert calls[0] == calls[1] == calls[2]
+    names = ["allreduce"] * 3 + ["plan of broadcast"] + ["broadcast"] * 2 + ["split"]
+    assert [name for _, name in calls[0]] == names
+    assert [one for one, _ in calls[0]] == list(range(1, 8))
+    last = dumps[0].entries[-1]
+    assert last.call.algorithm == "native" and last.call.collective == "barrier"
+    assert last.group is not None and last.group.ranks == "0,2"
+    assert all(one.outcome is Outcome.DONE for each in dumps for one in each.entries)
+    wheres = {one.where.file for each in dumps for one in each.entries if one.where}
+    assert wheres == {__file__}
+
+
+def test_a_call_that_raises_keeps_the_files(place: Path) -> None:
+    def run(c: mpicoll.Collectives) -> None:
+        c.allreduce(np.ones(3))
+        if c.rank == 1:
+            raise ValueError("rank 1 leaves")
+        c.allreduce(np.ones(3))
+
+    with pytest.raises(ValueError, match="rank 1 leaves"):
+        mpicoll.threads(3)(run)
+    dumps, _ = read_all(place)
+    assert any("rank 1 leaves" in text for text in dumps[1].errors)
+    lost = dumps[0].entries[-1]
+    assert lost.outcome is Outcome.RAISED and "rank 1" in lost.error
+    assert f"python -m mpicoll.postmortem {place}" in lost.error
+
+
+def test_nothing_stays_of_a_run_that_ends_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.delenv("MPICOLL_FLIGHT_DIR", raising=False)
+    mpicoll.threads(2)(lambda c: c.barrier())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_few_directories_of_ended_jobs_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.delenv("MPICOLL_FLIGHT_DIR", raising=False)
+    for number in range(directory.MOST + 5):
+        directory.opened(f"job-{number}")
+    found = list(directory.home().iterdir())
+    assert len(found) == directory.MOST
+    assert directory.home().stat().st_mode & 0o777 == 0o700
+
+
+def test_the_switch_turns_it_off(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MPICOLL_FLIGHT", "0")
+    mpicoll.threads(2)(lambda c: c.barrier())
+    assert list(place.iterdir()) == []
+
+
+def test_a_run_goes_on_where_nothing_can_be_written(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (place / "file").touch()
+    monkeypatch.setenv("MPICOLL_FLIGHT_DIR", str(place / "file" / "below"))
+    monkeypatch.setattr(groups, "_warned", [])
+    assert mpicoll.threads(2)(lambda c: int(c.allreduce(np.ones(1, int))[0])) == [2, 2]
+    assert capfd.readouterr().err.count("calls are not recorded") == 1
+
+
+def test_somebody_elses_directory_is_not_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.delenv("MPICOLL_FLIGHT_DIR", raising=False)
+    directory.home().mkdir(mode=0o777)
+    directory.home().chmod(0o777)
+    with pytest.raises(PermissionError, match="not a directory of this user's alone"):
+        directory.opened("job")
+
+
+def test_a_users_own_handler_stays(tmp_path: Path) -> None:
+    def own(*given: object) -> None: ...
+
+    before = signal.signal(signal.SIGUSR1, own)
+    try:
+        assert not stacks.watch(tmp_path / "stacks")
+        assert signal.getsignal(signal.SIGUSR1) is own
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_only_a_process_that_catches_the_signal_gets_it() -> None:
+    child = os.fork()
+    if not child:
+        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+        signal.pause()
+        os._exit(0)
+    try:
+        stacks.ask(child)
+        assert os.waitpid(child, os.WNOHANG) == (0, 0)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        assert os.waitpid(child, 0)[1] == signal.SIGKILL
