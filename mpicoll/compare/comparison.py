@@ -5,7 +5,8 @@ difference counts where it is significant among all cases (Holm) and surely more
 intervals and tests are those of `two_sample`.
 
 The samples of one run do not show what changes between runs: another process on the machine, other
-places in memory, a processor that is slower for a while. Native calls of the same libraries, on the
+places in memory, a processor that is slower for a while. Records of several launches do: their
+samples are the medians of the launches. Native calls of the same libraries, on the
 same machine, under the same settings are controls: they did not change between the runs, so the
 factor by which they differ beyond their intervals is the machine's. It widens the margin, and all
 intervals (`scatter`). Where library or machine differ there are no controls, and nothing widens.
@@ -22,6 +23,7 @@ from typing import Literal
 
 from mpicoll.compare.two_sample import Shift, can_differ, holm, scatter, shift
 from mpicoll.errors import ArgumentError
+from mpicoll.measurement.launches import summed_up
 from mpicoll.records import reading
 from mpicoll.records.conditions import differences
 from mpicoll.records.identity import Key, key
@@ -86,15 +88,17 @@ class Comparison:
 def load(path: Path) -> dict[Key, CaseRecord]:
     """Return the latest record of each case of a file, with the full description of its run.
 
+    A case of several launches of a study is one record, whose samples are their medians.
+
     Raises:
         ArgumentError: the file has no records of cases.
     """
     records = reading.load(path)
     runs = reading.runs(records)
-    found = {}
-    for each in reading.only(CaseRecord, records):
+    cases = reading.only(CaseRecord, records)
+    for each in cases:
         each.run = runs.get(each.run.id, each.run)
-        found[key(each)] = each
+    found = {key(each): each for each in summed_up(cases)}
     if not found:
         raise ArgumentError(f"{path} has no records of cases")
     return found

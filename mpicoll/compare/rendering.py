@@ -88,6 +88,7 @@ def _variant(row: CaseRecord) -> str:
         row.dtype, row.op, f"root {row.root}" if row.root is not None else "",
         "in place" if row.in_place else "", "allocated" if row.allocated else "",
         "on GPU" if row.device == "cuda" else "", "" if row.call == "plan" else f"by {row.call}",
+        f"in {row.environment}" if row.environment else "",
     )  # fmt: skip
     return " ".join(filter(None, parts)) or "-"
 

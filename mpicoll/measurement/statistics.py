@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import ceil, comb, floor, inf, sqrt
-from statistics import NormalDist, fmean, median
+from statistics import NormalDist, fmean, median, quantiles
 from typing import Literal, NamedTuple
 
 Verdict = Literal["faster", "slower", "tie"]
@@ -87,7 +87,20 @@ def speedup(
     blocks cancels in each ratio. A ratio that may be 1, or less than `FLOOR` away from
     it, is a tie.
     """
-    ratios = [reference[block] / candidate[block] for block in reference.keys() & candidate.keys()]
+    return ratio_of(
+        [reference[block] / candidate[block] for block in reference.keys() & candidate.keys()],
+        confidence,
+    )
+
+
+def ratio_of(ratios: Sequence[float], confidence: float = 0.95) -> Ratio | None:
+    """Return the median of ratios of blocks, or of launches, with its verdict; None without any.
+
+    From nine launches on a single one that lies cannot move a bound beyond the others.
+
+    >>> ratio_of([1.1] * 9 + [0.2]).verdict, ratio_of([1.1] * 5).verdict
+    ('faster', 'tie')
+    """
     if not ratios:
         return None
     value, low, high = median_interval(ratios, confidence)
@@ -100,6 +113,18 @@ def _verdict(low: float, high: float, sure: bool) -> Verdict:
     if sure and high < 1 / (1 + FLOOR):
         return "slower"
     return "tie"
+
+
+def spread(values: Sequence[float]) -> float:
+    """Return half the distance of the quartiles over the median, 0 of a single value.
+
+    >>> spread([9.0, 10.0, 11.0]), spread([5.0])
+    (0.05, 0.0)
+    """
+    if len(values) < 2:
+        return 0.0
+    low, middle, high = quantiles(values, n=4, method="inclusive")
+    return (high - low) / 2 / middle
 
 
 def percentile(samples: Sequence[float], percent: float) -> float:

@@ -10,6 +10,7 @@ from mpicoll.records.lines import (
     CaseRecord,
     FanOutRecord,
     FitRecord,
+    LaunchRecord,
     PairRecord,
     Record,
     Run,
@@ -19,7 +20,7 @@ from mpicoll.records.lines import (
 
 def contradictions(record: Record) -> Iterator[str]:
     """Yield the contradictions between values of a record, in words."""
-    if isinstance(record, AARecord):
+    if isinstance(record, AARecord | LaunchRecord):
         return
     yield from _of_run(record.run)
     if not isinstance(record, RunRecord):

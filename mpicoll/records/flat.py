@@ -16,6 +16,7 @@ _NESTED = {
     "time_us": ("median", "low", "high", "mean", "min", "max", "p95", "p99"),
     "speedup_vs_native": _RATIO,
     "speedup_vs_other": (*_RATIO, "against"),
+    "speedup_vs_strongest": (*_RATIO, "against", "environment"),
 }
 
 

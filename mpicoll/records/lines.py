@@ -11,6 +11,7 @@ pair     one number of a pair of ranks, by `mpicoll.p2p`
 fit      Hockney's model of a class of pairs, by `mpicoll.p2p`
 fan_out  copies of one rank to several GPUs at once, by `mpicoll.p2p`
 twins    an A/A comparison: a call against itself, by `mpicoll.bench.aa_test`
+launch   how a launch of a study was made and how it ended, by `mpicoll.study`
 ======== ==================================================================================
 
 A line without a kind is a case. Keys are only ever added within a schema: a reader ignores kinds
@@ -207,9 +208,18 @@ class Speedup(Struct):
 
 
 class SpeedupVsOther(Speedup):
-    """The same against the other backend; `against`: the backend and algorithm compared with."""
+    """The same against the other backend; `against`: the backend and algorithm compared with.
+
+    In a launch that forces the library's algorithms, against that of the library.
+    """
 
     against: Name
+
+
+class SpeedupVsStrongest(SpeedupVsOther):
+    """The same against the fastest native call of a cell, over all environments and algorithms."""
+
+    environment: Name | None
 
 
 class FirstWrong(Struct):
@@ -244,11 +254,20 @@ class CaseRecord(Struct, kw_only=True):
         message: why the case was refused, or what was wrong with its result; a refused case has
             None for all that was not measured.
         best: the fastest correct one of its group so far.
+        environment: the name of the study's environment: an MPI, its thread level and variables.
+        launch: the number of the launch among those of its configuration in a study.
+        launches: of a record that sums up several launches, their number: its samples are the
+            medians of the launches, and its ratios are over launches.
+        spread_within, spread_between: half the distance of the quartiles over the median: of the
+            samples of a launch (the median over launches), and of the medians of the launches.
+        speedup_vs_strongest: against the strongest native of its cell.
     """
 
     schema: int = SCHEMA
     kind: Literal["case"] = "case"
     run: Run
+    environment: Name | None = None
+    launch: Count | None = None
     collective: Name
     algorithm: Name
     call: Name = "plan"
@@ -291,6 +310,10 @@ class CaseRecord(Struct, kw_only=True):
     first_wrong: FirstWrong | None = None
     message: str | None = None
     best: bool = False
+    launches: Count | UnsetType = UNSET
+    spread_within: Amount | UnsetType = UNSET
+    spread_between: Amount | UnsetType = UNSET
+    speedup_vs_strongest: SpeedupVsStrongest | UnsetType = UNSET
 
 
 # -- pairs of ranks -----------------------------------------------------------------------
@@ -409,10 +432,58 @@ class AARecord(Struct, kw_only=True):
     preempted: Count = 0
 
 
-Record = RunRecord | CaseRecord | PairRecord | FitRecord | FanOutRecord | AARecord
+# -- a launch of a study ------------------------------------------------------------------
+
+
+class Forced(Struct):
+    """A library's own algorithm that environment variables asked for.
+
+    Attributes:
+        algorithm: the library's name; `ours`: that of the same algorithm here, None without one.
+        variables: what was set.
+        obeyed: False where the library said that it takes another, None where it cannot be asked.
+        said: what it said, or how it was asked.
+        refused: the total bytes at which it takes another, where it takes this one elsewhere.
+    """
+
+    algorithm: Name
+    ours: Name | None = None
+    variables: dict[str, str] = field(default_factory=dict)
+    obeyed: bool | None = None
+    said: str = ""
+    refused: list[Count] = field(default_factory=list)
+
+
+class LaunchRecord(Struct, kw_only=True):
+    """How a launch of a study was made, and how it ended.
+
+    Attributes:
+        configuration: the name of all that is the same in its repetitions.
+        run: the id of the run whose records follow, None where there are none.
+        environment, threads: the environment and its thread level.
+        forced: by collective, the library's own algorithm that was asked for.
+        message: why it failed, None where it did not.
+    """
+
+    schema: int = SCHEMA
+    kind: Literal["launch"] = "launch"
+    configuration: Name
+    launch: Count
+    run: Name | None = None
+    environment: Name
+    threads: Name | None = None
+    ranks: Ranks
+    forced: dict[str, Forced] = field(default_factory=dict)
+    command: list[str] = field(default_factory=list)
+    started: Name = ""
+    seconds: Amount = 0.0
+    message: str | None = None
+
+
+Record = RunRecord | CaseRecord | PairRecord | FitRecord | FanOutRecord | AARecord | LaunchRecord
 KINDS: dict[str, type[Record]] = {
     "run": RunRecord, "case": CaseRecord, "pair": PairRecord, "fit": FitRecord,
-    "fan_out": FanOutRecord, "twins": AARecord,
+    "fan_out": FanOutRecord, "twins": AARecord, "launch": LaunchRecord,
 }  # fmt: skip
 
 

@@ -16,7 +16,16 @@ import msgspec
 from mpicoll.errors import ArgumentError
 from mpicoll.machine.variables import masked_arguments, relevant_variables
 from mpicoll.records.consistency import contradictions
-from mpicoll.records.lines import KINDS, SCHEMA, AARecord, FullRun, Record, Run, RunRecord
+from mpicoll.records.lines import (
+    KINDS,
+    SCHEMA,
+    AARecord,
+    FullRun,
+    LaunchRecord,
+    Record,
+    Run,
+    RunRecord,
+)
 from mpicoll.text.printable import printable
 
 Kind = TypeVar("Kind", bound=Record)
@@ -78,7 +87,9 @@ def record_of(line: bytes | str, where: str) -> Record | None:
         raise ArgumentError(f"{where}, is no whole record: {error}") from None
     for contradiction in contradictions(record):
         raise ArgumentError(f"{where}, is no whole record: {contradiction}")
-    if not isinstance(record, AARecord):
+    if isinstance(record, LaunchRecord):
+        record.command = masked_arguments(record.command)
+    elif not isinstance(record, AARecord):
         _mask(record.run)
     return record
 

@@ -151,6 +151,7 @@ def variant(record: CaseRecord) -> str:
         "allocated" if record.allocated else "",
         "" if record.device == "cpu" else f"on {record.device}",
         "" if record.call == "plan" else f"by {record.call}",
+        f"in {record.environment}" if record.environment else "",
     )
     return ", ".join(filter(None, parts))
 

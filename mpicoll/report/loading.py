@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mpicoll.errors import ArgumentError
+from mpicoll.measurement.launches import summed_up
 from mpicoll.records import reading
 from mpicoll.records.identity import key
 from mpicoll.records.lines import CaseRecord, FitRecord, FullRun, PairRecord, Record, RunRecord
@@ -21,7 +22,8 @@ class Records:
 
     Attributes:
         runs: the description of each run by its id, as full as the files have it.
-        cases, pairs, fits: records, each once even if a file was given twice.
+        cases, pairs, fits: records, each once even if a file was given twice; cases of several
+            launches of a study are summed up.
     """
 
     runs: dict[str, FullRun]
@@ -55,13 +57,14 @@ def load(paths: Sequence[Path]) -> Records:
         ArgumentError: a file cannot be read or holds other lines, or there are no records.
     """
     lines = [each for path in paths for each in reading.load(path)]
-    cases = {(each.run.id, key(each)): each for each in reading.only(CaseRecord, lines)}
+    once = {(each.run.id, key(each)): each for each in reading.only(CaseRecord, lines)}
+    cases = summed_up(once.values())
     pairs = {_pair_key(each): each for each in reading.only(PairRecord, lines)}
     fits = {_fit_key(each): each for each in reading.only(FitRecord, lines)}
     if not (cases or pairs):
         names = ", ".join(map(str, paths))
         raise ArgumentError(f"no records of cases or pairs in {names}: nothing to report")
-    return Records(_runs(lines), [*cases.values()], [*pairs.values()], [*fits.values()])
+    return Records(_runs(lines), cases, [*pairs.values()], [*fits.values()])
 
 
 def _runs(lines: Sequence[Record]) -> dict[str, FullRun]:

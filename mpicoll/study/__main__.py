@@ -1,59 +1,100 @@
-"""Print which form of allreduce is fastest at which sizes, and why.
+"""Run a study of this machine, and say in words what was found.
 
-The forms are one call, reduce + broadcast, and reduce_scatter + allgather. FILES are records of
-mpicoll.bench, of any backends and numbers of ranks; jobs/allreduce.sbatch makes them.
+-o DIR alone runs the default study of this machine, in under 15 minutes; study.toml describes
+another one. The same command goes on where a study was killed. It ends with DIR/study.html and
+DIR/findings.md; --records FILES -o DIR makes both from records that exist. Without -o, FILES are
+records of allreduce, and the study prints in which form it is fastest at which sizes, and why.
 
-Exit status: 0, or 2 for bad usage or files.
+Exit status: 0, 1 no launch measured anything, or 2 for bad usage or files.
 """
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
 from mpicoll.cli.command import Command
 from mpicoll.cli.options import FILE, option
-from mpicoll.cli.tables import print_table
-from mpicoll.study.forms import load
-from mpicoll.study.rendering import LEGEND, findings, markdown, rows, times_table
-from mpicoll.text.files import write_whole
-
-_WIDTH = 130
-"""Columns of a table that is not printed on a terminal."""
+from mpicoll.errors import ArgumentError
+from mpicoll.study import running
+from mpicoll.study.default import default_study
+from mpicoll.study.description import Description, load
+from mpicoll.study.environments import find
+from mpicoll.study.forms_command import print_forms
+from mpicoll.study.installing import PACKAGES, install
+from mpicoll.study.outcome import write_outcome
+from mpicoll.study.planning import Plan, plan
+from mpicoll.study.showing import print_plan
 
 
 @click.command(cls=Command, help=__doc__)
-@click.argument("files", nargs=-1, required=True, type=FILE)
-@option("--csv", "table", type=FILE, metavar="FILE", help="Write all times to this file.")
-@option("--markdown", "plain", is_flag=True, help="Print tables for a README.")
-def main(files: Sequence[Path], table: Path | None, plain: bool) -> None:
-    """Print tables and findings."""
-    found = load(files)
-    if table is not None:
-        _write(table, rows(found))
-    for each in found:
-        if plain:
-            print(f"{each}\n\n{markdown(each)}\n")
-        else:
-            print_table(times_table(each), _WIDTH)
-        for line in findings(each):
-            print(f"- {line}")
-        print()
-    print(LEGEND)
+@click.argument("files", nargs=-1, type=FILE, metavar="[study.toml | FILES]")
+@option("-o", "--output", "folder", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+        help="The folder of the study.")  # fmt: skip
+@option("--records", "made", is_flag=True, help="Launch nothing: FILES are records.")
+@option("--dry-run", "dry", is_flag=True, help="Print the plan and how long it takes.")
+@option("--install", "library", type=click.Choice(sorted(PACKAGES)),
+        help="Make an environment with this MPI from PyPI, for later studies.")  # fmt: skip
+@option("--csv", "table", type=FILE, metavar="FILE", help="Without -o: write all times there.")
+@option("--markdown", "plain", is_flag=True, help="Without -o: print tables for a README.")
+def main(
+    files: Sequence[Path], folder: Path | None, made: bool, dry: bool, library: str | None,
+    table: Path | None, plain: bool,
+) -> int:  # fmt: skip
+    """Run what the command line asks for; return the exit status."""
+    if library is not None:
+        print(install(library))
+        return 0
+    if made:
+        if not files or folder is None:
+            raise click.UsageError("--records takes FILES and -o DIR")
+        folder.mkdir(parents=True, exist_ok=True)
+        write_outcome(files, folder)
+        return 0
+    if folder is None and not dry:
+        if not files:
+            raise click.UsageError("give -o DIR, or records")
+        print_forms(files, table, plain)
+        return 0
+    if len(files) > 1:
+        raise click.UsageError("one file describes a study; --records takes several")
+    found = _planned(_study(files, folder))
+    if dry or folder is None:
+        print_plan(found)
+        return 0
+    return _run(found, folder)
 
 
-def _write(path: Path, table: Sequence[Mapping[str, Any]]) -> None:
-    def save(fresh: Path) -> None:
-        with fresh.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(table[0]))
-            writer.writeheader()
-            writer.writerows(table)
+def _study(files: Sequence[Path], folder: Path | None) -> Description:
+    """Return the study of a file, the one that the folder has begun, or the default."""
+    if files:
+        return load(files[0])
+    begun = running.stored(folder) if folder is not None else None
+    return begun or default_study()
 
-    write_whole(path, save)
+
+def _planned(study: Description) -> Plan:
+    environments, remarks = find(study)
+    found = plan(study, environments)
+    found.remarks[:0] = remarks
+    return found
+
+
+def _run(found: Plan, folder: Path) -> int:
+    with running.taken(folder):
+        running.store(found.study, folder)
+        for each in found.remarks:
+            print(f"warning: {each}", file=sys.stderr)
+        runner = running.Runner(found, folder)
+        runner.run()
+        if all(each.message for each in runner.done.values()):
+            reasons = {each.message for each in runner.done.values()}
+            raise ArgumentError(f"no launch measured anything: {'; '.join(map(str, reasons))}")
+        write_outcome(sorted((folder / "launches").glob("*.jsonl")), folder, found.remarks)
+    return 0
 
 
 if __name__ == "__main__":

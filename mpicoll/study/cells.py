@@ -1,0 +1,316 @@
+"""The cells of a study: what was measured of a collective at one size, in every environment.
+
+A contestant is an algorithm of a backend in an environment, with its time in each launch. Two of
+them are compared by the ratios of the launches that have both, as samples of one launch lie moments
+apart; else by all ratios of a launch of one to a launch of the other, which were mixed at random.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from mpicoll.compare.two_sample import can_differ, shift
+from mpicoll.measurement.launches import MARGIN
+from mpicoll.measurement.statistics import FLOOR, ratio_of, spread
+from mpicoll.records.lines import CaseRecord, Forced, LaunchRecord, Record, Verdict
+from mpicoll.records.reading import only
+
+_ENOUGH = 6
+"""Launches from which on their ratios carry a verdict."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """What the cells of a figure have in common: all but the size."""
+
+    collective: str
+    ranks: int
+    nodes: int
+    dtype: str
+    op: str
+    root: int | None
+    call: str
+    device: str
+
+    def __str__(self) -> str:
+        parts = [self.collective, f"on {self.ranks} ranks"]
+        parts += [f"of {self.nodes} nodes"] if self.nodes > 1 else []
+        parts += [self.dtype] if self.dtype not in ("", "float32") else []
+        parts += [self.op] if self.op not in ("", "sum") else []
+        parts += [f"root {self.root}"] if self.root else []
+        parts += ["on GPUs"] if self.device != "cpu" else []
+        parts += [f"by {self.call}"] if self.call != "plan" else []
+        return " ".join(parts)
+
+
+@dataclass(frozen=True)
+class Name:
+    """A contestant: an algorithm of a backend in an environment; that of a bench run is ""."""
+
+    environment: str
+    backend: str
+    algorithm: str
+
+    def __str__(self) -> str:
+        where = f" of {self.environment}" if self.environment else ""
+        return f"{self.algorithm}{where}" + (
+            "" if self.backend == "mpi4py" else f" ({self.backend})"
+        )
+
+    @property
+    def is_native(self) -> bool:
+        """Whether it is a call of the library alone, by its choice or one of its algorithms."""
+        return self.algorithm.partition("(")[0] in ("native", "native_persistent")
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether a schedule of this project runs."""
+        return not self.algorithm.startswith("native")
+
+
+@dataclass
+class Contestant:
+    """The measurements of one name in a cell.
+
+    Attributes:
+        times: the median of each launch, us, by the id of its run.
+        within: the spread of the samples of each launch.
+        samples: those of each launch.
+        to_native, to_forced: the ratio to the native call side by side, in the launches that had
+            it: to the library's choice, and to its own algorithms by their names.
+        ran: the algorithm and transport that ran, for each launch.
+    """
+
+    name: Name
+    times: dict[str, float] = field(default_factory=dict)
+    within: dict[str, float] = field(default_factory=dict)
+    samples: dict[str, Sequence[float]] = field(default_factory=dict)
+    to_native: dict[str, float] = field(default_factory=dict)
+    to_forced: dict[str, dict[str, float]] = field(default_factory=dict)
+    to_other: dict[str, dict[str, float]] = field(default_factory=dict)
+    ran: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def us(self) -> float:
+        """The median of the launches."""
+        return median(self.times.values())
+
+    @property
+    def launches(self) -> int:
+        """The number of launches."""
+        return len(self.times)
+
+    @property
+    def spread_within(self) -> float:
+        """The spread of the samples of a launch, the median over launches."""
+        return median(self.within.values())
+
+    @property
+    def spread_between(self) -> float:
+        """The spread of the launches."""
+        return spread(list(self.times.values()))
+
+    @property
+    def label(self) -> str:
+        """The name, and for a chooser what ran most often."""
+        if self.name.algorithm.partition("@")[0] not in ("auto", "adaptive") or not self.ran:
+            return str(self.name)
+        found = list(self.ran.values())
+        return f"{self.name} ({max(dict.fromkeys(found), key=found.count)})"
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times as fast one contestant is as another.
+
+    Attributes:
+        launches: how many carry the ratio; `agreeing`: in how many of them its direction is that of
+            the ratio.
+        is_paired: both ran in the same launches.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    verdict: Verdict
+    launches: int
+    agreeing: int
+    is_paired: bool
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether it is neither a difference nor known to be close to 1."""
+        margin = 1 + MARGIN
+        return self.verdict == "tie" and (self.low < 1 / margin or self.high > margin)
+
+
+@dataclass
+class Cell:
+    """A collective at one size, on one number of ranks: all that was measured of it."""
+
+    panel: Panel
+    size: int
+    contestants: dict[Name, Contestant] = field(default_factory=dict)
+
+    def natives(self, environment: str | None = None) -> list[Contestant]:
+        """Return the library's calls, those of one environment if it is given."""
+        return [
+            each for name, each in self.contestants.items()
+            if name.is_native and environment in (None, name.environment)
+        ]  # fmt: skip
+
+    def ours(self) -> list[Contestant]:
+        """Return the schedules of this project."""
+        return [each for name, each in self.contestants.items() if name.is_ours]
+
+    def strongest_native(self, environment: str | None = None) -> Contestant | None:
+        """Return the fastest native over environments and algorithms, None without one."""
+        return min(self.natives(environment), key=lambda each: each.us, default=None)
+
+    def fastest_ours(self) -> Contestant | None:
+        """Return the fastest schedule, None without one."""
+        return min(self.ours(), key=lambda each: each.us, default=None)
+
+
+def compared(one: Contestant, other: Contestant, confidence: float = 0.95) -> Ratio | None:
+    """Return how many times as fast `one` is as `other`; None where neither way carries a ratio."""
+    paired = _paired(one, other)
+    if len(paired) >= min(_ENOUGH, one.launches, other.launches) and len(paired) > 1:
+        found = ratio_of(paired, confidence)
+        assert found is not None
+        agreeing = sum((each > 1) == (found.ratio > 1) for each in paired)
+        return Ratio(*found[:4], len(paired), agreeing, True)
+    if one.launches == other.launches == 1:
+        # Nothing is known of other launches.
+        ours, theirs = (next(iter(each.samples.values())) for each in (one, other))
+        return _unpaired(ours, theirs, confidence, launches=1)
+    return _unpaired(list(one.times.values()), list(other.times.values()), confidence)
+
+
+def _paired(one: Contestant, other: Contestant) -> list[float]:
+    """Return the ratio of each launch that has both, from samples side by side where it can be."""
+    if other.name.algorithm == "native" and _same_place(one.name, other.name):
+        side_by_side = one.to_native
+    elif _same_place(one.name, other.name):
+        side_by_side = one.to_forced.get(other.name.algorithm, {})
+    else:
+        side_by_side = one.to_other.get(f"{other.name.backend} {other.name.algorithm}", {})
+    return [
+        side_by_side.get(run, us / one.times[run])
+        for run, us in other.times.items() if run in one.times
+    ]  # fmt: skip
+
+
+def _same_place(one: Name, other: Name) -> bool:
+    return (one.environment, one.backend) == (other.environment, other.backend)
+
+
+def _unpaired(
+    ours: Sequence[float], theirs: Sequence[float], confidence: float, launches: int | None = None
+) -> Ratio | None:
+    if not can_differ(len(ours), len(theirs), confidence):
+        return None
+    found = shift(theirs, ours, 0.0, confidence)
+    verdict: Verdict = "tie"
+    if found.low > 1 + FLOOR:
+        verdict = "faster"
+    elif found.high < 1 / (1 + FLOOR):
+        verdict = "slower"
+    middle = median(theirs)
+    agreeing = sum((us < middle) == (found.ratio > 1) for us in ours)
+    return Ratio(
+        found.ratio, found.low, found.high, verdict, launches or len(ours),
+        launches or agreeing, False,
+    )  # fmt: skip
+
+
+# -- from records -------------------------------------------------------------------------
+
+
+@dataclass
+class Study:
+    """All that the records of a study say.
+
+    Attributes:
+        launches: how each was made and ended; none in records of the benchmark alone.
+        forced: by environment, collective and the library's algorithm, how it was forced.
+    """
+
+    cells: dict[tuple[Panel, int], Cell]
+    launches: list[LaunchRecord]
+    forced: dict[tuple[str, str, str], list[Forced]]
+    libraries: dict[str, str]
+
+    def panels(self) -> list[Panel]:
+        """Return every panel once, in the order of the records."""
+        return list(dict.fromkeys(panel for panel, _ in self.cells))
+
+    def of(self, panel: Panel) -> list[Cell]:
+        """Return the cells of a panel by size."""
+        return sorted(
+            (each for (own, _), each in self.cells.items() if own == panel),
+            key=lambda each: each.size,
+        )
+
+    def environments(self) -> list[str]:
+        """Return the names of the environments."""
+        names = (name.environment for each in self.cells.values() for name in each.contestants)
+        return list(dict.fromkeys(names))
+
+
+def study_of(records: Iterable[Record]) -> Study:
+    """Return the cells of records; wrong results and refused cases are left out."""
+    known = list(records)
+    launches = only(LaunchRecord, known)
+    cells: dict[tuple[Panel, int], Cell] = {}
+    libraries: dict[str, str] = {}
+    for each in only(CaseRecord, known):
+        if each.time_us is None or each.correct is False:
+            continue
+        panel = Panel(
+            each.collective, each.ranks, each.nodes, each.dtype or "", each.op or "", each.root,
+            each.call, each.device,
+        )  # fmt: skip
+        cell = cells.setdefault((panel, each.bytes_total), Cell(panel, each.bytes_total))
+        name = Name(each.environment or "", each.backend, each.algorithm)
+        _add(cell.contestants.setdefault(name, Contestant(name)), each)
+        libraries.setdefault(f"{name.environment} {name.backend}".strip(), each.library)
+    return Study(cells, launches, _forced(launches), libraries)
+
+
+def _add(contestant: Contestant, record: CaseRecord) -> None:
+    assert record.time_us is not None
+    run = record.run.id
+    contestant.times[run] = record.time_us.median
+    contestant.within[run] = spread(record.samples_us)
+    contestant.samples[run] = record.samples_us
+    executed = record.executed or record.algorithm
+    is_native = record.transport in (None, "native")
+    contestant.ran[run] = executed if is_native else f"{executed}@{record.transport}"
+    if record.speedup_vs_native is not None:
+        contestant.to_native[run] = record.speedup_vs_native.ratio
+    other = record.speedup_vs_other
+    if other is not None:
+        backend, _, algorithm = other.against.partition(" ")
+        place = contestant.to_forced if backend == record.backend else contestant.to_other
+        key = algorithm if backend == record.backend else other.against
+        place.setdefault(key, {})[run] = other.ratio
+
+
+def _forced(launches: Sequence[LaunchRecord]) -> dict[tuple[str, str, str], list[Forced]]:
+    found: dict[tuple[str, str, str], list[Forced]] = {}
+    for each in launches:
+        for collective, how in each.forced.items():
+            found.setdefault((each.environment, collective, how.algorithm), []).append(how)
+    return found
+
+
+def counterpart(
+    forced: Mapping[tuple[str, str, str], Sequence[Forced]], name: Name, collective: str
+) -> str | None:
+    """Return our name of a library's own algorithm, None where there is none."""
+    algorithm = name.algorithm.removeprefix("native(algorithm=").removesuffix(")")
+    known = forced.get((name.environment, collective, algorithm))
+    return known[0].ours if known else None

@@ -1,0 +1,23 @@
+"""The study of a machine that is run where none is described."""
+
+from __future__ import annotations
+
+from mpicoll.machine.cores import own_cores
+from mpicoll.study.description import Description, Factors
+from mpicoll.study.environments import candidates, named
+
+_MINUTES = 14.0
+"""Of launches; what is found is written in the rest of a quarter of an hour."""
+_MOST_RANKS = 8
+
+
+def default_study() -> Description:
+    """Return the study of this machine: every environment that is found, within 15 minutes."""
+    cores = own_cores()
+    count = min(len(cores.allowed), int(cores.quota or _MOST_RANKS))
+    ranks = max(2, min(count, _MOST_RANKS))
+    return Description(
+        minutes=_MINUTES,
+        environments=named(candidates()),
+        factors=Factors(ranks=[ranks], sizes=["64", "4K", "64K", "1M"]),
+    )

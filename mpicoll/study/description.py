@@ -1,0 +1,190 @@
+r"""What ``study.toml`` says: the environments, the factors, and how many launches.
+
+>>> found = parse(b'[[environments]]\nname = "mine"\n[factors]\nsizes = ["1K"]', "study.toml")
+>>> found.environments[0].name, found.factors.sizes, found.launches
+('mine', ['1K'], 10)
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from mpicoll.errors import ArgumentError
+from mpicoll.interfaces import TRANSPORTS
+from mpicoll.measurement.cases import CALLS
+from mpicoll.notation.contract import collective
+from mpicoll.notation.elements import kind_of, reduce_op
+from mpicoll.records.reading import content_of
+from mpicoll.text.names import swept_names
+from mpicoll.text.sizes import parse_size
+
+Text = Annotated[str, Meta(min_length=1, max_length=1000)]
+Label = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
+"""A name that stands in file names and sentences."""
+Level = Literal["single", "funneled", "serialized", "multiple"]
+Ranks = Annotated[int, Meta(ge=1, le=1 << 20)]
+_MOST = 64
+_COLLECTIVES = ("allreduce", "broadcast", "allgather", "reduce_scatter", "alltoall")
+
+
+class Environment(Struct, kw_only=True, forbid_unknown_fields=True):
+    """An MPI and its launcher, and how they run.
+
+    Attributes:
+        venv: a virtual environment; `python`: an interpreter; `modules`: to load first. By default
+            the interpreter that runs the study.
+        launcher: ``mpirun`` (the one beside the interpreter, else of PATH), ``srun-pmi2``,
+            ``srun-pmix``, the path of an mpirun, or ``auto``: the srun that fits within an
+            allocation of Slurm, mpirun elsewhere.
+        threads: MPI's thread levels, each of which makes an environment of its own.
+        bind: what each rank is bound to.
+        variables: set for each launch.
+        backends: of the launches that leave the library its choice; others run mpi4py alone.
+        algorithms: the library's own: ``all`` that have a counterpart here, a ``few`` of them for
+            each collective, ``none``, or names as ``allreduce=ring`` (``libraries.toml``).
+    """
+
+    name: Label
+    venv: Text | None = None
+    python: Text | None = None
+    modules: Annotated[list[Text], Meta(max_length=_MOST)] = field(default_factory=list)
+    launcher: Text = "auto"
+    threads: Annotated[list[Level], Meta(min_length=1, max_length=4)] = field(
+        default_factory=lambda: ["multiple"]
+    )
+    bind: Literal["none", "cores", "sockets"] = "none"
+    variables: dict[Text, Annotated[str, Meta(max_length=10_000)]] = field(default_factory=dict)
+    backends: Annotated[list[Literal["mpi4py", "torch"]], Meta(min_length=1, max_length=2)] = field(
+        default_factory=lambda: ["mpi4py"]
+    )
+    algorithms: Annotated[list[Text], Meta(max_length=_MOST)] = field(
+        default_factory=lambda: ["all"]
+    )
+
+
+class Factors(Struct, kw_only=True, forbid_unknown_fields=True):
+    """What is varied; every combination is measured.
+
+    Attributes:
+        sizes: total bytes, as nccl-tests counts them.
+        algorithms: schedules beside the native call; by default the benchmark's.
+        transports: of the schedules; by default the fastest that reaches a rank.
+        pairs: measure pairs of ranks too, for the prices of the cost model.
+    """
+
+    collectives: Annotated[list[Text], Meta(min_length=1, max_length=_MOST)] = field(
+        default_factory=lambda: [
+            "allreduce",
+            "broadcast",
+            "allgather",
+            "reduce_scatter",
+            "alltoall",
+        ]
+    )
+    sizes: Annotated[list[Text | int], Meta(min_length=1, max_length=_MOST)] = field(
+        default_factory=lambda: ["64", "4K", "64K", "1M"]
+    )
+    ranks: Annotated[list[Ranks], Meta(min_length=1, max_length=_MOST)] = field(
+        default_factory=lambda: [2]
+    )
+    ranks_per_node: Annotated[list[Ranks], Meta(max_length=_MOST)] = field(default_factory=list)
+    dtypes: Annotated[list[Text], Meta(min_length=1, max_length=_MOST)] = field(
+        default_factory=lambda: ["float32"]
+    )
+    operators: Annotated[list[Text], Meta(min_length=1, max_length=_MOST)] = field(
+        default_factory=lambda: ["sum"]
+    )
+    algorithms: Annotated[list[Text], Meta(max_length=_MOST)] = field(default_factory=list)
+    transports: Annotated[list[Text], Meta(max_length=_MOST)] = field(default_factory=list)
+    calls: Literal["plans", "methods", "both"] = "plans"
+    pairs: bool = True
+
+
+class Description(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A study.
+
+    Attributes:
+        launches: of each configuration, about: fewer where the verdicts are clear, more where they
+            are not (`least` and `most`).
+        minutes: after which no launch begins; None: all that are needed.
+        seconds: that a launch may measure; None: what fits into `minutes`, else 5.
+        timeout: seconds after which a step of a launch counts as hung.
+    """
+
+    seed: Annotated[int, Meta(ge=0, le=1 << 62)] = 0
+    launches: Annotated[int, Meta(ge=1, le=1000)] = 10
+    minutes: Annotated[float, Meta(gt=0, le=100_000)] | None = None
+    seconds: Annotated[float, Meta(gt=0, le=100_000)] | None = None
+    timeout: Annotated[float, Meta(gt=0, le=100_000)] = 60.0
+    environments: Annotated[list[Environment], Meta(max_length=_MOST)] = field(default_factory=list)
+    factors: Factors = field(default_factory=Factors)
+
+    @property
+    def least(self) -> int:
+        """The launches after which a configuration is left if its verdicts are clear."""
+        return max(1, min(self.launches, max(6, self.launches * 6 // 10)))
+
+    @property
+    def most(self) -> int:
+        """The launches of a configuration whose verdicts are not clear."""
+        return max(self.launches, self.launches * 3 // 2) if self.launches > 1 else 1
+
+
+def load(path: Path) -> Description:
+    """Return the study that a file describes.
+
+    Raises:
+        ArgumentError: it cannot be read, or a value is impossible; the message names the key.
+    """
+    return parse(content_of(path), str(path))
+
+
+def parse(content: bytes, name: str) -> Description:
+    """Return the study that TOML describes; errors begin with `name`.
+
+    Raises:
+        ArgumentError: it is no TOML, or a key or a value is impossible.
+    """
+    try:
+        found = msgspec.toml.decode(content, type=Description)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ArgumentError(f"{name}: {error}") from None
+    check(found, name)
+    return found
+
+
+def check(found: Description, name: str = "study") -> None:
+    """Raise ArgumentError, with the key, where a name or a size is none that exists."""
+    factors = found.factors
+    for place, values, known in (
+        ("factors.collectives", factors.collectives, collective),
+        ("factors.sizes", [str(each) for each in factors.sizes], parse_size),
+        ("factors.dtypes", factors.dtypes, kind_of),
+        ("factors.operators", factors.operators, reduce_op),
+        ("factors.algorithms", factors.algorithms, swept_names),
+        ("factors.transports", factors.transports, _transport),
+    ):
+        for each in values:
+            try:
+                known(each)
+            except ArgumentError as error:
+                raise ArgumentError(f"{name}: $.{place}: {error}") from None
+    assert factors.calls in CALLS
+    names = [each.name for each in found.environments]
+    for own in found.environments:
+        if names.count(own.name) > 1:
+            raise ArgumentError(f"{name}: $.environments: two are called {own.name}")
+        if own.venv and own.python:
+            raise ArgumentError(
+                f"{name}: $.environments: {own.name} has venv and python: give one of them"
+            )
+
+
+def _transport(name: str) -> str:
+    if name not in TRANSPORTS:
+        raise ArgumentError(f"{name!r} is no transport: {', '.join(TRANSPORTS)}")
+    return name

@@ -1,0 +1,205 @@
+"""The environments of a study: which there are, and how a launch is started in one.
+
+An environment of a file is as it says there. Without a file those that are found are taken: the
+one of this interpreter, those that ``--install`` made, and an MPI of PATH with a Python beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from msgspec.structs import replace
+from platformdirs import user_data_path
+
+import mpicoll
+from mpicoll.errors import ArgumentError
+from mpicoll.machine.launchers import LAUNCHERS
+from mpicoll.study.description import Description, Environment
+
+OWN = user_data_path("mpicoll") / "environments"
+"""Where ``--install`` makes virtual environments."""
+NAMES = {"MPICH": "mpich", "Open MPI": "openmpi", "Intel MPI": "intel"}
+_PROBE = """
+import json, importlib.util as u
+from mpi4py import rc; rc.initialize = False
+from mpi4py import MPI
+print(json.dumps({"vendor": MPI.get_vendor()[0], "library": MPI.Get_library_version()[:200],
+    "mpicoll": u.find_spec("mpicoll") is not None, "torch": u.find_spec("torch") is not None}))
+"""
+_LIMIT = 60.0
+
+
+@dataclass(frozen=True)
+class Found:
+    """An environment of one thread level that can be launched.
+
+    Attributes:
+        name: with the thread level, where the environment has several.
+        vendor: of its MPI, as mpi4py names it; `library`: its version.
+    """
+
+    name: str
+    given: Environment
+    level: str
+    vendor: str
+    library: str
+    has_torch: bool
+
+    def command(self, ranks: int, arguments: Sequence[str]) -> list[str]:
+        """Return the command that starts Python with these arguments on so many ranks."""
+        started = [*self._launcher(ranks), python_of(self.given), *arguments]
+        return loaded(self.given, started)
+
+    def _launcher(self, ranks: int) -> list[str]:
+        bind, name = self.given.bind, launcher_of(self.given, self.vendor)
+        if name.startswith("srun-"):
+            return [
+                "srun", f"--ntasks={ranks}", f"--mpi={name.removeprefix('srun-')}",
+                f"--cpu-bind={bind}",
+            ]  # fmt: skip
+        if self.vendor == "Open MPI":
+            return [name, "--oversubscribe", "--bind-to", bind.removesuffix("s"), "-n", str(ranks)]
+        if self.vendor == "Intel MPI":
+            return [name, "-n", str(ranks)]  # binds by variables
+        return [name, "-bind-to", bind.removesuffix("s"), "-n", str(ranks)]
+
+    def variables(self) -> dict[str, str]:
+        """Return the variables of a launch's processes."""
+        pins = {"none": {"I_MPI_PIN": "off"}, "cores": {"I_MPI_PIN_DOMAIN": "core"},
+                "sockets": {"I_MPI_PIN_DOMAIN": "socket"}}  # fmt: skip
+        own = pins[self.given.bind] if self.vendor == "Intel MPI" else {}
+        return {**variables_of(self.given), **own, **self.given.variables}
+
+
+def python_of(given: Environment) -> str:
+    """Return the interpreter of an environment."""
+    if given.venv:
+        return str(Path(given.venv).expanduser() / "bin" / "python")
+    return given.python or sys.executable
+
+
+def launcher_of(given: Environment, vendor: str) -> str:
+    """Return ``srun-pmi2``, ``srun-pmix``, or the path of an mpirun."""
+    name = given.launcher
+    if name == "auto":
+        in_slurm = "SLURM_JOB_ID" in os.environ and shutil.which("srun") is not None
+        name = ("srun-pmix" if vendor == "Open MPI" else "srun-pmi2") if in_slurm else "mpirun"
+    if name != "mpirun" or given.modules:
+        return name
+    beside = Path(python_of(given)).parent / "mpirun"
+    return str(beside) if beside.exists() else (shutil.which("mpirun") or "mpirun")
+
+
+def loaded(given: Environment, command: Sequence[str]) -> list[str]:
+    """Return a command that loads an environment's modules before it."""
+    if not given.modules:
+        return list(command)
+    names = " ".join(map(shlex.quote, given.modules))
+    return ["bash", "-lc", f'module load {names} && exec "$0" "$@"', *command]
+
+
+def variables_of(given: Environment) -> dict[str, str]:
+    """Return the variables of an environment's processes, without those of a launcher."""
+    ours = {name for each in LAUNCHERS if each.name != "srun" for name in each[1:] if name}
+    found = {name: text for name, text in os.environ.items() if name not in ours}
+    # A library's own search of its files may go by its launcher's folder.
+    found["PATH"] = f"{Path(python_of(given)).parent}:{found.get('PATH', os.defpath)}"
+    found.setdefault("OMP_NUM_THREADS", "1")
+    root = Path(mpicoll.__file__).parents[1]
+    if root.name != "site-packages":
+        found["PYTHONPATH"] = ":".join(filter(None, (str(root), found.get("PYTHONPATH"))))
+    return found
+
+
+# -- which there are ----------------------------------------------------------------------
+
+
+def find(description: Description) -> tuple[list[Found], list[str]]:
+    """Return the environments of a study, each with one thread level, and remarks on the others.
+
+    Raises:
+        ArgumentError: there is none that can be launched.
+    """
+    asked = description.environments or named(candidates())
+    found: list[Found] = []
+    remarks: list[str] = []
+    for given in asked:
+        try:
+            found += _levels(given, probe(given))
+        except ArgumentError as error:
+            remarks.append(f"environment {given.name} is left out: {error}")
+    found = list({each.name: each for each in reversed(found)}.values())[::-1]
+    if not found:
+        raise ArgumentError("; ".join(remarks) or "no MPI was found: --install mpich makes one")
+    return found, remarks
+
+
+def _levels(given: Environment, facts: dict[str, str]) -> Iterator[Found]:
+    for level in given.threads:
+        own = f"{given.name}-{level}" if len(given.threads) > 1 else given.name
+        yield Found(own, given, level, facts["vendor"], facts["library"], bool(facts["torch"]))
+
+
+def named(given: Iterable[Environment]) -> list[Environment]:
+    """Return those environments that can be launched, the first of each library and level.
+
+    They are called after the library, and after the level where it is not mpi4py's own.
+    """
+    found: dict[str, Environment] = {}
+    for each in given:
+        try:
+            vendor = probe(each)["vendor"]
+        except ArgumentError:
+            continue
+        (level,) = each.threads
+        name = NAMES.get(vendor, each.name) + ("" if level == "multiple" else f"-{level}")
+        found.setdefault(name, replace(each, name=name))
+    return list(found.values())
+
+
+def candidates() -> Iterator[Environment]:
+    """Yield the environments that may be here: own, installed, of PATH; those of one MPI twice."""
+    few = ["few"]
+    yield Environment(name="own", backends=["mpi4py", "torch"], algorithms=few)
+    yield Environment(name="own-single", threads=["single"], algorithms=["none"])
+    for path in sorted(OWN.glob("*/bin/python")):
+        if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}", path.parents[1].name):
+            yield Environment(name=path.parents[1].name, venv=str(path.parents[1]), algorithms=few)
+    for index, folder in enumerate(os.get_exec_path()):
+        beside = Path(folder)
+        has_both = (beside / "mpirun").exists() and (beside / "python").exists()
+        if has_both and beside.resolve() != Path(sys.executable).parent.resolve():
+            yield Environment(name=f"path{index}", python=str(beside / "python"), algorithms=few)
+
+
+def probe(given: Environment) -> dict[str, str]:
+    """Return the facts of an environment: the vendor and version of its MPI.
+
+    Raises:
+        ArgumentError: it has no such interpreter, no MPI, or no mpicoll.
+    """
+    command = loaded(given, [python_of(given), "-c", _PROBE])
+    try:
+        done = subprocess.run(
+            command, env={**variables_of(given), **given.variables}, capture_output=True, text=True,
+            timeout=_LIMIT, stdin=subprocess.DEVNULL, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ArgumentError(f"{command[0]} does not start: {error}") from None
+    last = (done.stderr.strip().splitlines() or [""])[-1][:300]
+    try:
+        facts: dict[str, str] = json.loads(done.stdout.strip().splitlines()[-1])
+    except (ValueError, IndexError):
+        raise ArgumentError(f"{python_of(given)} finds no MPI: {last}") from None
+    if not facts["mpicoll"]:
+        raise ArgumentError(f"{python_of(given)} has no mpicoll: install it there")
+    return facts

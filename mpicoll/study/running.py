@@ -1,0 +1,244 @@
+"""Run the launches of a study, until the verdicts are clear or the time is used.
+
+What is done is what has a file: a study that was killed goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+
+from mpicoll.errors import ArgumentError
+from mpicoll.machine.launchers import is_terminal
+from mpicoll.measurement.launches import is_undecided, summed_up
+from mpicoll.records import reading
+from mpicoll.records.lines import CaseRecord, LaunchRecord, Speedup
+from mpicoll.study.description import Description
+from mpicoll.study.launching import file_of, launch
+from mpicoll.study.planning import Configuration, Plan
+from mpicoll.text.files import lock, write_whole
+from mpicoll.text.printable import printable
+
+_GIVE_UP = 2
+"""Launches of a configuration that fail before it is given up, if none succeeds."""
+_NAME = "study.json"
+
+
+class Runner:
+    """The launches of a plan, in a folder.
+
+    Attributes:
+        done: the launches that have a file, by configuration and number.
+    """
+
+    def __init__(self, plan: Plan, folder: Path) -> None:
+        self.plan, self.folder = plan, folder
+        self.done: dict[tuple[str, int], LaunchRecord] = {}
+        for each in plan.configurations:
+            for index in range(plan.study.most):
+                path = file_of(folder, each, index)
+                if path.exists():
+                    self.done[each.name, index] = _ended(path)
+
+    def run(self) -> None:
+        """Run the launches that every configuration has, then more where verdicts need them."""
+        with _Shown(self) as shown:
+            order = self.plan.first()
+            for number in range(self.plan.study.most):
+                shown.expect(order)
+                for configuration, index in order:
+                    if not self._is_left(configuration, index):
+                        continue
+                    if self.is_over():
+                        return
+                    shown.begin(configuration, index)
+                    self.done[configuration.name, index] = launch(
+                        self.plan.study, configuration, index, self.folder, self.plan.seconds
+                    )
+                    shown.end(self.done[configuration.name, index])
+                order = self.plan.mixed(self._more(), str(number))
+                if not order:
+                    return
+
+    def _is_left(self, configuration: Configuration, index: int) -> bool:
+        return (configuration.name, index) not in self.done and not self._is_hopeless(configuration)
+
+    def _is_hopeless(self, configuration: Configuration) -> bool:
+        own = self.of(configuration)
+        return len(own) >= _GIVE_UP and all(each.message for each in own)
+
+    def of(self, configuration: Configuration) -> list[LaunchRecord]:
+        """Return how the launches of a configuration ended."""
+        return [each for (name, _), each in self.done.items() if name == configuration.name]
+
+    def is_over(self) -> bool:
+        """Whether the time of the study is used."""
+        minutes = self.plan.study.minutes
+        return minutes is not None and self.used() >= 60 * minutes
+
+    def used(self) -> float:
+        """Return the seconds of all launches."""
+        return sum(each.seconds for each in self.done.values())
+
+    def _more(self) -> Iterator[tuple[Configuration, int]]:
+        """Yield the next launch of each configuration that needs one."""
+        for each in self.plan.configurations:
+            count = len(self.of(each))
+            is_full = each.pairs or count >= self.plan.study.most or self._is_hopeless(each)
+            if not is_full and self._is_open(each, count):
+                yield each, count
+
+    def _is_open(self, configuration: Configuration, count: int) -> bool:
+        files = [file_of(self.folder, configuration, index) for index in range(count)]
+        return has_open_verdicts(files)
+
+
+def has_open_verdicts(files: Sequence[Path]) -> bool:
+    """Whether the launches of these files leave a ratio undecided."""
+    cases = [each for path in files for each in reading.only(CaseRecord, reading.load(path))]
+    ratios: list[Speedup | None] = []
+    for each in summed_up(cases):
+        ratios += [each.speedup_vs_native, each.speedup_vs_other]
+    return any(is_undecided(each) for each in ratios if each is not None)
+
+
+def _ended(path: Path) -> LaunchRecord:
+    found = reading.only(LaunchRecord, reading.load(path))
+    if not found:
+        raise ArgumentError(f"{path} does not say how its launch ended: remove it")
+    return found[0]
+
+
+# -- the folder ---------------------------------------------------------------------------
+
+
+@contextmanager
+def taken(folder: Path) -> Iterator[None]:
+    """Make the folder of a study, and keep other studies out of it.
+
+    Raises:
+        ArgumentError: it cannot be written, or another study runs in it.
+    """
+    try:
+        (folder / "launches").mkdir(parents=True, exist_ok=True)
+        file = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise ArgumentError(f"cannot write {folder}: {error.strerror}") from None
+    try:
+        lock(file, f"another study runs in {folder}: let it end first")
+        yield
+    finally:
+        os.close(file)
+
+
+def stored(folder: Path) -> Description | None:
+    """Return the study that a folder has begun, None where it has none."""
+    path = folder / _NAME
+    if not path.exists():
+        return None
+    try:
+        return msgspec.json.decode(reading.content_of(path), type=Description)
+    except msgspec.DecodeError as error:
+        raise ArgumentError(f"{path}: {error}: remove it, or give another folder") from None
+
+
+def store(study: Description, folder: Path) -> None:
+    """Keep the study in its folder.
+
+    Raises:
+        ArgumentError: the folder has another study.
+    """
+    known = stored(folder)
+    if known is not None and known != study:
+        raise ArgumentError(
+            f"{folder} has another study: give another folder, or the same description"
+        )
+    write_whole(folder / _NAME, lambda fresh: fresh.write_bytes(msgspec.json.encode(study)))
+
+
+# -- progress -----------------------------------------------------------------------------
+
+
+class _Shown:
+    """Progress on standard error: a bar on a terminal, else a line for each launch."""
+
+    def __init__(self, runner: Runner) -> None:
+        self.runner = runner
+        self.is_bar = is_terminal(sys.stderr)
+        self.begun = time.monotonic()
+        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+        self.bar = Progress(
+            *columns, TextColumn("{task.fields[left]}"), console=Console(stderr=True),
+            disable=not self.is_bar,
+        )  # fmt: skip
+        self.task: TaskID | None = None
+        self.left = 0
+
+    def __enter__(self) -> _Shown:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def expect(self, order: Sequence[tuple[Configuration, int]]) -> None:
+        """Say how many launches are to come."""
+        study, runner = self.runner.plan.study, self.runner
+        self.left = sum(runner._is_left(*each) for each in order)
+        rest = [each for each in runner.plan.configurations if not each.pairs]
+        usual = sum(
+            max(0, study.launches - max(len(runner.of(each)), study.least)) for each in rest
+        )
+        self.total = len(runner.done) + self.left + usual
+        if self.task is None:
+            self.task = self.bar.add_task("", total=self.total, left="")
+
+    def begin(self, configuration: Configuration, index: int) -> None:
+        """Say which launch begins, and the time left."""
+        count = len(self.runner.done)
+        each = self._mean()
+        left = each * max(1, self.total - count)
+        if (minutes := self.runner.plan.study.minutes) is not None:
+            left = min(left, max(0.0, 60 * minutes - self.runner.used()))
+        text = f"about {_span(left)} left"
+        name = f"{configuration.name}, launch {index + 1}"
+        if self.task is not None:
+            self.bar.update(
+                self.task, completed=count, total=max(self.total, count + 1), description=name,
+                left=text,
+            )  # fmt: skip
+        if not self.is_bar:
+            _say(f"[{count + 1:>3}/{max(self.total, count + 1)}] {text}: {name}")
+
+    def _mean(self) -> float:
+        taken = [each.seconds for each in self.runner.done.values()]
+        plan = self.runner.plan
+        usual = plan.estimate(1) / max(1, len(plan.configurations))
+        return sum(taken) / len(taken) if taken else usual
+
+    def end(self, record: LaunchRecord) -> None:
+        """Say why a launch failed."""
+        if record.message:
+            text = f"{record.configuration}, launch {record.launch + 1} failed: {record.message}"
+            self.bar.console.print(printable(text), markup=False, highlight=False)
+
+
+def _say(text: str) -> None:
+    print(printable(text), file=sys.stderr, flush=True)
+
+
+def _span(seconds: float) -> str:
+    """Return a time in words.
+
+    >>> _span(42.0), _span(150.0)
+    ('42 s', '3 min')
+    """
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

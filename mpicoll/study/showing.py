@@ -1,0 +1,36 @@
+"""The plan of a study as a table."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from mpicoll.cli.tables import print_table
+from mpicoll.study.planning import Plan
+from mpicoll.text.printable import printable
+
+_WIDTH = 130
+
+
+def print_plan(found: Plan) -> None:
+    """Print every configuration, how many launches it has, and how long all take."""
+    table = Table("configuration", "environment", "ranks", "the library runs", "launches", "s each")
+    study = found.study
+    for each in found.configurations:
+        forced = ", ".join(f"{name} {how.algorithm}" for name, how in each.forced.items())
+        what = "pairs of ranks" if each.pairs else forced or "its choice"
+        count = "1" if each.pairs else f"{study.least} to {study.most}"
+        table.add_row(
+            each.name, each.environment.library.split("\n")[0][:40], str(each.ranks), what, count,
+            f"{found.seconds_of(each):.1f}",
+        )  # fmt: skip
+    print_table(table, _WIDTH)
+    least, usual, most = (
+        found.estimate(each) / 60 for each in (study.least, study.launches, study.most)
+    )
+    limit = f", and no launch begins after {study.minutes:g}" if study.minutes else ""
+    print(
+        f"# {len(found.configurations)} configurations; about {usual:.0f} minutes, {least:.0f} if "
+        f"the verdicts are soon clear, {most:.0f} at most{limit}"
+    )
+    for remark in found.remarks:
+        print(printable(f"# warning: {remark}"))

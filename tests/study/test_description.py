@@ -1,0 +1,129 @@
+"""What study.toml may say, and the launches that are planned from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mpicoll.errors import ArgumentError
+from mpicoll.study.asking import heard
+from mpicoll.study.description import Description, Environment, Factors, parse
+from mpicoll.study.environments import Found
+from mpicoll.study.libraries import forced, libraries, variants
+from mpicoll.study.planning import plan
+from mpicoll.study.running import store, stored, taken
+
+MPICH = Found("mpich", Environment(name="mpich"), "multiple", "MPICH", "MPICH 5", True)
+OMPI = Found(
+    "openmpi", Environment(name="openmpi", bind="cores"), "single", "Open MPI", "Open MPI 5", True
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("launches = 0", r"`int` >= 1 - at `\$.launches`"),
+        ("launchs = 3", "unknown field `launchs`"),
+        ("factors = { sizes = ['4X'] }", r"\$.factors.sizes: '4X' is not a size"),
+        ("factors = { sizes = [] }", r"length >= 1 - at `\$.factors.sizes`"),
+        ("factors = { collectives = ['allfoo'] }", r"\$.factors.collectives: .*allfoo"),
+        ("factors = { transports = ['pigeon'] }", r"\$.factors.transports: 'pigeon'"),
+        ("environments = [{ name = '../x' }]", r"at `\$.environments\[0\].name`"),
+        ("environments = [{ name = 'x', threads = ['many'] }]", r"threads"),
+        ("environments = [{ name = 'x' }, { name = 'x' }]", "two are called x"),
+        ("environments = [{ name = 'x', venv = 'a', python = 'b' }]", "give one of them"),
+        ("seed = ", "study.toml"),
+        ("minutes = nan", "minutes"),
+    ],
+)
+def test_a_wrong_description_is_refused_by_its_key(text: str, said: str) -> None:
+    with pytest.raises(ArgumentError, match=said):
+        parse(text.encode(), "study.toml")
+
+
+@pytest.mark.parametrize(("launches", "least", "most"), [(10, 6, 15), (1, 1, 1), (20, 12, 30)])
+def test_the_number_of_launches_adapts(launches: int, least: int, most: int) -> None:
+    found = Description(launches=launches)
+    assert (found.least, found.most) == (least, most)
+
+
+def test_launches_are_mixed_and_the_seed_decides() -> None:
+    study = Description(factors=Factors(ranks=[2, 4], ranks_per_node=[2]))
+    first = plan(study, [MPICH, OMPI]).first()
+    names = [each.name for each, _ in first]
+    assert first == plan(study, [MPICH, OMPI]).first()
+    assert names != sorted(names)
+    assert first != plan(Description(seed=1, factors=study.factors), [MPICH, OMPI]).first()
+    assert {each.environment.name for each, _ in first[:12]} == {"mpich", "openmpi"}
+    every = {each.name for each in plan(study, [MPICH, OMPI]).configurations}
+    assert {"mpich-4-of-2-choice", "mpich-4-of-2-forced1", "mpich-4-of-2-pairs"} <= every
+
+
+def test_the_time_of_a_launch_follows_from_the_minutes() -> None:
+    study = Description(minutes=15)
+    found = plan(study, [MPICH, OMPI])
+    assert 0.8 * 900 < found.estimate(study.launches) <= 900
+    assert plan(Description(seconds=3.5), [MPICH]).seconds == 3.5
+
+
+def test_a_command_starts_ranks_bound_and_with_the_level() -> None:
+    study = Description(factors=Factors(collectives=["bcast"], sizes=["1K", 64]))
+    configuration = plan(study, [OMPI]).configurations[0]
+    found = OMPI.command(2, configuration.arguments(study, 3.0, 4, "x.jsonl"))
+    text = " ".join(found)
+    assert "--bind-to core -n 2" in text and "--threads single" in text and "--seed 4" in text
+    assert "mpicoll.bench broadcast --sizes 1024,64" in text
+
+
+def test_modules_are_loaded_before() -> None:
+    given = Environment(name="x", modules=["gcc", "mpich/5 x"], launcher="srun-pmi2")
+    found = Found("x", given, "multiple", "MPICH", "", False).command(4, ["-V"])
+    assert found[:3] == ["bash", "-lc", 'module load gcc \'mpich/5 x\' && exec "$0" "$@"']
+    assert found[3:7] == ["srun", "--ntasks=4", "--mpi=pmi2", "--cpu-bind=none"]
+
+
+@pytest.mark.parametrize("vendor", list(libraries()))
+def test_every_library_has_a_variable_for_each_algorithm(vendor: str) -> None:
+    for name, rule in libraries()[vendor].collectives.items():
+        for algorithm in rule.algorithms:
+            how = forced(vendor, name, algorithm)
+            own = str(rule.numbers.get(algorithm, algorithm))
+            assert own in how.variables.values()
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [(["ring"], "names no algorithm"), (["allreduce=x"], "no algorithm 'x'"), (["scan=x"], "scan")],
+)
+def test_an_unknown_algorithm_of_a_library_is_refused(names: list[str], said: str) -> None:
+    with pytest.raises(ArgumentError, match=said):
+        variants("MPICH", ["allreduce", "scan"], names)
+
+
+def test_what_the_library_says_is_heard_by_collective_and_size() -> None:
+    asked = {"allreduce": forced("MPICH", "allreduce", "ring")}
+    text = (
+        "Allreduce ring cannot be applied.\n\nmpicoll asks: allreduce 4\n"
+        "Allreduce ring cannot be applied.\n\nmpicoll asks: allreduce 64\n"
+        "Bcast x cannot be applied.\n"
+    )
+    found = heard("MPICH", asked, text)["allreduce"]
+    assert found.obeyed and found.refused == [4] and found.said.startswith("Allreduce ring")
+    assert heard("MPICH", asked, None)["allreduce"].obeyed is None
+    assert (
+        heard("MPICH", asked, text.partition("\n\nmpicoll asks: allreduce 64")[0])[
+            "allreduce"
+        ].obeyed
+        is False
+    )
+
+
+def test_a_folder_keeps_one_study(tmp_path: Path) -> None:
+    folder = tmp_path / "made"
+    with taken(folder):
+        store(Description(seed=3), folder)
+        store(Description(seed=3), folder)
+        assert stored(folder) == Description(seed=3)
+        with pytest.raises(ArgumentError, match="has another study"):
+            store(Description(seed=4), folder)

@@ -1,0 +1,229 @@
+"""Truths that are planted in synthetic records, and the sentences that must tell them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from random import Random
+
+import pytest
+from msgspec import convert
+from reporting import fit
+
+from mpicoll.compare.comparison import load
+from mpicoll.measurement.launches import summed_up
+from mpicoll.records.lines import (
+    CaseRecord,
+    FitRecord,
+    Forced,
+    LaunchRecord,
+    Record,
+    Run,
+    Speedup,
+    SpeedupVsOther,
+    Times,
+)
+from mpicoll.records.reading import encoded
+from mpicoll.study.cells import study_of
+from mpicoll.study.crossovers import Crossings
+from mpicoll.study.findings import BACKENDS, CROSSOVERS, OPEN, OTHERS, SAME, WINNERS, findings
+from mpicoll.study.launching import native_name
+from mpicoll.study.markdown import markdown
+from mpicoll.study.outcome import write_outcome
+
+SIZES = (64, 4096, 65536, 1048576)
+Truth = Callable[[str, int, int], float]
+"""The microseconds of an algorithm at a size in a launch."""
+
+
+def case(
+    algorithm: str, size: int, us: float, run: str, launch: int, environment: str = "mpich",
+    native: float | None = None, **more: object,
+) -> CaseRecord:  # fmt: skip
+    ratio = Speedup(native / us, 0.9 * native / us, 1.1 * native / us, "tie") if native else None
+    known = {
+        "run": Run(id=run), "environment": environment, "launch": launch,
+        "collective": "allreduce", "algorithm": algorithm, "executed": algorithm,
+        "backend": "mpi4py", "library": "MPI", "transport": "symmetric", "dtype": "float32",
+        "op": "sum", "root": None, "in_place": False, "ranks": 4, "bytes_total": size,
+        "correct": True, "samples": 3, "samples_us": [0.99 * us, us, 1.01 * us],
+        "time_us": Times(us, 0.99 * us, 1.01 * us), "speedup_vs_native": ratio,
+    }  # fmt: skip
+    return CaseRecord(**{**known, **more})  # type: ignore[arg-type]
+
+
+def launched(
+    truth: Truth, algorithms: Iterable[str], environment: str = "mpich", count: int = 10,
+    forced: str = "", seed: int = 0,
+) -> list[Record]:  # fmt: skip
+    """Return the records of launches that differ by 2 %, in all algorithms alike."""
+    random, found = Random(f"{environment} {forced} {seed}"), list[Record]()
+    native = native_name(forced) if forced else "native"
+    how = {"allreduce": Forced(forced, "ring", {}, True)} if forced else {}
+    for launch in range(count):
+        run, drift = f"{environment}-{forced}-{launch}-{seed}", random.gauss(1, 0.02)
+        found.append(
+            LaunchRecord(
+                configuration=f"{environment}{forced}",
+                launch=launch,
+                run=run,
+                environment=environment,
+                ranks=4,
+                forced=how,
+            )
+        )
+        for size in SIZES:
+            own = truth(native, size, launch) * drift
+            found.append(case(native, size, own, run, launch, environment))
+            for each in algorithms:
+                us = truth(each, size, launch) * drift * random.gauss(1, 0.004)
+                found.append(_side_by_side(each, size, us, own, run, launch, environment, forced))
+    return found
+
+
+def _side_by_side(
+    algorithm: str, size: int, us: float, native: float, run: str, launch: int, environment: str,
+    forced: str,
+) -> CaseRecord:  # fmt: skip
+    made = case(algorithm, size, us, run, launch, environment, native)
+    if forced and made.speedup_vs_native:
+        found = made.speedup_vs_native
+        made.speedup_vs_native = None
+        made.speedup_vs_other = SpeedupVsOther(
+            found.ratio, found.low, found.high, "tie", against=f"mpi4py {native_name(forced)}"
+        )
+    return made
+
+
+def told(records: list[Record], section: str) -> str:
+    found = findings(study_of(records), Crossings(records))
+    return "\n".join(each.text for each in found if each.section == section)
+
+
+def constant(**us: float) -> Truth:
+    return lambda algorithm, size, launch: us[algorithm.split("(")[0]] * (1 + size / 65536)
+
+
+def test_a_winner_is_told_with_sizes_factor_and_launches() -> None:
+    records = launched(constant(native=10.0, ring=5.0), ["ring"])
+    found = told(records, WINNERS)
+    assert found.startswith("allreduce on 4 ranks, 64 B to 1M: ring of mpich is 2.0")
+    assert "times as fast as the strongest native (native of mpich), in 40 of 40" in found
+    assert found.endswith("launches (10 at each size).")
+    assert not told(records, OPEN)
+
+
+def test_a_tie_is_called_one() -> None:
+    records = launched(constant(native=10.0, ring=10.0), ["ring"])
+    assert "64 B to 1M: ring of mpich ties with the strongest native" in told(records, WINNERS)
+    assert "times as fast as the" not in told(records, WINNERS)
+
+
+@pytest.mark.parametrize(("factor", "said"), [(0.05, "20"), (20.0, "0.05")])
+def test_a_lie_of_one_launch_changes_no_verdict(factor: float, said: str) -> None:
+    """Whichever way the lie goes, the others decide; and it never makes a winner of a tie."""
+
+    def truth(algorithm: str, size: int, launch: int) -> float:
+        us = {"native": 10.0, "ring": 9.0, "bruck": 10.0}[algorithm]
+        return us * factor if launch == 3 and algorithm != "native" else us
+
+    assert "ring of mpich is 1.11" in told(launched(truth, ["ring"]), WINNERS)
+    found = told(launched(truth, ["bruck"]), WINNERS)
+    assert "ties with" in found and said not in found
+
+
+def test_a_reversal_with_size_is_two_sentences_and_a_crossover() -> None:
+    def truth(algorithm: str, size: int, launch: int) -> float:
+        alpha, beta = {
+            "native": (9.0, 9e-3),
+            "ring": (6.0, 1e-3),
+            "recursive_doubling": (2.0, 4e-3),
+        }[algorithm]
+        return alpha + beta * size
+
+    records = launched(truth, ["ring", "recursive_doubling"])
+    found = told(records, "Ring or tree")
+    assert "64 B: recursive_doubling" in found and "4K to 1M: ring of mpich is" in found
+    crossing = "ring overtakes recursive_doubling between 64 B and 4K"
+    text = told(records, CROSSOVERS)
+    assert f"{crossing}; there is no alpha and beta of symmetric" in text
+    pairs = convert(fit("symmetric"), FitRecord)
+    pairs.run = Run(id="pairs")
+    where = LaunchRecord(configuration="pairs", launch=0, run="pairs", environment="mpich", ranks=4)
+    text = told([*records, where, pairs], CROSSOVERS)
+    assert f"{crossing}; the cost model has it at" in text
+
+
+def test_the_strongest_native_is_of_any_environment_and_algorithm() -> None:
+    records = [
+        *launched(constant(native=10.0, ring=9.0), ["ring"]),
+        *launched(constant(native=5.0, ring=9.0), ["ring"], "openmpi"),
+        *launched(constant(native=4.0, ring=9.0), ["ring"], "openmpi", forced="ring"),
+    ]
+    found = told(records, WINNERS)
+    assert "the strongest native (native(algorithm=ring) of openmpi) is 2.2" in found
+    assert "ring of mpich is 1.11" in found and "the strongest native of mpich" in found
+    beaten = told(records, OTHERS)
+    assert "native(algorithm=ring) of openmpi is 1.2" in beaten
+    assert "than the" not in beaten and "mpich" not in beaten
+    same = told(records, SAME)
+    assert "native(algorithm=ring) of openmpi is 2.2" in same and "as fast as our ring" in same
+
+
+def test_what_is_not_known_is_not_told() -> None:
+    random = Random(5)
+    records = launched(lambda *_: random.lognormvariate(0, 0.5), ["ring"])
+    assert not told(records, WINNERS)
+    assert "whether ring of mpich is faster" in told(records, OPEN)
+    few = launched(constant(native=10.0, ring=5.0), ["ring"], count=3)
+    assert not told(few, WINNERS)
+
+
+def test_backends_are_compared_side_by_side() -> None:
+    records = launched(constant(native=10.0, auto=5.0), ["auto"])
+    for each in [one for one in records if isinstance(one, CaseRecord)]:
+        more = {"backend": "torch", "library": "gloo"}
+        us = each.time_us.median * (30 if each.algorithm == "native" else 1) if each.time_us else 0
+        records.append(case(each.algorithm, each.bytes_total, us, each.run.id, 0, **more))
+    found = told(records, BACKENDS)
+    assert "native of mpich is 30.0 times as fast as native of mpich (torch), in 40 of 40" in found
+    assert "auto of mpich (auto@symmetric) ties with auto of mpich (torch)" in found
+
+
+def test_failed_launches_and_refusals_are_told() -> None:
+    records = launched(constant(native=10.0, ring=5.0), ["ring"])
+    records += [
+        LaunchRecord(configuration="mpichtree", launch=0, environment="mpich", ranks=4,
+                     message="exit status 1: no memory"),
+        LaunchRecord(configuration="mpichtree", launch=1, environment="mpich", ranks=4,
+                     forced={"allreduce": Forced("tree", None, {}, True, "cannot", [64])}),
+    ]  # fmt: skip
+    found = told(records, OPEN)
+    assert "1 of 2 launches of mpichtree failed: exit status 1: no memory" in found
+    assert "mpich does not run allreduce by tree at 64 B: it says “cannot”" in found
+
+
+def test_compare_and_report_take_intervals_from_launches(tmp_path: Path) -> None:
+    """Samples of a launch that agree to 1 % say nothing about launches that differ by half."""
+    cases: list[CaseRecord] = []
+    for launch, us in enumerate([10.0, 15.0, 11.0, 14.0, 12.0, 13.0, 12.5, 11.5, 13.5, 10.5]):
+        cases.append(case("ring", 64, us, f"r{launch}", launch, native=2 * us))
+    (found,) = summed_up(cases)
+    assert found.launches == 10 and found.samples_us == [each.samples_us[1] for each in cases]
+    assert found.time_us and found.time_us.low < 11 and found.time_us.high > 13.5
+    assert found.spread_within == pytest.approx(0.005, rel=0.1)
+    assert found.spread_between == pytest.approx(0.1, rel=0.3)
+    assert found.speedup_vs_native and found.speedup_vs_native.verdict == "faster"
+    path = tmp_path / "launches.jsonl"
+    path.write_text("".join(encoded(each) + "\n" for each in cases))
+    assert [each.launches for each in load(path).values()] == [10]
+
+
+def test_the_outcome_links_every_figure(tmp_path: Path) -> None:
+    records = launched(constant(native=10.0, ring=5.0), ["ring"])
+    path = tmp_path / "records.jsonl"
+    path.write_text("".join(encoded(each) + "\n" for each in records))
+    write_outcome([path], tmp_path)
+    text = (tmp_path / "findings.md").read_text()
+    assert "## Who wins where" in text and "(study.html#figure-allreduce-on-4-ranks)" in text
+    assert markdown(study_of(records), []).startswith("# Findings\n\n- 10 launches of 1")

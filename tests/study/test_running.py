@@ -1,0 +1,101 @@
+"""A study on real ranks: killed, resumed, with a launch that fails; and its outcome."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from launcher import QUIRKS, ROOT, mpirun, python
+
+from mpicoll.records.lines import CaseRecord, LaunchRecord
+from mpicoll.records.reading import load, only
+from mpicoll.study.launching import run
+
+STUDY = """
+launches = 1
+seconds = 0.3
+[factors]
+collectives = ["allreduce"]
+sizes = ["64"]
+algorithms = ["ring"]
+pairs = false
+[[environments]]
+name = "good"
+algorithms = ["none"]
+[[environments]]
+name = "bad"
+algorithms = ["none"]
+variables = { MPICOLL_RANKS_PER_NODE = "x" }
+"""
+
+
+@pytest.mark.launches
+@pytest.mark.skipif(mpirun() is None, reason="no mpirun")
+def test_a_study_is_killed_and_goes_on(tmp_path: Path) -> None:
+    described, folder = tmp_path / "study.toml", tmp_path / "made"
+    described.write_text(STUDY)
+    command = ("-m", "mpicoll.study", str(described), "-o", str(folder))
+    process = subprocess.Popen(
+        (sys.executable, *command), cwd=ROOT, env={**os.environ, **QUIRKS},
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    first = process.stderr.readline()
+    assert re.match(r"\[ *1/2\] about \d+ s left: (good|bad)-2-choice, launch 1", first), first
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    done = python(*command, timeout=120)
+    assert done.returncode == 0, done.stdout
+    assert "bad-2-choice, launch 1 failed: " in done.stdout
+    good, bad = (
+        load(folder / "launches" / f"{name}-2-choice-000.jsonl") for name in ("good", "bad")
+    )
+    (failed,) = bad
+    assert isinstance(failed, LaunchRecord) and "MPICOLL_RANKS_PER_NODE" in str(failed.message)
+    cases = only(CaseRecord, good)
+    assert {each.algorithm for each in cases} == {"native", "ring"}
+    assert {(each.environment, each.launch) for each in cases} == {("good", 0)}
+    text = (folder / "findings.md").read_text()
+    assert "1 of 1 launches of bad-2-choice failed" in text
+    assert "\n- 1 launches of 2 configurations" in text
+    # What is done stays done.
+    before = {each: each.stat().st_mtime_ns for each in (folder / "launches").iterdir()}
+    assert python(*command, timeout=60).returncode == 0
+    assert before == {each: each.stat().st_mtime_ns for each in (folder / "launches").iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("import time; time.sleep(60)", "it had not ended after 1 s"),
+        ("raise SystemExit(7)", "exit status 7: it printed nothing"),
+        ("import sys; sys.exit('Error: no memory')", "exit status 1: Error: no memory"),
+    ],
+)
+def test_why_a_launch_failed_is_told(program: str, said: str, tmp_path: Path) -> None:
+    begin = time.monotonic()
+    found = run((sys.executable, "-c", program), dict(os.environ), tmp_path / "printed", 1.0)
+    assert found == said and time.monotonic() - begin < 20
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "give -o DIR, or records"),
+        (("--records", "x"), "--records takes FILES and -o DIR"),
+        (("no.toml", "-o", "x"), "cannot read no.toml"),
+        (("a.toml", "b.toml", "-o", "x"), "one file describes a study"),
+    ],
+)
+def test_bad_usage_is_refused(arguments: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        (sys.executable, "-m", "mpicoll.study", *arguments), cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2 and said in done.stderr
