@@ -136,7 +136,9 @@ class Lowering:
         if isinstance(op, Copy | Fold):
             return op if self.size(op.target) else None
         blocks = tuple(filter(self.size, op.blocks))
-        return replace(op, blocks=blocks) if blocks or not op.blocks else None
+        if len(blocks) == len(op.blocks):
+            return op
+        return replace(op, blocks=blocks) if blocks else None
 
     def _add_scratch(self) -> None:
         """Give blocks without a place in the output one in scratch, message neighbours adjacent."""

@@ -42,14 +42,12 @@ class Value(NamedTuple):
         return tuple((rank, self.block) for rank in bits if self.ranks >> rank & 1)
 
 
+_Half = tuple[int, int, int, Blocks]
+"""A send or a receive that waits for its other half: its rank, peer, place in the round, blocks."""
 History = list[tuple[int, dict[Block, Value]]]
 """The rounds that a rank ended, and its contents after each."""
 MIXED = "a mix of blocks"
 NOTHING = Value(None, 0, 0, 0)
-
-
-def _own(rank: int, block: Block) -> Value:
-    return Value(block, 1 << rank, rank, rank + 1)
 
 
 def _joined(left: Value, right: Value) -> Value:
@@ -85,6 +83,7 @@ class Rank:
         heard: bit i is set for rank i, of which this one knows; `news` will be when the round ends.
         start, end: on how long a chain of messages the round began, and would end by now.
         pending: messages of the round that have not met their other half.
+        sends, receives: messages to this rank that wait for their other half, by their source.
         local: copies and folds to do when they have.
         arrived: what those that did have brought: their place in the round, targets and values.
     """
@@ -101,16 +100,14 @@ class Rank:
     ports: int = 0
     arrived: list[tuple[int, Blocks, list[Value]]] = field(default_factory=list)
     news: int = 0
+    sends: dict[int, list[_Half]] = field(default_factory=lambda: defaultdict(list))
+    receives: dict[int, list[_Half]] = field(default_factory=lambda: defaultdict(list))
     local: list[Copy | Fold] = field(default_factory=list)
     history: History = field(default_factory=list)
 
     def record(self) -> None:
         """Add the contents to the history."""
         self.history.append((self.end, self.contents.copy()))
-
-
-_Half = tuple[int, int, Blocks]
-"""A send or a receive that waits for its other half: its rank, its place in the round, blocks."""
 
 
 class Run:
@@ -130,14 +127,15 @@ class Run:
         ]
         for me in self.ranks if history else []:
             me.record()
-        self.sends: dict[tuple[int, int], list[_Half]] = defaultdict(list)
-        self.receives: dict[tuple[int, int], list[_Half]] = defaultdict(list)
         self.ready = list(range(len(schedules)))
         self.log: list[Message] = []
 
     def _before(self, rank: int) -> dict[Block, Value]:
         held = self.collective.before(self.place._replace(rank=rank))
-        return {block: _own(rank, block) for block in held if self._count(block)}
+        if self.sizes is not None:
+            held = [block for block in held if self._count(block)]
+        bit, after = 1 << rank, rank + 1
+        return {block: Value(block, bit, rank, after) for block in held}
 
     def _count(self, block: Block) -> int:
         if self.sizes is None:
@@ -166,9 +164,10 @@ class Run:
         me.start = me.end
         if me.at == len(me.schedule):
             return
-        sends: list[tuple[int, _Half]] = []
-        receives: list[tuple[int, _Half]] = []
-        size, sizes = len(self.ranks), self.sizes
+        sends: list[_Half] = []
+        receives: list[_Half] = []
+        ranks, sizes = self.ranks, self.sizes
+        size = len(ranks)
         me.local = []
         for index, op in enumerate(me.schedule[me.at]):
             if type(op) is Copy or type(op) is Fold:
@@ -181,26 +180,27 @@ class Run:
                 blocks = tuple(filter(self._count, blocks))
                 if not blocks:
                     continue
-            (sends if type(op) is Send else receives).append((peer, (rank, index, blocks)))
+            (sends if type(op) is Send else receives).append((rank, peer, index, blocks))
         me.ports = max(me.ports, len(sends), len(receives))
         me.pending = len(sends) + len(receives)
         if not me.pending:
             self._leave(rank, me)
-        for peer, half in sends:
-            others = self.receives.get((rank, peer))
-            if others:
+        for half in sends:
+            peer = half[1]
+            if others := ranks[peer].receives.get(rank):
                 self._match(half, others.pop(0))
             else:
-                self.sends[rank, peer].append(half)
-        for peer, half in receives:
-            others = self.sends.get((peer, rank))
-            if others:
+                ranks[peer].sends[rank].append(half)
+        for half in receives:
+            peer = half[1]
+            if others := me.sends.get(peer):
                 self._match(others.pop(0), half)
             else:
-                self.receives[peer, rank].append(half)
+                me.receives[peer].append(half)
 
     def _match(self, sent: _Half, received: _Half) -> None:
-        (giver, place, blocks), (taker, position, targets) = sent, received
+        giver, taker, place, blocks = sent
+        position, targets = received[2:]
         source, destination = self.ranks[giver], self.ranks[taker]
         if self.sizes is not None or len(blocks) != len(targets):
             self._check_alike(sent, received)
@@ -214,19 +214,22 @@ class Run:
         destination.arrived.append((position, targets, values))
         destination.news |= source.heard
         source.sent += len(values) if self.sizes is None else sum(map(self._count, blocks))
-        for rank, me in ((giver, source), (taker, destination)):
-            if me.end < end:
-                me.end = end
-            me.pending -= 1
-            if not me.pending:
-                self._leave(rank, me)
+        self._complete(giver, source, end)
+        self._complete(taker, destination, end)
+
+    def _complete(self, rank: int, me: Rank, end: int) -> None:
+        if me.end < end:
+            me.end = end
+        me.pending -= 1
+        if not me.pending:
+            self._leave(rank, me)
 
     def _check_alike(self, sent: _Half, received: _Half) -> None:
         """Refuse a message whose blocks are not as large as those that it is to land in."""
-        if not self._alike(sent[2], received[2]):
+        if not self._alike(sent[3], received[3]):
             raise WrongContents(
-                f"{self._where(sent[0])} sends blocks {_listed(sent[2])} where"
-                f" {self._where(received[0])} receives {_listed(received[2])}"
+                f"{self._where(sent[0])} sends blocks {_listed(sent[3])} where"
+                f" {self._where(received[0])} receives {_listed(received[3])}"
             )
 
     def _alike(self, sent: Blocks, received: Blocks) -> bool:
@@ -243,11 +246,12 @@ class Run:
             self._check_targets(rank, me)
         for index, blocks, values in arrived:
             op = ops[index]
-            if op.side is None:  # type: ignore[union-attr]
+            side = op.side  # type: ignore[union-attr]
+            if side is None:
                 me.contents.update(zip(blocks, values, strict=True))
                 continue
             for block, value in zip(blocks, values, strict=True):
-                self._fold(rank, block, value, op.side, op)  # type: ignore[union-attr]
+                self._fold(rank, block, value, side, op)
         for local in me.local:
             self._local(rank, local)
         me.heard |= me.news
@@ -298,8 +302,8 @@ class Run:
         return f"rank {rank} in round {self.ranks[rank].at}"
 
     def _waits(self, rank: int) -> str:
-        to = {key[1] for key, halves in self.sends.items() if halves and key[0] == rank}
-        whence = {key[0] for key, halves in self.receives.items() if halves and key[1] == rank}
+        to = {peer for peer, each in enumerate(self.ranks) if each.sends.get(rank)}
+        whence = {peer for peer, halves in self.ranks[rank].receives.items() if halves}
         peers = to | whence
         return f"{self._where(rank)} waits for " + " and ".join(map(self._stage, sorted(peers)))
 
@@ -323,15 +327,17 @@ class Run:
     def _keeps(self, rank: int, me: Rank) -> bool:
         ordered = True
         for block, expected in self.collective.after(self.place._replace(rank=rank)).items():
-            if not self._count(block):
+            if self.sizes is not None and not self._count(block):
                 continue
             got, wanted = me.contents.get(block, NOTHING), demanded(expected)
+            if got == wanted:
+                continue
             if got.ranks != wanted.ranks or got.block != wanted.block:
                 raise WrongContents(
                     f"rank {rank} ends with {_shown(got)} as block {block},"
                     f" not with {_shown(wanted)}"
                 )
-            ordered &= got == wanted
+            ordered = False
         return ordered
 
     @property

@@ -16,11 +16,10 @@ from mpicoll.execution.compiled import MISSING, executor
 from mpicoll.machine.variables import THREAD_LEVELS
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.records.lines import AARecord, CaseRecord, RunRecord, json_schema
-from mpicoll.records.reading import load, only, parse
+from mpicoll.records.reading import load, only
 
 ROOT = Path(__file__).parents[2]
 MPIRUN = Path(sys.executable).parent / "mpirun"
-TORCHRUN = Path(sys.executable).parent / "torchrun"
 KEYS = {
     "schema", "run", "collective", "algorithm", "executed", "backend", "library", "transport",
     "device", "dtype", "op", "root", "in_place", "ranks", "nodes", "bytes_total",
@@ -101,7 +100,7 @@ def test_sweeps_and_defaults_run_side_by_side(tmp_path: Path) -> None:
 
 @needs_mpi
 def test_in_place_is_right() -> None:
-    done = mpirun(2, *BENCH, *TINY, "--in-place", "-d", "int8,float64,float16", "--format", "csv")
+    done = mpirun(2, *BENCH, *TINY, "--in-place", "-d", "float16", "--format", "csv")
     assert done.returncode == 0, done.stderr
     assert "Out of bounds values : 0 OK" in done.stderr
 
@@ -328,14 +327,3 @@ def test_stated_nodes_count_where_mpi_knows_better(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("((0, 1), (2, 3)) ") and done.stdout.endswith(" 4.0\n")
     assert "several hosts" in done.stdout or "MPICH" not in done.stdout
-
-
-def test_torch_alone_needs_no_mpi() -> None:
-    pytest.importorskip("torch")
-    done = launch(
-        TORCHRUN, "--nproc-per-node", "2", "-m", "torchcoll.bench", "allreduce", "bcast", *TINY,
-        "--format", "jsonl",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    found = only(CaseRecord, parse(done.stdout.encode(), Path("stdout")))
-    assert found and all(each.backend == "torch" and each.correct for each in found)

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as some
-from launcher import python
 from scipy.stats import mannwhitneyu
 
+from mpicoll.compare.__main__ import main
 from mpicoll.compare.comparison import Comparison, compare, load
 from mpicoll.compare.two_sample import Shift, can_differ, correlation, holm, scatter, shift
 from mpicoll.errors import ArgumentError
@@ -210,29 +211,27 @@ def test_the_latest_record_of_a_case_counts(tmp_path: Path) -> None:
 # -- the command ------------------------------------------------------------------------
 
 
-def command(tmp_path: Path, a: float, b: float, *flags: str) -> Any:
+def command(tmp_path: Path, a: float, b: float, *flags: str) -> Result:
     files = [
         write(tmp_path / name, [record("ring", times(us, seed))], RUN | {"id": name})
         for seed, (name, us) in enumerate((("a", a), ("b", b)))
     ]
-    return python("-m", "mpicoll.compare", *map(str, files), *flags, timeout=30, merged=False)
+    return CliRunner().invoke(main, [*map(str, files), *flags])
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize(("b", "status"), [(2.0, 0), (4.0, 0), (8.0, 1)])
 def test_the_exit_status_says_whether_something_is_slower(
     b: float, status: int, tmp_path: Path
 ) -> None:
     done = command(tmp_path, 4.0, b)
-    assert done.returncode == status, done.stdout
+    assert done.exit_code == status, done.stdout
     assert "allreduce" in done.stdout and "# B against A, by more than 3 %" in done.stdout
 
 
 def test_a_margin_forgives(tmp_path: Path) -> None:
-    assert command(tmp_path, 4.0, 4.4, "--margin", "25").returncode == 0
+    assert command(tmp_path, 4.0, 4.4, "--margin", "25").exit_code == 0
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("layout", ["csv", "jsonl", "markdown"])
 def test_programs_read_every_layout(layout: str, tmp_path: Path) -> None:
     text = command(tmp_path, 4.0, 8.0, "--format", layout).stdout
@@ -250,7 +249,6 @@ def test_programs_read_every_layout(layout: str, tmp_path: Path) -> None:
     assert row["verdict"] == "slower" and row["algorithm"] == "ring"
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("content", "said"),
     [("", "has no records of cases"), ("x\n", "is no record"),
@@ -261,5 +259,5 @@ def test_other_files_are_refused(content: str, said: str, tmp_path: Path) -> Non
     path.write_text(content)
     with pytest.raises(ArgumentError, match=said):
         load(path)
-    done = python("-m", "mpicoll.compare", str(path), str(path), timeout=30)
-    assert done.returncode == 2 and said in done.stdout
+    done = CliRunner().invoke(main, [str(path), str(path)])
+    assert done.exit_code == 2 and said in done.output

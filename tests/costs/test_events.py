@@ -38,7 +38,7 @@ MODELS: list[Model] = [
 
 
 @pytest.mark.parametrize(
-    "size", [2, 5, *(pytest.param(each, marks=pytest.mark.exhaustive) for each in (8, 12))]
+    "size", [2, 5, *(pytest.param(each, marks=pytest.mark.exhaustive) for each in (8, 9))]
 )
 @pytest.mark.parametrize("algorithm", CATALOGUE, ids=label)
 def test_all_messages_at_once_or_one_by_one(

@@ -128,7 +128,7 @@ def run_all(
 
 @pytest.mark.parametrize("algorithm", EVERY, ids=lambda each: f"{each.collective.name}-{each}")
 @given(data=st.data())
-@settings(max_examples=settings().max_examples // 3)
+@settings(max_examples=settings().max_examples // 5)
 def test_programs_keep_the_contract(algorithm: Algorithm, data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 9), "size")
     root = data.draw(st.integers(0, size - 1), "root") if algorithm.collective.rooted else 0
