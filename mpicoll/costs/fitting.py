@@ -128,13 +128,27 @@ def _row(record: CaseRecord, ports: int | None) -> tuple[float, ...] | None:
     if record.nodes > 1 and algorithm.takes("nodes"):
         return None  # The record does not tell which ranks were on which node.
     try:
-        pattern = pattern_of(algorithm, size, _root(record, algorithm), seconds=_TIME_LIMIT)
-        return tuple(
-            _seconds(pattern, record.bytes_total, Hockney(*unit, ports))
-            for unit in ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
-        )
+        return factors(algorithm, size, _root(record, algorithm), record.bytes_total, ports)
     except Unsupported:
         return None
+
+
+def factors(
+    algorithm: Algorithm, size: int, root: int, nbytes: int, ports: int | None
+) -> tuple[float, ...]:
+    """Return how many alphas, betas and gammas a schedule takes on one switch.
+
+    Args:
+        ports: of the `Hockney` that prices it.
+
+    Raises:
+        Unsupported: it cannot serve so many ranks, or takes too long.
+    """
+    pattern = pattern_of(algorithm, size, root, seconds=_TIME_LIMIT)
+    return tuple(
+        _seconds(pattern, nbytes, Hockney(*unit, ports))
+        for unit in ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
+    )
 
 
 def _seconds(pattern: Pattern, nbytes: float, model: Hockney) -> float:

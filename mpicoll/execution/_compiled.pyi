@@ -110,7 +110,7 @@ class Calls:
         lines: for each rank the address of the line in which it states its calls.
         stride: 64-bit words from that line to the one of the next call.
         number: of the last call that was stated: one 64-bit integer.
-        slow: takes the seven arguments, and True where the ranks differ in their calls.
+        slow: takes the seven arguments, and the program that was begun where the ranks differ.
         wait: ``wait(rank, number)`` returns when a rank has stated a call, or raises.
         broken: takes a program that has failed in the middle of a run, and the error; None instead
             of it where a `Queue` has found that the ranks differ.
@@ -135,18 +135,23 @@ class Calls:
 
     def add(
         self, given: tuple[Any, ...], program: Program, digest: int, returns: bool,
-        make: Callable[[], Any] | None, until: int = ..., x_in_out: bool = ...,
-        x_shift: int = ..., out_shift: int = ..., /,
+        make: Callable[[], Any] | bool | None, until: int = ..., x_in_out: bool = ...,
+        x_shift: int = ..., out_shift: int = ..., tally: Buffer | None = ..., /,
     ) -> None:  # fmt: skip
         """Serve such calls by a program from now on.
 
         Args:
             digest: what the other ranks state of the same call.
-            returns: this rank gets an array; `make` makes it where none was given.
+            returns: this rank gets an array; `make` makes it where none was given. Is `make` True,
+                that is what such a call returns.
             until: the program's run from which such calls are left to `slow`; never by default.
             x_in_out: the input lies in the array that is given as output.
             x_shift, out_shift: bytes from the arrays to where input and output begin.
+            tally: to which their times are added, where they return None.
         """
+
+    def reads(self, given: tuple[Any, ...], /) -> bool:
+        """Whether such calls can be found here, once they are added."""
 
     def forget(self, program: object, /) -> None:
         """Serve no call by a program any more."""
@@ -198,6 +203,16 @@ class Queue:
 
     def skip(self) -> None:
         """Count the next call as complete, which Python has run."""
+
+def ticks() -> int:
+    """Return the processor's own counter, or nanoseconds where it has none."""
+
+def count(tally: Buffer, began: int, /) -> None:
+    """Add a call that ends now to a tally: ``tally.h``.
+
+    Raises:
+        ValueError: it has not as many numbers as a tally.
+    """
 
 def fold(op: str, dtype: str, out: Buffer, left: Buffer, right: Buffer, /) -> None:
     """Write left op right to `out`, which may be one of them.

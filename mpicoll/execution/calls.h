@@ -36,6 +36,7 @@ typedef struct {
     int64_t digest, until; /* `until`: the program's run from which Python decides again */
     int returns;    /* whether this rank gets an array */
     PyObject *make; /* makes that array where none was given; True: the result of such a call */
+    Py_buffer tally; /* of these calls; empty where nobody wants to know their times */
 } Entry;
 
 typedef struct {

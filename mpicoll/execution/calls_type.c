@@ -6,6 +6,7 @@
    or not understood, is left to Python. */
 
 #include "calls.h"
+#include "tally.h"
 
 #include <structmember.h>
 
@@ -280,13 +281,16 @@ static void empty_entry(Entry *entry)
     ProgramObject *program = entry->program;
     PyObject *make = entry->make, *kept = entry->kept, *words[WORDS];
     memcpy(words, entry->key.words, sizeof words);
+    Py_buffer tally = entry->tally;
     entry->program = NULL, entry->make = NULL, entry->kept = NULL;
+    memset(&entry->tally, 0, sizeof tally);
     if (!program)
         return;
     for (int each = 0; each < WORDS; each++)
         Py_DECREF(words[each]);
     Py_XDECREF(make);
     Py_XDECREF(kept);
+    PyBuffer_Release(&tally);
     Py_DECREF(program);
 }
 
@@ -377,6 +381,27 @@ static PyObject *calls_run(CallsObject *self, Entry *entry, const Key *key, PyOb
     return out;
 }
 
+/* The same, and add it to the tally of such calls. */
+static PyObject *calls_tallied(
+    CallsObject *self, Entry *entry, const Key *key, PyObject *const *args)
+{
+    int64_t *tally = entry->tally.buf;
+    if (tally[TALLY_CALLS] + 1 < tally[TALLY_NEXT]) {
+        tally[TALLY_CALLS]++;
+        return calls_run(self, entry, key, args);
+    }
+    PyObject *owner = Py_NewRef(entry->tally.obj); /* the entry may go meanwhile */
+    int64_t began = ticks();
+    PyObject *done = calls_run(self, entry, key, args);
+    if (done == Py_None) {
+        tally_add(tally, ticks() - began);
+        tally[TALLY_CALLS]++;
+        tally_choose(tally);
+    }
+    Py_DECREF(owner);
+    return done;
+}
+
 /* calls(name, x, out, op, root, counts, algorithm) */
 static PyObject *calls_call(PyObject *object, PyObject *const *args, size_t flags, PyObject *names)
 {
@@ -389,7 +414,8 @@ static PyObject *calls_call(PyObject *object, PyObject *const *args, size_t flag
     int ended = self->statements.number[1] != 0;
     Entry *entry = !ended && read_key(self, args, &key) ? calls_find(self, &key) : NULL;
     if (entry && entry->program->program.sequence < entry->until)
-        return calls_run(self, entry, &key, args);
+        return entry->tally.buf ? calls_tallied(self, entry, &key, args)
+                                : calls_run(self, entry, &key, args);
     return PyObject_Vectorcall(self->slow, args, 7, NULL);
 }
 
@@ -475,16 +501,17 @@ static PyObject *kept_of(PyObject *given)
     return kept;
 }
 
-/* add(arguments, program, digest, returns, make, until, x_in_out, x_shift, out_shift): serve such
-   calls by a program. */
+/* add(arguments, program, digest, returns, make, until, x_in_out, x_shift, out_shift, tally): serve
+   such calls by a program. */
 static PyObject *calls_add(CallsObject *self, PyObject *args)
 {
-    PyObject *given, *program, *make;
+    PyObject *given, *program, *make, *tally = Py_None;
     long long digest, until = INT64_MAX;
     int returns, x_in_out = 0;
     Py_ssize_t x_shift = 0, out_shift = 0;
-    if (!PyArg_ParseTuple(args, "O!O!LpO|Lpnn", &PyTuple_Type, &given, &ProgramType, &program,
-                          &digest, &returns, &make, &until, &x_in_out, &x_shift, &out_shift))
+    if (!PyArg_ParseTuple(args, "O!O!LpO|LpnnO", &PyTuple_Type, &given, &ProgramType, &program,
+                          &digest, &returns, &make, &until, &x_in_out, &x_shift, &out_shift,
+                          &tally))
         return NULL;
     Key key;
     if (PyTuple_GET_SIZE(given) != 7) {
@@ -501,8 +528,10 @@ static PyObject *calls_add(CallsObject *self, PyObject *args)
         entry = self->entries + (place + probe) % PLACES;
     empty_entry(entry);
     PyObject *kept = kept_of(given);
-    if (!kept)
+    if (!kept || (tally != Py_None && tally_open(tally, &entry->tally) < 0)) {
+        Py_XDECREF(kept);
         return NULL;
+    }
     for (int each = 0; each < WORDS; each++)
         Py_INCREF(key.words[each]);
     entry->kept = kept;

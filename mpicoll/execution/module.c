@@ -2,6 +2,7 @@
 
 #include "kernels_module.h"
 #include "module.h"
+#include "tally.h"
 
 static PyObject *stop(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
@@ -31,6 +32,8 @@ static int execute(PyObject *module)
         PyModule_AddType(module, &CallsType) < 0 || PyModule_AddType(module, &QueueType) < 0 ||
         PyModule_AddType(module, &RingType) < 0 || PyModule_AddType(module, &LogType) < 0 ||
         PyModule_AddIntConstant(module, "COLUMNS", sizeof(Instruction) / sizeof(int64_t)) < 0)
+        return -1;
+    if (PyModule_AddFunctions(module, tally_methods) < 0)
         return -1;
     return PyModule_AddFunctions(module, kernel_methods);
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ import msgspec
 
 from mpicoll.errors import ArgumentError
 
-SCHEMA = "mpicoll.trace/1"
+SCHEMA = "mpicoll.trace/2"
 
 
 class Line(msgspec.Struct):
@@ -18,7 +19,9 @@ class Line(msgspec.Struct):
 
     Attributes:
         seconds: of these calls, or of the whole program.
-        least_us: microseconds of the shortest call.
+        timed: of the calls; the others are taken to be like these.
+        least_us, most_us: of the shortest and the longest of them.
+        histogram: of them: microseconds from which a bucket counts, and its calls.
     """
 
     rank: int
@@ -28,35 +31,55 @@ class Line(msgspec.Struct):
     ranks: int = 0
     call: str = ""
     bytes_per_rank: int = 0
-    calls: int = 0
-    least_us: float = 0
+    dtype: str = ""
+    op: str = ""
     algorithm: str = ""
     transport: str = ""
+    calls: int = 0
+    timed: int = 0
+    least_us: float = 0
+    most_us: float = 0
+    histogram: list[tuple[float, int]] = []
 
 
 class Kind(NamedTuple):
     """Calls of one kind on all ranks.
 
     Attributes:
+        dtype, op: empty where they are not known.
         calls: on the rank that has made most.
         seconds: a rank's time in them, the mean of all ranks.
         least_us: microseconds of the shortest call, on the rank where it took longest.
+        histogram: of all ranks' timed calls: microseconds from which a bucket counts, and its
+            calls, ascending.
     """
 
     communicator: str
     ranks: int
     call: str
     bytes_per_rank: int
+    dtype: str
+    op: str
     algorithm: str
     transport: str
     calls: int
     seconds: float
     least_us: float
+    histogram: tuple[tuple[float, int], ...] = ()
 
     @property
     def mean_us(self) -> float:
         """Microseconds of a call."""
         return 1e6 * self.seconds / self.calls
+
+    def quantile_us(self, share: float) -> float:
+        """Return the microseconds that a share of the calls stays below, to an eighth."""
+        wanted = share * sum(calls for _, calls in self.histogram)
+        for low, calls in self.histogram:
+            wanted -= calls
+            if wanted <= 0:
+                return max(1.125 * low, self.least_us)
+        return self.least_us
 
 
 def load(path: Path) -> tuple[float, list[Kind]]:
@@ -72,21 +95,27 @@ def load(path: Path) -> tuple[float, list[Kind]]:
     heads = [each for each in lines if each.schema]
     if not heads or any(each.schema != SCHEMA for each in heads):
         raise ArgumentError(f"{path} is no trace: it has no line with the schema {SCHEMA}")
-    kinds = _kinds([each for each in lines if not each.schema], len(heads))
+    kinds = _kinds([each for each in lines if each.calls > 0], len(heads))
     return sum(each.seconds for each in heads) / len(heads), kinds
 
 
 def _kinds(lines: Iterable[Line], processes: int) -> list[Kind]:
-    found: dict[tuple[str, int, str, int, str, str], list[Line]] = {}
+    found: dict[tuple[str, int, str, int, str, str, str, str], list[Line]] = {}
     for each in lines:
-        key = (each.communicator, each.ranks, each.call, each.bytes_per_rank, each.algorithm,
-               each.transport)  # fmt: skip
+        key = (each.communicator, each.ranks, each.call, each.bytes_per_rank, each.dtype, each.op,
+               each.algorithm, each.transport)  # fmt: skip
         found.setdefault(key, []).append(each)
     kinds = [
         Kind(
             *key, max(each.calls for each in group),
             sum(each.seconds for each in group) / processes, max(each.least_us for each in group),
+            _together(each.histogram for each in group),
         )
         for key, group in found.items()
     ]  # fmt: skip
     return sorted(kinds, key=lambda each: -each.seconds)
+
+
+def _together(histograms: Iterable[list[tuple[float, int]]]) -> tuple[tuple[float, int], ...]:
+    """Return one histogram; the ranks' buckets begin at times that differ a little."""
+    return tuple(sorted(chain.from_iterable(histograms)))

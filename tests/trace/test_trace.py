@@ -8,21 +8,27 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from launcher import python
 
+from mpicoll.algorithms.registry import find
+from mpicoll.costs.fitting import factors
+from mpicoll.costs.models import Hockney
 from mpicoll.errors import ArgumentError
 from mpicoll.trace.__main__ import main
+from mpicoll.trace.pricing import model_of, price
 from mpicoll.trace.reading import load
 
 
 def head(rank: int) -> dict[str, Any]:
-    return {"schema": "mpicoll.trace/1", "rank": rank, "seconds": 2.0}
+    return {"schema": "mpicoll.trace/2", "rank": rank, "seconds": 2.0}
 
 
 def line(rank: int, **changes: Any) -> dict[str, Any]:
     return {
         "rank": rank, "communicator": "MPI_COMM_WORLD", "ranks": 2, "call": "Allreduce",
-        "bytes_per_rank": 8, "calls": 100, "seconds": 0.5, "least_us": 1.0, "algorithm": "ring",
-        "transport": "symmetric",
+        "bytes_per_rank": 8, "calls": 100, "timed": 20, "seconds": 0.5, "least_us": 1.0,
+        "most_us": 40.0, "histogram": [[1.0, 15], [32.0, 5]], "dtype": "float64", "op": "sum",
+        "algorithm": "ring", "transport": "symmetric",
     } | changes  # fmt: skip
 
 
@@ -40,9 +46,50 @@ def test_ranks_are_put_together(tmp_path: Path) -> None:
     assert whole == 2.0
     assert [each.call for each in kinds] == ["Bcast", "Allreduce"]
     assert (kinds[1].calls, kinds[1].seconds, kinds[1].least_us) == (100, pytest.approx(0.6), 2.0)
+    assert [kinds[1].quantile_us(share) for share in (0.5, 0.75, 0.8, 0.99)] == [2, 2, 36, 36]
     shown = CliRunner().invoke(main, [str(path)]).output
     assert "30.0%" in shown
     assert "1.500 s of 2.000 s in collectives" in shown
+
+
+def test_calls_are_priced_by_their_own_times(tmp_path: Path) -> None:
+    """Times of one alpha, beta and gamma: their fit finds them, and the price of what ran."""
+    true = Hockney(1e-6, 1e-10, 2e-10, ports=None)
+    lines = [
+        line(0, ranks=4, bytes_per_rank=nbytes, algorithm=name, least_us=us,
+             histogram=[[us / 1.125, 20]])
+        for name in ("ring", "recursive_doubling", "rabenseifner")
+        for nbytes in (8, 1 << 12, 1 << 20)
+        for us in [1e6 * sum(a * b for a, b in zip(factors(find("allreduce", name), 4, 0, nbytes,
+                   None), (true.alpha, true.beta, true.gamma), strict=True))]
+    ]  # fmt: skip
+    _, kinds = load(written(tmp_path / "t.jsonl", head(0), *lines))
+    model, told = model_of(kinds, None)
+    assert (model.latency, model.beta, model.gamma) == pytest.approx((1e-6, 1e-10, 2e-10), rel=1e-3)
+    assert "9 kinds of calls" in told
+    for kind in kinds:
+        priced = price(kind, model)
+        assert priced is not None
+        assert priced.ran == pytest.approx(kind.least_us, rel=0.01)
+        assert priced.least <= priced.ran * 1.001
+
+
+@pytest.mark.parametrize(
+    "changes", [{"call": "allreduce"}, {"ranks": 1}, {"call": "Alltoallw", "algorithm": "mpi"}]
+)
+def test_what_has_no_price(tmp_path: Path, changes: dict[str, Any]) -> None:
+    _, kinds = load(written(tmp_path / "t.jsonl", head(0), line(0, **changes)))
+    assert price(kinds[0], Hockney(1e-6, 1e-9)) is None
+    assert "defaults" in model_of(kinds, None)[1]
+
+
+@pytest.mark.launches
+def test_calls_are_measured_again(tmp_path: Path) -> None:
+    path = written(tmp_path / "t.jsonl", head(0), line(0, algorithm="mpi", transport=""))
+    done = python("-m", "mpicoll.trace", str(path), "--replay", "1", "--time", "6", timeout=90)
+    assert done.returncode == 0, done.stdout
+    assert "Allreduce of 8 B on 2 ranks: mpi " in done.stdout
+    assert "one_shot" in done.stdout
 
 
 @pytest.mark.parametrize(

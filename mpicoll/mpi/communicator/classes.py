@@ -6,18 +6,23 @@ says so. What is not here is mpi4py's.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from mpi4py import MPI
 
 from mpicoll.mpi.communicator import objects
-from mpicoll.mpi.communicator.served import AS_OBJECT, THEIRS
+from mpicoll.mpi.communicator.served import THEIRS
 from mpicoll.mpi.communicator.state import serving, theirs
-from mpicoll.mpi.communicator.tracing import trace_calls
+from mpicoll.mpi.communicator.tracing import AS_OBJECT, base
+
+if TYPE_CHECKING:
+    _Base = MPI.Intracomm
+else:
+    _Base = base()
 
 
-class Comm(MPI.Intracomm):
+class Comm(_Base):
     """An intracommunicator of mpi4py whose blocking collectives are ours.
 
     Args:
@@ -237,6 +242,3 @@ def reduced(comm: MPI.Comm) -> Any:
 def _named(kind: type[MPI.Comm], name: str) -> MPI.Comm:
     found: MPI.Comm = getattr(MPI, name)
     return found if type(found) is kind else kind(found)
-
-
-trace_calls(Comm)

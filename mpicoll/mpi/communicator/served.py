@@ -16,10 +16,11 @@ from typing import Any
 from mpi4py import MPI
 
 from mpicoll.errors import CollectiveError
-from mpicoll.execution import compiled
+from mpicoll.execution import compiled, tallies
 from mpicoll.execution.plan import Plan
 from mpicoll.memory.waiting import DEADLINE
 from mpicoll.mpi.communicator.reading import OPS, READERS, Call, Place, lies_in
+from mpicoll.mpi.communicator.tracing import AS_OBJECT, TRACING, kind_of
 from mpicoll.mpi.communicator.uneven import PART_READERS, Part, complete
 from mpicoll.mpi.transport import MpiTransport
 from mpicoll.runtime.arguments import Arguments, check_arguments
@@ -37,8 +38,6 @@ _THEIRS = b"is MPI's"
 THEIRS = "theirs"
 """The name of a call that this rank leaves to MPI, whatever it is."""
 _LEFT = THEIRS, None, None, None, 0, None, None
-AS_OBJECT = "as object"
-"""The algorithm of a call whose arrays are an object: shapes count, too."""
 _READ = "read"
 """The algorithm of a call that has been read, where others have none."""
 
@@ -96,7 +95,7 @@ class Served:
     """
 
     def __init__(self, comm: MPI.Comm, algorithms: dict[str, str], repeats: int) -> None:
-        self.transport = MpiTransport(comm)
+        self.comm, self.transport = comm, MpiTransport(comm)
         self.at = Place(self.transport.rank, self.transport.size)
         self.algorithms, self.repeats = algorithms, repeats
         self.signatures: dict[Any, Signature] = {}
@@ -250,33 +249,41 @@ class Served:
             known.plan = self._plan(arguments)
         if known.plan is None:
             if known.calls >= self.repeats:
-                self._add_all(given, call, self.nothing, digest, True)
+                self._add_all(given, call, self.nothing, digest, theirs=True)
             return True
         assert known.plan.program is not None and self.find is not None
         address = self.transport.arrays.span
         x, out = (0 if each is None else address(each)[0] for each in (arguments.x, arguments.out))
+        tally, began = None, 0
+        if TRACING is not None:
+            kind = kind_of(self.comm, given[0], call, arguments, known.plan)
+            tally, began = TRACING.tally(kind), tallies.ticks()
         try:
             known.plan.program.run_on(x, out)
         except BaseException as error:
             self._give_up(known.plan.program, error)
             raise
-        self._add_all(given, call, known.plan.program, digest, None)
+        if tally is not None:
+            tallies.count(tally, began)
+        self._add_all(given, call, known.plan.program, digest, tally=tally)
         return None
 
     def _add_all(
-        self, given: list[tuple[Any, ...]], call: Call, program: object, digest: bytes,
-        result: bool | None,
+        self, given: list[tuple[Any, ...]], call: Call, program: object, digest: bytes, *,
+        theirs: bool | None = None, tally: object = None,
     ) -> None:  # fmt: skip
         """Let the executor serve such calls from now on.
 
         Args:
             given: the arguments by which they are found.
-            result: of the call.
+            theirs: True where MPI is to serve them.
+            tally: to which their times are added.
         """
         for each in given:
             where = lies_in(call, each[1], each[2])
             if where is not None:
-                self.find.add(each, program, _stated(digest), False, result, FOR_EVER, *where)
+                stated = _stated(digest)
+                self.find.add(each, program, stated, False, theirs, FOR_EVER, *where, tally)
 
     def _add(self, key: Any) -> Signature:
         """Return a new signature, in place of the oldest: the same one on all ranks."""

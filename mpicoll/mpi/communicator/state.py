@@ -84,13 +84,6 @@ def serving(comm: MPI.Comm) -> Callable[..., Any] | None:
     return found
 
 
-def find_served(comm: MPI.Comm) -> Served | None:
-    """Return what serves a communicator, None where nothing of ours does."""
-    state: Any = comm.Get_attr(_key())
-    served: Served | None = state.served if state is not None else None
-    return served
-
-
 def theirs(*given: Any) -> bool:
     """Leave a call to MPI."""
     return True

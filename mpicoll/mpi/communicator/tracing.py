@@ -1,7 +1,8 @@
 """Write what a program calls on our communicators, and how long it takes: ``MPICOLL_TRACE``.
 
-Calls are counted by communicator, collective and bytes while the program runs, and written when it
-ends, by each rank, as JSON lines; `mpicoll.trace` reads them.
+Every call is counted while the program runs, with its time, in the tally of its kind: by the
+compiled executor where that serves it, and around MPI's own method where that does. Each rank
+writes its tallies when the program ends, as JSON lines; `mpicoll.trace` reads them.
 """
 
 from __future__ import annotations
@@ -10,17 +11,20 @@ import atexit
 import functools
 import json
 import os
+from array import array
 from collections.abc import Callable
-from math import prod
-from time import perf_counter, perf_counter_ns
-from typing import Any
+from time import perf_counter
+from typing import Any, NamedTuple
 
 from mpi4py import MPI
 
-from mpicoll.mpi.communicator.state import find_served
-from mpicoll.notation.elements import itemsize
+from mpicoll.execution import tallies
+from mpicoll.execution.plan import Plan
+from mpicoll.mpi.communicator.reading import Call
+from mpicoll.runtime.arguments import Arguments
 
 TRACE = "MPICOLL_TRACE"
+SCHEMA = "mpicoll.trace/2"
 _BUFFERS = {
     "Barrier": None, "Bcast": 0, "Gather": 0, "Gatherv": 0, "Scatter": 1, "Scatterv": 1,
     "Allgather": 0, "Allgatherv": 0, "Alltoall": 0, "Alltoallv": 0, "Alltoallw": None, "Reduce": 0,
@@ -29,73 +33,80 @@ _BUFFERS = {
     "reduce": 0, "allreduce": 0, "scan": 0, "exscan": 0,
 }  # fmt: skip
 """The traced methods, each with the argument whose bytes are those of one rank."""
-_OURS = {"bcast": "broadcast", "reduce_scatter_block": "reduce_scatter", "allgatherv": "allgather"}
-_MOST = 1 << 16
+_FROM_OUT = ("broadcast", "scatter", "reduce_scatter")
+_NAMES = {"broadcast": "Bcast", "reduce_scatter_own": "Reduce_scatter"}
+"""mpi4py's methods of what is named otherwise here."""
+AS_OBJECT = "as object"
+"""The algorithm of a call whose arrays are an object: shapes count, too."""
+
+
+class Kind(NamedTuple):
+    """Calls that are counted together.
+
+    Attributes:
+        dtype, op: empty where they are not known.
+        algorithm: ``mpi`` where MPI's own method ran.
+    """
+
+    communicator: str
+    ranks: int
+    call: str
+    bytes_per_rank: int
+    dtype: str = ""
+    op: str = ""
+    algorithm: str = "mpi"
+    transport: str = ""
 
 
 class Trace:
-    """The calls of this process.
-
-    Attributes:
-        recent: communicator, method, bytes and nanoseconds of the last calls.
-        totals: for communicator, method and bytes: calls, nanoseconds, and the fewest of one call.
-    """
+    """The calls of this process."""
 
     def __init__(self, path: str) -> None:
-        self.path, self.began = path, perf_counter()
-        self.recent: list[tuple[MPI.Comm, str, int, int]] = []
-        self.totals: dict[tuple[str, int, str, int], list[Any]] = {}
-        self.inside = False
+        self.path, self.began, self.began_ticks = path, perf_counter(), tallies.ticks()
+        self.rank = MPI.COMM_WORLD.rank if MPI.Is_initialized() else 0
+        self.tallies: dict[Kind, array[int]] = {}
+        self.plain: dict[tuple[str, int, str, int], array[int]] = {}
 
-    def traced(self, name: str, method: Callable[..., Any], place: int | None) -> Any:
-        """Return a method that records its calls, but not those that it makes itself."""
-        recent = self.recent
+    def tally(self, kind: Kind) -> array[int]:
+        """Return the tally of a kind of calls."""
+        return self.tallies.setdefault(kind, tallies.new())
+
+    def traced(self, name: str, place: int | None, method: Callable[..., Any]) -> Any:
+        """Return a method of MPI's own whose calls are counted."""
+        count, ticks, known = tallies.count, tallies.ticks, self.plain
 
         @functools.wraps(method)
         def call(comm: MPI.Comm, *arguments: Any, **keywords: Any) -> Any:
-            if self.inside:
-                return method(comm, *arguments, **keywords)
-            self.inside = True
-            began = perf_counter_ns()
+            began = ticks()
             try:
                 return method(comm, *arguments, **keywords)
             finally:
-                nanoseconds = perf_counter_ns() - began
-                self.inside = False
                 given = arguments[place] if place is not None and place < len(arguments) else None
                 if type(given) in (list, tuple) and given:
                     given = given[0]
-                recent.append((comm, name, getattr(given, "nbytes", 0), nanoseconds))
-                if len(recent) >= _MOST:
-                    self.add_up()
+                if comm != MPI.COMM_NULL:
+                    key = (*_label(comm), name, getattr(given, "nbytes", 0))
+                    tally = known.get(key)
+                    if tally is None:
+                        tally = known[key] = self.tally(Kind(*key))
+                    count(tally, began)
 
         return call
 
-    def add_up(self) -> None:
-        """Add the last calls to the totals."""
-        for comm, name, nbytes, nanoseconds in self.recent:
-            label = "freed" if comm == MPI.COMM_NULL else comm.name or f"of {comm.size}"
-            key = label, 0 if comm == MPI.COMM_NULL else comm.size, name, nbytes
-            total = self.totals.setdefault(key, [0, 0, nanoseconds, ("mpi", "")])
-            total[0] += 1
-            total[1] += nanoseconds
-            total[2] = min(total[2], nanoseconds)
-            if total[3] == ("mpi", ""):
-                total[3] = _ran(comm, name, nbytes)
-        self.recent.clear()
-
     def write(self) -> None:
         """Append this rank's calls to the file."""
-        self.add_up()
-        rank = int(os.environ.get("MPICOLL_TRACE_RANK", "0"))
-        head = {"schema": "mpicoll.trace/1", "rank": rank, "seconds": perf_counter() - self.began}
-        lines = [head]
-        for (label, size, name, nbytes), (calls, spent, least, ran) in self.totals.items():
-            lines.append({
-                "rank": rank, "communicator": label, "ranks": size, "call": name,
-                "bytes_per_rank": nbytes, "calls": calls, "seconds": spent / 1e9,
-                "least_us": least / 1e3, "algorithm": ran[0], "transport": ran[1],
-            })  # fmt: skip
+        seconds = perf_counter() - self.began
+        tick = seconds / max(1, tallies.ticks() - self.began_ticks)
+        lines: list[dict[str, Any]] = [{"schema": SCHEMA, "rank": self.rank, "seconds": seconds}]
+        for kind, tally in self.tallies.items():
+            times = tallies.read(tally, 1e6 * tick)
+            if times.calls:
+                lines.append({
+                    "rank": self.rank, **kind._asdict(), "calls": times.calls, "timed": times.timed,
+                    "seconds": times.calls * times.mean / 1e6, "least_us": times.least,
+                    "most_us": times.most,
+                    "histogram": [(round(low, 3), many) for low, many in times.histogram],
+                })  # fmt: skip
         data = "".join(json.dumps(each) + "\n" for each in lines).encode()
         file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
@@ -104,30 +115,54 @@ class Trace:
             os.close(file)
 
 
-def _ran(comm: MPI.Comm, name: str, nbytes: int) -> tuple[str, str]:
-    """Return algorithm and transport of such calls, ``mpi`` where MPI served them."""
-    served = None if comm == MPI.COMM_NULL else find_served(comm)
-    if served is not None and name.islower():
-        return "of objects", ""
-    collective = _OURS.get(name.lower(), name.lower())
-    for (_, what, *_, dtype, _, row, _), each in served.signatures.items() if served else ():
-        width = prod(row or ()) * itemsize(dtype) if dtype else 0
-        whole = width * comm.size if collective == "alltoall" else width
-        if each.plan is not None and what == collective and whole == nbytes:
-            return each.plan.algorithm, each.plan.transport
-    return "mpi", ""
+def kind_of(
+    comm: MPI.Comm, given: tuple[Any, ...], call: Call, arguments: Arguments, ran: Plan
+) -> Kind:
+    """Return what calls are counted as that a plan of ours serves.
+
+    Args:
+        given: the arguments by which they are found.
+    """
+    name, *_, algorithm = given
+    array = call.out if call.name in _FROM_OUT else call.x
+    return Kind(
+        *_label(comm), name if algorithm is AS_OBJECT else _NAMES.get(name, name.capitalize()),
+        0 if array is None else array.nbytes, arguments.dtype or "",
+        call.op if arguments.collective.reduces else "", ran.algorithm, ran.transport,
+    )  # fmt: skip
 
 
-def trace_calls(kind: type) -> None:
-    """Trace the collectives of a class, where the environment names a file."""
+def _label(comm: Any) -> tuple[str, int]:
+    """Return a communicator's name, or its size where it has none, and its size."""
+    found: tuple[str, int] | None = getattr(comm, "_label", None)
+    if found is None:
+        found = comm.name or f"of {comm.size}", comm.size
+        if hasattr(comm, "__dict__"):
+            comm._label = found
+    return found
+
+
+def _opened() -> Trace | None:
+    """Return the trace that the environment asks for, which is written when the program ends."""
     path = os.environ.get(TRACE)
     if not path:
-        return
+        return None
     trace = Trace(path)
-    for name, place in _BUFFERS.items():
-        setattr(kind, name, trace.traced(name, getattr(kind, name), place))
-    rank = MPI.COMM_WORLD.rank if MPI.Is_initialized() else 0
-    os.environ["MPICOLL_TRACE_RANK"] = str(rank)
-    if rank == 0:
+    if trace.rank == 0:
         open(path, "w").close()
     atexit.register(trace.write)
+    return trace
+
+
+TRACING = _opened()
+
+
+def base() -> type[MPI.Intracomm]:
+    """Return MPI's class, or one of its kind whose blocking collectives are counted."""
+    if TRACING is None:
+        return MPI.Intracomm
+    methods = {
+        name: TRACING.traced(name, place, getattr(MPI.Intracomm, name))
+        for name, place in _BUFFERS.items()
+    }
+    return type("Intracomm", (MPI.Intracomm,), methods)

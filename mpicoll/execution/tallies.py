@@ -1,0 +1,85 @@
+"""Tallies: how many calls of one kind there were, and a histogram of how long they took.
+
+A tally is an array of 64-bit integers, which the compiled executor fills in for the calls that it
+runs (``tally.h``): the calls; how many of them were timed, their ticks, the fewest and the most of
+one; and the timed calls of each bucket, of which there are four for each power of two. Of calls
+shorter than a microsecond or two about one in eight is timed, by chance.
+"""
+
+from __future__ import annotations
+
+from array import array
+from time import perf_counter_ns
+from typing import NamedTuple
+
+from mpicoll.execution.compiled import MISSING, _compiled
+
+_LENGTH = 256
+_CALLS, _TIMED, _TICKS, _LEAST, _MOST, _NEXT, _BUCKETS = range(7)
+
+
+class Times(NamedTuple):
+    """What a tally says, in the unit of a tick that `read` was given.
+
+    Attributes:
+        mean: of the timed calls.
+        histogram: for each bucket with calls where it begins, and the calls.
+    """
+
+    calls: int
+    timed: int
+    mean: float
+    least: float
+    most: float
+    histogram: list[tuple[float, int]]
+
+
+def new() -> array[int]:
+    """Return a tally without a call."""
+    return array("q", bytes(8 * _LENGTH))
+
+
+def read(tally: array[int], tick: float) -> Times:
+    """Return what a tally says; `tick` is how long one takes."""
+    timed = tally[_TIMED]
+    return Times(
+        tally[_CALLS], timed, tally[_TICKS] * tick / max(timed, 1), tally[_LEAST] * tick,
+        tally[_MOST] * tick,
+        [(_begin(bucket) * tick, calls) for bucket, calls in enumerate(tally[_BUCKETS:]) if calls],
+    )  # fmt: skip
+
+
+def _begin(bucket: int) -> int:
+    """Return the ticks from which on a bucket counts.
+
+    >>> [_begin(bucket) for bucket in range(11)]
+    [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12]
+    """
+    return bucket if bucket < 4 else (4 + bucket % 4) << (bucket // 4 - 1)
+
+
+def _bucket(spent: int) -> int:
+    """Return the bucket of a call of so many ticks.
+
+    >>> [_bucket(_begin(bucket)) for bucket in range(10)] == list(range(10))
+    True
+    """
+    if spent < 4:
+        return max(spent, 0)
+    exponent = spent.bit_length() - 1
+    return 4 * (exponent - 1) + (spent >> (exponent - 2) & 3)
+
+
+def _count(tally: array[int], began: int) -> None:
+    """Add a call that ends now, without the compiled executor."""
+    spent = perf_counter_ns() - began
+    tally[_LEAST] = min(spent, tally[_LEAST]) if tally[_TIMED] else spent
+    tally[_MOST] = max(spent, tally[_MOST])
+    tally[_CALLS] += 1
+    tally[_TIMED] += 1
+    tally[_TICKS] += spent
+    tally[_BUCKETS + _bucket(spent)] += 1
+
+
+ticks = perf_counter_ns if MISSING else _compiled.ticks
+count = _count if MISSING else _compiled.count

@@ -1,0 +1,89 @@
+"""Measure calls of a trace again, under every algorithm, by the benchmark."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from mpicoll.errors import ArgumentError, LaunchError
+from mpicoll.records.lines import CaseRecord
+from mpicoll.records.reading import load, only
+from mpicoll.text.sizes import bytes_text
+from mpicoll.trace.pricing import of_call, total
+from mpicoll.trace.reading import Kind
+
+
+class Replayed(NamedTuple):
+    """Medians in microseconds, as measured again.
+
+    Attributes:
+        ran: of what ran in the program, None where it was not measured.
+        fastest: an algorithm with its transport.
+    """
+
+    kind: Kind
+    ran: float | None
+    fastest: str
+    least: float
+
+    def __str__(self) -> str:
+        kind = self.kind
+        title = f"{kind.call} of {bytes_text(kind.bytes_per_rank)} on {kind.ranks} ranks"
+        if self.ran is None:
+            return f"{title}: {self.fastest} {self.least:.2f} us is the fastest"
+        if self.least >= self.ran:
+            return f"{title}: {kind.algorithm} {self.ran:.2f} us is the fastest"
+        saved = kind.seconds * (1 - self.least / self.ran)
+        return (
+            f"{title}: {kind.algorithm} {self.ran:.2f} us, {self.fastest} {self.least:.2f} us, "
+            f"{self.ran / self.least:.2f} times as fast: {saved:.3f} s of {kind.seconds:.3f} s"
+        )
+
+
+def replay(kind: Kind, seconds: float) -> Replayed:
+    """Measure a kind of calls under every algorithm; the benchmark prints its table.
+
+    Args:
+        seconds: for the whole run.
+
+    Raises:
+        LaunchError: there is no mpirun.
+        ArgumentError: the benchmark has failed, or measured nothing.
+    """
+    what = of_call(kind)
+    assert what is not None, "calls of objects are not measured"
+    beside = Path(sys.executable).parent / "mpirun"
+    mpirun = str(beside) if beside.exists() else shutil.which("mpirun")
+    if mpirun is None:
+        raise LaunchError("there is no mpirun to measure with")
+    with tempfile.TemporaryDirectory() as folder:
+        records = Path(folder) / "records.jsonl"
+        command = [
+            mpirun, "-n", str(kind.ranks), sys.executable, "-m", "mpicoll.bench", what.name,
+            "--backends", "mpi4py", "--algorithms", "all", "--calls", "plans", "--time",
+            str(seconds), "-J", str(records),
+            *(("--sizes", str(total(what, kind))) if kind.bytes_per_rank else ()),
+            *(("--datatype", kind.dtype) if kind.dtype else ()),
+            *(("--op", kind.op) if kind.op else ()),
+        ]  # fmt: skip
+        if subprocess.run(command, check=False).returncode:
+            raise ArgumentError(f"{' '.join(command)} has failed")
+        return _best(kind, [*only(CaseRecord, load(records))])
+
+
+def _best(kind: Kind, records: list[CaseRecord]) -> Replayed:
+    times = {
+        f"{each.executed}@{each.transport}": each.time_us.median
+        for each in records
+        if each.time_us is not None and each.correct is not False
+    }
+    if not times:
+        raise ArgumentError(f"{kind.call}: the benchmark has measured nothing")
+    ran = "native" if kind.algorithm == "mpi" else f"{kind.algorithm}@{kind.transport}"
+    own = [us for name, us in times.items() if name == ran or name.partition("@")[0] == ran]
+    fastest = min(times, key=times.__getitem__)
+    return Replayed(kind, min(own, default=None), fastest, times[fastest])
