@@ -13,7 +13,7 @@ from mpicoll.machine.launchers import place
 
 _EXTRAS = {
     "torch": "torch", "matplotlib": "report", "plotly": "report", "pynvml": "nvml",
-    "cupy": "cuda13", "cuda": "cuda13",
+    "cupy": "cuda13", "cuda": "cuda13", "pyarrow": "arrow",
 }  # fmt: skip
 """The extra that brings a library; `reference` brings all."""
 _OWN = ("mpicoll", "torchcoll")

@@ -1,8 +1,9 @@
-"""Print the JSON Schema of records, or check files against it.
+"""Print the JSON Schema of records, check files against it, or make one table of them.
 
 ``python -m mpicoll.records --schema`` prints the schema of one line. ``python -m mpicoll.records
-FILES`` checks every line of these files and names those that are wrong. Exit status: 0 all lines
-are records, 1 some are not, 2 bad usage or files that cannot be read.
+FILES`` checks every line of these files and names those that are wrong. ``-o records.parquet``, or
+``.arrow``, writes their cases as one table instead. Exit status: 0 all lines are records, 1 some
+are not, 2 bad usage or files that cannot be read or written.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ import click
 from mpicoll.cli.command import Command
 from mpicoll.cli.options import FILE
 from mpicoll.errors import ArgumentError
-from mpicoll.records.lines import json_schema
-from mpicoll.records.reading import content_of, record_of
+from mpicoll.records.lines import CaseRecord, json_schema
+from mpicoll.records.reading import content_of, load, only, record_of
+from mpicoll.text.files import write_whole
 from mpicoll.text.printable import printable
 
 _MOST = 10
@@ -29,10 +31,13 @@ _MOST = 10
 @click.command(cls=Command, help=__doc__)
 @click.argument("files", nargs=-1, type=FILE)
 @click.option("--schema", "shows", is_flag=True, help="Print the JSON Schema of a line.")
-def main(files: Sequence[Path], shows: bool) -> int:
-    """Print the schema or check the files; return the exit status."""
-    if shows == bool(files):
+@click.option("-o", "--output", type=FILE, help="Write the cases as .parquet or .arrow.")
+def main(files: Sequence[Path], shows: bool, output: Path | None) -> int:
+    """Print the schema, write a table or check the files; return the exit status."""
+    if shows == bool(files) or (shows and output):
         raise click.UsageError("give files to check, or --schema")
+    if output:
+        return _write(files, output)
     if shows:
         print(json.dumps(json_schema(), indent=2))
         return 0
@@ -42,6 +47,19 @@ def main(files: Sequence[Path], shows: bool) -> int:
         for text in [*each[:_MOST], *more]:
             print(f"Error: {printable(text)}", file=sys.stderr)
     return int(any(complaints))
+
+
+def _write(files: Sequence[Path], output: Path) -> int:
+    """Write the cases of all files as one table."""
+    from mpicoll.records.columns import FORMATS, save
+
+    suffix = output.suffix.lower()
+    if suffix not in FORMATS:
+        raise ArgumentError(f"-o {output}: give the name of a table, {' or '.join(FORMATS)}")
+    cases = [each for path in files for each in only(CaseRecord, load(path))]
+    write_whole(output, lambda fresh: save(cases, fresh, suffix))
+    print(printable(f"{output}: {len(cases)} cases"))
+    return 0
 
 
 def _checked(path: Path) -> Iterator[str]:

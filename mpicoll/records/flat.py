@@ -12,8 +12,10 @@ from mpicoll.records.lines import CaseRecord, PairRecord
 
 _LEFT_OUT = ("run", "kind", "samples_us", "visits_us", "first_wrong")
 _RATIO = ("ratio", "low", "high", "verdict")
+_TIMES = ("median", "low", "high", "mean", "min", "max", "p95", "p99")
 _NESTED = {
-    "time_us": ("median", "low", "high", "mean", "min", "max", "p95", "p99"),
+    "time_us": _TIMES,
+    "host_us": _TIMES,
     "speedup_vs_native": _RATIO,
     "speedup_vs_other": (*_RATIO, "against"),
     "speedup_vs_strongest": (*_RATIO, "against", "environment"),

@@ -1,0 +1,81 @@
+"""Records as tables: rows, types, and the example of the documentation."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from launcher import ROOT, python
+
+from mpicoll.records.lines import CaseRecord
+from mpicoll.records.reading import load, only
+
+pyarrow = pytest.importorskip("pyarrow")
+FILE = Path(__file__).parent / "files" / "bench_1.jsonl"
+README = ROOT / "mpicoll" / "records" / "README.md"
+
+
+def cases() -> list[CaseRecord]:
+    return only(CaseRecord, load(FILE))
+
+
+def test_a_row_for_each_case() -> None:
+    from mpicoll.records.columns import table
+
+    rows = table(cases()).to_pylist()
+    assert [row["time_us.median"] for row in rows] == [
+        each.time_us.median if each.time_us else None for each in cases()
+    ]
+    assert {row["run.id"] for row in rows} == {each.run.id for each in cases()}
+    assert not [row for row in rows if "samples_us" in row]
+
+
+def test_a_column_of_nulls_has_its_type() -> None:
+    from mpicoll.records.columns import table
+
+    found = table([])
+    assert found.num_rows == 0
+    assert found.schema.field("time_us.p99").type == pyarrow.float64()
+    assert found.schema.field("root").type == pyarrow.int64()
+    assert found.schema.field("correct").type == pyarrow.bool_()
+    assert found.schema.field("speedup_vs_native.verdict").type == pyarrow.string()
+
+
+@pytest.mark.parametrize("name", ["records.parquet", "records.arrow"])
+def test_the_command_writes_a_file(tmp_path: Path, name: str) -> None:
+    from pyarrow import feather, parquet
+
+    done = python("-m", "mpicoll.records", str(FILE), str(FILE), "-o", str(tmp_path / name))
+    assert done.returncode == 0, done.stdout
+    read = parquet.read_table if name.endswith("parquet") else feather.read_table
+    assert read(str(tmp_path / name)).num_rows == 2 * len(cases())
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_another_extension_is_refused(tmp_path: Path) -> None:
+    done = python("-m", "mpicoll.records", str(FILE), "-o", str(tmp_path / "records.xlsx"))
+    assert done.returncode == 2
+    assert "give the name of a table, .parquet or .arrow" in done.stdout
+
+
+def test_the_example_draws_the_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pandas")
+    from mpicoll.records.columns import save
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    save(cases(), Path("records.parquet"), ".parquet")
+    (block,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    names: dict[str, object] = {}
+    exec(block, names)
+    curves = names["curves"]
+    medians = {
+        (each.bytes_total, each.algorithm): each.time_us.median
+        for each in cases()
+        if each.collective == "allreduce" and each.time_us
+    }
+    assert {key: curves.loc[key] for key in medians} == medians  # type: ignore[attr-defined]
+    assert Path("allreduce.svg").read_text().count("<svg") == 1
+    assert "pandas" in sys.modules
