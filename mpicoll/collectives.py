@@ -83,8 +83,7 @@ class Collectives:
 
     After an error in the middle of a run the group serves further calls, but not that plan. After
     one while ranks agree on a new call or make a plan, every further call says that the group has
-    ended. Over messages, whose library knows no deadline, ranks wait for ever for one that has
-    left.
+    ended.
     """
 
     def __init__(self, transport: Transport, name: str = "world") -> None:
@@ -145,18 +144,16 @@ class Collectives:
 
     @property
     def deadline(self) -> float:
-        """Seconds after which a rank that waits in shared memory gives up (default 300).
+        """Seconds after which a rank that waits for another gives up (default 300).
 
-        The environment variable ``MPICOLL_DEADLINE`` sets it too.
+        In every transport. The environment variable ``MPICOLL_DEADLINE`` sets it too. A blocking
+        call of the library's own, as ``native`` makes, ends as the library has it.
         """
-        shared = self.transport.shared
-        return shared.wait_policy.deadline if shared else math.inf
+        return self.transport.deadline
 
     @deadline.setter
     def deadline(self, seconds: float) -> None:
-        seconds = check_deadline(seconds)
-        if self.transport.shared is not None:
-            self.transport.shared.wait_policy.deadline = seconds
+        self.transport.deadline = check_deadline(seconds)
 
     def algorithms(self, name: str) -> list[str]:
         """Return every algorithm name of a collective that this backend takes."""

@@ -63,6 +63,8 @@ class RankLost(CollectiveError, TimeoutError):
     """A rank that others wait for has ended or left the call, or did not come in time.
 
     Attributes:
+        rank: the rank for which, one through the other, all wait, as far as this rank knows; None
+            where it does not.
         found_in: where the flight recorder of this process writes; empty where it does not.
         raised: is called as one is made.
     """
@@ -70,11 +72,17 @@ class RankLost(CollectiveError, TimeoutError):
     found_in: ClassVar[str] = ""
     raised: ClassVar[Callable[[], object]] = staticmethod(lambda: None)
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str = "", *, rank: int | None = None) -> None:
         if self.found_in and _POST_MORTEM not in text:
             text = f"{text}; {_POST_MORTEM} {self.found_in} tells what each rank did"
         super().__init__(text)
+        self.rank = rank
         RankLost.raised()
+
+    @property
+    def reason(self) -> str:
+        """What happened, without where the flight recorder's file is."""
+        return str(self).partition(f"; {_POST_MORTEM}")[0]
 
 
 class ScheduleError(CollectiveError, RuntimeError):

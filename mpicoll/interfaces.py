@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from mpicoll.errors import RankLost
 from mpicoll.notation.contract import Collective
 from mpicoll.notation.elements import ReduceOp
 from mpicoll.programs.fusing import Steps
@@ -184,11 +185,29 @@ def _stays() -> str:
     return ""
 
 
+class Stage(NamedTuple):
+    """The round of an operation in which a rank waits for others.
+
+    Attributes:
+        rounds: 0 for an operation that has none.
+        operation: the number by which all ranks know it; 0 where it has none.
+    """
+
+    what: str
+    round: int = 0
+    rounds: int = 0
+    operation: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.what}, round {self.round} of {self.rounds}" if self.rounds else self.what
+
+
 class WaitContext(NamedTuple):
     """The operation during which a rank waits for `peer`.
 
     Attributes:
         left: returns why that rank has left the operation; empty where it has not.
+        operation: the number by which all ranks know it; 0 where it has none.
     """
 
     what: str
@@ -196,6 +215,7 @@ class WaitContext(NamedTuple):
     rounds: int
     peer: int
     left: Callable[[], str] = _stays
+    operation: int = 0
 
 
 class WaitPolicy(Protocol):
@@ -204,10 +224,14 @@ class WaitPolicy(Protocol):
     Attributes:
         oversubscribed: whether these ranks outnumber the cores they may use.
         deadline: seconds after which a rank gives up.
+        lost: returns the error of a wait, given what happened as the end of a sentence.
+        tell: takes the rank that this one has waited for long, None once it no longer does.
     """
 
     oversubscribed: bool
     deadline: float
+    lost: Callable[[WaitContext, str], RankLost]
+    tell: Callable[[int | None], None]
 
     def wait(self, words: Words, index: int, least: int, context: WaitContext) -> None:
         """Return when ``words[index] >= least``.
@@ -233,6 +257,9 @@ class Notes(Protocol):
 
     def why(self, rank: int, operation: int) -> str:
         """Return why a rank has left an operation; empty where it has not."""
+
+    def wait_for(self, peer: int | None) -> None:
+        """Tell the other ranks whom this one waits for."""
 
 
 class Exchange(Protocol):
@@ -311,6 +338,7 @@ class SharedMemory(Store, Protocol):
         largest: bytes of the largest segment.
         mailbox: exchanges small items, where all ranks of the group are on this node.
         notes: say why a rank of this node has left an operation.
+        leave: tells the other ranks that this one has left an operation, and why.
         no_cma: why cross-memory attach cannot be used; empty where it can.
         least_fetched: bytes of the smallest message that is fetched from private memory.
         before_reuse: waits for the GPUs on which plans in this memory have work under way.
@@ -325,6 +353,7 @@ class SharedMemory(Store, Protocol):
     largest: int
     words: dict[int, list[Memory]]
     no_cma: str
+    leave: Callable[[int, BaseException], None]
 
     @property
     def arrays(self) -> Arrays: ...
@@ -458,13 +487,23 @@ class Message(NamedTuple):
     data: Array | None
 
 
+def _known_to_nobody(_what: str) -> None:
+    return None
+
+
 class Messages(NamedTuple):
-    """The bound messages of one round: run all `start`, then all `wait`."""
+    """The bound messages of one round: run all `start`, then all `wait`.
+
+    Attributes:
+        lost: returns the error of a wait for them that has lasted too long, given what happened
+            as the end of a sentence.
+    """
 
     start: tuple[Thunk, ...]
     wait: tuple[Thunk, ...]
     test: Callable[[], bool]
     free: Thunk
+    lost: Callable[[str], RankLost | None] = _known_to_nobody
 
 
 @dataclass(frozen=True)
@@ -527,8 +566,10 @@ class Transport(Protocol):
             `unshared` is the reason then.
         gpu_turn: the place of this process among the ranks of its node that were started with it,
             the same in every group.
+        deadline: seconds after which this rank gives up waiting for another.
     """
 
+    deadline: float
     rank: int
     size: int
     nodes: Nodes
@@ -576,8 +617,20 @@ class Transport(Protocol):
             Unavailable: there is none.
         """
 
-    def messages(self, sends: Sequence[Message], receives: Sequence[Message], tag: int) -> Messages:
-        """Bind one round's messages; those of a pair of ranks under one tag keep their order."""
+    def leave(self, operation: int, error: BaseException) -> None:
+        """Tell the other ranks that this one has left an operation, and why."""
+
+    def together(self) -> AbstractContextManager[None]:
+        """Use the group no more where this rank alone leaves what all do within this context."""
+
+    def messages(
+        self, sends: Sequence[Message], receives: Sequence[Message], tag: int, stage: Stage
+    ) -> Messages:
+        """Bind one round's messages; those of a pair of ranks under one tag keep their order.
+
+        A wait for them raises RankLost with the `stage`, where a rank has ended or left it, or
+        does not come within the deadline.
+        """
 
     def lacks(self, what: Collective, *, uneven: bool = False) -> str | None:
         """Return why the library has no native form of a collective, or None."""

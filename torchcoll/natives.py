@@ -5,6 +5,8 @@ Its counterpart is `mpicoll.mpi.natives`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -13,12 +15,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from mpicoll.errors import Unavailable
-from mpicoll.interfaces import DIRECT, Array, Arrays, Native, NativeCall, Request, Thunk
+from mpicoll.errors import CollectiveError, Unavailable
+from mpicoll.interfaces import DIRECT, Array, Arrays, Native, NativeCall, Request, Stage, Thunk
 from mpicoll.notation.contract import Collective
+from mpicoll.peers.known import Peers
 from torchcoll.arrays import as_bytes, vector
 from torchcoll.groups import Group
-from torchcoll.requests import Post, Works
+from torchcoll.requests import Post, Waits, Works, said
 
 _OPS = {
     "sum": dist.ReduceOp.SUM, "avg": dist.ReduceOp.SUM, "prod": dist.ReduceOp.PRODUCT,
@@ -40,6 +43,22 @@ all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_te
 _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
+@contextmanager
+def watched(peers: Peers, what: str) -> Iterator[None]:
+    """Begin an exchange of all ranks, and name those that did not come where it fails.
+
+    Raises:
+        RankLost: the library has lost a rank, or waited until the deadline.
+    """
+    peers.exchanges += 1
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error, CollectiveError):
+            raise
+        raise peers.lost(Stage(what), peers.absent(peers.is_behind), said(error)) from error
+
+
 def lacks(what: Collective, *, uneven: bool = False) -> str | None:
     """Return why torch.distributed has no native form of a collective, or None."""
     if what.name in ("scan", "exscan"):
@@ -49,8 +68,10 @@ def lacks(what: Collective, *, uneven: bool = False) -> str | None:
     return None
 
 
-def bind(group: Group, arrays: Arrays, call: NativeCall, *, nccl: bool) -> Native:
+def bind(group: Group, arrays: Arrays, peers: Peers, call: NativeCall, *, nccl: bool) -> Native:
     """Bind torch.distributed's own collective.
+
+    gloo ends it at the timeout of the group, which a deadline sets, and NCCL as torch has it.
 
     Args:
         nccl: whether the group has NCCL for CUDA tensors.
@@ -62,19 +83,26 @@ def bind(group: Group, arrays: Arrays, call: NativeCall, *, nccl: bool) -> Nativ
     by_nccl = nccl and not arrays.is_on_host(array)
     averages = by_nccl and call.op.name == "avg" and call.op.function is None
     post, before, after = _arguments(group, arrays, _detached(call), averages=averages)
+    waits = Waits(peers, Stage(f"torch.distributed's own {call.collective.name}"))
     polls = call.collective.name != "reduce_scatter" or nccl
 
     def run() -> None:
         for thunk in before:
             thunk()
-        post()
+        peers.native = True
+        try:
+            post()
+        except RuntimeError as error:
+            raise waits.failed(error, None) from error
+        peers.native = False
         for thunk in after:
             thunk()
 
     def start() -> Request:
         for thunk in before:
             thunk()
-        return Works([partial(post, async_op=True)], after, polls=polls).start()
+        works = Works([partial(post, async_op=True)], after, polls=polls, waits=waits)
+        return works.start()
 
     return Native(run, start, lambda: None, DIRECT if by_nccl else "native", averages)
 

@@ -7,13 +7,81 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from itertools import zip_longest
 from typing import Any
 
-from mpicoll.interfaces import Messages, Thunk
+from mpicoll.errors import RankLost
+from mpicoll.interfaces import Messages, Stage, Thunk
+from mpicoll.peers.contact import Answer
+from mpicoll.peers.known import Peers
 
 Post = Callable[..., Any]
 """A call that starts an operation and returns its Work, several, or None."""
+
+
+class Waits:
+    """Waits for works that end at the deadline, and name the rank that is missing.
+
+    gloo itself gives up a work that lasts too long, and closes the group's connections then: the
+    group has ended. It counts the time in which a job was suspended, too.
+
+    Args:
+        stage: in which this rank waits.
+        ranks: those of the works of a round, in order; empty for a collective.
+    """
+
+    def __init__(self, peers: Peers, stage: Stage, ranks: Sequence[int] = ()) -> None:
+        self.peers, self.stage, self.ranks = peers, stage, ranks
+        self.limit: tuple[float, timedelta] = 0.0, timedelta()
+
+    def timeout(self) -> timedelta:
+        """Return the deadline as torch takes it."""
+        seconds = self.peers.deadline
+        if self.limit[0] != seconds:
+            self.limit = seconds, limit_of(seconds)
+        return self.limit[1]
+
+    def wait(self, work: Any, place: int) -> None:
+        """Wait for a work, the one of a place among those of its round."""
+        peer = self.ranks[place] if place < len(self.ranks) else None
+        self.peers.wait_for(peer)
+        try:
+            work.wait(self.timeout())
+        except RuntimeError as error:
+            raise self.failed(error, peer) from error
+        self.peers.wait_for(None)
+
+    def failed(self, error: RuntimeError, peer: int | None) -> RankLost:
+        """Return the error of a wait in which the library has found one."""
+        if isinstance(error, RankLost):
+            return error
+        known = [peer] if peer is not None else list(dict.fromkeys(self.ranks))
+        return self.peers.lost(self.stage, known or self.peers.absent(_is_elsewhere), said(error))
+
+    def lost(self, what: str) -> RankLost:
+        """Return the error of a wait, given what happened as the end of a sentence."""
+        return self.peers.lost(self.stage, list(dict.fromkeys(self.ranks)), what)
+
+
+_MOST_SECONDS = 1e8
+
+
+def limit_of(seconds: float) -> timedelta:
+    """Return a deadline as torch takes it."""
+    return timedelta(seconds=min(max(seconds, 1e-3), _MOST_SECONDS))
+
+
+def said(error: BaseException) -> str:
+    """Return what a library says of a failure, without the place in its source."""
+    text = str(error).partition("\n")[0]
+    if text.startswith("["):
+        text = text.partition("] ")[2]
+    return f"of which torch says: {text.partition('. This')[0]}"
+
+
+def _is_elsewhere(answer: Answer) -> bool:
+    return not answer.native
 
 
 class Works:
@@ -28,12 +96,14 @@ class Works:
             collectives but reduce_scatter; that, sends and receives complete in `Work.wait`
             only.
         after_each: what follows each, if anything does.
+        waits: how to wait for each; as long as torch does by default.
     """
 
     def __init__(
         self, posts: Sequence[Post], after: Sequence[Thunk] = (), *, polls: bool,
-        after_each: Sequence[Thunk | None] = (),
+        after_each: Sequence[Thunk | None] = (), waits: Waits | None = None,
     ) -> None:  # fmt: skip
+        self.waits = waits
         self.posts, self.after, self.polls, self.after_each = posts, after, polls, after_each
         self.works: list[Any] = []
         self.under_way = False
@@ -42,9 +112,14 @@ class Works:
     def start(self) -> Works:
         """Start all of them."""
         self.under_way = True
-        for post in self.posts:
-            work = post()
-            self.works += work if isinstance(work, list) else [work]
+        try:
+            for post in self.posts:
+                work = post()
+                self.works += work if isinstance(work, list) else [work]
+        except RuntimeError as error:
+            if self.waits is None:
+                raise
+            raise self.waits.failed(error, None) from error
         return self
 
     def wait(self) -> None:
@@ -52,15 +127,28 @@ class Works:
             return
         if self._waiting is not None:
             self._waiting.finish()
-        for work, then in zip_longest(self.works, self.after_each) if self.after_each else ():
-            work.wait()
+        pairs = zip_longest(self.works, self.after_each) if self.after_each else ()
+        for place, (work, then) in enumerate(pairs):
+            self._wait(work, place)
             if then is not None:
                 then()
         if self._waiting is None and not self.after_each:
-            _wait(self.works)
+            self._wait_for_all()
         self.works, self._waiting, self.under_way = [], None, False
         for thunk in self.after:
             thunk()
+
+    def _wait(self, work: Any, place: int) -> None:
+        if work is None:
+            return
+        if self.waits is None:
+            work.wait()
+        else:
+            self.waits.wait(work, place)
+
+    def _wait_for_all(self) -> None:
+        for place, work in enumerate(self.works):
+            self._wait(work, place)
 
     def test(self) -> bool:
         if self.under_way and self._is_complete():
@@ -71,7 +159,7 @@ class Works:
         if self.polls:
             return all(work is None or work.is_completed() for work in self.works)
         if self._waiting is None:
-            self._waiting = _WaitingThread(self.works)
+            self._waiting = _WaitingThread(self._wait_for_all)
         return not self._waiting.is_alive()
 
     def free(self) -> None:
@@ -82,15 +170,15 @@ class Works:
 class _WaitingThread(threading.Thread):
     """Waits for works beside the caller, and keeps their error."""
 
-    def __init__(self, works: list[Any]) -> None:
+    def __init__(self, wait: Thunk) -> None:
         super().__init__(daemon=True)
-        self.works = works
+        self.wait = wait
         self.error: BaseException | None = None
         self.start()
 
     def run(self) -> None:
         try:
-            _wait(self.works)
+            self.wait()
         except BaseException as error:
             self.error = error
 
@@ -99,12 +187,6 @@ class _WaitingThread(threading.Thread):
         self.join()
         if self.error is not None:
             raise self.error
-
-
-def _wait(works: list[Any]) -> None:
-    for work in works:
-        if work is not None:
-            work.wait()
 
 
 class StartedMessages:

@@ -5,7 +5,9 @@ Its counterpart is `mpicoll.mpi.transport`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -29,12 +31,15 @@ from mpicoll.interfaces import (
     NativeCall,
     Request,
     SharedMemory,
+    Stage,
     Thunk,
 )
 from mpicoll.machine.network import host_identity
 from mpicoll.machine.nodes import group_by_node, place_on_node, stated_node
 from mpicoll.memory.segments import open_memory
+from mpicoll.memory.waiting import DEADLINE
 from mpicoll.notation.contract import Collective
+from mpicoll.peers.known import Peers
 from mpicoll.text.encoding import check_lengths, decode, encode
 from torchcoll import natives
 from torchcoll.arrays import TorchArrays, as_bytes
@@ -51,7 +56,7 @@ from torchcoll.natives import all_gather
 from torchcoll.nccl import Nccl
 from torchcoll.rendezvous.sealed import SealedStore
 from torchcoll.rendezvous.secret import seal, unseal
-from torchcoll.requests import Post, StartedMessages, Works
+from torchcoll.requests import Post, StartedMessages, Waits, Works, limit_of
 from torchcoll.staging import TorchCopies
 
 _PLANS = 1 << 20
@@ -79,6 +84,10 @@ class TorchTransport:
         self.owned, self.store, self.exchanges = owned, store, 0
         self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
         self.ranks = dist.get_process_group_ranks(self.group)
+        self.peers = Peers(self.rank, self.size)
+        # The timeout of a group that the user has made is the user's, who may have set the other.
+        if owned or DEADLINE in os.environ:
+            self._set_timeout(self.peers.deadline)
         by_device = libraries_by_device(self.group)
         self.nccl = Nccl(self.group) if "nccl" in by_device.values() else None
         control = "cpu" if "cpu" in by_device else "cuda"
@@ -99,9 +108,11 @@ class TorchTransport:
         )
         self.nodes, obstacle = group_by_node(hosts, stated)
         self.gpu_turn = place_on_node(self.rank, self.nodes) if gpu_turn is None else gpu_turn
-        self.shared, self.unshared = open_memory(
+        memory, self.unshared = open_memory(
             self.rank, self.nodes, self.arrays, self.exchange, obstacle
         )
+        self.peers.open(memory, self.nodes, self.exchange)
+        self.shared = memory
 
     # -- messages -------------------------------------------------------------------
 
@@ -121,8 +132,11 @@ class TorchTransport:
     def driver(self, device: int) -> Gpu:
         return Driver(device)
 
-    def messages(self, sends: Sequence[Message], receives: Sequence[Message], tag: int) -> Messages:
+    def messages(
+        self, sends: Sequence[Message], receives: Sequence[Message], tag: int, stage: Stage
+    ) -> Messages:
         """Bind one round to `send` and `recv` calls, or to one batch of NCCL."""
+        ranks: list[int] = []
         before: list[Thunk] = []
         posts: list[Post] = []
         after_each: list[Thunk | None] = []
@@ -135,6 +149,7 @@ class TorchTransport:
                 if self.nccl and not self.arrays.is_on_host(memory):
                     batch.append(self.nccl.receive(memory, peer))
                     continue
+                ranks.append(peer)
                 posts.append(partial(self.group.recv, [memory], peer, tag + _PLANS))
                 after_each.append(partial(staging.start_to_gpu, index) if staging else None)
         for peer, data in sends:
@@ -144,16 +159,20 @@ class TorchTransport:
                 if self.nccl and not self.arrays.is_on_host(memory):
                     batch.append(self.nccl.send(memory, peer))
                     continue
+                ranks.append(peer)
                 post = partial(self.group.send, [memory], peer, tag + _PLANS)
                 posts.append(
                     partial(_in_turn, partial(staging.wait, index), post) if staging else post
                 )
         if self.nccl and batch:
             posts.insert(0, self.nccl.batch(batch))
+        waits = None if batch else Waits(self.peers, stage, ranks)
         works = Works(
-            posts, polls=len(posts) == bool(batch), after_each=after_each if any(after_each) else ()
-        )
-        return Messages((*before, works.start), (works.wait,), works.test, works.free)
+            posts, polls=len(posts) == bool(batch),
+            after_each=after_each if any(after_each) else (), waits=waits,
+        )  # fmt: skip
+        lost = waits.lost if waits else _nothing
+        return Messages((*before, works.start), (works.wait,), works.test, works.free, lost)
 
     def _readable(
         self, data: Array | None, copies: Copies
@@ -184,7 +203,8 @@ class TorchTransport:
             missing = "torch.distributed has no persistent collectives: use 'native'"
         if missing:
             raise Unavailable(missing)
-        bind = partial(natives.bind, self.group, self.arrays, nccl=self.nccl is not None)
+        has_nccl = self.nccl is not None
+        bind = partial(natives.bind, self.group, self.arrays, self.peers, nccl=has_nccl)
         needs_staging = self._needs_staging(call.x) or self._needs_staging(call.out)
         if needs_staging and call.collective.name not in natives.GLOO_ON_GPU:
             return staged(call, self.arrays, self.copies, bind)
@@ -192,9 +212,39 @@ class TorchTransport:
 
     # -- control --------------------------------------------------------------------
 
+    @property
+    def deadline(self) -> float:
+        """Seconds after which this rank gives up waiting for another.
+
+        Setting it sets the timeout of the process group, too.
+        """
+        return self.peers.deadline
+
+    @deadline.setter
+    def deadline(self, seconds: float) -> None:
+        self.peers.deadline = seconds
+        self._set_timeout(seconds)
+
+    def _set_timeout(self, seconds: float) -> None:
+        """Set the timeout of the process group."""
+        assert self.group is not None
+        self.group.set_timeout(limit_of(seconds))
+
+    def leave(self, operation: int, error: BaseException) -> None:
+        """Tell the other ranks that this one has left an operation, and why."""
+        self.peers.leave(operation, error)
+
+    def together(self) -> AbstractContextManager[None]:
+        """Use the group no more where this rank alone leaves what all do within this context."""
+        return self.peers.together()
+
     def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
         if self.shared is not None and self.shared.mailbox is not None:
             return self.shared.mailbox.exchange(item, kind)
+        with self.together(), natives.watched(self.peers, "agreeing on a call"):
+            return self._exchange(item, kind)
+
+    def _exchange(self, item: Any, kind: Any) -> list[Any]:
         self.exchanges += 1
         data = torch.frombuffer(bytearray(self._seal(encode(item))), dtype=torch.uint8)
         length = torch.tensor([data.numel()], device=self._signal.device)
@@ -231,20 +281,23 @@ class TorchTransport:
             return self.shared.mailbox.agree(digest)
         number = int.from_bytes(digest, "little", signed=True)
         self._mine[0], self._mine[1] = number, ~number
-        dist.all_reduce(self._mine, dist.ReduceOp.MAX, group=self.group)
+        with self.together(), natives.watched(self.peers, "agreeing on a call"):
+            dist.all_reduce(self._mine, dist.ReduceOp.MAX, group=self.group)
         return bool(self._mine[0] == number and self._mine[1] == ~number)
 
     def isend(self, x: Array, peer: int, tag: int) -> Request:
         if peer == self.rank:
             return self.loopback.send(x, tag)
         self._check_message(x)
-        return StartedMessages(self.messages([Message(peer, x)], [], tag - _PLANS))
+        stage = Stage("sending a message")
+        return StartedMessages(self.messages([Message(peer, x)], [], tag - _PLANS, stage))
 
     def irecv(self, x: Array, peer: int, tag: int) -> Request:
         if peer == self.rank:
             return self.loopback.receive(x, tag)
         self._check_message(x)
-        return StartedMessages(self.messages([], [Message(peer, x)], tag - _PLANS))
+        stage = Stage("receiving a message")
+        return StartedMessages(self.messages([], [Message(peer, x)], tag - _PLANS, stage))
 
     def sendrecv(self, send: Message, receive: Message, tag: int) -> Sequence[Request]:
         """Start both; over NCCL as one batch, as neither ends before the other begins."""
@@ -259,7 +312,8 @@ class TorchTransport:
                 "NCCL carries the one and gloo the other, so give both on a GPU or both on the host"
             )
         self._check_message(send.data)
-        return (StartedMessages(self.messages([send], [receive], tag - _PLANS)),)
+        stage = Stage("exchanging messages")
+        return (StartedMessages(self.messages([send], [receive], tag - _PLANS, stage)),)
 
     def _check_message(self, x: Array) -> None:
         """Check that NCCL can carry a message of one rank alone, if it is to."""
@@ -274,12 +328,15 @@ class TorchTransport:
         members = [rank for rank in range(self.size) if given[rank][0] == color]
         members.sort(key=lambda rank: given[rank][1])
         part = new_group(self.group, [self.ranks[rank] for rank in members], color, self.store)
-        return TorchTransport(part, owned=True, store=self.store, gpu_turn=self.gpu_turn)
+        made = TorchTransport(part, owned=True, store=self.store, gpu_turn=self.gpu_turn)
+        made.deadline = self.deadline
+        return made
 
     def close(self) -> None:
         if self.shared is not None:
             self.shared.close()
             self.shared = None
+        self.peers.close()
         group, self.group = self.group, None
         if self.owned and group in c10d._world.pg_map:
             is_last = group is dist.group.WORLD
@@ -287,6 +344,10 @@ class TorchTransport:
             if is_last and self.store is not None:
                 self.store.close()
         self.store = None
+
+
+def _nothing(_what: str) -> None:
+    return None
 
 
 def _in_turn(first: Thunk, post: Post) -> Any:

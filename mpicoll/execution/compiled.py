@@ -242,7 +242,7 @@ class Table:
 
     def _context(self, number: int, total: int, peer: int) -> WaitContext:
         left = partial(self.memory.notes.why, peer, self.resources.number)
-        return WaitContext(self.what, number, total, peer, left)
+        return WaitContext(self.what, number, total, peer, left, self.resources.number)
 
     def _move(self, each: Move) -> None:
         target, count = self._operand(each.target), each.target.length * self.width
@@ -335,6 +335,10 @@ class Table:
             index = (place.offset + (number & place.mask) * place.stride) // 8
             return words, index, number - behind, context
 
+        def lost(position: int, happened: str) -> RankLost | None:
+            found = waits.get(position)
+            return found and policy.lost(found.context, happened)
+
         def look(position: int) -> bool:
             return policy.test(*awaited(position))
 
@@ -355,6 +359,7 @@ class Table:
             spins=_spins(self.memory), light=self.nbytes <= _LIGHT,
             heavy=self.nbytes >= _HEAVY, wait=wait, look=look, keep=self.keep,
         )  # fmt: skip
+        self.resources.lost = lost
         return program
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from math import inf
 
+from mpicoll.errors import RankLost
 from mpicoll.execution.plan import Variant
 from mpicoll.execution.runs import NO_MESSAGES, BoundRound
-from mpicoll.interfaces import Array, Message, Thunk, Transport
+from mpicoll.interfaces import Array, Message, Stage, Thunk, Transport
+from mpicoll.memory.notes import GROUP
 from mpicoll.notation.elements import ReduceOp
 from mpicoll.programs.messages import (
     Combine,
@@ -23,26 +24,37 @@ from mpicoll.programs.messages import (
 class MessageResources:
     """The resources of a plan of messages alone."""
 
-    def __init__(self, rounds: list[BoundRound]) -> None:
+    def __init__(self, rounds: list[BoundRound], transport: Transport, operation: int) -> None:
         self.rounds, self.under_way, self.failed = rounds, False, False
+        self.transport, self.operation = transport, operation
 
     def fail(self, error: BaseException) -> None:
-        self.failed = True
+        if not self.failed:
+            self.failed = True
+            self.transport.leave(self.operation, error)
+
+    def lost(self, position: int, what: str) -> RankLost | None:
+        """Return nothing, as rounds of calls have errors of their own."""
+        return None
 
     def free(self) -> None:
         for each in self.rounds:
             each.messages.free()
 
     def deadline(self) -> float:
-        """Wait as long as the library does."""
-        return inf
+        """Return the seconds after which a rank that waits gives up."""
+        return self.transport.deadline
 
 
 def bind_messages(
     program: Program, buffers: dict[str, Array], dtype: str, op: ReduceOp, transport: Transport,
-    tag: int,
+    tag: int, what: str,
 ) -> tuple[MessageResources, list[Variant]]:  # fmt: skip
-    """Bind a program to its flat buffers ``input`` and ``output``, and to scratch of its own."""
+    """Bind a program to its flat buffers ``input`` and ``output``, and to scratch of its own.
+
+    Args:
+        what: the operation, for an error's text; `tag` is its number.
+    """
     arrays = transport.arrays
     like = next(iter(buffers.values()), None)
     buffers |= {name: arrays.empty((n,), dtype, like) for name, n in program.scratch.items()}
@@ -57,16 +69,19 @@ def bind_messages(
     def messages(transfers: list[Transfer]) -> list[Message]:
         return [Message(each.peer, each.piece and memory(each.piece)) for each in transfers]
 
-    def bound(step: Step) -> BoundRound:
+    operation = GROUP - tag
+
+    def bound(step: Step, number: int) -> BoundRound:
         during, after = overlappable(step)
+        stage = Stage(what, number, len(program.steps), operation)
         return BoundRound(
             tuple(map(local, step.before)),
-            transport.messages(messages(step.sends), messages(step.receives), tag)
+            transport.messages(messages(step.sends), messages(step.receives), tag, stage)
             if step.sends or step.receives
             else NO_MESSAGES,
             tuple(map(local, during)),
             tuple(map(local, after)),
         )
 
-    rounds = [*map(bound, program.steps)]
-    return MessageResources(rounds), [lambda: rounds]
+    rounds = [bound(step, number) for number, step in enumerate(program.steps, 1)]
+    return MessageResources(rounds, transport, operation), [lambda: rounds]

@@ -53,6 +53,7 @@ class Plan:
             function that raises replaces this attribute, so that a run need not check.
         fail: takes the error by which this rank has left a run.
         log, call, row: of the flight recorder, what a run is there, and the one that was started.
+        deadline: of a native plan, returns the seconds after which a started run is given up.
     """
 
     note = ""
@@ -62,6 +63,7 @@ class Plan:
     log: Log | None = None
     call = row = 0
     fail: Callable[[BaseException], None] = staticmethod(lambda error: None)
+    deadline: Callable[[], float] = staticmethod(lambda: inf)
 
     def __init__(
         self, algorithm: str, transport: str, out: Array | None, run: Thunk,
@@ -83,7 +85,7 @@ class Plan:
         self.run = _busy
         if self.program is not None:
             self.program.busy = True
-        return _Started(request, self._end)
+        return _Started(request, self._end, self.deadline)
 
     def record(self, log: Log, call: int) -> None:
         """Record the runs from now on; `call` says what they are."""
@@ -146,15 +148,18 @@ def _failed() -> Any:
 class _Started:
     """A started run; `then` is called once it is complete or has failed."""
 
-    def __init__(self, request: Request, then: Callable[[BaseException | None], None]) -> None:
-        self.request = request
+    def __init__(
+        self, request: Request, then: Callable[[BaseException | None], None],
+        deadline: Callable[[], float],
+    ) -> None:  # fmt: skip
+        self.request, self.deadline = request, deadline
         self.then: Callable[[BaseException | None], None] | None = then
 
     def wait(self) -> None:
         try:
             if (started := started_here()) and not isinstance(self.request, Progress):
                 # The library's own wait would advance nothing else.
-                advance_others(started, self.request.test, inf)
+                advance_others(started, self.request.test, self.deadline())
             self.request.wait()
         except BaseException as error:
             self._end(error)
@@ -238,7 +243,7 @@ def compiled(
 
     def start() -> Request:
         _check(resources)
-        return Progress(ProgramRun(program), resources, started)
+        return Progress(ProgramRun(program, resources), resources, started)
 
     plan = Plan(algorithm, transport, out, program.run, start, resources.free)
     plan.program, plan.executor = program, "compiled"

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from mpicoll.errors import RankLost
 from mpicoll.interfaces import Messages, Stream, Thunk
-from mpicoll.memory.waiting import StartedRun, advance_others
+from mpicoll.memory.waiting import StartedRun, Unadvanced, advance_others
 
 
 class BoundRound(NamedTuple):
@@ -50,6 +51,10 @@ class Resources(Protocol):
     under_way: bool
     failed: bool
 
+    @property
+    def lost(self) -> Callable[[int, str], RankLost | None]:
+        """Return the error of a wait in an instruction, given what happened."""
+
     def fail(self, error: BaseException) -> None:
         """Run no more, as a run has failed, and tell the other ranks."""
 
@@ -82,6 +87,9 @@ class Run(Protocol):
     def stop(self) -> None:
         """Advance no more."""
 
+    def lost(self, what: str) -> RankLost | None:
+        """Return the error of its wait, given what happened as the end of a sentence."""
+
 
 class Rounds:
     """A run of rounds: its begin posts the first one, and what advances it later ones."""
@@ -97,6 +105,9 @@ class Rounds:
 
     def stop(self) -> None:
         pass
+
+    def lost(self, what: str) -> RankLost | None:
+        return self.current.messages.lost(what) if self.current else None
 
     def begin(self) -> bool:
         self._next()
@@ -136,7 +147,7 @@ class OnStream:
 
     def __init__(self, run: Run, stream: Stream) -> None:
         self.run, self.stream = run, stream
-        self.mark, self.stop = run.mark, run.stop
+        self.mark, self.stop, self.lost = run.mark, run.stop, run.lost
 
     def begin(self) -> bool:
         with self.stream.use():
@@ -191,8 +202,8 @@ class Program(Protocol):
 class ProgramRun:
     """A run of a compiled program."""
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
+    def __init__(self, program: Program, resources: Resources) -> None:
+        self.program, self.resources = program, resources
         self.begin, self.advance, self.stop = program.start, program.test, program.stop
 
     @property
@@ -205,6 +216,9 @@ class ProgramRun:
     def wait(self) -> bool:
         self.program.wait()
         return True
+
+    def lost(self, what: str) -> RankLost | None:
+        return self.resources.lost(self.program.position, what)
 
 
 class Progress:
@@ -244,7 +258,11 @@ class Progress:
             while not self.is_complete:
                 if self.started and self.started != [self]:
                     all_here = list(dict.fromkeys((self, *self.started)))
-                    advance_others(all_here, lambda: self.is_complete, deadline)
+                    try:
+                        advance_others(all_here, lambda: self.is_complete, deadline)
+                    except Unadvanced as error:
+                        what = f"which did not come in {deadline:.3g} s"
+                        raise self.run.lost(what) or error from None
                 else:
                     self._attempt(self.run.wait)
         except Exception as error:

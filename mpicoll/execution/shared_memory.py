@@ -7,7 +7,7 @@ from functools import partial
 from itertools import chain, groupby
 from typing import Any, NamedTuple
 
-from mpicoll.errors import Unavailable, first_error
+from mpicoll.errors import RankLost, Unavailable, first_error
 from mpicoll.execution.plan import Variant
 from mpicoll.execution.runs import NO_MESSAGES, BoundRound
 from mpicoll.interfaces import (
@@ -15,6 +15,7 @@ from mpicoll.interfaces import (
     Memory,
     Message,
     SharedMemory,
+    Stage,
     Store,
     Thunk,
     Transport,
@@ -93,9 +94,7 @@ def lay_out(
         through = windows.windows(program, memory.rank, everyone, windows.SLOTS)
         for number in through:
             program.publications[number].window = tile
-    resources = SharedResources(
-        deadline=lambda: memory.wait_policy.deadline, leave=memory.notes.leave
-    )
+    resources = SharedResources(deadline=lambda: memory.wait_policy.deadline, leave=memory.leave)
     resources.number = memory.enter(resources)
     failure = ""
     try:
@@ -181,13 +180,15 @@ class Binding:
 
     def variants(self, transport: Transport, tag: int) -> list[Variant]:
         """Return the variants of the program: one for each slot of its deepest buffer."""
-        for each in self.program.instructions:
+        total = max(self.program.rounds, default=1)
+        for each, number in zip(self.program.instructions, self.program.rounds, strict=True):
             if isinstance(each, Post):
                 sends, receives = (
                     [Message(peer, piece and self._view(piece)) for peer, piece in transfers]
                     for transfers in each
                 )
-                self.resources.inter_node.append(transport.messages(sends, receives, tag))
+                stage = Stage(self.what, number, total, self.resources.number)
+                self.resources.inter_node.append(transport.messages(sends, receives, tag, stage))
         count = max((each.depth for each in [*self.published, *self.incoming]), default=1)
         return [partial(self._rounds, sequence) for sequence in range(1, count + 1)]
 
@@ -204,11 +205,13 @@ class Binding:
         for waits, group in groupby(chain.from_iterable(parts), lambda part: part[1] is not None):
             found = list(group)
             if not waits:
-                actions += (thunk for thunk, _ in found)
+                actions += (thunk for thunk, _, _ in found)
                 continue
-            tests = tuple(test for _, test in found if test is not None)
-            waiting = tuple(thunk for thunk, _ in found)
-            messages = NO_MESSAGES._replace(wait=waiting, test=partial(_all, tests))
+            tests = tuple(test for _, test, _ in found if test is not None)
+            waiting = tuple(thunk for thunk, _, _ in found)
+            messages = NO_MESSAGES._replace(
+                wait=waiting, test=partial(_all, tests), lost=partial(_lost, found)
+            )
             bound.append(BoundRound(tuple(actions), messages))
             actions = []
         if actions:
@@ -220,11 +223,12 @@ class Binding:
         if isinstance(each, Complete):
             self.pending = True
             *rest, last = self.current.wait
-            return [*((thunk, _true) for thunk in rest), (last, self.current.test)]
+            first = [(thunk, _true, None) for thunk in rest]
+            return [*first, (last, self.current.test, self.current.lost)]
         if isinstance(each, Await):
             return [self._await(each, number, total)]
         if not isinstance(each, WaitForSlot | WaitForReaders):
-            return [(thunk, None) for thunk in self._local(each)]
+            return [(thunk, None, None) for thunk in self._local(each)]
         published = self.published[each.publication]
         behind = published.depth if isinstance(each, WaitForSlot) else 0
         return [
@@ -341,7 +345,7 @@ class Binding:
 
     def _context(self, number: int, total: int, peer: int) -> WaitContext:
         left = partial(self.memory.notes.why, peer, self.resources.number)
-        return WaitContext(self.what, number, total, peer, left)
+        return WaitContext(self.what, number, total, peer, left, self.resources.number)
 
     def _acknowledge(self, number: int) -> list[Thunk]:
         receipt, where = self.program.receipts[number], self.incoming[number]
@@ -371,11 +375,12 @@ class Binding:
             least = sequence[0] + offset
             return words[index] >= least or policy.test(words, index, least, context)
 
-        return (wait_and_fence if fence else wait), test
+        return (wait_and_fence if fence else wait), test, lambda what: policy.lost(context, what)
 
 
-Part = tuple[Thunk, Callable[[], bool] | None]
-"""A call of an instruction; with a test, it waits for something."""
+Lost = Callable[[str], RankLost | None]
+Part = tuple[Thunk, Callable[[], bool] | None, Lost | None]
+"""A call of an instruction; with a test, it waits for something, and has an error for that."""
 
 
 def _raising(words: Memory, index: int, sequence: list[int], fence: Thunk | None) -> Thunk:
@@ -391,6 +396,13 @@ def _raising(words: Memory, index: int, sequence: list[int], fence: Thunk | None
 
 def _count(sequence: list[int]) -> None:
     sequence[0] += 1
+
+
+def _lost(parts: Sequence[Part], what: str) -> RankLost | None:
+    """Return the error of a wait for the first part that is not complete."""
+    waiting = (lost for _, test, lost in parts if test is not None and lost and not test())
+    first = next(waiting, None)
+    return first and first(what)
 
 
 def _all(tests: Sequence[Callable[[], bool]]) -> bool:

@@ -56,7 +56,7 @@ class Mailbox:
             alike = isinstance(error, CollectiveError) and not isinstance(error, RankLost)
             if not alike and not self.ended:
                 self.ended, self.number[1] = described(error), 1
-                self.memory.notes.leave(GROUP, error)
+                self.memory.leave(GROUP, error)
             raise
 
     def _state(self, digest: int, data: bytes) -> int:

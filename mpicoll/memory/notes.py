@@ -6,6 +6,10 @@ it once their wait gets long; a wait that ends soon costs nothing.
 
 from __future__ import annotations
 
+import atexit
+import weakref
+
+from mpicoll.errors import RankLost
 from mpicoll.interfaces import SharedMemory
 from mpicoll.memory.allocator import LINE
 
@@ -13,14 +17,17 @@ _MOST = 16
 """Notes of each rank that are kept."""
 _NOTE = 4 * LINE
 GROUP = -1
-_OPERATION, _LENGTH, _TEXT = 0, 1, 2
+_COUNT, _AWAITS, _EXITED = 0, 1, 2
+_OPERATION, _LENGTH, _ROOT, _TEXT = 0, 1, 2, 3
+_NOBODY = 0
+"""Instead of a rank, which counts from 1 here."""
 
 
 class Notes:
     """The notes of all ranks of a node.
 
-    An operation is known to all of them by the same number: that of a plan in this memory, or
-    `GROUP` for all further calls of the group.
+    An operation is known to all of them by the same number: that of a plan in this memory, one
+    below `GROUP` for a plan of messages, or `GROUP` for all further calls of the group.
     """
 
     def __init__(self, memory: SharedMemory) -> None:
@@ -29,6 +36,7 @@ class Notes:
         assert area is not None and area.segment == 0, "all ranks take it first"
         self.first = area.start // 8
         memory.view(memory.rank, 0, area.start, area.length)[:] = bytes(area.length)
+        _ALL.add(self)
 
     def leave(self, operation: int, error: BaseException) -> None:
         """Tell the other ranks that this one has left an operation, and why."""
@@ -39,6 +47,8 @@ class Notes:
         text = described(error).encode(errors="replace")[: _NOTE - 8 * _TEXT]
         words[place + _OPERATION] = 0
         self.memory.view(self.memory.rank, 0, 8 * (place + _TEXT), len(text))[:] = text
+        root = getattr(error, "rank", None)
+        words[place + _ROOT] = _NOBODY if root is None else root + 1
         words[place + _LENGTH], words[place + _OPERATION] = len(text), operation
         if fence := self.memory.release(_NOTE):
             fence()
@@ -46,24 +56,66 @@ class Notes:
 
     def why(self, rank: int, operation: int) -> str:
         """Return why a rank has left an operation; empty where it has not."""
-        found = self.memory.words.get(rank)
-        count = found[0][self.first] if found else 0
-        if not found or not count:
+        place = self._find(rank, operation)
+        if place is None:
             return ""
+        length = self.memory.words[rank][0][place + _LENGTH]
+        text = bytes(self.memory.view(rank, 0, 8 * (place + _TEXT), length))
+        return f"which has left it: {text.decode(errors='replace')}"
+
+    def root(self, rank: int, operation: int) -> int | None:
+        """Return the rank that was missing where one has left an operation for want of it."""
+        place = self._find(rank, operation)
+        found = _NOBODY if place is None else self.memory.words[rank][0][place + _ROOT]
+        return None if found == _NOBODY else found - 1
+
+    def _find(self, rank: int, operation: int) -> int | None:
+        """Return the place of a rank's note on an operation, None where there is none."""
+        found = self.memory.words.get(rank)
+        count = found[0][self.first + _COUNT] if found else 0
+        if not found or not count:
+            return None
         if fence := self.memory.acquire(_NOTE):
             fence()
-        for number in range(max(0, count - _MOST), count):
-            place = self._place(number)
-            if found[0][place + _OPERATION] == operation:
-                length = found[0][place + _LENGTH]
-                text = bytes(self.memory.view(rank, 0, 8 * (place + _TEXT), length))
-                return f"which has left it: {text.decode(errors='replace')}"
-        return ""
+        numbers = range(max(0, count - _MOST), count)
+        places = map(self._place, numbers)
+        return next((each for each in places if found[0][each + _OPERATION] == operation), None)
+
+    def wait_for(self, peer: int | None) -> None:
+        """Tell the other ranks whom this one waits for."""
+        if found := self.memory.words.get(self.memory.rank):
+            found[0][self.first + _AWAITS] = _NOBODY if peer is None else peer + 1
+
+    def waits_for(self, rank: int) -> int | None:
+        """Return the rank that another waits for, None where it waits for nobody, or not long."""
+        found = self.memory.words.get(rank)
+        awaited = found[0][self.first + _AWAITS] if found else _NOBODY
+        return None if awaited == _NOBODY else awaited - 1
+
+    def has_exited(self, rank: int) -> bool:
+        """Whether a rank's process has come to its end, instead of being killed."""
+        found = self.memory.words.get(rank)
+        return bool(found and found[0][self.first + _EXITED])
+
+    def exit(self) -> None:
+        """Tell the other ranks that this process comes to its end."""
+        if found := self.memory.words.get(self.memory.rank):
+            found[0][self.first + _EXITED] = 1
 
     def _place(self, number: int) -> int:
         return self.first + (LINE + number % _MOST * _NOTE) // 8
 
 
+_ALL: weakref.WeakSet[Notes] = weakref.WeakSet()
+
+
+@atexit.register
+def _exit() -> None:
+    for each in _ALL:
+        each.exit()
+
+
 def described(error: BaseException) -> str:
     """Return an error's type and text."""
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    text = error.reason if isinstance(error, RankLost) else str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

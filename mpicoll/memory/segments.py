@@ -71,6 +71,8 @@ class MappedMemory:
 
     Attributes:
         wait_policy: how its ranks wait; its `deadline` may be set.
+        processes: the process of each rank of this node.
+        leave: tells the other ranks that this one has left an operation, and why.
         least_fetched: bytes of the smallest message that is fetched from private memory.
         maps: False, as private memory of other ranks can only be fetched.
     """
@@ -98,16 +100,20 @@ class MappedMemory:
         arrays.copier(self._probe, arrays.over(memoryview(bytearray(probe)), "uint8", (16,)))()
         own = _Peer(os.getpid(), arrays.span(self._probe)[0], probe, own_cores())
         found: list[_Peer] = exchange(own, _Peer)
-        processes = {each: found[each].process for each in intra_node}
+        self.processes = {each: found[each].process for each in intra_node}
         refused = [cma.refusal(*found[each][:3]) for each in intra_node if each != rank]
         everyone = exchange(first_error(filter(None, refused)))
         self.no_cma = first_error(everyone)
         oversubscribed = is_oversubscribed([found[each].cores for each in intra_node])
-        self.wait_policy: WaitPolicy = SpinYieldSleep(rank, processes, oversubscribed, progress)
+        self.wait_policy: WaitPolicy = SpinYieldSleep(
+            rank, self.processes, oversubscribed, progress
+        )
         self.needs_fence = _needs_fence()
         self.least_fetched = _ZERO_COPY_BY_CMA
         self.grow(FIRST)
         self.notes = Notes(self)
+        self.wait_policy.tell = self.notes.wait_for
+        self.leave: Callable[[int, BaseException], None] = self.notes.leave
         self.mailbox = Mailbox(self) if len(intra_node) == size else None
 
     # -- memory -------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpicoll.errors import ScheduleError, Unavailable
+from mpicoll.errors import RankLost, ScheduleError, Unavailable
 from mpicoll.interfaces import (
     Allocator,
     Area,
@@ -124,6 +124,7 @@ class SharedResources:
         inter_node: its messages to other nodes.
         buffers: arrays that other ranks, or calls that know only addresses, read and write.
         deadline: returns the seconds after which a rank gives up.
+        lost: returns the error of a wait in an instruction, given what happened.
         releases: give its shared memory back.
         opened: memory of other processes that it reads.
     """
@@ -136,6 +137,7 @@ class SharedResources:
     inter_node: list[Messages] = field(default_factory=list)
     buffers: list[Array] = field(default_factory=list)
     deadline: Callable[[], float] = lambda: inf
+    lost: Callable[[int, str], RankLost | None] = lambda position, what: None
     releases: list[Thunk] = field(default_factory=list)
     opened: list[object] = field(default_factory=list)
     freed: bool = False

@@ -8,16 +8,15 @@ when the other rank has ended or the deadline has passed.
 from __future__ import annotations
 
 import os
-import select
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from time import monotonic, sleep
 from typing import Protocol
 
 from mpicoll.errors import ArgumentError, RankLost
 from mpicoll.interfaces import WaitContext, WaitPolicy, Words
+from mpicoll.machine.living import has_ended
 from mpicoll.machine.waited import Waited
 
 DEADLINE = "MPICOLL_DEADLINE"
@@ -37,6 +36,9 @@ class SpinYieldSleep:
         oversubscribed: whether these ranks outnumber the cores they may use.
         deadline: seconds after which a rank gives up.
         progress: lets the library move its own messages meanwhile.
+        lost: returns the error of a wait, given what happened as the end of a sentence; one that
+            knows more of the other ranks may take its place.
+        tell: takes the rank that this one has waited for long, None once it no longer does.
     """
 
     def __init__(
@@ -51,6 +53,8 @@ class SpinYieldSleep:
         self.spins = _OVERSUBSCRIBED_SPINS if oversubscribed else _SPINS
         self.deadline = default_deadline()
         self.looked = 0.0
+        self.lost: Callable[[WaitContext, str], RankLost] = self._lost
+        self.tell: Callable[[int | None], None] = _to_nobody
 
     def wait(self, words: Words, index: int, least: int, context: WaitContext) -> None:
         """Return when ``words[index] >= least``.
@@ -90,6 +94,7 @@ class SpinYieldSleep:
         self, words: Words, index: int, least: int, context: WaitContext, waited: Waited
     ) -> None:
         nap, looked = _NAPS[0], waited.seconds
+        self.tell(context.peer)
         while words[index] < least:
             sleep(nap)
             nap = min(1.5 * nap, _NAPS[1])
@@ -100,35 +105,28 @@ class SpinYieldSleep:
                 looked = seconds
                 self._look(words, index, least, context)
             if seconds > self.deadline:
-                raise RankLost(self._describe(context, f"which did not come in {seconds:.3g} s"))
+                raise self.lost(context, f"which did not come in {seconds:.3g} s")
+        self.tell(None)
 
     def _look(self, words: Words, index: int, least: int, context: WaitContext) -> None:
         """Raise RankLost where the other rank has ended; it may have written the word before."""
-        if self._has_ended(context.peer) and words[index] < least:
-            raise RankLost(self._describe(context, "which has ended"))
+        if has_ended(self.processes[context.peer]) and words[index] < least:
+            raise self.lost(context, "which has ended")
 
     def _hear(self, words: Words, index: int, least: int, context: WaitContext) -> None:
         """Raise RankLost where the other rank has left; it may have written the word before."""
         if (why := context.left()) and words[index] < least:
-            raise RankLost(self._describe(context, why))
+            raise self.lost(context, why)
 
-    def _describe(self, context: WaitContext, what: str) -> str:
-        return (
+    def _lost(self, context: WaitContext, what: str) -> RankLost:
+        return RankLost(
             f"{context.what}, round {context.round} of {context.rounds}: rank {self.rank} waits "
-            f"for rank {context.peer} (process {self.processes[context.peer]}), {what}"
+            f"for rank {context.peer} (process {self.processes[context.peer]}), {what}",
+            rank=context.peer,
         )
 
-    def _has_ended(self, peer: int) -> bool:
-        try:
-            handle = os.pidfd_open(self.processes[peer])
-        except ProcessLookupError:
-            return True
-        except OSError:
-            return False
-        with suppress(OSError):
-            ended, _, _ = select.select([handle], [], [], 0)
-        os.close(handle)
-        return bool(ended)
+
+def _to_nobody(_peer: int | None) -> None: ...
 
 
 def wait_yielding(is_done: Callable[[], bool]) -> None:
@@ -193,9 +191,16 @@ def wait_advancing(
     """
     if started:
         is_there = partial(policy.test, words, index, least, context)
-        advance_others(started, is_there, policy.deadline)
+        try:
+            advance_others(started, is_there, policy.deadline)
+        except Unadvanced:
+            raise policy.lost(context, f"which did not come in {policy.deadline:.3g} s") from None
     else:
         policy.wait(words, index, least, context)
+
+
+class Unadvanced(RankLost):
+    """No plan that was started has advanced until the deadline."""
 
 
 class Idle:
@@ -222,7 +227,7 @@ class Idle:
         elif seconds < self.deadline:
             sleep(_NAPS[0])
         else:
-            raise RankLost(f"no started plan has advanced in {self.deadline:g} s")
+            raise Unadvanced(f"no started plan has advanced in {self.deadline:g} s")
 
 
 def default_deadline() -> float:

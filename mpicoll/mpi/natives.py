@@ -20,8 +20,9 @@ from mpicoll.errors import Unavailable
 from mpicoll.interfaces import Array, Arrays, Native, NativeCall, Request, Thunk
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.mpi.arrays import numpy_dtype
-from mpicoll.mpi.requests import Resources, StartedRequest
+from mpicoll.mpi.requests import Resources, StartedRequest, of_collective
 from mpicoll.notation.elements import ReduceOp
+from mpicoll.peers.known import Peers
 
 _TYPES = {
     "bool": MPI.C_BOOL,
@@ -37,14 +38,16 @@ _OPS = {
 _OPS_ON_BOOL = {**_OPS, "band": MPI.LAND, "bor": MPI.LOR, "bxor": MPI.LXOR}
 
 
-def bind(comm: MPI.Comm, arrays: Arrays, call: NativeCall, *, persistent: bool) -> Native:
-    """Bind MPI's own collective.
+def bind(
+    comm: MPI.Comm, arrays: Arrays, peers: Peers, call: NativeCall, *, persistent: bool
+) -> Native:
+    """Bind MPI's own collective; a started one ends at the deadline, `run` as MPI has it.
 
     Raises:
         Unavailable: this MPI has no persistent form of it.
     """
     if call.in_place and (call.collective.name == "reduce_scatter" or _is_alltoallv(call)):
-        return _out_of_place(comm, arrays, call, persistent=persistent)
+        return _out_of_place(comm, arrays, peers, call, persistent=persistent)
     name, arguments, copies = _arguments(call)
     resources = Resources()
     if call.collective.reduces:
@@ -53,24 +56,30 @@ def bind(comm: MPI.Comm, arrays: Arrays, call: NativeCall, *, persistent: bool) 
     if call.collective.rooted:
         arguments.append(call.root)
     if persistent:
-        return _persistent(comm, name, arguments, resources, copies)
+        return _persistent(comm, name, arguments, resources, copies, peers)
     run = partial(getattr(comm, name), *arguments)
     begin = partial(getattr(comm, "I" + name.lower()), *arguments)
+    what = f"MPI's own {call.collective.name}"
+
+    def start() -> Request:
+        return of_collective(begin(), resources, peers, what, copies)
+
     if not copies:
         return Native(
-            resources.kept_by(run), lambda: StartedRequest(begin(), resources), resources.free,
+            resources.kept_by(run), start, resources.free,
             method=partial(run.func, *map(_untyped, arguments)),
         )  # fmt: skip
     return Native(
         lambda: (run(), *(copy() for copy in copies), resources),
-        lambda: StartedRequest(begin(), resources, copies),
+        start,
         resources.free,
     )
 
 
 def _persistent(
-    comm: MPI.Comm, name: str, arguments: list[Any], resources: Resources, copies: list[Thunk]
-) -> Native:
+    comm: MPI.Comm, name: str, arguments: list[Any], resources: Resources, copies: list[Thunk],
+    peers: Peers,
+) -> Native:  # fmt: skip
     try:
         request = resources.add(getattr(comm, f"{name}_init")(*arguments))
     except (AttributeError, NotImplementedError, MPI.Exception) as error:
@@ -78,7 +87,7 @@ def _persistent(
 
     def start() -> Request:
         request.Start()
-        return StartedRequest(request, resources, copies)
+        return of_collective(request, resources, peers, f"MPI's own {name}", copies)
 
     def run(_kept: object = resources) -> None:
         request.Start()
@@ -89,11 +98,14 @@ def _persistent(
     return Native(run, start, resources.free)
 
 
-def _out_of_place(comm: MPI.Comm, arrays: Arrays, call: NativeCall, *, persistent: bool) -> Native:
+def _out_of_place(
+    comm: MPI.Comm, arrays: Arrays, peers: Peers, call: NativeCall, *, persistent: bool
+) -> Native:
     """Run out of place and copy, where MPI's in-place form lays the result out differently."""
     assert call.out is not None
     other = np.empty_like(call.out)
-    bound = bind(comm, arrays, replace(call, out=other, in_place=False), persistent=persistent)
+    changed = replace(call, out=other, in_place=False)
+    bound = bind(comm, arrays, peers, changed, persistent=persistent)
     copy = arrays.copier(call.out, other)
     return Native(
         lambda: (bound.run(), copy()),

@@ -5,13 +5,24 @@ Its counterpart is `torchcoll.requests`.
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
 
 from mpi4py import MPI
 
-from mpicoll.interfaces import Thunk
+from mpicoll.errors import RankLost
+from mpicoll.interfaces import Stage, Thunk
+from mpicoll.peers.known import Peers
+from mpicoll.peers.polling import wait_polling
+
+T = TypeVar("T")
+_SHORT = 1e-3
+"""Seconds for which one thread sleeps until another has made a call."""
 
 
 class Resources:
@@ -36,14 +47,122 @@ class Resources:
         return run if not self.ops else lambda: (run(), self)
 
 
+_unfinished: list[object] = []
+"""Requests that no rank completes any more, and their memory, which MPI may still write to."""
+
+
 def _free(requests: list[MPI.Prequest], ops: list[MPI.Op]) -> None:
     if not MPI.Is_finalized():
         for request in requests:
-            request.Free()
+            with suppress(MPI.Exception):  # of a peer that is gone
+                if not request.Get_status():
+                    _unfinished.append(request)
+                    request.Cancel()
+                    continue
+                request.Free()
         for op in ops:
             op.Free()
     requests.clear()
     ops.clear()
+
+
+class Waits:
+    """Waits for requests that end at the deadline, and name the rank that is missing.
+
+    MPI's own wait knows no deadline. A loop of tests takes no longer, and less where another
+    process needs the core.
+
+    Args:
+        stage: in which this rank waits.
+        absent: returns the ranks that are missing in a collective; by default those whose
+            `requests` are not complete.
+    """
+
+    def __init__(
+        self, peers: Peers, stage: Stage, absent: Callable[[], list[int]] | None = None
+    ) -> None:
+        self.peers, self.stage, self.absent = peers, stage, absent
+        self.requests: list[tuple[MPI.Request, int]] = []
+
+    def until(self, test: Callable[[], bool]) -> Thunk:
+        """Return the wait for a test."""
+
+        def wait() -> None:
+            try:
+                if not test():
+                    wait_polling(test, self.missing, self.stage, self.peers)
+            except MPI.Exception as error:
+                raise self.failed(error) from error
+
+        return wait
+
+    def all_done(self, requests: Sequence[MPI.Request]) -> bool:
+        """Whether all requests are complete."""
+        try:
+            return MPI.Request.Testall(requests)
+        except MPI.Exception as error:
+            raise self.failed(error) from error
+
+    def missing(self) -> list[int]:
+        """Return the ranks that are waited for, as far as they are known."""
+        if self.absent is not None:
+            return self.absent()
+        found = []
+        for request, peer in self.requests:
+            with suppress(MPI.Exception):
+                if request and not request.Get_status():
+                    found.append(peer)
+        return list(dict.fromkeys(found))
+
+    def lost(self, what: str) -> RankLost:
+        """Return the error of a wait, given what happened as the end of a sentence."""
+        return self.peers.lost(self.stage, self.missing(), what)
+
+    def failed(self, error: MPI.Exception) -> RankLost:
+        """Return the error of a wait in which MPI itself has found one."""
+        ranks = self.missing() or list(dict.fromkeys(peer for _, peer in self.requests))
+        return self.peers.lost(self.stage, ranks, f"of which MPI says: {error}")
+
+
+def completed(request: MPI.Request, peers: Peers, stage: Stage) -> None:
+    """Wait for a collective, whose missing ranks have to be asked for.
+
+    Raises:
+        RankLost: some rank did not come within the deadline.
+    """
+    waits = Waits(peers, stage, partial(peers.absent, peers.is_behind))
+    waits.until(request.Test)()
+
+
+def within(peers: Peers, what: str, call: Callable[[], T]) -> T:
+    """Return the result of a call of MPI's that only blocks, such as one that makes a group.
+
+    Where MPI may be called by several threads, one of them calls it, and this one waits; that
+    thread stays in the call for ever where a rank never comes. Elsewhere this thread calls it, and
+    waits as MPI does.
+
+    Raises:
+        RankLost: it has not returned within the deadline.
+    """
+    if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+        return call()
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True, name="mpicoll making a group").start()
+    wait_polling(partial(_is_done, future), peers.absent, Stage(what), peers)
+    return future.result()
+
+
+def _is_done(future: Future[Any]) -> bool:
+    with suppress(TimeoutError):
+        future.exception(_SHORT)
+    return future.done()
 
 
 class StartedRequest:
@@ -53,19 +172,32 @@ class StartedRequest:
         request: of MPI, or of this project.
         kept: what must exist until it is complete, such as its buffer.
         after: what follows it.
+        waits: how to wait for a request of MPI.
     """
 
-    def __init__(self, request: Any, kept: object, after: Sequence[Thunk] = ()) -> None:
+    def __init__(
+        self, request: Any, kept: object, after: Sequence[Thunk] = (), waits: Waits | None = None
+    ) -> None:
         self.request, self.kept, self.after = request, kept, after
+        self.test_request: Callable[[], bool] = getattr(request, "Test", None) or request.test
+        self.wait_request: Thunk = request.wait if waits is None else waits.until(self.test_request)
+        self.waits = waits
 
     def wait(self) -> None:
-        wait: Callable[[], Any] = getattr(self.request, "Wait", None) or self.request.wait
-        wait()
+        try:
+            self.wait_request()
+        except RankLost:
+            _unfinished.append(self)
+            raise
         self._finish()
 
     def test(self) -> bool:
-        test: Callable[[], bool] = getattr(self.request, "Test", None) or self.request.test
-        done = test()
+        try:
+            done = self.test_request()
+        except MPI.Exception as error:
+            if self.waits is None:
+                raise
+            raise self.waits.failed(error) from error
         if done:
             self._finish()
         return done
@@ -74,3 +206,20 @@ class StartedRequest:
         after, self.after = self.after, ()
         for thunk in after:
             thunk()
+
+
+def of_message(
+    request: MPI.Request, kept: object, peers: Peers, what: str, peer: int,
+    after: Sequence[Thunk] = (),
+) -> StartedRequest:  # fmt: skip
+    """Return a message of the user's own that is under way."""
+    waits = Waits(peers, Stage(what))
+    waits.requests.append((request, peer))
+    return StartedRequest(request, kept, after, waits)
+
+
+def of_collective(
+    request: MPI.Request, kept: object, peers: Peers, what: str, after: Sequence[Thunk] = ()
+) -> StartedRequest:
+    """Return a collective of MPI's that is under way."""
+    return StartedRequest(request, kept, after, Waits(peers, Stage(what), peers.absent))

@@ -6,6 +6,7 @@ Its counterpart is `torchcoll.transport`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cache, partial
 from typing import Any
 
@@ -28,18 +29,19 @@ from mpicoll.interfaces import (
     Nodes,
     Request,
     SharedMemory,
+    Stage,
     Thunk,
 )
 from mpicoll.machine.cores import Cores, is_oversubscribed, own_cores
 from mpicoll.machine.nodes import group_by_node, place_on_node, stated_node
 from mpicoll.memory.segments import open_memory
-from mpicoll.memory.waiting import wait_yielding
 from mpicoll.mpi import natives, nccl
 from mpicoll.mpi.arrays import MpiArrays
 from mpicoll.mpi.gpu_awareness import GpuAwareness
-from mpicoll.mpi.requests import Resources, StartedRequest
+from mpicoll.mpi.requests import Resources, Waits, completed, of_message, within
 from mpicoll.mpi.staging import CupyCopies
 from mpicoll.notation.contract import Collective
+from mpicoll.peers.known import Peers
 from mpicoll.text.encoding import decode, encode
 
 _FOLDS_STARTED_ON_HOST = MPI.get_vendor()[0] == "Open MPI"
@@ -63,24 +65,30 @@ class MpiTransport:
     def __init__(self, comm: MPI.Comm, parent: MpiTransport | None = None) -> None:
         # Messages of these three never mix.
         comm = MPI.Intracomm(comm)  # not of a class whose collectives are ours
-        self.natives_comm = comm.Dup()
-        self.plans_comm = comm.Dup()
-        self.users_comm = comm.Dup()
         self.rank, self.size = comm.rank, comm.size
+        self.peers = Peers(self.rank, self.size)
+        if parent is not None:
+            self.peers.deadline = parent.deadline
+        self.natives_comm, self.plans_comm, self.users_comm = (
+            _duplicate(comm, self.peers) for _ in range(3)
+        )
         self.arrays = MpiArrays()
         self.library = MPI.Get_library_version().split("\n")[0].strip("\0, ")
         self.copies: Copies = CupyCopies()
         self.mirrors = Mirrors()
-        self.gpu: GpuAwareness = parent.gpu if parent else _gpu_awareness(comm)
+        self.shared: SharedMemory | None = None
+        self.gpu: GpuAwareness = parent.gpu if parent else self._gpu_awareness()
         self.nccl = nccl.Nccl(self.rank, self.size, self.arrays, self.exchange)
         self.name = POINT_TO_POINT
-        self.nodes, obstacle = _nodes(comm)
+        self.nodes, obstacle = self._nodes()
         self.gpu_turn: int = parent.gpu_turn if parent else place_on_node(self.rank, self.nodes)
-        self.oversubscribed = _is_oversubscribed(comm, self.nodes)
-        self.shared: SharedMemory | None = None
-        self.shared, self.unshared = open_memory(
+        if self._is_oversubscribed():
+            self.peers.spins = 0
+        memory, self.unshared = open_memory(
             self.rank, self.nodes, self.arrays, self.exchange, obstacle, self._progress
         )
+        self.peers.open(memory, self.nodes, self.exchange)
+        self.shared = memory
         self._mine = np.empty(2, np.int64)
         self._most = np.empty(2, np.int64)
 
@@ -104,9 +112,11 @@ class MpiTransport:
             found = self.gpu.tried(self.arrays.gpu(x)) if is_first else self.gpu
             self.gpu = GpuAwareness.agreed(self.exchange(found, GpuAwareness))
 
-    def messages(self, sends: Sequence[Message], receives: Sequence[Message], tag: int) -> Messages:
+    def messages(
+        self, sends: Sequence[Message], receives: Sequence[Message], tag: int, stage: Stage
+    ) -> Messages:
         """Bind one round to persistent requests."""
-        resources = Resources()
+        resources, waits = Resources(), Waits(self.peers, stage)
         before: list[Thunk] = []
         start: list[Thunk] = []
         wait: list[Thunk] = []
@@ -117,31 +127,32 @@ class MpiTransport:
             before += [mirror.wait] if staging else []
             for index, memory in enumerate(pieces):
                 request = resources.add(self.plans_comm.Recv_init(_bytes(memory), peer, tag))
+                waits.requests.append((request, peer))
                 start.append(request.Start)
-                wait += [request.Wait, *([partial(staging.start_to_gpu, index)] if staging else [])]
+                then = [partial(staging.start_to_gpu, index)] if staging else []
+                wait += [waits.until(request.Test), *then]
             after += [staging.start_all_to_gpu] if staging else []
         for peer, data in sends:
             pieces, staging = self._readable(data, before, mirror)
             before += [staging.start_to_host] if staging else []
             for index, memory in enumerate(pieces):
                 request = resources.add(self.plans_comm.Send_init(_bytes(memory), peer, tag))
+                waits.requests.append((request, peer))
                 start += [*([partial(staging.wait, index)] if staging else []), request.Start]
-                wait.append(request.Wait)
+                wait.append(waits.until(request.Test))
         requests = resources.requests
         if len(start) == len(wait) == len(requests) > _FEW:
             start = [partial(MPI.Prequest.Startall, requests)]
-            wait = [partial(MPI.Request.Waitall, requests)]
+            wait = [waits.until(partial(MPI.Request.Testall, requests))]
 
         def test() -> bool:
-            done = MPI.Request.Testall(requests)
+            done = waits.all_done(requests)
             if done:
                 for thunk in after:
                     thunk()
             return done
 
-        if self.oversubscribed and not after and requests:
-            wait = [partial(wait_yielding, partial(MPI.Request.Testall, requests))]
-        return Messages((*before, *start), tuple(wait), test, resources.free)
+        return Messages((*before, *start), tuple(wait), test, resources.free, waits.lost)
 
     def _readable(
         self, data: Array | None, before: list[Thunk], copies: Copies
@@ -174,7 +185,9 @@ class MpiTransport:
 
     def native(self, call: NativeCall, *, persistent: bool = False) -> Native:
         """Bind MPI's own collective (MPI-4.1, chapter 6)."""
-        bind = partial(natives.bind, self.natives_comm, self.arrays, persistent=persistent)
+        bind = partial(
+            natives.bind, self.natives_comm, self.arrays, self.peers, persistent=persistent
+        )
         if self._needs_staging(call.x) or self._needs_staging(call.out):
             return staged(call, self.arrays, self.copies, bind)
         array = call.x if call.x is not None else call.out
@@ -197,10 +210,28 @@ class MpiTransport:
 
     # -- control --------------------------------------------------------------------
 
+    @property
+    def deadline(self) -> float:
+        """Seconds after which this rank gives up waiting for another."""
+        return self.peers.deadline
+
+    @deadline.setter
+    def deadline(self, seconds: float) -> None:
+        self.peers.deadline = seconds
+
+    def leave(self, operation: int, error: BaseException) -> None:
+        """Tell the other ranks that this one has left an operation, and why."""
+        self.peers.leave(operation, error)
+
+    def together(self) -> AbstractContextManager[None]:
+        """Use the group no more where this rank alone leaves what all do within this context."""
+        return self.peers.together()
+
     def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
         if self.shared is not None and self.shared.mailbox is not None:
             return self.shared.mailbox.exchange(item, kind)
-        return exchange(self.users_comm, item, kind)
+        with self.together():
+            return exchange(self.users_comm, item, kind, self.peers)
 
     def agree(self, digest: bytes) -> bool:
         """Compare through shared memory, or one MAX of the number and of its complement."""
@@ -208,7 +239,10 @@ class MpiTransport:
             return self.shared.mailbox.agree(digest)
         number = int.from_bytes(digest, "little", signed=True)
         self._mine[:] = number, ~number
-        self.natives_comm.Allreduce(self._mine, self._most, MPI.MAX)
+        with self.together():
+            self.peers.exchanges += 1
+            request = self.natives_comm.Iallreduce(self._mine, self._most, MPI.MAX)
+            completed(request, self.peers, AGREEING)
         return bool(self._most[0] == number and self._most[1] == ~number)
 
     def isend(self, x: Array, peer: int, tag: int) -> Request:
@@ -220,48 +254,89 @@ class MpiTransport:
             memory = staging.pieces[0].host
         else:
             self.arrays.synchronize(x)
-        return StartedRequest(self.users_comm.Isend(_bytes(memory), peer, tag), memory)
+        request = self.users_comm.Isend(_bytes(memory), peer, tag)
+        return of_message(request, memory, self.peers, "sending a message", peer)
 
     def irecv(self, x: Array, peer: int, tag: int) -> Request:
         if not self._needs_staging(x):
             self.arrays.synchronize(x)
-            return StartedRequest(self.users_comm.Irecv(_bytes(x), peer, tag), x)
+            request = self.users_comm.Irecv(_bytes(x), peer, tag)
+            return of_message(request, x, self.peers, "receiving a message", peer)
         staging = HostStaging(x, self.copies, None)
         request = self.users_comm.Irecv(_bytes(staging.pieces[0].host), peer, tag)
-        return StartedRequest(request, staging, [staging.start_all_to_gpu, staging.wait_all])
+        after = [staging.start_all_to_gpu, staging.wait_all]
+        return of_message(request, staging, self.peers, "receiving a message", peer, after)
 
     def sendrecv(self, send: Message, receive: Message, tag: int) -> Sequence[Request]:
         receiving = self.irecv(receive.data, receive.peer, tag)
         return receiving, self.isend(send.data, send.peer, tag)
 
     def split(self, color: int | None, key: int) -> MpiTransport | None:
-        part = self.users_comm.Split(MPI.UNDEFINED if color is None else color, key)
+        chosen = MPI.UNDEFINED if color is None else color
+        part = within(self.peers, "splitting the group", lambda: self.users_comm.Split(chosen, key))
         if part == MPI.COMM_NULL:
             return None
         transport = MpiTransport(part, self)
         part.Free()
         return transport
 
+    def _gpu_awareness(self) -> GpuAwareness:
+        return GpuAwareness.agreed(self.exchange(GpuAwareness.detect(), GpuAwareness))
+
+    def _is_oversubscribed(self) -> bool:
+        """Whether the ranks of this node outnumber the cores that they may use."""
+        cores = self.exchange(own_cores(), Cores)
+        node = next(each for each in self.nodes if self.rank in each)
+        return is_oversubscribed([cores[rank] for rank in node])
+
+    def _nodes(self) -> tuple[Nodes, str]:
+        """Return the ranks of each node, and why those of some node cannot share memory."""
+
+        def first_of_node() -> int:
+            local = self.users_comm.Split_type(MPI.COMM_TYPE_SHARED)
+            first = np.array([self.rank])
+            local.Bcast(first)
+            local.Free()
+            return int(first[0])
+
+        hosts = self.exchange(within(self.peers, "making a group", first_of_node))
+        return group_by_node(hosts, self.exchange(stated_node(MPI.COMM_WORLD.rank)))
+
     def close(self) -> None:
         if self.shared is not None:
             self.shared.close()
             self.shared = None
+        self.peers.close()
         self.nccl.close()
         for comm in (self.natives_comm, self.plans_comm, self.users_comm):
             if comm != MPI.COMM_NULL:
                 comm.Free()
 
 
-def exchange(comm: MPI.Comm, item: Any, kind: Any = Any) -> list[Any]:
-    """Return every rank's item of a type, in rank order: without pickle, which mpi4py would use."""
-    data = encode(item)
+AGREEING = Stage("agreeing on a call")
+
+
+def exchange(comm: MPI.Comm, item: Any, kind: Any = Any, peers: Peers | None = None) -> list[Any]:
+    """Return every rank's item of a type, in rank order: without pickle, which mpi4py would use.
+
+    Raises:
+        RankLost: some rank did not come within the deadline.
+    """
+    data, peers = encode(item), peers or Peers(comm.rank, comm.size)
     lengths = np.empty(comm.size, np.int64)
-    comm.Allgather(np.array([len(data)]), lengths)
+    peers.exchanges += 1
+    completed(comm.Iallgather(np.array([len(data)]), lengths), peers, AGREEING)
     found = bytearray(int(lengths.sum()))
-    comm.Allgatherv(data, [found, lengths, MPI.BYTE])
+    completed(comm.Iallgatherv(data, [found, lengths, MPI.BYTE]), peers, AGREEING)
     ends = np.cumsum(lengths)
     parts = zip(ends - lengths, ends, strict=True)
     return decode((bytes(found[start:stop]) for start, stop in parts), kind)
+
+
+def _duplicate(comm: MPI.Comm, peers: Peers) -> MPI.Comm:
+    copy, request = comm.Idup()
+    completed(request, peers, Stage("making a group"))
+    return copy
 
 
 def _bytes(data: Array | None) -> Any:
@@ -270,24 +345,3 @@ def _bytes(data: Array | None) -> Any:
     # Neither DLPack of CuPy nor mpi4py knows ml_dtypes.bfloat16.
     memory = data.view(np.uint8) if data.dtype.name == "bfloat16" else data
     return [memory, data.nbytes, MPI.BYTE]
-
-
-def _gpu_awareness(comm: MPI.Comm) -> GpuAwareness:
-    return GpuAwareness.agreed(exchange(comm, GpuAwareness.detect(), GpuAwareness))
-
-
-def _is_oversubscribed(comm: MPI.Comm, nodes: Nodes) -> bool:
-    """Whether the ranks of this node outnumber the cores that they may use."""
-    cores = exchange(comm, own_cores(), Cores)
-    node = next(each for each in nodes if comm.rank in each)
-    return is_oversubscribed([cores[rank] for rank in node])
-
-
-def _nodes(comm: MPI.Comm) -> tuple[Nodes, str]:
-    """Return the ranks of each node, and why those of some node cannot share memory."""
-    local = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    first = np.array([comm.rank])
-    local.Bcast(first)
-    hosts = exchange(comm, int(first[0]))
-    local.Free()
-    return group_by_node(hosts, exchange(comm, stated_node(MPI.COMM_WORLD.rank)))

@@ -86,10 +86,7 @@ class PlanCache:
 
     def together(self) -> AbstractContextManager[None]:
         """Use the group no more where this rank alone leaves what all do within this context."""
-        shared = self.transport.shared
-        if shared is None or shared.mailbox is None:
-            return nullcontext()
-        return shared.mailbox.together()
+        return self.transport.together()
 
     def build(self, arguments: Arguments) -> Plan:
         """Make a plan; collective."""

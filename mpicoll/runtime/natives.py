@@ -46,6 +46,7 @@ def plan_bound(
     bound, out = bind(call), arguments.out
     plan = Plan(name, bound.transport, out, bound.run, bound.start, bound.free)
     plan.executor, plan.method = "native", bound.method
+    plan.deadline = lambda: transport.deadline
     finish = [] if bound.averages else divide_mean(transport, arguments)
     return _chained(name, bound.transport, out, [plan], finish) if finish else plan
 

@@ -273,18 +273,17 @@ class Planner:
         place, sizes = arguments.place(blocks), arguments.sizes(blocks)
         before, after = what.before(place), list(what.after(place))
         rounds, dtype = self._rounds(chosen, arguments), arguments.dtype or "uint8"
-        tag = self.tags.take()
+        tag, title = self.tags.take(), f"{what.name} {chosen}"
         resources: Resources
         if route in (transport.name, DIRECT, STAGED):
             program = lower(rounds, sizes, before, after, in_place=in_place)
             resources, variants = bind_messages(
-                program, buffers, dtype, arguments.op, transport, tag
+                program, buffers, dtype, arguments.op, transport, tag, title
             )
         else:
             shared = transport.shared
             assert shared is not None
             meets = what.synchronizes and arguments.counts is None and all(sizes.values())
-            title = f"{what.name} {chosen}"
 
             def laid_out_by(reach: Reach) -> LaidOut:
                 return lay_out(

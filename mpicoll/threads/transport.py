@@ -6,6 +6,7 @@ Its counterparts are `mpicoll.mpi.transport` and `torchcoll.transport`.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from mpicoll.errors import Deadlock, Unavailable
@@ -21,8 +22,10 @@ from mpicoll.interfaces import (
     NativeCall,
     Request,
     SharedMemory,
+    Stage,
     Thunk,
 )
+from mpicoll.memory.notes import described
 from mpicoll.memory.segments import open_memory
 from mpicoll.notation.contract import Collective
 from mpicoll.text.encoding import decode, encode
@@ -46,16 +49,36 @@ class ThreadTransport:
         self.arrays: Arrays = group.world.arrays
         self.nodes = group.nodes
         self.calls: dict[str, int] = {}
+        self._deadline = group.world.deadline
         self.shared: SharedMemory | None = None
         memory, self.unshared = open_memory(rank, self.nodes, self.arrays, self.exchange)
         if memory is not None:
             memory.wait_policy = ThreadWaits(group, rank, group.world.deadline)
+            memory.leave = self.leave
             self.shared = memory
 
     @property
     def deadline(self) -> float:
         """Seconds after which this rank gives up waiting."""
-        return self.shared.wait_policy.deadline if self.shared else self.group.world.deadline
+        return self._deadline
+
+    @deadline.setter
+    def deadline(self, seconds: float) -> None:
+        self._deadline = seconds
+        if self.shared is not None:
+            self.shared.wait_policy.deadline = seconds
+
+    def leave(self, operation: int, error: BaseException) -> None:
+        """Tell the other ranks that this one has left an operation, and why."""
+        self.group.leave(self.rank, operation, described(error))
+        if self.shared is not None:
+            self.shared.notes.leave(operation, error)
+
+    def together(self) -> AbstractContextManager[None]:
+        """Use the group no more where this rank alone leaves what all do within this context."""
+        if self.shared is None or self.shared.mailbox is None:
+            return nullcontext()
+        return self.shared.mailbox.together()
 
     def driver(self, device: int) -> Gpu:
         raise Unavailable("threads of one process have arrays on the host only")
@@ -65,12 +88,14 @@ class ThreadTransport:
 
     # -- messages -------------------------------------------------------------------
 
-    def messages(self, sends: Sequence[Message], receives: Sequence[Message], tag: int) -> Messages:
+    def messages(
+        self, sends: Sequence[Message], receives: Sequence[Message], tag: int, stage: Stage
+    ) -> Messages:
         """Bind one round: receives are asked for first, then everything is sent."""
         posted: list[_Receive] = []
 
         def start() -> None:
-            posted[:] = [self._ask(data, peer, ("plan", tag)) for peer, data in receives]
+            posted[:] = [self._ask(data, peer, ("plan", tag), stage) for peer, data in receives]
             for peer, data in sends:
                 self.group.send(data, self.rank, peer, ("plan", tag))
 
@@ -83,15 +108,15 @@ class ThreadTransport:
 
         return Messages((start,), (wait,), test, posted.clear)
 
-    def _ask(self, x: Array | None, peer: int, tag: Hashable) -> _Receive:
-        return _Receive(self, self.group.receive(x, self.rank, peer, tag), peer)
+    def _ask(self, x: Array | None, peer: int, tag: Hashable, stage: Stage) -> _Receive:
+        return _Receive(self, self.group.receive(x, self.rank, peer, tag), peer, stage)
 
     def isend(self, x: Array, peer: int, tag: int) -> Request:
         self.group.send(x, self.rank, peer, ("user", tag))
         return _Done()
 
     def irecv(self, x: Array, peer: int, tag: int) -> Request:
-        return self._ask(x, peer, ("user", tag))
+        return self._ask(x, peer, ("user", tag), Stage("receiving a message"))
 
     def sendrecv(self, send: Message, receive: Message, tag: int) -> Sequence[Request]:
         receiving = self.irecv(receive.data, receive.peer, tag)
@@ -166,8 +191,11 @@ class _Done:
 class _Receive:
     """A message that this rank waits for."""
 
-    def __init__(self, transport: ThreadTransport, delivery: Delivery, peer: int) -> None:
+    def __init__(
+        self, transport: ThreadTransport, delivery: Delivery, peer: int, stage: Stage
+    ) -> None:
         self.transport, self.delivery, self.peer = transport, delivery, peer
+        self.stage = stage
 
     def _missing(self) -> int | None:
         return None if self.delivery.is_done else self.peer
@@ -175,19 +203,19 @@ class _Receive:
     def wait(self) -> None:
         if self._missing() == self.transport.rank:
             raise Deadlock("this rank waits for a message from itself that it has not sent")
-        _wait(self.transport, self._missing, "receiving a message")
+        _wait(self.transport, self._missing, self.stage)
         if self.delivery.error is not None:
             raise self.delivery.error
 
     def test(self) -> bool:
-        return _is_done(self.transport, self._missing, self.wait)
+        return _is_done(self.transport, self._missing, self.wait, self.stage)
 
 
 class _Gathered:
     """Items that all ranks give to each other; complete when the last one has."""
 
     def __init__(self, transport: ThreadTransport, board: dict[int, Any], what: str) -> None:
-        self.transport, self.board, self.what = transport, board, what
+        self.transport, self.board, self.stage = transport, board, Stage(what)
         self.finish: Callable[[list[Any]], object] | None = None
 
     @property
@@ -199,23 +227,25 @@ class _Gathered:
         return next((rank for rank in range(self.transport.size) if rank not in self.board), None)
 
     def wait(self) -> None:
-        _wait(self.transport, self._missing, self.what)
+        _wait(self.transport, self._missing, self.stage)
         finish, self.finish = self.finish, None
         if finish is not None:
             finish(self.items)
 
     def test(self) -> bool:
-        return _is_done(self.transport, self._missing, self.wait)
+        return _is_done(self.transport, self._missing, self.wait, self.stage)
 
 
-def _wait(transport: ThreadTransport, missing: Callable[[], int | None], what: str) -> None:
-    transport.group.wait(transport.rank, missing, what, transport.deadline)
+def _wait(transport: ThreadTransport, missing: Callable[[], int | None], stage: Stage) -> None:
+    transport.group.wait(transport.rank, missing, stage, transport.deadline)
 
 
-def _is_done(transport: ThreadTransport, missing: Callable[[], int | None], wait: Thunk) -> bool:
+def _is_done(
+    transport: ThreadTransport, missing: Callable[[], int | None], wait: Thunk, stage: Stage
+) -> bool:
     """Complete an operation if no rank is missing, or fail if the missing rank has ended."""
     peer = missing()
-    if peer is None or transport.group.lost(peer):
+    if peer is None or transport.group.lost(peer, stage.operation):
         wait()
         return True
     return False

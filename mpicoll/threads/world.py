@@ -9,7 +9,7 @@ from time import sleep
 from typing import Any
 
 from mpicoll.errors import ArgumentError, RankLost
-from mpicoll.interfaces import Array, Arrays, WaitContext, Words
+from mpicoll.interfaces import Array, Arrays, Stage, WaitContext, Words
 from mpicoll.machine.waited import Waited
 
 _AWAKE = 0.02
@@ -62,6 +62,7 @@ class Group:
         self.inboxes = [Inbox(world.arrays) for _ in members]
         self.boards: dict[Hashable, dict[int, Any]] = {}
         self.parts: dict[Hashable, Group] = {}
+        self.left: dict[tuple[int, int], str] = {}
         self.lock = threading.Lock()
 
     def part(self, key: Hashable, ranks: Sequence[int]) -> Group:
@@ -97,29 +98,39 @@ class Group:
         return board
 
     def wait(
-        self, rank: int, missing: Callable[[], int | None], what: str, deadline: float
+        self, rank: int, missing: Callable[[], int | None], stage: Stage, deadline: float
     ) -> None:
         """Return when no rank is missing.
 
         Raises:
-            RankLost: the missing rank has ended, or the deadline has passed.
+            RankLost: the missing rank has ended or left the operation, or the deadline has passed.
         """
         changed, waited = self.world.changed[self.members[rank]], Waited()
         with changed:
             while (peer := missing()) is not None:
                 left = deadline - waited.look()
-                if (why := self.lost(peer)) and missing() == peer:
-                    raise RankLost(f"{what}: rank {rank} waits for rank {peer}, which {why}")
+                if (why := self.lost(peer, stage.operation)) and missing() == peer:
+                    text = f"{stage}: rank {rank} waits for rank {peer}, which {why}"
+                    raise RankLost(text, rank=peer)
                 if left <= 0:
                     raise RankLost(
-                        f"{what}: rank {rank} waits for rank {peer}, "
-                        f"which did not come in {deadline:.3g} s"
+                        f"{stage}: rank {rank} waits for rank {peer}, "
+                        f"which did not come in {deadline:.3g} s",
+                        rank=peer,
                     )
                 changed.wait(min(left, _LOOK))
 
-    def lost(self, peer: int) -> str | None:
-        """Return how a rank ended, None where it has not."""
-        return self.world.ended.get(self.members[peer])
+    def leave(self, rank: int, operation: int, why: str) -> None:
+        """Note why a rank has left an operation, and wake up those that wait for it."""
+        self.left[rank, operation] = why
+        for each in self.members:
+            self.world.wake(each)
+
+    def lost(self, peer: int, operation: int = 0) -> str | None:
+        """Return how a rank ended or left an operation, None where it has done neither."""
+        ended = self.world.ended.get(self.members[peer])
+        left = self.left.get((peer, operation))
+        return ended or (f"has left it: {left}" if left else None)
 
 
 class Delivery:
@@ -203,6 +214,8 @@ class ThreadWaits:
     def __init__(self, group: Group, rank: int, deadline: float) -> None:
         self.group, self.rank = group, rank
         self.oversubscribed, self.deadline = True, deadline
+        self.lost: Callable[[WaitContext, str], RankLost] = self._lost
+        self.tell: Callable[[int | None], None] = lambda peer: None
 
     def wait(self, words: Words, index: int, least: int, context: WaitContext) -> None:
         """Return when ``words[index] >= least``.
@@ -215,7 +228,7 @@ class ThreadWaits:
         while not self.test(words, index, least, context):
             seconds = waited.look()
             if seconds > self.deadline:
-                raise self._lost(context, f"which did not come in {seconds:.3g} s")
+                raise self.lost(context, f"which did not come in {seconds:.3g} s")
             sleep(0 if seconds < _AWAKE else _NAP)
 
     def test(self, words: Words, index: int, least: int, context: WaitContext) -> bool:
@@ -230,11 +243,12 @@ class ThreadWaits:
         why = f"which {ended}" if ended else context.left()
         is_there: bool = words[index] >= least  # it may have been written before that
         if why and not is_there:
-            raise self._lost(context, why)
+            raise self.lost(context, why)
         return is_there
 
     def _lost(self, context: WaitContext, why: str) -> RankLost:
         return RankLost(
             f"{context.what}, round {context.round} of {context.rounds}: "
-            f"rank {self.rank} waits for rank {context.peer}, {why}"
+            f"rank {self.rank} waits for rank {context.peer}, {why}",
+            rank=context.peer,
         )

@@ -1,0 +1,207 @@
+"""Ask a rank of another node what it does: a thread of each process answers.
+
+A process listens at one address for all its groups. Whoever asks proves that it knows the key of
+the group, and whoever answers does, too (HMAC-SHA256): the ranks have exchanged it. The system
+completes a connection though the process is stopped, refuses it where the process has ended, and
+says nothing where the node is gone, so that these three can be told apart.
+"""
+
+from __future__ import annotations
+
+import errno
+import hmac
+import os
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import NamedTuple
+
+import msgspec
+
+from mpicoll.errors import LaunchError
+from mpicoll.machine.network import LOOPBACK, host_address, listener
+
+_SECONDS = 1.0
+"""The time in which a process that runs answers."""
+_MOST_ENDED = 64
+"""Groups that have ended for which a process answers."""
+_NAME, _NONCE, _PROOF, _MOST, _AT_ONCE = 8, 16, 32, 4096, 32
+
+
+class Answer(msgspec.Struct):
+    """What a rank does, in its own words.
+
+    Attributes:
+        left: why it has left the operation that it was asked about; empty where it has not.
+        lost: the rank that was missing there.
+        awaits: the rank that it waits for.
+        exchanges: how many exchanges of the group it has begun.
+        native: it is in a call of the library's own.
+    """
+
+    left: str = ""
+    lost: int | None = None
+    awaits: int | None = None
+    exchanges: int = 0
+    native: bool = False
+
+
+class Question(msgspec.Struct):
+    """The operation that is asked about."""
+
+    operation: int
+
+
+Reply = Callable[[int], Answer]
+
+
+class Address(NamedTuple):
+    """Where a rank listens; an empty host where it cannot."""
+
+    host: str
+    port: int
+
+
+class _Listener:
+    """Answers for all groups of this process."""
+
+    def __init__(self, host: str) -> None:
+        self.groups: dict[bytes, tuple[bytes, Reply]] = {}
+        self.ended: deque[bytes] = deque()
+        self.process = os.getpid()
+        self.socket = listener(host, 0)
+        self.address = Address(*self.socket.getsockname()[:2])
+        threading.Thread(target=self._serve, name="mpicoll contact", daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self.socket.accept()
+            except OSError:
+                return
+            with connection, suppress(OSError, ValueError, KeyError, msgspec.DecodeError):
+                connection.settimeout(_SECONDS / 4)
+                self._answer(connection)
+
+    def _answer(self, connection: socket.socket) -> None:
+        name, nonce = _exactly(connection, _NAME), _exactly(connection, _NONCE)
+        key, reply = self.groups[name]
+        question = msgspec.json.decode(_read(connection, key, nonce), type=Question)
+        _write(connection, key, nonce[::-1], msgspec.json.encode(reply(question.operation)))
+
+
+_listeners: dict[str, _Listener] = {}
+_lock = threading.Lock()
+
+
+def _listening(host: str) -> _Listener:
+    """Return this process's listener at a host's address, which stays until the process ends."""
+    with _lock:
+        found = _listeners.get(host)
+        if found is None or found.process != os.getpid():
+            found = _listeners[host] = _Listener(host)
+        return found
+
+
+class Contact:
+    """How one rank asks the others of its group, and what answers them.
+
+    Args:
+        exchange: returns every rank's item, in rank order; collective.
+        one_host: whether all ranks share a host.
+        reply: answers for this rank; called by another thread.
+    """
+
+    def __init__(
+        self, rank: int, exchange: Callable[..., list[tuple[Address, bytes]]], one_host: bool,
+        reply: Reply,
+    ) -> None:  # fmt: skip
+        try:
+            self.listener: _Listener | None = _listening(LOOPBACK if one_host else host_address())
+        except LaunchError:
+            self.listener = None
+        own = self.listener.address if self.listener else Address("", 0)
+        found = exchange((own, os.urandom(_PROOF)), tuple[Address, bytes])
+        self.addresses = [address for address, _ in found]
+        self.key = b"".join(random for _, random in found[:2])
+        self.name = hmac.digest(self.key, b"name", "sha256")[:_NAME]
+        if self.listener is not None:
+            self.listener.groups[self.name] = self.key, reply
+
+    def close(self, reply: Reply) -> None:
+        """Answer for this group by `reply` from now on, until many more have ended."""
+        if self.listener is None or self.name not in self.listener.groups:
+            return
+        groups, ended = self.listener.groups, self.listener.ended
+        groups[self.name] = self.key, reply
+        ended.append(self.name)
+        if len(ended) > _MOST_ENDED:
+            groups.pop(ended.popleft(), None)
+
+    def ask(self, ranks: Iterable[int], operation: int) -> dict[int, Answer | str]:
+        """Return each rank's answer, or in words why there is none."""
+        asked = list(ranks)
+        if len(asked) < 2:
+            return {rank: self._ask(rank, operation) for rank in asked}
+        with ThreadPoolExecutor(min(_AT_ONCE, len(asked))) as pool:
+            answers = pool.map(lambda rank: self._ask(rank, operation), asked)
+            return dict(zip(asked, answers, strict=True))
+
+    def _ask(self, rank: int, operation: int) -> Answer | str:
+        address = self.addresses[rank]
+        if not address.host:
+            return ""
+        try:
+            connection = socket.create_connection(address, _SECONDS)
+        except ConnectionError:
+            return ENDED
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS):
+                return ""
+            return f"whose node ({address.host}) does not answer"
+        nonce = os.urandom(_NONCE)
+        with connection:
+            try:
+                connection.settimeout(_SECONDS)
+                connection.sendall(self.name + nonce)
+                _write(connection, self.key, nonce, msgspec.json.encode(Question(operation)))
+                text = _read(connection, self.key, nonce[::-1])
+                return msgspec.json.decode(text, type=Answer)
+            except TimeoutError:
+                return "whose process does not answer: it is stopped, or its node is gone"
+            except ConnectionError:
+                return ENDED
+            except (OSError, ValueError, msgspec.DecodeError):
+                return ""
+
+
+ENDED = "which has ended"
+
+
+def _write(connection: socket.socket, key: bytes, nonce: bytes, text: bytes) -> None:
+    text = text[:_MOST]
+    proof = hmac.digest(key, nonce + text, "sha256")
+    connection.sendall(len(text).to_bytes(2, "little") + proof + text)
+
+
+def _read(connection: socket.socket, key: bytes, nonce: bytes) -> bytes:
+    length = int.from_bytes(_exactly(connection, 2), "little")
+    if length > _MOST:
+        raise ValueError(length)
+    proof, text = _exactly(connection, _PROOF), _exactly(connection, length)
+    if not hmac.compare_digest(proof, hmac.digest(key, nonce + text, "sha256")):
+        raise ValueError("no rank of this group")
+    return text
+
+
+def _exactly(connection: socket.socket, length: int) -> bytes:
+    data = b""
+    while len(data) < length:
+        part = connection.recv(length - len(data))
+        if not part:
+            raise ConnectionResetError
+        data += part
+    return data

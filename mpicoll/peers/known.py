@@ -1,0 +1,245 @@
+"""What one rank knows of the others of its group: who has ended, left, is stopped, or waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
+
+from mpicoll.errors import CollectiveError, RankLost
+from mpicoll.interfaces import Nodes, Stage, WaitContext
+from mpicoll.machine.living import has_ended, is_stopped
+from mpicoll.memory.notes import GROUP, described
+from mpicoll.memory.segments import MappedMemory
+from mpicoll.memory.waiting import default_deadline
+from mpicoll.peers.contact import ENDED, Answer, Contact
+
+_MOST_LEFT = 64
+"""Operations that this rank has left, and of which it keeps why."""
+_ANY = 0
+"""No operation in particular: messages of the user's own."""
+
+
+class State(NamedTuple):
+    """What is known of a rank.
+
+    Attributes:
+        fact: as the end of a sentence about it; empty where nothing is known.
+        gone: it will not come.
+        root: the rank that was missing where it left; itself where it left by an error of its own.
+        awaits: the rank that it waits for.
+    """
+
+    fact: str = ""
+    gone: bool = False
+    root: int | None = None
+    awaits: int | None = None
+
+
+class Peers:
+    """The other ranks of one group, as one rank sees them.
+
+    Ranks of its node are seen through shared memory and the system; those of other nodes are asked
+    (`mpicoll.peers.contact`), and so are all where none share memory.
+
+    Attributes:
+        deadline: seconds after which this rank gives up waiting for another.
+        spins: how often it looks for a message before it yields its core.
+        exchanges: how many exchanges it has begun.
+        native: it is in a call of the library's own.
+    """
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+        self._deadline = default_deadline()
+        self.spins, self.exchanges, self.native = 400, 0, False
+        self.shared: MappedMemory | None = None
+        self.contact: Contact | None = None
+        self.awaits: int | None = None
+        self.ended, self.lost_by = "", None
+        self.left: dict[int, tuple[str, int | None]] = {}
+        self.processes: Mapping[int, int] = {}
+
+    def open(
+        self, shared: MappedMemory | None, nodes: Nodes, exchange: Callable[..., list[Any]]
+    ) -> None:
+        """Find the ways to know of all ranks; collective."""
+        self.shared = shared
+        if shared is not None:
+            self.processes, shared.leave = shared.processes, self.leave
+            shared.wait_policy.lost = self._lost_in_memory
+            shared.wait_policy.deadline = self._deadline
+        if self.size > 1 and (shared is None or shared.mailbox is None):
+            self.contact = Contact(self.rank, exchange, len(nodes) == 1, self._reply)
+
+    def close(self) -> None:
+        """Answer other ranks no more."""
+        if self.contact is not None:
+            self.contact.close(partial(_freed, self.left, self.exchanges))
+        self.shared = None
+
+    @property
+    def deadline(self) -> float:
+        return self._deadline
+
+    @deadline.setter
+    def deadline(self, seconds: float) -> None:
+        self._deadline = seconds
+        if self.shared is not None:
+            self.shared.wait_policy.deadline = seconds
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Use the group no more where this rank alone leaves what all do within this context.
+
+        The library counts the calls of a group by itself: after one that a rank has left, those of
+        the ranks no longer fit together.
+
+        Raises:
+            RankLost: this rank has left such a context before.
+        """
+        if self.shared is not None and self.shared.mailbox is not None:
+            with self.shared.mailbox.together():
+                yield
+            return
+        if self.ended:
+            raise RankLost(f"this group has ended, make a new one: {self.ended}", rank=self.lost_by)
+        try:
+            yield
+        except BaseException as error:
+            alike = isinstance(error, CollectiveError) and not isinstance(error, RankLost)
+            if not alike and not self.ended:
+                self.ended, self.lost_by = described(error), getattr(error, "rank", None)
+                self.leave(GROUP, error)
+            raise
+
+    # -- what this rank tells ---------------------------------------------------------------
+
+    def leave(self, operation: int, error: BaseException) -> None:
+        """Tell the other ranks that this one has left an operation, and why."""
+        if len(self.left) >= _MOST_LEFT:
+            self.left.pop(next(iter(self.left)))
+        self.left[operation] = described(error), getattr(error, "rank", None)
+        if self.shared is not None:
+            self.shared.notes.leave(operation, error)
+
+    def wait_for(self, peer: int | None) -> None:
+        """Tell the other ranks whom this one waits for."""
+        self.awaits = peer
+        if self.shared is not None:
+            self.shared.notes.wait_for(peer)
+
+    def _reply(self, operation: int) -> Answer:
+        left, lost = self.left.get(operation) or self.left.get(GROUP) or ("", None)
+        awaits = self.awaits
+        if awaits is None and self.shared is not None:
+            awaits = self.shared.notes.waits_for(self.rank)
+        return Answer(left, lost, awaits, self.exchanges, self.native)
+
+    # -- what it knows ----------------------------------------------------------------------
+
+    def state(self, peer: int, operation: int = _ANY) -> State:
+        """Return what is known of a rank, which may be asked for it."""
+        if self.shared is not None and peer in self.processes:
+            return self._near(peer, operation)
+        if self.contact is None or peer == self.rank:
+            return State()
+        return _told(peer, self.contact.ask([peer], operation)[peer])
+
+    def _near(self, peer: int, operation: int) -> State:
+        assert self.shared is not None
+        notes, process = self.shared.notes, self.processes[peer]
+        for each in (operation, GROUP):
+            if why := notes.why(peer, each):
+                root = notes.root(peer, each)
+                return State(f"(process {process}), {why}", True, peer if root is None else root)
+        if has_ended(process):
+            how = "it exited" if notes.has_exited(peer) else "killed, or by a crash"
+            return State(f"(process {process}), which has ended ({how})", True, peer)
+        if is_stopped(process):
+            return State(f"(process {process}), which is stopped by a signal", root=peer)
+        return State(awaits=notes.waits_for(peer))
+
+    def have_gone(self, ranks: Sequence[int], operation: int) -> bool:
+        """Whether one of these ranks will not come."""
+        near = [rank for rank in ranks if rank in self.processes and self.shared is not None]
+        if any(self._near(rank, operation).gone for rank in near):
+            return True
+        if self.contact is None:
+            return False
+        answers = self.contact.ask([rank for rank in ranks if rank not in near], operation)
+        return any(_told(rank, each).gone for rank, each in answers.items())
+
+    def absent(self, is_late: Callable[[Answer], bool] = lambda answer: False) -> list[int]:
+        """Return the ranks that keep a collective of all from its end, as far as can be told.
+
+        Those that have ended, are stopped or cannot be reached; else those whose answer is late.
+        """
+        others = [rank for rank in range(self.size) if rank != self.rank]
+        near = [rank for rank in others if self.shared is not None and rank in self.processes]
+        if found := [rank for rank in near if self._near(rank, GROUP).fact]:
+            return found
+        if self.contact is None:
+            return []
+        answers = self.contact.ask(others, GROUP)
+        if found := [rank for rank, each in answers.items() if _told(rank, each).fact]:
+            return found
+        told = {rank: each for rank, each in answers.items() if isinstance(each, Answer)}
+        return [rank for rank, each in told.items() if is_late(each)]
+
+    def is_behind(self, answer: Answer) -> bool:
+        """Whether a rank has not begun the exchange that this one waits in."""
+        return answer.exchanges < self.exchanges
+
+    # -- errors -----------------------------------------------------------------------------
+
+    def lost(
+        self, stage: Stage, missing: Sequence[int], what: str, process: bool = False
+    ) -> RankLost:
+        """Return the error of this rank's wait for others, which names the one they all wait for.
+
+        Args:
+            missing: the ranks that it waits for, as far as they are known.
+            what: what happened, where no more is known of the rank: as the end of a sentence.
+        """
+        waits = f"{stage}: rank {self.rank} waits for"
+        if not missing:
+            return RankLost(f"{waits} the other ranks, {what}")
+        states = {rank: self.state(rank, stage.operation) for rank in missing[:8]}
+        peer = next((rank for rank, each in states.items() if each.fact), missing[0])
+        state, seen, text = states[peer], {self.rank}, f"rank {peer}"
+        while not state.fact and state.awaits is not None and state.awaits not in {*seen, peer}:
+            seen.add(peer)
+            peer = state.awaits
+            text += f", which waits for rank {peer}"
+            state = self.state(peer, stage.operation)
+        number = f" (process {self.processes[peer]})" if peer in self.processes else ""
+        tail = state.fact or f"{number.strip()}, {what}".removeprefix(", ")
+        joint = " " if tail.startswith("(") else ", "
+        return RankLost(
+            f"{waits} {text}{joint}{tail}", rank=peer if state.root is None else state.root
+        )
+
+    def _lost_in_memory(self, context: WaitContext, what: str) -> RankLost:
+        stage = Stage(context.what, context.round, context.rounds, context.operation)
+        return self.lost(stage, [context.peer], what)
+
+
+def _freed(left: dict[int, tuple[str, int | None]], exchanges: int, operation: int) -> Answer:
+    """Return the answer of a rank that has freed its group."""
+    found = left.get(operation) or left.get(GROUP) or ("it has freed the group", None)
+    return Answer(*found, exchanges=exchanges)
+
+
+def _told(peer: int, answer: Answer | str) -> State:
+    if isinstance(answer, str):
+        return State(answer, answer == ENDED, peer if answer else None)
+    if answer.left:
+        root = peer if answer.lost is None else answer.lost
+        return State(f"which has left it: {answer.left}", True, root)
+    return State(awaits=answer.awaits)
+
+
+stage_of = partial(Stage, round=0, rounds=0, operation=_ANY)
+"""Returns the stage of an operation that has no rounds."""

@@ -1,0 +1,51 @@
+"""Wait for messages of a library until the deadline: poll, then yield, then sleep."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from time import sleep
+
+from mpicoll.interfaces import Stage
+from mpicoll.machine.waited import Waited
+from mpicoll.peers.known import Peers
+
+_AWAKE = 1.0
+"""Seconds in which this rank only yields: the library moves its messages while it is asked."""
+_NAP = 100e-6
+_LOOK, _MOST = 0.05, 2.0
+"""Seconds between two looks at the ranks that are missing: the longer a wait, the fewer."""
+
+
+def wait_polling(
+    test: Callable[[], bool], missing: Callable[[], Sequence[int]], stage: Stage, peers: Peers
+) -> None:
+    """Return when `test` says so.
+
+    Args:
+        missing: returns the ranks that this one still waits for, as far as they are known.
+
+    Raises:
+        RankLost: one of them has ended or left the operation, or the deadline has passed.
+    """
+    for _ in range(peers.spins):
+        if test():
+            return
+    waited = Waited()
+    looked, step = 0.0, _LOOK
+    while not test():
+        seconds = waited.look()
+        if seconds < _AWAKE:
+            os.sched_yield()
+        else:
+            sleep(_NAP)
+        if seconds - looked > step:
+            looked, step = seconds, min(2 * step, _MOST)
+            found = missing()
+            peers.wait_for(found[0] if found else None)
+            if peers.have_gone(found, stage.operation) and not test():
+                raise peers.lost(stage, missing(), "which will not come")
+        if seconds > peers.deadline:
+            raise peers.lost(stage, missing(), f"which did not come in {seconds:.3g} s")
+    if looked:
+        peers.wait_for(None)
