@@ -194,10 +194,10 @@ def two_shot(rank: int, size: int) -> Schedule:
     Rounds 2 with p-1 ports; bytes sent 2(p-1)/p m; reduced (p-1)/p m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allreduce", "two_shot").rounds(0, 4):
+    >>> for round in find("allreduce", "two_shot").rounds(0, 2):
     ...     print(*round)
-    send(1, 1) send(2, 2) send(3, 3) reduce_right(1, 0) reduce_right(2, 0) reduce_right(3, 0)
-    send(1, 0) send(2, 0) send(3, 0) recv(1, 1) recv(2, 2) recv(3, 3)
+    send(1, 1) recv(1, from1[0]) fold_right(0, from1[0])
+    send(1, 0) recv(1, 1)
     """
     return then(reduce_scatter.direct(rank, size), allgather.direct(rank, size))
 

@@ -8,7 +8,7 @@ from mpicoll.algorithms.shapes import (
     core_after_swap,
     far_first,
     fine,
-    in_rank_order,
+    gathering,
     inside,
     leaders,
     mirrored,
@@ -48,11 +48,10 @@ def one_shot(rank: int, size: int, root: int) -> Schedule:
     >>> from mpicoll.algorithms import find
     >>> for round in find("reduce", "one_shot").rounds(1, 3, root=1):
     ...     print(*round)
-    reduce_left(0, 0) reduce_right(2, 0)
+    recv(0, from0[0]) recv(2, from2[0]) fold_left(0, from0[0]) fold_right(0, from2[0])
     """
     if rank == root:
-        peers = in_rank_order(root, size)
-        yield tuple(reduce(peer, 0, side=side_of(peer, root)) for peer in peers)
+        yield gathering(root, range(size))
     else:
         yield send(root, 0)
 
@@ -66,12 +65,10 @@ def two_shot(rank: int, size: int, root: int) -> Schedule:
     Rounds p, the first with p-1 ports; bytes sent m, reduced (p-1)/p m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("reduce", "two_shot").rounds(0, 4):
+    >>> for round in find("reduce", "two_shot").rounds(0, 2):
     ...     print(*round)
-    send(1, 1) send(2, 2) send(3, 3) reduce_right(1, 0) reduce_right(2, 0) reduce_right(3, 0)
+    send(1, 1) recv(1, from1[0]) fold_right(0, from1[0])
     recv(1, 1)
-    recv(2, 2)
-    recv(3, 3)
     """
     return then(reduce_scatter.direct(rank, size), gather.naive(rank, size, root))
 

@@ -12,6 +12,7 @@ from mpicoll.algorithms.shapes import (
     far_first,
     finer,
     flat,
+    gathering,
     in_rank_order,
     inside,
     lane,
@@ -69,15 +70,12 @@ def direct(rank: int, size: int) -> Schedule:
     Rounds 1 with p-1 ports; bytes sent and reduced (p-1)/p m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("reduce_scatter", "direct").rounds(0, 4):
+    >>> for round in find("reduce_scatter", "direct").rounds(1, 2):
     ...     print(*round)
-    send(1, 1) send(2, 2) send(3, 3) reduce_right(1, 0) reduce_right(2, 0) reduce_right(3, 0)
+    send(0, 0) recv(0, from0[1]) fold_left(1, from0[1])
     """
-    peers = in_rank_order(rank, size)
-    yield (
-        *(send(peer, peer) for peer in peers),
-        *(reduce(peer, rank, side=side_of(peer, rank)) for peer in peers),
-    )
+    sends = (send(peer, peer) for peer in in_rank_order(rank, size))
+    yield (*sends, *gathering(rank, range(size), rank))
 
 
 @algorithm("reduce_scatter", aliases=("pipeline",))

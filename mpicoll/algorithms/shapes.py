@@ -280,10 +280,18 @@ def meeting(me: int, group: Sequence[int], block: Block = 0) -> Round:
 
     Everyone folds from left to right, in the same association: all get the same bits.
     """
+    sends = (send(peer, block) for index, peer in enumerate(group) if index != me)
+    return (*sends, *gathering(me, group, block))
+
+
+def gathering(me: int, group: Sequence[int], block: Block = 0) -> Round:
+    """Receive one block of each of a group of ranks, of which one is the me-th, and fold all.
+
+    From left to right, as `meeting` does.
+    """
     came = {index: Temp(f"from{index}", block) for index in range(len(group)) if index != me}
     earlier, later = list(came.values())[:me], list(came.values())[me:]
     return (
-        *(send(group[index], block) for index in came),
         *(recv(group[index], vector) for index, vector in came.items()),
         *(fold(earlier[0], vector, "right") for vector in earlier[1:]),
         *((fold(block, earlier[0], "left"),) if earlier else ()),

@@ -37,8 +37,8 @@ from mpicoll.runtime.arguments import (
     is_mean,
 )
 from mpicoll.runtime.natives import COMPOSITIONS, compose, plan_bound, plan_native
+from mpicoll.runtime.order import FoldOrder, is_asked_for
 from mpicoll.runtime.routes import Routes, Tags
-from mpicoll.simulator import is_ordered
 
 _MOST_SCHEDULES = 64
 
@@ -66,8 +66,10 @@ class Planner:
         self.tags = Tags(transport.exchange)
         # Messages to other nodes are the library's, whose calls are made from Python.
         on_one_node = transport.shared is not None and len(transport.nodes) == 1
-        if on_one_node and all(transport.exchange(not MISSING)):
+        found = transport.exchange((not MISSING, is_asked_for()), tuple[bool, bool])
+        if on_one_node and all(compiled for compiled, _ in found):
             routes.use_executor()
+        self.order = FoldOrder(transport, is_fixed=any(asked for _, asked in found))
         self._schedules: dict[tuple[Callable[..., Schedule], str, int, Any], list[Round]] = {}
 
     def algorithms(self, name: str) -> list[str]:
@@ -105,7 +107,11 @@ class Planner:
             return
         if route and (name in self.chooser.names or name.startswith("native")):
             raise ArgumentError(f"{name} chooses its own transport: leave out @{route}")
-        if name in (*self.chooser.names, "native", "native_persistent"):
+        if name in self.chooser.names:
+            return
+        if name.startswith("native"):
+            self.order.check_native(arguments)
+        if name in ("native", "native_persistent"):
             return
         if name.startswith("native:"):
             known = self._other_natives(what.name)
@@ -115,7 +121,8 @@ class Planner:
         chosen = self._find(what.name, name)
         # An error on some ranks alone must be known to all before anything is bound.
         self._rounds(chosen, arguments)
-        self._check_order(chosen, arguments)
+        chosen.serve(self.transport.size)
+        self.order.check(chosen, arguments)
         self.routes.check(arguments, route)
 
     def _find(self, what: str, name: str) -> Algorithm:
@@ -139,29 +146,6 @@ class Planner:
                 self._schedules.clear()
             self._schedules[key] = chosen.rounds(rank, size, root, nodes, counts)
         return self._schedules[key]
-
-    def _check_order(self, chosen: Algorithm, arguments: Arguments) -> None:
-        """Raise Unsupported where an algorithm cannot serve the number of ranks or the operator."""
-        size, what = self.transport.size, arguments.collective
-        chosen.serve(size)
-        if arguments.op.commutative or not what.reduces or self.keeps_order(chosen, arguments.root):
-            return
-        safe = [
-            each.name
-            for each in algorithms(what.name)
-            if each.needs.holds(size) and self.keeps_order(each, arguments.root)
-        ]
-        raise Unsupported(
-            f"{what.name} algorithm {chosen} does not keep rank order on {size} ranks with root "
-            f"{arguments.root}, which op {arguments.op.name!r} needs: {', '.join(safe)} would"
-        )
-
-    def keeps_order(self, chosen: Algorithm, root: int) -> bool:
-        """Whether an algorithm folds in rank order, as operators that do not commute need."""
-        try:
-            return is_ordered(chosen, self.transport.size, root, self.transport.nodes)
-        except Unsupported:
-            return False
 
     # -- building -------------------------------------------------------------------
 

@@ -70,6 +70,14 @@ _BETWEEN_NODES = {
     "exscan": ("recursive_doubling", "chain"),
 }
 """The schedules for small and large payloads where the library has no call of its own."""
+_ONE_BY_ONE = {
+    "reduce": ("one_shot", "two_shot"),
+    "allreduce": ("one_shot", "two_shot"),
+    "reduce_scatter": ("direct",) * 2,
+    "scan": ("one_shot", "chain"),
+    "exscan": ("one_shot", "chain"),
+}
+"""The same where the order of folding is fixed (`mpicoll.runtime.order`)."""
 _BY_NODES = {
     "barrier": ("two_level", "recexch(radix=4)"),
     "broadcast": ("two_level", "chain(segments=64)", "pipelined_circulant(segments=16)"),
@@ -131,7 +139,10 @@ class AutoChooser:
                 yield from self._by_price(arguments)
         yield "native"
         name = arguments.collective.name
-        yield _BETWEEN_NODES[name][arguments.bytes_per_row >= _LARGE]
+        is_large = arguments.bytes_per_row >= _LARGE
+        yield _BETWEEN_NODES[name][is_large]
+        if name in _ONE_BY_ONE:
+            yield _ONE_BY_ONE[name][is_large]
         yield from map(str, algorithms(name))
 
     def candidates(self, arguments: Arguments) -> list[str]:

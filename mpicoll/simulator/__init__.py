@@ -43,6 +43,8 @@ class Trace:
         ports: the most messages one way by one rank in one round.
         ordered: whether every result is folded in rank order, which operators that
             do not commute need.
+        one_by_one: whether it is folded by adding one rank after the other to the first, so that
+            roundings are the same for every such schedule.
         log: every message, in the order in which they were matched.
         history: for each rank the rounds that it ended and its contents after each, from
             round 0, before any; only if asked for.
@@ -54,6 +56,7 @@ class Trace:
     messages: int
     ports: int
     ordered: bool
+    one_by_one: bool
     log: list[Message] = field(repr=False, default_factory=list)
     history: list[History] = field(repr=False, default_factory=list)
 
@@ -82,7 +85,7 @@ def simulate(
     """
     group = Run(schedules, collective, Place(0, size, root, blocks), sizes, history)
     group.run()
-    ordered = group.check()
+    ordered, one_by_one = group.check()
     return Trace(
         rounds=max(me.end for me in group.ranks),
         sent=max(me.sent for me in group.ranks) / group.whole,
@@ -90,6 +93,7 @@ def simulate(
         messages=len(group.log),
         ports=max(me.ports for me in group.ranks),
         ordered=ordered,
+        one_by_one=one_by_one,
         log=group.log,
         history=[me.history for me in group.ranks],
     )
@@ -167,12 +171,20 @@ def _uncollected() -> Iterator[None]:
 
 def is_ordered(algorithm: Algorithm, size: int, root: int = 0, nodes: Nodes | None = None) -> bool:
     """Whether an algorithm keeps rank order, as operators that do not commute need."""
-    return _is_ordered(algorithm.collective.name, str(algorithm), size, root, nodes)
+    return _order(algorithm.collective.name, str(algorithm), size, root, nodes)[0]
+
+
+def folds_one_by_one(
+    algorithm: Algorithm, size: int, root: int = 0, nodes: Nodes | None = None
+) -> bool:
+    """Whether an algorithm folds ((a op b) op c) op d, for ranks a to d."""
+    return _order(algorithm.collective.name, str(algorithm), size, root, nodes)[1]
 
 
 @lru_cache(maxsize=4096)
-def _is_ordered(of: str, text: str, size: int, root: int, nodes: Nodes | None) -> bool:
-    return prove(find(of, text), size, root, nodes).ordered
+def _order(of: str, text: str, size: int, root: int, nodes: Nodes | None) -> tuple[bool, bool]:
+    trace = prove(find(of, text), size, root, nodes)
+    return trace.ordered, trace.one_by_one
 
 
 def contiguous(size: int, count: int) -> Nodes:

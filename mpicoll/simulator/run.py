@@ -28,12 +28,14 @@ class Value(NamedTuple):
         ranks: bit i is set for rank i.
         first, stop: the run of ranks it is the fold of in rank order; 0, 0 where it is none, as
             then nothing can be put between any more.
+        one_by_one: whether those were added one after the other, in rank order: ((a + b) + c) + d.
     """
 
     block: Block
     ranks: int
     first: int
     stop: int
+    one_by_one: bool = True
 
     @property
     def contributions(self) -> tuple[Contribution, ...]:
@@ -57,6 +59,7 @@ def _joined(left: Value, right: Value) -> Value:
         left.block if left.block == right.block else MIXED,
         left.ranks | right.ranks,
         *((left.first, right.stop) if ordered else (0, 0)),
+        bool(ordered) and left.one_by_one and right.stop == right.first + 1,
     )
 
 
@@ -312,20 +315,23 @@ class Run:
         done = me.at >= len(me.schedule)
         return f"rank {rank}, which " + ("has finished" if done else f"is in round {me.at}")
 
-    def check(self) -> bool:
-        """Compare every rank with the contract and return whether rank order was kept."""
+    def check(self) -> tuple[bool, bool]:
+        """Compare every rank with the contract.
+
+        Return whether rank order was kept, and whether ranks were folded one by one besides.
+        """
         if self.collective.unit == "none":
             everyone = (1 << len(self.ranks)) - 1
             for rank, me in enumerate(self.ranks):
                 if me.heard != everyone:
                     missing = [peer for peer in range(len(self.ranks)) if not me.heard >> peer & 1]
                     raise WrongContents(f"rank {rank} leaves without word from ranks {missing}")
-            return True
+            return True, True
         kept = [self._keeps(rank, me) for rank, me in enumerate(self.ranks)]
-        return all(kept)
+        return all(ordered for ordered, _ in kept), all(one_by_one for _, one_by_one in kept)
 
-    def _keeps(self, rank: int, me: Rank) -> bool:
-        ordered = True
+    def _keeps(self, rank: int, me: Rank) -> tuple[bool, bool]:
+        ordered = one_by_one = True
         for block, expected in self.collective.after(self.place._replace(rank=rank)).items():
             if self.sizes is not None and not self._count(block):
                 continue
@@ -337,8 +343,9 @@ class Run:
                     f"rank {rank} ends with {_shown(got)} as block {block},"
                     f" not with {_shown(wanted)}"
                 )
-            ordered = False
-        return ordered
+            one_by_one = False
+            ordered &= got[:-1] == wanted[:-1]
+        return ordered, one_by_one
 
     @property
     def whole(self) -> int:

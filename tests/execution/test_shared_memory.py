@@ -120,7 +120,7 @@ def test_large_messages_in_place(c: Collectives, name: str, transport: str, make
 def test_large_messages_keep_rank_order(c: Collectives, name: str, transport: str) -> None:
     shared(c)
     for each in algorithms(name):
-        if serves(c, each) and c.planner.keeps_order(each, 0):
+        if serves(c, each) and c.planner.order.keeps(each, 0):
             check(c, name, f"{each}@{transport}", (97,), "uint8", op=affine)
 
 

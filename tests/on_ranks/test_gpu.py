@@ -189,7 +189,7 @@ def test_operators(g: Collectives, op: str, dtype: str, way: str) -> None:
 @pytest.mark.parametrize("name", ["allreduce", "reduce", "scan", "exscan"])
 def test_rank_order(g: Collectives, name: str) -> None:
     for each in algorithms(name):
-        if serves(g, each) and g.planner.keeps_order(each, 0):
+        if serves(g, each) and g.planner.order.keeps(each, 0):
             check(g, name, f"{each}@{IPC}", (97,), "uint8", op=affine, way=IPC)
 
 

@@ -16,6 +16,7 @@ from mpicoll.errors import ArgumentError, Disagreement
 from mpicoll.mpi.communicator.served import Served
 from mpicoll.mpi.transport import exchange
 from mpicoll.runtime.arguments import raise_any
+from mpicoll.runtime.order import is_asked_for
 from mpicoll.selection.forced import forced
 
 FORCED = "MPICOLL_ALGORITHM"
@@ -97,6 +98,8 @@ def _wishes() -> Wishes:
             raise ArgumentError(f"{AFTER} must be a number of calls, not {text!r}")
     except ArgumentError as error:
         return Wishes(error=str(error))
+    if is_asked_for():
+        return Wishes(0, 1, algorithms)
     if algorithms or text:
         return Wishes(int(text or 0), 1, algorithms)
     return Wishes(_AFTER, _REPEATS, algorithms)

@@ -1,0 +1,76 @@
+"""The order in which a call folds: what an operator needs, and what a user asks for.
+
+``MPICOLL_REPRODUCIBLE=1`` asks for one order, ((rank 0 op rank 1) op rank 2) op ..., each step
+rounded to the dtype, whatever the number of elements, the nodes, the transport and the executor.
+The simulator derives which schedules have it.
+"""
+
+from __future__ import annotations
+
+import os
+
+from mpicoll.algorithms.registry import Algorithm, algorithms
+from mpicoll.errors import Unsupported
+from mpicoll.interfaces import Transport
+from mpicoll.runtime.arguments import Arguments
+from mpicoll.simulator import folds_one_by_one, is_ordered
+
+REPRODUCIBLE = "MPICOLL_REPRODUCIBLE"
+
+
+def is_asked_for() -> bool:
+    """Whether this process asks for one order of folding."""
+    return os.environ.get(REPRODUCIBLE, "").lower() in ("1", "on", "yes", "true")
+
+
+class FoldOrder:
+    """Refuses algorithms whose order does not serve a call.
+
+    Attributes:
+        is_fixed: whether there is one order for all calls of this group.
+    """
+
+    def __init__(self, transport: Transport, *, is_fixed: bool) -> None:
+        self.transport, self.is_fixed = transport, is_fixed
+
+    def check(self, chosen: Algorithm, arguments: Arguments) -> None:
+        """Raise Unsupported where an algorithm folds in another order than a call needs."""
+        what, size, root = arguments.collective, self.transport.size, arguments.root
+        if not what.reduces:
+            return
+        if not arguments.op.commutative and not self.keeps(chosen, root):
+            need = f"does not keep rank order on {size} ranks with root {root}, which op "
+            need += f"{arguments.op.name!r} needs"
+        elif self.is_fixed and not self.is_one_by_one(chosen, root):
+            need = f"does not fold rank by rank on {size} ranks with root {root}, as {REPRODUCIBLE}"
+            need += " demands"
+        else:
+            return
+        serves = self.is_one_by_one if self.is_fixed else self.keeps
+        safe = [
+            each.name for each in algorithms(what.name)
+            if each.needs.holds(size) and serves(each, root)
+        ]  # fmt: skip
+        raise Unsupported(f"{what.name} algorithm {chosen} {need}: {', '.join(safe)} would")
+
+    def check_native(self, arguments: Arguments) -> None:
+        """Raise Unsupported where the library's own order does not serve a call."""
+        if self.is_fixed and arguments.collective.reduces and self.transport.size > 1:
+            raise Unsupported(
+                f"{arguments.algorithm} folds in an order of the library's own, which "
+                f"{REPRODUCIBLE} rules out: use 'auto'"
+            )
+
+    def keeps(self, chosen: Algorithm, root: int) -> bool:
+        """Whether an algorithm folds in rank order, as operators that do not commute need."""
+        try:
+            return is_ordered(chosen, self.transport.size, root, self.transport.nodes)
+        except Unsupported:
+            return False
+
+    def is_one_by_one(self, chosen: Algorithm, root: int) -> bool:
+        """Whether an algorithm adds one rank after the other to the first."""
+        try:
+            return folds_one_by_one(chosen, self.transport.size, root, self.transport.nodes)
+        except Unsupported:
+            return False
