@@ -3,6 +3,9 @@
 ``python -m mpicoll.bench.trust FILES`` reads the comparisons of `mpicoll.bench.twins`: how often a
 call against itself was called a tie, and how often a known delay was found. Of two files of records
 of the benchmark, of one machine and one command, it counts how many cases agree.
+
+Several launches count as such: of six files of `mpicoll.bench.twins` and more the ratios of a call
+are taken over launches, and of two studies (DIR/cells.jsonl) it counts how many verdicts agree.
 Exit status: 0 all claims hold, 1 some do not, 2 bad files.
 """
 
@@ -11,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 import click
 from rich.table import Table
@@ -21,6 +25,8 @@ from mpicoll.cli.options import FILE
 from mpicoll.cli.tables import print_table
 from mpicoll.compare.comparison import compare, load
 from mpicoll.errors import ArgumentError
+from mpicoll.measurement.launches import is_undecided
+from mpicoll.measurement.statistics import is_enough, ratio_of
 from mpicoll.records import reading
 from mpicoll.records.identity import Key
 from mpicoll.records.lines import AARecord, CaseRecord
@@ -83,6 +89,54 @@ def of_runs(first: Mapping[Key, CaseRecord], second: Mapping[Key, CaseRecord]) -
     ]
 
 
+def over_launches(launches: Sequence[Sequence[AARecord]]) -> list[Claim]:
+    """Return the same claims where a call's ratio is the median over launches.
+
+    Args:
+        launches: the comparisons of each; of a call that one compared several times, the median.
+    """
+    ratios: dict[tuple[float, str, str, int], list[float]] = {}
+    for one in launches:
+        own: dict[tuple[float, str, str, int], list[float]] = {}
+        for each in one:
+            if isinstance(each.ratio, float):
+                place = each.delay, each.case, each.backend, each.ranks
+                own.setdefault(place, []).append(each.ratio)
+        for place, found in own.items():
+            ratios.setdefault(place, []).append(median(found))
+    verdicts: dict[float, list[str]] = {}
+    for (delay, *_), found in sorted(ratios.items()):
+        ratio = ratio_of(found)
+        if ratio is not None and is_enough(len(found)):
+            verdicts.setdefault(delay, []).append(ratio.verdict)
+    return [
+        Claim(
+            f"over launches, a delay of {delay:g} % is found" if delay
+            else "over launches, a call ties with itself",
+            sum(each == ("slower" if delay else "tie") for each in found), len(found), 0.95,
+        )
+        for delay, found in verdicts.items()
+    ]  # fmt: skip
+
+
+def of_studies(first: Mapping[Key, CaseRecord], second: Mapping[Key, CaseRecord]) -> list[Claim]:
+    """Return in how many verdicts against native two studies of a machine agree.
+
+    What either could not decide is left out.
+    """
+    both = [
+        (a.speedup_vs_native, b.speedup_vs_native)
+        for case, a in first.items() if (b := second.get(case)) is not None
+        if isinstance(a.launches, int) and isinstance(b.launches, int)
+    ]  # fmt: skip
+    decided = [
+        (a.verdict, b.verdict) for a, b in both
+        if a and b and not is_undecided(a) and not is_undecided(b)
+    ]  # fmt: skip
+    agree = sum(a == b for a, b in decided)
+    return [Claim("two studies agree: verdicts against native", agree, len(decided), 0.90)]
+
+
 def claims(paths: Sequence[Path]) -> list[Claim]:
     """Return the claims that these files can test.
 
@@ -90,10 +144,12 @@ def claims(paths: Sequence[Path]) -> list[Claim]:
         ArgumentError: a file cannot be read, or there are none.
     """
     records = {path: reading.load(path) for path in paths}
-    found = of_aa_test(each for some in records.values() for each in only(AARecord, some))
+    twins = [same for some in records.values() if (same := only(AARecord, some))]
+    found = of_aa_test(each for same in twins for each in same)
+    found += over_launches(twins) if len(twins) > 1 else []
     runs = [load(path) for path, each in records.items() if only(CaseRecord, each)]
     if len(runs) == 2:
-        found += of_runs(*runs)
+        found += of_runs(*runs) + of_studies(*runs)
     found = [each for each in found if each.tried]
     if not found:
         raise ArgumentError("give the output of mpicoll.bench.twins, or two runs of the benchmark")

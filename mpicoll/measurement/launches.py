@@ -55,8 +55,7 @@ def _summed_up(given: Sequence[CaseRecord]) -> CaseRecord:
     timed = [each for each in group if each.time_us is not None]
     if bad or not timed:
         return (bad or group)[-1]
-    calm = [each for each in timed if each.undisturbed]
-    kept = calm if len(calm) * 2 >= len(timed) else timed
+    kept = undisturbed(timed)
     if len(kept) == 1:
         return kept[0]
     medians = [each.time_us.median for each in kept if each.time_us]
@@ -70,7 +69,7 @@ def _summed_up(given: Sequence[CaseRecord]) -> CaseRecord:
         launches=len(kept),
         samples=len(kept),
         samples_us=medians,
-        undisturbed=kept is calm,
+        undisturbed=all(each.undisturbed for each in kept),
         time_us=Times(**summary(medians)),
         host_us=None,
         algbw_GBps=bandwidth,
@@ -80,6 +79,12 @@ def _summed_up(given: Sequence[CaseRecord]) -> CaseRecord:
         speedup_vs_native=_over(kept, lambda each: each.speedup_vs_native),
         speedup_vs_other=_over(kept, lambda each: each.speedup_vs_other),
     )
+
+
+def undisturbed(launches: Sequence[CaseRecord]) -> Sequence[CaseRecord]:
+    """Return the launches of a case without the disturbed ones, if at least half are left."""
+    calm = [each for each in launches if each.undisturbed]
+    return calm if len(calm) * 2 >= len(launches) else launches
 
 
 def _over(group: Sequence[CaseRecord], of: Callable[[CaseRecord], _Found | None]) -> _Found | None:

@@ -23,7 +23,7 @@ from mpicoll.text.numbers import number
 from mpicoll.text.sizes import size_text
 
 _SCRIPTS = ("state", "traces", "views", "tools", "pairs", "tables", "main")
-_POLICY = (
+POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 )
 """Nothing may be fetched, whatever a record holds."""
@@ -38,11 +38,11 @@ def page(found: Report) -> str:
     library = plotly()
     hues, listed = colours(found.panels, found.maps), tables(found)
     return _environment().get_template("page.html").render(
-        policy=_POLICY, style=_asset("page.css"), title=_title(found), sections=_sections(found),
+        policy=POLICY, style=asset("page.css"), title=_title(found), sections=_sections(found),
         report=found, tables=listed, colours=hues, winner_maps=list(_winner_maps(found)),
         collectives=dict.fromkeys(each.collective for each in found.panels if each.curves),
         how_to_measure_pairs=HOW_TO_MEASURE_PAIRS, data=finite(_data(found, hues, listed)),
-        plotly=library, script=Markup("\n").join(_asset(f"{name}.js") for name in _SCRIPTS),
+        plotly=library, script=Markup("\n").join(asset(f"{name}.js") for name in _SCRIPTS),
     )  # fmt: skip
 
 
@@ -73,8 +73,8 @@ def _environment() -> Environment:
     return made
 
 
-def _asset(name: str) -> Markup:
-    """Return a file of ours, which is not escaped."""
+def asset(name: str) -> Markup:
+    """Return a file of the page's, which is not escaped."""
     return Markup(resources.files(__package__).joinpath("assets", name).read_text("utf-8"))
 
 

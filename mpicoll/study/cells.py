@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from mpicoll.compare.two_sample import can_differ, shift
-from mpicoll.measurement.launches import MARGIN
+from mpicoll.measurement.launches import MARGIN, undisturbed
 from mpicoll.measurement.statistics import FLOOR, ratio_of, spread
 from mpicoll.records.lines import CaseRecord, Forced, LaunchRecord, Record, Verdict
 from mpicoll.records.reading import only
 
-_ENOUGH = 6
+ENOUGH = 6
 """Launches from which on their ratios carry a verdict."""
 
 
@@ -143,7 +143,13 @@ class Ratio:
     def is_undecided(self) -> bool:
         """Whether it is neither a difference nor known to be close to 1."""
         margin = 1 + MARGIN
-        return self.verdict == "tie" and (self.low < 1 / margin or self.high > margin)
+        is_wide = self.low < 1 / margin or self.high > margin
+        return self.has_few or (self.verdict == "tie" and is_wide)
+
+    @property
+    def has_few(self) -> bool:
+        """Whether it is of several launches, but of too few for a verdict."""
+        return 1 < self.launches < ENOUGH
 
 
 @dataclass
@@ -177,7 +183,7 @@ class Cell:
 def compared(one: Contestant, other: Contestant, confidence: float = 0.95) -> Ratio | None:
     """Return how many times as fast `one` is as `other`; None where neither way carries a ratio."""
     paired = _paired(one, other)
-    if len(paired) >= min(_ENOUGH, one.launches, other.launches) and len(paired) > 1:
+    if len(paired) >= min(ENOUGH, one.launches, other.launches) and len(paired) > 1:
         found = ratio_of(paired, confidence)
         assert found is not None
         agreeing = sum((each > 1) == (found.ratio > 1) for each in paired)
@@ -221,7 +227,7 @@ def _unpaired(
     middle = median(theirs)
     agreeing = sum((us < middle) == (found.ratio > 1) for us in ours)
     return Ratio(
-        found.ratio, found.low, found.high, verdict, launches or len(ours),
+        found.ratio, found.low, found.high, verdict, launches or min(len(ours), len(theirs)),
         launches or agreeing, False,
     )  # fmt: skip
 
@@ -261,23 +267,35 @@ class Study:
 
 
 def study_of(records: Iterable[Record]) -> Study:
-    """Return the cells of records; wrong results and refused cases are left out."""
+    """Return the cells of records, without wrong results, refused cases and disturbed launches."""
     known = list(records)
     launches = only(LaunchRecord, known)
     cells: dict[tuple[Panel, int], Cell] = {}
     libraries: dict[str, str] = {}
+    groups: dict[tuple[Panel, int, Name], list[CaseRecord]] = {}
     for each in only(CaseRecord, known):
-        if each.time_us is None or each.correct is False:
-            continue
-        panel = Panel(
-            each.collective, each.ranks, each.nodes, each.dtype or "", each.op or "", each.root,
-            each.call, each.device,
-        )  # fmt: skip
-        cell = cells.setdefault((panel, each.bytes_total), Cell(panel, each.bytes_total))
-        name = Name(each.environment or "", each.backend, each.algorithm)
-        _add(cell.contestants.setdefault(name, Contestant(name)), each)
-        libraries.setdefault(f"{name.environment} {name.backend}".strip(), each.library)
+        if each.time_us is not None and each.correct is not False:
+            place = panel_of(each), each.bytes_total, name_of(each)
+            groups.setdefault(place, []).append(each)
+    for (panel, size, name), group in groups.items():
+        cell = cells.setdefault((panel, size), Cell(panel, size))
+        for each in undisturbed(group):
+            _add(cell.contestants.setdefault(name, Contestant(name)), each)
+        libraries.setdefault(f"{name.environment} {name.backend}".strip(), group[0].library)
     return Study(cells, launches, _forced(launches), libraries)
+
+
+def panel_of(record: CaseRecord) -> Panel:
+    """Return the panel of a record."""
+    return Panel(
+        record.collective, record.ranks, record.nodes, record.dtype or "", record.op or "",
+        record.root, record.call, record.device,
+    )  # fmt: skip
+
+
+def name_of(record: CaseRecord) -> Name:
+    """Return the contestant that a record is of."""
+    return Name(record.environment or "", record.backend, record.algorithm)
 
 
 def _add(contestant: Contestant, record: CaseRecord) -> None:

@@ -10,7 +10,17 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from mpicoll.records.lines import Forced
-from mpicoll.study.cells import Cell, Contestant, Name, Panel, Ratio, Study, compared, counterpart
+from mpicoll.study.cells import (
+    ENOUGH,
+    Cell,
+    Contestant,
+    Name,
+    Panel,
+    Ratio,
+    Study,
+    compared,
+    counterpart,
+)
 from mpicoll.study.crossovers import Crossings
 from mpicoll.study.questions import QUESTIONS, Question
 from mpicoll.text.numbers import number
@@ -22,6 +32,8 @@ SAME = "The same algorithm over the library's executor and over ours"
 CROSSOVERS = "Crossovers: measured, and by the cost model"
 BACKENDS = "What differs between the backends"
 OPEN = "What could not be decided"
+_FEW = "few"
+"""The section of comparisons that have too few launches: they are counted, and not told."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +79,7 @@ def findings(study: Study, crossings: Crossings | None = None) -> list[Finding]:
         found += [Finding(CROSSOVERS, text, panel) for panel, text in crossings.sentences(study)]
     for panel in study.panels():
         found += _backends(study, panel)
-    found += _failures(study)
+    found = [*_without_few(found), *_failures(study)]
     return [each for each in found if each.section != OPEN] + [
         each for each in found if each.section == OPEN
     ]
@@ -109,8 +121,8 @@ def _beaten(study: Study, panel: Panel, environment: str) -> Iterator[Finding]:
 
     count = len({name for cell in study.of(panel) for name in cell.contestants if name.is_native})
     pairs = _pairs(study, panel, choose, 1 - 0.05 / max(1, count))
-    for verdict, group in groupby(pairs, key=lambda each: each.ratio.verdict):
-        if verdict == "faster":
+    for kind, group in groupby(pairs, key=_kind):
+        if kind == "faster":
             same = list(group)
             yield Finding(
                 OTHERS,
@@ -193,6 +205,16 @@ def _failures(study: Study) -> Iterator[Finding]:
             )
 
 
+def _without_few(found: Sequence[Finding]) -> list[Finding]:
+    """Return the findings with one sentence for all comparisons that have too few launches."""
+    told = [each for each in found if each.section != _FEW]
+    count = sum(int(each.text) for each in found if each.section == _FEW)
+    if count:
+        text = f"{count} comparisons have fewer than {ENOUGH} launches: too few for a verdict."
+        told.append(Finding(OPEN, text))
+    return told
+
+
 # -- sentences ----------------------------------------------------------------------------
 
 
@@ -205,7 +227,9 @@ def _said(
         same = list(group)
         ours = subject or _names(same, 0)
         theirs = f"{against} ({_names(same, 1)})" if against else _names(same, 1)
-        if kind == "open":
+        if kind == _FEW:
+            yield Finding(_FEW, str(len(same)), panel)
+        elif kind == "open":
             low = min(each.ratio.low for each in same)
             high = max(each.ratio.high for each in same)
             text = (
@@ -227,6 +251,8 @@ def _said(
 
 
 def _kind(each: Pair) -> str:
+    if each.ratio.has_few:
+        return _FEW
     return "open" if each.ratio.is_undecided else each.ratio.verdict
 
 

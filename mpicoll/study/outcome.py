@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from mpicoll.errors import ArgumentError
+from mpicoll.measurement.launches import summed_up
 from mpicoll.records import reading
-from mpicoll.records.lines import Record
-from mpicoll.study.cells import Study, study_of
+from mpicoll.records.lines import CaseRecord, Record, RunRecord, SpeedupVsStrongest
+from mpicoll.records.reading import only
+from mpicoll.study.cells import Study, compared, name_of, panel_of, study_of
 from mpicoll.study.crossovers import Crossings
 from mpicoll.study.findings import Finding, findings
-from mpicoll.study.markdown import markdown
+from mpicoll.study.markdown import PAGE, markdown
+from mpicoll.study.page import page
 from mpicoll.text.files import write_whole
 
 
 def write_outcome(files: Sequence[Path], folder: Path, remarks: Sequence[str] = ()) -> None:
-    """Write ``findings.md`` and ``study.html`` of these records, and print their names.
+    """Write ``findings.md``, ``study.html`` and ``cells.jsonl`` of records; print their names.
 
     Raises:
         ArgumentError: a file cannot be read, or there are no cases.
@@ -26,6 +30,40 @@ def write_outcome(files: Sequence[Path], folder: Path, remarks: Sequence[str] = 
     text = markdown(study, found, remarks)
     write_whole(folder / "findings.md", lambda fresh: fresh.write_text(text, encoding="utf-8"))
     print(f"{folder / 'findings.md'}: {len(found)} findings")
+    _write_cells(records, study, folder / "cells.jsonl")
+    try:
+        shown = page(study, found, remarks)
+    except ArgumentError as error:
+        print(f"warning: no {PAGE}: {error}", file=sys.stderr)
+        return
+    write_whole(folder / PAGE, lambda fresh: fresh.write_text(shown, encoding="utf-8"))
+    print(f"{folder / PAGE}: {len(study.panels())} figures")
+
+
+def _write_cells(records: Sequence[Record], study: Study, path: Path) -> None:
+    """Write one record for each case over all its launches, with its ratio to the strongest."""
+    cases = summed_up(only(CaseRecord, records))
+    runs = {each.run.id for each in cases}
+    described = [each for each in only(RunRecord, records) if each.run.id in runs]
+    for each in cases:
+        _against_strongest(each, study)
+    lines = [reading.encoded(each) + "\n" for each in (*described, *cases)]
+    write_whole(path, lambda fresh: fresh.write_text("".join(lines)))
+
+
+def _against_strongest(record: CaseRecord, study: Study) -> None:
+    cell = study.cells.get((panel_of(record), record.bytes_total))
+    own = cell.contestants.get(name_of(record)) if cell else None
+    strongest = cell.strongest_native() if cell else None
+    if own is None or strongest is None or own is strongest:
+        return
+    ratio = compared(own, strongest)
+    if ratio is not None:
+        name = strongest.name
+        record.speedup_vs_strongest = SpeedupVsStrongest(
+            ratio.ratio, ratio.low, ratio.high, ratio.verdict,
+            against=f"{name.backend} {name.algorithm}", environment=name.environment or None,
+        )  # fmt: skip
 
 
 def found_in(records: Sequence[Record]) -> tuple[Study, list[Finding]]:

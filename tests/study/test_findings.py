@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
+from browsing import Opened
 from msgspec import convert
 from reporting import fit
 
@@ -21,15 +24,17 @@ from mpicoll.records.lines import (
     Run,
     Speedup,
     SpeedupVsOther,
+    SpeedupVsStrongest,
     Times,
 )
-from mpicoll.records.reading import encoded
+from mpicoll.records.reading import encoded, only
+from mpicoll.records.reading import load as load_records
 from mpicoll.study.cells import study_of
 from mpicoll.study.crossovers import Crossings
 from mpicoll.study.findings import BACKENDS, CROSSOVERS, OPEN, OTHERS, SAME, WINNERS, findings
 from mpicoll.study.launching import native_name
-from mpicoll.study.markdown import markdown
 from mpicoll.study.outcome import write_outcome
+from mpicoll.study.page import page
 
 SIZES = (64, 4096, 65536, 1048576)
 Truth = Callable[[str, int, int], float]
@@ -219,11 +224,32 @@ def test_compare_and_report_take_intervals_from_launches(tmp_path: Path) -> None
     assert [each.launches for each in load(path).values()] == [10]
 
 
-def test_the_outcome_links_every_figure(tmp_path: Path) -> None:
+def test_the_outcome_links_every_figure_and_sums_up_every_cell(tmp_path: Path) -> None:
+    pytest.importorskip("plotly")
     records = launched(constant(native=10.0, ring=5.0), ["ring"])
     path = tmp_path / "records.jsonl"
     path.write_text("".join(encoded(each) + "\n" for each in records))
     write_outcome([path], tmp_path)
-    text = (tmp_path / "findings.md").read_text()
-    assert "## Who wins where" in text and "(study.html#figure-allreduce-on-4-ranks)" in text
-    assert markdown(study_of(records), []).startswith("# Findings\n\n- 10 launches of 1")
+    text, page = ((tmp_path / name).read_text() for name in ("findings.md", "study.html"))
+    assert text.startswith("# Findings\n\n- 10 launches of 1 configuration")
+    assert "## Who wins where" in text
+    for anchor in re.findall(r"\(study\.html#([^)]*)\)", text):
+        assert f'<article id="{anchor}">' in page
+    cells = {
+        each.algorithm: each for each in only(CaseRecord, load_records(tmp_path / "cells.jsonl"))
+    }
+    ring = cells["ring"]
+    assert ring.launches == 10 and isinstance(ring.speedup_vs_strongest, SpeedupVsStrongest)
+    assert ring.speedup_vs_strongest.ratio == pytest.approx(2, rel=0.01)
+    assert ring.speedup_vs_strongest.against == "mpi4py native"
+    assert ring.speedup_vs_strongest.environment == "mpich"
+    assert not isinstance(cells["native"].speedup_vs_strongest, SpeedupVsStrongest)
+
+
+@pytest.mark.browser
+def test_the_page_draws_its_figures(tmp_path: Path, browser: Any) -> None:
+    pytest.importorskip("plotly")
+    records = launched(constant(native=10.0, ring=5.0), ["ring"])
+    (tmp_path / "study.html").write_text(page(study_of(records), findings(study_of(records))))
+    opened = Opened(browser, tmp_path / "study.html", 900, "[data-figure]")
+    assert opened.tab.locator(".main-svg").count() and not opened.complaints

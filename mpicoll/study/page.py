@@ -1,0 +1,135 @@
+"""The page of a study: the findings first, then a figure and a table for each panel.
+
+It is one file that needs no network, as that of `mpicoll.report`, whose style and plots it uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from mpicoll.report.page import POLICY, asset, finite, plotly
+from mpicoll.study.cells import Cell, Contestant, Panel, Ratio, Study, compared
+from mpicoll.study.findings import Finding
+from mpicoll.study.markdown import anchor, facts
+from mpicoll.study.questions import QUESTIONS
+from mpicoll.text.numbers import number
+from mpicoll.text.sizes import bytes_text
+
+_SHOWN = 6
+"""Schedules that a figure shows at first, the fastest; the legend shows and hides others."""
+
+
+class Row(NamedTuple):
+    """A contestant of a cell, as its row in a table."""
+
+    size: str
+    name: str
+    us: str
+    launches: int
+    between: str
+    within: str
+    own: str
+    strongest: str
+
+
+def page(study: Study, found: Sequence[Finding], remarks: Sequence[str] = ()) -> str:
+    """Return the page.
+
+    Raises:
+        ArgumentError: plotly is not installed.
+    """
+    library = plotly()
+    panels = [(panel, anchor(panel), list(_rows(study, panel))) for panel in study.panels()]
+    data = {anchor(panel): _traces(study, panel) for panel in study.panels()}
+    return _environment().get_template("study.html").render(
+        policy=POLICY, style=asset("page.css"), facts=[*facts(study), *remarks], panels=panels,
+        sections=_sections(found), columns=_COLUMNS, data=finite(data), plotly=library,
+        anchor=anchor,
+    )  # fmt: skip
+
+
+_COLUMNS = (
+    "size", "contestant", "us", "launches", "spread between launches", "spread within",
+    "against its environment's native", "against the strongest native",
+)  # fmt: skip
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        autoescape=True, undefined=StrictUndefined, loader=PackageLoader("mpicoll.study"),
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    made.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    return made
+
+
+def _sections(found: Sequence[Finding]) -> list[tuple[str, str, list[Finding]]]:
+    texts = {each.title: each.text for each in QUESTIONS}
+    titles = dict.fromkeys(each.section for each in found)
+    return [
+        (title, texts.get(title, ""), [each for each in found if each.section == title])
+        for title in titles
+    ]
+
+
+def _rows(study: Study, panel: Panel) -> Iterator[Row]:
+    for cell in study.of(panel):
+        for each in sorted(cell.contestants.values(), key=lambda one: one.us):
+            yield Row(
+                bytes_text(cell.size) if cell.size else "-", each.label, number(each.us),
+                each.launches, _share(each.spread_between) if each.launches > 1 else "-",
+                _share(each.spread_within),
+                _against(each, cell.strongest_native(each.name.environment)),
+                _against(each, cell.strongest_native()),
+            )  # fmt: skip
+
+
+def _share(value: float) -> str:
+    return f"{number(100 * value, 2)} %"
+
+
+def _against(one: Contestant, other: Contestant | None) -> str:
+    if other is None or one is other:
+        return "-"
+    return ratio_text(compared(one, other))
+
+
+def ratio_text(found: Ratio | None) -> str:
+    """Return a ratio with its interval, and ? where it is undecided."""
+    if found is None:
+        return "-"
+    sign = "?" if found.is_undecided else {"faster": "+", "slower": "-", "tie": "="}[found.verdict]
+    return f"{number(found.ratio)} {sign} ({number(found.low)} .. {number(found.high)})"
+
+
+def _traces(study: Study, panel: Panel) -> list[dict[str, Any]]:
+    cells = study.of(panel)
+    names = dict.fromkeys(name for cell in cells for name in cell.contestants)
+    best: dict[Any, float] = {}
+    for cell in cells:
+        least = min(each.us for each in cell.contestants.values())
+        for name, each in cell.contestants.items():
+            best[name] = min(best.get(name, 1e300), each.us / least)
+    shown = sorted((each for each in names if each.is_ours), key=best.__getitem__)[:_SHOWN]
+    return [
+        {
+            "name": str(name), "shown": name in shown or not name.is_ours, "native": name.is_native,
+            **_points([cell for cell in cells if name in cell.contestants], name),
+        }
+        for name in names
+    ]  # fmt: skip
+
+
+def _points(cells: Sequence[Cell], name: Any) -> dict[str, list[float]]:
+    found = [cell.contestants[name] for cell in cells]
+    return {
+        "x": [max(1, cell.size) for cell in cells],
+        "y": [each.us for each in found],
+        "low": [min(each.times.values()) for each in found],
+        "high": [max(each.times.values()) for each in found],
+    }

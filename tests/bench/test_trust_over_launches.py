@@ -1,0 +1,115 @@
+"""The self-check over launches, on launches whose truth is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import exp
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from mpicoll.bench.self_check import Claim, claims
+from mpicoll.measurement.statistics import ratio_of
+from mpicoll.records.lines import AARecord, CaseRecord, Record, Run, Speedup, Times
+from mpicoll.records.reading import encoded
+
+LAUNCHES, CASES = 10, 200
+
+
+def write(path: Path, records: Sequence[Record]) -> Path:
+    path.write_text("".join(encoded(each) + "\n" for each in records))
+    return path
+
+
+def named(paths: Sequence[Path]) -> dict[str, Claim]:
+    return {each.name: each for each in claims(paths)}
+
+
+def twins(random: Random, factor: float, delay: float, spread: float) -> list[AARecord]:
+    """Return the comparisons of a launch, which spread around a factor from call to call."""
+    found: list[AARecord] = []
+    for number in range(CASES):
+        ratio = factor * exp(random.gauss(0, spread))
+        made = ratio_of([ratio * exp(random.gauss(0, 0.01)) for _ in range(40)])
+        assert made is not None
+        found.append(
+            AARecord(
+                case=f"call {number}", backend="mpi4py", ranks=2, delay=delay, **made._asdict()
+            )
+        )
+    return found
+
+
+def test_a_tie_and_five_per_cent_are_found_over_launches(tmp_path: Path) -> None:
+    """Launches differ by 2 %, which one launch takes for a difference half of the time."""
+    random = Random(1)
+    paths = [
+        write(
+            tmp_path / f"{launch}.jsonl",
+            [*twins(random, 1.0, 0.0, 0.02), *twins(random, 1 / 1.05, 5.0, 0.02)],
+        )
+        for launch in range(LAUNCHES)
+    ]
+    found = named(paths)
+    assert not found["a call ties with itself"].holds
+    for name in (
+        "over launches, a call ties with itself",
+        "over launches, a delay of 5 % is found",
+    ):
+        assert found[name].tried == CASES and found[name].holds, found[name]
+
+
+def test_a_few_launches_claim_nothing(tmp_path: Path) -> None:
+    paths = [
+        write(tmp_path / f"{launch}.jsonl", twins(Random(launch), 1.0, 0.0, 0.02))
+        for launch in range(5)
+    ]
+    assert [each for each in named(paths) if "over launches" in each] == []
+
+
+def study(random: Random, truths: Sequence[float], flips: float = 0.0) -> list[CaseRecord]:
+    """Return the launches of schedules that are so many times as fast as native."""
+    found: list[CaseRecord] = []
+    for launch in range(LAUNCHES):
+        for number, truth in enumerate(truths):
+            ratio = truth * exp(random.gauss(0, 0.03))
+            if random.random() < flips:
+                ratio = 1 / ratio
+            us = 10 / ratio
+            found.append(
+                CaseRecord(
+                    run=Run(id=f"{launch}"),
+                    collective="allreduce",
+                    algorithm="ring",
+                    backend="mpi4py",
+                    dtype="float32",
+                    op="sum",
+                    root=None,
+                    in_place=False,
+                    ranks=2,
+                    bytes_total=4 * number,
+                    samples=1,
+                    samples_us=[us],
+                    correct=True,
+                    time_us=Times(us, us, us),
+                    environment="mpich",
+                    launch=launch,
+                    speedup_vs_native=Speedup(ratio, ratio, ratio, "tie"),
+                )
+            )
+    return found
+
+
+@pytest.mark.parametrize(("flips", "holds"), [(0.0, True), (0.5, False)])
+def test_two_studies_agree(flips: float, holds: bool, tmp_path: Path) -> None:
+    random = Random(2)
+    truths = [exp(random.uniform(-1, 1)) if n % 3 else 1.0 for n in range(CASES // 2)]
+    truths = [truth if flips == 0 else 1.2 for truth in truths]
+    paths = [write(tmp_path / f"{name}.jsonl", study(random, truths, flips)) for name in ("a", "b")]
+    name = "two studies agree: verdicts against native"
+    found = named(paths)
+    if holds:
+        assert found[name].tried > CASES / 4 and found[name].holds, found[name]
+    else:
+        assert name not in found or found[name].tried < 0.2 * CASES
