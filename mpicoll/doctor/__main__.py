@@ -6,6 +6,8 @@ also says whether launcher and MPI match.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 from rich.table import Table
 from rich.text import Text
@@ -16,18 +18,29 @@ from mpicoll.cli.tables import console
 from mpicoll.doctor import leftovers
 from mpicoll.doctor.mpi_probes import MPI_PROBES
 from mpicoll.doctor.probes import PROBES, ask
+from mpicoll.flight.job import look
+from mpicoll.flight.summary import show
 from mpicoll.machine.launchers import find_launch, is_first_process
 from mpicoll.machine.variables import relevant_variables
 
 
 @click.command("doctor", cls=RanksCommand, help=__doc__)
 @option(
+    "--job", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+    help="Say instead what the ranks of a running job are in, from the directory of its flight "
+    "recorder. The job is not stopped.",
+)  # fmt: skip
+@option(
     "--clean", is_flag=True,
     help="Remove your own files that ended runs have left in /dev/shm, and nothing else.",
 )  # fmt: skip
-def main(*, clean: bool) -> None:
+def main(*, clean: bool, job: Path | None) -> None:
     """Print the page, or clean, on the first rank; the others only take part."""
-    if not clean:
+    if job is not None:
+        if is_first_process():
+            found, _, faults = look(job)
+            show(console(120), job, found, faults)
+    elif not clean:
         _print_page()
     elif is_first_process():
         removed, left = leftovers.remove_own(), leftovers.find()

@@ -1,0 +1,91 @@
+"""Look at a job: what its ranks have left, and, of those that run, where they are now."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic, sleep, time_ns
+
+from mpicoll.flight import stacks
+from mpicoll.flight.diagnosis import Diagnosis, diagnose
+from mpicoll.flight.layout import STACKS, State
+from mpicoll.flight.reader import Dump, read_all
+
+_SECONDS = 0.5
+"""How long to wait for stacks that were asked for."""
+
+
+def look(directory: Path, *, after: float = 1.0) -> tuple[Diagnosis, list[Dump], list[str]]:
+    """Return what is known of a job, the files of its ranks, and what of them cannot be read.
+
+    Ranks of this host that run are asked for their stacks, which does not stop them.
+
+    Args:
+        after: seconds after which a call that is under way counts as stuck while its rank runs.
+
+    Raises:
+        ArgumentError: there is no flight file.
+    """
+    dumps, faults = read_all(directory)
+    asked = [each for each in dumps if _is_here(each)]
+    if asked:
+        _ask(asked)
+        dumps, faults = read_all(directory)
+        dumps = [_with_py_spy(each) if _is_here(each) else each for each in dumps]
+    return diagnose(dumps, time_ns(), after), dumps, faults
+
+
+def _is_here(dump: Dump) -> bool:
+    """Whether a process of this host writes a file still: any other may have its number now."""
+    if not dump.is_alive or dump.state is not State.RUNNING or dump.process.thread:
+        return False
+    with suppress(OSError):
+        inode = str(dump.path.stat().st_ino)
+        with open(f"/proc/{dump.process.pid}/maps") as file:
+            return any(line.split()[4:5] == [inode] and dump.path.name in line for line in file)
+    return False
+
+
+def _ask(dumps: list[Dump]) -> None:
+    """Have ranks write their stacks, and wait until they have, but not for long."""
+    before = {}
+    for each in dumps:
+        path = each.path.with_suffix(STACKS)
+        if path.exists():
+            before[path] = path.stat().st_size
+            with suppress(OSError):
+                stacks.ask(each.process.pid)
+    until = monotonic() + _SECONDS
+    while before and monotonic() < until:
+        sleep(0.02)
+        before = {path: size for path, size in before.items() if path.stat().st_size == size}
+
+
+def _with_py_spy(dump: Dump) -> Dump:
+    """Return a file with the stacks that py-spy sees, where the rank itself writes none."""
+    command = shutil.which("py-spy")
+    if dump.stacks or command is None:
+        return dump
+    with suppress(OSError, subprocess.SubprocessError):
+        told = subprocess.run(
+            (command, "dump", "--pid", str(dump.process.pid)), capture_output=True, text=True,
+            timeout=5, check=True, env={**os.environ, "NO_COLOR": "1"},
+        )  # fmt: skip
+        return dump._replace(stacks=_as_faulthandler(told.stdout))
+    return dump
+
+
+def _as_faulthandler(text: str) -> str:
+    """Return what py-spy prints as `faulthandler` would."""
+    lines = []
+    for number, line in enumerate(text.splitlines()):
+        if line.startswith("Thread"):
+            lines.append(f"Thread 0x{number:x} (most recent call first):")
+        elif line.startswith("    ") and line.endswith(")") and " (" in line:
+            function, _, where = line.strip()[:-1].rpartition(" (")
+            file, _, at = where.rpartition(":")
+            lines.append(f'  File "{file}", line {at} in {function}')
+    return "\n".join(lines)

@@ -1,0 +1,56 @@
+"""Say which call of a job is stuck, who has come, who has not, and where that one is instead.
+
+DIR is the directory that the job's errors name: MPICOLL_FLIGHT_DIR, or one below
+/tmp/mpicoll-flight-UID. The job may still run; it is not stopped.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from mpicoll.cli.command import Command
+from mpicoll.cli.options import FILE, Real, option
+from mpicoll.cli.tables import console
+from mpicoll.errors import ArgumentError
+from mpicoll.flight.job import look
+from mpicoll.flight.summary import show
+from mpicoll.postmortem.page import page
+from mpicoll.postmortem.torch_format import write
+
+
+@click.command("postmortem", cls=Command, help=__doc__)
+@click.argument("directory", type=click.Path(path_type=Path, file_okay=False), metavar="DIR")
+@option("-o", "--output", type=FILE, help="Write a page of HTML with the timeline of all ranks.")
+@option(
+    "--after", type=Real(0, 86400), default=1.0, shown=True,
+    help="Seconds after which a call that is under way counts as stuck while its rank runs.",
+)  # fmt: skip
+@option(
+    "--stacks", is_flag=True, help="Print the whole stacks of all ranks, too."
+)  # fmt: skip
+@option(
+    "--torch", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+    help="Write the calls for torch's own analyser, torchfrtrace, into this directory: as pickles, "
+    "which are all that it reads.",
+)  # fmt: skip
+def main(
+    directory: Path, output: Path | None, after: float, stacks: bool, torch: Path | None
+) -> None:
+    """Print what is known, and write the page."""
+    found, dumps, faults = look(directory, after=after)
+    show(console(120), directory, found, faults, stacks=stacks)
+    try:
+        if output is not None:
+            output.write_text(page(directory, found, dumps, faults), "utf-8")
+            print(f"wrote {output}")
+        if torch is not None:
+            write(torch, dumps)
+            print(f"wrote {torch}: torchfrtrace {torch} --prefix rank_")
+    except OSError as error:
+        raise ArgumentError(f"{error.filename}: {error.strerror}") from None
+
+
+if __name__ == "__main__":
+    main()

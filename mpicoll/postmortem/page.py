@@ -1,0 +1,105 @@
+"""One page of HTML: what is wrong, the ranks, and the timeline of their calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from mpicoll.flight import words
+from mpicoll.flight.diagnosis import Diagnosis
+from mpicoll.flight.layout import Outcome
+from mpicoll.flight.reader import Dump, Entry
+from mpicoll.flight.summary import last_call, lasting
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+"""Nothing may be fetched or run, whatever a file holds."""
+_MOST_CALLS = 20_000
+_WIDTH, _ROW = 1000.0, 18
+_HUES = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#9c755f", "#76b7b2", "#edc948", "#ff9da7")
+_RED = "#d62728"
+
+
+class Bar(NamedTuple):
+    """One call on the timeline; `x` and `width` in its units."""
+
+    x: float
+    width: float
+    y: int
+    colour: str
+    title: str
+
+
+def page(directory: Path, found: Diagnosis, dumps: Sequence[Dump], faults: list[str]) -> str:
+    """Return the page."""
+    damaged = [f"rank {each.rank}: {fault}" for each in dumps for fault in each.faults]
+    rows = {each: place for place, each in enumerate(found.ranks)}
+    begin, end = _span(found, dumps)
+    return _environment().get_template("page.html").render(
+        policy=_POLICY, title=f"Post-mortem of {directory}", found=found,
+        sentences=list(words.sentences(found)), last_call=last_call, lasting=lasting,
+        line=words.line, bars=list(_bars(found, dumps, rows, begin, end)), width=_WIDTH, row=_ROW,
+        seconds=(end - begin) / 1e9, hues=_hues(dumps), red=_RED,
+        faults=[*faults, *damaged],
+    )  # fmt: skip
+
+
+def _span(found: Diagnosis, dumps: Sequence[Dump]) -> tuple[int, int]:
+    """Return the first and the last moment to show: from where no rank has lost rows."""
+    firsts = [each.entries[0] for each in dumps if each.entries]
+    lost = [each.start for each in firsts if each.number > 1]
+    begin = max(lost) if lost else min((each.start for each in firsts), default=found.now)
+    end = found.now
+    stuck = min((each.since for each in found.stuck), default=end)
+    # What came before a long wait must not shrink to nothing beside it.
+    before = min(stuck, end) - begin
+    return begin, max(begin + 1, min(end, stuck + max(before, 1_000_000)))
+
+
+def _hues(dumps: Sequence[Dump]) -> dict[str, str]:
+    names = sorted({each.call.collective for dump in dumps for each in dump.entries})
+    return {name: _HUES[place % len(_HUES)] for place, name in enumerate(names)}
+
+
+def _bars(
+    found: Diagnosis, dumps: Sequence[Dump], rows: dict[int, int], begin: int, end: int
+) -> list[Bar]:
+    hues, scale = _hues(dumps), _WIDTH / (end - begin)
+    each_most = _MOST_CALLS // max(1, len(dumps))
+    bars = []
+    for dump in dumps:
+        for entry in dump.entries[-each_most:]:
+            is_open = entry.outcome is Outcome.UNDER_WAY
+            stop = end if is_open else min(entry.end, end)
+            if stop < begin or entry.start > end:
+                continue
+            start = max(entry.start, begin)
+            bad = is_open or entry.outcome is Outcome.RAISED
+            bars.append(Bar(
+                round((start - begin) * scale, 2), round(max(0.5, (stop - start) * scale), 2),
+                rows[dump.rank], _RED if bad else hues[entry.call.collective],
+                _title(dump, entry),
+            ))  # fmt: skip
+    return bars
+
+
+def _title(dump: Dump, entry: Entry) -> str:
+    call = entry.call
+    took = "under way" if not entry.end else f"{(entry.end - entry.start) / 1e3:.1f} us"
+    where = words.line(entry.where) if entry.where else ""
+    what = words.described(call.collective, call.signature)
+    parts = (f"rank {dump.rank}", f"{entry.sequence}", what, call.algorithm, call.transport, took,
+             where, entry.error)  # fmt: skip
+    return ", ".join(filter(None, parts))
+
+
+@cache
+def _environment() -> Environment:
+    """Return the environment of the template: everything that it shows is escaped."""
+    return Environment(
+        autoescape=True, undefined=StrictUndefined, loader=PackageLoader("mpicoll.postmortem"),
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip

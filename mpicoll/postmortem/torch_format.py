@@ -1,0 +1,78 @@
+"""Write calls as torch's Flight Recorder does, for its analyser: ``torchfrtrace``.
+
+It reads pickles alone (torch.distributed.flight_recorder.components.loader), so these are written,
+of plain lists and dictionaries, where they are asked for; nothing here reads one.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mpicoll.flight.layout import Outcome
+from mpicoll.flight.reader import Dump, Entry
+from mpicoll.flight.records import ranks_of
+
+VERSION = "2.10"
+"""Of torch's format."""
+_NAMES = {
+    "allreduce": "all_reduce", "broadcast": "broadcast", "reduce": "reduce",
+    "gather": "gather", "scatter": "scatter", "allgather": "all_gather",
+    "reduce_scatter": "reduce_scatter", "alltoall": "all_to_all", "barrier": "all_reduce_barrier",
+}  # fmt: skip
+_DTYPES = {
+    "float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16",
+    "int64": "Long", "int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte",
+    "bool": "Bool", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
+}  # fmt: skip
+_STATES = {Outcome.UNDER_WAY: "started", Outcome.DONE: "completed", Outcome.RAISED: "started"}
+_SIGNATURE = re.compile(r"(\w+)(?: \(([\d, ]*)\))?")
+
+
+def write(directory: Path, dumps: Sequence[Dump]) -> None:
+    """Write a file ``rank_N`` for each rank."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for dump in dumps:
+        (directory / f"rank_{dump.rank}").write_bytes(pickle.dumps(as_torch(dump)))
+
+
+def as_torch(dump: Dump) -> dict[str, Any]:
+    """Return what torch would have dumped; calls that it does not know are left out."""
+    groups = {
+        each.id: {"name": each.id, "desc": each.name, "ranks": str(ranks_of(each.ranks))}
+        for each in dump.groups
+    }
+    calls = [each for each in dump.entries if each.group and each.call.collective in _NAMES]
+    numbers = {each.id: str(place) for place, each in enumerate(dump.groups)}
+    entries = [
+        _entry(each, numbers[each.group.id], len(ranks_of(each.group.ranks)))
+        for each in calls
+        if each.group is not None
+    ]
+    return {"version": VERSION, "pg_config": groups, "pg_status": {}, "entries": entries}
+
+
+def _entry(entry: Entry, number: str, size: int) -> dict[str, Any]:
+    assert entry.group is not None
+    name = entry.call.collective
+    found = _SIGNATURE.match(entry.call.signature)
+    row = [int(each) for each in (found[2] or "").split(",") if each.strip()] if found else []
+    dtype = _DTYPES.get(found[1], found[1]) if found else ""
+    rows = [size, *row]
+    took = (entry.end - entry.start) / 1e6 if entry.end else None
+    where = entry.where
+    frames = [{"name": where.function, "filename": where.file, "line": where.line}] if where else []
+    return {
+        "record_id": entry.number, "pg_id": int(number), "collective_seq_id": entry.sequence,
+        "p2p_seq_id": 0, "op_id": entry.sequence, "is_p2p": False, "retired": bool(entry.end),
+        "process_group": (entry.group.id, entry.group.name),
+        "profiling_name": f"gloo:{_NAMES[name]}", "state": _STATES[entry.outcome],
+        "input_sizes": [rows if name in ("scatter", "reduce_scatter", "alltoall") else row],
+        "output_sizes": [rows if name in ("gather", "allgather", "alltoall") else row],
+        "input_dtypes": [dtype], "output_dtypes": [dtype], "timeout_ms": 0,
+        "time_created_ns": entry.start, "time_discovered_started_ns": entry.start,
+        "time_discovered_completed_ns": entry.end or None, "duration_ms": took, "frames": frames,
+    }  # fmt: skip

@@ -1,0 +1,222 @@
+"""What is said of a job: whose files are written here as its ranks would have written them."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from click.testing import CliRunner
+
+from mpicoll.errors import RankLost
+from mpicoll.flight.diagnosis import diagnose
+from mpicoll.flight.layout import STATE, STATE_AT, State
+from mpicoll.flight.reader import read_all
+from mpicoll.flight.recorder import Recorder
+from mpicoll.flight.records import Call, Group
+from mpicoll.flight.words import sentences
+from mpicoll.postmortem.__main__ import main
+from mpicoll.postmortem.torch_format import VERSION
+
+SUM = Call("allreduce", "float32 (8), sum", "ring", "symmetric")
+JOB = "job-of-a-test"
+
+
+class Written(NamedTuple):
+    """A rank whose file is being written."""
+
+    recorder: Recorder
+    logs: dict[str, Any]
+
+    def call(self, what: Call = SUM, group: str = "world") -> int:
+        """Begin a call."""
+        number: int = self.logs[group].begin(self.recorder.intern(what))
+        return number
+
+    def done(self, many: int = 1, what: Call = SUM, group: str = "world") -> None:
+        """Make calls."""
+        for _ in range(many):
+            self.logs[group].end(self.call(what, group))
+
+
+Write = Callable[..., list[Written]]
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """Make the files of the ranks of a job; each group has a name, and ranks as text."""
+    monkeypatch.setenv("MPICOLL_FLIGHT_DIR", str(tmp_path))
+    monkeypatch.setattr(RankLost, "found_in", "")
+
+    def made(size: int, **groups: str) -> list[Written]:
+        ranks = []
+        for rank in range(size):
+            recorder = Recorder(JOB, (rank, size))
+            logs = {}
+            for name, members in {"world": f"0-{size - 1}", **groups}.items():
+                place = recorder.intern(Group(f"id of {name}", name, 0, members))
+                logs[name] = recorder.writers.Log(recorder.ring, place)
+            ranks.append(Written(recorder, logs))
+        return ranks
+
+    return made
+
+
+def told(directory: Path, ranks: list[Written] = []) -> list[str]:  # noqa: B006
+    """Return what is said when all ranks have been killed."""
+    for each in ranks:
+        each.recorder.close()
+    return list(sentences(diagnose(read_all(directory)[0], time.time_ns())))
+
+
+def test_a_rank_that_is_elsewhere_is_named(write: Write, tmp_path: Path) -> None:
+    ranks = write(4)
+    for rank in ranks:
+        rank.done(5)
+    for rank in (0, 2, 3):
+        ranks[rank].call()
+    stacks = 'Thread 0x1 (most recent call first):\n  File "/u/train.py", line 7 in load\n'
+    ranks[1].recorder.stacks.write_text(f"noise\n{stacks}")
+    first, call, come, absent, *_ = told(tmp_path, ranks)
+    assert first == "Rank 1 keeps the others waiting."
+    assert call.startswith(
+        "Call 6 of group world (4 ranks), allreduce of float32 (8), sum by ring over symmetric"
+    )
+    assert come.startswith(f"Ranks 0,2-3 have come, from {__file__}:")
+    assert absent.startswith("Rank 1 has not come: it was in no call: its last, call 5 of")
+    assert "and its stack says /u/train.py:7 in load" in absent
+    assert "is gone" in absent
+
+
+def test_ranks_that_ask_for_different_things_are_named(write: Write, tmp_path: Path) -> None:
+    ranks = write(3)
+    for rank, what in enumerate((SUM, Call("broadcast", "int64 (4), root 0"), SUM)):
+        ranks[rank].call(what)
+    said = told(tmp_path, ranks)
+    assert said[0] == "The ranks ask for different things in one call."
+    assert "Ranks 0,2 ask for allreduce float32 (8), sum." in said
+    assert "Rank 1 asks for broadcast int64 (4), root 0." in said
+
+
+def test_a_rank_that_does_not_know_the_array_agrees_with_all(write: Write, tmp_path: Path) -> None:
+    ranks = write(2)
+    ranks[0].call(Call("broadcast", "int64 (4), root 0"))
+    ranks[1].call(Call("broadcast"))
+    assert not any("ask" in each for each in told(tmp_path, ranks))
+
+
+def test_ranks_that_wait_for_each_other_in_two_groups(write: Write, tmp_path: Path) -> None:
+    ranks = write(2, other="0-1")
+    ranks[0].call()
+    ranks[1].call(group="other")
+    said = told(tmp_path, ranks)
+    assert said[0] == "Ranks wait for each other, in different groups."
+    assert any("Rank 1 has not come: it was in call 1 of group other" in each for each in said)
+
+
+def test_a_rank_that_has_left_no_file_is_named(write: Write, tmp_path: Path) -> None:
+    ranks = write(3)
+    for rank in ranks:
+        rank.call()
+    ranks[2].recorder.close()
+    ranks[2].recorder.path.unlink()
+    said = told(tmp_path, ranks)
+    assert said[0] == "Rank 2 keeps the others waiting."
+    assert "Rank 2 has not come: it has left no file." in said
+
+
+def test_how_ranks_have_ended_is_said(write: Write, tmp_path: Path) -> None:
+    ranks = write(4)
+    for rank in ranks:
+        rank.done()
+    number = ranks[0].call()
+    ranks[0].logs["world"].end(number, RankLost("rank 0 waits for rank 1, which has ended"))
+    memory = ranks[1].recorder.memory
+    assert memory is not None
+    STATE.pack_into(memory, STATE_AT, State.ENDED, time.monotonic_ns())
+    ranks[2].recorder.end(ValueError("not this way"))
+    ranks[3].recorder.stacks.write_text("Fatal Python error: Segmentation fault\n")
+    said = told(tmp_path, ranks)
+    assert said[0] == "Ranks 1-3 keep the others waiting."
+    assert "was given up after" in said[1]
+    assert "Rank 1 has not come: it has ended: its program was over." in said
+    assert any("by an error: ValueError: not this way" in each for each in said)
+    assert any("was killed" in each and "Segmentation fault" in each for each in said)
+    assert any(each.startswith("Rank 0 has left it: RankLost: rank 0 waits") for each in said)
+
+
+def test_a_rank_that_dies_in_the_call_is_named(write: Write, tmp_path: Path) -> None:
+    ranks = write(2)
+    for rank in ranks:
+        rank.call()
+    ranks[1].recorder.close()
+    dumps, _ = read_all(tmp_path)
+    assert [each.is_alive for each in dumps] == [True, False]
+    assert diagnose(dumps, time.time_ns()).waits_for == [1]
+    ranks[0].recorder.close()
+
+
+def test_a_job_that_goes_on_is_not_called_stuck(write: Write, tmp_path: Path) -> None:
+    ranks = write(2)
+    for rank in ranks:
+        rank.done(3)
+    ranks[0].call()
+    found = diagnose(read_all(tmp_path)[0], time.time_ns(), after=60)
+    assert not found.stuck and list(sentences(found)) == ["No call waits."]
+    assert diagnose(read_all(tmp_path)[0], time.time_ns()).waits_for == [1]
+    told(tmp_path, ranks)
+
+
+def test_the_command_prints_and_writes_a_page_of_64_ranks_soon(
+    write: Write, tmp_path: Path
+) -> None:
+    """Under 2 s in all; most of a limit would be the machine's."""
+    ranks = write(64)
+    hostile = Call("<script>alert(1)</script>", "\x1b[2J", "ring", "symmetric")
+    for rank in ranks:
+        rank.done(40, hostile)
+    for rank in ranks[:-1]:
+        rank.call(hostile)
+        rank.recorder.close()
+    ranks[-1].recorder.close()
+    page = tmp_path / "page.html"
+    before = time.process_time()
+    done = CliRunner().invoke(main, [str(tmp_path), "-o", str(page)], catch_exceptions=False)
+    assert done.exit_code == 0 and time.process_time() - before < 2
+    assert "Rank 63 keeps the others waiting." in done.output
+    assert "\x1b[2J" not in done.output and r"\x1b[2J" in done.output
+    text = page.read_text()
+    assert "<script" not in text and "&lt;script&gt;" in text
+    assert text.count("<rect") > 64 * 40
+
+
+@pytest.mark.parametrize("given", ["nothing", "."])
+def test_a_directory_without_files_is_refused(tmp_path: Path, given: str) -> None:
+    done = CliRunner().invoke(main, [str(tmp_path / given)])
+    assert done.exit_code == 2 and "Error" in done.output
+    assert "Traceback" not in done.output
+
+
+def test_torchs_analyser_finds_the_rank(write: Write, tmp_path: Path) -> None:
+    components = "torch.distributed.flight_recorder.components"
+    builder = pytest.importorskip(f"{components}.builder")
+    loader = importlib.import_module(f"{components}.loader")
+    config = importlib.import_module(f"{components}.config_manager")
+    ranks = write(3)
+    for rank in ranks:
+        rank.done(2)
+        rank.done(1, Call("scan", "float32 (8), sum"))
+    for rank in ranks[1:]:
+        rank.call()
+    told(tmp_path, ranks)
+    out = tmp_path / "torch"
+    done = CliRunner().invoke(main, [str(tmp_path), "--torch", str(out)], catch_exceptions=False)
+    assert done.exit_code == 0
+    arguments = config.JobConfig().parse_args([str(out), "--prefix", "rank_"])
+    found = builder.build_db(loader.read_dir(arguments)[0], arguments, VERSION).collectives
+    assert [(each.collective_seq_id, each.missing_ranks) for each in found] == [
+        (1, None), (2, None), (4, {0}),
+    ]  # fmt: skip

@@ -1,0 +1,68 @@
+"""A job in which one rank hangs elsewhere: looked at while it hangs, and after SIGKILL."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from launcher import QUIRKS, mpirun
+
+from mpicoll.doctor.__main__ import main as doctor
+from mpicoll.flight.reader import read_all
+from mpicoll.postmortem.__main__ import main as postmortem
+
+PROGRAM = Path(__file__).with_name("hanging.py")
+LINES = PROGRAM.read_text().splitlines()
+SLEEP = next(number for number, line in enumerate(LINES, 1) if "time.sleep" in line)
+CALL = next(number for number, line in enumerate(LINES, 1) if "c.allreduce" in line)
+
+
+def wait_until_stuck(place: Path) -> list[int]:
+    """Return the processes, once two of three ranks are in their fifth call."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        time.sleep(0.05)
+        if len(list(place.glob("*.flight"))) < 3:
+            continue
+        dumps, _ = read_all(place)
+        if sorted(len(each.entries) for each in dumps) == [4, 5, 5]:
+            return [each.process.pid for each in dumps]
+    raise AssertionError("the ranks have not come so far")
+
+
+@pytest.mark.launches
+def test_the_rank_the_call_and_the_line_are_named(tmp_path: Path) -> None:
+    launcher = mpirun()
+    if launcher is None:
+        pytest.skip("no mpirun")
+    environment = {**os.environ, **QUIRKS, "MPICOLL_FLIGHT_DIR": str(tmp_path)}
+    job = subprocess.Popen(
+        (launcher, "-n", "3", sys.executable, str(PROGRAM)), env=environment,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    try:
+        processes = wait_until_stuck(tmp_path)
+        time.sleep(1.2)  # a call that has only begun is not stuck
+        live = CliRunner().invoke(doctor, ["--job", str(tmp_path)], env={"COLUMNS": "400"})
+        assert job.poll() is None
+        for each in processes:
+            os.kill(each, signal.SIGKILL)
+    finally:
+        os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
+    dead = CliRunner().invoke(postmortem, [str(tmp_path)], env={"COLUMNS": "400"})
+    for told in (live.output, dead.output):
+        assert "Rank 1 keeps the others waiting." in told
+        assert "Call 5 of group world (3 ranks), allreduce of float32 (8), sum" in told
+        assert f"Ranks 0,2 have come, from {PROGRAM}:{CALL} in <module>." in told
+        assert f"its stack says {PROGRAM}:{SLEEP} in elsewhere" in told
+    assert "Rank 1 has not come: it is in no call" in live.output
+    assert "runs (process" in live.output
+    assert "Rank 1 has not come: it was in no call" in dead.output
+    assert "is gone (process" in dead.output
