@@ -183,15 +183,25 @@ class PlanCache:
         while len(self._plans) >= _MOST_PLANS or self._has_little_room(arguments):
             self._take(next(iter(self._plans))).free()
         self._made += 1
-        own, plan = None, self.build(replace(arguments, unbound=True))
-        if plan.program is None:
-            plan.free()
-            own = self.planner.allocated(arguments, copies=True)
-            plan = self.build(own)
+        own, plan = None, self._on_any_arrays(arguments)
+        if plan is None:
+            with self.together():
+                own = self.planner.allocated(arguments, copies=True)
+                plan = self.planner.build_allocated(own)
         if self.flight is not None and plan.program is not None:
             plan.record(self.flight.log, call_of(self.flight, arguments, plan))
         self._plans[key] = Kept(self._made, plan, own)
         return self._plans[key]
+
+    def _on_any_arrays(self, arguments: Arguments) -> Plan | None:
+        """Return a plan that runs on any arrays of a signature, None where there is none."""
+        if arguments.device == "gpu" or not self.planner.may_compile(arguments):
+            return None
+        plan = self.build(replace(arguments, unbound=True))
+        if plan.program is not None:
+            return plan
+        plan.free()
+        return None
 
     def _has_little_room(self, arguments: Arguments) -> bool:
         """Whether a plan on copies of GPU arrays must take the place of others."""

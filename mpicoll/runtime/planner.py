@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from math import prod
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from mpicoll import defaults
 from mpicoll.algorithms.registry import Algorithm, algorithms, aliases, find
@@ -41,6 +42,7 @@ from mpicoll.runtime.order import FoldOrder, is_asked_for
 from mpicoll.runtime.routes import Routes, Tags
 
 _MOST_SCHEDULES = 64
+Made = TypeVar("Made")
 
 
 class Chooser(Protocol):
@@ -151,7 +153,10 @@ class Planner:
 
     def build(self, arguments: Arguments) -> Plan:
         """Bind a call that all ranks have agreed on; collective."""
-        arguments = self.allocated(arguments)
+        return self.build_allocated(self.allocated(arguments))
+
+    def build_allocated(self, arguments: Arguments) -> Plan:
+        """Bind a call that has all its arrays on all ranks; collective."""
         if arguments.device == "gpu":
             self.transport.prepare_gpu(arguments.x if arguments.x is not None else arguments.out)
         return self._build(arguments)
@@ -165,20 +170,35 @@ class Planner:
         Raises:
             Unavailable: on all ranks, where one has no memory for its arrays.
         """
+
+        def allocate() -> Arguments:
+            found = arguments
+            if copies:
+                x = empty_like_input(self.transport, found)
+                found = replace(found, x=x, out=None, in_place=False)
+            if found.out is None and found.has_output:
+                out = empty(self.transport, found, found.shape("output"))
+                found = replace(found, out=out)
+            return found
+
+        return self._on_all(allocate)
+
+    def _on_all(self, make: Callable[[], Made]) -> Made:
+        """Return what `make` does, which takes memory; collective.
+
+        Raises:
+            Unavailable: on all ranks, where one has no memory for it. One that failed alone would
+                leave the others waiting for it in the call.
+        """
+        made: list[Made] = []
         failure = ""
         try:
-            if copies:
-                x = empty_like_input(self.transport, arguments)
-                arguments = replace(arguments, x=x, out=None, in_place=False)
-            if arguments.out is None and arguments.has_output:
-                out = empty(self.transport, arguments, arguments.shape("output"))
-                arguments = replace(arguments, out=out)
+            made.append(make())
         except (MemoryError, RuntimeError) as error:  # NumPy's and CuPy's, and torch's
             failure = f"rank {self.transport.rank}: {error}"
-        # One that failed alone would leave the others in the library's call, which has no deadline.
         if failure := first_error(self.transport.exchange(failure, str)):
             raise Unavailable(f"there is no memory for the arrays of a call: {failure}")
-        return arguments
+        return made[0]
 
     def _build(self, arguments: Arguments) -> Plan:
         text = arguments.algorithm
@@ -225,7 +245,7 @@ class Planner:
         if not arguments.in_place or arguments.collective.unit != "pairs":
             return self._bind(arguments, chosen, asked)
         arrays = self.transport.arrays
-        x = empty_like_input(self.transport, arguments)
+        x = self._on_all(partial(empty_like_input, self.transport, arguments))
         copy = arrays.copier(arrays.flat(x), arrays.flat(arguments.x))
         return self._bind(
             replace(arguments, x=x, in_place=False), chosen, asked, BoundRound((copy,), NO_MESSAGES)
@@ -261,8 +281,8 @@ class Planner:
         resources: Resources
         if route in (transport.name, DIRECT, STAGED):
             program = lower(rounds, sizes, before, after, in_place=in_place)
-            resources, variants = bind_messages(
-                program, buffers, dtype, arguments.op, transport, tag, title
+            resources, variants = self._on_all(
+                partial(bind_messages, program, buffers, dtype, arguments.op, transport, tag, title)
             )
         else:
             shared = transport.shared
@@ -311,9 +331,11 @@ class Planner:
 
     def compiles(self, arguments: Arguments, route: str) -> bool:
         """Whether the compiled executor runs a schedule, on all ranks alike."""
-        return (
-            self.routes.has_executor and route in (SYMMETRIC, CMA) and arguments.op.function is None
-        )
+        return self.may_compile(arguments) and route in (SYMMETRIC, CMA)
+
+    def may_compile(self, arguments: Arguments) -> bool:
+        """Whether it runs a schedule over shared memory of the host, on all ranks alike."""
+        return self.routes.has_executor and arguments.op.function is None
 
     def _compiled(self, table: Table, arguments: Arguments, copies: bool) -> Program:
         """Return the program of a table; `copies`: it reads a copy of its input."""

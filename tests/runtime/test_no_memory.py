@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from layouts import Layout
 from run_collective import compare, device
 
 from mpicoll import Collectives, Unavailable
@@ -50,3 +51,34 @@ def test_all_ranks_hear_of_it(c: Collectives, algorithm: str, made: str) -> None
     with c.plan("allreduce", x, out=out, algorithm="ring") as plan:  # it has all its arrays
         plan.run()
     compare(c, out, np.full(5, c.size), "float64")
+
+
+@pytest.fixture
+def short_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last rank has no memory for what messages take, nor for a copy of an input."""
+
+    def bind(*given: Any) -> Any:
+        if given[4].rank == given[4].size - 1:
+            raise MemoryError("cannot allocate 1 TiB")
+        return bound(*given)
+
+    def copy(transport: Transport, arguments: Arguments) -> Any:
+        if transport.rank == transport.size - 1:
+            raise MemoryError("cannot allocate 1 TiB")
+        return copied(transport, arguments)
+
+    bound, copied = planner.bind_messages, planner.empty_like_input
+    monkeypatch.setattr(planner, "bind_messages", bind)
+    monkeypatch.setattr(planner, "empty_like_input", copy)
+
+
+@pytest.mark.ranks(2, Layout(4, per_node=2))
+@pytest.mark.parametrize("name", ["allreduce", "alltoall"])
+@pytest.mark.usefixtures("short_of")
+def test_all_ranks_hear_of_it_in_the_middle_of_binding(c: Collectives, name: str) -> None:
+    """Between nodes, where no note in shared memory says so."""
+    x = device(c, np.ones((c.size, 3)), "float64")
+    with pytest.raises(Unavailable, match=f"no memory .* rank {c.size - 1}: cannot allocate 1 TiB"):
+        c.plan(name, x, out=x, algorithm={"allreduce": "ring", "alltoall": "naive"}[name]
+               + "@point-to-point")  # fmt: skip
+    c.plan("allgather", x, algorithm="native").run()
