@@ -63,7 +63,7 @@ def test_size_flags(arguments: str, sizes: tuple[int, ...]) -> None:
     "arguments",
     [
         "--sizes 4 -b 4", "-i 4 -f 2", "--collectives allredcue", "bcast,allredcue",
-        "--backends nccl5", "-o summ", "-d float31", "-b ", "-e ", "-i ", "-J ", "--resume ",
+        "--backends nccl5", "-o summ", "-d float31", "-d ", "-b ", "-e ", "-i ", "-J ", "--resume ",
         "-J a --resume b",
         "--transports carrier-pigeon", "--allocate --device cuda",
     ],

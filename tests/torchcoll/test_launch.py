@@ -89,9 +89,9 @@ def test_one_process_alone() -> None:
 
 
 def test_torchrun() -> None:
-    done = python("-m", "torch.distributed.run", "--nproc-per-node", "3", CHILD, timeout=60)
+    done = python("-m", "torch.distributed.run", "--nproc-per-node", "2", CHILD, timeout=60)
     assert done.returncode == 0, done.stdout
-    check(told(done.stdout), 3)
+    check(told(done.stdout), 2)
 
 
 @needs_mpirun
@@ -187,26 +187,6 @@ def test_a_missing_rank_is_named() -> None:
     done = together([{**options, "rank": rank} for rank in (0, 1)])
     assert [code for code, _ in done] == [1, 1]
     assert any("waited 8 s for rank 2 of 3" in output for _, output in done), done
-    assert all("LaunchError" in output for _, output in done), done
-
-
-def test_a_rank_that_joins_twice_is_refused() -> None:
-    method = f"tcp://127.0.0.1:{free_port()}"
-    options = {"init_method": method, "size": 3, "timeout": 40}
-    done = together([{**options, "rank": rank} for rank in (0, 1, 1)])
-    assert sum("rank 1 joined twice" in output for _, output in done) == 1, done
-
-
-def test_sizes_that_differ_are_refused() -> None:
-    method = f"tcp://127.0.0.1:{free_port()}"
-    sizes = [2, 3]
-    done = together(
-        [
-            {"init_method": method, "rank": rank, "size": sizes[rank], "timeout": 40}
-            for rank in (0, 1)
-        ]
-    )
-    assert any("were given sizes [2, 3]" in output for _, output in done), done
     assert all("LaunchError" in output for _, output in done), done
 
 

@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -145,25 +146,20 @@ def test_an_overwritten_value_is_refused() -> None:
 
 
 def meeting(
-    secrets: list[bytes], store: Any = None, timeout: float = 5.0
+    secrets: list[bytes], store: Any = None, places: list[tuple[int, int]] | None = None
 ) -> list[Met | LaunchError]:
-    """Let threads meet on one store; return what each found."""
+    """Let threads meet on one store, each with its rank and size; return what each found."""
     store = store or dist.HashStore()
-    found: dict[int, Met | LaunchError] = {}
+    places = places or [(rank, len(secrets)) for rank in range(len(secrets))]
 
-    def join(rank: int) -> None:
-        place = Place(rank, len(secrets), ARGUMENTS)
+    def join(secret: bytes, rank: int, size: int) -> Met | LaunchError:
         try:
-            found[rank] = meet(store, secrets[rank], place, [], timeout)
+            return meet(store, secret, Place(rank, size, ARGUMENTS), [], 5.0)
         except LaunchError as error:
-            found[rank] = error
+            return error
 
-    threads = [threading.Thread(target=join, args=(rank,)) for rank in range(len(secrets))]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    return [found[rank] for rank in range(len(secrets))]
+    with ThreadPoolExecutor(len(secrets)) as threads:
+        return [*threads.map(join, secrets, *zip(*places, strict=True))]
 
 
 def test_ranks_that_meet_share_a_key_that_serves_once() -> None:
@@ -198,6 +194,19 @@ def test_what_lies_in_the_store_already_fools_nobody(key: str, value: Any, said:
     assert time.monotonic() - began < SOON
     assert said in " ".join(map(str, found))
     assert all(isinstance(each, LaunchError) for each in found) or key == "member/1"
+
+
+@pytest.mark.parametrize(
+    ("places", "said"),
+    [
+        ([(0, 3), (1, 3), (1, 3)], "rank 1 joined twice"),
+        ([(0, 2), (1, 3)], "were given sizes [2, 3]"),
+    ],
+)
+def test_ranks_that_cannot_be_are_named(places: list[tuple[int, int]], said: str) -> None:
+    found = meeting([KEY] * len(places), places=places)
+    assert said in " ".join(map(str, found))
+    assert all(isinstance(each, LaunchError) for each in found)
 
 
 def test_a_value_too_long_is_not_decoded() -> None:
