@@ -25,6 +25,7 @@ def is_sum(c: Collectives, out: Any) -> None:
     compare(c, out, np.full(COUNT, c.size), "float64")
 
 
+@pytest.mark.ranks(2, 3)
 @pytest.mark.parametrize("algorithm", ["ring@symmetric", "one_shot@symmetric", "two_shot@cma"])
 def test_arrays_dropped_while_a_plan_is_under_way(c: Collectives, algorithm: str) -> None:
     """The request keeps what the run reads and writes."""
