@@ -365,6 +365,19 @@ class Collectives:
         self.parts += 1
         return None if part is None else Collectives(part, f"{self.name}/{self.parts}:{color}")
 
+    def shrink(self) -> Collectives:
+        """Return the group of the ranks that are left of this one; collective among them.
+
+        After a `RankLost`: those that live and call this within `deadline` go on, in their order;
+        the others have ended, are stopped, cannot be reached, or did not call. One that ends
+        meanwhile is left out, too. This group can be freed before or afterwards.
+
+        Raises:
+            RankLost: the others go on without this rank, as it came too late.
+            Unavailable: these ranks are threads of one process.
+        """
+        return Collectives(self.transport.survive())
+
     def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
         """Return every rank's small item, in rank order.
 

@@ -665,5 +665,13 @@ class Transport(Protocol):
     def split(self, color: int | None, key: int) -> Transport | None:
         """Return the group of the ranks with this color; None for color None."""
 
+    def survive(self) -> Transport:
+        """Return the group of the ranks that are left of this one; collective among them.
+
+        Raises:
+            Unavailable: this backend cannot go on without a rank.
+            RankLost: the others go on without this rank.
+        """
+
     def close(self) -> None:
         """Release the library's resources of this group."""

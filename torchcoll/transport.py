@@ -40,6 +40,7 @@ from mpicoll.memory.segments import open_memory
 from mpicoll.memory.waiting import DEADLINE
 from mpicoll.notation.contract import Collective
 from mpicoll.peers.known import Peers
+from mpicoll.peers.survivors import go_on
 from mpicoll.text.encoding import check_lengths, decode, encode
 from torchcoll import natives
 from torchcoll.arrays import TorchArrays, as_bytes
@@ -58,6 +59,7 @@ from torchcoll.rendezvous.sealed import SealedStore
 from torchcoll.rendezvous.secret import seal, unseal
 from torchcoll.requests import Post, StartedMessages, Waits, Works, limit_of
 from torchcoll.staging import TorchCopies
+from torchcoll.survivors import group_of_survivors, meeting_place
 
 _PLANS = 1 << 20
 """Above every tag of a user: the messages of plans and of users never mix."""
@@ -81,7 +83,7 @@ class TorchTransport:
     ) -> None:  # fmt: skip
         self.group: Group = dist.group.WORLD if group is None else group
         keep_until_exit(self.group)
-        self.owned, self.store, self.exchanges = owned, store, 0
+        self.owned, self.store, self.exchanges, self.shrunk = owned, store, 0, 0
         self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
         self.ranks = dist.get_process_group_ranks(self.group)
         self.peers = Peers(self.rank, self.size)
@@ -329,6 +331,24 @@ class TorchTransport:
         members.sort(key=lambda rank: given[rank][1])
         part = new_group(self.group, [self.ranks[rank] for rank in members], color, self.store)
         made = TorchTransport(part, owned=True, store=self.store, gpu_turn=self.gpu_turn)
+        made.deadline = self.deadline
+        return made
+
+    def survive(self) -> TorchTransport:
+        """Return the group of the ranks that are left of this one; collective among them.
+
+        They meet at a store of their own, as that of the launch may have ended with a rank. torch
+        has no way to end the default group and keep others, so that this group stays until the
+        process ends.
+        """
+        one_host = len(self.nodes) == 1
+        parent, limit = self.group, limit_of(self.deadline)
+        meet = partial(group_of_survivors, parent, self.ranks, self.store, limit)
+        (group, store), self.shrunk = go_on(
+            self.peers, partial(meeting_place, one_host), meet, self.shrunk
+        )
+        self.owned = False
+        made = TorchTransport(group, owned=True, store=store, gpu_turn=self.gpu_turn)
         made.deadline = self.deadline
         return made
 

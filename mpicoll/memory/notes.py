@@ -40,28 +40,36 @@ class Notes:
 
     def leave(self, operation: int, error: BaseException) -> None:
         """Tell the other ranks that this one has left an operation, and why."""
+        self.post(operation, described(error), getattr(error, "rank", None))
+
+    def post(self, operation: int, text: str, root: int | None = None) -> None:
+        """State a short text about an operation, and the rank that is missing there."""
         if not (found := self.memory.words[self.memory.rank]):
             return
         words, count = found[0], found[0][self.first]
         place = self._place(count)
-        text = described(error).encode(errors="replace")[: _NOTE - 8 * _TEXT]
+        data = text.encode(errors="replace")[: _NOTE - 8 * _TEXT]
         words[place + _OPERATION] = 0
-        self.memory.view(self.memory.rank, 0, 8 * (place + _TEXT), len(text))[:] = text
-        root = getattr(error, "rank", None)
+        self.memory.view(self.memory.rank, 0, 8 * (place + _TEXT), len(data))[:] = data
         words[place + _ROOT] = _NOBODY if root is None else root + 1
-        words[place + _LENGTH], words[place + _OPERATION] = len(text), operation
+        words[place + _LENGTH], words[place + _OPERATION] = len(data), operation
         if fence := self.memory.release(_NOTE):
             fence()
         words[self.first] = count + 1
 
     def why(self, rank: int, operation: int) -> str:
         """Return why a rank has left an operation; empty where it has not."""
+        text = self.read(rank, operation)
+        return text and f"which has left it: {text}"
+
+    def read(self, rank: int, operation: int) -> str:
+        """Return what a rank has stated last about an operation; empty where it has not."""
         place = self._find(rank, operation)
         if place is None:
             return ""
         length = self.memory.words[rank][0][place + _LENGTH]
-        text = bytes(self.memory.view(rank, 0, 8 * (place + _TEXT), length))
-        return f"which has left it: {text.decode(errors='replace')}"
+        data = bytes(self.memory.view(rank, 0, 8 * (place + _TEXT), length))
+        return data.decode(errors="replace")
 
     def root(self, rank: int, operation: int) -> int | None:
         """Return the rank that was missing where one has left an operation for want of it."""
@@ -77,7 +85,7 @@ class Notes:
             return None
         if fence := self.memory.acquire(_NOTE):
             fence()
-        numbers = range(max(0, count - _MOST), count)
+        numbers = range(count - 1, max(-1, count - 1 - _MOST), -1)
         places = map(self._place, numbers)
         return next((each for each in places if found[0][each + _OPERATION] == operation), None)
 

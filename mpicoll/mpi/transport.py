@@ -42,6 +42,7 @@ from mpicoll.mpi.requests import Resources, Waits, completed, of_message, within
 from mpicoll.mpi.staging import CupyCopies
 from mpicoll.notation.contract import Collective
 from mpicoll.peers.known import Peers
+from mpicoll.peers.survivors import Decision, go_on
 from mpicoll.text.encoding import decode, encode
 
 _FOLDS_STARTED_ON_HOST = MPI.get_vendor()[0] == "Open MPI"
@@ -79,7 +80,7 @@ class MpiTransport:
         self.shared: SharedMemory | None = None
         self.gpu: GpuAwareness = parent.gpu if parent else self._gpu_awareness()
         self.nccl = nccl.Nccl(self.rank, self.size, self.arrays, self.exchange)
-        self.name = POINT_TO_POINT
+        self.name, self.shrunk = POINT_TO_POINT, 0
         self.nodes, obstacle = self._nodes()
         self.gpu_turn: int = parent.gpu_turn if parent else place_on_node(self.rank, self.nodes)
         if self._is_oversubscribed():
@@ -276,6 +277,24 @@ class MpiTransport:
         part = within(self.peers, "splitting the group", lambda: self.users_comm.Split(chosen, key))
         if part == MPI.COMM_NULL:
             return None
+        transport = MpiTransport(part, self)
+        part.Free()
+        return transport
+
+    def survive(self) -> MpiTransport:
+        """Return the group of the ranks that are left of this one; collective among them.
+
+        MPI makes a group by a call of its members alone (MPI-4.1, 7.4.2, MPI_Comm_create_group),
+        where the launcher has let them live.
+        """
+        comm = MPI.Intracomm(self.users_comm)
+
+        def meet(decision: Decision, attempt: int) -> MPI.Comm:
+            members = comm.group.Incl(decision.ranks)
+            make: Callable[[], MPI.Comm] = partial(comm.Create_group, members, attempt)
+            return within(self.peers, "making a group of the survivors", make)
+
+        part, self.shrunk = go_on(self.peers, str, meet, self.shrunk)
         transport = MpiTransport(part, self)
         part.Free()
         return transport

@@ -40,6 +40,7 @@ class Answer(msgspec.Struct):
         awaits: the rank that it waits for.
         exchanges: how many exchanges of the group it has begun.
         native: it is in a call of the library's own.
+        other: it is not the operation that was asked about, but the group, that it has left.
     """
 
     left: str = ""
@@ -47,6 +48,7 @@ class Answer(msgspec.Struct):
     awaits: int | None = None
     exchanges: int = 0
     native: bool = False
+    other: bool = False
 
 
 class Question(msgspec.Struct):

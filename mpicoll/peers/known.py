@@ -118,11 +118,15 @@ class Peers:
 
     def leave(self, operation: int, error: BaseException) -> None:
         """Tell the other ranks that this one has left an operation, and why."""
-        if len(self.left) >= _MOST_LEFT:
+        self.post(operation, described(error), getattr(error, "rank", None))
+
+    def post(self, operation: int, text: str, lost: int | None = None) -> None:
+        """State a short text about an operation, and the rank that is missing there."""
+        if operation not in self.left and len(self.left) >= _MOST_LEFT:
             self.left.pop(next(iter(self.left)))
-        self.left[operation] = described(error), getattr(error, "rank", None)
+        self.left[operation] = text, lost
         if self.shared is not None:
-            self.shared.notes.leave(operation, error)
+            self.shared.notes.post(operation, text, lost)
 
     def wait_for(self, peer: int | None) -> None:
         """Tell the other ranks whom this one waits for."""
@@ -131,11 +135,30 @@ class Peers:
             self.shared.notes.wait_for(peer)
 
     def _reply(self, operation: int) -> Answer:
+        other = operation not in self.left
         left, lost = self.left.get(operation) or self.left.get(GROUP) or ("", None)
         awaits = self.awaits
         if awaits is None and self.shared is not None:
             awaits = self.shared.notes.waits_for(self.rank)
-        return Answer(left, lost, awaits, self.exchanges, self.native)
+        return Answer(left, lost, awaits, self.exchanges, self.native, other)
+
+    def read(self, peer: int, operation: int) -> str:
+        """Return what a rank has stated last about an operation; empty where it has not."""
+        if peer == self.rank:
+            return self.left.get(operation, ("", None))[0]
+        if self.shared is not None and peer in self.processes:
+            return self.shared.notes.read(peer, operation)
+        answer = self.contact.ask([peer], operation)[peer] if self.contact is not None else ""
+        return "" if isinstance(answer, str) or answer.other else answer.left
+
+    def is_out(self, peer: int) -> bool:
+        """Whether a rank has ended, is stopped or cannot be reached."""
+        if peer == self.rank:
+            return False
+        if self.shared is not None and peer in self.processes:
+            return has_ended(self.processes[peer]) or is_stopped(self.processes[peer])
+        answer = self.contact.ask([peer], GROUP)[peer] if self.contact is not None else ""
+        return isinstance(answer, str) and bool(answer)
 
     # -- what it knows ----------------------------------------------------------------------
 

@@ -173,6 +173,10 @@ class ThreadTransport:
         part = self.group.part((number, color), ranks)
         return ThreadTransport(part, ranks.index(self.rank))
 
+    def survive(self) -> ThreadTransport:
+        """Refuse: all threads end with the one that fails."""
+        raise Unavailable("ranks as threads have no survivors: all share one process")
+
     def close(self) -> None:
         if self.shared is not None:
             self.shared.close()

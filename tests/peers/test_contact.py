@@ -1,0 +1,97 @@
+"""Asking a rank of another node: it answers, is stopped, has ended, or is no rank of the group."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from mpicoll import RankLost
+from mpicoll.interfaces import Stage
+from mpicoll.machine.living import has_ended, is_stopped
+from mpicoll.peers.contact import ENDED, Address, Answer, Contact
+from mpicoll.peers.known import Peers
+
+KEYS = [b"0" * 32, b"1" * 32]
+LISTENS = """
+import socket
+bound = socket.create_server(("127.0.0.1", 0))
+print(bound.getsockname()[1], flush=True)
+input()
+"""
+
+
+def contact(rank: int, port: int = 0, other: bytes = KEYS[1]) -> Contact:
+    """Return the contact of a rank of two; the other one listens at a port, by default its own."""
+
+    def exchange(own: tuple[Address, bytes], _kind: object) -> list[tuple[Address, bytes]]:
+        address = Address("127.0.0.1", port) if port else own[0]
+        keys = [KEYS[0], other]
+        return [(own[0] if each == rank else address, keys[each]) for each in range(2)]
+
+    return Contact(rank, exchange, True, lambda operation: Answer(f"asked {operation}", 1, 2, 3))
+
+
+@pytest.fixture
+def listening() -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A process that listens, and never answers, and its port."""
+    with subprocess.Popen(
+        [sys.executable, "-c", LISTENS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as started:
+        assert started.stdout is not None
+        yield started, int(started.stdout.readline())
+        started.kill()
+
+
+def test_a_rank_answers() -> None:
+    asked = contact(0)
+    assert asked.ask([1], 7) == {1: Answer("asked 7", 1, 2, 3)}
+    asked.close(lambda operation: Answer("it has freed the group"))
+    assert asked.ask([0, 1], 7) == dict.fromkeys(range(2), Answer("it has freed the group"))
+
+
+def test_who_knows_another_key_is_told_nothing() -> None:
+    first, second = contact(0), contact(0, other=KEYS[0])
+    assert first.name != second.name
+    second.name = first.name
+    assert second.ask([1], 7) == {1: ENDED}
+
+
+def test_a_process_that_is_stopped_or_ends(listening: tuple[subprocess.Popen[str], int]) -> None:
+    process, port = listening
+    asked = contact(0, port)
+    process.send_signal(signal.SIGSTOP)
+    assert "does not answer" in str(asked.ask([1], 7)[1])
+    assert not has_ended(process.pid)
+    assert is_stopped(process.pid)
+    process.kill()
+    process.wait()
+    assert has_ended(process.pid)
+    assert asked.ask([1], 7)[1] == ENDED
+
+
+def test_what_comes_to_the_port_ends_nothing() -> None:
+    asked = contact(0)
+    for data in (b"", b"x" * 24, asked.name + b"\xff" * 200, b"GET / HTTP/1.1\r\n\r\n"):
+        with socket.create_connection(asked.addresses[0]) as stranger:
+            stranger.sendall(data)
+    assert asked.ask([1], 7) == {1: Answer("asked 7", 1, 2, 3)}
+
+
+def test_the_error_follows_who_waits_for_whom() -> None:
+    """Rank 0 waits for rank 1, which waits for rank 2, which is asked, and left by an error."""
+    peers = Peers(0, 3)
+    peers.contact = contact(0)
+    answers = {1: Answer(awaits=2), 2: Answer("ZeroDivisionError: planted")}
+    peers.contact.ask = lambda ranks, operation: {each: answers[each] for each in ranks}  # type: ignore[method-assign]
+    error = peers.lost(Stage("allreduce ring", 2, 4, -5), [1], "which did not come in 2 s")
+    assert isinstance(error, RankLost)
+    assert error.rank == 2
+    assert error.reason == (
+        "allreduce ring, round 2 of 4: rank 0 waits for rank 1, which waits for rank 2, which has "
+        "left it: ZeroDivisionError: planted"
+    )

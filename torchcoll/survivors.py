@@ -1,0 +1,62 @@
+"""The process group of the ranks that are left of another, over a store of their own.
+
+Its counterpart is MPI_Comm_create_group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+from mpicoll.machine.network import LOOPBACK, host_address
+from mpicoll.peers.survivors import Decision
+from torchcoll.groups import Group
+from torchcoll.rendezvous.sealed import SealedStore
+from torchcoll.rendezvous.store import Store, distributed, server
+
+_opened: list[Store] = []
+"""Stores of this process, which end with it: others may still read from them."""
+
+
+def meeting_place(one_host: bool) -> str:
+    """Open a store, and return its address."""
+    host = LOOPBACK if one_host else host_address()
+    store, port = server(host, 0)
+    _opened.append(store)
+    return f"{host}:{port}"
+
+
+def group_of_survivors(
+    parent: Group, world: Sequence[int], sealed: SealedStore | None, limit: timedelta,
+    decision: Decision, attempt: int,
+) -> tuple[Group, SealedStore | None]:  # fmt: skip
+    """Return a group of some ranks of another, and its store where the ranks have a key.
+
+    Args:
+        world: the ranks of `parent` in the world.
+        sealed: the store of `parent`, whose key they have.
+        limit: within which they meet.
+
+    Raises:
+        RuntimeError: some rank did not come.
+    """
+    host, _, port = decision.place.rpartition(":")
+    store: Any = distributed().TCPStore(
+        host, int(port), is_master=False, wait_for_workers=False, timeout=limit
+    )
+    key = None if sealed is None else SealedStore(store, sealed.key)
+    if key is not None:
+        key.keep_for_ever()
+    members = [world[rank] for rank in decision.ranks]
+    name: Any = f"{parent.group_name}/survivors {attempt} of {decision.place}"
+    backend = dist.Backend(dist.get_backend_config(parent))
+    group, _ = c10d._new_process_group_helper(
+        len(members), members.index(dist.get_rank()), members, backend, key or store, name,
+        timeout=limit,
+    )  # fmt: skip
+    c10d._world.pg_group_ranks[group] = {each: index for index, each in enumerate(members)}
+    return group, key
