@@ -1,0 +1,148 @@
+"""Choose a library's own algorithms from the records of launches that forced them.
+
+At a size the library's choice stays where no other is more than 3 % faster, over the medians of
+launches. Where the algorithm changes, it does so half-way between the sizes that were measured.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from math import isqrt
+from statistics import median
+from typing import NamedTuple
+
+from mpicoll.errors import ArgumentError
+from mpicoll.records.lines import CaseRecord, LaunchRecord, Record
+from mpicoll.records.reading import only
+
+_MARGIN = 1.03
+_NATIVE = "native"
+
+
+class Range(NamedTuple):
+    """What runs up to a number of total bytes, itself included; None: without end.
+
+    Attributes:
+        algorithm: the library's name, None for its own choice.
+        variables: those that forced it.
+    """
+
+    upto: int | None
+    algorithm: str | None
+    variables: dict[str, str]
+
+
+class Choice(NamedTuple):
+    """What a collective should run on so many ranks and nodes, in ranges of bytes, ascending."""
+
+    collective: str
+    ranks: int
+    nodes: int
+    ranges: list[Range]
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything else than the library's choice is taken."""
+        return any(each.algorithm is not None for each in self.ranges)
+
+
+class _Group(NamedTuple):
+    collective: str
+    ranks: int
+    nodes: int
+
+
+Takes = Callable[[str, str, dict[str, str]], bool]
+"""Whether a table can name an algorithm of a collective, forced by these variables."""
+Times = dict[str, list[float]]
+
+
+def choices(
+    records: Iterable[Record], library: str, takes: Takes, environment: str | None = None
+) -> list[Choice]:
+    """Return what to run of a library, for every collective that was measured with its algorithms.
+
+    Args:
+        library: how its description begins in the records.
+        environment: of the study, where it has several of this library.
+
+    Raises:
+        ArgumentError: nothing was measured, or in several environments.
+    """
+    records = list(records)
+    launches = {each.run: each for each in only(LaunchRecord, records) if each.run}
+    cases = [each for each in only(CaseRecord, records) if _counts(each, library)]
+    cases = _of_one_environment(cases, library, environment)
+    times: dict[_Group, dict[int, Times]] = defaultdict(
+        lambda: defaultdict(lambda: defaultdict(list))
+    )
+    variables: dict[tuple[str, str], dict[str, str]] = {}
+    for each in cases:
+        assert each.time_us is not None
+        group = _Group(each.collective, each.ranks, each.nodes)
+        if each.algorithm == _NATIVE:
+            times[group][each.bytes_total][_NATIVE].append(each.time_us.median)
+            continue
+        launch = launches.get(each.run.id)
+        forced = launch.forced.get(each.collective) if launch else None
+        if forced is None or forced.obeyed is False or each.bytes_total in forced.refused:
+            continue
+        if takes(each.collective, forced.algorithm, forced.variables):
+            times[group][each.bytes_total][forced.algorithm].append(each.time_us.median)
+            variables[each.collective, forced.algorithm] = forced.variables
+    found = [Choice(*group, _ranges(group, sizes, variables)) for group, sizes in times.items()]
+    if not variables:
+        raise ArgumentError(
+            f"no launch forced an algorithm of {library} that its table can name: make a study "
+            "whose environments list algorithms"
+        )
+    return sorted(each for each in found if each.changes)
+
+
+def _counts(case: CaseRecord, library: str) -> bool:
+    return (
+        case.library.startswith(library)
+        and case.call == "plan"
+        and case.time_us is not None
+        and case.correct is not False
+        and (case.algorithm == _NATIVE or case.algorithm.startswith("native(algorithm="))
+    )
+
+
+def _of_one_environment(
+    cases: Sequence[CaseRecord], library: str, asked: str | None
+) -> list[CaseRecord]:
+    names = sorted({each.environment or "" for each in cases})
+    if asked is None and len(names) > 1:
+        raise ArgumentError(
+            f"{library} was measured in several environments: choose one of {', '.join(names)}"
+        )
+    kept = [each for each in cases if asked is None or each.environment == asked]
+    if not kept:
+        known = f" in {asked!r}, but in {', '.join(names)}" if names else ""
+        raise ArgumentError(f"no native calls of {library} were measured{known}")
+    return kept
+
+
+def _ranges(
+    group: _Group, sizes: dict[int, Times], variables: dict[tuple[str, str], dict[str, str]]
+) -> list[Range]:
+    best = [(size, _best(times)) for size, times in sorted(sizes.items())]
+    found: list[Range] = []
+    for index, (size, name) in enumerate(best):
+        last = index + 1 == len(best)
+        if not last and best[index + 1][1] == name:
+            continue
+        upto = None if last else isqrt(size * best[index + 1][0])
+        found.append(Range(upto, name, variables.get((group.collective, name or ""), {})))
+    return found
+
+
+def _best(times: Times) -> str | None:
+    """Return the algorithm to take, None for the library's choice."""
+    medians = {name: median(each) for name, each in times.items()}
+    fastest = min(medians, key=medians.__getitem__)
+    own = medians.get(_NATIVE)
+    # Without the library's own choice beside it there is nothing to be faster than.
+    return fastest if own is not None and medians[fastest] * _MARGIN < own else None

@@ -1,0 +1,110 @@
+"""The command ``mpicoll.tune export``: a table for a library, from the records of a study."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from shutil import which
+from typing import NamedTuple
+
+import click
+
+from mpicoll.cli.command import Command
+from mpicoll.cli.options import FILE
+from mpicoll.errors import ArgumentError
+from mpicoll.records.reading import load
+from mpicoll.text.files import write_whole
+from mpicoll.tune.exports import mpich, openmpi, settings
+from mpicoll.tune.exports.choices import Choice, Takes, choices
+
+
+class _Target(NamedTuple):
+    """A library: how its description begins, which algorithms its table can name, the table."""
+
+    library: str
+    takes: Takes
+    written: Callable[[Sequence[Choice], Path, Path | None], str]
+
+
+def _mpich(found: Sequence[Choice], path: Path, library: Path | None) -> str:
+    """Return the tree of `library`, else of the MPICH of `mpirun`, with the choices."""
+    return mpich.tree(found, mpich.built_in(library or _library()))
+
+
+def _library() -> Path:
+    """Return the libmpi.so of mpirun; it may be a few bytes that name another one."""
+    launcher = which("mpirun")
+    folder = Path(launcher).absolute().parent.parent / "lib" if launcher else Path()
+    files = [*folder.glob("libmpi.so*")]
+    if not files:
+        raise ArgumentError("no libmpi.so is beside mpirun: give MPICH's by --library")
+    return max(files, key=lambda each: each.stat().st_size)
+
+
+def _openmpi(found: Sequence[Choice], path: Path, library: Path | None) -> str:
+    """Return JSON for a file that ends so, else the older format."""
+    return (openmpi.json_rules if path.suffix == ".json" else openmpi.rules)(found)
+
+
+_TARGETS = {
+    "mpich": _Target(mpich.LIBRARY, mpich.takes, _mpich),
+    "openmpi": _Target(openmpi.LIBRARY, openmpi.takes, _openmpi),
+    "intel": _Target(settings.INTEL, settings.intel_takes, lambda found, *_: settings.intel(found)),
+    "ucc": _Target("", settings.ucc_takes, lambda found, *_: settings.ucc(found)),
+    "nccl": _Target("", settings.nccl_takes, lambda found, *_: settings.nccl(found)),
+}  # fmt: skip
+
+
+@click.command("export", cls=Command)
+@click.argument("files", metavar="RECORDS...", nargs=-1, required=True, type=FILE)
+@click.option("--to", "target", type=click.Choice([*_TARGETS]), required=True)
+@click.option("-o", "--output", type=FILE, required=True, help="The table.")
+@click.option("--environment", help="Of the study, where several have this library.")
+@click.option("--library", type=FILE, help="MPICH's libmpi.so (default: that of mpirun).")
+def main(
+    files: Sequence[Path], target: str, output: Path, environment: str | None, library: Path | None
+) -> None:
+    """Write which of its own algorithms a library should run, from the records of a study.
+
+    \b
+    python -m mpicoll.tune export --to mpich DIR/launches/*.jsonl -o mpich.json
+    python -m mpicoll.tune export --to openmpi DIR/launches/*.jsonl -o openmpi.rules
+
+    RECORDS are those of launches that forced the library's algorithms. Printed is what to set so
+    that the library reads the table. Exit status: 0, or 2 for bad usage or records without an
+    answer.
+    """  # noqa: D301
+    try:
+        records = [each for path in files for each in load(path)]
+        to = _TARGETS[target]
+        found = choices(records, to.library, to.takes, environment)
+        if not found:
+            click.echo(f"{target}: its own choice is within 3 % of the fastest everywhere")
+            return
+        text = to.written(found, output, library)
+    except ArgumentError as error:
+        raise click.UsageError(str(error)) from error
+    write_whole(output, lambda fresh: fresh.write_text(text, encoding="utf-8"))
+    for each in found:
+        click.echo(_line(each))
+    click.echo(_advice(target, found, output))
+
+
+def _line(choice: Choice) -> str:
+    """Return the ranges of a choice in words."""
+    parts = [
+        f"{each.algorithm or 'its own choice'}{'' if each.upto is None else f' to {each.upto} B'}"
+        for each in choice.ranges
+    ]
+    return f"{choice.collective}, {choice.ranks} ranks: {', '.join(parts)}"
+
+
+def _advice(target: str, found: Sequence[Choice], path: Path) -> str:
+    """Return how the library is told of the table."""
+    if target in ("intel", "ucc"):
+        return f". {shlex.quote(str(path))}"
+    if target == "nccl":
+        return f"export NCCL_TUNER_CONFIG_FILE={shlex.quote(str(path.resolve()))}"
+    given = mpich.variables(found, path) if target == "mpich" else openmpi.variables(path)
+    return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in given.items())

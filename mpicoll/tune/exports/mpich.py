@@ -1,0 +1,112 @@
+"""MPICH's selection of algorithms: the tree of ``MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE``.
+
+A file replaces the built-in tree as a whole, and what it leaves out falls to the least able
+algorithm. So the tree starts as the one in the library, which it contains as text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+from mpicoll.errors import ArgumentError
+from mpicoll.tune.exports.choices import Choice
+
+LIBRARY = "MPICH"
+Tree = dict[str, Any]
+_NAMES = {
+    "allreduce": "allreduce", "broadcast": "bcast", "reduce": "reduce", "allgather": "allgather",
+    "reduce_scatter": "reduce_scatter_block", "alltoall": "alltoall",
+}  # fmt: skip
+_PLAIN = {
+    "recursive_doubling", "reduce_scatter_allgather", "ring", "binomial", "reduce_scatter_gather",
+    "scatter_recursive_doubling_allgather", "scatter_ring_allgather", "brucks", "pairwise",
+    "scattered", "recursive_halving",
+}  # fmt: skip
+"""Algorithms without parameters: the others need some in the tree."""
+_FROM_POWER = {"reduce_scatter_allgather", "reduce_scatter_gather"}
+"""Those that need an element for each rank of the largest power of two."""
+_TOTAL = {"allgather", "reduce_scatter"}
+"""Where conditions are on the bytes of all ranks; elsewhere on a vector's, or a row's."""
+_REDUCING = {"allreduce", "reduce", "reduce_scatter"}
+
+
+def takes(collective: str, algorithm: str, variables: dict[str, str]) -> bool:
+    """Whether the tree can name an algorithm."""
+    return collective in _NAMES and algorithm in _PLAIN
+
+
+def built_in(library: Path) -> Tree:
+    """Return the tree in a libmpi.so, or in a file of JSON.
+
+    Raises:
+        ArgumentError: it cannot be read, or there is none.
+    """
+    try:
+        content = library.read_bytes()
+    except OSError as error:
+        raise ArgumentError(f"cannot read {library}: {error.strerror}") from None
+    start = content.find(b'{"collective=')
+    while start >= 0:
+        end = content.find(b"\0", start)
+        text = content[start : end if end >= 0 else None]
+        if b"algorithm=MPIR_Allreduce_intra_" in text:
+            try:
+                return dict(json.loads(text))
+            except ValueError:
+                break
+        start = content.find(b'{"collective=', start + 1)
+    raise ArgumentError(f"{library} has no tree of algorithms: give the libmpi.so of an MPICH")
+
+
+def tree(choices: Sequence[Choice], base: Tree) -> str:
+    """Return the tree that takes the choices, and elsewhere what the built-in one takes.
+
+    Raises:
+        ArgumentError: the built-in tree has no such collective.
+    """
+    found = deepcopy(base)
+    for name in dict.fromkeys(each.collective for each in choices):
+        branch = found.get(f"collective={_NAMES[name]}", {})
+        if "comm_type=intra" not in branch:
+            raise ArgumentError(f"the library's tree has no {_NAMES[name]}")
+        own = branch["comm_type=intra"]
+        by_size: Tree = {}
+        for each in (each for each in choices if each.collective == name):
+            by_size[f"comm_size<{each.ranks}"] = own
+            by_size[f"comm_size<={each.ranks}"] = _chosen(each, own)
+        by_size["comm_size=any"] = own
+        branch["comm_type=intra"] = by_size
+    return json.dumps(found, indent=1) + "\n"
+
+
+def _chosen(choice: Choice, own: Tree) -> Tree:
+    """Return the branch of one number of ranks."""
+    total = choice.collective in _TOTAL
+    rows = choice.ranks if choice.collective == "alltoall" else 1
+    condition = "total_msg_size" if total else "avg_msg_size"
+    ranges: Tree = {}
+    for upto, algorithm, _ in choice.ranges:
+        key = f"{condition}=any" if upto is None else f"{condition}<={upto // rows}"
+        ranges[key] = own if algorithm is None else _leaf(choice.collective, algorithm, own)
+    if choice.collective in _REDUCING:
+        return {"is_commutative=yes": ranges, "is_commutative=no": own}
+    return ranges
+
+
+def _leaf(collective: str, algorithm: str, own: Tree) -> Tree:
+    name = _NAMES[collective].capitalize()
+    leaf: Tree = {f"algorithm=MPIR_{name}_intra_{algorithm}": {}}
+    return {"count<pow2": own, "count=any": leaf} if algorithm in _FROM_POWER else leaf
+
+
+def variables(choices: Sequence[Choice], path: Path) -> dict[str, str]:
+    """Return what to set, so that MPICH reads the tree and its device leaves the choice to it."""
+    names = dict.fromkeys(_NAMES[each.collective].upper() for each in choices)
+    return {
+        "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE": str(path.resolve()),
+        **{f"MPIR_CVAR_{name}_DEVICE_COLLECTIVE": "0" for name in names},
+    }

@@ -1,0 +1,106 @@
+"""Open MPI's rules for coll_tuned: files of versions 4 and 5, and JSON from 6 on.
+
+The older format has a rule for each number of ranks and up; so the numbers beside those that were
+measured get the rule 0, which is the library's own decision. From 6 on its ranges are shifted by
+one entry, so that release is given JSON, whose ranges have both ends.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from mpicoll.tune.exports.choices import Choice, Range
+
+LIBRARY = "Open MPI"
+_IDS = {
+    "allgather": 0, "allreduce": 2, "alltoall": 3, "broadcast": 7, "reduce": 11,
+    "reduce_scatter": 13,
+}  # fmt: skip
+_NAMES = {"broadcast": "bcast", "reduce_scatter": "reduce_scatter_block"}
+_ALGORITHMS = {
+    "allgather": {"bruck": 2, "recursive_doubling": 3, "ring": 4, "neighbor": 5, "sparbit": 7},
+    "allreduce": {
+        "basic_linear": 1, "nonoverlapping": 2, "recursive_doubling": 3, "ring": 4,
+        "segmented_ring": 5, "rabenseifner": 6,
+    },
+    "alltoall": {"linear": 1, "pairwise": 2, "modified_bruck": 3, "linear_sync": 4},
+    "broadcast": {
+        "basic_linear": 1, "chain": 2, "pipeline": 3, "split_binary_tree": 4, "binary_tree": 5,
+        "binomial": 6, "knomial": 7, "scatter_allgather": 8, "scatter_allgather_ring": 9,
+    },
+    "reduce": {
+        "linear": 1, "chain": 2, "pipeline": 3, "binary": 4, "binomial": 5,
+        "in-order_binary": 6, "rabenseifner": 7,
+    },
+    "reduce_scatter": {
+        "basic_linear": 1, "recursive_doubling": 2, "recursive_halving": 3, "butterfly": 4,
+    },
+}  # fmt: skip
+"""The library's names and numbers, as `ompi_info --param coll tuned --level 9` lists them."""
+
+
+def takes(collective: str, algorithm: str, variables: dict[str, str]) -> bool:
+    """Whether the rules can name an algorithm."""
+    return algorithm in _ALGORITHMS.get(collective, {})
+
+
+def rules(choices: Sequence[Choice]) -> str:
+    """Return a file of rules for Open MPI 4 and 5."""
+    names = [*dict.fromkeys(each.collective for each in choices)]
+    lines = [f"{len(names)} # collectives"]
+    for name in names:
+        sizes = _sizes([each for each in choices if each.collective == name])
+        lines += [f"{_IDS[name]} # {name}", f"{len(sizes)} # numbers of ranks"]
+        for ranks, choice in sizes.items():
+            ranges = choice.ranges if choice else [Range(None, None, {})]
+            lines += [f"{ranks} # ranks and more", f"{len(ranges)} # sizes"]
+            for start, each in _starts(ranges):
+                number = _ALGORITHMS[name][each.algorithm] if each.algorithm else 0
+                lines.append(f"{start} {number} 0 0 # {each.algorithm or 'its own choice'}")
+    return "\n".join(lines) + "\n"
+
+
+def _sizes(choices: Sequence[Choice]) -> dict[int, Choice | None]:
+    """Return the numbers of ranks at which rules change, None where the library decides."""
+    found: dict[int, Choice | None] = {0: None}
+    for each in sorted(choices, key=lambda each: each.ranks):
+        found |= {each.ranks: each, each.ranks + 1: None}
+    return found
+
+
+def _starts(ranges: Sequence[Range]) -> Iterator[tuple[int, Range]]:
+    """Yield the ranges with the bytes at which they begin."""
+    start = 0
+    for each in ranges:
+        yield start, each
+        start = (each.upto or 0) + 1
+
+
+def json_rules(choices: Sequence[Choice]) -> str:
+    """Return rules for Open MPI 6, as JSON."""
+    collectives: dict[str, list[object]] = {}
+    for choice in choices:
+        found = [
+            {
+                "msg_size_min": start,
+                "msg_size_max": "inf" if each.upto is None else each.upto,
+                "alg": each.algorithm,
+            }
+            for start, each in _starts(choice.ranges) if each.algorithm
+        ]  # fmt: skip
+        name = _NAMES.get(choice.collective, choice.collective)
+        collectives.setdefault(name, []).append(
+            {"comm_size_min": choice.ranks, "comm_size_max": choice.ranks, "rules": found}
+        )
+    document = {"rule_file_version": 3, "module": "tuned", "collectives": collectives}
+    return json.dumps(document, indent=1) + "\n"
+
+
+def variables(path: Path) -> dict[str, str]:
+    """Return what to set, so that Open MPI reads the rules."""
+    return {
+        "OMPI_MCA_coll_tuned_use_dynamic_rules": "1",
+        "OMPI_MCA_coll_tuned_dynamic_rules_filename": str(path.resolve()),
+    }

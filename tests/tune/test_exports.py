@@ -1,0 +1,229 @@
+"""Tables for libraries: what is chosen from records, how it is written, and that MPICH takes it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from launcher import ranks
+
+from mpicoll.errors import ArgumentError
+from mpicoll.records.lines import CaseRecord, Forced, LaunchRecord, Record, Run, Times
+from mpicoll.records.reading import encoded
+from mpicoll.tune.exports import mpich, openmpi, settings
+from mpicoll.tune.exports.choices import Choice, Range, choices
+from mpicoll.tune.exports.command import main
+
+OWN = Range(1000, None, {})
+BASE = {
+    "collective=allreduce": {"comm_type=intra": {"algorithm=MPIR_Allreduce_intra_smp": {}}},
+    "collective=alltoall": {"comm_type=intra": {"algorithm=MPIR_Alltoall_intra_brucks": {}}},
+}
+
+
+def case(run: str, algorithm: str, nbytes: int, us: float, **more: object) -> CaseRecord:
+    given: dict[str, object] = {"library": "MPICH Version: 5.0.2", "environment": "mpich"} | more
+    return CaseRecord(
+        run=Run(id=run), collective="allreduce", algorithm=algorithm, backend="mpi4py",
+        dtype="float32", op="sum", root=None, in_place=False, ranks=4, bytes_total=nbytes,
+        time_us=Times(us, us, us), correct=True, **given,
+    )  # fmt: skip
+
+
+def launch(run: str, algorithm: str, **more: object) -> LaunchRecord:
+    forced = {"allreduce": Forced(algorithm, None, {"I_MPI_ADJUST_ALLREDUCE": "8"}, **more)}
+    return LaunchRecord(
+        configuration="c", launch=0, run=run, environment="mpich", ranks=4, forced=forced
+    )
+
+
+def study() -> list[Record]:
+    """Return launches in which ring wins 10 times as slow a native from 4 KiB on."""
+    found: list[Record] = []
+    for number, factor in enumerate((1.0, 1.1, 0.9)):
+        own, forced = f"own{number}", f"ring{number}"
+        found.append(launch(forced, "ring"))
+        for nbytes, native, ring in ((64, 2.0, 1.99), (4096, 100.0, 10.0), (65536, 200.0, 20.0)):
+            found.append(case(own, "native", nbytes, native * factor))
+            found.append(case(forced, "native(algorithm=ring)", nbytes, ring * factor))
+    return found
+
+
+# -- the choice ---------------------------------------------------------------------------
+
+
+def test_what_is_faster_by_more_than_three_per_cent_is_taken() -> None:
+    (found,) = choices(study(), "MPICH", mpich.takes)
+    assert found[:3] == ("allreduce", 4, 1)
+    assert [each[:2] for each in found.ranges] == [(512, None), (None, "ring")]
+
+
+def relaunched(**more: object) -> list[Record]:
+    """Return the study with launches in which the library said more."""
+    return [
+        launch(each.run, "ring", **more) if isinstance(each, LaunchRecord) and each.run else each
+        for each in study()
+    ]
+
+
+def test_an_algorithm_that_did_not_run_is_not_taken() -> None:
+    with pytest.raises(ArgumentError, match="no launch forced an algorithm of MPICH"):
+        choices(relaunched(obeyed=False), "MPICH", mpich.takes)
+
+
+def test_nor_is_one_at_sizes_that_the_library_refused() -> None:
+    assert choices(relaunched(refused=[4096, 65536]), "MPICH", mpich.takes) == []
+
+
+def test_several_environments_need_one_to_be_named() -> None:
+    records = [*study(), case("x", "native", 64, 1.0, environment="mpich-single")]
+    with pytest.raises(ArgumentError, match="choose one of mpich, mpich-single"):
+        choices(records, "MPICH", mpich.takes)
+    assert choices(records, "MPICH", mpich.takes, "mpich")
+
+
+def test_another_library_has_no_records() -> None:
+    with pytest.raises(ArgumentError, match="no native calls of Open MPI were measured"):
+        choices(study(), "Open MPI", openmpi.takes)
+
+
+# -- the formats --------------------------------------------------------------------------
+
+
+def chosen(algorithm: str, of: str = "allreduce", **variables: str) -> list[Choice]:
+    return [Choice(of, 4, 1, [OWN, Range(None, algorithm, variables)])]
+
+
+def test_mpich_keeps_its_tree_for_other_ranks_sizes_and_operators() -> None:
+    found = json.loads(mpich.tree(chosen("ring"), BASE))
+    own = BASE["collective=allreduce"]["comm_type=intra"]
+    sizes = found["collective=allreduce"]["comm_type=intra"]
+    assert [*sizes] == ["comm_size<4", "comm_size<=4", "comm_size=any"]
+    assert sizes["comm_size<4"] == sizes["comm_size=any"] == own
+    assert sizes["comm_size<=4"] == {
+        "is_commutative=yes": {
+            "avg_msg_size<=1000": own,
+            "avg_msg_size=any": {"algorithm=MPIR_Allreduce_intra_ring": {}},
+        },
+        "is_commutative=no": own,
+    }
+    assert found["collective=alltoall"] == BASE["collective=alltoall"]
+
+
+def test_mpich_counts_the_bytes_of_a_row_in_alltoall() -> None:
+    found = json.loads(mpich.tree(chosen("pairwise", "alltoall"), BASE))
+    assert "avg_msg_size<=250" in str(found)
+
+
+def test_mpich_needs_enough_elements_for_rabenseifner() -> None:
+    found = json.loads(mpich.tree(chosen("reduce_scatter_allgather"), BASE))
+    assert "count<pow2" in str(found)
+
+
+def test_a_file_without_a_tree_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "libmpi.so").write_bytes(b'\x7fELF{"collective=bcast":{}}\0')
+    with pytest.raises(ArgumentError, match="has no tree of algorithms"):
+        mpich.built_in(tmp_path / "libmpi.so")
+
+
+def test_open_mpi_decides_itself_for_other_ranks() -> None:
+    numbers = [line.split("#")[0].split() for line in openmpi.rules(chosen("ring")).splitlines()]
+    assert [" ".join(each) for each in numbers] == [
+        "1", "2", "3",
+        "0", "1", "0 0 0 0",
+        "4", "2", "0 0 0 0", "1001 4 0 0",
+        "5", "1", "0 0 0 0",
+    ]  # fmt: skip
+
+
+def test_open_mpi_6_gets_json() -> None:
+    found = json.loads(openmpi.json_rules(chosen("ring", "broadcast")))
+    (rule,) = found["collectives"]["bcast"]
+    assert (rule["comm_size_min"], rule["comm_size_max"]) == (4, 4)
+    assert rule["rules"] == [{"msg_size_min": 1001, "msg_size_max": "inf", "alg": "ring"}]
+
+
+@pytest.mark.parametrize(
+    ("write", "variables", "text"),
+    [
+        (settings.intel, {"I_MPI_ADJUST_ALLREDUCE": "8"},
+         "export I_MPI_ADJUST_ALLREDUCE='8:1001-2147483647@4-4'\n"),
+        (settings.ucc, {"UCC_TL_UCP_TUNE": ""},
+         "export UCC_TL_UCP_TUNE='allreduce:1001-inf:[4-4]:inf:@ring'\n"),
+        (settings.nccl, {"NCCL_ALGO": "Ring", "NCCL_PROTO": "LL"},
+         "allreduce,1001,4611686018427387904,ring,ll,-1,1,4,-1,-1\n"),
+    ],
+)  # fmt: skip
+def test_other_libraries_are_told_in_a_line(write, variables: dict[str, str], text: str) -> None:
+    assert write(chosen("ring", **variables)) == text
+
+
+# -- the command --------------------------------------------------------------------------
+
+
+def command(*words: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as ended:
+        main([*words])
+    said = capsys.readouterr()
+    return int(ended.value.code or 0), said.out + said.err
+
+
+def saved(folder: Path, records: Sequence[Record]) -> str:
+    path = folder / "study.jsonl"
+    path.write_text("".join(f"{encoded(each)}\n" for each in records))
+    return str(path)
+
+
+def test_the_command_writes_the_table_and_says_what_to_set(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    library = tmp_path / "libmpi.so"
+    library.write_bytes(b"\x7fELF\0" + json.dumps(BASE).encode() + b"\0more")
+    table = tmp_path / "table.json"
+    files = ["--to", "mpich", "-o", str(table), "--library", str(library)]
+    code, text = command(saved(tmp_path, study()), *files, capsys=capsys)
+    assert code == 0, text
+    assert "allreduce, 4 ranks: its own choice to 512 B, ring" in text
+    assert f"export MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE={table}" in text
+    assert "export MPIR_CVAR_ALLREDUCE_DEVICE_COLLECTIVE=0" in text
+    assert "MPIR_Allreduce_intra_ring" in table.read_text()
+
+
+def test_records_without_an_answer_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "table.json"
+    records = [case("x", "native", 64, 1.0)]
+    code, text = command(saved(tmp_path, records), "--to", "mpich", "-o", str(table), capsys=capsys)
+    assert code == 2
+    assert "no launch forced an algorithm of MPICH" in text
+    assert not table.exists()
+
+
+# -- the library --------------------------------------------------------------------------
+
+
+@pytest.mark.launches
+def test_mpich_takes_what_the_file_says(tmp_path: Path) -> None:
+    """Ring, which rounds otherwise, in one range of sizes on 6 ranks, and its own choice beside."""
+    from mpi4py import MPI
+
+    from mpicoll.tune.exports.command import _library
+
+    if MPI.get_vendor()[0] != "MPICH":
+        pytest.skip("not MPICH")
+    table = [Choice("allreduce", 6, 1, [OWN, Range(32768, "ring", {}), Range(None, None, {})])]
+    path = tmp_path / "mpich.json"
+    path.write_text(mpich.tree(table, mpich.built_in(_library())))
+    force = {
+        "MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM": "ring",
+        "MPIR_CVAR_ALLREDUCE_DEVICE_COLLECTIVE": "0",
+    }
+    program = "tests/support/fingerprints.py", "128", "4096", "65536"
+    done = [ranks(6, *program, environment=each) for each in (mpich.variables(table, path), force)]
+    tuned, forced = (json.loads(each.stdout.splitlines()[-1]) for each in done)
+    assert tuned["allreduce 4096"] == forced["allreduce 4096"]
+    assert tuned["allreduce 128"] != forced["allreduce 128"]
+    assert tuned["allreduce 65536"] != forced["allreduce 65536"]
