@@ -9,6 +9,10 @@ from mpicoll.study.environments import candidates, named
 _MINUTES = 14.0
 """Of launches; what is found is written in the rest of a quarter of an hour."""
 _MOST_RANKS = 8
+_COLLECTIVES = ("allreduce", "broadcast", "allgather", "reduce_scatter")
+_SIZES = ("64", "16K", "1M")
+"""So few, because every launch measures all of them, and ten launches of ten configurations and
+more fit into that time."""
 
 
 def default_study() -> Description:
@@ -19,5 +23,5 @@ def default_study() -> Description:
     return Description(
         minutes=_MINUTES,
         environments=named(candidates()),
-        factors=Factors(ranks=[ranks], sizes=["64", "4K", "64K", "1M"]),
+        factors=Factors(ranks=[ranks], collectives=list(_COLLECTIVES), sizes=list(_SIZES)),
     )

@@ -11,9 +11,11 @@ import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mpicoll.errors import ArgumentError
+from mpicoll.algorithms.registry import find
+from mpicoll.errors import ArgumentError, CollectiveError
 from mpicoll.notation.contract import collective
 from mpicoll.records.lines import Forced
+from mpicoll.selection.auto import CHOOSERS
 from mpicoll.study.description import Description
 from mpicoll.study.environments import Found
 from mpicoll.study.libraries import variants
@@ -22,7 +24,7 @@ from mpicoll.text.sizes import parse_size
 DEFAULT_ALGORITHMS = (
     "auto", "ring", "recursive_doubling", "rabenseifner", "one_shot", "two_shot",
     "native:reduce+broadcast", "native:reduce_scatter+allgather", "binomial", "scatter_ring",
-    "bruck", "recursive_halving", "pairwise", "naive",
+    "bruck", "recursive_halving", "pairwise",
 )  # fmt: skip
 """Of a study that names none; each runs for the collectives that have it."""
 ON_NODES = ("two_level",)
@@ -31,6 +33,8 @@ START_UP, WITH_TORCH = 2.0, 5.0
 """Seconds of a launch beside those that it measures: roughly, for the estimate."""
 _USUAL_SECONDS, _PAIR_SECONDS = 5.0, 5.0
 _LEAST_SECONDS = 1.0
+_LEAST_OF_CASE = 0.05
+"""Seconds that the benchmark takes for a case at least, however little time it is given."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,19 @@ class Configuration:
             "--calls", factors.calls, "--format", "jsonl",
             "--time", f"{seconds + self.start_up:.1f}", *shared,
         ]  # fmt: skip
+
+    def cases(self, study: Description) -> int:
+        """Return how many cases a launch measures, about."""
+        factors = study.factors
+        names = [collective(each).name for each in factors.collectives]
+        asked = [each for each in names if each in self.forced] if self.forced else names
+        algorithms = self._algorithms(factors.algorithms)
+        count = sum(
+            1 + sum(_serves(name, each, self.ranks) for each in algorithms)
+            for name in dict.fromkeys(asked)
+        )
+        variants = len(factors.sizes) * len(factors.dtypes) * len(factors.operators)
+        return count * variants * len(self.backends) * (2 if factors.calls == "both" else 1)
 
     def _algorithms(self, given: Sequence[str]) -> Sequence[str]:
         if self.forced:
@@ -128,8 +145,26 @@ class Plan:
 
     def seconds_of(self, configuration: Configuration) -> float:
         """Return the seconds of one launch."""
-        own = _PAIR_SECONDS if configuration.pairs else self.seconds
+        own = _PAIR_SECONDS if configuration.pairs else self.measuring(configuration)
         return own + configuration.start_up
+
+    def measuring(self, configuration: Configuration) -> float:
+        """Return the seconds that a launch may measure: no less than its cases need."""
+        return max(self.seconds, _LEAST_OF_CASE * configuration.cases(self.study))
+
+
+def _serves(name: str, algorithm: str, ranks: int) -> bool:
+    """Whether a collective has an algorithm for so many ranks."""
+    base = algorithm.partition("@")[0]
+    if base in CHOOSERS:
+        return True
+    if base.startswith("native"):
+        return name == "allreduce"  # about: of compositions
+    try:
+        find(name, base).serve(ranks)
+    except CollectiveError:
+        return False
+    return True
 
 
 def plan(study: Description, environments: Sequence[Found]) -> Plan:

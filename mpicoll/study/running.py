@@ -61,7 +61,11 @@ class Runner:
                         return
                     shown.begin(configuration, index)
                     self.done[configuration.name, index] = launch(
-                        self.plan.study, configuration, index, self.folder, self.plan.seconds
+                        self.plan.study,
+                        configuration,
+                        index,
+                        self.folder,
+                        self.plan.measuring(configuration),
                     )
                     shown.end(self.done[configuration.name, index])
                 order = self.plan.mixed(self._more(), str(number))

@@ -230,6 +230,32 @@ def test_allreduce_over_numbers_of_ranks(job: Job, name: str) -> None:
         check(records(job.folder, f"mpicoll-allreduce-*-{ranks}.jsonl"), ranks)
 
 
+STUDY = """
+launches = 1
+seconds = 0.3
+[[environments]]
+name = "here"
+launcher = "mpirun"
+algorithms = ["none"]
+[factors]
+collectives = ["allreduce"]
+algorithms = ["ring"]
+sizes = ["64"]
+ranks = [4]
+ranks_per_node = [2]
+pairs = false
+"""
+
+
+def test_a_study_runs_in_an_allocation(slurm: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_text(STUDY)
+    output = submit(slurm, tmp_path, "study.sbatch", "study.toml").end()
+    assert "findings.md" in output
+    found = records(tmp_path, "mpicoll-study-*/launches/here-4-of-2-choice-000.jsonl")
+    check(found)
+    assert {each.nodes for each in found} == {NODES}
+
+
 @pytest.mark.parametrize("name", ["gpu"])
 def test_missing_gpus_are_reported(job: Job, name: str) -> None:
     """Slurm grants what stands for GPUs here, and the benchmark says that there are none."""

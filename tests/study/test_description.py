@@ -127,3 +127,15 @@ def test_a_folder_keeps_one_study(tmp_path: Path) -> None:
         assert stored(folder) == Description(seed=3)
         with pytest.raises(ArgumentError, match="has another study"):
             store(Description(seed=4), folder)
+
+
+def test_a_launch_gets_the_time_that_its_cases_need() -> None:
+    """Native and two schedules of allreduce, native and one of broadcast, at two sizes."""
+    factors = Factors(
+        collectives=["allreduce", "broadcast"], sizes=["64", "1K"],
+        algorithms=["ring", "one_shot", "recursive_halving"],
+    )  # fmt: skip
+    found = plan(Description(seconds=0.01, factors=factors), [OMPI])
+    choice = found.configurations[0]
+    assert choice.cases(found.study) == 2 * (3 + 2)
+    assert found.measuring(choice) == pytest.approx(0.5)
