@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from mpicoll.errors import CollectiveError
+from typing import Any
+
+from mpicoll.errors import CollectiveError, UnknownName, brief
 from mpicoll.execution.plan import Plan
 from mpicoll.flight.groups import GroupFlight
+from mpicoll.notation.contract import collective
 from mpicoll.runtime.arguments import Arguments
+
+_MOST = 1024
 
 
 class Recording:
@@ -13,21 +18,47 @@ class Recording:
 
     def __init__(self, flight: GroupFlight | None) -> None:
         self.flight = flight
+        self._places: dict[Any, int] = {}
 
     def call(self, name: object, checked: Arguments | CollectiveError | None = None) -> _Row:
         """Return a context in which a method's call is under way."""
         if self.flight is None:
             return _Row(None, 0)
+        if not isinstance(name, str):
+            name = brief(name)
+        key: Any = name
+        if isinstance(checked, Arguments):
+            key = (name, checked.algorithm, checked.dtype, checked.row, checked.op.name,
+                   checked.root, checked.counts)  # fmt: skip
+        place = self._places.get(key)
+        if place is None:
+            place = self._add(self.flight, key, name, checked)
+        return _Row(self.flight, place)
+
+    def _add(
+        self, flight: GroupFlight, key: Any, name: str, checked: Arguments | CollectiveError | None
+    ) -> int:
         signature = algorithm = ""
         if isinstance(checked, Arguments):
             signature, algorithm = signature_text(checked), str(checked.algorithm)
-        return _Row(self.flight, self.flight.call(str(name)[:60], signature, algorithm, ""))
+        if len(self._places) >= _MOST:
+            self._places.clear()
+        self._places[key] = place = flight.call(_plain(name), signature, algorithm, "")
+        return place
 
     def record(self, plan: Plan, arguments: Arguments) -> None:
         """Record the runs of a plan."""
         if self.flight is None:
             return
         plan.record(self.flight.log, call_of(self.flight, arguments, plan))
+
+
+def _plain(name: str) -> str:
+    """Return our name of a collective; whatever else was given, but not at length."""
+    try:
+        return collective(name).name
+    except UnknownName:
+        return name[:60]
 
 
 class _Row:

@@ -14,6 +14,7 @@ import pytest
 MPI = pytest.importorskip("mpi4py.MPI")
 from mpicoll import Collectives, Comm  # noqa: E402
 from mpicoll.errors import ArgumentError  # noqa: E402
+from mpicoll.flight import reader  # noqa: E402
 from mpicoll.mpi.communicator import served, state  # noqa: E402
 from mpicoll.mpi.communicator.served import Signature  # noqa: E402
 from mpicoll.mpi.communicator.state import AFTER, FORCED  # noqa: E402
@@ -499,3 +500,23 @@ def test_a_wrong_variable_is_an_error_on_every_rank(
     monkeypatch.setenv(FORCED, "allreduce=ring" if comm.rank else "allreduce=rnig")
     with pytest.raises(ArgumentError, match=FORCED):
         comm.Barrier()
+
+
+def test_our_calls_and_mpis_own_are_recorded_in_the_same_order(comm: Comm) -> None:
+    if comm.size == 1:
+        pytest.skip("a rank alone records nothing")
+    for _ in range(3):
+        _allreduce(comm)
+    op = MPI.Op.Create(lambda left, right, dtype: None, commute=True)
+    comm.Reduce(of(comm), np.empty(3), op)
+    op.Free()
+    flight = state.find_flight(comm)
+    assert flight is not None
+    found = reader.read(flight.recorder.path)
+    entries = [each for each in found.entries if each.group == found.groups[-1]]
+    own = [(each.sequence, each.call.collective, each.outcome) for each in entries]
+    assert comm.allgather(own) == [own] * comm.size
+    algorithms = [each.call.algorithm for each in entries if each.call.collective == "allreduce"]
+    assert algorithms[-1] not in ("", "native")
+    assert ("reduce", "native") in [(each.call.collective, each.call.algorithm) for each in entries]
+    assert {each.where.file for each in entries if each.where} == {__file__}

@@ -12,6 +12,7 @@ import numpy as np
 from mpi4py import MPI
 
 from mpicoll.mpi.communicator import objects
+from mpicoll.mpi.communicator.recording import recorded
 from mpicoll.mpi.communicator.served import THEIRS
 from mpicoll.mpi.communicator.state import serving, theirs
 from mpicoll.mpi.communicator.tracing import AS_OBJECT, base
@@ -19,7 +20,7 @@ from mpicoll.mpi.communicator.tracing import AS_OBJECT, base
 if TYPE_CHECKING:
     _Base = MPI.Intracomm
 else:
-    _Base = base()
+    _Base = recorded(base())
 
 
 class Comm(_Base):

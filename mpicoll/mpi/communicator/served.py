@@ -18,6 +18,7 @@ from mpi4py import MPI
 from mpicoll.errors import CollectiveError
 from mpicoll.execution import compiled, tallies
 from mpicoll.execution.plan import Plan
+from mpicoll.flight.groups import GroupFlight
 from mpicoll.memory.waiting import DEADLINE
 from mpicoll.mpi.communicator.reading import OPS, READERS, Call, Place, lies_in
 from mpicoll.mpi.communicator.tracing import AS_OBJECT, TRACING, kind_of
@@ -26,6 +27,7 @@ from mpicoll.mpi.transport import MpiTransport
 from mpicoll.runtime.arguments import Arguments, check_arguments
 from mpicoll.runtime.methods import FOR_EVER
 from mpicoll.runtime.planner import Planner
+from mpicoll.runtime.recording import Recording, call_of
 from mpicoll.runtime.routes import Routes
 from mpicoll.selection.auto import AutoChooser
 
@@ -89,12 +91,16 @@ class Served:
     Args:
         algorithms: those that are forced, by collective.
         repeats: at which call of a signature a plan is made for it.
+        flight: records the calls, None where nothing does.
 
     Attributes:
         find: serves a call given as `run` takes it: True where MPI's own is to serve it.
     """
 
-    def __init__(self, comm: MPI.Comm, algorithms: dict[str, str], repeats: int) -> None:
+    def __init__(
+        self, comm: MPI.Comm, algorithms: dict[str, str], repeats: int, flight: GroupFlight | None
+    ) -> None:
+        self.flight, self.recording = flight, Recording(flight)
         self.comm, self.transport = comm, MpiTransport(comm)
         self.at = Place(self.transport.rank, self.transport.size)
         self.algorithms, self.repeats = algorithms, repeats
@@ -120,6 +126,8 @@ class Served:
 
         # Stating that a call is left to MPI takes a program without an instruction.
         self.nothing = compiled.nothing(shared)
+        if flight is not None:
+            self.nothing.record(flight.log, flight.call("left to MPI", "", "", ""))
         self._know_left()
 
     def _know_left(self) -> None:
@@ -144,7 +152,12 @@ class Served:
             return True  # MPI demands the same operator on all ranks
         if name is THEIRS:
             return True  # the executor has stated so, and found that others do not
-        given = name, x, out, op, root, counts, algorithm
+        with self.recording.call(name):
+            return self._find_out((name, x, out, op, root, counts, algorithm), differs)
+
+    def _find_out(self, given: tuple[Any, ...], differs: object) -> bool | None:
+        """Run a call, or find out with the others that MPI is to serve it."""
+        name, x, out, op, root, counts, algorithm = given
         if algorithm is AS_OBJECT:
             own = READERS[name](self.at, x, out, op, root, counts)
             return self._run(own, [given], differs, x.shape)
@@ -309,6 +322,8 @@ class Served:
             self.planner.check(arguments)
             plan = self.planner.build(replace(arguments, unbound=True))
         if plan.program is not None:
+            if self.flight is not None:
+                plan.record(self.flight.log, call_of(self.flight, arguments, plan))
             return plan
         plan.free()
         return None

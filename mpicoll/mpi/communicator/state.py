@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from mpi4py import MPI
 
 from mpicoll.errors import ArgumentError, Disagreement
+from mpicoll.execution.compiled import WRITERS
+from mpicoll.flight.groups import GroupFlight, join
 from mpicoll.mpi.communicator.served import Served
 from mpicoll.mpi.transport import exchange
 from mpicoll.runtime.arguments import raise_any
@@ -49,11 +52,16 @@ class State:
 
     Attributes:
         left: MPI serves it, as too many others are ours.
+        flight: records its calls, None where nothing does.
     """
 
     def __init__(self, comm: MPI.Comm) -> None:
         self.calls, self.left = 0, False
         self.wishes = _agreed(comm)
+        self.flight = join(
+            partial(exchange, comm), comm.rank, comm.size, writers=WRITERS,
+            name=comm.name or f"of {comm.size}",
+        )  # fmt: skip
         self.served: Served | None = None
 
 
@@ -79,9 +87,16 @@ def serving(comm: MPI.Comm) -> Callable[..., Any] | None:
         if state.left or max(exchange(plain, len(_live), int)) >= _MOST_SERVED:
             state.left = True
             return theirs
-        state.served = Served(plain, state.wishes.algorithms, state.wishes.repeats)
+        state.served = Served(plain, state.wishes.algorithms, state.wishes.repeats, state.flight)
         _live.add(state.served)
     found: Callable[..., Any] = state.served.find or theirs
+    return found
+
+
+def find_flight(comm: MPI.Comm) -> GroupFlight | None:
+    """Return what records the calls on a communicator, None where nothing does."""
+    state: Any = comm.Get_attr(_key())
+    found: GroupFlight | None = None if state is None else state.flight
     return found
 
 
