@@ -104,11 +104,13 @@ static Call *make_call(QueueObject *self, PyObject *const *args, Py_ssize_t many
     const long root = PyLong_AsLong(args[4]), rows = PyLong_AsLong(args[7]);
     Key key = {.words = {args[0], args[3], args[5], args[6]}, .root = root};
     Side x, out;
-    if (PyErr_Occurred() || !read_side(calls, args[1], &x, rows & INPUT_ROWS, 0) ||
-        !read_side(calls, args[2], &out, rows & OUTPUT_ROWS, 1)) {
+    const int one = args[1] == args[2] && !rows;
+    if (PyErr_Occurred() || !read_side(calls, args[1], &x, rows & INPUT_ROWS, one) ||
+        (!one && !read_side(calls, args[2], &out, rows & OUTPUT_ROWS, 1))) {
         PyErr_Clear();
         return NULL;
     }
+    out = one ? x : out;
     key.x = x.given, key.out = out.given;
     if (!x.many && !out.many)
         calls_set_apart(&key);

@@ -322,8 +322,8 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             known: the collective, its input and output, operator, root, and which are rows.
             call: runs it in Python, where ranks find that they call different things.
         """
-        queue = self.order.queue
-        if queue is None or profiler._is_profiler_enabled:
+        order = self.order
+        if order.queue is None or profiler._is_profiler_enabled:
             return None
         name, x, out, op, root, rows = known
         if not isinstance(self._opened, Collectives):
@@ -333,10 +333,10 @@ class Group(_ProcessGroup):  # type: ignore[misc]
                 return None
         given = name, x, out, op, root, None, self.algorithms[name], rows
         if opts.asyncOp:
-            work = IssuedWork(call, list(results), self.order, self._missing)
-            return work if self.order.issue(work, given) else None
+            work = IssuedWork(call, list(results), order, self._missing)
+            return work if order.issue(work, given) else None
         try:
-            return DONE if self.order.run_known(given) else None
+            return DONE if order.run_known(given) else None
         except CollectiveError as error:
             raise as_torch(error) from error
 
@@ -410,11 +410,13 @@ class Group(_ProcessGroup):  # type: ignore[misc]
 
 
 def _one(tensors: Any) -> Any:
-    return [tensors] if isinstance(tensors, Tensor) else tensors
+    return tensors if type(tensors) is list or not isinstance(tensors, Tensor) else [tensors]
 
 
 def _options(opts: Any, kind: Any) -> Any:
     """Return options as torch's own methods take them, or their operator in their place."""
+    if type(opts) is kind:
+        return opts
     if opts is None:
         return kind()
     if isinstance(opts, (dist.ReduceOp, dist.ReduceOp.RedOpType)):

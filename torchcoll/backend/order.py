@@ -90,6 +90,10 @@ class Order:
         queue = self.queue
         assert queue is not None
         with self.turn:
+            if queue.run(*known):
+                return True
+            if queue.completed == queue.issued:
+                return False
             self._complete_issued()
             return queue.run(*known)
 
