@@ -26,7 +26,7 @@ def calls(nbytes: int) -> dict[str, Callable[[Any], object]]:
     size, rank = dist.get_world_size(), dist.get_rank()
     count = max(nbytes // 4, 1)
     x, part = torch.ones(count), torch.ones(max(count // size, 1))
-    whole = torch.empty(part.numel() * size)
+    whole, other = torch.empty(2, part.numel() * size).unbind()
     parts = list(torch.empty(size, part.numel()).unbind())
     apart = [torch.empty(part.numel()) for _ in range(size)]
     root = rank == 0
@@ -39,7 +39,7 @@ def calls(nbytes: int) -> dict[str, Callable[[Any], object]]:
         "gather": lambda g: dist.gather(part, apart if root else None, 0, group=g),
         "scatter": lambda g: dist.scatter(part, parts if root else None, 0, group=g),
         "reduce_scatter_tensor": lambda g: dist.reduce_scatter_single(part, whole, group=g),
-        "all_to_all_single": lambda g: dist.all_to_all_single(whole, whole.clone(), group=g),
+        "all_to_all_single": lambda g: dist.all_to_all_single(whole, other, group=g),
     }
 
 

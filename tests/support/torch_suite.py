@@ -3,8 +3,9 @@
 ``python tests/support/torch_suite.py --ranks 2 [--tests all_reduce] [--columns gloo,ours,mpi]``
 
 The suite is `torch.testing._internal.distributed.distributed_test`, which the wheel has; it needs
-`expecttest`. Columns: ``gloo`` is stock; ``ours`` has our groups in place of gloo's; ``mpi`` has
-them, too, but tells the suite that it runs over MPI, for which it skips fewer tests.
+`expecttest`. Columns: ``gloo`` is stock; ``ours`` has our groups in place of gloo's; ``as_mpi`` has
+them, too, but tells the suite that it runs over MPI, for which it runs other tests; ``mpi`` does
+the same with our groups over MPI, on ranks of mpirun.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ import traceback
 from contextlib import suppress
 from multiprocessing import Pipe
 from pathlib import Path
+from select import select
 from typing import Any
 
-COLUMNS = ("gloo", "ours", "mpi")
+COLUMNS = ("gloo", "ours", "as_mpi", "mpi")
 SECONDS = 100.0
 """After which a test counts as hung."""
 REASONS = {
@@ -48,7 +50,7 @@ def suite() -> Any:
     return distributed_test, TestDist
 
 
-def replace_mpi() -> None:
+def replace_mpi(name_of_ours: str) -> None:
     """Serve the backend that the suite calls mpi by our groups."""
     import torch.distributed as dist
     from torch.distributed import distributed_c10d as c10d
@@ -56,18 +58,18 @@ def replace_mpi() -> None:
     for name in ("init_process_group", "new_group"):
         plain = getattr(c10d, name)
 
-        def as_gloo(*given: Any, _plain: Any = plain, **named: Any) -> Any:
+        def as_ours(*given: Any, _plain: Any = plain, **named: Any) -> Any:
             if named.get("backend") == "mpi":
-                named["backend"] = "gloo"
-            return _plain(*("gloo" if each == "mpi" else each for each in given), **named)
+                named["backend"] = name_of_ours
+            return _plain(*(name_of_ours if each == "mpi" else each for each in given), **named)
 
-        setattr(c10d, name, as_gloo)
-        setattr(dist, name, as_gloo)
+        setattr(c10d, name, as_ours)
+        setattr(dist, name, as_ours)
 
 
-def run_column(column: str, wanted: str) -> None:
-    """Print the outcome of every test, as a line of JSON."""
-    if column != "gloo":
+def run_column(column: str, wanted: str, after: str) -> None:
+    """Print the outcome of every test after one, as a line of JSON."""
+    if column in ("ours", "as_mpi"):
         os.environ["TORCHCOLL_AS_GLOO"] = "1"
     import torch
 
@@ -76,17 +78,54 @@ def run_column(column: str, wanted: str) -> None:
     register()
     torch.set_num_threads(1)
     module, case = suite()
-    if column == "mpi":
-        replace_mpi()
+    if column.endswith("mpi"):
+        replace_mpi("gloo" if column == "as_mpi" else "mpicoll")
     case.setUpClass()
+    run = run_over_mpi if column == "mpi" else run_test
     for name in sorted(name for name in dir(case) if name.startswith("test_")):
-        if re.search(wanted, name):
-            outcome, why = run_test(module, case, name)
-            print(json.dumps([name, outcome, why]), flush=True)
+        if name > after and re.search(wanted, name):
+            run(module, case, name)
 
 
-def run_test(module: Any, case: Any, name: str) -> tuple[str, str]:
-    """Run a test on ranks that are forked, and return its outcome and why."""
+def say(name: str, outcome: str, why: str) -> None:
+    print(json.dumps([name, outcome, why]), flush=True)
+
+
+def run_over_mpi(module: Any, case: Any, name: str) -> None:
+    """Run a test on the ranks of this mpirun, which end after one that has failed."""
+    from mpi4py import MPI
+
+    comm = MPI.COMM_WORLD
+    if not comm.rank:
+        say(name, HUNG, "")
+        module.initialize_temp_directories()
+        module.Barrier.init()
+    file, folder = comm.bcast((tempfile.mktemp(), os.environ["TEMP_DIR"]))
+    os.environ["TEMP_DIR"], module.Barrier.barrier_id = folder, 0
+    code, why = 1, ""
+    here, there = Pipe()
+    try:
+        case._run(comm.rank, name, file, there)
+    except SystemExit as end:
+        code = int(end.code or 0)
+    except BaseException as error:
+        why = "".join(traceback.format_exception(error))
+    there.close()
+    with suppress(EOFError, OSError):
+        while here.poll(0):
+            why = str(here.recv())
+    found = comm.allgather((outcome_of(code), why))
+    outcome = next(each for each in _WORST if each in {each for each, _ in found})
+    if not comm.rank:
+        say(name, outcome, "\n".join(why for _, why in found)[-3000:])
+    if outcome == FAILED:
+        MPI.COMM_WORLD.Abort(1)
+    if outcome == SKIPPED and module.dist.is_initialized():
+        module.dist.destroy_process_group()
+
+
+def run_test(module: Any, case: Any, name: str) -> None:
+    """Run a test on ranks that are forked, and print its outcome and why."""
     module.initialize_temp_directories()
     module.Barrier.init()
     file = tempfile.NamedTemporaryFile(delete=False).name  # noqa: SIM115
@@ -110,7 +149,7 @@ def run_test(module: Any, case: Any, name: str) -> tuple[str, str]:
     module.cleanup_temp_dir()
     outcomes = {outcome_of(code) for code in codes}
     outcome = next(each for each in _WORST if each in outcomes)
-    return outcome, "\n".join(whys)[-3000:]
+    say(name, outcome, "\n".join(whys)[-3000:])
 
 
 def run_rank(case: Any, name: str, rank: int, file: str, pipe: Any) -> None:
@@ -162,15 +201,39 @@ def outcome_of(code: int | None) -> str:
 # -- all columns -----------------------------------------------------------------------------------
 
 
-def start(column: str, ranks: int, wanted: str, output: Path) -> subprocess.Popen[str]:
-    """Start a process that runs a column."""
+def start(column: str, ranks: int, wanted: str, after: str, output: Path) -> subprocess.Popen[str]:
+    """Start a process that runs a column, or what is left of it after a test."""
     environment = {
-        **os.environ, "WORLD_SIZE": str(ranks), "BACKEND": "mpi" if column == "mpi" else "gloo",
+        **os.environ, "WORLD_SIZE": str(ranks), "BACKEND": "mpi" if "mpi" in column else "gloo",
         "TEMP_DIR": tempfile.mkdtemp(), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo",
         "SUITE_LOG": str(output / f"{column}.log"),
     }  # fmt: skip
-    command = [sys.executable, __file__, "--column", column, "--tests", wanted]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, __file__, "--column", column, "--tests", wanted, "--after", after]
+    if column == "mpi":
+        command = ["mpirun", "-n", str(ranks), *command]
+    with open(output / f"{column}.log", "a") as log:
+        return subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=log, text=True
+        )
+
+
+def outcomes_of(column: str, ranks: int, wanted: str, output: Path) -> dict[str, list[str]]:
+    """Return the outcome of every test of a column, and why."""
+    found: dict[str, list[str]] = {}
+    while True:
+        before = max(found, default="")
+        process = start(column, ranks, wanted, before, output)
+        assert process.stdout is not None
+        while select([process.stdout], [], [], 2 * SECONDS)[0]:
+            line = process.stdout.readline()
+            if line.startswith("["):
+                name, *rest = json.loads(line)
+                found[name] = rest
+            elif not line:
+                break
+        process.kill()
+        if process.wait() == 0 or max(found, default="") == before:
+            return found
 
 
 def main() -> int:
@@ -179,21 +242,16 @@ def main() -> int:
     parser.add_argument("--tests", default="", help="a regular expression")
     parser.add_argument("--columns", default="gloo,ours")
     parser.add_argument("--column", help=argparse.SUPPRESS)
+    parser.add_argument("--after", default="", help=argparse.SUPPRESS)
     parser.add_argument("--output", type=Path, default=Path(tempfile.gettempdir()))
     options = parser.parse_args()
     if options.column:
-        run_column(options.column, options.tests)
+        run_column(options.column, options.tests, options.after)
         return 0
     columns = options.columns.split(",")
     found: dict[str, dict[str, list[str]]] = {}
     for column in columns:
-        found[column] = {}
-        process = start(column, options.ranks, options.tests, options.output)
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith("["):
-                name, *rest = json.loads(line)
-                found[column][name] = rest
+        found[column] = outcomes_of(column, options.ranks, options.tests, options.output)
         (options.output / f"{column}-{options.ranks}.json").write_text(json.dumps(found[column]))
     return report(found, columns)
 
