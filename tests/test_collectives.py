@@ -71,7 +71,7 @@ def test_serves_every_root(c: Collectives, name: str, algorithm: str, nth: int) 
     run(c, name, algorithm, root=nth, in_place=nth % 2 == 1)
 
 
-@pytest.mark.ranks(3, more=(5,))
+@pytest.mark.ranks(3)
 @cases([each for each in EVERY if each[0] in UNEVEN])
 @pytest.mark.parametrize(("step", "in_place"), [(0, True), (1, False), (3, True)])
 def test_serves_uneven_counts(
@@ -85,7 +85,7 @@ def test_serves_uneven_counts(
     run(c, name, algorithm, row=(2,), counts=counts, in_place=in_place)
 
 
-@pytest.mark.ranks(3, more=(5,))
+@pytest.mark.ranks(3)
 @every_reduction
 @in_place
 def test_keeps_rank_order(c: Collectives, name: str, algorithm: str, in_place: bool) -> None:

@@ -161,7 +161,7 @@ def test_calls_chooses_plans_and_methods(calls: str, tmp_path: Path) -> None:
 @needs_mpi
 @pytest.mark.parametrize(
     "more",
-    ["mpi4py -d float16,bool -o max -r 1", "mpi4py,torch --in-place", "torch -o avg --allocate"],
+    ["mpi4py -d float16,bool -o max -r 1 --in-place", "mpi4py,torch -o avg --allocate"],
 )
 def test_methods_of_every_collective_are_right(more: str) -> None:
     flags = [*more.split(), *TINY, "-n", "1", "--calls", "methods", "--format", "csv"]

@@ -101,6 +101,7 @@ def test_large_messages(
     check(c, name, f"{algorithm}@{transport}", (203,), root=c.size - 1, make=make)
 
 
+@pytest.mark.threads_only
 @pytest.mark.ranks(3, more=(Layout(4, per_node=2),))
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("make", [device, place])
@@ -113,6 +114,7 @@ def test_large_messages_in_place(c: Collectives, name: str, transport: str, make
             check(c, name, f"{each}@{transport}", (203,), make=make, in_place=True)
 
 
+@pytest.mark.threads_only
 @pytest.mark.ranks(3, more=(Layout(4, per_node=2),))
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("name", ["allreduce", "reduce", "reduce_scatter", "scan", "exscan"])
