@@ -20,7 +20,7 @@ DOCUMENTS = [
 YOURS = {"jobs/setup.sh"}
 """Files that a user may write."""
 _PATH = r"`([\w./-]+\.(?:py|toml|sh|sbatch|md)|\.?[\w.-]+/[\w./-]*)`"
-_COMMAND = r"-m ((?:mpicoll|torchcoll)(?:\.\w+)*)([^`|>#\n]*)"
+_COMMAND = r"-m ((?:mpicoll|torchcoll)(?:\.\w+)*)([^`|>#&\n]*)"
 
 each_document = pytest.mark.parametrize(
     "document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT))
