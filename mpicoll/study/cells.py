@@ -224,8 +224,11 @@ def _unpaired(
         verdict = "faster"
     elif found.high < 1 / (1 + FLOOR):
         verdict = "slower"
-    middle = median(theirs)
-    agreeing = sum((us < middle) == (found.ratio > 1) for us in ours)
+    # The launches of the side that has fewer are counted, each against the other's median.
+    if len(ours) <= len(theirs):
+        agreeing = sum((us < median(theirs)) == (found.ratio > 1) for us in ours)
+    else:
+        agreeing = sum((us > median(ours)) == (found.ratio > 1) for us in theirs)
     return Ratio(
         found.ratio, found.low, found.high, verdict, launches or min(len(ours), len(theirs)),
         launches or agreeing, False,

@@ -175,6 +175,17 @@ def test_the_strongest_native_is_of_any_environment_and_algorithm() -> None:
     assert "native(algorithm=ring) of openmpi is 2.2" in same and "as fast as our ring" in same
 
 
+def test_no_more_launches_agree_than_there_are() -> None:
+    """Ours run in more launches than the native call that they are compared with."""
+    records = [
+        *launched(constant(native=5.0, ring=10.0), ["ring"], count=9),
+        *launched(constant(native=20.0), [], "openmpi", count=7),
+        *launched(constant(native=4.0), [], "intel", count=7),
+    ]
+    found = told(records, WINNERS)
+    assert "native of intel) is 2.5" in found and "in 28 of 28 launches (7 at each size)" in found
+
+
 def test_what_is_not_known_is_not_told() -> None:
     random = Random(5)
     records = launched(lambda *_: random.lognormvariate(0, 0.5), ["ring"])
