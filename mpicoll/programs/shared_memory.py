@@ -191,6 +191,7 @@ class _SharedLowering(Lowering):
         super().__init__(rounds, sizes, before, after, in_place)
         self.reach = reach
         self.made = SharedProgram()
+        self.anchors: dict[Move | Combine, tuple[int, int]] = {}
         self.received: Counter[int] = Counter()
         self.last_use = {
             block: index for index, ops in enumerate(self.rounds) for op in ops
@@ -332,6 +333,7 @@ class _SharedLowering(Lowering):
         most = max(tiles, default=1)
         if most == 1 or step.sends or step.receives:
             return 1
+        self.anchors = self._anchors([*step.copied, *step.after])
         return most if self._aligned([*step.copied, *step.after]) else 1
 
     def _message(self, piece: Piece) -> int:
@@ -341,20 +343,35 @@ class _SharedLowering(Lowering):
             return self.made.publications[int(number)].tiles
         return self.made.receipts[int(number)].tiles if kind == "from" else 0
 
-    def _anchor(self, action: Move | Combine) -> Piece | None:
-        """Return the piece of a message, which determines the tile of each element."""
-        return next((each for each in action if self._message(each)), None)
+    def _anchors(self, actions: Sequence[Move | Combine]) -> dict[Move | Combine, tuple[int, int]]:
+        """Return where each action begins in a message, and how many tiles that message has.
+
+        One that reads no message may read what an action before it has written of one.
+        """
+        found: dict[Move | Combine, tuple[int, int]] = {}
+        for action in actions:
+            part = next((each for each in action if self._message(each)), None)
+            if part is not None:
+                found[action] = part.start, self._message(part)
+                continue
+            for before, (start, tiles) in found.items():
+                written = before.target
+                for piece in action[1:]:
+                    if overlaps(piece, [written]):
+                        found[action] = piece.start + start - written.start, tiles
+                if action in found:
+                    break
+        return found
 
     def _aligned(self, actions: Sequence[Move | Combine]) -> bool:
         """Whether a step may run tile by tile: no tile touches memory that another one writes."""
         touched: list[tuple[Piece, tuple[int, int], bool]] = []
         for action in actions:
-            anchor = self._anchor(action)
-            if anchor is None:
+            if action not in self.anchors:
                 return False
-            tiles = self._message(anchor)
+            start, tiles = self.anchors[action]
             for index, piece in enumerate(action):
-                shift = anchor.start - piece.start
+                shift = start - piece.start
                 if not self._message(piece):
                     touched.append((piece, (shift, tiles), index == 0))
                 elif shift or self._message(piece) != tiles:
@@ -373,13 +390,12 @@ class _SharedLowering(Lowering):
             yield from actions
             return
         for action in actions:
-            anchor = self._anchor(action)
-            assert anchor is not None
-            tiles, stop = self._message(anchor), anchor.start + anchor.length
-            first = max(tile * self.reach.tile, anchor.start)
+            start, tiles = self.anchors[action]
+            stop = start + action.target.length
+            first = max(tile * self.reach.tile, start)
             last = stop if tile == tiles - 1 else min((tile + 1) * self.reach.tile, stop)
             if tile < tiles and first < last:
-                shift = first - anchor.start
+                shift = first - start
                 yield type(action)(
                     *(Piece(each.buffer, each.start + shift, last - first) for each in action)
                 )

@@ -249,6 +249,21 @@ def test_windows_are_found_where_ranks_read_as_they_write() -> None:
     assert waits == read == list(range(8))
 
 
+@pytest.mark.parametrize("algorithm", ["one_shot", "two_shot"])
+def test_windows_are_found_where_a_rank_folds_its_own_between_others(algorithm: str) -> None:
+    """The fold of a partial sum and the own vector reads no message: its tiles are the sum's."""
+    size, schedule = 4, find("allreduce", algorithm)
+    lengths = dict.fromkeys(range(schedule.blocks(size)), 29)
+    made = [
+        share(
+            schedule.rounds(rank, size), lengths, list(lengths), list(lengths),
+            Reach(frozenset(range(size)) - {rank}, frozenset(), 3, TILE),
+        )
+        for rank in range(size)
+    ]  # fmt: skip
+    assert through_windows(made) == sum(len(each.publications) for each in made)
+
+
 def program(rounds: Any, **changes: Any) -> SharedProgram:
     reach = Reach(frozenset({1, 2}), frozenset({"output"}), 4, 1000)
     sizes = {0: 8, 1: 8}
