@@ -149,7 +149,7 @@ def test_open_mpi_6_gets_json() -> None:
     ("write", "variables", "text"),
     [
         (settings.intel, {"I_MPI_ADJUST_ALLREDUCE": "8"},
-         "export I_MPI_ADJUST_ALLREDUCE='8:1001-2147483647@4-4'\n"),
+         "export I_MPI_ADJUST_ALLREDUCE='0:0-1000;8:1001-2147483647'\n"),
         (settings.ucc, {"UCC_TL_UCP_TUNE": ""},
          "export UCC_TL_UCP_TUNE='allreduce:1001-inf:[4-4]:inf:@ring'\n"),
         (settings.nccl, {"NCCL_ALGO": "Ring", "NCCL_PROTO": "LL"},
@@ -158,6 +158,12 @@ def test_open_mpi_6_gets_json() -> None:
 )  # fmt: skip
 def test_other_libraries_are_told_in_a_line(write, variables: dict[str, str], text: str) -> None:
     assert write(chosen("ring", **variables)) == text
+
+
+def test_intel_mpi_has_one_table_for_all_numbers_of_ranks() -> None:
+    (one,) = chosen("ring", I_MPI_ADJUST_ALLREDUCE="8")
+    with pytest.raises(ArgumentError, match="give records of one of 4, 8"):
+        settings.intel([one, one._replace(ranks=8)])
 
 
 # -- the command --------------------------------------------------------------------------

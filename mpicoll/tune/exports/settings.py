@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from mpicoll.errors import ArgumentError
 from mpicoll.tune.exports.choices import Choice, Range
 
 INTEL = "Intel(R) MPI"
@@ -29,17 +30,34 @@ def intel_takes(collective: str, algorithm: str, variables: dict[str, str]) -> b
 
 
 def intel(choices: Sequence[Choice]) -> str:
-    """Return a shell's assignments of the I_MPI_ADJUST variables."""
-    found: dict[str, list[str]] = {}
+    """Return a shell's assignments of the I_MPI_ADJUST variables.
+
+    Every range is named, 0 where Intel MPI decides: sizes without a range take the first one.
+    Ranges have no numbers of ranks: with them 2021.15 takes the first range at every size.
+
+    Raises:
+        ArgumentError: the choices are for several numbers of ranks.
+    """
+    if len(counts := sorted({each.ranks for each in choices})) > 1:
+        raise ArgumentError(
+            "Intel MPI takes one table for all numbers of ranks: give records of one of "
+            f"{', '.join(map(str, counts))}"
+        )
+    lines = []
     for choice in choices:
-        for start, each in _forced(choice):
-            name, value = next(
-                pair for pair in each.variables.items() if pair[0].startswith(_ADJUST)
-            )
-            end = _MOST if each.upto is None else each.upto
-            condition = f"{start}-{end}@{choice.ranks}-{choice.ranks}"
-            found.setdefault(name, []).append(f"{value}:{condition}")
-    return "".join(f"export {name}='{';'.join(rules)}'\n" for name, rules in found.items())
+        name = _variable(choice)
+        rules = [
+            f"{each.variables.get(name, '0')}:{start}-{_MOST if each.upto is None else each.upto}"
+            for start, each in _starts(choice)
+        ]
+        lines.append(f"export {name}='{';'.join(rules)}'\n")
+    return "".join(lines)
+
+
+def _variable(choice: Choice) -> str:
+    """Return the name of the variable of a collective."""
+    names = (name for each in choice.ranges for name in each.variables)
+    return next(name for name in names if name.startswith(_ADJUST))
 
 
 def ucc_takes(collective: str, algorithm: str, variables: dict[str, str]) -> bool:
@@ -77,8 +95,12 @@ def nccl(choices: Sequence[Choice]) -> str:
 
 def _forced(choice: Choice) -> Iterator[tuple[int, Range]]:
     """Yield the ranges that do not leave the choice to the library, with their first bytes."""
+    return ((start, each) for start, each in _starts(choice) if each.algorithm is not None)
+
+
+def _starts(choice: Choice) -> Iterator[tuple[int, Range]]:
+    """Yield the ranges with their first bytes."""
     start = 0
     for each in choice.ranges:
-        if each.algorithm is not None:
-            yield start, each
+        yield start, each
         start = (each.upto or 0) + 1
