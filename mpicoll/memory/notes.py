@@ -77,6 +77,16 @@ class Notes:
         found = _NOBODY if place is None else self.memory.words[rank][0][place + _ROOT]
         return None if found == _NOBODY else found - 1
 
+    def last(self, rank: int) -> tuple[str, int] | None:
+        """Return why a rank has left an operation last for want of another, and of which."""
+        found = self.memory.words.get(rank)
+        count = found[0][self.first + _COUNT] if found else 0
+        for number in range(count - 1, max(-1, count - 1 - _MOST), -1):
+            place = self._place(number)
+            if found and found[0][place + _ROOT] != _NOBODY:
+                return self.read(rank, found[0][place + _OPERATION]), found[0][place + _ROOT] - 1
+        return None
+
     def _find(self, rank: int, operation: int) -> int | None:
         """Return the place of a rank's note on an operation, None where there is none."""
         found = self.memory.words.get(rank)

@@ -14,7 +14,7 @@ import os
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import NamedTuple
@@ -29,6 +29,7 @@ _SECONDS = 1.0
 _MOST_ENDED = 64
 """Groups that have ended for which a process answers."""
 _NAME, _NONCE, _PROOF, _MOST, _AT_ONCE = 8, 16, 32, 4096, 32
+_MOST_TEXT = 500
 
 
 class Answer(msgspec.Struct):
@@ -51,13 +52,23 @@ class Answer(msgspec.Struct):
     other: bool = False
 
 
+class Told(msgspec.Struct):
+    """What a rank says of its own accord: it has left an operation, and for want of which rank."""
+
+    rank: int
+    text: str
+    lost: int | None
+
+
 class Question(msgspec.Struct):
-    """The operation that is asked about."""
+    """The operation that is asked about, and what whoever asks has to tell."""
 
     operation: int
+    told: Told | None = None
 
 
 Reply = Callable[[int], Answer]
+Hear = Callable[[int, tuple[str, int | None]], None]
 
 
 class Address(NamedTuple):
@@ -71,7 +82,7 @@ class _Listener:
     """Answers for all groups of this process."""
 
     def __init__(self, host: str) -> None:
-        self.groups: dict[bytes, tuple[bytes, Reply]] = {}
+        self.groups: dict[bytes, tuple[bytes, Reply, Hear]] = {}
         self.ended: deque[bytes] = deque()
         self.process = os.getpid()
         self.socket = listener(host, 0)
@@ -90,8 +101,10 @@ class _Listener:
 
     def _answer(self, connection: socket.socket) -> None:
         name, nonce = _exactly(connection, _NAME), _exactly(connection, _NONCE)
-        key, reply = self.groups[name]
+        key, reply, hear = self.groups[name]
         question = msgspec.json.decode(_read(connection, key, nonce), type=Question)
+        if question.told is not None:
+            hear(question.told.rank, (question.told.text, question.told.lost))
         _write(connection, key, nonce[::-1], msgspec.json.encode(reply(question.operation)))
 
 
@@ -114,13 +127,15 @@ class Contact:
     Args:
         exchange: returns every rank's item, in rank order; collective.
         one_host: whether all ranks share a host.
-        reply: answers for this rank; called by another thread.
+        reply: answers for this rank; called by another thread, as is `hear`.
+        hear: takes what another rank tells of its own accord.
     """
 
     def __init__(
         self, rank: int, exchange: Callable[..., list[tuple[Address, bytes]]], one_host: bool,
-        reply: Reply,
+        reply: Reply, hear: Hear = lambda rank, told: None,
     ) -> None:  # fmt: skip
+        self.hear = hear
         try:
             self.listener: _Listener | None = _listening(LOOPBACK if one_host else host_address())
         except LaunchError:
@@ -131,28 +146,35 @@ class Contact:
         self.key = b"".join(random for _, random in found[:2])
         self.name = hmac.digest(self.key, b"name", "sha256")[:_NAME]
         if self.listener is not None:
-            self.listener.groups[self.name] = self.key, reply
+            self.listener.groups[self.name] = self.key, reply, hear
 
     def close(self, reply: Reply) -> None:
         """Answer for this group by `reply` from now on, until many more have ended."""
         if self.listener is None or self.name not in self.listener.groups:
             return
         groups, ended = self.listener.groups, self.listener.ended
-        groups[self.name] = self.key, reply
+        groups[self.name] = self.key, reply, self.hear
         ended.append(self.name)
         if len(ended) > _MOST_ENDED:
             groups.pop(ended.popleft(), None)
 
     def ask(self, ranks: Iterable[int], operation: int) -> dict[int, Answer | str]:
         """Return each rank's answer, or in words why there is none."""
-        asked = list(ranks)
+        return self._ask_all(list(ranks), Question(operation))
+
+    def tell(self, ranks: Iterable[int], told: Told) -> None:
+        """Tell ranks something of this one's own accord; those that do not answer are left."""
+        told.text = told.text[:_MOST_TEXT]
+        self._ask_all(list(ranks), Question(0, told))
+
+    def _ask_all(self, asked: Sequence[int], question: Question) -> dict[int, Answer | str]:
         if len(asked) < 2:
-            return {rank: self._ask(rank, operation) for rank in asked}
+            return {rank: self._ask(rank, question) for rank in asked}
         with ThreadPoolExecutor(min(_AT_ONCE, len(asked))) as pool:
-            answers = pool.map(lambda rank: self._ask(rank, operation), asked)
+            answers = pool.map(lambda rank: self._ask(rank, question), asked)
             return dict(zip(asked, answers, strict=True))
 
-    def _ask(self, rank: int, operation: int) -> Answer | str:
+    def _ask(self, rank: int, question: Question) -> Answer | str:
         address = self.addresses[rank]
         if not address.host:
             return ""
@@ -169,7 +191,7 @@ class Contact:
             try:
                 connection.settimeout(_SECONDS)
                 connection.sendall(self.name + nonce)
-                _write(connection, self.key, nonce, msgspec.json.encode(Question(operation)))
+                _write(connection, self.key, nonce, msgspec.json.encode(question))
                 text = _read(connection, self.key, nonce[::-1])
                 return msgspec.json.decode(text, type=Answer)
             except TimeoutError:

@@ -13,10 +13,12 @@ from mpicoll.machine.living import has_ended, is_stopped
 from mpicoll.memory.notes import GROUP, described
 from mpicoll.memory.segments import MappedMemory
 from mpicoll.memory.waiting import default_deadline
-from mpicoll.peers.contact import ENDED, Answer, Contact
+from mpicoll.peers.contact import ENDED, Answer, Contact, Told
 
 _MOST_LEFT = 64
 """Operations that this rank has left, and of which it keeps why."""
+_MOST_TOLD = 64
+"""Ranks of other nodes that a rank tells of its own accord that it has left an operation."""
 _ANY = 0
 """No operation in particular: messages of the user's own."""
 
@@ -60,6 +62,7 @@ class Peers:
         self.ended, self.lost_by = "", None
         self.left: dict[int, tuple[str, int | None]] = {}
         self.processes: Mapping[int, int] = {}
+        self.heard: dict[int, tuple[str, int | None]] = {}
 
     def open(
         self, shared: MappedMemory | None, nodes: Nodes, exchange: Callable[..., list[Any]]
@@ -71,7 +74,9 @@ class Peers:
             shared.wait_policy.lost = self._lost_in_memory
             shared.wait_policy.deadline = self._deadline
         if self.size > 1 and (shared is None or shared.mailbox is None):
-            self.contact = Contact(self.rank, exchange, len(nodes) == 1, self._reply)
+            self.contact = Contact(
+                self.rank, exchange, len(nodes) == 1, self._reply, self.heard.__setitem__
+            )
 
     def close(self) -> None:
         """Answer other ranks no more."""
@@ -118,7 +123,13 @@ class Peers:
 
     def leave(self, operation: int, error: BaseException) -> None:
         """Tell the other ranks that this one has left an operation, and why."""
-        self.post(operation, described(error), getattr(error, "rank", None))
+        root = getattr(error, "rank", None)
+        self.post(operation, described(error), root)
+        if self.contact is not None and root is not None:
+            # This process may end before it is asked.
+            others = (r for r in range(self.size) if r not in (self.rank, root))
+            far = [rank for rank in others if rank not in self.processes]
+            self.contact.tell(far[:_MOST_TOLD], Told(self.rank, described(error), root))
 
     def post(self, operation: int, text: str, lost: int | None = None) -> None:
         """State a short text about an operation, and the rank that is missing there."""
@@ -168,7 +179,10 @@ class Peers:
             return self._near(peer, operation)
         if self.contact is None or peer == self.rank:
             return State()
-        return _told(peer, self.contact.ask([peer], operation)[peer])
+        answer = self.contact.ask([peer], operation)[peer]
+        if answer == ENDED and peer in self.heard:
+            return _after("", *self.heard[peer])
+        return _told(peer, answer)
 
     def _near(self, peer: int, operation: int) -> State:
         assert self.shared is not None
@@ -178,6 +192,8 @@ class Peers:
                 root = notes.root(peer, each)
                 return State(f"(process {process}), {why}", True, peer if root is None else root)
         if has_ended(process):
+            if last := notes.last(peer):
+                return _after(f"(process {process}), ", *last)
             how = "it exited" if notes.has_exited(peer) else "killed, or by a crash"
             return State(f"(process {process}), which has ended ({how})", True, peer)
         if is_stopped(process):
@@ -251,8 +267,17 @@ class Peers:
 
 def _freed(left: dict[int, tuple[str, int | None]], exchanges: int, operation: int) -> Answer:
     """Return the answer of a rank that has freed its group."""
-    found = left.get(operation) or left.get(GROUP) or ("it has freed the group", None)
+    rooted = (each for each in reversed(left.values()) if each[1] is not None)
+    found = left.get(operation) or left.get(GROUP) or next(rooted, _FREED)
     return Answer(*found, exchanges=exchanges)
+
+
+_FREED: tuple[str, int | None] = "it has freed the group", None
+
+
+def _after(process: str, text: str, root: int | None) -> State:
+    """Return the state of a rank whose process has ended after it had left an operation."""
+    return State(f"{process}which has ended, after {text}", True, root)
 
 
 def _told(peer: int, answer: Answer | str) -> State:

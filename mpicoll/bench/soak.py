@@ -1,0 +1,131 @@
+"""Make many small calls of mixed kinds, and watch what the process keeps.
+
+``mpirun -n 2 python -m mpicoll.bench.soak --calls 10000000``: resident memory, descriptors, threads
+and the shared memory that is mapped are read between blocks of calls, with the median time of a
+small call. Prints a line for each tenth of the run, and ends with 1 where, from the first tenth on,
+one of them grows by more than 1 %, or the median by more than 10 %.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import click
+
+from mpicoll.cli.command import RanksCommand
+from mpicoll.cli.options import Whole, option
+from mpicoll.collectives import Collectives
+from mpicoll.machine.memory import SHM
+from mpicoll.measurement.worlds import BOTH, Worlds
+
+_PARTS, _BLOCK, _WARM_UP = 10, 1000, 100
+_GROWTH, _DRIFT = 0.01, 0.10
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Kept(NamedTuple):
+    """What a process holds, and the median us of a small call since the last look.
+
+    Attributes:
+        resident: bytes; `shared`: how many parts of shared memory it maps.
+    """
+
+    resident: int
+    descriptors: int
+    threads: int
+    shared: int
+    us: float
+
+
+def kept(us: float) -> Kept:
+    """Return what this process holds now."""
+    resident = int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
+    descriptors, threads = (len(os.listdir(f"/proc/self/{each}")) for each in ("fd", "task"))
+    maps = Path("/proc/self/maps").read_text()
+    shared = sum(maps.count(each) for each in (f"{SHM}/", "/memfd:"))
+    return Kept(resident, descriptors, threads, shared, us)
+
+
+def growth(found: Sequence[Kept]) -> list[str]:
+    """Return in words what has grown too much since the first of these.
+
+    >>> growth([Kept(1000, 5, 2, 0, 1.0), Kept(1009, 5, 2, 0, 1.09)])
+    []
+    >>> growth([Kept(1000, 5, 2, 0, 1.0), Kept(1011, 6, 2, 0, 1.0)])
+    ['resident: 1000, then 1011', 'descriptors: 5, then 6']
+    """
+    first, last = found[0], found[-1]
+    limits = (*[_GROWTH] * 4, _DRIFT)
+    return [
+        f"{name}: {before:g}, then {after:g}"
+        for name, before, after, limit in zip(Kept._fields, first, last, limits, strict=True)
+        if after > before * (1 + limit)
+    ]
+
+
+def calls_of(c: Collectives) -> list[Callable[[], Any]]:
+    """Return calls of all kinds, of which the first is the small one that is timed."""
+    arrays = c.transport.arrays
+    x, out, rows = (arrays.empty(n, "float32") for n in ((1,), (1,), (c.size, 1)))
+    many = arrays.empty((1000,), "float32")
+    for each in (x, out, rows, many):
+        arrays.from_host(each, 0)
+    plan = c.plan("allreduce", many)
+    return [
+        lambda: c.allreduce(x, out=out), lambda: c.allreduce(x), lambda: c.broadcast(x, 0),
+        lambda: c.allgather(x), lambda: c.reduce_scatter(rows), lambda: c.alltoall(rows),
+        lambda: c.scan(x), c.barrier, plan.run, lambda: plan.start().wait(),
+    ]  # fmt: skip
+
+
+def soak(c: Collectives, calls: int, say: Callable[[str], object]) -> list[Kept]:
+    """Make so many calls on all ranks, and return what is held after each tenth of them."""
+    every, found = calls_of(c), list[Kept]()
+    small, others = every[0], every[1:]
+    for each in every:  # what starts once, as the progress thread does
+        for _ in range(_WARM_UP):
+            each()
+    blocks = max(1, calls // (_PARTS * 2 * _BLOCK))
+    for part in range(_PARTS):
+        times = []
+        for block in range(blocks):
+            began = time.perf_counter()
+            for _ in range(_BLOCK):
+                small()
+            times.append((time.perf_counter() - began) / _BLOCK * 1e6)
+            other = others[(part * blocks + block) % len(others)]
+            for _ in range(_BLOCK):
+                other()
+        found.append(kept(median(times)))
+        say(f"{(part + 1) * blocks * 2 * _BLOCK:12} {found[-1]}")
+    return found
+
+
+def say(text: str) -> None:
+    """Print a line at once."""
+    print(text, flush=True)
+
+
+@click.command("soak", cls=RanksCommand, help=__doc__)
+@option("--calls", type=Whole(1, 10**12), default=10_000_000, shown=True, help="Of each rank.")
+@option("--backend", type=click.Choice([*BOTH]), default="mpi4py", shown=True)
+@click.pass_obj
+def main(makers: Worlds, /, calls: int, backend: str) -> int:
+    """Make the calls, print what is held, and return 1 where something grows."""
+    with makers[backend](None) as c:
+        found = soak(c, calls, say if c.rank == 0 else lambda text: None)
+        said: list[list[str]] = c.exchange(growth(found), list[str])
+        for rank, each in enumerate(said):
+            for text in each if c.rank == 0 else ():
+                print(f"missed: rank {rank}: {text}")
+    return int(any(said))
+
+
+if __name__ == "__main__":
+    sys.exit(main(obj=BOTH))
