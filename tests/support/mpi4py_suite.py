@@ -65,21 +65,21 @@ def run_here(folder: str, *modules: str) -> None:
     path.write_text(json.dumps(outcomes.found))
 
 
-def run_ranks(sources: Path, ranks: int, module: str, *, ours: bool) -> dict[str, str]:
-    """Return what became of every test, the worst of all ranks."""
+def run_ranks(sources: Path, ranks: int, *modules: str, ours: bool) -> dict[str, str]:
+    """Return what became of every test of the modules, the worst of all ranks."""
     with tempfile.TemporaryDirectory() as folder:
         how = ("-m", "mpicoll.run") if ours else ()
         command = [mpirun() or "mpirun", "-n", str(ranks), sys.executable, *how,
-                   __file__, "--here", folder, module]  # fmt: skip
+                   __file__, "--here", folder, *modules]  # fmt: skip
         variables = {**os.environ, **QUIRKS, "MPICOLL_COMM_AFTER": "0"}
         try:
             subprocess.run(
                 command, cwd=sources / "test", env=variables, timeout=_SECONDS, check=False
             )
         except subprocess.TimeoutExpired:
-            print(f"{module} on {ranks} ranks: no end in {_SECONDS} s", file=sys.stderr)
+            print(f"{modules} on {ranks} ranks: no end in {_SECONDS} s", file=sys.stderr)
         each = [json.loads(path.read_text()) for path in Path(folder).iterdir()]
-    names = set().union(*each) if each else {module}
+    names = set().union(*each) if each else set(modules)
     short = len(each) < ranks
     return {
         name: min(("not run" if short else found.get(name, "not run") for found in each or [{}]),
