@@ -9,9 +9,10 @@ known signature makes that round within its program, for nothing.
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import replace
 from math import inf
-from typing import Any
+from typing import Any, cast
 
 from mpi4py import MPI
 
@@ -42,6 +43,11 @@ THEIRS = "theirs"
 _LEFT = THEIRS, None, None, None, 0, None, None
 _READ = "read"
 """The algorithm of a call that has been read, where others have none."""
+
+
+_FASTER = {"Open MPI": {"reduce": 256 * 1024, "alltoallv": 128 * 1024}}
+"""The bytes of a rank from which a library's own call is faster than ours, as measured on two ranks
+up to 4 MiB: Reduce by 1.03 to 1.5 times, Alltoallv of uneven rows by up to 1.8."""
 
 
 class Signature:
@@ -318,6 +324,8 @@ class Served:
         Raises:
             CollectiveError: an algorithm that a variable names cannot serve the call.
         """
+        if self._is_slower(arguments):
+            return None
         with self.mailbox.together():
             self.planner.check(arguments)
             plan = self.planner.build(replace(arguments, unbound=True))
@@ -327,6 +335,18 @@ class Served:
             return plan
         plan.free()
         return None
+
+    def _is_slower(self, arguments: Arguments) -> bool:
+        """Whether the library's own call is known to be faster, and may serve."""
+        what, nbytes = arguments.collective, arguments.bytes_per_row
+        name = what.name
+        if name in self.algorithms or (what.reduces and self.planner.order.is_fixed):
+            return False
+        if arguments.counts is not None:
+            name += "v"
+            if name == "alltoallv":
+                nbytes *= max(map(sum, cast("list[list[int]]", arguments.counts)))
+        return nbytes >= _FASTER.get(MPI.get_vendor()[0], {}).get(name, sys.maxsize)
 
     def _give_up(self, program: object, error: BaseException) -> None:
         """Remove the plan of a program that has failed in the middle of a run."""
