@@ -96,14 +96,19 @@ class Messages:
         sizes: their bytes.
     """
 
-    def __init__(self, items: Any, many: int) -> None:
-        items = [None] * many if items is None else list(items)
+    def __init__(self, given: Any, many: int) -> None:
+        items = [None] * many if given is None else list(given)
         if len(items) != many:
             raise ValueError(f"expecting {many} items, got {len(items)}")
+        forms = [marshal.dumps(each) for each in items if type(each) in _NUMBERS]
+        self.payload, self.sizes = _NOTHING, [0] * many
+        if len(forms) == many and max(map(len, forms)) < _TAIL:  # numbers alone
+            whole = b"".join([(_NUMBER + form).ljust(HEADER, b"\0") for form in forms])
+            self.headers = np.frombuffer(bytearray(whole), _BYTE)
+            return
         messages = [encode(each) for each in items]
-        self.sizes = [payload.nbytes for _, payload in messages]
-        self.payload = _NOTHING
         headers = bytearray(b"".join([header for header, _ in messages]))
+        self.sizes = [payload.nbytes for _, payload in messages]
         if any(self.sizes):
             self.payload = np.concatenate([payload for _, payload in messages])
             alike = self.sizes[0] if min(self.sizes) == max(self.sizes) else -1
