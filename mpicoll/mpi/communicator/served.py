@@ -45,9 +45,16 @@ _READ = "read"
 """The algorithm of a call that has been read, where others have none."""
 
 
-_FASTER = {"Open MPI": {"reduce": 256 * 1024, "alltoallv": 128 * 1024}}
-"""The bytes of a rank from which a library's own call is faster than ours, as measured on two ranks
-up to 4 MiB: Reduce by 1.03 to 1.5 times, Alltoallv of uneven rows by up to 1.8."""
+_KIB = 1024
+_FASTER = {
+    "Open MPI": {
+        "reduce": range(256 * _KIB, sys.maxsize), "allgatherv": range(20 * _KIB, 1024 * _KIB),
+        "gatherv": range(64 * _KIB, 512 * _KIB), "scatterv": range(64 * _KIB, 1024 * _KIB),
+        "alltoallv": range(128 * _KIB, 2048 * _KIB),
+    },
+}  # fmt: skip
+"""The bytes for which a library's own call is faster than ours, or as fast, as measured on two
+ranks up to 4 MiB. Those of uneven rows are the largest row's, of an alltoall the largest rank's."""
 
 
 class Signature:
@@ -338,15 +345,13 @@ class Served:
 
     def _is_slower(self, arguments: Arguments) -> bool:
         """Whether the library's own call is known to be faster, and may serve."""
-        what, nbytes = arguments.collective, arguments.bytes_per_row
-        name = what.name
-        if name in self.algorithms or (what.reduces and self.planner.order.is_fixed):
+        what, counts = arguments.collective, cast("Any", arguments.counts)
+        if what.name in self.algorithms or (what.reduces and self.planner.order.is_fixed):
             return False
-        if arguments.counts is not None:
-            name += "v"
-            if name == "alltoallv":
-                nbytes *= max(map(sum, cast("list[list[int]]", arguments.counts)))
-        return nbytes >= _FASTER.get(MPI.get_vendor()[0], {}).get(name, sys.maxsize)
+        rows = 1 if not counts else max(map(sum, counts) if what.unit == "pairs" else counts)
+        faster = _FASTER.get(MPI.get_vendor()[0], {})
+        name = f"{what.name}v" if counts else what.name
+        return name in faster and rows * arguments.bytes_per_row in faster[name]
 
     def _give_up(self, program: object, error: BaseException) -> None:
         """Remove the plan of a program that has failed in the middle of a run."""
