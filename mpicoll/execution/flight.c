@@ -144,6 +144,23 @@ static void finish(LogObject *log, uint64_t number, uint32_t outcome, uint32_t t
     __atomic_store_n(&row->outcome, outcome, __ATOMIC_RELEASE);
 }
 
+void log_done(LogObject *log, uint64_t number)
+{
+    if (number)
+        finish(log, number, DONE, 0);
+}
+
+void log_withdraw(LogObject *log, uint64_t number)
+{
+    RingObject *ring = number ? log->ring : NULL;
+    Row *row = ring && ring->rows ? ring->rows + ((number - 1) & ring->mask) : NULL;
+    if (!row || row->number != number)
+        return;
+    if (row->sequence == (uint64_t)log->sequence)
+        log->sequence--;
+    memset(row, 0, sizeof *row);
+}
+
 /* Return the place of an error's text, 0 where it has none. */
 static uint32_t described(RingObject *ring, PyObject *error)
 {

@@ -20,6 +20,12 @@ uint64_t log_begin(LogObject *log, uint32_t call);
 /* The same of a call that goes on while its thread makes others. */
 uint64_t log_start(LogObject *log, uint32_t call);
 
+/* End the row of a call that is complete; by any thread. */
+void log_done(LogObject *log, uint64_t number);
+
+/* Take back the row of a call that is recorded otherwise. */
+void log_withdraw(LogObject *log, uint64_t number);
+
 /* End the row: with the error that Python has raised where `failed`, which stays as it is. */
 void log_end(LogObject *log, uint64_t number, int failed);
 

@@ -58,6 +58,8 @@ Call *queue_head(const Queue *queue)
 
 void queue_skip(Queue *queue)
 {
+    if (queue->ended)
+        queue->ended(queue_head(queue));
     queue->phase = BEFORE;
     __atomic_store_n(&queue->first, queue_head(queue), __ATOMIC_RELEASE);
     __atomic_store_n(&queue->completed, queue->completed + 1, __ATOMIC_RELEASE);

@@ -22,6 +22,7 @@ typedef struct Call {
     char *input, *output;
     Apart inputs, outputs;
     void *owner; /* what keeps the program alive */
+    uint64_t row; /* of the flight recorder, 0 for none */
     char *rows[]; /* of both */
 } Call;
 
@@ -43,6 +44,8 @@ typedef struct {
     int64_t number, peer; /* as it was stated, and the rank whose statement is looked at */
     int same;
     Room inputs, outputs;
+
+    void (*ended)(const Call *call); /* is told of every call that is complete, unless NULL */
 } Queue;
 
 /* Make an empty queue; 0 where there is no memory. */

@@ -136,6 +136,20 @@ static ProgramObject *owner(const Call *call)
     return (ProgramObject *)call->owner;
 }
 
+/* Tell the flight recorder that a call is complete. */
+static void record_end(const Call *call)
+{
+    log_done(owner(call)->log, call->row);
+}
+
+/* The same of one that has failed, with the error that Python has raised. */
+static void record_failure(QueueObject *self)
+{
+    Call *const call = queue_head(&self->queue);
+    log_end(owner(call)->log, call->row, 1);
+    call->row = 0;
+}
+
 static void take(QueueObject *self)
 {
     if (progress_try_take(&self->queue.job))
@@ -182,6 +196,7 @@ static int wait_for(QueueObject *self, enum state state)
                                     state == FAILED ? errno : 0);
     if (!done) {
         calls_give_up(self->calls, program);
+        record_failure(self);
         queue_skip(queue);
         return -1;
     }
@@ -193,6 +208,9 @@ static int wait_for(QueueObject *self, enum state state)
 static int refuse(QueueObject *self)
 {
     Queue *const queue = &self->queue;
+    Call *const call = queue_head(queue);
+    log_withdraw(owner(call)->log, call->row);
+    call->row = 0;
     if (queue->same)
         return 0;
     queue->same = 1;
@@ -238,6 +256,7 @@ static PyObject *queue_run(QueueObject *self, PyObject *const *args, Py_ssize_t 
         Py_RETURN_FALSE;
     self->driven = 1;
     take(self);
+    call->row = log_start(owner(call)->log, owner(call)->call);
     queue_append(queue, call);
     const int done = drive(self, queue->issued);
     if (!done)
@@ -256,6 +275,7 @@ static PyObject *queue_issue(QueueObject *self, PyObject *const *args, Py_ssize_
     Call *const call = make_call(self, args, many);
     if (!call)
         return PyLong_FromLong(0);
+    call->row = log_start(owner(call)->log, owner(call)->call);
     if (self->driven) {
         queue_append(queue, call);
         return PyLong_FromLongLong(queue->issued);
@@ -314,6 +334,7 @@ static PyObject *queue_look(QueueObject *self, PyObject *Py_UNUSED(ignored))
         Py_XDECREF(found);
         if (!fine) {
             calls_give_up(self->calls, program);
+            record_failure(self);
             queue_skip(queue);
         }
     }
@@ -350,6 +371,7 @@ static int queue_init(QueueObject *self, PyObject *args, PyObject *Py_UNUSED(kwa
     }
     self->calls = (CallsObject *)Py_NewRef(calls);
     self->queue.statements = self->calls->statements;
+    self->queue.ended = record_end;
     return 0;
 }
 

@@ -9,6 +9,7 @@ turn (`Group._forward`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -385,10 +386,18 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         said = f"{name} of the library, {tensors[0].dtype if tensors else None}"
 
         def call() -> None:
-            self.calls.agree(said)
-            how(*arguments, opts).wait()
+            with self._recorded(name):
+                self.calls.agree(said)
+                how(*arguments, opts).wait()
 
         return self._issue(name, tensors, call, results, opts)
+
+    def _recorded(self, name: str) -> AbstractContextManager[None]:
+        """Return a context in which the flight recorder has a call of the library."""
+        if self._size == 1:
+            return nullcontext()
+        found: AbstractContextManager[None] = self._opened_once().recording.call(f"{name} of gloo")
+        return found
 
     def _opened_once(self) -> Any:
         """Return the group's collectives, which all its ranks open at their first call."""

@@ -21,7 +21,10 @@ def open_over_gloo(group: Any) -> Collectives:
     world.pg_group_ranks[library] = world.pg_group_ranks[group]
     world.pg_backend_config[library] = "cpu:gloo"
     world.pg_map[library] = ("gloo", group.store)
-    return Collectives(TorchTransport(library))
+    name = group.group_name
+    if group.group_desc != "undefined":
+        name = f"{group.group_desc} {name}"
+    return Collectives(TorchTransport(library), name)
 
 
 def queue_of(opened: Any) -> Any:
@@ -66,6 +69,7 @@ class OverMpi:
     def __init__(self, collectives: Collectives) -> None:
         self.collectives = collectives
         self.plans, self.transport = collectives.plans, collectives.transport
+        self.recording = collectives.recording
         self.free = collectives.free
 
     @property
