@@ -101,7 +101,7 @@ def key_of(case: Case, ranks: int, nodes: int) -> Key:
         group.what.name, case.backend, case.algorithm, group.device,
         group.dtype if has_data else None, group.op if group.what.reduces else None,
         group.root if group.what.rooted else None, group.in_place, group.allocated, ranks, nodes,
-        group.bytes_total, case.call, None,
+        group.bytes_total, None, case.call,
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ Key = tuple[Any, ...]
 
 FIELDS = (
     "collective", "backend", "algorithm", "device", "dtype", "op", "root", "in_place", "allocated",
-    "ranks", "nodes", "bytes_total", "call", "environment",
+    "ranks", "nodes", "bytes_total", "environment", "call",
 )  # fmt: skip
 
 

@@ -36,6 +36,10 @@ LINES: list[dict[str, Any]] = [
                "GBps": 3},
     {"schema": 1, "kind": "twins", "case": "x", "backend": "torch", "ranks": 2, "delay": 5,
      "verdict": "tie"},
+    {"schema": 1, "kind": "launch", "configuration": "mpich-2-forced1", "launch": 3,
+     "environment": "mpich", "threads": "single", "ranks": 2, "run": "a",
+     "forced": {"allreduce": {"algorithm": "ring", "ours": "ring", "variables": {"A": "b"},
+                              "obeyed": True, "said": "", "refused": [4]}}},
 ]  # fmt: skip
 
 
