@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from mpicoll.errors import RankLost
 from mpicoll.flight import stacks
-from mpicoll.flight.directory import is_on, new_name
+from mpicoll.flight.directory import is_on, new_name, of_job
+from mpicoll.flight.layout import STACKS
 from mpicoll.flight.recorder import Recorder
 from mpicoll.flight.records import Call, Group, ranks_text
 from mpicoll.flight.rows import PYTHON, Log
@@ -173,8 +174,12 @@ def ask_for_stacks() -> None:
         return
     _asked[0] = now
     stacks.dump()
-    for process in _local_peers:
-        stacks.ask(process)
+    own = find()
+    for path in of_job(own.directory, own.job) if own else ():
+        process = int(path.name.split(".")[2])
+        # A rank without such a file has a handler of its own, or none.
+        if process in _local_peers and path.with_suffix(STACKS).exists():
+            stacks.ask(process)
 
 
 def directory() -> Path | None:

@@ -101,7 +101,8 @@ def described(collective: str, signature: str) -> str:
 def instead(found: Diagnosis, rank: Rank) -> str:
     """Say what a rank does that others wait for, to follow "it"."""
     if rank.dump is None or rank.dump.state is not State.RUNNING:
-        return rank.standing
+        before = f"; a stack from before says {rank.at}" if rank.at else ""
+        return f"{rank.standing}{before}"
     stack = f", and its stack says {rank.at}" if rank.at else ""
     is_there = "was" if rank.is_over else "is"
     where = f"{is_there} {_in_which_call(found, rank.dump)}{stack}"
