@@ -142,7 +142,7 @@ def test_open_mpi_6_gets_json() -> None:
     found = json.loads(openmpi.json_rules(chosen("ring", "broadcast")))
     (rule,) = found["collectives"]["bcast"]
     assert (rule["comm_size_min"], rule["comm_size_max"]) == (4, 4)
-    assert rule["rules"] == [{"msg_size_min": 1001, "msg_size_max": "inf", "alg": "ring"}]
+    assert rule["rules"] == [{"msg_size_min": 1001, "msg_size_max": "inf", "alg": 4}]
 
 
 @pytest.mark.parametrize(

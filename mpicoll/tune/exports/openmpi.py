@@ -79,14 +79,17 @@ def _starts(ranges: Sequence[Range]) -> Iterator[tuple[int, Range]]:
 
 
 def json_rules(choices: Sequence[Choice]) -> str:
-    """Return rules for Open MPI 6, as JSON."""
+    """Return rules for Open MPI 6, as JSON (docs/tuning-apps/tuned_dynamic_file_schema.json there).
+
+    Algorithms are numbers, as a name that a release has changed makes it ignore the rule.
+    """
     collectives: dict[str, list[object]] = {}
     for choice in choices:
         found = [
             {
                 "msg_size_min": start,
                 "msg_size_max": "inf" if each.upto is None else each.upto,
-                "alg": each.algorithm,
+                "alg": _ALGORITHMS[choice.collective][each.algorithm],
             }
             for start, each in _starts(choice.ranges) if each.algorithm
         ]  # fmt: skip

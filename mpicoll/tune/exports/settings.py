@@ -66,7 +66,7 @@ def ucc_takes(collective: str, algorithm: str, variables: dict[str, str]) -> boo
 
 
 def ucc(choices: Sequence[Choice]) -> str:
-    """Return a shell's assignment of UCC_TL_UCP_TUNE."""
+    """Return a shell's assignment of UCC_TL_UCP_TUNE (openucx/ucc, wiki, FAQ 6)."""
     tokens = [
         f"{_UCC[choice.collective]}:{start}-{'inf' if each.upto is None else each.upto}"
         f":[{choice.ranks}-{choice.ranks}]:inf:@{each.algorithm}"
