@@ -139,10 +139,10 @@ def test_open_mpi_decides_itself_for_other_ranks() -> None:
 
 
 def test_open_mpi_6_gets_json() -> None:
-    found = json.loads(openmpi.json_rules(chosen("ring", "broadcast")))
+    found = json.loads(openmpi.json_rules(chosen("binomial", "broadcast")))
     (rule,) = found["collectives"]["bcast"]
     assert (rule["comm_size_min"], rule["comm_size_max"]) == (4, 4)
-    assert rule["rules"] == [{"msg_size_min": 1001, "msg_size_max": "inf", "alg": 4}]
+    assert rule["rules"] == [{"msg_size_min": 1001, "msg_size_max": "inf", "alg": 6}]
 
 
 @pytest.mark.parametrize(
