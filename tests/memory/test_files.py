@@ -79,9 +79,12 @@ def test_memory_is_reserved_before_it_is_used(
 ) -> None:
     """Where a file system has no room, the error says how it gets some."""
 
-    def refuse(*_given: object) -> None:
+    reserve = os.posix_fallocate
+
+    def refuse(*given: int) -> None:
         if current_thread().name == "rank 1":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        reserve(*given)
 
     monkeypatch.setattr(os, "posix_fallocate", refuse)
     with pytest.raises(Unavailable, match=r"rank 1.* No space left .*--shm-size"):
