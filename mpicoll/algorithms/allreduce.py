@@ -645,7 +645,7 @@ def lanes(
     >>> from mpicoll.algorithms import find
     >>> for round in find("allreduce", "lanes").rounds(0, 4, nodes=((0, 1), (2, 3))):
     ...     print(*round)
-    send(1, 2, 3) reduce_right(1, 0, 1)
+    send(1, 2, 3) recv(1, from1[0], from1[1]) fold_right(0, from1[0]) fold_right(1, from1[1])
     send(2, 0) reduce_left(2, 1)
     send(2, 1) recv(2, 0)
     send(1, 0, 1) recv(1, 2, 3)

@@ -384,7 +384,7 @@ def lanes(
     >>> from mpicoll.algorithms import find
     >>> for round in find("reduce_scatter", "lanes").rounds(0, 4, nodes=((0, 1), (2, 3))):
     ...     print(*round)
-    send(1, 1, 3) reduce_right(1, 0, 2)
+    send(1, 1, 3) recv(1, from1[0], from1[2]) fold_right(0, from1[0]) fold_right(2, from1[2])
     reduce_right(2, 0) send(2, 2)
     """
     number, _, group = lane(rank, nodes)

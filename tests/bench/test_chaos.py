@@ -39,7 +39,7 @@ def test_targets(counts: dict[str, int], left: int, said: list[str]) -> None:
 def test_a_fault_that_is_not_known_is_refused() -> None:
     done = python("-m", "mpicoll.bench.chaos", "--faults", "kill,meteor", timeout=100)
     assert done.returncode == 2
-    assert "no fault meteor" in done.stdout
+    assert "no fault 'meteor'" in done.stdout
 
 
 def tried(tmp_path: Path, minutes: str) -> int:
@@ -77,7 +77,8 @@ def test_growth(last: Kept, said: list[str]) -> None:
 
 
 def test_a_soak_holds_what_it_held() -> None:
-    """On ranks that are threads; times say nothing there."""
+    """On ranks that are threads: times say nothing there, and one sees what the other reads by."""
     found = mpicoll.threads(2)(lambda c: soak(c, 20_000, lambda text: None))[0]
     assert len(found) == 10
-    assert [each.partition(":")[0] for each in growth(found) if not each.startswith("us")] == []
+    grown = {each.partition(":")[0] for each in growth(found)}
+    assert grown <= {"us", "descriptors"}

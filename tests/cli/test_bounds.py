@@ -17,7 +17,7 @@ from mpicoll.measurement.worlds import BOTH
 ROOT = Path(__file__).parents[2]
 TEXT = {
     "--algorithm", "--algorithms", "--backend", "--backends", "--collective", "--collectives",
-    "--datatype", "--interface", "--op", "--output", "--transports",
+    "--datatype", "--environment", "--interface", "--op", "--output", "--transports",
 }  # fmt: skip
 """Options that take names."""
 ABOVE_ZERO = {"--dims", "--rate", "--size", "--sweep"}
@@ -129,14 +129,14 @@ NESTED = "two_level(local=" * 200 + "ring" + ")" * 200
         ("bench.command", f"--algorithms chain(segments=1:1{4500 * '0'})", "may have 1000"),
         ("bench.command", f"--algorithms chain(segments=1:{10**900})", "no range"),
         ("bench.command", f"--algorithms {NESTED}", "is no name of an algorithm"),
-        ("tune", f"--algorithms {NESTED}", "is no name of an algorithm"),
-        ("tune", "--algorithms " + "a(b=" * 9 + "c" + ")" * 9, "nested too deeply"),
+        ("tune.command", f"--algorithms {NESTED}", "is no name of an algorithm"),
+        ("tune.command", "--algorithms " + "a(b=" * 9 + "c" + ")" * 9, "nested too deeply"),
         ("costs", f"broadcast --ranks 8 --algorithms chain(segments=1:{10**17})", "stands for 1"),
         ("costs", "broadcast --ranks 8 --bytes " + "8," * 5000, "5000 sizes"),
         ("simulator", "--size 1000000000", "no list of sizes up to 4096"),
         ("simulator", "--size 1:1000000000", "no list of sizes up to 4096"),
         ("simulator", "--size 1:1024,1:1024,1:1024,1:1024,1", "has 4097 sizes"),
-        ("explain", "allreduce ring --ranks 1000000", "from 1 to 64"),
+        ("explain", "allreduce ring --ranks 1000000", "from 1 to 4,096"),
     ],
 )
 def test_a_huge_sweep_is_refused(
