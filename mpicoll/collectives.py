@@ -368,9 +368,9 @@ class Collectives:
     def shrink(self) -> Collectives:
         """Return the group of the ranks that are left of this one; collective among them.
 
-        After a `RankLost`: those that live and call this within `deadline` go on, in their order;
-        the others have ended, are stopped, cannot be reached, or did not call. One that ends
-        meanwhile is left out, too. This group can be freed before or afterwards.
+        After a `RankLost`: those that live and call this within `deadline` and 10 s go on, in
+        their order; the others have ended, are stopped, cannot be reached, or did not call. One
+        that ends meanwhile is left out, too. This group can be freed before or afterwards.
 
         Raises:
             RankLost: the others go on without this rank, as it came too late.

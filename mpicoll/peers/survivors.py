@@ -21,6 +21,8 @@ T = TypeVar("T")
 _FIRST = -(1 << 40)
 """The number of the first attempt, as of an operation; that of the next is 2 less."""
 _PAUSE = 0.02
+_GRACE = 10.0
+"""Seconds, or as much as the deadline: who came first waits for those that notice at theirs."""
 _CAME, _MET = "came", "met"
 _STAGE = "agreeing on the survivors"
 
@@ -80,7 +82,7 @@ def go_on(
 def _decide(peers: Peers, place: Callable[[], str], operation: int) -> Decision:
     """Return who goes on."""
     peers.post(operation, _CAME)
-    waited = Waited()
+    waited, limit = Waited(), peers.deadline + min(peers.deadline, _GRACE)
     while True:
         said = {rank: peers.read(rank, operation) for rank in range(peers.size)}
         found = next(filter(None, map(_read, said.values())), None)
@@ -91,11 +93,11 @@ def _decide(peers: Peers, place: Callable[[], str], operation: int) -> Decision:
         came = tuple(rank for rank, text in said.items() if text and not peers.is_out(rank))
         absent = set(range(peers.size)) - set(came) - out
         seconds = waited.look()
-        if (not absent or seconds > peers.deadline) and came[:1] == (peers.rank,):
+        if (not absent or seconds > limit) and came[:1] == (peers.rank,):
             decision = Decision(came, place())
             peers.post(operation, decision.text())
             return decision
-        if seconds > 2 * peers.deadline + _PAUSE:
+        if seconds > 2 * limit + _PAUSE:
             raise peers.lost(
                 Stage(_STAGE), sorted(absent), f"which did not come in {seconds:.3g} s"
             )

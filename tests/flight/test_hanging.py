@@ -36,6 +36,14 @@ def wait_until_stuck(place: Path) -> list[int]:
     raise AssertionError("the ranks have not come so far")
 
 
+def wait_until_gone(place: Path) -> None:
+    """Return once no rank runs: the system ends a process some time after its signal."""
+    until = time.monotonic() + 60
+    while any(each.is_alive for each in read_all(place)[0]):
+        assert time.monotonic() < until, "ranks have outlived SIGKILL"
+        time.sleep(0.05)
+
+
 @pytest.mark.launches
 def test_the_rank_the_call_and_the_line_are_named(tmp_path: Path) -> None:
     launcher = mpirun()
@@ -56,6 +64,7 @@ def test_the_rank_the_call_and_the_line_are_named(tmp_path: Path) -> None:
     finally:
         os.killpg(job.pid, signal.SIGKILL)
         job.wait()
+    wait_until_gone(tmp_path)
     dead = CliRunner().invoke(postmortem, [str(tmp_path)], env={"COLUMNS": "400"})
     for told in (live.output, dead.output):
         assert "Rank 1 keeps the others waiting." in told

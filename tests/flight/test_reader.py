@@ -180,7 +180,9 @@ def test_records_of_another_form_are_left_out(
 def test_a_full_table_does_not_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MPICOLL_FLIGHT_DIR", str(tmp_path))
     recorder = Recorder(JOB, (0, 2))
-    places = [recorder.intern(Call("x" * 5000, str(each))) for each in range(40)]
+    places = [
+        recorder.intern(Call("x" * 5000, str(each))) for each in range(TABLE_BYTES // 5000 + 2)
+    ]
     assert places[0] and not places[-1]
     assert recorder.used <= TABLE_BYTES
     assert encode(Call("a"))[0] == records.Kind.CALL

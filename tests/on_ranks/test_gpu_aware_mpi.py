@@ -46,8 +46,8 @@ def started(g: Collectives, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     found: list[bool] = []
     bind = natives.bind
 
-    def noted(comm: Any, arrays: Any, call: NativeCall, *, persistent: bool) -> Any:
-        native = bind(comm, arrays, call, persistent=persistent)
+    def noted(comm: Any, arrays: Any, peers: Any, call: NativeCall, *, persistent: bool) -> Any:
+        native = bind(comm, arrays, peers, call, persistent=persistent)
         lies_on_gpu = not arrays.is_on_host(call.x)
 
         def start() -> Any:
