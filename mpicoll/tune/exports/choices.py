@@ -7,7 +7,7 @@ launches. Where the algorithm changes, it does so half-way between the sizes tha
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import isqrt
 from statistics import median
 from typing import NamedTuple
@@ -31,6 +31,14 @@ class Range(NamedTuple):
     upto: int | None
     algorithm: str | None
     variables: dict[str, str]
+
+
+def starts(ranges: Iterable[Range]) -> Iterator[tuple[int, Range]]:
+    """Yield ranges with the bytes at which they begin."""
+    start = 0
+    for each in ranges:
+        yield start, each
+        start = (each.upto or 0) + 1
 
 
 class Choice(NamedTuple):

@@ -8,10 +8,10 @@ one entry, so that release is given JSON, whose ranges have both ends.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from mpicoll.tune.exports.choices import Choice, Range
+from mpicoll.tune.exports.choices import Choice, Range, starts
 
 LIBRARY = "Open MPI"
 _IDS = {
@@ -56,7 +56,7 @@ def rules(choices: Sequence[Choice]) -> str:
         for ranks, choice in sizes.items():
             ranges = choice.ranges if choice else [Range(None, None, {})]
             lines += [f"{ranks} # ranks and more", f"{len(ranges)} # sizes"]
-            for start, each in _starts(ranges):
+            for start, each in starts(ranges):
                 number = _ALGORITHMS[name][each.algorithm] if each.algorithm else 0
                 lines.append(f"{start} {number} 0 0 # {each.algorithm or 'its own choice'}")
     return "\n".join(lines) + "\n"
@@ -68,14 +68,6 @@ def _sizes(choices: Sequence[Choice]) -> dict[int, Choice | None]:
     for each in sorted(choices, key=lambda each: each.ranks):
         found |= {each.ranks: each, each.ranks + 1: None}
     return found
-
-
-def _starts(ranges: Sequence[Range]) -> Iterator[tuple[int, Range]]:
-    """Yield the ranges with the bytes at which they begin."""
-    start = 0
-    for each in ranges:
-        yield start, each
-        start = (each.upto or 0) + 1
 
 
 def json_rules(choices: Sequence[Choice]) -> str:
@@ -91,7 +83,7 @@ def json_rules(choices: Sequence[Choice]) -> str:
                 "msg_size_max": "inf" if each.upto is None else each.upto,
                 "alg": _ALGORITHMS[choice.collective][each.algorithm],
             }
-            for start, each in _starts(choice.ranges) if each.algorithm
+            for start, each in starts(choice.ranges) if each.algorithm
         ]  # fmt: skip
         name = _NAMES.get(choice.collective, choice.collective)
         collectives.setdefault(name, []).append(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from mpicoll.errors import ArgumentError
-from mpicoll.tune.exports.choices import Choice, Range
+from mpicoll.tune.exports.choices import Choice, Range, starts
 
 INTEL = "Intel(R) MPI"
 _VECTORS = {"allreduce", "broadcast", "reduce"}
@@ -48,7 +48,7 @@ def intel(choices: Sequence[Choice]) -> str:
         name = _variable(choice)
         rules = [
             f"{each.variables.get(name, '0')}:{start}-{_MOST if each.upto is None else each.upto}"
-            for start, each in _starts(choice)
+            for start, each in starts(choice.ranges)
         ]
         lines.append(f"export {name}='{';'.join(rules)}'\n")
     return "".join(lines)
@@ -95,12 +95,4 @@ def nccl(choices: Sequence[Choice]) -> str:
 
 def _forced(choice: Choice) -> Iterator[tuple[int, Range]]:
     """Yield the ranges that do not leave the choice to the library, with their first bytes."""
-    return ((start, each) for start, each in _starts(choice) if each.algorithm is not None)
-
-
-def _starts(choice: Choice) -> Iterator[tuple[int, Range]]:
-    """Yield the ranges with their first bytes."""
-    start = 0
-    for each in choice.ranges:
-        yield start, each
-        start = (each.upto or 0) + 1
+    return ((start, each) for start, each in starts(choice.ranges) if each.algorithm is not None)
