@@ -16,6 +16,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import patch
 
 import hypothesis
 import pytest
@@ -81,12 +82,17 @@ def _threads(layout: Layout) -> Threads:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Call a test on every thread with its own `c`."""
+    """Call a test on every thread with its own `c`.
+
+    No calls are recorded: files for each of so many groups are a quarter of the time of a test, and
+    the flight recorder has tests of its own.
+    """
     ranks = pyfuncitem.funcargs.get("c")
     if not isinstance(ranks, Threads):
         return None
     given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    ranks(lambda c: pyfuncitem.obj(**{**given, "c": c}))
+    with patch.dict(os.environ, MPICOLL_FLIGHT="0"):
+        ranks(lambda c: pyfuncitem.obj(**{**given, "c": c}))
     return True
 
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from mpicoll.algorithms.registry import Algorithm
 from mpicoll.errors import ArgumentError, Unsupported
 from mpicoll.explain.measures import ALPHA, BETA, least
 from mpicoll.explain.trace import RoundTrace, listed, trace_rounds
 from mpicoll.explain.words import aim, reasons, sentence, together, verdict
 from mpicoll.simulator import contiguous
+from mpicoll.text.pages import templates
 
 SIZES = range(2, 17)
 """Numbers of ranks that a page plays."""
@@ -43,17 +42,8 @@ def page(chosen: Sequence[Algorithm], ranks: int, root: int = 0, nodes: int | No
         "algorithms": [_traces(each, root, nodes) for each in chosen],
     }
     title = f"{what.name}: {together(chosen)}"
-    template = _environment().get_template("page.html")
+    template = templates(__package__, "assets").get_template("page.html")
     return template.render(policy=_POLICY, title=title, aim=aim(what.name, root), data=data)
-
-
-def _environment() -> Environment:
-    made = Environment(
-        loader=PackageLoader("mpicoll.explain", "assets"), autoescape=True,
-        undefined=StrictUndefined,
-    )  # fmt: skip
-    made.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
-    return made
 
 
 def _traces(algorithm: Algorithm, root: int, nodes: int | None) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from time import monotonic, sleep
 from typing import Protocol
 
 from mpicoll.errors import ArgumentError, RankLost
-from mpicoll.interfaces import WaitContext, WaitPolicy, Words
+from mpicoll.interfaces import SharedMemory, WaitContext, WaitPolicy, Words
 from mpicoll.machine.living import has_ended
 from mpicoll.machine.waited import Waited
 
@@ -228,6 +228,28 @@ class Idle:
             sleep(_NAPS[0])
         else:
             raise Unadvanced(f"no started plan has advanced in {self.deadline:g} s")
+
+
+class HasDeadline:
+    """Has a deadline that its waits in shared memory keep to, too.
+
+    Attributes:
+        shared: that memory, None where there is none.
+    """
+
+    shared: SharedMemory | None
+    _deadline: float
+
+    @property
+    def deadline(self) -> float:
+        """Seconds after which this rank gives up waiting for another."""
+        return self._deadline
+
+    @deadline.setter
+    def deadline(self, seconds: float) -> None:
+        self._deadline = seconds
+        if self.shared is not None:
+            self.shared.wait_policy.deadline = seconds
 
 
 def default_deadline() -> float:

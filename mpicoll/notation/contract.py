@@ -220,7 +220,12 @@ def collective(name: str) -> Collective:
     Raises:
         UnknownName: there is no such collective.
     """
-    try:
-        return _SPELLINGS[_plain(name)]
-    except (KeyError, AttributeError, TypeError):
-        raise UnknownName("collective", name, COLLECTIVES) from None
+    found = spelled(name)
+    if found is None:
+        raise UnknownName("collective", name, COLLECTIVES)
+    return found
+
+
+def spelled(name: object) -> Collective | None:
+    """Return the collective of a spelling of the field, None where there is none."""
+    return _SPELLINGS.get(_plain(name)) if isinstance(name, str) else None

@@ -12,7 +12,7 @@ from mpicoll.interfaces import Nodes, Stage, WaitContext
 from mpicoll.machine.living import has_ended, is_stopped
 from mpicoll.memory.notes import GROUP, described
 from mpicoll.memory.segments import MappedMemory
-from mpicoll.memory.waiting import default_deadline
+from mpicoll.memory.waiting import HasDeadline, default_deadline
 from mpicoll.peers.contact import ENDED, Answer, Contact, Told
 
 _MOST_LEFT = 64
@@ -39,14 +39,13 @@ class State(NamedTuple):
     awaits: int | None = None
 
 
-class Peers:
+class Peers(HasDeadline):
     """The other ranks of one group, as one rank sees them.
 
     Ranks of its node are seen through shared memory and the system; those of other nodes are asked
     (`mpicoll.peers.contact`), and so are all where none share memory.
 
     Attributes:
-        deadline: seconds after which this rank gives up waiting for another.
         spins: how often it looks for a message before it yields its core.
         exchanges: how many exchanges it has begun.
         native: it is in a call of the library's own.
@@ -83,16 +82,6 @@ class Peers:
         if self.contact is not None:
             self.contact.close(partial(_freed, self.left, self.exchanges))
         self.shared = None
-
-    @property
-    def deadline(self) -> float:
-        return self._deadline
-
-    @deadline.setter
-    def deadline(self, seconds: float) -> None:
-        self._deadline = seconds
-        if self.shared is not None:
-            self.shared.wait_policy.deadline = seconds
 
     @contextmanager
     def together(self) -> Iterator[None]:

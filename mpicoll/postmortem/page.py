@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from mpicoll.flight import words
 from mpicoll.flight.diagnosis import Diagnosis
 from mpicoll.flight.layout import Outcome
 from mpicoll.flight.reader import Dump, Entry
 from mpicoll.flight.summary import last_call, lasting
+from mpicoll.text.pages import templates
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """Nothing may be fetched or run, whatever a file holds."""
@@ -38,7 +36,7 @@ def page(directory: Path, found: Diagnosis, dumps: Sequence[Dump], faults: list[
     damaged = [f"rank {each.rank}: {fault}" for each in dumps for fault in each.faults]
     rows = {each: place for place, each in enumerate(found.ranks)}
     begin, end = _span(found, dumps)
-    return _environment().get_template("page.html").render(
+    return templates(__package__).get_template("page.html").render(
         policy=_POLICY, title=f"Post-mortem of {directory}", found=found,
         sentences=list(words.sentences(found)), last_call=last_call, lasting=lasting,
         line=words.line, bars=list(_bars(found, dumps, rows, begin, end)), width=_WIDTH, row=_ROW,
@@ -94,12 +92,3 @@ def _title(dump: Dump, entry: Entry) -> str:
     parts = (f"rank {dump.rank}", f"{entry.sequence}", what, call.algorithm, call.transport, took,
              where, entry.error)  # fmt: skip
     return ", ".join(filter(None, parts))
-
-
-@cache
-def _environment() -> Environment:
-    """Return the environment of the template: everything that it shows is escaped."""
-    return Environment(
-        autoescape=True, undefined=StrictUndefined, loader=PackageLoader("mpicoll.postmortem"),
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip

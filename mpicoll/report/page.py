@@ -8,7 +8,6 @@ from importlib import resources
 from math import isfinite
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from mpicoll.errors import ArgumentError
@@ -20,6 +19,7 @@ from mpicoll.report.setups import Setup, machine_kind
 from mpicoll.report.tables import ReportTable, tables
 from mpicoll.report.winners import WinnerMap
 from mpicoll.text.numbers import number
+from mpicoll.text.pages import templates
 from mpicoll.text.sizes import size_text
 
 _SCRIPTS = ("state", "traces", "views", "tools", "pairs", "tables", "main")
@@ -37,7 +37,8 @@ def page(found: Report) -> str:
     """
     library = plotly()
     hues, listed = colours(found.panels, found.maps), tables(found)
-    return _environment().get_template("page.html").render(
+    made = templates(__package__, plain=plain, number=number, size_text=size_text)
+    return made.get_template("page.html").render(
         policy=POLICY, style=asset("page.css"), title=_title(found), sections=_sections(found),
         report=found, tables=listed, colours=hues, winner_maps=list(_winner_maps(found)),
         collectives=dict.fromkeys(each.collective for each in found.panels if each.curves),
@@ -58,19 +59,6 @@ def plotly() -> Markup:
     except ImportError:
         raise ArgumentError("a page needs plotly: pip install 'mpicoll[report]'") from None
     return Markup(str(get_plotlyjs()).replace("</script", "<\\/script"))
-
-
-@cache
-def _environment() -> Environment:
-    """Return the environment of the templates: everything that they show is escaped."""
-    made = Environment(
-        autoescape=True, undefined=StrictUndefined, loader=PackageLoader("mpicoll.report"),
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
-    made.filters |= {"plain": plain, "number": number, "size_text": size_text}
-    # The order of the colours is that of the buttons.
-    made.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
-    return made
 
 
 def asset(name: str) -> Markup:

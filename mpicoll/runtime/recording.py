@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from mpicoll.errors import CollectiveError, UnknownName, brief
+from mpicoll.errors import CollectiveError, brief
 from mpicoll.execution.plan import Plan
 from mpicoll.flight.groups import GroupFlight
-from mpicoll.notation.contract import collective
+from mpicoll.notation.contract import spelled
 from mpicoll.runtime.arguments import Arguments
 
 _MOST = 1024
@@ -43,7 +43,10 @@ class Recording:
             signature, algorithm = signature_text(checked), str(checked.algorithm)
         if len(self._places) >= _MOST:
             self._places.clear()
-        self._places[key] = place = flight.call(_plain(name), signature, algorithm, "")
+        # Our name of a collective; whatever else was given, but not at length.
+        what = spelled(name)
+        shown = what.name if what else name[:60]
+        self._places[key] = place = flight.call(shown, signature, algorithm, "")
         return place
 
     def record(self, plan: Plan, arguments: Arguments) -> None:
@@ -51,14 +54,6 @@ class Recording:
         if self.flight is None:
             return
         plan.record(self.flight.log, call_of(self.flight, arguments, plan))
-
-
-def _plain(name: str) -> str:
-    """Return our name of a collective; whatever else was given, but not at length."""
-    try:
-        return collective(name).name
-    except UnknownName:
-        return name[:60]
 
 
 class _Row:

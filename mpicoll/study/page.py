@@ -6,10 +6,7 @@ It is one file that needs no network, as that of `mpicoll.report`, whose style a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cache
 from typing import Any, NamedTuple
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from mpicoll.report.page import POLICY, asset, finite, plotly
 from mpicoll.study.cells import Cell, Contestant, Panel, Ratio, Study, compared
@@ -17,6 +14,7 @@ from mpicoll.study.findings import Finding
 from mpicoll.study.markdown import anchor, facts
 from mpicoll.study.questions import QUESTIONS
 from mpicoll.text.numbers import number
+from mpicoll.text.pages import templates
 from mpicoll.text.sizes import bytes_text
 
 _SHOWN = 6
@@ -45,7 +43,7 @@ def page(study: Study, found: Sequence[Finding], remarks: Sequence[str] = ()) ->
     library = plotly()
     panels = [(panel, anchor(panel), list(_rows(study, panel))) for panel in study.panels()]
     data = {anchor(panel): _traces(study, panel) for panel in study.panels()}
-    return _environment().get_template("study.html").render(
+    return templates(__package__).get_template("study.html").render(
         policy=POLICY, style=asset("page.css"), facts=[*facts(study), *remarks], panels=panels,
         sections=_sections(found), columns=_COLUMNS, data=finite(data), plotly=library,
         anchor=anchor,
@@ -56,16 +54,6 @@ _COLUMNS = (
     "size", "contestant", "us", "launches", "spread between launches", "spread within",
     "against its environment's native", "against the strongest native",
 )  # fmt: skip
-
-
-@cache
-def _environment() -> Environment:
-    made = Environment(
-        autoescape=True, undefined=StrictUndefined, loader=PackageLoader("mpicoll.study"),
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
-    made.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
-    return made
 
 
 def _sections(found: Sequence[Finding]) -> list[tuple[str, str, list[Finding]]]:

@@ -21,19 +21,19 @@ from mpicoll.interfaces import (
     Native,
     NativeCall,
     Request,
-    SharedMemory,
     Stage,
     Thunk,
 )
 from mpicoll.memory.notes import described
 from mpicoll.memory.segments import open_memory
+from mpicoll.memory.waiting import HasDeadline
 from mpicoll.notation.contract import Collective
 from mpicoll.text.encoding import decode, encode
 from mpicoll.threads import natives
 from mpicoll.threads.world import Delivery, Group, ThreadWaits, copied
 
 
-class ThreadTransport:
+class ThreadTransport(HasDeadline):
     """`mpicoll.interfaces.Transport` over the threads of a group."""
 
     backend = "threads"
@@ -50,23 +50,12 @@ class ThreadTransport:
         self.nodes = group.nodes
         self.calls: dict[str, int] = {}
         self._deadline = group.world.deadline
-        self.shared: SharedMemory | None = None
+        self.shared = None
         memory, self.unshared = open_memory(rank, self.nodes, self.arrays, self.exchange)
         if memory is not None:
             memory.wait_policy = ThreadWaits(group, rank, group.world.deadline)
             memory.leave = self.leave
             self.shared = memory
-
-    @property
-    def deadline(self) -> float:
-        """Seconds after which this rank gives up waiting."""
-        return self._deadline
-
-    @deadline.setter
-    def deadline(self, seconds: float) -> None:
-        self._deadline = seconds
-        if self.shared is not None:
-            self.shared.wait_policy.deadline = seconds
 
     def leave(self, operation: int, error: BaseException) -> None:
         """Tell the other ranks that this one has left an operation, and why."""

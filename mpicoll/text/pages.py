@@ -1,0 +1,24 @@
+"""The templates of pages: one file each that needs no network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+
+@cache
+def templates(
+    package: str, folder: str = "templates", **filters: Callable[..., Any]
+) -> Environment:
+    """Return the templates of a package: everything that they show is escaped."""
+    made = Environment(
+        autoescape=True, undefined=StrictUndefined, loader=PackageLoader(package, folder),
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    made.filters |= filters
+    # Names keep their order, in which the page shows them.
+    made.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    return made
