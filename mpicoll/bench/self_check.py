@@ -5,23 +5,25 @@ call against itself was called a tie, and how often a known delay was found. Of 
 of the benchmark, of one machine and one command, it counts how many cases agree.
 
 Several launches count as such: of six files of `mpicoll.bench.twins` and more the ratios of a call
-are taken over launches, and of two studies (DIR/cells.jsonl) it counts how many verdicts agree.
+are taken over launches. Of two whole studies of a machine, ``--studies DIR DIR``, it counts how
+many verdicts agree, against native and against the strongest native, and prints those that do not.
 Exit status: 0 all claims hold, 1 some do not, 2 bad files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import cast
 
 import click
 from rich.table import Table
 from scipy.stats import binomtest
 
 from mpicoll.cli.command import Command
-from mpicoll.cli.options import FILE
+from mpicoll.cli.options import FILE, option
 from mpicoll.cli.tables import print_table
 from mpicoll.compare.comparison import compare, load
 from mpicoll.errors import ArgumentError
@@ -29,8 +31,11 @@ from mpicoll.measurement.launches import is_undecided
 from mpicoll.measurement.statistics import is_enough, ratio_of
 from mpicoll.records import reading
 from mpicoll.records.identity import Key
-from mpicoll.records.lines import AARecord, CaseRecord
+from mpicoll.records.lines import AARecord, CaseRecord, Speedup
 from mpicoll.records.reading import only
+from mpicoll.text.numbers import number
+from mpicoll.text.printable import printable
+from mpicoll.text.sizes import size_text
 
 
 @dataclass(frozen=True)
@@ -120,21 +125,55 @@ def over_launches(launches: Sequence[Sequence[AARecord]]) -> list[Claim]:
 
 
 def of_studies(first: Mapping[Key, CaseRecord], second: Mapping[Key, CaseRecord]) -> list[Claim]:
-    """Return in how many verdicts against native two studies of a machine agree.
+    """Return in how many verdicts two studies of a machine agree.
 
-    What either could not decide is left out.
+    What either could not decide is left out; how often both could is told, without a target.
     """
-    both = [
-        (a.speedup_vs_native, b.speedup_vs_native)
-        for case, a in first.items() if (b := second.get(case)) is not None
-        if isinstance(a.launches, int) and isinstance(b.launches, int)
-    ]  # fmt: skip
-    decided = [
-        (a.verdict, b.verdict) for a, b in both
-        if a and b and not is_undecided(a) and not is_undecided(b)
-    ]  # fmt: skip
-    agree = sum(a == b for a, b in decided)
-    return [Claim("two studies agree: verdicts against native", agree, len(decided), 0.90)]
+    found = []
+    for rival in _RIVALS:
+        both = list(_verdicts(first, second, rival))
+        decided = [(a, b) for _, a, b in both if a is not None and b is not None]
+        agree = sum(a.verdict == b.verdict for a, b in decided)
+        found += [
+            Claim(f"two studies agree: against {rival}", agree, len(decided), 0.90),
+            Claim(f"two studies decide: against {rival}", len(decided), len(both), None),
+        ]
+    return found
+
+
+def disagreements(first: Mapping[Key, CaseRecord], second: Mapping[Key, CaseRecord]) -> list[str]:
+    """Return the verdicts in which two studies differ, in words."""
+    return [
+        f"{case.collective} {case.algorithm} of {case.environment or case.backend}, "
+        f"{size_text(case.bytes_total)}, against {rival}: {_ratio_text(a)}, then {_ratio_text(b)}"
+        for rival in _RIVALS
+        for case, a, b in _verdicts(first, second, rival)
+        if a is not None and b is not None and a.verdict != b.verdict
+    ]
+
+
+def _ratio_text(found: Speedup) -> str:
+    return f"{found.verdict} ({number(found.ratio)}, {number(found.low)} to {number(found.high)})"
+
+
+_RIVALS = "native", "the strongest"
+
+
+def _verdicts(
+    first: Mapping[Key, CaseRecord], second: Mapping[Key, CaseRecord], rival: str
+) -> Iterator[tuple[CaseRecord, Speedup | None, Speedup | None]]:
+    """Yield the cases of which both have a ratio over launches, None where it is undecided."""
+    for case, one in first.items():
+        other = second.get(case)
+        if other is None or not (isinstance(one.launches, int) and isinstance(other.launches, int)):
+            continue
+        ratios = [
+            each.speedup_vs_native if rival == "native" else each.speedup_vs_strongest
+            for each in (one, other)
+        ]
+        if all(isinstance(each, Speedup) for each in ratios):
+            a, b = (None if is_undecided(each) else each for each in cast(list[Speedup], ratios))
+            yield one, a, b
 
 
 def claims(paths: Sequence[Path]) -> list[Claim]:
@@ -173,11 +212,18 @@ def table_of(found: Sequence[Claim]) -> Table:
 
 
 @click.command(cls=Command, help=__doc__)
-@click.argument("files", nargs=-1, required=True, type=FILE)
-def main(files: Sequence[Path]) -> int:
+@click.argument("files", nargs=-1, type=FILE)
+@option("--studies", nargs=2, type=click.Path(file_okay=False, path_type=Path), metavar="DIR DIR",
+        help="The folders of two studies.")  # fmt: skip
+def main(files: Sequence[Path], studies: tuple[Path, Path] | None) -> int:
     """Read the files and print the claims; return the exit status."""
-    found = claims(files)
+    cells = [each / "cells.jsonl" for each in studies or ()]
+    if not files and not cells:
+        raise click.UsageError("give FILES, or --studies DIR DIR")
+    found = claims([*files, *cells])
     print_table(table_of(found), 110)
+    for each in disagreements(*map(load, cells)) if cells else ():
+        print(printable(each))
     return int(not all(each.holds for each in found))
 
 

@@ -14,7 +14,15 @@ from statistics import median
 from mpicoll.compare.two_sample import can_differ, shift
 from mpicoll.measurement.launches import MARGIN, undisturbed
 from mpicoll.measurement.statistics import FLOOR, ratio_of, spread
-from mpicoll.records.lines import CaseRecord, Forced, LaunchRecord, Record, Verdict
+from mpicoll.records.lines import (
+    CaseRecord,
+    Forced,
+    FullRun,
+    LaunchRecord,
+    Record,
+    RunRecord,
+    Verdict,
+)
 from mpicoll.records.reading import only
 
 ENOUGH = 6
@@ -81,6 +89,7 @@ class Contestant:
         to_native, to_forced: the ratio to the native call side by side, in the launches that had
             it: to the library's choice, and to its own algorithms by their names.
         ran: the algorithm and transport that ran, for each launch.
+        library: what its backend runs on.
     """
 
     name: Name
@@ -91,11 +100,16 @@ class Contestant:
     to_forced: dict[str, dict[str, float]] = field(default_factory=dict)
     to_other: dict[str, dict[str, float]] = field(default_factory=dict)
     ran: dict[str, str] = field(default_factory=dict)
+    library: str = ""
 
     @property
     def us(self) -> float:
         """The median of the launches."""
         return median(self.times.values())
+
+    def us_of(self, runs: Iterable[str]) -> float:
+        """Return the median of some of the launches."""
+        return median(self.times[each] for each in runs)
 
     @property
     def launches(self) -> int:
@@ -113,8 +127,16 @@ class Contestant:
         return spread(list(self.times.values()))
 
     @property
+    def short(self) -> str:
+        """The label without the environment."""
+        return str(self.label).replace(f" of {self.name.environment}", "", 1)
+
+    @property
     def label(self) -> str:
-        """The name, and for a chooser what ran most often."""
+        """The name; of a chooser with what ran most often, of torch's own with its library."""
+        if self.name.backend == "torch" and self.name.is_native and self.library:
+            where = f"torch in {self.name.environment}" if self.name.environment else "torch"
+            return f"{self.name.algorithm} of {self.library.split()[-1]} ({where})"
         if self.name.algorithm.partition("@")[0] not in ("auto", "adaptive") or not self.ran:
             return str(self.name)
         found = list(self.ran.values())
@@ -245,12 +267,15 @@ class Study:
     Attributes:
         launches: how each was made and ended; none in records of the benchmark alone.
         forced: by environment, collective and the library's algorithm, how it was forced.
+        libraries: by environment and backend.
+        runs: the descriptions of the launches.
     """
 
     cells: dict[tuple[Panel, int], Cell]
     launches: list[LaunchRecord]
     forced: dict[tuple[str, str, str], list[Forced]]
     libraries: dict[str, str]
+    runs: list[FullRun]
 
     def panels(self) -> list[Panel]:
         """Return every panel once, in the order of the records."""
@@ -285,7 +310,8 @@ def study_of(records: Iterable[Record]) -> Study:
         for each in undisturbed(group):
             _add(cell.contestants.setdefault(name, Contestant(name)), each)
         libraries.setdefault(f"{name.environment} {name.backend}".strip(), group[0].library)
-    return Study(cells, launches, _forced(launches), libraries)
+    runs = [each.run for each in only(RunRecord, known)]
+    return Study(cells, launches, _forced(launches), libraries, runs)
 
 
 def panel_of(record: CaseRecord) -> Panel:
@@ -309,6 +335,7 @@ def _add(contestant: Contestant, record: CaseRecord) -> None:
     contestant.samples[run] = record.samples_us
     executed = record.executed or record.algorithm
     is_native = record.transport in (None, "native")
+    contestant.library = record.library
     contestant.ran[run] = executed if is_native else f"{executed}@{record.transport}"
     if record.speedup_vs_native is not None:
         contestant.to_native[run] = record.speedup_vs_native.ratio

@@ -12,11 +12,14 @@ from typing import NamedTuple
 
 from mpicoll.algorithms.registry import find
 from mpicoll.costs import Network, price
+from mpicoll.costs.models import DEFAULT
 from mpicoll.errors import ArgumentError, CollectiveError
 from mpicoll.records.lines import FitRecord, LaunchRecord, Record
 from mpicoll.records.reading import only
 from mpicoll.study.cells import Cell, Name, Panel, Study, compared
 from mpicoll.study.questions import QUESTIONS
+from mpicoll.study.sentences import listed
+from mpicoll.text.numbers import number
 from mpicoll.text.sizes import bytes_text, rounded_size_text
 
 _MOST_RANKS = 64
@@ -53,14 +56,20 @@ class Crossings:
         self.fits = [(where.get(each.run.id, ""), each) for each in only(FitRecord, known)]
 
     def sentences(self, study: Study) -> Iterator[tuple[Panel, str]]:
-        """Yield the sentence of each pair that crosses, measured or by the model."""
+        """Yield the sentence of each pair that crosses, measured or by the model.
+
+        It is one for all environments of which the same is to be said.
+        """
         for panel in study.panels():
-            for environment in study.environments():
-                for question in QUESTIONS:
-                    for first, second in question.pairs.get(panel.collective, ()):
-                        text = self._sentence(study, panel, environment, first, second)
-                        if text:
-                            yield panel, text
+            for question in QUESTIONS:
+                for names in question.pairs.get(panel.collective, ()):
+                    shared: dict[str, list[str]] = {}
+                    for environment in study.environments():
+                        if text := self._sentence(study, panel, environment, *names):
+                            shared.setdefault(text, []).append(environment)
+                    for text, own in shared.items():
+                        where = f", in {listed(own)}" if any(own) else ""
+                        yield panel, f"{panel}{where}: {text}"
 
     def _sentence(
         self, study: Study, panel: Panel, environment: str, first: str, second: str
@@ -73,44 +82,58 @@ class Crossings:
         if not (measured.faster or measured.slower):
             return None
         transport = _transport(cells, names[0])
-        network = self._network(environment, transport, panel)
+        is_priced = not any(each.startswith("native") for each in (first, second))
+        network = self._network(environment, transport, panel) if is_priced else None
         sizes = [cell.size for cell in cells]
         model = _model(panel, network, first, second, sizes) if network else None
-        where = f"{panel}" + (f" in {environment}" if environment else "")
-        if measured.crossing is None and model is None:
+        if measured.crossing is None and (model is None or model.crossing is None):
             return None
-        if measured.crossing is not None:
-            low, high = measured.crossing
-            winner = first if high in measured.faster else second
-            loser = second if winner == first else first
-            said = f"{winner} overtakes {loser} between {bytes_text(low)} and {bytes_text(high)}"
-        else:
-            always = first if not measured.slower else second if not measured.faster else None
-            decided = sorted(measured.faster + measured.slower)
-            said = (
-                f"no single crossing of {first} and {second} was measured from "
-                f"{bytes_text(sizes[0])} to {bytes_text(sizes[-1])}"
-                + (
-                    f": {always} is faster at {len(decided)} of {len(sizes)} sizes"
-                    if always
-                    else ""
-                )
-            )
-        if network is None:
-            return f"{where}: {said}; there is no alpha and beta of {transport} to predict it."
-        by_model = f"at {rounded_size_text(model)}" if model else "nowhere in between"
-        return f"{where}: {said}; the cost model has it {by_model} (alpha and beta of {transport})."
+        text = _as_measured(measured, sizes, first, second)
+        if not is_priced:
+            return f"{text}; the cost model does not know what the library's call runs."
+        if model is None:
+            return f"{text}; there is no alpha and beta of {transport} to predict it."
+        by_model = "nowhere, as it prices them alike"
+        if model.crossing:
+            by_model = f"at {rounded_size_text(model.crossing)}"
+        elif model.ahead:
+            by_model = f"nowhere, with {model.ahead} ahead throughout"
+        return (
+            f"{text}; the cost model has it {by_model} (alpha and beta of {transport}, "
+            f"folds at {number(1e9 * DEFAULT.gamma)} ns a byte)."
+        )
 
     def _network(self, environment: str, transport: str, panel: Panel) -> Network | None:
-        rows = [
-            each for where, each in self.fits
-            if where == environment and each.transport == transport and each.backend == "mpi4py"
-            and each.device == panel.device and (panel.nodes == 1 or each.nodes > 1)
-        ]  # fmt: skip
+        rows: dict[str, list[FitRecord]] = {}
+        for where, each in self.fits:
+            is_meant = each.transport == transport and each.backend == "mpi4py"
+            if is_meant and each.device == panel.device and (panel.nodes == 1 or each.nodes > 1):
+                rows.setdefault(where, []).append(each)
+        known = rows.get(environment, [])
+        if not known and rows and transport != "point-to-point":
+            # Transports of this project are the same beside every MPI.
+            known = next(iter(rows.values()))
         try:
-            return Network.fitted(rows, "mpi4py") if rows else None
+            return Network.fitted(known, "mpi4py", DEFAULT.gamma) if known else None
         except ArgumentError:
             return None
+
+
+def _as_measured(measured: Measured, sizes: Sequence[int], first: str, second: str) -> str:
+    """Return in words where the faster one of two changes."""
+    if measured.crossing is not None:
+        low, high = measured.crossing
+        winner, loser = (first, second) if high in measured.faster else (second, first)
+        return f"{winner} overtakes {loser} between {bytes_text(low)} and {bytes_text(high)}"
+    text = (
+        f"no single crossing of {first} and {second} was measured from "
+        f"{bytes_text(sizes[0])} to {bytes_text(sizes[-1])}"
+    )
+    if measured.faster and measured.slower:
+        return text
+    always = first if measured.faster else second
+    decided = len(measured.faster) + len(measured.slower)
+    return f"{text}: {always} is faster at {decided} of {len(sizes)} sizes"
 
 
 def _measured(cells: Sequence[Cell], one: Name, other: Name) -> Measured:
@@ -128,10 +151,17 @@ def _transport(cells: Sequence[Cell], name: Name) -> str:
     return max(dict.fromkeys(ran), key=ran.count) or "point-to-point"
 
 
+class _Priced(NamedTuple):
+    """The bytes at which prices cross; where they do not, the one that is ahead throughout."""
+
+    crossing: float | None
+    ahead: str | None
+
+
 def _model(
     panel: Panel, network: Network, first: str, second: str, sizes: Sequence[int]
-) -> float | None:
-    """Return the bytes at which the prices cross between the smallest and the largest size."""
+) -> _Priced | None:
+    """Return where the prices cross between the smallest and the largest size."""
     if panel.ranks > _MOST_RANKS or panel.nodes > 1:
         return None
     low, high = max(1, sizes[0]), sizes[-1]
@@ -143,7 +173,9 @@ def _model(
     except CollectiveError:
         return None
     known = [(size, value) for size, value in signs if value]
-    return next((size for (_, was), (size, is_) in pairwise(known) if (was > 0) != (is_ > 0)), None)
+    crossings = (size for (_, was), (size, is_) in pairwise(known) if (was > 0) != (is_ > 0))
+    ahead = (first if known[0][1] < 0 else second) if known else None
+    return _Priced(next(crossings, None), ahead)
 
 
 def _difference(panel: Panel, network: Network, first: str, second: str) -> Callable[[int], float]:

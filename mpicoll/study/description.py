@@ -43,7 +43,8 @@ class Environment(Struct, kw_only=True, forbid_unknown_fields=True):
         threads: MPI's thread levels, each of which makes an environment of its own.
         bind: what each rank is bound to.
         variables: set for each launch.
-        backends: of the launches that leave the library its choice; others run mpi4py alone.
+        backends: both make two environments, of mpi4py alone and, called NAME-torch, of both side
+            by side, where the library is left its choice.
         algorithms: the library's own: ``all`` that have a counterpart here, a ``few`` of them for
             each collective, ``none``, or names as ``allreduce=ring`` (``libraries.toml``).
     """

@@ -144,9 +144,19 @@ def find(description: Description) -> tuple[list[Found], list[str]]:
 
 
 def _levels(given: Environment, facts: dict[str, str]) -> Iterator[Found]:
+    """Yield an environment at each thread level, and another one with torch beside MPI.
+
+    With torch a process has more threads than one, and calls of MPI take up to half as long again.
+    """
     for level in given.threads:
         own = f"{given.name}-{level}" if len(given.threads) > 1 else given.name
-        yield Found(own, given, level, facts["vendor"], facts["library"], bool(facts["torch"]))
+        rest = level, facts["vendor"], facts["library"], bool(facts["torch"])
+        if len(set(given.backends)) == 1:
+            yield Found(own, given, *rest)
+            continue
+        yield Found(own, replace(given, backends=["mpi4py"]), *rest)
+        if facts["torch"]:
+            yield Found(f"{own}-torch", replace(given, algorithms=["none"]), *rest)
 
 
 def named(given: Iterable[Environment]) -> list[Environment]:

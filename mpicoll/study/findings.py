@@ -1,103 +1,128 @@
-"""What a study found, in sentences: each has its numbers and its figure, and follows from records.
-
-A sentence about a range of sizes is said only where the verdict is the same at every size in it.
-"""
+"""What a study found, in sentences that follow from records, with their numbers and figures."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from mpicoll.records.lines import Forced
-from mpicoll.study.cells import (
-    ENOUGH,
-    Cell,
-    Contestant,
-    Name,
-    Panel,
-    Ratio,
-    Study,
-    compared,
-    counterpart,
-)
+from mpicoll.study.cells import Cell, Contestant, Name, Panel, Study, counterpart
 from mpicoll.study.crossovers import Crossings
 from mpicoll.study.questions import QUESTIONS, Question
+from mpicoll.study.sentences import (
+    OPEN,
+    Choose,
+    Finding,
+    Pair,
+    launches,
+    pairs,
+    place,
+    ranges,
+    said,
+    said_of_places,
+    times,
+    without_few,
+)
 from mpicoll.text.numbers import number
 from mpicoll.text.sizes import bytes_text
 
+SHORT = "In short"
 WINNERS = "Who wins where"
+OWN = "Against each environment's own strongest native"
 OTHERS = "Where a library's choice is beaten by its own other algorithm"
 SAME = "The same algorithm over the library's executor and over ours"
 CROSSOVERS = "Crossovers: measured, and by the cost model"
 BACKENDS = "What differs between the backends"
-OPEN = "What could not be decided"
-_FEW = "few"
-"""The section of comparisons that have too few launches: they are counted, and not told."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A sentence.
-
-    Attributes:
-        section: the heading it stands under.
-        panel: that of its figure, None where no figure shows it.
-    """
-
-    section: str
-    text: str
-    panel: Panel | None = None
-
-
-@dataclass(frozen=True)
-class Pair:
-    """Two contestants of a cell, and their ratio."""
-
-    cell: Cell
-    one: Contestant
-    other: Contestant
-    ratio: Ratio
-
-
-Choose = Callable[[Cell], tuple[Contestant | None, Contestant | None]]
+_STRONGEST = "the strongest native"
 
 
 def findings(study: Study, crossings: Crossings | None = None) -> list[Finding]:
     """Return every sentence that the records carry, in the order of the sections."""
+    panels = study.panels()
     found: list[Finding] = []
-    for panel in study.panels():
+    for panel in panels:
         found += _winners(study, panel)
-    for panel in study.panels():
+    if len(study.environments()) > 1:
+        for panel in panels:
+            found += _winners_within(study, panel)
+    for panel in panels:
         found += _own_others(study, panel)
-    for panel in study.panels():
+    for panel in panels:
         found += _same_algorithm(study, panel)
     for question in QUESTIONS:
-        for panel in study.panels():
+        for panel in panels:
             found += _answers(study, panel, question)
     if crossings is not None:
         found += [Finding(CROSSOVERS, text, panel) for panel, text in crossings.sentences(study)]
-    for panel in study.panels():
+    for panel in panels:
         found += _backends(study, panel)
-    found = [*_without_few(found), *_failures(study)]
-    return [each for each in found if each.section != OPEN] + [
-        each for each in found if each.section == OPEN
-    ]
+    found = [*without_few(found), *_failures(study)]
+    undecided = [each for each in found if each.section == OPEN]
+    told = [each for each in found if each.section != OPEN]
+    return [*_in_short(study, len(undecided)), *told, *undecided]
 
 
 # -- sections -----------------------------------------------------------------------------
 
 
-def _winners(study: Study, panel: Panel) -> Iterator[Finding]:
-    def choose(cell: Cell) -> tuple[Contestant | None, Contestant | None]:
-        return cell.fastest_ours(), cell.strongest_native()
+def _in_short(study: Study, undecided: int) -> Iterator[Finding]:
+    """Yield how often our schedules win, and by how much at least and at most."""
+    found = [each for panel in study.panels() for each in pairs(study, panel, _strongest)]
+    if not found or all(each.ratio.has_few for each in found):
+        return
+    of_kind = {kind: [each for each in found if each.kind == kind] for kind in
+               ("faster", "slower", "tie", "open", "few")}  # fmt: skip
+    rest = {"tie": "ties", "open": "undecided", "few": "with too few launches"}
+    counts = [f"{len(of_kind[kind])} {text}" for kind, text in rest.items() if of_kind[kind]]
+    text = (
+        f"Of {len(found)} collectives and sizes the fastest schedule of this project is faster "
+        f"than {_STRONGEST} in {len(of_kind['faster'])} and slower in "
+        f"{len(of_kind['slower']) or 'none'}" + "".join(f", {each}" for each in counts)
+    )
+    yield Finding(SHORT, f"{text}.")
+    for kind, word in (("faster", "It leads"), ("slower", "It is behind")):
+        if own := sorted(of_kind[kind], key=lambda each: each.ratio.ratio):
+            ends = (own[0], own[-1]) if kind == "faster" else (own[-1], own[0])
+            parts = [
+                f"{_factor(each)} ({place([each])}: {number(each.us[0])} us against "
+                f"{number(each.us[1])})"
+                for each in (ends if len(own) > 1 else ends[:1])
+            ]
+            text = f"{word} by {' to '.join(parts)}."
+            yield Finding(SHORT, text, ends[-1].cell.panel)
+    if undecided:
+        yield Finding(SHORT, f"{undecided} comparisons are undecided: they stand at the end.")
 
-    yield from _said(study, panel, choose, WINNERS, "the strongest native")
-    if len(study.environments()) > 1:
-        for name in study.environments():
-            yield from _said(
-                study, panel, _within(name), WINNERS, f"the strongest native of {name}"
-            )
+
+def _factor(each: Pair) -> str:
+    ratio = each.ratio.ratio
+    return f"{number(max(ratio, 1 / ratio))} times"
+
+
+def _strongest(cell: Cell) -> tuple[Contestant | None, Contestant | None]:
+    return cell.fastest_ours(), cell.strongest_native()
+
+
+def _winners(study: Study, panel: Panel) -> Iterator[Finding]:
+    for _, same in ranges(pairs(study, panel, _strongest)):
+        ours = _one_label([each.one for each in same])
+        theirs = _one_label([each.other for each in same])
+        yield from said(
+            same, WINNERS, ours or "the fastest schedule",
+            f"{_STRONGEST} ({theirs})" if theirs else _STRONGEST,
+        )  # fmt: skip
+
+
+def _one_label(contestants: Sequence[Contestant]) -> str:
+    """Return the label of contestants, nothing where it is not the same at every size."""
+    labels = {each.label for each in contestants}
+    return labels.pop() if len(labels) == 1 else ""
+
+
+def _winners_within(study: Study, panel: Panel) -> Iterator[Finding]:
+    for name in study.environments():
+        found = pairs(study, panel, _within(name))
+        yield from said(found, OWN, "the fastest schedule", _STRONGEST, name)
 
 
 def _within(environment: str) -> Choose:
@@ -116,29 +141,35 @@ def _own_others(study: Study, panel: Panel) -> Iterator[Finding]:
 def _beaten(study: Study, panel: Panel, environment: str) -> Iterator[Finding]:
     def choose(cell: Cell) -> tuple[Contestant | None, Contestant | None]:
         choice = cell.contestants.get(Name(environment, "mpi4py", "native"))
-        others = [each for each in cell.natives(environment) if "(algorithm=" in str(each.name)]
-        return min(others, key=lambda each: each.us, default=None), choice
+        return min(_forced(cell, environment), key=lambda each: each.us, default=None), choice
 
     count = len({name for cell in study.of(panel) for name in cell.contestants if name.is_native})
-    pairs = _pairs(study, panel, choose, 1 - 0.05 / max(1, count))
-    for kind, group in groupby(pairs, key=_kind):
-        if kind == "faster":
-            same = list(group)
+    for kind, same in ranges(pairs(study, panel, choose, 1 - 0.05 / max(1, count))):
+        if kind not in ("tie", "slower"):
+            for each in said(same, OTHERS, theirs="the library's choice"):
+                unasked = _obedience(study, same) if kind == "faster" else ""
+                yield replace(each, text=each.text + unasked)
+        else:
+            tried = {
+                each.name.algorithm for pair in same for each in _forced(pair.cell, environment)
+            }
             yield Finding(
                 OTHERS,
-                f"{_where(same)}: {_names(same, 0)} is {_times(same)} times as fast as the "
-                f"library's choice, {_launches(same)}{_obedience(study, same)}.",
+                f"{place(same)}: none of {len(tried)} other algorithms of {environment} beats "
+                f"its choice; the best is {times(same)} times as fast, {launches(same)}.",
                 panel,
             )
 
 
-def _obedience(study: Study, pairs: Sequence[Pair]) -> str:
-    hows = [
-        how for each in pairs for how in _hows(study, each.one.name, each.cell.panel.collective)
-    ]
+def _forced(cell: Cell, environment: str) -> list[Contestant]:
+    return [each for each in cell.natives(environment) if "(algorithm=" in each.name.algorithm]
+
+
+def _obedience(study: Study, same: Sequence[Pair]) -> str:
+    hows = [how for each in same for how in _hows(study, each.one.name, each.cell.panel.collective)]
     if hows and all(how.obeyed for how in hows):
         return ""
-    return " (it cannot be asked whether it ran that)"
+    return " It cannot be asked whether it ran that."
 
 
 def _hows(study: Study, name: Name, collective: str) -> list[Forced]:
@@ -152,27 +183,31 @@ def _same_algorithm(study: Study, panel: Panel) -> Iterator[Finding]:
         ours = counterpart(study.forced, native, panel.collective)
         if ours is None:
             continue
-        choose = _named(Name(native.environment, native.backend, ours), native)
-        yield from _said(study, panel, choose, SAME, subject=f"our {ours}")
+        choose = _both(Name(native.environment, native.backend, ours), native)
+        yield from said(pairs(study, panel, choose), SAME, f"our {ours}")
 
 
-def _named(one: Name, other: Name) -> Choose:
+def _both(one: Name, other: Name) -> Choose:
     return lambda cell: (cell.contestants.get(one), cell.contestants.get(other))
 
 
 def _answers(study: Study, panel: Panel, question: Question) -> Iterator[Finding]:
-    for first, second in question.pairs.get(panel.collective, ()):
+    for names in question.pairs.get(panel.collective, ()):
+        found: dict[str, list[Pair]] = {}
         for environment in study.environments():
             for backend in ("mpi4py", "torch"):
-                names = (Name(environment, backend, each) for each in (first, second))
-                yield from _said(study, panel, _named(*names), question.title)
+                one, other = (Name(environment, backend, each) for each in names)
+                where = environment or backend
+                where += f" ({backend})" if environment and backend != "mpi4py" else ""
+                found[where] = pairs(study, panel, _both(one, other))
+        yield from said_of_places(found, question.title)
 
 
 def _backends(study: Study, panel: Panel) -> Iterator[Finding]:
     for environment in study.environments():
         for algorithm in ("native", "auto"):
             names = (Name(environment, backend, algorithm) for backend in ("mpi4py", "torch"))
-            yield from _said(study, panel, _named(*names), BACKENDS)
+            yield from said(pairs(study, panel, _both(*names)), BACKENDS)
 
 
 def _failures(study: Study) -> Iterator[Finding]:
@@ -183,8 +218,8 @@ def _failures(study: Study) -> Iterator[Finding]:
         if each.message:
             key = each.configuration, each.message
             failed[key] = failed.get(key, 0) + 1
-    for (name, message), times in failed.items():
-        yield Finding(OPEN, f"{times} of {count[name]} launches of {name} failed: {message}")
+    for (name, message), often in failed.items():
+        yield Finding(OPEN, f"{often} of {count[name]} launches of {name} failed: {message}")
     for (environment, collective, algorithm), hows in study.forced.items():
         if hows[0].refused:
             sizes = ", ".join(map(bytes_text, hows[0].refused))
@@ -203,102 +238,3 @@ def _failures(study: Study) -> Iterator[Finding]:
                 f"{environment} cannot be asked whether it ran the algorithms that its variables "
                 f"asked for ({hows[0].said}).",
             )
-
-
-def _without_few(found: Sequence[Finding]) -> list[Finding]:
-    """Return the findings with one sentence for all comparisons that have too few launches."""
-    told = [each for each in found if each.section != _FEW]
-    count = sum(int(each.text) for each in found if each.section == _FEW)
-    if count:
-        text = f"{count} comparisons have fewer than {ENOUGH} launches: too few for a verdict."
-        told.append(Finding(OPEN, text))
-    return told
-
-
-# -- sentences ----------------------------------------------------------------------------
-
-
-def _said(
-    study: Study, panel: Panel, choose: Choose, section: str, against: str = "", subject: str = ""
-) -> Iterator[Finding]:
-    """Yield a sentence for each range of sizes with one verdict."""
-    pairs = _pairs(study, panel, choose)
-    for kind, group in groupby(pairs, key=_kind):
-        same = list(group)
-        ours = subject or _names(same, 0)
-        theirs = f"{against} ({_names(same, 1)})" if against else _names(same, 1)
-        if kind == _FEW:
-            yield Finding(_FEW, str(len(same)), panel)
-        elif kind == "open":
-            low = min(each.ratio.low for each in same)
-            high = max(each.ratio.high for each in same)
-            text = (
-                f"{_where(same)}: whether {ours} is faster than {theirs}: the ratio is between "
-                f"{number(low)} and {number(high)}, from {_count(same)} launches."
-            )
-            yield Finding(OPEN, text, panel)
-        elif kind == "tie":
-            text = f"{_where(same)}: {ours} ties with {theirs}: {_times(same)} times as fast."
-            yield Finding(section, text, panel)
-        else:
-            text = f"{_where(same)}: {ours} is {_times(same)} times as fast as {theirs}"
-            if kind == "slower":
-                text = (
-                    f"{_where(same)}: {theirs} is {_times(same, upside_down=True)} times as fast "
-                    f"as {ours}"
-                )
-            yield Finding(section, f"{text}, {_launches(same)}.", panel)
-
-
-def _kind(each: Pair) -> str:
-    if each.ratio.has_few:
-        return _FEW
-    return "open" if each.ratio.is_undecided else each.ratio.verdict
-
-
-def _pairs(study: Study, panel: Panel, choose: Choose, confidence: float = 0.95) -> list[Pair]:
-    found = []
-    for cell in study.of(panel):
-        one, other = choose(cell)
-        if one is None or other is None or one is other:
-            continue
-        ratio = compared(one, other, confidence)
-        if ratio is not None:
-            found.append(Pair(cell, one, other, ratio))
-    return found
-
-
-def _where(pairs: Sequence[Pair]) -> str:
-    panel, sizes = pairs[0].cell.panel, [each.cell.size for each in pairs]
-    if not sizes[-1]:
-        return str(panel)
-    if len(sizes) == 1:
-        return f"{panel}, {bytes_text(sizes[0])}"
-    return f"{panel}, {bytes_text(sizes[0])} to {bytes_text(sizes[-1])}"
-
-
-def _names(pairs: Sequence[Pair], place: int) -> str:
-    """Return the contestants in the order of sizes, each once."""
-    found = [(each.one, each.other)[place].label for each in pairs]
-    return ", then ".join(dict.fromkeys(found))
-
-
-def _times(pairs: Sequence[Pair], upside_down: bool = False) -> str:
-    ratios = [1 / each.ratio.ratio if upside_down else each.ratio.ratio for each in pairs]
-    low, high = number(min(ratios)), number(max(ratios))
-    return low if low == high else f"{low} to {high}"
-
-
-def _launches(pairs: Sequence[Pair]) -> str:
-    """Return in how many launches the direction was that of the ratio."""
-    agreeing = sum(each.ratio.agreeing for each in pairs)
-    every = sum(each.ratio.launches for each in pairs)
-    if every == len(pairs):
-        return "in one launch"
-    each = f" ({_count(pairs)} at each size)" if len(pairs) > 1 else ""
-    return f"in {agreeing} of {every} launches{each}"
-
-
-def _count(pairs: Sequence[Pair]) -> str:
-    counts = sorted({each.ratio.launches for each in pairs})
-    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"

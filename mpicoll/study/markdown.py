@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from mpicoll.report.figures import slug
 from mpicoll.study.cells import Panel, Study
-from mpicoll.study.findings import Finding
 from mpicoll.study.questions import QUESTIONS
+from mpicoll.study.sentences import Finding
+from mpicoll.text.numbers import number
 
 PAGE = "study.html"
 
@@ -28,12 +29,31 @@ def facts(study: Study) -> Iterator[str]:
     if study.launches:
         names = dict.fromkeys(each.configuration for each in study.launches)
         minutes = sum(each.seconds for each in study.launches) / 60
+        failed = len(study.launches) - len(good)
         yield (
             f"{len(good)} launches of {len(names)} configurations in random order, {minutes:.0f} "
-            f"minutes; {len(study.launches) - len(good)} more failed."
+            f"minutes{f'; {failed} more failed' if failed else ''}."
         )
+    yield from dict.fromkeys(_machines(study))
+    levels = {each.environment: each.threads for each in study.launches if each.threads}
     for name, library in study.libraries.items():
-        yield f"{name}: {' '.join(library.split())[:80]}"
+        level = levels.get(name.split(" ")[0])
+        how = f", thread level {level}" if level and name.endswith("mpi4py") else ""
+        words = library.replace("Version:", "").split()
+        yield f"{name}: {' '.join(words)[:80]}{how}"
+
+
+def _machines(study: Study) -> Iterator[str]:
+    """Yield the processors, and whether ranks were bound and something else ran."""
+    for each in study.runs:
+        for machine in {one.processor: one for one in each.machines}.values():
+            bound = "bound to cores" if all(one.bound for one in each.binding) else "not bound"
+            yield f"{machine.processor or 'a processor'}, {machine.cores} cores, ranks {bound}."
+    loads = [each.load for each in study.runs if each.load is not None]
+    if loads:
+        yield (
+            f"The load before the launches was {number(min(loads), 2)} to {number(max(loads), 2)}."
+        )
 
 
 def _lines(study: Study, found: Sequence[Finding], remarks: Sequence[str]) -> Iterator[str]:

@@ -13,9 +13,10 @@ from mpicoll.records.lines import CaseRecord, Record, RunRecord, SpeedupVsStrong
 from mpicoll.records.reading import only
 from mpicoll.study.cells import Study, compared, name_of, panel_of, study_of
 from mpicoll.study.crossovers import Crossings
-from mpicoll.study.findings import Finding, findings
+from mpicoll.study.findings import findings
 from mpicoll.study.markdown import PAGE, markdown
 from mpicoll.study.page import page
+from mpicoll.study.sentences import Finding
 from mpicoll.text.files import write_whole
 
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from mpicoll.report.page import POLICY, asset, finite, plotly
 from mpicoll.study.cells import Cell, Contestant, Panel, Ratio, Study, compared
-from mpicoll.study.findings import Finding
 from mpicoll.study.markdown import anchor, facts
 from mpicoll.study.questions import QUESTIONS
+from mpicoll.study.sentences import Finding
 from mpicoll.text.numbers import number
 from mpicoll.text.pages import templates
 from mpicoll.text.sizes import bytes_text

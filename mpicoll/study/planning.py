@@ -56,7 +56,9 @@ class Configuration:
     @property
     def backends(self) -> tuple[str, ...]:
         """The backends whose calls are measured side by side."""
-        wanted = ("mpi4py",) if self.forced or self.pairs else self.environment.given.backends
+        if self.forced or self.pairs:
+            return ("mpi4py",)
+        wanted = self.environment.given.backends
         return tuple(each for each in wanted if each != "torch" or self.environment.has_torch)
 
     def arguments(self, study: Description, seconds: float, index: int, output: str) -> list[str]:
@@ -216,5 +218,5 @@ def _of_ranks(
         yield Configuration(f"{base}-choice", environment, ranks, width)
         for number, forced in enumerate(variants, 1):
             yield Configuration(f"{base}-forced{number}", environment, ranks, width, forced)
-        if study.factors.pairs and ranks > 1:
+        if study.factors.pairs and ranks > 1 and len(set(environment.given.backends)) == 1:
             yield Configuration(f"{base}-pairs", environment, ranks, width, pairs=True)

@@ -9,7 +9,8 @@ from random import Random
 
 import pytest
 
-from mpicoll.bench.self_check import Claim, claims
+from mpicoll.bench.self_check import Claim, claims, disagreements
+from mpicoll.compare.comparison import load
 from mpicoll.measurement.statistics import ratio_of
 from mpicoll.records.lines import AARecord, CaseRecord, Record, Run, Speedup, Times
 from mpicoll.records.reading import encoded
@@ -107,8 +108,10 @@ def test_two_studies_agree(flips: float, holds: bool, tmp_path: Path) -> None:
     truths = [exp(random.uniform(-1, 1)) if n % 3 else 1.0 for n in range(CASES // 2)]
     truths = [truth if flips == 0 else 1.2 for truth in truths]
     paths = [write(tmp_path / f"{name}.jsonl", study(random, truths, flips)) for name in ("a", "b")]
-    name = "two studies agree: verdicts against native"
+    name = "two studies agree: against native"
     found = named(paths)
+    differing = disagreements(*map(load, paths))
+    assert len(differing) == (found[name].tried - found[name].right if name in found else 0)
     if holds:
         assert found[name].tried > CASES / 4 and found[name].holds, found[name]
     else:

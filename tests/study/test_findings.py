@@ -31,10 +31,20 @@ from mpicoll.records.reading import encoded, only
 from mpicoll.records.reading import load as load_records
 from mpicoll.study.cells import study_of
 from mpicoll.study.crossovers import Crossings
-from mpicoll.study.findings import BACKENDS, CROSSOVERS, OPEN, OTHERS, SAME, WINNERS, findings
+from mpicoll.study.findings import (
+    BACKENDS,
+    CROSSOVERS,
+    OTHERS,
+    OWN,
+    SAME,
+    SHORT,
+    WINNERS,
+    findings,
+)
 from mpicoll.study.launching import native_name
 from mpicoll.study.outcome import write_outcome
 from mpicoll.study.page import page
+from mpicoll.study.sentences import OPEN
 
 SIZES = (64, 4096, 65536, 1048576)
 Truth = Callable[[str, int, int], float]
@@ -114,7 +124,7 @@ def test_a_winner_is_told_with_sizes_factor_and_launches() -> None:
     found = told(records, WINNERS)
     assert found.startswith("allreduce on 4 ranks, 64 B to 1M: ring of mpich is 2.0")
     assert "times as fast as the strongest native (native of mpich), in 40 of 40" in found
-    assert found.endswith("launches (10 at each size).")
+    assert "launches (10 at each size): 5.0" in found and found.endswith(" us at 1M.")
     assert not told(records, OPEN)
 
 
@@ -148,7 +158,8 @@ def test_a_reversal_with_size_is_two_sentences_and_a_crossover() -> None:
 
     records = launched(truth, ["ring", "recursive_doubling"])
     found = told(records, "Ring or tree")
-    assert "64 B: recursive_doubling" in found and "4K to 1M: ring of mpich is" in found
+    assert "64 B, in mpich: recursive_doubling is 2.6" in found
+    assert "4K to 1M, in mpich: ring is" in found
     crossing = "ring overtakes recursive_doubling between 64 B and 4K"
     text = told(records, CROSSOVERS)
     assert f"{crossing}; there is no alpha and beta of symmetric" in text
@@ -167,10 +178,12 @@ def test_the_strongest_native_is_of_any_environment_and_algorithm() -> None:
     ]
     found = told(records, WINNERS)
     assert "the strongest native (native(algorithm=ring) of openmpi) is 2.2" in found
-    assert "ring of mpich is 1.11" in found and "the strongest native of mpich" in found
+    within = told(records, OWN)
+    assert "in mpich: the fastest schedule is 1.11 times as fast as the strongest native" in within
+    assert "in openmpi: the strongest native is 2.2" in within
     beaten = told(records, OTHERS)
     assert "native(algorithm=ring) of openmpi is 1.2" in beaten
-    assert "than the" not in beaten and "mpich" not in beaten
+    assert "mpich" not in beaten
     same = told(records, SAME)
     assert "native(algorithm=ring) of openmpi is 2.2" in same and "as fast as our ring" in same
 
@@ -184,6 +197,34 @@ def test_no_more_launches_agree_than_there_are() -> None:
     ]
     found = told(records, WINNERS)
     assert "native of intel) is 2.5" in found and "in 28 of 28 launches (7 at each size)" in found
+
+
+def test_places_with_one_verdict_share_a_sentence() -> None:
+    algorithms = ["ring", "recursive_doubling"]
+    fast, slow = (constant(native=9.0, ring=us, recursive_doubling=5.0 * us) for us in (1.0, 2.0))
+    records = [*launched(fast, algorithms), *launched(slow, algorithms, "openmpi")]
+    found = told(records, "Ring or tree")
+    assert "64 B to 1M, in mpich and openmpi: ring is" in found and "in 80 of 80" in found
+    other = constant(native=9.0, ring=5.0, recursive_doubling=1.0)
+    found = told([*records, *launched(other, algorithms, "intel")], "Ring or tree")
+    assert "in intel: recursive_doubling is" in found and "in mpich and openmpi: ring" in found
+
+
+def test_the_first_sentences_count_all_cells() -> None:
+    def truth(algorithm: str, size: int, launch: int) -> float:
+        return {"native": 8.0, "ring": 2.0 if size < 65536 else 16.0}[algorithm]
+
+    found = told(launched(truth, ["ring"]), SHORT)
+    assert "Of 4 collectives and sizes" in found and "in 2 and slower in 2." in found
+    assert re.search(r"It leads by (3.9|4.0)\d times \(allreduce on 4 ranks, ", found)
+    assert re.search(r"It is behind by (1.9|2.0)\d times", found)
+
+
+def test_algorithms_that_do_not_beat_the_choice_are_told() -> None:
+    records = [
+        *launched(constant(native=5.0), []), *launched(constant(native=9.0), [], forced="ring")
+    ]  # fmt: skip
+    assert "none of 1 other algorithms of mpich beats its choice" in told(records, OTHERS)
 
 
 def test_what_is_not_known_is_not_told() -> None:
@@ -202,7 +243,8 @@ def test_backends_are_compared_side_by_side() -> None:
         us = each.time_us.median * (30 if each.algorithm == "native" else 1) if each.time_us else 0
         records.append(case(each.algorithm, each.bytes_total, us, each.run.id, 0, **more))
     found = told(records, BACKENDS)
-    assert "native of mpich is 30.0 times as fast as native of mpich (torch), in 40 of 40" in found
+    theirs = "native of gloo (torch in mpich)"
+    assert f"native of mpich is 30.0 times as fast as {theirs}, in 40 of 40" in found
     assert "auto of mpich (auto@symmetric) ties with auto of mpich (torch)" in found
 
 

@@ -1,0 +1,247 @@
+"""Sentences of a comparison: sizes, by how much, in how many launches, and the times.
+
+A sentence about a range of sizes is said only where the verdict is the same at every size in it,
+and one about several places only where it is the same in all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from mpicoll.study.cells import ENOUGH, Cell, Contestant, Panel, Ratio, Study, compared
+from mpicoll.text.numbers import number
+from mpicoll.text.sizes import bytes_text
+
+OPEN = "What could not be decided"
+_FEW = "few"
+"""The section of comparisons that have too few launches: they are counted, and not told."""
+_MOST_SIZES = 6
+"""Sizes whose times a sentence gives; of more the first and the last."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A sentence.
+
+    Attributes:
+        section: the heading it stands under.
+        panel: that of its figure, None where no figure shows it.
+    """
+
+    section: str
+    text: str
+    panel: Panel | None = None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two contestants of a cell, and their ratio."""
+
+    cell: Cell
+    one: Contestant
+    other: Contestant
+    ratio: Ratio
+
+    @property
+    def us(self) -> tuple[float, float]:
+        """The microseconds of both, of the launches that have both where these carry the ratio."""
+        if not self.ratio.is_paired:
+            return self.one.us, self.other.us
+        runs = self.one.times.keys() & self.other.times.keys()
+        return self.one.us_of(runs), self.other.us_of(runs)
+
+    @property
+    def kind(self) -> str:
+        """The verdict, ``open`` where there is none, or that there are too few launches."""
+        if self.ratio.has_few:
+            return _FEW
+        return "open" if self.ratio.is_undecided else self.ratio.verdict
+
+
+Choose = Callable[[Cell], tuple[Contestant | None, Contestant | None]]
+
+
+def pairs(study: Study, panel: Panel, choose: Choose, confidence: float = 0.95) -> list[Pair]:
+    """Return what a choice compares at each size of a panel."""
+    found = []
+    for cell in study.of(panel):
+        one, other = choose(cell)
+        if one is None or other is None or one is other:
+            continue
+        ratio = compared(one, other, confidence)
+        if ratio is not None:
+            found.append(Pair(cell, one, other, ratio))
+    return found
+
+
+def ranges(found: Iterable[Pair]) -> Iterator[tuple[str, list[Pair]]]:
+    """Yield the ranges of sizes with one verdict."""
+    for kind, group in groupby(found, key=lambda each: each.kind):
+        yield kind, list(group)
+
+
+def said(
+    found: Sequence[Pair], section: str, ours: str = "", theirs: str = "", where: str = ""
+) -> list[Finding]:
+    """Return a sentence for each range of sizes with one verdict.
+
+    Args:
+        ours, theirs: what the sides are called, by default by their names; a name that is not in
+            it stands beside its times.
+        where: the environment, if the sentence is to name it.
+    """
+    return [
+        _finding(
+            kind, [same], section, _Sides(ours or _named(same, 0), theirs or _named(same, 1), where)
+        )
+        for kind, same in ranges(found)
+    ]
+
+
+def said_of_places(by_place: dict[str, list[Pair]], section: str) -> Iterator[Finding]:
+    """Yield a sentence for each range of sizes with one verdict, once for all places that share it.
+
+    Args:
+        by_place: two algorithms, compared in several environments and backends.
+    """
+    shared: dict[tuple[str, tuple[int, ...]], dict[str, list[Pair]]] = {}
+    for place, found in by_place.items():
+        for kind, same in ranges(found):
+            sizes = tuple(each.cell.size for each in same)
+            shared.setdefault((kind, sizes), {})[place] = same
+    for (kind, _), own in shared.items():
+        groups = list(own.values())
+        every = [each for same in groups for each in same]
+        sides = _Sides(_algorithms(every, 0), _algorithms(every, 1), listed(list(own)))
+        yield _finding(kind, groups, section, sides)
+
+
+def without_few(found: Sequence[Finding]) -> list[Finding]:
+    """Return the findings with one sentence for all comparisons that have too few launches."""
+    told = [each for each in found if each.section != _FEW]
+    count = sum(int(each.text) for each in found if each.section == _FEW)
+    if count:
+        text = f"{count} comparisons have fewer than {ENOUGH} launches: too few for a verdict."
+        told.append(Finding(OPEN, text))
+    return told
+
+
+# -- one sentence -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """What the two sides are called, and the places where they were compared."""
+
+    ours: str
+    theirs: str
+    places: str = ""
+
+
+def _finding(kind: str, groups: Sequence[Sequence[Pair]], section: str, sides: _Sides) -> Finding:
+    """Return the sentence of pairs with one verdict, a group for each place."""
+    every = [each for same in groups for each in same]
+    panel, ours, theirs = every[0].cell.panel, sides.ours, sides.theirs
+    if kind == _FEW:
+        return Finding(_FEW, str(len(every)), panel)
+    where = place(groups[0]) + (f", in {sides.places}" if sides.places else "")
+    if kind == "open":
+        low = min(each.ratio.low for each in every)
+        high = max(each.ratio.high for each in every)
+        text = (
+            f"{where}: whether {ours} is faster than {theirs}: the ratio is between "
+            f"{number(low)} and {number(high)}, from {_count(every)} launches"
+        )
+        return Finding(OPEN, f"{text}.", panel)
+    is_slower = kind == "slower"
+    if kind == "tie":
+        text = f"{ours} ties with {theirs}: {times(every)} times as fast"
+    elif is_slower:
+        text = f"{theirs} is {times(every, upside_down=True)} times as fast as {ours}"
+    else:
+        text = f"{ours} is {times(every)} times as fast as {theirs}"
+    text = f"{where}: {text}, {launches(every)}"
+    if len(groups) == 1:
+        text += f": {_times_of(groups[0], sides, is_slower)}"
+    return Finding(section, f"{text}.", panel)
+
+
+def _times_of(same: Sequence[Pair], sides: _Sides, is_slower: bool) -> str:
+    """Return the microseconds of both sides at each size, the one first that is named first."""
+    kept = same if len(same) <= _MOST_SIZES else (same[0], same[-1])
+    parts = []
+    for each in kept:
+        texts = [
+            f"{number(us)} us{_called(one, called, sides)}"
+            for us, one, called in zip(
+                each.us, (each.one, each.other), (sides.ours, sides.theirs), strict=True
+            )
+        ]
+        first, second = reversed(texts) if is_slower else texts
+        size = f" at {bytes_text(each.cell.size)}" if len(same) > 1 else ""
+        parts.append(f"{first} against {second}{size}")
+    return "; ".join(parts)
+
+
+def _called(one: Contestant, called: str, sides: _Sides) -> str:
+    """Return the name of a contestant, nothing where the sentence has told it."""
+    algorithm = one.name.algorithm
+    if f"({one.label})" in called or called in (one.label, algorithm, f"our {algorithm}"):
+        return ""
+    return f" ({one.short if sides.places else one.label})"
+
+
+def place(same: Sequence[Pair]) -> str:
+    """Return the panel and the sizes of pairs."""
+    panel, sizes = same[0].cell.panel, [each.cell.size for each in same]
+    if not sizes[-1]:
+        return str(panel)
+    if len(sizes) == 1:
+        return f"{panel}, {bytes_text(sizes[0])}"
+    return f"{panel}, {bytes_text(sizes[0])} to {bytes_text(sizes[-1])}"
+
+
+def _named(same: Sequence[Pair], side: int) -> str:
+    """Return the contestants in the order of sizes, each once."""
+    found = [(each.one, each.other)[side].label for each in same]
+    return ", then ".join(dict.fromkeys(found))
+
+
+def _algorithms(same: Sequence[Pair], side: int) -> str:
+    """Return the algorithm of contestants of several places."""
+    return listed(list(dict.fromkeys((each.one, each.other)[side].name.algorithm for each in same)))
+
+
+def times(same: Sequence[Pair], upside_down: bool = False) -> str:
+    """Return the ratios of pairs, the least and the largest."""
+    ratios = [1 / each.ratio.ratio if upside_down else each.ratio.ratio for each in same]
+    low, high = number(min(ratios)), number(max(ratios))
+    return low if low == high else f"{low} to {high}"
+
+
+def launches(same: Sequence[Pair]) -> str:
+    """Return in how many launches the direction was that of the ratio."""
+    every = sum(each.ratio.launches for each in same)
+    if every == len(same):
+        return "in one launch"
+    each = f" ({_count(same)} at each size)" if len(same) > 1 else ""
+    if any(one.kind == "tie" for one in same):
+        return f"from {every} launches{each}"
+    agreeing = sum(each.ratio.agreeing for each in same)
+    return f"in {agreeing} of {every} launches{each}"
+
+
+def _count(same: Sequence[Pair]) -> str:
+    counts = sorted({each.ratio.launches for each in same})
+    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names in a sentence.
+
+    >>> listed(["a"]), listed(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
