@@ -75,7 +75,10 @@ for n in 2 4; do
             mpirun -n "$n" python3 "${pytest[@]}" tests/on_ranks/test_real_gpu.py \
             tests/on_ranks/test_gpu.py
     done
+    MPICOLL_TEST_BACKEND=torch step 60 "symmetric-$n" \
+        mpirun -n "$n" python3 "${pytest[@]}" tests/on_ranks/test_symmetric.py
 done
+step 90 kernels python3 "${pytest[@]}" tests/gpu/test_real_kernels.py
 step 40 doctor mpirun -n 2 python3 -m mpicoll.doctor
 for n in 2 4; do
     measure 40 "allreduce-$n" "$n"

@@ -588,9 +588,8 @@ class Transport(Protocol):
     def gpu_transport(self) -> str:
         """How messages of GPU arrays travel, `DIRECT` or `STAGED`."""
 
-    @property
-    def other_natives(self) -> Mapping[str, Callable[[NativeCall], Native]]:
-        """What binds the collectives of other libraries, by the name in ``native:nccl``.
+    def other_natives(self, collective: str) -> Mapping[str, Callable[[NativeCall], Native]]:
+        """Return what binds a collective of other libraries, by the name in ``native:nccl``.
 
         All ranks bind a call. It raises Unavailable, on all of them, where the library cannot
         serve it.

@@ -17,14 +17,38 @@ from mpicoll.interfaces import Array, Thunk
 from mpicoll.programs.fusing import Steps, formula
 
 _THREADS = 256
-_MOST = (1 << 31) - _THREADS
+_PACK_BYTES = 16
+"""What a thread reads of an operand at once: the widest access that a GPU has."""
+_MOST = (1 << 31) - _THREADS * _PACK_BYTES
 """Elements of one launch: torch hands numbers to a kernel as a C int."""
 _TYPES = {
     torch.float32: "float", torch.float64: "double",
     torch.int8: "signed char", torch.int16: "short", torch.int32: "int", torch.int64: "long long",
     torch.uint8: "unsigned char", torch.uint16: "unsigned short", torch.uint32: "unsigned int",
-    torch.uint64: "unsigned long long",
+    torch.uint64: "unsigned long long", torch.float16: "Half", torch.bfloat16: "Half",
 }  # fmt: skip
+_HALF = """
+struct Half {
+    unsigned short bits;
+    Half() = default;
+    __device__ Half(float x) { %s }
+    __device__ operator float() const { float x; %s return x; }
+};
+"""
+"""Folds in float, each of which rounds, as those of two operands do."""
+_BITWISE = ("band", "bor", "bxor")
+_CONVERSIONS = {
+    torch.float16: (
+        'asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));',
+        'asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));',
+    ),
+    # To the nearest, ties to even; a NaN stays one, made quiet.
+    torch.bfloat16: (
+        "unsigned raw = __float_as_uint(x);"
+        " bits = x != x ? raw >> 16 | 0x40 : (raw + 0x7fff + (raw >> 16 & 1)) >> 16;",
+        "x = __uint_as_float((unsigned)bits << 16);",
+    ),
+}
 
 
 def fuse(op: str, operands: Sequence[Array], steps: Steps, out: Array) -> Thunk | None:
@@ -36,13 +60,17 @@ def fuse(op: str, operands: Sequence[Array], steps: Steps, out: Array) -> Thunk 
     count = out.numel()
     if out.dtype not in _TYPES or not 0 < count < _MOST:
         return None
-    kernel = _kernel(op, len(operands), steps, out.dtype, out.device)
+    addresses = [each.data_ptr() for each in (*operands, out)]
+    is_aligned = not any(address % _PACK_BYTES for address in addresses)
+    pack = _PACK_BYTES // out.element_size() if is_aligned else 1
+    kernel = _kernel(op, len(operands), steps, out.dtype, pack, out.device)
     if kernel is None:
         return None
     launch = ctypes.CDLL("libcuda.so.1").cuLaunchKernel
-    values = [*(ctypes.c_void_p(each.data_ptr()) for each in (*operands, out)), ctypes.c_int(count)]
+    values = [*map(ctypes.c_void_p, addresses), ctypes.c_int(count)]
     places = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
-    shape = [ctypes.c_uint(each) for each in (-(-count // _THREADS), 1, 1, _THREADS, 1, 1, 0)]
+    blocks = -(-count // (_THREADS * pack))
+    shape = [ctypes.c_uint(each) for each in (blocks, 1, 1, _THREADS, 1, 1, 0)]
     device, several = out.device, torch.cuda.device_count() > 1
 
     # The default argument keeps what `places` points to.
@@ -60,11 +88,11 @@ def fuse(op: str, operands: Sequence[Array], steps: Steps, out: Array) -> Thunk 
 
 @cache
 def _kernel(
-    op: str, count: int, steps: Steps, dtype: torch.dtype, device: torch.device
+    op: str, count: int, steps: Steps, dtype: torch.dtype, pack: int, device: torch.device
 ) -> ctypes.c_void_p | None:
     """Return a kernel of the driver, whose module stays loaded; None where there is none."""
     compile_kernel = getattr(torch.cuda, "_compile_kernel", None)
-    code = source(op, count, steps, dtype)
+    code = source(op, count, steps, dtype, pack)
     if compile_kernel is None or code is None:
         return None
     try:
@@ -75,17 +103,34 @@ def _kernel(
     return made
 
 
-def source(op: str, count: int, steps: Steps, dtype: torch.dtype) -> str | None:
-    """Return the kernel's text; None for another operator."""
+def source(op: str, count: int, steps: Steps, dtype: torch.dtype, pack: int = 1) -> str | None:
+    """Return the kernel's text; None for another operator.
+
+    Args:
+        pack: elements that a thread folds, which it reads at once where all of them are there.
+    """
     code = formula(op, count, steps)
-    if code is None:
+    if code is None or (dtype in _CONVERSIONS and op in _BITWISE):
         return None
-    inputs = ", ".join(f"const T *p{index}" for index in range(count))
-    reads = " ".join(f"T x{index} = p{index}[i];" for index in range(count))
-    return f"""
+    half = _HALF % _CONVERSIONS[dtype] if dtype in _CONVERSIONS else ""
+    every = range(count)
+    inputs = ", ".join(f"const T *p{index}" for index in every)
+    packs = " ".join(f"const Pack q{index} = *(const Pack *)(p{index} + first);" for index in every)
+    of_packs = " ".join(f"const T x{index} = q{index}.at[i];" for index in every)
+    one_by_one = " ".join(f"const T x{index} = p{index}[i];" for index in every)
+    return f"""{half}
 typedef {_TYPES[dtype]} T;
+struct alignas({pack} * sizeof(T)) Pack {{ T at[{pack}]; }};
 extern "C" __global__ void fold({inputs}, T *result, int count) {{
-    int i = blockIdx.x * {_THREADS} + threadIdx.x;
-    if (i < count) {{ {reads} T out; {code} result[i] = out; }}
+    const int first = (blockIdx.x * {_THREADS} + threadIdx.x) * {pack};
+    if (first + {pack} <= count) {{
+        {packs}
+        Pack made;
+        #pragma unroll
+        for (int i = 0; i < {pack}; i++) {{ {of_packs} T out; {code} made.at[i] = out; }}
+        *(Pack *)(result + first) = made;
+        return;
+    }}
+    for (int i = first; i < count; i++) {{ {one_by_one} T out; {code} result[i] = out; }}
 }}
 """

@@ -60,6 +60,7 @@ from torchcoll.rendezvous.secret import seal, unseal
 from torchcoll.requests import Post, StartedMessages, Waits, Works, limit_of
 from torchcoll.staging import TorchCopies
 from torchcoll.survivors import group_of_survivors, meeting_place
+from torchcoll.symmetric import Symmetric
 
 _PLANS = 1 << 20
 """Above every tag of a user: the messages of plans and of users never mix."""
@@ -75,7 +76,6 @@ class TorchTransport:
     """
 
     backend = "torch"
-    other_natives: Mapping[str, Callable[[NativeCall], Native]] = {}
 
     def __init__(
         self, group: Group = None, *, owned: bool = False, store: SealedStore | None = None,
@@ -99,6 +99,7 @@ class TorchTransport:
         self.library = " ".join(["torch", torch.__version__, *library_names(by_device)])
         self.name = POINT_TO_POINT
         self.loopback = Loopback()
+        self.symmetric = Symmetric(self)
         self._signal = torch.zeros(1, dtype=torch.uint8, device=control)
         if self.nccl is not None and control == "cuda":
             self.nccl.device = self._signal.device  # the first exchange is NCCL's, too
@@ -193,6 +194,9 @@ class TorchTransport:
         return self.nccl is None and not self.arrays.is_on_host(x)
 
     # -- natives --------------------------------------------------------------------
+
+    def other_natives(self, collective: str) -> Mapping[str, Callable[[NativeCall], Native]]:
+        return self.symmetric.natives(collective)
 
     def lacks(self, what: Collective, *, uneven: bool = False) -> str | None:
         """torch.distributed has no prefix reductions, and counts for alltoall only."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from mpicoll.gpu.staging import Copies, HostStaging
+from mpicoll.gpu.streams import PlanStream
 from mpicoll.interfaces import DIRECT, STAGED, Array, Arrays, Native, NativeCall, Request, Thunk
 
 
@@ -64,6 +66,29 @@ def direct(native: Native, synchronize: Thunk) -> Native:
     return native._replace(run=run, start=start, transport=DIRECT, method=own)
 
 
+def queued(arrays: Arrays, like: Array, calls: Sequence[Thunk], transport: str) -> Native:
+    """Bind calls that only put work on the caller's stream, so that a CUDA graph captures them.
+
+    Args:
+        like: an array of the call.
+        transport: for the record.
+    """
+    order = PlanStream(arrays, like, captures=True)
+
+    def run() -> None:
+        order.begin()
+        for each in calls:
+            each()
+
+    def start() -> Request:
+        stream = order.begin()
+        for each in calls:
+            each()
+        return _Queued(partial(order.end, stream))
+
+    return Native(run, start, lambda: None, transport)
+
+
 def _host(array: Array | None, staging: HostStaging | None) -> Array | None:
     """Return an array's host memory in the shape of the array."""
     if array is None or staging is None:
@@ -92,3 +117,17 @@ class _Followed:
         then, self.then = self.then, None
         if then is not None:
             then()
+
+
+class _Queued:
+    """Work that is on its stream; a wait makes the caller's stream follow that."""
+
+    def __init__(self, follow: Thunk) -> None:
+        self.follow = follow
+
+    def wait(self) -> None:
+        self.follow()
+
+    def test(self) -> bool:
+        self.follow()
+        return True

@@ -99,8 +99,7 @@ class MpiTransport:
     def gpu_transport(self) -> str:
         return DIRECT if self.gpu.aware else STAGED
 
-    @property
-    def other_natives(self) -> Mapping[str, Callable[[NativeCall], Native]]:
+    def other_natives(self, collective: str) -> Mapping[str, Callable[[NativeCall], Native]]:
         return {"nccl": self.nccl.bind} if nccl.library() else {}
 
     def driver(self, device: int) -> Gpu:

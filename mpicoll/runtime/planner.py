@@ -83,7 +83,7 @@ class Planner:
 
     def _other_natives(self, name: str) -> list[str]:
         """Return the names of a collective's compositions, and of other libraries."""
-        found = (*COMPOSITIONS.get(name, ()), *self.transport.other_natives)
+        found = (*COMPOSITIONS.get(name, ()), *self.transport.other_natives(name))
         return [f"native:{each}" for each in found]
 
     # -- checking -------------------------------------------------------------------
@@ -208,7 +208,8 @@ class Planner:
             persistent = text == "native_persistent"
             return plan_native(self.transport, arguments, persistent=persistent)
         if text.startswith("native:"):
-            bind = self.transport.other_natives.get(text.removeprefix("native:"))
+            others = self.transport.other_natives(arguments.collective.name)
+            bind = others.get(text.removeprefix("native:"))
             if bind is not None:
                 return plan_bound(self.transport, arguments, text, bind)
             return compose(self.transport, arguments, text)

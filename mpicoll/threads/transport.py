@@ -41,7 +41,6 @@ class ThreadTransport(HasDeadline):
     name = POINT_TO_POINT
     gpu_transport = STAGED
     matches_by_order = False
-    other_natives: Mapping[str, Callable[[NativeCall], Native]] = {}
     gpu_turn = 0
 
     def __init__(self, group: Group, rank: int) -> None:
@@ -112,6 +111,9 @@ class ThreadTransport(HasDeadline):
         return receiving, self.isend(send.data, send.peer, tag)
 
     # -- natives --------------------------------------------------------------------
+
+    def other_natives(self, collective: str) -> Mapping[str, Callable[[NativeCall], Native]]:
+        return {}
 
     def lacks(self, what: Collective, *, uneven: bool = False) -> str | None:
         """Every collective is there in every form."""

@@ -1,4 +1,4 @@
-"""Kernels that fold many tensors: their text, compiled as C where there is no GPU."""
+"""Kernels that fold many tensors: their text, compiled as C++ where there is no GPU."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ import ctypes
 import subprocess
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from torchcoll.kernels import source
 
 STEPS = ((0, 1), (3, 2))
-AS_C = """
+AS_CPP = """
 #define __global__
-struct {{ int x; }} blockIdx, threadIdx;
+#define __device__
+#define asm(...)
+static struct {{ int x; }} blockIdx, threadIdx;
+static unsigned __float_as_uint(float x) {{ unsigned y; __builtin_memcpy(&y, &x, 4); return y; }}
+static float __uint_as_float(unsigned x) {{ float y; __builtin_memcpy(&y, &x, 4); return y; }}
 {kernel}
-void run(const T *a, const T *b, T *c, int count) {{
-    for (int i = 0; i < count; i++) {{
+extern "C" void run(const T *a, const T *b, T *c, int count) {{
+    for (int i = 0; i * {pack} < count; i++) {{
         blockIdx.x = i / 256;
         threadIdx.x = i % 256;
         fold(a, b, c, c, count);
@@ -27,6 +30,18 @@ void run(const T *a, const T *b, T *c, int count) {{
 """
 
 
+def folded(text: str, pack: int, folder: Path, given: list[torch.Tensor]) -> torch.Tensor:
+    """Return what a kernel makes of three operands, in the last of them."""
+    (folder / "fold.cpp").write_text(AS_CPP.format(kernel=text, pack=pack))
+    library = folder / "fold.so"
+    command = ["c++", "-std=c++17", "-shared", "-fPIC", "-Wno-unknown-pragmas"]
+    subprocess.run([*command, folder / "fold.cpp", "-o", library], check=True)
+    pointers = [ctypes.c_void_p(each.data_ptr()) for each in given]
+    ctypes.CDLL(str(library)).run(*pointers, len(given[2]))
+    return given[2]
+
+
+@pytest.mark.parametrize("pack", [1, 2])
 @pytest.mark.parametrize(
     ("op", "dtype", "expected"),
     [
@@ -37,20 +52,35 @@ void run(const T *a, const T *b, T *c, int count) {{
     ],
 )
 def test_a_kernel_folds_into_an_operand(
-    op: str, dtype: torch.dtype, expected: list[float], tmp_path: Path
+    op: str, dtype: torch.dtype, expected: list[float], pack: int, tmp_path: Path
 ) -> None:
-    text = source(op, 3, STEPS, dtype)
+    text = source(op, 3, STEPS, dtype, pack)
     assert text is not None
-    program = AS_C.format(kernel=text.replace('extern "C" ', "")).replace("fold(a", "fold(a", 1)
-    (tmp_path / "fold.c").write_text(program)
-    library = tmp_path / "fold.so"
-    subprocess.run(["cc", "-shared", "-fPIC", tmp_path / "fold.c", "-o", library], check=True)
-    kind = torch.empty(0, dtype=dtype).numpy().dtype
-    a, b, c = (np.array(each, kind) for each in ([2, 4, 2], [3, 3, 4], [4, 2, 6]))
-    pointers = [ctypes.c_void_p(each.ctypes.data) for each in (a, b, c)]
-    ctypes.CDLL(str(library)).run(*pointers, 3)
-    np.testing.assert_array_equal(c, np.array(expected, kind))
+    given = [torch.tensor(each, dtype=dtype) for each in ([2, 4, 2], [3, 3, 4], [4, 2, 6])]
+    assert folded(text, pack, tmp_path, given).tolist() == expected
 
 
-def test_an_operator_without_a_formula_has_none() -> None:
-    assert source("land", 3, STEPS, torch.int32) is None
+@pytest.mark.parametrize(
+    ("op", "function"), [("sum", torch.add), ("prod", torch.mul), ("max", torch.maximum)]
+)
+def test_every_step_in_bfloat16_is_rounded(op: str, function: object, tmp_path: Path) -> None:
+    """The bits are those of folds two by two, whatever the operands."""
+    text = source(op, 3, STEPS, torch.bfloat16, 8)
+    assert text is not None
+    bits = torch.Generator().manual_seed(1)
+    given = [
+        torch.randint(-(1 << 15), 1 << 15, (1 << 12,), dtype=torch.int16, generator=bits).view(
+            torch.bfloat16
+        )
+        for _ in range(3)
+    ]
+    wanted = function(function(given[0], given[1]), given[2])  # type: ignore[operator]
+    found = folded(text, 8, tmp_path, given)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype"), [("land", torch.int32), ("bxor", torch.float16), ("bor", torch.bfloat16)]
+)
+def test_an_operator_without_a_formula_has_none(op: str, dtype: torch.dtype) -> None:
+    assert source(op, 3, STEPS, dtype) is None
