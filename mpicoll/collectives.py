@@ -146,8 +146,9 @@ class Collectives:
     def deadline(self) -> float:
         """Seconds after which a rank that waits for another gives up (default 300).
 
-        In every transport. The environment variable ``MPICOLL_DEADLINE`` sets it too. A blocking
-        call of the library's own, as ``native`` makes, ends as the library has it.
+        In every transport. The environment variable ``MPICOLL_DEADLINE`` sets it too. Where it
+        passes in a blocking call of MPI's own, as ``native`` makes, the process ends; NCCL's own
+        ends as NCCL has it.
         """
         return self.transport.deadline
 

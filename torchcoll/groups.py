@@ -22,6 +22,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from torchcoll.rendezvous.connecting import connect
 from torchcoll.rendezvous.sealed import SealedStore
+from torchcoll.rendezvous.store import Store
 
 Group = Any
 """A process group of torch.distributed."""
@@ -87,21 +88,24 @@ def count_split(parent: Group) -> None:
 
 
 def new_group(
-    parent: Group, ranks: list[int], color: int, sealed: SealedStore | None = None
-) -> Group:
+    parent: Group, ranks: list[int], color: int, sealed: SealedStore | None = None,
+    meeting: Store | None = None,
+) -> Group:  # fmt: skip
     """Make a group of its members alone, in the order given.
 
     Args:
         ranks: of the world; `color`: theirs in the split of `parent` that was counted last.
         color: see `ranks`.
-        sealed: the store through which the world has connected, where torchcoll has set it up.
+        sealed: the store through which `parent` has connected, where torchcoll has set it up.
+        meeting: the store where `parent` has met; by default that of the world, which may have
+            ended with a rank.
 
     `dist.new_group` cannot: all ranks of the world must call it, or its name is derived
     from the number of groups that each rank happens to be in, so that ranks with different
     pasts wait for each other for ever, and a group made again finds the addresses of the old.
     """
     name: Any = f"{parent.group_name}/{_SPLITS[parent.group_name]}:{color}"
-    store = c10d._get_default_store()
+    store = sealed or meeting or c10d._get_default_store()
     rank = ranks.index(dist.get_rank())
     backend = dist.get_backend_config(parent)
     timeout = c10d._get_default_timeout(dist.Backend(backend))

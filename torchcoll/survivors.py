@@ -33,8 +33,8 @@ def meeting_place(one_host: bool) -> str:
 def group_of_survivors(
     parent: Group, world: Sequence[int], sealed: SealedStore | None, limit: timedelta,
     decision: Decision, attempt: int,
-) -> tuple[Group, SealedStore | None]:  # fmt: skip
-    """Return a group of some ranks of another, and its store where the ranks have a key.
+) -> tuple[Group, SealedStore | None, Store]:  # fmt: skip
+    """Return a group of some ranks of another, its store where the ranks have a key, and any.
 
     Args:
         world: the ranks of `parent` in the world.
@@ -59,4 +59,4 @@ def group_of_survivors(
         timeout=limit,
     )  # fmt: skip
     c10d._world.pg_group_ranks[group] = {each: index for index, each in enumerate(members)}
-    return group, key
+    return group, key, store

@@ -57,6 +57,7 @@ from torchcoll.natives import all_gather
 from torchcoll.nccl import Nccl
 from torchcoll.rendezvous.sealed import SealedStore
 from torchcoll.rendezvous.secret import seal, unseal
+from torchcoll.rendezvous.store import Store
 from torchcoll.requests import Post, StartedMessages, Waits, Works, limit_of
 from torchcoll.staging import TorchCopies
 from torchcoll.survivors import group_of_survivors, meeting_place
@@ -73,17 +74,19 @@ class TorchTransport:
         owned: whether to destroy the group in the end.
         store: with the key that only its ranks know, where `torchcoll.world` has set it up.
         gpu_turn: of the group that this one is split from.
+        meeting: the store where the group has met; None for that of the world.
     """
 
     backend = "torch"
 
     def __init__(
         self, group: Group = None, *, owned: bool = False, store: SealedStore | None = None,
-        gpu_turn: int | None = None,
+        gpu_turn: int | None = None, meeting: Store | None = None,
     ) -> None:  # fmt: skip
         self.group: Group = dist.group.WORLD if group is None else group
         keep_until_exit(self.group)
         self.owned, self.store, self.exchanges, self.shrunk = owned, store, 0, 0
+        self.meeting = meeting
         self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
         self.ranks = dist.get_process_group_ranks(self.group)
         self.peers = Peers(self.rank, self.size)
@@ -333,8 +336,11 @@ class TorchTransport:
             return None
         members = [rank for rank in range(self.size) if given[rank][0] == color]
         members.sort(key=lambda rank: given[rank][1])
-        part = new_group(self.group, [self.ranks[rank] for rank in members], color, self.store)
-        made = TorchTransport(part, owned=True, store=self.store, gpu_turn=self.gpu_turn)
+        ranks = [self.ranks[rank] for rank in members]
+        part = new_group(self.group, ranks, color, self.store, self.meeting)
+        made = TorchTransport(
+            part, owned=True, store=self.store, gpu_turn=self.gpu_turn, meeting=self.meeting
+        )
         made.deadline = self.deadline
         return made
 
@@ -342,17 +348,19 @@ class TorchTransport:
         """Return the group of the ranks that are left of this one; collective among them.
 
         They meet at a store of their own, as that of the launch may have ended with a rank. torch
-        has no way to end the default group and keep others, so that this group stays until the
+        has no way to end the default group and keep others, so that this one stays until the
         process ends.
         """
         one_host = len(self.nodes) == 1
         parent, limit = self.group, limit_of(self.deadline)
         meet = partial(group_of_survivors, parent, self.ranks, self.store, limit)
-        (group, store), self.shrunk = go_on(
+        (group, store, meeting), self.shrunk = go_on(
             self.peers, partial(meeting_place, one_host), meet, self.shrunk
         )
-        self.owned = False
-        made = TorchTransport(group, owned=True, store=store, gpu_turn=self.gpu_turn)
+        self.owned = self.owned and self.group is not dist.group.WORLD
+        made = TorchTransport(
+            group, owned=True, store=store, gpu_turn=self.gpu_turn, meeting=meeting
+        )
         made.deadline = self.deadline
         return made
 

@@ -99,6 +99,15 @@ class Log:
     def recorded(self, call: int, function: Callable[..., Any], /) -> Callable[..., Any]:
         """Return a function whose calls are recorded."""
 
+class Counted:
+    """A call whose beginnings and ends are counted: `mpicoll.execution.compiled.PythonCounted`."""
+
+    begun: int
+    ended: int
+
+    def __init__(self, function: Callable[[], Any], /) -> None: ...
+    def __call__(self) -> Any: ...
+
 class Calls:
     """Runs the program of a call that it knows, and leaves the others to `slow`.
 

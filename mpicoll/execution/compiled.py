@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from array import array
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -55,6 +56,23 @@ def _load() -> tuple[Any, str]:
 _compiled, MISSING = _load()
 WRITERS = _compiled or PYTHON
 """The types that write the rows of the flight recorder."""
+
+
+class PythonCounted:
+    """A call whose beginnings and ends are counted, so that another thread sees one under way."""
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self.function, self.begun, self.ended = function, 0, 0
+
+    def __call__(self) -> Any:
+        self.begun += 1
+        try:
+            return self.function()
+        finally:
+            self.ended += 1
+
+
+Counted: Any = _compiled.Counted if _compiled else PythonCounted
 COPY, FOLD, DIVIDE, RAISE, AWAIT, FETCH = range(6)
 INPUT, OUTPUT = range(2)
 _SPINS, _OVERSUBSCRIBED_SPINS = 1000, 8

@@ -30,7 +30,7 @@ typedef struct {
     uint64_t row;   /* of the run that was started */
 } ProgramObject;
 
-extern PyTypeObject ProgramType, CallsType, QueueType;
+extern PyTypeObject ProgramType, CallsType, QueueType, CountedType;
 
 /* Run up to the position `until`; -1 where Python has raised. */
 int program_drive(ProgramObject *self, int64_t until);

@@ -146,6 +146,12 @@ def end_thread(error: BaseException | None) -> None:
         found.end(error)
 
 
+def end_by(error: BaseException) -> None:
+    """Say that this process ends by an error, which it does not raise."""
+    for each in _of_process:
+        each.end(error)
+
+
 def _end_process() -> None:
     stacks.unwatch()
     error = getattr(sys, "last_value", None)

@@ -8,9 +8,11 @@ the namespaces is changed, and they are removed at the end.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,7 +21,7 @@ from contextlib import suppress
 from itertools import count as numbers
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from mpicoll.errors import LaunchError
 from mpicoll.machine.cores import CORES
@@ -35,6 +37,10 @@ _NETWORK = "10.77.0"
 MOST_HOSTS = 200
 _BURST = 64 * 1024
 _LATENCY = "500ms"
+_NETWORK_SPACE, _NAME_SPACE, _MOUNT_SPACE = 0x40000000, 0x04000000, 0x00020000
+"""CLONE_NEWNET, CLONE_NEWUTS and CLONE_NEWNS of Linux's sched.h."""
+_PRIVATE, _BIND = 0x44000, 0x1000
+"""MS_PRIVATE | MS_REC and MS_BIND of Linux's mount.h."""
 _LAUNCHER = """#!/bin/sh
 # Called like ssh: options, a host, a command.
 while [ "${{1#-}}" != "$1" ]; do shift; done
@@ -127,6 +133,26 @@ class Hosts:
         """Return the address of a host."""
         return f"{_NETWORK}.{index + 1}"
 
+    def link(self, index: int, *, up: bool) -> None:
+        """Cut the link of a host, or mend it; what is sent meanwhile is lost."""
+        state = "up" if up else "down"
+        _run("ip", "-n", self._namespace("bridge"), "link", "set", f"port{index}", state)
+
+    def enter(self, index: int) -> None:
+        """Move this process, which has one thread, to a host.
+
+        Raises:
+            OSError: the system does not let it.
+        """
+        namespace = self._namespace(self.names[index])
+        with open(f"/run/netns/{namespace}") as network:
+            _system("setns", network.fileno(), _NETWORK_SPACE)
+        _system("unshare", _NAME_SPACE | _MOUNT_SPACE)
+        socket.sethostname(self.names[index])
+        _system("mount", b"none", b"/", None, _PRIVATE, None)
+        known = os.fsencode(_ETC / namespace / "hosts")
+        _system("mount", known, b"/etc/hosts", None, _BIND, None)
+
     def _remove(self) -> None:
         for name in (*self.names, "bridge"):
             namespace = self._namespace(name)
@@ -139,14 +165,21 @@ class Hosts:
 
     # -- ranks there ----------------------------------------------------------------------
 
-    def command(self, python: Sequence[str], per_host: int = 1) -> list[str]:
-        """Return the command that runs Python with these arguments on all ranks, host by host."""
+    def command(
+        self, python: Sequence[str], per_host: int = 1, hosts: int | None = None
+    ) -> list[str]:  # fmt: skip
+        """Return the command that runs Python with these arguments on all ranks, host by host.
+
+        Args:
+            hosts: how many of the hosts take part, all by default.
+        """
         assert self.folder is not None, "hosts exist only inside the with block"
-        first = self.names[0]
+        names = self.names[:hosts]
+        first = names[0]
         hydra = [
             _mpirun(), "-launcher", "ssh", "-launcher-exec", str(self.folder / "launch"),
-            "-hosts", ",".join(self.names), "-ppn", str(per_host),
-            "-n", str(per_host * self.count), sys.executable, *python,
+            "-hosts", ",".join(names), "-ppn", str(per_host),
+            "-n", str(per_host * len(names)), sys.executable, *python,
         ]  # fmt: skip
         named = ["unshare", "--uts", "sh", "-c", f'hostname {first}; exec "$@"', "sh"]
         return ["ip", "netns", "exec", self._namespace(first), *named, *hydra]
@@ -211,6 +244,17 @@ def _mpirun() -> str:
     if found is None:
         raise LaunchError("no mpirun: pip install 'mpicoll[mpich]' brings MPICH's")
     return found
+
+
+def _system(name: str, *arguments: Any) -> None:
+    """Make a call of the C library that Python has not.
+
+    Raises:
+        OSError: it fails.
+    """
+    if getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments):
+        number = ctypes.get_errno()
+        raise OSError(number, f"{name}: {os.strerror(number)}")
 
 
 def _run(*command: str) -> None:

@@ -17,12 +17,13 @@ import numpy as np
 from mpi4py import MPI
 
 from mpicoll.errors import Unavailable
-from mpicoll.interfaces import Array, Arrays, Native, NativeCall, Request, Thunk
+from mpicoll.interfaces import Array, Arrays, Native, NativeCall, Request, Stage, Thunk
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.mpi.arrays import numpy_dtype
-from mpicoll.mpi.requests import Resources, StartedRequest, of_collective
+from mpicoll.mpi.requests import Resources, StartedRequest, Waits, abort, of_collective
 from mpicoll.notation.elements import ReduceOp
 from mpicoll.peers.known import Peers
+from mpicoll.peers.watch import guarded
 
 _TYPES = {
     "bool": MPI.C_BOOL,
@@ -41,7 +42,9 @@ _OPS_ON_BOOL = {**_OPS, "band": MPI.LAND, "bor": MPI.LOR, "bxor": MPI.LXOR}
 def bind(
     comm: MPI.Comm, arrays: Arrays, peers: Peers, call: NativeCall, *, persistent: bool
 ) -> Native:
-    """Bind MPI's own collective; a started one ends at the deadline, `run` as MPI has it.
+    """Bind MPI's own collective.
+
+    A started or persistent one ends at the deadline. `run` cannot be left: there, the process ends.
 
     Raises:
         Unavailable: this MPI has no persistent form of it.
@@ -57,20 +60,20 @@ def bind(
         arguments.append(call.root)
     if persistent:
         return _persistent(comm, name, arguments, resources, copies, peers)
-    run = partial(getattr(comm, name), *arguments)
-    begin = partial(getattr(comm, "I" + name.lower()), *arguments)
     what = f"MPI's own {call.collective.name}"
+    plain = partial(getattr(comm, name), *arguments)
+    run = guarded(resources.kept_by(plain), peers, what, abort)
+    begin = partial(getattr(comm, "I" + name.lower()), *arguments)
 
     def start() -> Request:
         return of_collective(begin(), resources, peers, what, copies)
 
     if not copies:
         return Native(
-            resources.kept_by(run), start, resources.free,
-            method=partial(run.func, *map(_untyped, arguments)),
+            run, start, resources.free, method=partial(plain.func, *map(_untyped, arguments))
         )  # fmt: skip
     return Native(
-        lambda: (run(), *(copy() for copy in copies), resources),
+        lambda: (run(), *(copy() for copy in copies)),
         start,
         resources.free,
     )
@@ -85,13 +88,16 @@ def _persistent(
     except (AttributeError, NotImplementedError, MPI.Exception) as error:
         raise Unavailable(f"{MPI.get_vendor()[0]} has no {name}_init: {error}") from None
 
+    what = f"MPI's own {name}"
+    wait = Waits(peers, Stage(what), peers.absent).until(request.Test)
+
     def start() -> Request:
         request.Start()
-        return of_collective(request, resources, peers, f"MPI's own {name}", copies)
+        return of_collective(request, resources, peers, what, copies)
 
     def run(_kept: object = resources) -> None:
         request.Start()
-        request.Wait()
+        wait()
         for copy in copies:
             copy()
 

@@ -5,6 +5,7 @@ Its counterpart is `torchcoll.requests`.
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from mpicoll.errors import RankLost
 from mpicoll.interfaces import Stage, Thunk
 from mpicoll.peers.known import Peers
 from mpicoll.peers.polling import wait_polling
+from mpicoll.peers.watch import guarded
 
 T = TypeVar("T")
 _SHORT = 1e-3
@@ -139,13 +141,13 @@ def within(peers: Peers, what: str, call: Callable[[], T]) -> T:
 
     Where MPI may be called by several threads, one of them calls it, and this one waits; that
     thread stays in the call for ever where a rank never comes. Elsewhere this thread calls it, and
-    waits as MPI does.
+    the process ends at the deadline.
 
     Raises:
         RankLost: it has not returned within the deadline.
     """
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
-        return call()
+        return guarded(call, peers, what, abort)()
     future: Future[T] = Future()
 
     def run() -> None:
@@ -163,6 +165,13 @@ def _is_done(future: Future[Any]) -> bool:
     with suppress(TimeoutError):
         future.exception(_SHORT)
     return future.done()
+
+
+def abort() -> None:
+    """End this process, and with it the others; from any thread."""
+    if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
+        MPI.COMM_WORLD.Abort(1)
+    os._exit(1)
 
 
 class StartedRequest:

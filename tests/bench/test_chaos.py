@@ -12,27 +12,44 @@ from launcher import python
 
 import mpicoll
 from mpicoll.bench import chaos
+from mpicoll.bench.faults import CUT, FAULTS, KILL, Fault, launch_of
 from mpicoll.bench.soak import Kept, growth, soak
 
 
 def test_a_launch_follows_from_its_seed_and_number() -> None:
-    launches = [chaos.launch_of(5, number, chaos.FAULTS, 8) for number in range(200)]
-    assert launches == [chaos.launch_of(5, number, chaos.FAULTS, 8) for number in range(200)]
-    assert {each.fault for each in launches} == set(chaos.FAULTS)
-    assert {each.ranks for each in launches} == set(range(2, 9))
-    assert all(each.victim < each.ranks for each in launches)
+    every = [launch_of(5, number, FAULTS, faults=20, hosts=True) for number in range(200)]
+    assert every == [launch_of(5, number, FAULTS, faults=20, hosts=True) for number in range(200)]
+    faults = [(launch, fault) for launch in every for fault in launch.faults]
+    assert {fault.kind for _, fault in faults} == set(FAULTS)
+    assert {launch.ranks for launch in every} == set(range(2, 9))
+    assert {launch.per_host for launch in every} == set(range(5))
+    assert any(len(fault.victims) > 1 for _, fault in faults if fault.kind != CUT)
+    for launch, fault in faults:
+        assert set(fault.victims) < set(fault.members) <= set(range(launch.ranks))
+        assert fault.kind != CUT or launch.per_host
+        assert fault.left
+
+
+def test_who_may_be_named() -> None:
+    cut = Fault(0, CUT, 1, 0.0, (0, 1, 2, 3), (2, 3))
+    assert [lost for lost in range(4) if cut.allows(0, lost)] == [2, 3]
+    assert [lost for lost in range(4) if cut.allows(2, lost)] == [0, 1]
+    killed = Fault(0, KILL, 1, 0.0, (0, 1, 2, 3), (2,), second=0)
+    assert [lost for lost in range(4) if killed.allows(1, lost)] == [2]
+    assert not killed.allows(1, None)
+    assert killed.left == (1, 3)
 
 
 @pytest.mark.parametrize(
     ("counts", "left", "said"),
     [
-        ({chaos.RIGHT: 50, chaos.LOST: 99, chaos.WRONG_NAME: 1}, 0, []),
-        ({chaos.LOST: 98, chaos.WRONG_NAME: 2}, 0, ["98.00% of errors name the right rank"]),
-        ({chaos.HUNG: 1}, 0, ["1 ranks: hung"]),
-        ({chaos.WRONG: 2}, 3, ["2 ranks: wrong result", "3 files left in /dev/shm"]),
+        ({chaos.RIGHT: 50, chaos.LOST: 99, chaos.WRONG_NAME: 1}, [], []),
+        ({chaos.LOST: 98, chaos.WRONG_NAME: 2}, [], ["98.00% of errors name the right rank"]),
+        ({chaos.HUNG: 1}, [], ["1 ranks: hung"]),
+        ({chaos.WRONG: 2}, ["x is left"], ["2 ranks: wrong result", "x is left"]),
     ],
 )
-def test_targets(counts: dict[str, int], left: int, said: list[str]) -> None:
+def test_targets(counts: dict[str, int], left: list[str], said: list[str]) -> None:
     assert list(chaos.missed(Counter(counts), left)) == said
 
 
@@ -42,15 +59,20 @@ def test_a_fault_that_is_not_known_is_refused() -> None:
     assert "no fault 'meteor'" in done.stdout
 
 
-def tried(tmp_path: Path, minutes: str) -> int:
+def test_faults_that_cannot_be_tried_are_refused() -> None:
+    done = python("-m", "mpicoll.bench.chaos", "--faults", "kill", "--backend", "mpi4py")
+    assert done.returncode == 2
+    assert "a launcher that lets the others live" in done.stdout
+
+
+def tried(tmp_path: Path, minutes: str, *given: str) -> int:
     """Try faults for some minutes, and return how many; none may miss a target.
 
     A busy machine can let a deadline pass early, so that a rank names another one: a launch that
     misses by that alone is run once more.
     """
-    pytest.importorskip("torch")
     records = tmp_path / "chaos.jsonl"
-    command = ("-m", "mpicoll.bench.chaos", "--ranks", "4")
+    command = ("-m", "mpicoll.bench.chaos", "--ranks", "4", "--each", "8", *given)
     done = python(*command, "--minutes", minutes, "-J", str(records),
                   timeout=60 * float(minutes) + 200)  # fmt: skip
     lines = [json.loads(line) for line in records.read_text().splitlines()]
@@ -59,22 +81,33 @@ def tried(tmp_path: Path, minutes: str) -> int:
     assert not ways & {chaos.WRONG, chaos.HUNG}, f"{done.stdout}\n{others}"
     assert others or done.returncode == 0, done.stdout
     for each in others:
-        again = python(*command, "--first", str(each["number"]), "--launches", "1", timeout=200)
+        again = python(*command, "--first", str(each["number"]), "--launches", "1", timeout=300)
         assert again.returncode == 0, f"{done.stdout}\n{each}\n{again.stdout}"
-    (count,) = re.findall(r"^(\d+) faults, seed 1, 0 files left", done.stdout, re.MULTILINE)
-    assert int(count) == len(lines)
+    (count,) = re.findall(r"^(\d+) faults, seed \d+, 0 things left", done.stdout, re.MULTILINE)
     return int(count)
 
 
 @pytest.mark.launches
 def test_random_faults(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
     assert tried(tmp_path, "0.2") >= 1
+
+
+@pytest.mark.launches
+def test_a_rank_that_ends_while_the_others_agree_who_is_left(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    launches = (launch_of(1, number, [KILL], most=4) for number in range(100))
+    number = next(each.number for each in launches if each.faults[0].second is not None)
+    given = ("--faults", KILL, "--each", "1", "--first", str(number), "--launches", "1")
+    assert tried(tmp_path, "1", *given) == 1
 
 
 @pytest.mark.exhaustive
 @pytest.mark.launches
-def test_random_faults_for_a_minute(tmp_path: Path) -> None:
-    assert tried(tmp_path, "1") >= 5
+@pytest.mark.parametrize("backend", ["torch", "mpi4py"])
+def test_random_faults_for_a_minute(tmp_path: Path, backend: str) -> None:
+    pytest.importorskip("torch" if backend == "torch" else "mpi4py")
+    assert tried(tmp_path, "0.5", "--backend", backend, "--faults", "stop,slow,raise,cut") >= 2
 
 
 @pytest.mark.parametrize(

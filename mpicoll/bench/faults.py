@@ -1,0 +1,126 @@
+"""The faults of one launch of chaos, which follow from its number and the seed.
+
+Each fault happens in or before one of a few random calls of a group of all ranks. What it breaks is
+made anew, and what it stops or cuts goes on, so that many faults fit into a launch; ranks that are
+killed stay away, and the others shrink the group.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import NamedTuple
+
+KILL, STOP, SLOW, RAISE, MISMATCH, CUT = FAULTS = (
+    "kill", "stop", "slow", "raise", "mismatch", "cut"
+)  # fmt: skip
+BREAKING = (KILL, STOP, RAISE, CUT)
+"""Faults after which ranks need another group."""
+CALLS = 4
+MOST_RANKS, MOST_HOSTS = 8, 4
+_LAYOUTS: tuple[dict[str, str], ...] = (
+    {}, {"MPICOLL_RANKS_PER_NODE": "2"}, {"MPICOLL_RANKS_PER_NODE": "1"}, {"MPICOLL_SYMMETRIC": "0"}
+)  # fmt: skip
+_LONGEST = 0.01
+"""Seconds until a fault that happens while calls are under way."""
+
+
+class Fault(NamedTuple):
+    """One fault; its ranks are those of the launch.
+
+    Attributes:
+        turn: the call in or before which it happens, from 1.
+        delay: seconds from then on, while calls go on; 0 for before that call.
+        members: the ranks that are there; `victims`: those that it happens to, and `second`: one
+            that is killed while the others agree who is left.
+    """
+
+    number: int
+    kind: str
+    turn: int
+    delay: float
+    members: tuple[int, ...]
+    victims: tuple[int, ...]
+    second: int | None = None
+
+    @property
+    def left(self) -> tuple[int, ...]:
+        """The ranks that are there afterwards."""
+        gone = (*self.victims, self.second) if self.kind == KILL else ()
+        return tuple(rank for rank in self.members if rank not in gone)
+
+    def allows(self, rank: int, lost: int | None) -> bool:
+        """Whether an error of one rank may name another one."""
+        if lost is None:
+            return False
+        if self.kind == CUT and rank in self.victims:
+            return lost not in self.victims
+        return lost in self.victims
+
+
+class Launch(NamedTuple):
+    """The ranks of a launch and its faults.
+
+    Attributes:
+        per_host: ranks of each emulated host; 0 for one host, this machine.
+        layout: variables of the environment.
+    """
+
+    seed: int
+    number: int
+    backend: str
+    ranks: int
+    per_host: int
+    layout: dict[str, str]
+    faults: tuple[Fault, ...]
+
+
+def launch_of(
+    seed: int, number: int, kinds: Sequence[str], *, most: int = MOST_RANKS, faults: int = 1,
+    backend: str = "torch", hosts: bool = False,
+) -> Launch:  # fmt: skip
+    """Return a launch.
+
+    Args:
+        kinds: of faults; `CUT` takes hosts, which some launches have.
+        most: ranks; `faults`: how many, as long as two ranks are left.
+
+    >>> launch_of(1, 5, ["kill"]) == launch_of(1, 5, ["kill"])
+    True
+    """
+    choose = random.Random(f"{seed} {number}")
+    per_host = 0
+    if hosts and (choose.random() < 0.4 or not {*kinds} - {CUT}):
+        per_host = choose.randint(1, max(1, most // 2))
+    if per_host:
+        ranks, layout = per_host * choose.randint(2, min(MOST_HOSTS, most // per_host)), {}
+    else:
+        ranks, layout = choose.randint(2, most), choose.choice(_LAYOUTS)
+        kinds = [each for each in kinds if each != CUT]
+    found: list[Fault] = []
+    members = tuple(range(ranks))
+    while len(found) < faults and len(members) > 1:
+        each = _fault(choose, len(found), kinds, members, per_host)
+        if len(each.left) > 0:
+            found.append(each)
+            members = each.left
+    return Launch(seed, number, backend, ranks, per_host, layout, tuple(found))
+
+
+def _fault(
+    choose: random.Random, number: int, kinds: Sequence[str], members: tuple[int, ...],
+    per_host: int,
+) -> Fault:  # fmt: skip
+    """Return a fault of some ranks, or of all of one host."""
+    kind, victim = choose.choice(list(kinds)), choose.choice(members)
+    victims: tuple[int, ...] = (victim,)
+    if per_host and (kind == CUT or (kind in (KILL, STOP) and choose.random() < 0.5)):
+        victims = tuple(each for each in members if each // per_host == victim // per_host)
+        if victims == members:  # there is no other host left
+            kind, victims = SLOW, (victim,)
+    rest = [each for each in members if each not in victims]
+    second = (
+        choose.choice(rest) if kind == KILL and len(rest) > 2 and choose.random() < 0.3 else None
+    )
+    delay = choose.choice((0.0, choose.random() * _LONGEST))
+    return Fault(number, kind, choose.randint(1, CALLS - 1), delay, members, victims, second)

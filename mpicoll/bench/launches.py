@@ -1,0 +1,308 @@
+"""Start the ranks of a launch of chaos, and hear how each fault ends for them."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from mpicoll.bench.faults import CUT, STOP, Fault, Launch
+from mpicoll.bench.under_faults import HUNG, OTHER, WRONG, Ending, be_rank
+from mpicoll.collectives import Collectives
+from mpicoll.errors import ArgumentError
+from mpicoll.hosts.emulation import Hosts
+from mpicoll.machine.living import has_ended, is_stopped
+
+_START, _LATE = 120.0, 20.0
+"""Seconds in which ranks start; and the deadline of the group that no fault happens to."""
+_DEADLINES = 6
+"""How many waits of calls there may be until a rank says how a fault ended."""
+_END = 10.0
+_GRACE = 10.0
+"""Seconds past two deadlines in which a call ends, else it counts as hung."""
+_WARM = 2
+"""How often a rank is looked at before it holds what it keeps."""
+
+
+class Found(NamedTuple):
+    """What a launch has shown.
+
+    Attributes:
+        endings: of each fault that was tried.
+        grown: how many more descriptors and threads a rank holds at the end, at most.
+        left: what is still there of it: processes, and temporary files.
+    """
+
+    endings: list[list[Ending]]
+    grown: tuple[int, int]
+    left: list[str]
+
+
+class Ranks:
+    """The ranks of a launch, as processes.
+
+    Args:
+        make: makes the group of torch's ranks.
+        hosts: of those that are to be on several; None for none.
+    """
+
+    def __init__(
+        self, launch: Launch, plan: dict[str, Any], deadline: float, folder: Path,
+        make: Callable[[], Collectives], hosts: Hosts | None,
+    ) -> None:  # fmt: skip
+        self.launch, self.deadline, self.folder = launch, deadline, folder
+        self.hosts = hosts if launch.per_host else None
+        self.temporary = folder / f"tmp{launch.number}"
+        self.temporary.mkdir()
+        self.log, self.flight = folder / f"{launch.number}.log", folder / f"flight{launch.number}"
+        path = str(folder / f"{launch.number}.socket")
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(path)
+        self.listener.listen(launch.ranks)
+        self.children: list[int] = []
+        self.launcher: subprocess.Popen[bytes] | None = None
+        self.processes: dict[int, int] = {}
+        self.wires: dict[int, socket.socket] = {}
+        self.heard: dict[int, bytes] = {}
+        self.held: dict[int, list[tuple[int, int]]] = {}
+        self.selector = selectors.DefaultSelector()
+        if launch.backend == "torch":
+            for rank in range(launch.ranks):
+                process = os.fork()
+                if not process:
+                    self._child(rank, path, make)
+                self.children.append(process)
+        else:
+            self._launch({**plan, "path": path, "deadline": deadline})
+
+    def _variables(self) -> dict[str, str]:
+        found = {
+            "MPICOLL_DEADLINE": str(_LATE), "TMPDIR": str(self.temporary),
+            "MPICOLL_FLIGHT_DIR": str(self.flight),
+            "OMP_NUM_THREADS": "1",
+        }  # fmt: skip
+        return found | (self.hosts.environment() if self.hosts else {})
+
+    def _child(self, rank: int, path: str, make: Callable[[], Collectives]) -> NoReturn:
+        """Be a rank of torch's."""
+        os.environ.update(self._variables())
+        method = f"file://{self.folder}/{self.launch.number}.store"
+        os.environ.update(RANK=str(rank), WORLD_SIZE=str(self.launch.ranks))
+        os.environ["TORCHCOLL_INIT_METHOD"] = method
+        log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        try:
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            os.close(log)
+            if self.hosts is not None:
+                self.hosts.enter(rank // self.launch.per_host)
+            be_rank(self.launch, path, rank, self.deadline, make)
+        except BaseException:
+            traceback.print_exc()
+        os._exit(1)
+
+    def _launch(self, plan: dict[str, Any]) -> None:
+        """Start MPI's launcher."""
+        python = ["-m", "mpicoll.bench.under_faults", json.dumps(plan)]
+        if self.hosts is not None:
+            per_host = self.launch.per_host
+            command = self.hosts.command(python, per_host, self.launch.ranks // per_host)
+        else:
+            beside = Path(sys.executable).with_name("mpirun")
+            mpirun = str(beside) if beside.exists() else shutil.which("mpirun")
+            if mpirun is None:
+                raise ArgumentError("no mpirun: pip install 'mpicoll[mpich]' brings MPICH's")
+            command = [mpirun, "-n", str(self.launch.ranks), sys.executable, *python]
+        with open(self.log, "ab") as log:
+            self.launcher = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                env={**os.environ, **self._variables()},
+            )  # fmt: skip
+
+    # -- what ranks say ---------------------------------------------------------------------
+
+    def until(self, limit: float, done: Callable[[], bool]) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield what ranks say until something holds, or so many seconds have passed.
+
+        A rank that has ended says nothing, as an empty dictionary.
+        """
+        until = time.monotonic() + limit
+        while not done() and (left := until - time.monotonic()) > 0:
+            for key, _ in self.selector.select(min(left, 0.5)):
+                yield from self._read(key.data)
+
+    def _read(self, rank: int) -> Iterator[tuple[int, dict[str, Any]]]:
+        try:
+            data = self.wires[rank].recv(1 << 16)
+        except OSError:
+            data = b""
+        if not data:
+            self.selector.unregister(self.wires[rank])
+            yield rank, {}
+        *lines, self.heard[rank] = (self.heard[rank] + data).split(b"\n")
+        for line in lines:
+            said = json.loads(line)
+            if "held" in said and not said["group"]:
+                self.held.setdefault(rank, []).append(tuple(said["held"]))
+            yield rank, said
+
+    def come(self) -> str:
+        """Wait for all ranks to come; return what is wrong, empty for nothing."""
+        until = time.monotonic() + _START
+        while len(self.processes) < self.launch.ranks:
+            self.listener.settimeout(max(0.1, until - time.monotonic()))
+            try:
+                wire, _ = self.listener.accept()
+                wire.settimeout(max(0.1, until - time.monotonic()))
+                said = json.loads(wire.makefile("rb").readline())
+            except (OSError, ValueError) as error:
+                come = f"{len(self.processes)} of {self.launch.ranks} ranks have come"
+                return f"{come}: {error!r}: {self.last_words()}"
+            wire.settimeout(None)
+            rank = said["rank"]
+            self.processes[rank], self.wires[rank], self.heard[rank] = said["process"], wire, b""
+            self.selector.register(wire, selectors.EVENT_READ, rank)
+        return ""
+
+    def tell(self, ranks: Iterable[int]) -> None:
+        """Tell ranks to go on."""
+        for rank in ranks:
+            with suppress(OSError):
+                self.wires[rank].sendall(b"\n")
+
+    # -- a fault ----------------------------------------------------------------------------
+
+    def through(self, fault: Fault) -> list[Ending]:
+        """Have a fault happen, and return how it ends for the ranks that it does not end."""
+        found: dict[int, Ending] = {}
+        stopped = fault.victims if fault.kind == STOP else ()
+        first = set(fault.left) - set(stopped)
+        self._hear(fault, first, found)
+        if fault.kind == CUT and self.hosts is not None:
+            self.hosts.link(fault.victims[0] // self.launch.per_host, up=True)
+        if stopped:
+            self._resume(stopped)
+            self._hear(fault, set(stopped), found)
+        self.tell(fault.left)
+        return [each for rank, each in sorted(found.items()) if _counts(each, rank in stopped)]
+
+    def _hear(self, fault: Fault, ranks: set[int], found: dict[int, Ending]) -> None:
+        """Hear the endings of some ranks."""
+        limit = _DEADLINES * self.deadline + 3 * _LATE
+        for rank, said in self.until(limit, lambda: ranks <= found.keys()):
+            if not said and rank in fault.left:
+                found[rank] = Ending(fault.number, rank, OTHER, 0.0, f"ended: {self.last_words()}")
+            if "cut" in said and self.hosts is not None:
+                self.hosts.link(said["cut"], up=False)
+                self.tell([rank] if said["waits"] else [])
+            if "ending" in said:
+                found[rank] = Ending(*said["ending"])
+                if found[rank].seconds > 2 * self.deadline + _GRACE:
+                    found[rank] = found[rank]._replace(how=HUNG)
+        for rank in ranks - found.keys():
+            found[rank] = Ending(fault.number, rank, HUNG, limit, "")
+
+    def hear_the_end(self, ranks: Sequence[int]) -> None:
+        """Return when ranks are through, or have ended."""
+        going = {*ranks}
+        for rank, said in self.until(_LATE, lambda: not going):
+            if "done" in said or not said:
+                going.discard(rank)
+
+    def _resume(self, stopped: Sequence[int]) -> None:
+        """Have ranks that are stopped, or soon are, go on."""
+        until = time.monotonic() + _LATE
+        for rank in stopped:
+            process = self.processes[rank]
+            while not is_stopped(process) and not has_ended(process) and time.monotonic() < until:
+                time.sleep(0.005)
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGCONT)
+
+    def last_words(self) -> str:
+        """Return the end of what ranks have printed."""
+        time.sleep(0.5)  # the launcher's, too
+        said = ""
+        with suppress(OSError):
+            said = self.log.read_text(errors="replace")[-1000:]
+        for path in sorted(self.flight.glob("*.stacks")):
+            fatal = path.read_text(errors="replace").partition("Fatal Python error")
+            said += "".join(fatal[1:])[:1500]
+        return said
+
+    # -- the end ----------------------------------------------------------------------------
+
+    def end(self) -> list[str]:
+        """End all ranks, and return what is still there of them."""
+        for process in {*self.children, *self.processes.values()}:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        if self.launcher is not None:
+            with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                self.launcher.wait(_END)
+            with suppress(ProcessLookupError):
+                os.killpg(self.launcher.pid, signal.SIGKILL)
+            self.launcher.wait()
+        for process in self.children:
+            os.waitpid(process, 0)
+        for each in (*self.wires.values(), self.listener):
+            each.close()
+        self.selector.close()
+        until = time.monotonic() + _END
+        while (alive := [p for p in self.processes.values() if not has_ended(p)]) and (
+            time.monotonic() < until
+        ):
+            time.sleep(0.02)
+        left = [f"process {each}" for each in alive]
+        left += [f"file {each.name}" for each in self.temporary.iterdir()]
+        for folder in (self.temporary, self.flight):
+            shutil.rmtree(folder, ignore_errors=True)
+        return left
+
+    def grown(self) -> tuple[int, int]:
+        """Return by how much what ranks hold has grown since they were warm, at most."""
+        pairs = [(each[_WARM], each[-1]) for each in self.held.values() if len(each) > _WARM]
+        most = [max((last[n] - first[n] for first, last in pairs), default=0) for n in range(2)]
+        return most[0], most[1]
+
+
+def _counts(ending: Ending, was_stopped: bool) -> bool:
+    """Whether an ending is counted: of a rank that was stopped only what must never be."""
+    return not was_stopped or ending.how in (WRONG, HUNG, OTHER)
+
+
+def run(
+    launch: Launch, plan: dict[str, Any], deadline: float, folder: Path,
+    make: Callable[[], Collectives], hosts: Hosts | None, until: float,
+) -> Found:  # fmt: skip
+    """Start a launch, go through its faults until one ends badly, and end it.
+
+    Args:
+        plan: what `launch_of` takes, beside the backend.
+        until: when no further fault is begun, by the monotonic clock.
+    """
+    ranks, endings = Ranks(launch, plan, deadline, folder, make, hosts), []
+    try:
+        if wrong := ranks.come():
+            return Found([[Ending(0, 0, OTHER, 0.0, wrong)]], (0, 0), [])
+        for fault in launch.faults:
+            endings.append(ranks.through(fault))
+            bad = any(each.how in (WRONG, HUNG, OTHER) for each in endings[-1])
+            if bad or time.monotonic() > until:
+                break
+        else:
+            ranks.hear_the_end(launch.faults[-1].left)
+    finally:
+        left = ranks.end()
+    return Found(endings, ranks.grown(), left)

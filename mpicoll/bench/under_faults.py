@@ -1,0 +1,283 @@
+"""Be a rank of a launch of chaos: make random calls, have the faults happen, and say how it ends.
+
+``python -m mpicoll.bench.under_faults PLAN`` is one of the ranks that MPI's launcher starts; those
+of torch are forked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mpicoll.algorithms.registry import algorithms
+from mpicoll.bench.faults import (
+    BREAKING,
+    CALLS,
+    CUT,
+    KILL,
+    MISMATCH,
+    RAISE,
+    SLOW,
+    STOP,
+    Fault,
+    Launch,
+    launch_of,
+)
+from mpicoll.collectives import Collectives
+from mpicoll.errors import ArgumentError, CollectiveError, RankLost, Unavailable, Unsupported
+from mpicoll.measurement.worlds import BOTH
+from mpicoll.notation.elements import ReduceOp, user_op
+
+RIGHT, LOST, WRONG_NAME, WRONG, REFUSED, OTHER, HUNG, OWN = (
+    "right", "named", "wrong name", "wrong result", "refused", "other error", "hung", "own error"
+)  # fmt: skip
+_NAMES = ("allreduce", "reduce", "broadcast", "allgather", "scan")
+_SIZES = (1, 7, 100, 3000, 20_000)
+_SLOW = 0.25
+"""Of the deadline."""
+_MEETING = 0.5
+"""Seconds in which the ranks that are left meet, about."""
+
+
+class Ending(NamedTuple):
+    """How the calls of a rank ended: in which way, after how many seconds, and what it said.
+
+    Attributes:
+        fault: the number of the fault.
+        seconds: of the call that ended them.
+    """
+
+    fault: int
+    rank: int
+    how: str
+    seconds: float
+    text: str
+
+
+class Wire:
+    """Where a rank says how it ends, and is told to go on: lines of JSON over a socket."""
+
+    def __init__(self, path: str) -> None:
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.connect(path)
+        self.lines = self.socket.makefile("r")
+
+    def say(self, **what: Any) -> None:
+        """Say something."""
+        self.socket.sendall(json.dumps(what).encode() + b"\n")
+
+    def hear(self) -> None:
+        """Return when whoever listens answers."""
+        if not self.lines.readline():
+            os._exit(0)
+
+
+class _Player:
+    """The random calls of one rank under one fault; `choose` draws alike on all of them."""
+
+    def __init__(self, c: Collectives, launch: Launch, fault: Fault, rank: int, wire: Wire) -> None:
+        self.c, self.fault, self.rank, self.wire = c, fault, rank, wire
+        self.choose = random.Random(f"calls of {launch.seed} {launch.number} {fault.number}")
+        self.per_host, self.turn, self.breaks = launch.per_host, 0, False
+        self.timer: threading.Timer | None = None
+        self.op: ReduceOp = user_op(self._fold, commutative=True)
+
+    def _fold(self, left: Any, right: Any) -> Any:
+        if self.breaks:
+            raise ZeroDivisionError("planted")
+        return left + right
+
+    def play(self) -> bool:
+        """Make a call, with the fault where it is due; whether its result is right."""
+        self.turn += 1
+        c, choose, kind = self.c, self.choose, self.fault.kind
+        is_due = self.turn == self.fault.turn
+        broken = is_due and kind == RAISE
+        name = choose.choice(_NAMES if not broken else ("allreduce", "scan"))
+        count, root = choose.choice(_SIZES), choose.randrange(c.size)
+        op: Any = self.op if broken or choose.random() < 0.2 else "sum"
+        # MPI's own reductions end the process where an operator raises: mpi4py aborts.
+        chosen = ["auto"] if not broken or c.backend != "mpi4py" else []
+        algorithm = choose.choice([*chosen, *map(str, algorithms(name))])
+        is_victim = is_due and self.rank in self.fault.victims
+        self.breaks = broken and is_victim
+        if is_victim:
+            self._happen()
+            count += kind == MISMATCH
+        x = self._array(np.arange(count, dtype=np.int64) + c.rank)
+        given: dict[str, Any] = {"algorithm": algorithm}
+        given |= {"op": op} if name in ("allreduce", "reduce", "scan") else {}
+        given |= {"root": root} if name in ("reduce", "broadcast") else {}
+        try:
+            found = self._run(name, x, given, choose.randrange(3))
+        except (Unsupported, Unavailable):
+            return True
+        wanted = _wanted(name, count, c.rank, c.size, root)
+        return wanted is None or np.array_equal(c.transport.arrays.to_host(found), wanted)
+
+    def _array(self, host: Any) -> Any:
+        arrays = self.c.transport.arrays
+        array = arrays.empty(host.shape, str(host.dtype))
+        arrays.from_host(array, host)
+        return array
+
+    def _run(self, name: str, x: Any, given: dict[str, Any], way: int) -> Any:
+        if not way:
+            return getattr(self.c, name)(x, **given)
+        with self.c.plan(name, x, **given) as plan:
+            plan.start().wait() if way == 1 else plan.run()
+            return plan.out
+
+    def _happen(self) -> None:
+        """Have the fault happen to this process, now or in a moment."""
+        fault = self.fault
+        if fault.kind in (KILL, STOP):
+            number = signal.SIGKILL if fault.kind == KILL else signal.SIGSTOP
+            self.timer = threading.Timer(fault.delay, os.kill, (os.getpid(), number))
+            self.timer.start()
+            if not fault.delay:
+                self.timer.join()
+        elif fault.kind == SLOW:
+            time.sleep(self.c.deadline * _SLOW)
+        elif fault.kind == CUT and self.rank == fault.victims[0]:
+            self.wire.say(cut=self.rank // self.per_host, waits=not fault.delay)
+            if not fault.delay:
+                self.wire.hear()
+
+    def ending(self) -> Ending:
+        """Make the calls, and return how they end."""
+        how, text, began = RIGHT, "", time.monotonic()
+        made = partial(Ending, self.fault.number, self.rank)
+        try:
+            while self.turn < CALLS and how == RIGHT:
+                began = time.monotonic()
+                if not self.play():
+                    how, text = WRONG, f"call {self.turn}"
+                if self.fault.kind == RAISE and self.turn == self.fault.turn:
+                    break
+        except RankLost as error:
+            lost = None if error.rank is None else self.fault.members[error.rank]
+            how, text = LOST if self.fault.allows(self.rank, lost) else WRONG_NAME, str(error)
+        except ZeroDivisionError as error:
+            how, text = OWN, str(error)
+        except ArgumentError as error:
+            how, text = REFUSED if self.fault.kind == MISMATCH else OTHER, repr(error)
+        except Exception as error:
+            how, text = OTHER, repr(error)
+        seconds = time.monotonic() - began
+        if self.timer is not None:
+            self.timer.join()
+        return made(how, seconds, text[:2500])
+
+
+def _wanted(name: str, count: int, rank: int, size: int, root: int) -> Any:
+    """Return the result of a call; None where this rank has none."""
+    inputs = [np.arange(count, dtype=np.int64) + each for each in range(size)]
+    if name == "allgather":
+        return np.stack(inputs)
+    if name == "broadcast":
+        return inputs[root]
+    if name == "reduce" and rank != root:
+        return None
+    return sum(inputs[: rank + 1] if name == "scan" else inputs)
+
+
+def _shrunk(world: Collectives, fault: Fault, rank: int, seed: str) -> Collectives:
+    """Return the group of the ranks that a fault has left, though one of these may end meanwhile.
+
+    Raises:
+        RankLost: a rank that lives is not there.
+    """
+    if rank == fault.second:
+        delay = random.Random(seed).random() * _MEETING
+        threading.Timer(delay, os.kill, (os.getpid(), signal.SIGKILL)).start()
+    made = world.shrink()
+    while made.size > len(fault.left):  # the second has come so far, and ends soon
+        try:
+            made.barrier()
+            time.sleep(0.01)
+        except RankLost:
+            with made:
+                made = made.shrink()
+    if made.size < len(fault.left):
+        raise RankLost(f"{made.size} of {len(fault.left)} ranks are left")
+    ones = np.ones(3, np.int64)
+    arrays = made.transport.arrays
+    x = arrays.empty((3,), "int64")
+    arrays.from_host(x, ones)
+    if arrays.to_host(made.allreduce(x)).tolist() != [made.size] * 3:
+        raise RankLost("a wrong sum of the ranks that are left")
+    return made
+
+
+def held() -> tuple[int, int]:
+    """Return how many descriptors and threads this process has."""
+    descriptors, threads = (len(os.listdir(f"/proc/self/{each}")) for each in ("fd", "task"))
+    return descriptors, threads
+
+
+def be_rank(
+    launch: Launch, path: str, rank: int | None, deadline: float, make: Callable[[], Collectives]
+) -> None:  # fmt: skip
+    """Go through all faults of a launch.
+
+    Args:
+        deadline: of the calls under faults, in seconds.
+        path: of the socket to say it to.
+        rank: None where only the group tells.
+        make: makes the group of all ranks.
+    """
+    os.environ.update(launch.layout)
+    wire, group = Wire(path), None
+    if rank is not None:
+        wire.say(rank=rank, process=os.getpid())
+    world = make()
+    if rank is None:
+        rank = world.rank
+        wire.say(rank=rank, process=os.getpid())
+    for fault in launch.faults:
+        if rank not in fault.members:
+            break
+        if group is None:
+            group = world.split(0)
+            assert group is not None
+            group.deadline = deadline
+        ending, before = _Player(group, launch, fault, rank, wire).ending(), world
+        if fault.kind == KILL:
+            try:
+                world = _shrunk(world, fault, rank, f"{launch.seed} {launch.number} {fault.number}")
+            except CollectiveError as error:
+                ending = ending._replace(how=OTHER, text=f"shrink: {error}")
+        wire.say(ending=ending)
+        wire.hear()
+        if fault.kind in BREAKING:
+            group.free()
+            group = None
+        if before is not world:
+            before.free()
+        wire.say(held=held(), group=group is not None)
+    wire.say(done=True)
+    wire.hear()
+    os._exit(0)
+
+
+def main() -> None:
+    """Be a rank of a launch that an argument describes."""
+    plan = json.loads(sys.argv[1])
+    path, deadline, plan["backend"] = plan.pop("path"), plan.pop("deadline"), "mpi4py"
+    be_rank(launch_of(**plan), path, None, deadline, lambda: BOTH["mpi4py"](None))
+
+
+if __name__ == "__main__":
+    main()

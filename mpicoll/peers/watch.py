@@ -1,0 +1,98 @@
+"""End a process that waits beyond its deadline in a call that only the library can leave.
+
+A thread looks once in a while at the calls that are under way. It says which call it is and who has
+not come, as far as this rank and the flight recorder know, and ends the process: the launcher then
+ends the other ranks.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from time import sleep
+from typing import Any, TypeVar
+from weakref import ref
+
+from mpicoll.errors import CollectiveError, RankLost
+from mpicoll.execution.compiled import Counted
+from mpicoll.flight.groups import end_by
+from mpicoll.flight.job import look
+from mpicoll.flight.words import sentences
+from mpicoll.interfaces import Stage
+from mpicoll.machine.waited import Waited
+from mpicoll.peers.known import Peers
+
+T = TypeVar("T")
+_SHARE, _MOST, _LEAST = 1 / 8, 1.0, 0.01
+"""Of the deadline, and seconds, between two looks."""
+
+
+class _Guard:
+    """What is looked at of a call that may be under way.
+
+    Args:
+        leave: ends the process.
+    """
+
+    def __init__(
+        self, call: Any, peers: Peers, what: str, leave: Callable[[], object]
+    ) -> None:  # fmt: skip
+        self.call, self.peers, self.what, self.leave = ref(call), peers, what, leave
+        self.seen, self.waited = 0, Waited()
+
+    def look(self) -> bool:
+        """End the process where the call is under way for too long; whether the call exists."""
+        call = self.call()
+        if call is None:
+            return False
+        number = call.begun
+        if number == call.ended or number != self.seen:
+            self.seen, self.waited = number, Waited()
+        elif (seconds := self.waited.look()) > self.peers.deadline and number != call.ended:
+            self._end(seconds)
+        return True
+
+    def _end(self, seconds: float) -> None:
+        what = f"which did not come in {seconds:.3g} s"
+        error = self.peers.lost(Stage(self.what), self.peers.absent(), what)
+        print(f"{self.what} cannot be left, so this process ends: {error}", file=sys.stderr)
+        with suppress(CollectiveError, OSError):
+            for each in sentences(look(Path(RankLost.found_in))[0]) if RankLost.found_in else ():
+                print(each, file=sys.stderr)
+        sys.stderr.flush()
+        end_by(error)
+        self.leave()
+
+
+_guards: list[_Guard] = []
+_lock = threading.Lock()
+_threads: list[threading.Thread] = []
+
+
+def guarded(
+    call: Callable[[], T], peers: Peers, what: str, leave: Callable[[], object]
+) -> Callable[[], T]:
+    """Return a call that is not waited for beyond the deadline of a group.
+
+    Args:
+        what: as the beginning of an error.
+        leave: ends the process; called by another thread.
+    """
+    made: Callable[[], T] = Counted(call)
+    with _lock:
+        _guards.append(_Guard(made, peers, what, leave))
+        if not (_threads and _threads[-1].is_alive()):
+            _threads.append(threading.Thread(target=_watch, name="mpicoll deadline", daemon=True))
+            _threads[-1].start()
+    return made
+
+
+def _watch() -> None:
+    while True:
+        with _lock:
+            _guards[:] = [each for each in _guards if each.look()]
+            shares = [each.peers.deadline * _SHARE for each in _guards]
+        sleep(max(_LEAST, min([_MOST, *shares])))
