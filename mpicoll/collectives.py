@@ -9,7 +9,6 @@ from typing import Any, Self, TypeVar
 from mpicoll.errors import ArgumentError, CollectiveError, brief
 from mpicoll.execution.compiled import WRITERS
 from mpicoll.execution.plan import Plan
-from mpicoll.flight.groups import join
 from mpicoll.interfaces import Array, Message, Nodes, Request, Transport
 from mpicoll.memory.waiting import check_deadline
 from mpicoll.notation.contract import COLLECTIVES, collective
@@ -93,6 +92,8 @@ class Collectives:
         self.routes = Routes(transport)
         self.chooser = AutoChooser(transport, self.routes)
         self.planner = Planner(transport, self.routes, self.chooser)
+        from mpicoll.flight.groups import join  # importing mpicoll is quicker without
+
         self.flight = join(
             transport.exchange, self.rank, self.size, name=name, writers=WRITERS,
             threads=transport.backend == "threads",

@@ -114,6 +114,8 @@ def _abort() -> None:
 # -- markers ----------------------------------------------------------------------------------
 
 
+LONG = ("test_jobs.py", "test_ranks.py")
+"""Modules whose launches take longest: where others run beside them, they begin first."""
 MODULES = ("hosts/test_hosts.py", "memory/test_lost_ranks.py", "torchcoll/test_launch.py")
 """Modules that start ranks by themselves; others call a function `ranks` or `mpirun`."""
 ALONE = (
@@ -139,6 +141,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             fixtures = item._fixtureinfo.name2fixturedefs.values()
             if any(each.scope == "module" for found in fixtures for each in found):
                 item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    items.sort(key=lambda item: item.path.name not in LONG)
     other = "threads_only" if LAUNCHED else "launch_only"
     left = [item for item in items if item.get_closest_marker(other)]
     if left:

@@ -7,14 +7,14 @@ show as much as processes, with arrays of both libraries.
 from __future__ import annotations
 
 import pytest
-from layouts import BOTH
+from layouts import Layout
 from run_collective import EVERY, SCHEDULES, carried, pairs_of_op_and_dtype, run
 
 from mpicoll import Collectives
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.notation.elements import DTYPES
 
-pytestmark = pytest.mark.ranks(*BOTH)
+pytestmark = pytest.mark.ranks(2, more=(Layout(2, library="torch"),))
 NATIVES = [(name, text) for name, text in EVERY if "native" in text]
 ODD_TURNS = [(dtype, index % 2 == 1) for index, dtype in enumerate(DTYPES)]
 OPERATORS = [(*pair, index % 2 == 1) for index, pair in enumerate(pairs_of_op_and_dtype())]

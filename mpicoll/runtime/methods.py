@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpicoll.errors import CollectiveError
 from mpicoll.execution import compiled
 from mpicoll.execution.plan import Plan
-from mpicoll.flight.groups import GroupFlight
 from mpicoll.interfaces import Array, Transport
 from mpicoll.runtime.arguments import (
     Arguments,
@@ -22,6 +21,9 @@ from mpicoll.runtime.arguments import (
 )
 from mpicoll.runtime.planner import Planner
 from mpicoll.runtime.recording import call_of
+
+if TYPE_CHECKING:
+    from mpicoll.flight.groups import GroupFlight
 
 ADAPTIVE = "adaptive"
 """The algorithm that `mpicoll.runtime.adaptive` chooses by measuring."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mpicoll.errors import CollectiveError, brief
 from mpicoll.execution.plan import Plan
-from mpicoll.flight.groups import GroupFlight
 from mpicoll.notation.contract import spelled
 from mpicoll.runtime.arguments import Arguments
+
+if TYPE_CHECKING:
+    from mpicoll.flight.groups import GroupFlight
 
 _MOST = 1024
 

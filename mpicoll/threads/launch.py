@@ -9,7 +9,6 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError, RankLost
-from mpicoll.flight.groups import end_thread
 from mpicoll.interfaces import Arrays
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.memory.waiting import check_deadline, default_deadline
@@ -50,6 +49,8 @@ class Threads:
                 ExceptionGroup where it raises different things. Ranks that wait for one that
                 has failed get `RankLost`, which is not raised beside what it failed with.
         """
+        from mpicoll.flight.groups import end_thread  # importing mpicoll is quicker without
+
         world = World(self.size, self.arrays, self.deadline)
         nodes = [rank // self.ranks_per_node for rank in range(self.size)]
         group = Group(world, range(self.size), nodes)

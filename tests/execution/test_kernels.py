@@ -32,7 +32,11 @@ def runs(name):
     return True
 
 
-@pytest.fixture(params=filter(runs, ["avx512", "avx2", "neon", "baseline"]))
+BEST, *OTHERS = filter(runs, ["avx512", "avx2", "neon", "baseline"])
+MORE = [pytest.param(each, marks=pytest.mark.exhaustive) for each in OTHERS]
+
+
+@pytest.fixture(params=[BEST, *MORE])
 def target(request):
     best = compiled.target()
     yield compiled.target(request.param)

@@ -25,6 +25,7 @@ FLAGS = {
     "thread": ["-fsanitize=thread"],
 }
 PROGRAMS = ("one_shot", "ring", "broadcast")
+pytestmark = pytest.mark.exhaustive
 
 
 def run(*command):

@@ -59,7 +59,9 @@ def all_ranks(
 
 
 @pytest.mark.parametrize(("what", "op", "dtype"), combinations())
-@pytest.mark.parametrize(("size", "root"), [(1, 0), (4, 3)])
+@pytest.mark.parametrize(
+    ("size", "root"), [pytest.param(1, 0, marks=pytest.mark.exhaustive), (4, 3)]
+)
 def test_expected_is_what_brute_force_says(
     what: Any, op: Any, dtype: str, size: int, root: int
 ) -> None:

@@ -23,14 +23,12 @@ from mpicoll.report.__main__ import main as report
 from mpicoll.study.__main__ import main as study
 
 FILES = sorted((Path(__file__).parent / "files").glob("*.jsonl"))
-MORE = [pytest.param(seed, marks=pytest.mark.exhaustive) for seed in (1, 2)]
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("seed", [0, *MORE])
-def test_no_command_breaks_on_a_damaged_file(seed: int) -> None:
+def test_no_command_breaks_on_a_damaged_file() -> None:
     """See `mutations.py`: as a command it tries as many files as one likes."""
-    assert [each.error for each in failures(FILES, range(200), seed, draws=100)] == []
+    assert [each.error for each in failures(FILES, range(300), draws=100)] == []
 
 
 def test_a_command_that_breaks_or_never_ends_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,7 +134,7 @@ def test_nodes_are_between_one_and_all_ranks(size: int, count: int) -> None:
 def test_proving_needs_no_backend_and_no_library_of_commands() -> None:
     code = (
         "import sys, mpicoll.simulator;"
-        "print({'mpi4py', 'torch', 'cupy', 'scipy', 'jinja2', 'rich', 'click'}"
+        "print({'mpi4py', 'torch', 'cupy', 'scipy', 'msgspec', 'jinja2', 'rich', 'click'}"
         " & {*sys.modules})"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

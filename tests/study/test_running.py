@@ -11,10 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from launcher import QUIRKS, ROOT, mpirun, python
 
 from mpicoll.records.lines import CaseRecord, LaunchRecord
 from mpicoll.records.reading import load, only
+from mpicoll.study.__main__ import main
 from mpicoll.study.launching import run
 
 STUDY = """
@@ -93,9 +95,9 @@ def test_why_a_launch_failed_is_told(program: str, said: str, tmp_path: Path) ->
         (("a.toml", "b.toml", "-o", "x"), "one file describes a study"),
     ],
 )
-def test_bad_usage_is_refused(arguments: tuple[str, ...], said: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        (sys.executable, "-m", "mpicoll.study", *arguments), cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 2 and said in done.stderr
+def test_bad_usage_is_refused(
+    arguments: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 2 and said in done.output

@@ -19,5 +19,3 @@ class Layout(NamedTuple):
 
 FEW, MORE = (Layout(3), Layout(4, per_node=2)), (Layout(1), Layout(2), Layout(5))
 """An odd number of ranks, and two nodes; the others of `MORE` are left out of ``.ci/quick``."""
-BOTH = (Layout(2), Layout(2, library="torch"))
-"""One number of ranks, with arrays of both libraries."""
