@@ -43,8 +43,10 @@ from mpicoll.errors import ArgumentError
 from mpicoll.hosts.emulation import Hosts, missing
 from mpicoll.machine.memory import SHM
 from mpicoll.measurement.worlds import BOTH, Worlds
+from mpicoll.text.lines import Lines
 from mpicoll.text.names import split_names
 
+SCHEMA = "mpicoll.chaos/1"
 _NAMED = 0.99
 MISSES = (WRONG_NAME, WRONG, HUNG, OTHER)
 """Endings of which there should be none, or few."""
@@ -149,6 +151,7 @@ def main(
     backend: str, deadline: float, seed: int, first: int, ranks: int, output: Path | None,
 ) -> int:  # fmt: skip
     """Try the faults, print the table, and return 1 where a target is missed."""
+    records = Lines(output, f'{{"schema": "{SCHEMA}", '.encode(), keep=True)
     kinds, hosts = _possible(faults, backend)
     if backend == "torch":
         importlib.import_module("torchcoll.transport")  # each rank would take seconds for it
@@ -166,12 +169,10 @@ def main(
             make = partial(makers[backend], None)
             found = run(launch, plan, deadline, folder, make, cluster, until)
             counts.add([fault.kind for fault in launch.faults], found)
-            if output:
-                with output.open("a") as file:
-                    told = [one._asdict() for part in found.endings for one in part]
-                    record = {**launch._asdict(), "endings": told, "left": found.left}
-                    record["faults"] = [fault._asdict() for fault in launch.faults]
-                    file.write(json.dumps(record) + "\n")
+            told = [one._asdict() for part in found.endings for one in part]
+            record = {"schema": SCHEMA, **launch._asdict(), "endings": told, "left": found.left}
+            record["faults"] = [fault._asdict() for fault in launch.faults]
+            records.append([json.dumps(record)])
             number += 1
     for text in counts.table():
         print(text)

@@ -22,6 +22,7 @@ from mpicoll.bench.under_faults import HUNG, OTHER, WRONG, Ending, be_rank
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
 from mpicoll.hosts.emulation import Hosts
+from mpicoll.machine.children import end_with_parent
 from mpicoll.machine.living import has_ended, is_stopped
 
 _START, _LATE = 120.0, 20.0
@@ -96,6 +97,7 @@ class Ranks:
 
     def _child(self, rank: int, path: str, make: Callable[[], Collectives]) -> NoReturn:
         """Be a rank of torch's."""
+        end_with_parent(signal.SIGKILL)
         os.environ.update(self._variables())
         method = f"file://{self.folder}/{self.launch.number}.store"
         os.environ.update(RANK=str(rank), WORLD_SIZE=str(self.launch.ranks))
@@ -127,6 +129,7 @@ class Ranks:
         with open(self.log, "ab") as log:
             self.launcher = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                preexec_fn=end_with_parent,
                 env={**os.environ, **self._variables()},
             )  # fmt: skip
 

@@ -27,6 +27,7 @@ from mpicoll.cli.missing import advice
 from mpicoll.cli.streams import OutputLost, settle_output
 from mpicoll.errors import ArgumentError, CollectiveError, ScheduleError
 from mpicoll.machine.launchers import TORCHRUN, find_launch, is_first_process, place
+from mpicoll.text.files import remove_unfinished
 from mpicoll.text.printable import printable
 
 FAILED, REFUSED, HUNG = 1, 2, 3
@@ -106,6 +107,7 @@ def _blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
 def leave(status: int) -> NoReturn:
     """End this process at once: others may wait for it, and the launcher must end them."""
     settle_output()
+    remove_unfinished()
     os._exit(status)
 
 
@@ -156,6 +158,7 @@ def _terminated(*_signal: object) -> None:
         # `signal.signal` is for the main thread. From here on another SIGTERM ends the process.
         ctypes.pythonapi.PyOS_setsig(signal.SIGTERM, None)
         say_terminated()
+        remove_unfinished()
         os.kill(os.getpid(), signal.SIGTERM)
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import runpy
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
+from mpicoll.cli import ending
 from mpicoll.errors import ArgumentError
 from mpicoll.interfaces import Thunk
 from mpicoll.machine.launchers import is_first_process
@@ -31,7 +35,7 @@ def main(usage: str, arguments: Sequence[str], *, refuse: Thunk, prepare: Thunk)
         refuse()
     except ArgumentError as error:
         if is_first_process():
-            print(f"Error: {error}", file=sys.stderr)
+            ending.say(f"Error: {error}")
         return _REFUSED
     prepare()
     run(arguments)
@@ -48,8 +52,26 @@ def check(arguments: Sequence[str]) -> None:
         raise ArgumentError("name a program: program.py ARGS, or -m module ARGS")
     if arguments[0].startswith("-") and arguments[0] != "-m":
         raise ArgumentError(f"{arguments[0]!r} is neither a program nor -m")
-    if arguments[0] != "-m" and not Path(arguments[0]).exists():
-        raise ArgumentError(f"there is no file {arguments[0]!r}")
+    if arguments[0] == "-m":
+        if not _has_module(arguments[1].partition(".")[0]):
+            raise ArgumentError(f"there is no module {arguments[1]!r}")
+        return
+    try:
+        os.stat(arguments[0])
+    except FileNotFoundError:
+        raise ArgumentError(f"there is no file {arguments[0]!r}") from None
+    except OSError as error:
+        raise ArgumentError(f"cannot read {arguments[0]!r}: {error.strerror}") from None
+    if not os.access(arguments[0], os.R_OK):
+        raise ArgumentError(f"cannot read {arguments[0]!r}: {os.strerror(errno.EACCES)}")
+
+
+def _has_module(name: str) -> bool:
+    """Whether Python finds a module or package; it is not imported."""
+    try:
+        return find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def run(arguments: Sequence[str]) -> None:

@@ -13,11 +13,12 @@ import click
 from mpicoll.cli.command import Command
 from mpicoll.cli.options import FILE, Real, option
 from mpicoll.cli.tables import console
-from mpicoll.errors import ArgumentError
 from mpicoll.flight.job import look
 from mpicoll.flight.summary import show
 from mpicoll.postmortem.page import page
 from mpicoll.postmortem.torch_format import write
+from mpicoll.text.files import write_whole
+from mpicoll.text.printable import printable
 
 
 @click.command("postmortem", cls=Command, help=__doc__)
@@ -41,15 +42,13 @@ def main(
     """Print what is known, and write the page."""
     found, dumps, faults = look(directory, after=after)
     show(console(120), directory, found, faults, stacks=stacks)
-    try:
-        if output is not None:
-            output.write_text(page(directory, found, dumps, faults), "utf-8")
-            print(f"wrote {output}")
-        if torch is not None:
-            write(torch, dumps)
-            print(f"wrote {torch}: torchfrtrace {torch} --prefix rank_")
-    except OSError as error:
-        raise ArgumentError(f"{error.filename}: {error.strerror}") from None
+    if output is not None:
+        text = page(directory, found, dumps, faults)
+        write_whole(output, lambda fresh: fresh.write_text(text, "utf-8"))
+        print(printable(f"wrote {output}"))
+    if torch is not None:
+        write(torch, dumps)
+        print(printable(f"wrote {torch}: torchfrtrace {torch} --prefix rank_"))
 
 
 if __name__ == "__main__":

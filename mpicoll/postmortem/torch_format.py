@@ -9,12 +9,14 @@ from __future__ import annotations
 import pickle
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from mpicoll.flight.layout import Outcome
 from mpicoll.flight.reader import Dump, Entry
 from mpicoll.flight.records import ranks_of
+from mpicoll.text.files import make_folder, write_whole
 
 VERSION = "2.10"
 """Of torch's format."""
@@ -33,10 +35,15 @@ _SIGNATURE = re.compile(r"(\w+)(?: \(([\d, ]*)\))?")
 
 
 def write(directory: Path, dumps: Sequence[Dump]) -> None:
-    """Write a file ``rank_N`` for each rank."""
-    directory.mkdir(parents=True, exist_ok=True)
+    """Write a file ``rank_N`` for each rank.
+
+    Raises:
+        ArgumentError: they cannot be written.
+    """
+    make_folder(directory)
     for dump in dumps:
-        (directory / f"rank_{dump.rank}").write_bytes(pickle.dumps(as_torch(dump)))
+        data = pickle.dumps(as_torch(dump))
+        write_whole(directory / f"rank_{dump.rank}", partial(Path.write_bytes, data=data))
 
 
 def as_torch(dump: Dump) -> dict[str, Any]:

@@ -20,8 +20,8 @@ from mpicoll.cli.command import Command
 from mpicoll.cli.options import FILE
 from mpicoll.errors import ArgumentError
 from mpicoll.records.lines import CaseRecord, json_schema
-from mpicoll.records.reading import content_of, load, only, record_of
-from mpicoll.text.files import write_whole
+from mpicoll.records.reading import load, only, record_of
+from mpicoll.text.files import content_of, write_whole
 from mpicoll.text.printable import printable
 
 _MOST = 10

@@ -26,6 +26,7 @@ from mpicoll.records.lines import (
     Run,
     RunRecord,
 )
+from mpicoll.text.files import content_of
 from mpicoll.text.printable import printable
 
 Kind = TypeVar("Kind", bound=Record)
@@ -38,18 +39,6 @@ def load(path: Path) -> list[Record]:
         ArgumentError: the file cannot be read, or a line is no record.
     """
     return parse(content_of(path), path)
-
-
-def content_of(path: Path) -> bytes:
-    """Return the bytes of a file.
-
-    Raises:
-        ArgumentError: it cannot be read.
-    """
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ArgumentError(f"cannot read {path}: {error.strerror}") from None
 
 
 def parse(content: bytes, path: Path) -> list[Record]:

@@ -20,7 +20,7 @@ from mpicoll.report.draw_maps import pair_maps, winners
 from mpicoll.report.draw_panels import curves, over_bounds, speedups
 from mpicoll.report.model_comparison import ModelComparison
 from mpicoll.report.style import RC, Style
-from mpicoll.text.files import write_whole
+from mpicoll.text.files import make_folder, write_whole
 
 KINDS = ("svg", "png")
 _DPI = 300
@@ -39,10 +39,7 @@ def figures(found: Report, folder: Path) -> list[Path]:
         from matplotlib.figure import Figure
     except ImportError:
         raise ArgumentError("figures need matplotlib: pip install 'mpicoll[report]'") from None
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ArgumentError(f"cannot write {folder}: {error.strerror}") from None
+    make_folder(folder)
     written: dict[Path, None] = {}
     with matplotlib.rc_context(RC):
         for name, draw in _figures(found):

@@ -28,6 +28,7 @@ from mpicoll.study.installing import PACKAGES, install
 from mpicoll.study.outcome import write_outcome
 from mpicoll.study.planning import Plan, plan
 from mpicoll.study.showing import print_plan
+from mpicoll.text.files import make_folder
 
 
 @click.command(cls=Command, help=__doc__)
@@ -51,7 +52,7 @@ def main(
     if made:
         if not files or folder is None:
             raise click.UsageError("--records takes FILES and -o DIR")
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         write_outcome(files, folder)
         return 0
     if folder is None and not dry:

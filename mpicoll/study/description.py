@@ -18,7 +18,7 @@ from mpicoll.interfaces import TRANSPORTS
 from mpicoll.measurement.cases import CALLS
 from mpicoll.notation.contract import collective
 from mpicoll.notation.elements import kind_of, reduce_op
-from mpicoll.records.reading import content_of
+from mpicoll.text.files import content_of
 from mpicoll.text.names import swept_names
 from mpicoll.text.sizes import parse_size
 
@@ -28,6 +28,7 @@ Label = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
 Level = Literal["single", "funneled", "serialized", "multiple"]
 Ranks = Annotated[int, Meta(ge=1, le=1 << 20)]
 _MOST = 64
+_MOST_WORDS = 500
 _COLLECTIVES = ("allreduce", "broadcast", "allgather", "reduce_scatter", "alltoall")
 
 
@@ -152,8 +153,8 @@ def parse(content: bytes, name: str) -> Description:
     """
     try:
         found = msgspec.toml.decode(content, type=Description)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ArgumentError(f"{name}: {error}") from None
+    except (ValueError, RecursionError) as error:  # tomllib's own too, as for huge numbers
+        raise ArgumentError(f"{name}: {str(error)[:_MOST_WORDS]}") from None
     check(found, name)
     return found
 

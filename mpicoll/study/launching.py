@@ -5,7 +5,6 @@ A file is there whole or not at all, and a launch whose file is there is done.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -17,6 +16,7 @@ from pathlib import Path
 from msgspec import structs
 
 from mpicoll.errors import ArgumentError
+from mpicoll.machine.children import end_with_parent
 from mpicoll.machine.variables import masked_arguments
 from mpicoll.measurement.cases import BASELINES
 from mpicoll.records import reading
@@ -35,8 +35,6 @@ from mpicoll.study.planning import Configuration
 from mpicoll.text.files import write_whole
 from mpicoll.text.sizes import parse_size
 
-_libc = ctypes.CDLL(None)
-_PARENT_DEATH_SIGNAL = 1
 _GRACE = 60.0
 """Seconds that a launch may take beyond its plan, with the time of a step that hangs."""
 _LAST = 400
@@ -137,7 +135,7 @@ def run(
         try:
             process = subprocess.Popen(
                 command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                stderr=out, start_new_session=True, preexec_fn=_end_with_parent,
+                stderr=out, start_new_session=True, preexec_fn=end_with_parent,
             )  # fmt: skip
         except OSError as error:
             return f"{command[0]} does not start: {error.strerror}"
@@ -152,11 +150,6 @@ def run(
     if status == 0:
         return None
     return f"exit status {status}: {_last(printed.read_text(errors='replace'))}"
-
-
-def _end_with_parent() -> None:
-    """Have the system end this launcher, and so its ranks, where the study is killed."""
-    _libc.prctl(_PARENT_DEATH_SIGNAL, signal.SIGTERM)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -21,10 +21,10 @@ from mpicoll.machine.launchers import is_terminal
 from mpicoll.measurement.launches import is_undecided, summed_up
 from mpicoll.records import reading
 from mpicoll.records.lines import CaseRecord, LaunchRecord, Speedup
-from mpicoll.study.description import Description
+from mpicoll.study.description import Description, check
 from mpicoll.study.launching import file_of, launch
 from mpicoll.study.planning import Configuration, Plan
-from mpicoll.text.files import lock, write_whole
+from mpicoll.text.files import content_of, lock, write_whole
 from mpicoll.text.printable import printable
 
 _GIVE_UP = 2
@@ -149,9 +149,11 @@ def stored(folder: Path) -> Description | None:
     if not path.exists():
         return None
     try:
-        return msgspec.json.decode(reading.content_of(path), type=Description)
-    except msgspec.DecodeError as error:
+        found = msgspec.json.decode(content_of(path), type=Description)
+        check(found)
+    except (ValueError, RecursionError) as error:
         raise ArgumentError(f"{path}: {error}: remove it, or give another folder") from None
+    return found
 
 
 def store(study: Description, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Write files that other processes may read or write at the same time."""
+"""Read files whole, and write files that other processes may read or write at the same time."""
 
 from __future__ import annotations
 
@@ -9,13 +9,55 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 from secrets import token_hex
 
 from mpicoll.errors import ArgumentError
 
+MOST_BYTES = 2 << 30
+"""Of a file that is read."""
 _LOCK_WAIT = 5.0
 """Seconds to wait for a lock: the ranks of a killed run may take some to end and release it."""
+_PIECE = 1 << 20
+_unfinished: set[Path] = set()
+
+
+def content_of(path: Path) -> bytes:
+    """Return the bytes of a regular file, or of a pipe that somebody writes.
+
+    Raises:
+        ArgumentError: it cannot be read, has more than `MOST_BYTES`, or is something else, such as
+            a device, or a pipe that would be waited for.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with FileIO(handle) as file:
+            why, content = _read(file, os.fstat(handle))
+    except OSError as error:
+        raise ArgumentError(f"cannot read {path}: {error.strerror}") from None
+    if why:
+        raise ArgumentError(f"cannot read {path}: {why}")
+    return content
+
+
+def _read(file: FileIO, found: os.stat_result) -> tuple[str, bytes]:
+    """Return why a file is not read, and its bytes."""
+    is_pipe = stat.S_ISFIFO(found.st_mode)
+    if not is_pipe and not stat.S_ISREG(found.st_mode):
+        return "it is no regular file", b""
+    piece = file.read(_PIECE)
+    if is_pipe and piece == b"":
+        return "nobody writes this pipe", b""
+    os.set_blocking(file.fileno(), True)
+    pieces = [piece or b""]
+    left = MOST_BYTES - max(found.st_size, len(pieces[0]))
+    while left >= 0 and (piece := file.read(_PIECE)):
+        pieces.append(piece)
+        left -= len(piece) if is_pipe else 0
+    if left < 0:
+        return f"it has more than {MOST_BYTES >> 30} GiB", b""
+    return "", b"".join(pieces)
 
 
 def write_whole(path: Path, save: Callable[[Path], object]) -> None:
@@ -30,6 +72,7 @@ def write_whole(path: Path, save: Callable[[Path], object]) -> None:
     target = writable(path)
     fresh = target.with_name(f".{target.name[:100]}.{token_hex(8)}")
     with _named(path):
+        _unfinished.add(fresh)
         try:
             fresh.touch(exist_ok=False)
             with suppress(FileNotFoundError):
@@ -39,6 +82,14 @@ def write_whole(path: Path, save: Callable[[Path], object]) -> None:
             fresh.replace(target)
         finally:
             fresh.unlink(missing_ok=True)
+            _unfinished.discard(fresh)
+
+
+def remove_unfinished() -> None:
+    """Remove what `write_whole` is writing: this process ends before it can replace anything."""
+    for each in list(_unfinished):
+        with suppress(OSError):
+            each.unlink()
 
 
 def writable(path: Path) -> Path:
@@ -58,6 +109,16 @@ def writable(path: Path) -> Path:
             _allow(target, os.W_OK)
         _allow(target.parent, os.W_OK | os.X_OK)
     return target
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it, where there is none.
+
+    Raises:
+        ArgumentError: it cannot be made.
+    """
+    with _named(path):
+        path.mkdir(parents=True, exist_ok=True)
 
 
 def _allow(path: Path, how: int) -> None:

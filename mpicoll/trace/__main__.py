@@ -6,6 +6,7 @@ the mean of a kind of calls is far above its shortest, ranks waited for each oth
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from pathlib import Path
 
 import click
@@ -14,8 +15,9 @@ from rich.table import Table
 from mpicoll.cli.command import Command
 from mpicoll.cli.options import FILE, SECONDS, Whole, option
 from mpicoll.cli.tables import print_table
+from mpicoll.text.printable import printable
 from mpicoll.text.sizes import bytes_text
-from mpicoll.trace.pricing import model_of, of_call, price
+from mpicoll.trace.pricing import model_of, of_call, prices
 from mpicoll.trace.reading import Kind, load
 from mpicoll.trace.replay import replay as measure
 
@@ -45,8 +47,7 @@ def main(trace: Path, top: int, source: Path | None, replay: int, seconds: float
     for name in ("calls", "seconds", "share", "least us", "median", "99 %", "mean", "priced"):
         table.add_column(name, justify="right")
     table.add_column("cheapest", no_wrap=True)
-    for each in kinds[:top]:
-        priced = price(each, model)
+    for each, priced in zip_longest(kinds[:top], prices(kinds[:top], model)):
         table.add_row(
             each.call, bytes_text(each.bytes_per_rank), str(each.ranks), each.communicator,
             f"{each.algorithm}@{each.transport}".rstrip("@"), str(each.calls),
@@ -58,9 +59,10 @@ def main(trace: Path, top: int, source: Path | None, replay: int, seconds: float
     print_table(table, 180)
     spent = sum(each.seconds for each in kinds)
     print(f"{spent:.3f} s of {whole:.3f} s in collectives, {spent / whole:.1%}: means of all ranks")
-    print(f"prices in us: {model}, from {told}")
+    print(printable(f"prices in us: {model}, from {told}"))
     measured = [measure(each, seconds) for each in _replayable(kinds)[:replay]]
-    print(*measured, sep="\n", end="\n" if measured else "")
+    for each in measured:
+        print(printable(str(each)))
 
 
 def _replayable(kinds: list[Kind]) -> list[Kind]:

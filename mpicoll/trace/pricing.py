@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
 from pathlib import Path
+from time import process_time
 from typing import NamedTuple
 
 import numpy as np
@@ -18,8 +20,10 @@ from mpicoll.notation.contract import Collective, collective
 from mpicoll.records.reading import load
 from mpicoll.trace.reading import Kind
 
-_SECONDS = 1.0
-"""Of the processor, to price one algorithm at one size."""
+_LEAST = 1e-12
+"""Seconds of a call whose time says something."""
+_SECONDS, _ALL_SECONDS = 1.0, 20.0
+"""Of the processor, to price one algorithm at one size, and to fit or to price all of a trace."""
 
 
 class Priced(NamedTuple):
@@ -67,10 +71,11 @@ def model_of(
         gamma = DEFAULT.gamma if found.gamma is None else found.gamma
         return Hockney(*found.message, gamma, ports=None), f"{source}: {found.source}"
     rows, times = [], []
-    for kind in kinds:
-        if row := _row(kind):
+    for kind in within(_ALL_SECONDS, kinds):
+        time = kind.quantile_us(0.1) / 1e6
+        if time > _LEAST and (row := _row(kind)):
             rows.append(row)
-            times.append(kind.quantile_us(0.1) / 1e6)
+            times.append(time)
     if len({*rows}) < 3:
         text = "the defaults of mpicoll.costs: too few calls of ours to fit them, use --from"
         return Hockney(DEFAULT.alpha, DEFAULT.beta, DEFAULT.gamma, ports=None), text
@@ -90,6 +95,17 @@ def _row(kind: Kind) -> tuple[float, ...] | None:
         return factors(find(what.name, kind.algorithm), kind.ranks, 0, total(what, kind), None)
     except CollectiveError:
         return None
+
+
+def within(seconds: float, kinds: Iterable[Kind]) -> Iterator[Kind]:
+    """Yield kinds of calls until so many seconds of the processor are used."""
+    until = process_time() + seconds
+    return takewhile(lambda _: process_time() < until, kinds)
+
+
+def prices(kinds: Iterable[Kind], model: Model) -> Iterator[Priced | None]:
+    """Yield the prices of kinds of calls, the first ones' where there are too many."""
+    return (price(kind, model) for kind in within(_ALL_SECONDS, kinds))
 
 
 def price(kind: Kind, model: Model) -> Priced | None:

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-import msgspec
+from msgspec import Meta, Struct
+from msgspec.json import decode
 
 from mpicoll.errors import ArgumentError
+from mpicoll.machine.nodes import MOST_RANKS
+from mpicoll.records.lines import Amount, Count, Name
+from mpicoll.text.files import content_of
 
 SCHEMA = "mpicoll.trace/2"
 
 
-class Line(msgspec.Struct):
+class Line(Struct):
     """A line of the file: one rank's calls of one kind, or, with a `schema`, its beginning.
 
     Attributes:
@@ -24,22 +28,22 @@ class Line(msgspec.Struct):
         histogram: of them: microseconds from which a bucket counts, and its calls.
     """
 
-    rank: int
-    seconds: float
+    rank: Count
+    seconds: Amount
     schema: str = ""
-    communicator: str = ""
-    ranks: int = 0
-    call: str = ""
-    bytes_per_rank: int = 0
-    dtype: str = ""
-    op: str = ""
-    algorithm: str = ""
-    transport: str = ""
-    calls: int = 0
-    timed: int = 0
-    least_us: float = 0
-    most_us: float = 0
-    histogram: list[tuple[float, int]] = []
+    communicator: Name = ""
+    ranks: Annotated[int, Meta(ge=0, le=MOST_RANKS)] = 0
+    call: Name = ""
+    bytes_per_rank: Count = 0
+    dtype: Name = ""
+    op: Name = ""
+    algorithm: Name = ""
+    transport: Name = ""
+    calls: Count = 0
+    timed: Count = 0
+    least_us: Amount = 0
+    most_us: Amount = 0
+    histogram: list[tuple[Amount, Count]] = []
 
 
 class Kind(NamedTuple):
@@ -89,14 +93,16 @@ def load(path: Path) -> tuple[float, list[Kind]]:
         ArgumentError: it is no such file.
     """
     try:
-        lines = [msgspec.json.decode(each, type=Line) for each in path.read_bytes().splitlines()]
-    except (OSError, msgspec.DecodeError) as error:
+        lines = [decode(each, type=Line) for each in content_of(path).splitlines()]
+    except (ValueError, RecursionError) as error:
         raise ArgumentError(f"{path} is no trace: {error}") from None
     heads = [each for each in lines if each.schema]
     if not heads or any(each.schema != SCHEMA for each in heads):
         raise ArgumentError(f"{path} is no trace: it has no line with the schema {SCHEMA}")
-    kinds = _kinds([each for each in lines if each.calls > 0], len(heads))
-    return sum(each.seconds for each in heads) / len(heads), kinds
+    seconds = sum(each.seconds for each in heads) / len(heads)
+    if not seconds:
+        raise ArgumentError(f"{path} is no trace: its program has taken no time")
+    return seconds, _kinds([each for each in lines if each.calls > 0], len(heads))
 
 
 def _kinds(lines: Iterable[Line], processes: int) -> list[Kind]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -10,11 +11,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mpicoll.errors import ArgumentError, LaunchError
+from mpicoll.machine.children import end_with_parent
 from mpicoll.records.lines import CaseRecord
 from mpicoll.records.reading import load, only
 from mpicoll.text.sizes import bytes_text
 from mpicoll.trace.pricing import of_call, total
 from mpicoll.trace.reading import Kind
+
+_MOST_ON_A_CORE = 32
 
 
 class Replayed(NamedTuple):
@@ -56,6 +60,10 @@ def replay(kind: Kind, seconds: float) -> Replayed:
     """
     what = of_call(kind)
     assert what is not None, "calls of objects are not measured"
+    if kind.ranks > (most := _MOST_ON_A_CORE * (os.cpu_count() or 1)):
+        raise ArgumentError(
+            f"{kind.call} on {kind.ranks} ranks is not measured again here: at most {most}"
+        )
     beside = Path(sys.executable).parent / "mpirun"
     mpirun = str(beside) if beside.exists() else shutil.which("mpirun")
     if mpirun is None:
@@ -70,7 +78,8 @@ def replay(kind: Kind, seconds: float) -> Replayed:
             *(("--datatype", kind.dtype) if kind.dtype else ()),
             *(("--op", kind.op) if kind.op else ()),
         ]  # fmt: skip
-        if subprocess.run(command, check=False).returncode:
+        done = subprocess.run(command, preexec_fn=end_with_parent, check=False)
+        if done.returncode:
             raise ArgumentError(f"{' '.join(command)} has failed")
         return _best(kind, [*only(CaseRecord, load(records))])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import Counter
 from pathlib import Path
@@ -14,6 +15,7 @@ import mpicoll
 from mpicoll.bench import chaos
 from mpicoll.bench.faults import CUT, FAULTS, KILL, Fault, launch_of
 from mpicoll.bench.soak import Kept, growth, soak
+from mpicoll.measurement.worlds import BOTH
 
 
 def test_a_launch_follows_from_its_seed_and_number() -> None:
@@ -63,6 +65,21 @@ def test_faults_that_cannot_be_tried_are_refused() -> None:
     done = python("-m", "mpicoll.bench.chaos", "--faults", "kill", "--backend", "mpi4py")
     assert done.returncode == 2
     assert "a launcher that lets the others live" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "link", "pipe", "folder"])
+def test_a_file_of_somebody_else_is_refused_before_anything_runs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "notes.txt").write_text("a letter")
+    (tmp_path / "link").symlink_to("notes.txt")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    monkeypatch.setattr(chaos, "run", lambda *_: pytest.fail("it runs"))
+    with pytest.raises(SystemExit) as left:
+        chaos.main(["-J", str(tmp_path / name)], obj=BOTH)
+    assert left.value.code == 2
+    assert (tmp_path / "notes.txt").read_text() == "a letter"
 
 
 def tried(tmp_path: Path, minutes: str, *given: str) -> int:

@@ -35,6 +35,9 @@ OMPI = Found(
         ("environments = [{ name = 'x', venv = 'a', python = 'b' }]", "give one of them"),
         ("seed = ", "study.toml"),
         ("minutes = nan", "minutes"),
+        ("seed = " + "9" * 5000, "4300 digits"),
+        ("a = " + "[" * 50_000, "recursion"),
+        ("seed = 1\xff", "study.toml"),
     ],
 )
 def test_a_wrong_description_is_refused_by_its_key(text: str, said: str) -> None:
@@ -127,6 +130,15 @@ def test_a_folder_keeps_one_study(tmp_path: Path) -> None:
         assert stored(folder) == Description(seed=3)
         with pytest.raises(ArgumentError, match="has another study"):
             store(Description(seed=4), folder)
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[" * 100_000, '{"factors": {"sizes": ["4X"]}}', '{"seed": 9' + "9" * 5000 + "}"]
+)
+def test_a_damaged_study_is_named(text: str, tmp_path: Path) -> None:
+    (tmp_path / "study.json").write_text(text)
+    with pytest.raises(ArgumentError, match=r"study.json: .*: remove it"):
+        stored(tmp_path)
 
 
 def test_a_launch_gets_the_time_that_its_cases_need() -> None:

@@ -39,9 +39,10 @@ import mpicoll.report.page
 import mpicoll.study.__main__
 from mpicoll.bench.resume import unlike
 from mpicoll.errors import ArgumentError
-from mpicoll.records.journal import Journal, torn
+from mpicoll.records.journal import Journal
 from mpicoll.records.lines import FullRun
 from mpicoll.records.reading import load, runs
+from mpicoll.text.lines import torn
 
 VALUES: tuple[Any, ...] = (
     None, True, False, 0, 1, 2, 3, -1, 7, 64, 30000, 1 << 20, 1 << 53, 1 << 62, 10**30, 10**400,

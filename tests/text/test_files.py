@@ -16,7 +16,8 @@ import pytest
 
 from mpicoll.errors import ArgumentError
 from mpicoll.text import files
-from mpicoll.text.files import locked, writable, write_whole
+from mpicoll.text.files import content_of, locked, writable, write_whole
+from mpicoll.text.lines import Lines
 
 ADD = """
 import json, sys
@@ -155,3 +156,90 @@ def test_a_lock_that_another_keeps_is_an_error(
     with locked(path):
         assert os.listdir(tmp_path) == [".a.lock"]
     assert not os.listdir(tmp_path)
+
+
+# -- reading --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("pipe", "nobody writes this pipe"), ("folder", "Is a directory"),
+        ("/dev/zero", "no regular file"), ("missing", "No such file"), ("large", "more than 2 GiB"),
+        ("x" * 300, "File name too long"), ("loop", "Too many levels"),
+    ],
+)  # fmt: skip
+def test_what_has_no_end_is_not_read(name: str, why: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "loop").symlink_to("loop")
+    with (tmp_path / "large").open("w") as file:
+        file.truncate(files.MOST_BYTES + 1)
+    with pytest.raises(ArgumentError, match=f"cannot read .*{why}"):
+        content_of(tmp_path / name)
+
+
+def test_a_pipe_is_read_to_its_end() -> None:
+    """As that of a shell's ``<(command)``, whose writer may begin late."""
+    code = "import time; time.sleep(0.3); print('a' * 100_000)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as writer:
+        assert writer.stdout
+        found = content_of(Path(f"/proc/self/fd/{writer.stdout.fileno()}"))
+    assert found == b"a" * 100_000 + b"\n"
+
+
+def test_a_writer_that_sigterm_ends_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_text("old")
+    code = (
+        "import sys, time, click; from pathlib import Path\n"
+        "from mpicoll.cli.command import Command\n"
+        "from mpicoll.text.files import write_whole\n"
+        "def save(fresh): fresh.write_text('n'); print(flush=True); time.sleep(60)\n"
+        "@click.command(cls=Command)\n"
+        "def main(): write_whole(Path(sys.argv[1]), save)\n"
+        "main([])"
+    )
+    command = [sys.executable, "-c", code, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as writer:
+        assert writer.stdout and writer.stderr
+        writer.stdout.readline()
+        writer.terminate()
+        assert b"ended by SIGTERM" in writer.stderr.read()
+    assert os.listdir(tmp_path) == ["a"] and path.read_text() == "old"
+
+
+# -- lines ----------------------------------------------------------------------------------
+
+OPENING = b'{"schema": "mine/1"'
+LINE = '{"schema": "mine/1", "a": 1}'
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_lines_are_added_or_begun_anew_and_a_torn_one_is_cut_off(
+    keep: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "lines"
+    path.write_text(f"{LINE}\n{LINE[:9]}")
+    lines = Lines(path, OPENING, keep=keep)
+    lines.append([LINE])
+    lines.close()
+    assert path.read_text() == f"{LINE}\n" * (1 + keep)
+
+
+@pytest.mark.parametrize("linked", [False, True])
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize(
+    "content", ["a letter", "a letter\n", '{"schema": 1}\n', f"{LINE}\na letter", f"\n{LINE}\n"]
+)
+def test_nothing_is_added_to_a_file_of_somebody_else(
+    content: str, keep: bool, linked: bool, tmp_path: Path
+) -> None:
+    path, link = tmp_path / "notes.txt", tmp_path / "link"
+    path.write_text(content)
+    link.symlink_to(path)
+    if not keep and content.startswith(LINE):
+        pytest.skip("it begins as ours, and is begun anew")
+    with pytest.raises(ArgumentError):
+        Lines(link if linked else path, OPENING, keep=keep)
+    assert path.read_text() == content

@@ -14,9 +14,11 @@ from mpicoll.algorithms.registry import find
 from mpicoll.costs.fitting import factors
 from mpicoll.costs.models import Hockney
 from mpicoll.errors import ArgumentError
+from mpicoll.trace import pricing
 from mpicoll.trace.__main__ import main
 from mpicoll.trace.pricing import model_of, price
 from mpicoll.trace.reading import load
+from mpicoll.trace.replay import replay
 
 
 def head(rank: int) -> dict[str, Any]:
@@ -92,9 +94,46 @@ def test_calls_are_measured_again(tmp_path: Path) -> None:
     assert "one_shot" in done.stdout
 
 
+def test_hostile_numbers_and_names_are_printed(tmp_path: Path) -> None:
+    lines = [
+        line(0, call="\x1b[2J"), line(0, seconds=1e18, calls=1 << 60), line(0, histogram=[]),
+        line(0, least_us=0.0, histogram=[[0.0, 1]]), line(0, algorithm="chain(segments=10000000)"),
+    ]  # fmt: skip
+    path = written(tmp_path / "t\x1b[2J.jsonl", head(0), *lines)
+    done = CliRunner().invoke(main, [str(path), "--from", str(path)])
+    assert done.exit_code == 2 and "\x1b" not in done.output
+    done = CliRunner().invoke(main, [str(path)])
+    assert done.exit_code == 0 and "\x1b" not in done.output
+
+
+def test_pricing_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pricing, "_ALL_SECONDS", 0.0)
+    path = written(tmp_path / "t.jsonl", head(0), line(0, ranks=1 << 20))
+    done = CliRunner().invoke(main, [str(path)])
+    assert done.exit_code == 0 and "1048576" in done.output
+
+
+def test_a_million_ranks_are_not_launched_again(tmp_path: Path) -> None:
+    _, (kind,) = load(written(tmp_path / "t.jsonl", head(0), line(0, ranks=1 << 20)))
+    with pytest.raises(ArgumentError, match="on 1048576 ranks is not measured again here"):
+        replay(kind, 1.0)
+
+
+WHOLE = json.dumps(head(0)) + "\n"
+
+
 @pytest.mark.parametrize(
-    "text", ["", "{}\n", "nothing\n", '{"rank": 0, "seconds": 1, "schema": "other/1"}\n']
-)
+    "text",
+    [
+        "", "{}\n", "nothing\n", '{"rank": 0, "seconds": 1, "schema": "other/1"}\n',
+        WHOLE.replace("2.0", "0"), WHOLE.replace("2.0", "1e999"), WHOLE.replace("2.0", "-1"),
+        WHOLE.replace("2.0", "9" * 5000), WHOLE + "[" * 200_000 + "\n",
+        *(WHOLE + json.dumps(line(0, **{name: value})) + "\n" for name, value in (
+            ("ranks", 1 << 40), ("ranks", -1), ("calls", 1 << 80), ("seconds", -1.0),
+            ("histogram", [[-1.0, 5]]), ("call", "A" * 5000), ("dtype", None),
+        )),
+    ],
+)  # fmt: skip
 def test_what_is_no_trace(tmp_path: Path, text: str) -> None:
     path = tmp_path / "t.jsonl"
     path.write_text(text)

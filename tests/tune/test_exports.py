@@ -96,6 +96,28 @@ def chosen(algorithm: str, of: str = "allreduce", **variables: str) -> list[Choi
     return [Choice(of, 4, 1, [OWN, Range(None, algorithm, variables)])]
 
 
+HOSTILE = ["'; touch owned; '", "$(touch owned)", "a\nb", "", "8'", "8 9", "a,b"]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_text_of_a_record_gets_into_a_file_that_a_shell_reads(text: str) -> None:
+    good = {"I_MPI_ADJUST_ALLREDUCE": "8"}
+    assert settings.intel_takes("allreduce", "ring", good)
+    assert not settings.intel_takes("allreduce", "ring", {"I_MPI_ADJUST_ALLREDUCE": text})
+    assert not settings.intel_takes("allreduce", "ring", {**good, f"I_MPI_ADJUST_{text}=": "8"})
+    assert not settings.ucc_takes("allreduce", text, {"UCC_TL_UCP_TUNE": "x"})
+    assert not settings.nccl_takes("allreduce", "ring", {"NCCL_ALGO": text, "NCCL_PROTO": "LL"})
+
+
+@pytest.mark.parametrize("tree", ["[1]", "3", "[" * 100_000, "{}"])
+def test_a_library_with_another_tree_is_refused(tree: str, tmp_path: Path) -> None:
+    path = tmp_path / "libmpi.so"
+    text = '{"collective=allreduce": TREE, "algorithm=MPIR_Allreduce_intra_x": 1}'
+    path.write_text(text.replace("TREE", tree))
+    with pytest.raises(ArgumentError, match="has no"):
+        mpich.tree(chosen("ring"), mpich.built_in(path))
+
+
 def test_mpich_keeps_its_tree_for_other_ranks_sizes_and_operators() -> None:
     found = json.loads(mpich.tree(chosen("ring"), BASE))
     own = BASE["collective=allreduce"]["comm_type=intra"]

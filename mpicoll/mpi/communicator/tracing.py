@@ -8,23 +8,30 @@ writes its tallies when the program ends, as JSON lines; `mpicoll.trace` reads t
 from __future__ import annotations
 
 import atexit
+import errno
 import functools
 import json
 import os
+import sys
 from array import array
 from collections.abc import Callable
+from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
 
 from mpi4py import MPI
 
+from mpicoll.errors import ArgumentError
 from mpicoll.execution import tallies
 from mpicoll.execution.plan import Plan
 from mpicoll.mpi.communicator.reading import Call
 from mpicoll.runtime.arguments import Arguments
+from mpicoll.text.lines import Lines, check_ours
+from mpicoll.text.printable import printable
 
 TRACE = "MPICOLL_TRACE"
 SCHEMA = "mpicoll.trace/2"
+_OPENING = b'{"schema": "mpicoll.trace/'
 _BUFFERS = {
     "Barrier": None, "Bcast": 0, "Gather": 0, "Gatherv": 0, "Scatter": 1, "Scatterv": 1,
     "Allgather": 0, "Allgatherv": 0, "Alltoall": 0, "Alltoallv": 0, "Alltoallw": None, "Reduce": 0,
@@ -108,11 +115,17 @@ class Trace:
                     "histogram": [(round(low, 3), many) for low, many in times.histogram],
                 })  # fmt: skip
         data = "".join(json.dumps(each) + "\n" for each in lines).encode()
-        file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            os.write(file, data)
-        finally:
-            os.close(file)
+            file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o644)
+            try:
+                written = os.write(file, data)
+            finally:
+                os.close(file)
+        except OSError as error:
+            _warn(f"{self.path}: {error.strerror}")
+            return
+        if written < len(data):
+            _warn(f"{self.path}: {os.strerror(errno.ENOSPC)}")
 
 
 def kind_of(
@@ -148,10 +161,22 @@ def _opened() -> Trace | None:
     if not path:
         return None
     trace = Trace(path)
-    if trace.rank == 0:
-        open(path, "w").close()
+    try:
+        # All look: what the first one refuses to begin anew, no other may add to.
+        if trace.rank == 0:
+            Lines(Path(path), _OPENING).close()
+        elif Path(path).is_file():
+            check_ours(Path(path), _OPENING)
+    except ArgumentError as error:
+        if trace.rank == 0:
+            _warn(f"{error}; nothing is traced")
+        return None
     atexit.register(trace.write)
     return trace
+
+
+def _warn(text: str) -> None:
+    print(printable(f"warning: {TRACE}: {text}"), file=sys.stderr, flush=True)
 
 
 TRACING = _opened()

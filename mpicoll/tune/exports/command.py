@@ -14,7 +14,8 @@ from mpicoll.cli.command import Command
 from mpicoll.cli.options import FILE
 from mpicoll.errors import ArgumentError
 from mpicoll.records.reading import load
-from mpicoll.text.files import write_whole
+from mpicoll.text.files import writable, write_whole
+from mpicoll.text.printable import printable
 from mpicoll.tune.exports import mpich, openmpi, settings
 from mpicoll.tune.exports.choices import Choice, Takes, choices
 
@@ -76,6 +77,7 @@ def main(
     answer.
     """  # noqa: D301
     try:
+        writable(output)
         records = [each for path in files for each in load(path)]
         to = _TARGETS[target]
         found = choices(records, to.library, to.takes, environment)
@@ -87,8 +89,8 @@ def main(
         raise click.UsageError(str(error)) from error
     write_whole(output, lambda fresh: fresh.write_text(text, encoding="utf-8"))
     for each in found:
-        click.echo(_line(each))
-    click.echo(_advice(target, found, output))
+        click.echo(printable(_line(each)))
+    click.echo(printable(_advice(target, found, output)))
 
 
 def _line(choice: Choice) -> str:

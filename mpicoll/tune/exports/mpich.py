@@ -12,7 +12,10 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from mpicoll.errors import ArgumentError
+from mpicoll.text.files import content_of
 from mpicoll.tune.exports.choices import Choice
 
 LIBRARY = "MPICH"
@@ -45,18 +48,15 @@ def built_in(library: Path) -> Tree:
     Raises:
         ArgumentError: it cannot be read, or there is none.
     """
-    try:
-        content = library.read_bytes()
-    except OSError as error:
-        raise ArgumentError(f"cannot read {library}: {error.strerror}") from None
+    content = content_of(library)
     start = content.find(b'{"collective=')
     while start >= 0:
         end = content.find(b"\0", start)
         text = content[start : end if end >= 0 else None]
         if b"algorithm=MPIR_Allreduce_intra_" in text:
             try:
-                return dict(json.loads(text))
-            except ValueError:
+                return msgspec.json.decode(text, type=Tree)
+            except (msgspec.DecodeError, RecursionError):
                 break
         start = content.find(b'{"collective=', start + 1)
     raise ArgumentError(f"{library} has no tree of algorithms: give the libmpi.so of an MPICH")
@@ -70,8 +70,8 @@ def tree(choices: Sequence[Choice], base: Tree) -> str:
     """
     found = deepcopy(base)
     for name in dict.fromkeys(each.collective for each in choices):
-        branch = found.get(f"collective={_NAMES[name]}", {})
-        if "comm_type=intra" not in branch:
+        branch = found.get(f"collective={_NAMES[name]}")
+        if not isinstance(branch, dict) or "comm_type=intra" not in branch:
             raise ArgumentError(f"the library's tree has no {_NAMES[name]}")
         own = branch["comm_type=intra"]
         by_size: Tree = {}

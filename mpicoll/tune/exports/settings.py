@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from mpicoll.errors import ArgumentError
@@ -26,7 +27,13 @@ _ADJUST, _TUNE, _ALGORITHM, _PROTOCOL = (
 
 def intel_takes(collective: str, algorithm: str, variables: dict[str, str]) -> bool:
     """Whether `I_MPI_ADJUST` can name an algorithm for ranges of bytes."""
-    return collective in _VECTORS and any(name.startswith(_ADJUST) for name in variables)
+    own = {name: number for name, number in variables.items() if name.startswith(_ADJUST)}
+    return collective in _VECTORS and bool(own) and _are_words(*own, *own.values())
+
+
+def _are_words(*texts: str) -> bool:
+    """Whether texts of a record may stand in a file that a shell or a library reads."""
+    return all(re.fullmatch("[A-Za-z0-9_]{1,100}", each) for each in texts)
 
 
 def intel(choices: Sequence[Choice]) -> str:
@@ -62,7 +69,7 @@ def _variable(choice: Choice) -> str:
 
 def ucc_takes(collective: str, algorithm: str, variables: dict[str, str]) -> bool:
     """Whether `UCC_TL_UCP_TUNE` can name an algorithm."""
-    return collective in _UCC and _TUNE in variables
+    return collective in _UCC and _TUNE in variables and _are_words(algorithm)
 
 
 def ucc(choices: Sequence[Choice]) -> str:
@@ -78,7 +85,8 @@ def ucc(choices: Sequence[Choice]) -> str:
 
 def nccl_takes(collective: str, algorithm: str, variables: dict[str, str]) -> bool:
     """Whether NCCL's tuner plugin can name an algorithm."""
-    return collective in _NCCL and _ALGORITHM in variables and _PROTOCOL in variables
+    given = (variables.get(name, "") for name in (_ALGORITHM, _PROTOCOL))
+    return collective in _NCCL and _are_words(*given)
 
 
 def nccl(choices: Sequence[Choice]) -> str:
