@@ -101,7 +101,7 @@ class Collectives:
         self.recording = Recording(self.flight)
         self.plans = PlanCache(transport, self.planner, self._slow, self.flight)
         self.adaptive = Adaptive(self.plans)
-        self._call = self.plans.find or self._slow
+        self._call = self.plans.find or self.plans.known or self._slow
 
     # -- the group --------------------------------------------------------------------
 

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -48,6 +48,12 @@ class Arrays(Protocol):
 
     def span(self, x: Array) -> tuple[int, int]:
         """Return the first address of `x` and the one past its end."""
+
+    def form(self, x: object) -> Hashable:
+        """Return what two arrays have in common that pass the same checks, or fail them.
+
+        None where that cannot be told in a microsecond or two.
+        """
 
     def layout(self) -> tuple[Array, object] | None:
         """Return an array, and what the compiled executor needs to read those of its type.
@@ -226,12 +232,14 @@ class WaitPolicy(Protocol):
         deadline: seconds after which a rank gives up.
         lost: returns the error of a wait, given what happened as the end of a sentence.
         tell: takes the rank that this one has waited for long, None once it no longer does.
+        check: takes such ranks now and then, and raises where the wait is to end.
     """
 
     oversubscribed: bool
     deadline: float
     lost: Callable[[WaitContext, str], RankLost]
     tell: Callable[[int | None], None]
+    check: Callable[[Sequence[int]], None]
 
     def wait(self, words: Words, index: int, least: int, context: WaitContext) -> None:
         """Return when ``words[index] >= least``.
@@ -544,6 +552,23 @@ class Native(NamedTuple):
     method: Thunk | None = None
 
 
+class Calls(Protocol):
+    """States in which call of a method this rank is: `mpicoll.peers.calls`.
+
+    Attributes:
+        drop: takes the numbers of plans that no rank may run again, as messages of them that
+            nobody has received may be under way.
+    """
+
+    drop: Callable[[set[int]], None]
+
+    def begin(self, plan: int) -> None:
+        """State that this rank begins a call that a plan serves."""
+
+    def end(self) -> None:
+        """State that it has completed that call."""
+
+
 class Request(Protocol):
     """An operation under way."""
 
@@ -567,6 +592,8 @@ class Transport(Protocol):
         gpu_turn: the place of this process among the ranks of its node that were started with it,
             the same in every group.
         deadline: seconds after which this rank gives up waiting for another.
+        calls: where ranks that wait ask each other in which call they are; None where they compare
+            their calls beforehand, by `agree`.
     """
 
     deadline: float
@@ -583,6 +610,9 @@ class Transport(Protocol):
     @property
     def arrays(self) -> Arrays:
         """How this backend's memory is handled."""
+
+    @property
+    def calls(self) -> Calls | None: ...
 
     @property
     def gpu_transport(self) -> str:

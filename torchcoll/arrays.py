@@ -6,7 +6,7 @@ Its counterpart is `mpicoll.mpi.arrays`.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -87,6 +87,13 @@ class TorchArrays:
     def span(self, x: Array) -> tuple[int, int]:
         start = int(x.data_ptr())
         return start, start + x.numel() * x.element_size()
+
+    def form(self, x: object) -> Hashable:
+        if type(x) is not torch.Tensor or not x.is_cpu or x.layout != torch.strided:
+            return None
+        if x.is_nested or not x.is_contiguous() or x.is_conj() or x.is_neg():
+            return None
+        return x.shape, x.dtype
 
     def layout(self) -> tuple[Array, object] | None:
         exchange = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)

@@ -24,6 +24,7 @@ from mpicoll.interfaces import (
     POINT_TO_POINT,
     STAGED,
     Array,
+    Calls,
     Gpu,
     Message,
     Messages,
@@ -41,7 +42,7 @@ from mpicoll.memory.waiting import DEADLINE
 from mpicoll.notation.contract import Collective
 from mpicoll.peers.known import Peers
 from mpicoll.peers.survivors import go_on
-from mpicoll.text.encoding import check_lengths, decode, encode
+from mpicoll.text.encoding import check_lengths, decode_alike, encode_for
 from torchcoll import natives
 from torchcoll.arrays import TorchArrays, as_bytes
 from torchcoll.groups import (
@@ -78,6 +79,8 @@ class TorchTransport:
     """
 
     backend = "torch"
+    # A wait for gloo cannot be left: ranks compare their calls before they wait.
+    calls: Calls | None = None
 
     def __init__(
         self, group: Group = None, *, owned: bool = False, store: SealedStore | None = None,
@@ -255,7 +258,7 @@ class TorchTransport:
 
     def _exchange(self, item: Any, kind: Any) -> list[Any]:
         self.exchanges += 1
-        data = torch.frombuffer(bytearray(self._seal(encode(item))), dtype=torch.uint8)
+        data = torch.frombuffer(bytearray(self._seal(encode_for(kind, item))), dtype=torch.uint8)
         length = torch.tensor([data.numel()], device=self._signal.device)
         lengths = length.new_empty(self.size)
         all_gather(lengths, length, group=self.group)
@@ -267,7 +270,7 @@ class TorchTransport:
         all_gather(every.view(-1), mine, group=self.group)
         rows = every.cpu().numpy()
         given = [row[:n].tobytes() for row, n in zip(rows, counts, strict=True)]
-        return decode([self._unseal(rank, each) for rank, each in enumerate(given)], kind)
+        return decode_alike([self._unseal(rank, each) for rank, each in enumerate(given)], kind)
 
     def _name(self, rank: int) -> str:
         """Return the name of a rank's item in the exchange that is under way."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import partial
 from math import prod
 from typing import Any
@@ -32,6 +32,8 @@ UFUNCS = {
 }
 """NumPy's function for each operator; CuPy's have the same names."""
 CARRIED = tuple(name for name in DTYPES if name != "bfloat16")
+_PLAIN = 0x1 | 0x400
+"""NPY_ARRAY_C_CONTIGUOUS and NPY_ARRAY_WRITEABLE of NumPy's C interface."""
 # NumPy takes microseconds to name a dtype.
 _NAMES = {np.dtype(name): name for name in CARRIED}
 
@@ -65,6 +67,11 @@ class NumpyArrays:
     def span(self, x: Array) -> tuple[int, int]:
         start = int(x.__array_interface__["data"][0])
         return start, start + x.nbytes
+
+    def form(self, x: object) -> Hashable:
+        if type(x) is not np.ndarray or x.flags.num & _PLAIN != _PLAIN:
+            return None
+        return x.shape, x.dtype
 
     def layout(self) -> tuple[Array, object] | None:
         dtypes = dict.fromkeys(map(np.dtype, "?bhilqBHILQefdFD"))

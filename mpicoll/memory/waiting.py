@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import monotonic, sleep
 from typing import Protocol
@@ -26,7 +26,7 @@ _OVERSUBSCRIBED_SPINS = 4
 _YIELDS = 16
 _AWAKE = 0.02
 _NAPS = (50e-6, 1e-3)
-_LOOK = 0.05
+_LOOK, _MOST_LOOK = 0.05, 2.0
 
 
 class SpinYieldSleep:
@@ -39,6 +39,7 @@ class SpinYieldSleep:
         lost: returns the error of a wait, given what happened as the end of a sentence; one that
             knows more of the other ranks may take its place.
         tell: takes the rank that this one has waited for long, None once it no longer does.
+        check: takes such ranks now and then, and raises where the wait is to end.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class SpinYieldSleep:
         self.looked = 0.0
         self.lost: Callable[[WaitContext, str], RankLost] = self._lost
         self.tell: Callable[[int | None], None] = _to_nobody
+        self.check: Callable[[Sequence[int]], None] = _to_nobody
 
     def wait(self, words: Words, index: int, least: int, context: WaitContext) -> None:
         """Return when ``words[index] >= least``.
@@ -93,7 +95,7 @@ class SpinYieldSleep:
     def _sleep(
         self, words: Words, index: int, least: int, context: WaitContext, waited: Waited
     ) -> None:
-        nap, looked = _NAPS[0], waited.seconds
+        nap, looked, step = _NAPS[0], waited.seconds, _LOOK
         self.tell(context.peer)
         while words[index] < least:
             sleep(nap)
@@ -101,9 +103,10 @@ class SpinYieldSleep:
             self.progress()
             self._hear(words, index, least, context)
             seconds = waited.look()
-            if seconds - looked > _LOOK:
-                looked = seconds
+            if seconds - looked > step:
+                looked, step = seconds, min(2 * step, _MOST_LOOK)
                 self._look(words, index, least, context)
+                self.check((context.peer,))
             if seconds > self.deadline:
                 raise self.lost(context, f"which did not come in {seconds:.3g} s")
         self.tell(None)
@@ -126,7 +129,7 @@ class SpinYieldSleep:
         )
 
 
-def _to_nobody(_peer: int | None) -> None: ...
+def _to_nobody(_rank: object) -> None: ...
 
 
 def wait_yielding(is_done: Callable[[], bool]) -> None:

@@ -21,6 +21,7 @@ from mpicoll.interfaces import (
     POINT_TO_POINT,
     STAGED,
     Array,
+    Calls,
     Gpu,
     Message,
     Messages,
@@ -43,7 +44,7 @@ from mpicoll.mpi.staging import CupyCopies
 from mpicoll.notation.contract import Collective
 from mpicoll.peers.known import Peers
 from mpicoll.peers.survivors import Decision, go_on
-from mpicoll.text.encoding import decode, encode
+from mpicoll.text.encoding import decode_alike, encode_for
 
 _FOLDS_STARTED_ON_HOST = MPI.get_vendor()[0] == "Open MPI"
 """Whether nonblocking and persistent reductions of GPU memory crash, as their folds read it on the
@@ -90,8 +91,7 @@ class MpiTransport:
         )
         self.peers.open(memory, self.nodes, self.exchange)
         self.shared = memory
-        self._mine = np.empty(2, np.int64)
-        self._most = np.empty(2, np.int64)
+        self.peers.ask_for_calls()
 
     # -- messages -------------------------------------------------------------------
 
@@ -234,16 +234,13 @@ class MpiTransport:
             return exchange(self.users_comm, item, kind, self.peers)
 
     def agree(self, digest: bytes) -> bool:
-        """Compare through shared memory, or one MAX of the number and of its complement."""
         if self.shared is not None and self.shared.mailbox is not None:
             return self.shared.mailbox.agree(digest)
-        number = int.from_bytes(digest, "little", signed=True)
-        self._mine[:] = number, ~number
-        with self.together():
-            self.peers.exchanges += 1
-            request = self.natives_comm.Iallreduce(self._mine, self._most, MPI.MAX)
-            completed(request, self.peers, AGREEING)
-        return bool(self._most[0] == number and self._most[1] == ~number)
+        return all(each == digest for each in self.exchange(digest, bytes))
+
+    @property
+    def calls(self) -> Calls | None:
+        return self.peers.calls
 
     def isend(self, x: Array, peer: int, tag: int) -> Request:
         memory = x
@@ -332,6 +329,7 @@ class MpiTransport:
 
 
 AGREEING = Stage("agreeing on a call")
+_NUMBER = 4
 
 
 def exchange(comm: MPI.Comm, item: Any, kind: Any = Any, peers: Peers | None = None) -> list[Any]:
@@ -340,15 +338,19 @@ def exchange(comm: MPI.Comm, item: Any, kind: Any = Any, peers: Peers | None = N
     Raises:
         RankLost: some rank did not come within the deadline.
     """
-    data, peers = encode(item), peers or Peers(comm.rank, comm.size)
+    peers = peers or Peers(comm.rank, comm.size)
+    left = peers.calls.left if peers.calls is not None else 0
+    data = left.to_bytes(_NUMBER, "little") + encode_for(kind, item)
     lengths = np.empty(comm.size, np.int64)
     peers.exchanges += 1
     completed(comm.Iallgather(np.array([len(data)]), lengths), peers, AGREEING)
     found = bytearray(int(lengths.sum()))
     completed(comm.Iallgatherv(data, [found, lengths, MPI.BYTE]), peers, AGREEING)
     ends = np.cumsum(lengths)
-    parts = zip(ends - lengths, ends, strict=True)
-    return decode((bytes(found[start:stop]) for start, stop in parts), kind)
+    parts = [bytes(found[i:j]) for i, j in zip(ends - lengths, ends, strict=True)]
+    if peers.calls is not None:
+        peers.calls.hear([int.from_bytes(each[:_NUMBER], "little") for each in parts])
+    return decode_alike([each[_NUMBER:] for each in parts], kind)
 
 
 def _duplicate(comm: MPI.Comm, peers: Peers) -> MPI.Comm:

@@ -23,6 +23,7 @@ import msgspec
 
 from mpicoll.errors import LaunchError
 from mpicoll.machine.network import LOOPBACK, host_address, listener
+from mpicoll.peers.calls import CallState
 
 _SECONDS = 1.0
 """The time in which a process that runs answers."""
@@ -42,6 +43,7 @@ class Answer(msgspec.Struct):
         exchanges: how many exchanges of the group it has begun.
         native: it is in a call of the library's own.
         other: it is not the operation that was asked about, but the group, that it has left.
+        call: of a method, in which it is; None where ranks compare their calls beforehand.
     """
 
     left: str = ""
@@ -50,6 +52,7 @@ class Answer(msgspec.Struct):
     exchanges: int = 0
     native: bool = False
     other: bool = False
+    call: CallState | None = None
 
 
 class Told(msgspec.Struct):

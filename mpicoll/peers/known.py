@@ -13,6 +13,7 @@ from mpicoll.machine.living import has_ended, is_stopped
 from mpicoll.memory.notes import GROUP, described
 from mpicoll.memory.segments import MappedMemory
 from mpicoll.memory.waiting import HasDeadline, default_deadline
+from mpicoll.peers.calls import Calls, CallState, OtherCall
 from mpicoll.peers.contact import ENDED, Answer, Contact, Told
 
 _MOST_LEFT = 64
@@ -49,6 +50,7 @@ class Peers(HasDeadline):
         spins: how often it looks for a message before it yields its core.
         exchanges: how many exchanges it has begun.
         native: it is in a call of the library's own.
+        calls: the calls of methods, where ranks ask each other for them; else None.
     """
 
     def __init__(self, rank: int, size: int) -> None:
@@ -57,6 +59,7 @@ class Peers(HasDeadline):
         self.spins, self.exchanges, self.native = 400, 0, False
         self.shared: MappedMemory | None = None
         self.contact: Contact | None = None
+        self.calls: Calls | None = None
         self.awaits: int | None = None
         self.ended, self.lost_by = "", None
         self.left: dict[int, tuple[str, int | None]] = {}
@@ -76,6 +79,18 @@ class Peers(HasDeadline):
             self.contact = Contact(
                 self.rank, exchange, len(nodes) == 1, self._reply, self.heard.__setitem__
             )
+
+    def ask_for_calls(self) -> None:
+        """Let ranks that wait ask in which call others are, where all can be asked."""
+        if self.contact is not None and all(each.host for each in self.contact.addresses):
+            self.calls = Calls(lambda: self.exchanges, self._ask_for_calls)
+            if self.shared is not None:
+                self.shared.wait_policy.check = self.calls.check
+
+    def _ask_for_calls(self, ranks: Sequence[int]) -> list[CallState | None]:
+        assert self.contact is not None
+        answers = self.contact.ask(ranks, _ANY).values()
+        return [each.call if isinstance(each, Answer) else None for each in answers]
 
     def close(self) -> None:
         """Answer other ranks no more."""
@@ -112,6 +127,8 @@ class Peers(HasDeadline):
 
     def leave(self, operation: int, error: BaseException) -> None:
         """Tell the other ranks that this one has left an operation, and why."""
+        if isinstance(error, OtherCall):
+            return  # the others leave it for an exchange, too
         root = getattr(error, "rank", None)
         self.post(operation, described(error), root)
         if self.contact is not None and root is not None:
@@ -140,7 +157,8 @@ class Peers(HasDeadline):
         awaits = self.awaits
         if awaits is None and self.shared is not None:
             awaits = self.shared.notes.waits_for(self.rank)
-        return Answer(left, lost, awaits, self.exchanges, self.native, other)
+        call = self.calls.state() if self.calls is not None else None
+        return Answer(left, lost, awaits, self.exchanges, self.native, other, call)
 
     def read(self, peer: int, operation: int) -> str:
         """Return what a rank has stated last about an operation; empty where it has not."""

@@ -27,6 +27,7 @@ def wait_polling(
 
     Raises:
         RankLost: one of them has ended or left the operation, or the deadline has passed.
+        OtherCall: one of them is in another call.
     """
     for _ in range(peers.spins):
         if test():
@@ -43,6 +44,8 @@ def wait_polling(
             looked, step = seconds, min(2 * step, _MOST)
             found = missing()
             peers.wait_for(found[0] if found else None)
+            if peers.calls is not None:
+                peers.calls.check(found)
             if peers.have_gone(found, stage.operation) and not test():
                 raise peers.lost(stage, missing(), "which will not come")
         if seconds > peers.deadline:

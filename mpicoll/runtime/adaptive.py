@@ -17,6 +17,7 @@ from typing import Any
 from mpicoll.errors import CollectiveError, Unavailable, Unsupported
 from mpicoll.execution.plan import Plan
 from mpicoll.interfaces import Array
+from mpicoll.peers.calls import OtherCall
 from mpicoll.runtime.arguments import Arguments
 from mpicoll.runtime.methods import ADAPTIVE, FOR_EVER, Given, Kept, PlanCache
 
@@ -155,7 +156,13 @@ class Adaptive:
         digest = self._digest(checked, found, kept)
         try:
             asked = self.clock()
-            if differs or not plans.matches(digest, kept):
+            if kept is None and plans.calls is not None:
+                self._drop(key)
+                found = None
+                checked, is_new = plans.settle(checked)
+                if not is_new:
+                    return plans.run_once(checked)
+            elif differs or not plans.matches(digest, kept):
                 self._drop(key)
                 return plans.run_uncached(checked)
             waited = self.clock() - asked
@@ -163,6 +170,11 @@ class Adaptive:
             runs = replace(checked, algorithm=found.current)
             kept = plans.get((key, found.current)) or plans.keep((key, found.current), runs)
             return self._run_kept(found, kept, runs, given, begun, waited)
+        except OtherCall as error:
+            if key in self._signatures:
+                plans.fail((key, self._signatures[key].current), error)
+            self._drop(key)
+            return plans.run_uncached(checked)
         except BaseException as error:
             # The other ranks may have come further: they find out by the digest.
             if key in self._signatures:

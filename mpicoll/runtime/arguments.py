@@ -103,6 +103,11 @@ class Arguments:
         """Bytes of a vector, or of one row."""
         return prod(self.row or ()) * itemsize(self.dtype) if self.dtype else 0
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the larger of input and output, as far as these are equal rows."""
+        return self.bytes_per_row * (1 if self.collective.unit == "vector" else self.size)
+
     def sizes(self, blocks: int) -> dict[Block, int]:
         """Return the elements of every block of the collective."""
         if self.row is None:

@@ -12,13 +12,16 @@ from mpicoll.errors import CollectiveError
 from mpicoll.execution import compiled
 from mpicoll.execution.plan import Plan
 from mpicoll.interfaces import Array, Transport
+from mpicoll.peers.calls import OtherCall
 from mpicoll.runtime.arguments import (
     Arguments,
     Signature,
+    check_arguments,
     compare,
     empty,
     reconcile,
 )
+from mpicoll.runtime.known_calls import KnownCalls
 from mpicoll.runtime.planner import Planner
 from mpicoll.runtime.recording import call_of
 
@@ -31,12 +34,15 @@ _MOST_PLANS = 64
 _MOST_GPU_BYTES = 1 << 30
 """Of the copies of GPU arrays that kept plans hold together; a larger call runs on its own."""
 FOR_EVER = (1 << 63) - 1
+_COPIED = 64 * 1024
+"""Bytes up to which the library's own calls run on copies: to bind them anew takes as long."""
+_NOT_KEPT = 0
 _NO_DIGEST = b"unsettle"
 """Instead of a digest, from a rank that needs the other ranks' arguments first."""
 
 Given = tuple[Any, ...]
 """The arguments of a method as they came: name, x, out, op, root, counts, algorithm."""
-_COUNTS = 5
+_COUNTS, _ALGORITHM = 5, 6
 
 
 class Kept(NamedTuple):
@@ -44,12 +50,38 @@ class Kept(NamedTuple):
 
     Attributes:
         number: how many were made before it, by which the ranks know that they run the same plan.
-        arguments: its own arrays, which a call is copied to and from; None where it runs on any.
+        arguments: its own arrays, which a call is copied to and from; None where it runs on any,
+            or is bound anew to those of each call.
+        meet: a barrier before each run, where the plan itself does not wait for all ranks.
     """
 
     number: int
     plan: Plan
     arguments: Arguments | None
+    meet: Plan | None = None
+
+    def free(self) -> None:
+        """Release the plans."""
+        self.plan.free()
+        if self.meet is not None:
+            self.meet.free()
+
+
+class Served(NamedTuple):
+    """A call that plans of calls from Python serve.
+
+    Attributes:
+        arguments: of such a call; its arrays are not kept.
+        digest: what all ranks state of it.
+        takes: whether it uses the `x` and the `out` that are given.
+        place: in the table of the flight recorder.
+    """
+
+    kept: Kept
+    arguments: Arguments
+    digest: bytes
+    takes: tuple[bool, bool]
+    place: int
 
 
 class PlanCache:
@@ -57,6 +89,7 @@ class PlanCache:
 
     Attributes:
         find: finds and runs the program of a call without Python; None where Python does.
+        known: serves the calls that Python has served before; None where `find` does.
     """
 
     def __init__(
@@ -65,8 +98,14 @@ class PlanCache:
         self.transport, self.planner, self.flight = transport, planner, flight
         self._plans: dict[Any, Kept] = {}
         self._made = 0
-        self._broken: list[Plan] = []
+        self._broken: list[Kept] = []
+        self.calls = transport.calls
+        if self.calls is not None:
+            self.calls.drop = self._set_aside
         self.find = self._finder(slow) if planner.routes.has_executor else None
+        self.known = None
+        if self.find is None:
+            self.known = KnownCalls(transport.arrays, self._serve, slow)
 
     def _finder(self, slow: Any) -> Any:
         """Return what serves known calls; it leaves the others to `slow`."""
@@ -80,11 +119,22 @@ class PlanCache:
         self, checked: Arguments | CollectiveError, what: str = "calls a method"
     ) -> Arguments:
         """Return this rank's arguments, completed from the other ranks'; collective."""
+        return self.settle(checked, what, _NOT_KEPT)[0]
+
+    def settle(
+        self, checked: Arguments | CollectiveError, what: str = "calls a method",
+        kept: int | None = None,
+    ) -> tuple[Arguments, bool]:  # fmt: skip
+        """Return the arguments as `agree` does, and whether no rank has a plan yet; collective.
+
+        Args:
+            kept: the number of the plan that this rank has; None where it has none yet.
+        """
         own = str(checked) if isinstance(checked, CollectiveError) else checked.signature
-        found = self.transport.exchange((what, own), tuple[str, Signature | str])
-        arguments = reconcile(checked, [each for _, each in found])
-        compare([said for said, _ in found])
-        return arguments
+        found = self.transport.exchange((what, own, kept), tuple[str, Signature | str, int | None])
+        arguments = reconcile(checked, [each for _, each, _ in found])
+        compare([said for said, _, _ in found])
+        return arguments, all(number is None for _, _, number in found)
 
     def together(self) -> AbstractContextManager[None]:
         """Use the group no more where this rank alone leaves what all do within this context."""
@@ -105,23 +155,27 @@ class PlanCache:
             differs: the ranks have found already that they call different things.
         """
         if isinstance(checked, CollectiveError) or not checked.is_complete:
-            if not differs:
+            if not differs and self.calls is None:
                 self.matches(_NO_DIGEST)
             return self.run_uncached(checked)
         key = checked.key
         kept = self._plans.get(key)
         digest = checked.digest(kept and kept.number)
         try:
-            if differs or not self.matches(digest, kept):
+            is_new = kept is None and self.calls is not None
+            if is_new or differs or not self.matches(digest, kept):
                 if kept is not None:
                     self._take(key).free()
-                return self.run_uncached(checked)
+                return self.run_uncached(checked, kept.number if kept else None, given)
             if kept is None and _copied_bytes(checked) > _MOST_GPU_BYTES:
                 return self.run_uncached(checked)
             if kept is None:
                 kept = self.keep(key, checked)
                 digest = checked.digest(kept.number)
             return self.run_kept(kept, checked, digest, given)
+        except OtherCall as error:
+            self.fail(key, error)
+            return self.run_uncached(checked)
         except BaseException as error:
             self.fail(key, error)
             raise
@@ -131,25 +185,46 @@ class PlanCache:
         return self._plans.get(key)
 
     def matches(self, digest: bytes, kept: Kept | None = None) -> bool:
-        """Whether all ranks gave the same digest; a plan that is kept only runs then."""
+        """Whether all ranks gave the same digest; a plan that is kept only runs then.
+
+        Where ranks ask each other, those that run a plan that is kept find out as they wait.
+        """
+        if kept is not None and self.calls is not None:
+            return True
         with nullcontext() if kept else self.together():
             return self.transport.agree(digest)
 
-    def run_uncached(self, checked: Arguments | CollectiveError) -> Array | None:
-        """Run a call by a plan of its own, after all ranks have checked it; collective."""
-        arguments = self.agree(checked)
+    def run_uncached(
+        self, checked: Arguments | CollectiveError, kept: int | None = _NOT_KEPT, given: Given = ()
+    ) -> Array | None:
+        """Run a call by a plan of its own, after all ranks have checked it; collective.
+
+        Args:
+            kept: the number of the plan that this rank had; where it is None on all ranks, and
+                they ask each other, they keep this one.
+        """
+        arguments, is_new = self.settle(checked, kept=kept)
+        if is_new and self.calls is not None and _copied_bytes(arguments) <= _MOST_GPU_BYTES:
+            made = self.keep(arguments.key, arguments)
+            return self.run_kept(made, arguments, arguments.digest(made.number), given)
+        return self.run_once(arguments)
+
+    def run_once(self, arguments: Arguments) -> Array | None:
+        """Run a call that all ranks have agreed on by a plan of its own; collective."""
         if arguments.algorithm == ADAPTIVE:
             arguments = replace(arguments, algorithm="auto")
         with self.build(arguments) as plan:
             plan.run()
             return plan.out
 
-    def _take(self, key: Any) -> Plan:
+    def _take(self, key: Any) -> Kept:
         """Remove a plan."""
-        plan = self._plans.pop(key).plan
+        kept = self._plans.pop(key)
         if self.find is not None:
-            self.find.forget(plan.program)
-        return plan
+            self.find.forget(kept.plan.program)
+        if self.known is not None:
+            self.known.forget(lambda served: served.kept is kept)
+        return kept
 
     def _give_up(self, program: object, error: BaseException | None) -> None:
         """Remove the plan of a program that has failed in the middle of a run.
@@ -174,26 +249,46 @@ class PlanCache:
             if key in self._plans:
                 self._take(key).free()
 
+    def _set_aside(self, numbers: set[int]) -> None:
+        """Run plans of these numbers no more."""
+        for key in [key for key, each in self._plans.items() if each.number in numbers]:
+            self._broken.append(self._take(key))
+
     def _break(self, key: Any, error: BaseException) -> None:
         """Remove a plan that this rank has left in the middle of a run."""
-        plan = self._take(key)
-        plan.fail(error)
-        self._broken.append(plan)
+        kept = self._take(key)
+        kept.plan.fail(error)
+        self._broken.append(kept)
 
     def keep(self, key: Any, arguments: Arguments) -> Kept:
         """Make a plan to be kept, in place of the oldest: the same one on all ranks."""
         while len(self._plans) >= _MOST_PLANS or self._has_little_room(arguments):
             self._take(next(iter(self._plans))).free()
         self._made += 1
-        own, plan = None, self._on_any_arrays(arguments)
+        own = meet = None
+        plan = self._on_any_arrays(arguments)
         if plan is None:
             with self.together():
-                own = self.planner.allocated(arguments, copies=True)
+                own = self.planner.allocated(replace(arguments, unbound=True), copies=True)
                 plan = self.planner.build_allocated(own)
+                if self.calls is not None and not _meets(plan, arguments):
+                    meet = self.planner.build(self._barrier())
+            is_native = plan.executor == "native" and arguments.device != "gpu"
+            if is_native and arguments.nbytes > _COPIED:
+                plan.free()
+                own = None
         if self.flight is not None and plan.program is not None:
             plan.record(self.flight.log, call_of(self.flight, arguments, plan))
-        self._plans[key] = Kept(self._made, plan, own)
+        self._plans[key] = Kept(self._made, plan, own, meet)
         return self._plans[key]
+
+    def _barrier(self) -> Arguments:
+        transport = self.transport
+        barrier = check_arguments(
+            transport.arrays, transport.rank, transport.size, "barrier", None,
+            out=None, op="sum", root=0, counts=None, algorithm="auto",
+        )  # fmt: skip
+        return replace(barrier, unbound=True)
 
     def _on_any_arrays(self, arguments: Arguments) -> Plan | None:
         """Return a plan that runs on any arrays of a signature, None where there is none."""
@@ -220,9 +315,15 @@ class PlanCache:
             digest: what all ranks state of such a call.
             given: the arguments as they came, by which such calls are found until its run `until`.
         """
-        if kept.arguments is not None:
-            return self._run_copied(kept.plan, kept.arguments, arguments)
-        assert kept.plan.program is not None
+        if kept.plan.program is None:
+            takes = arguments.x is not None, arguments.out is not None
+            place = 0 if self.flight is None else call_of(self.flight, arguments, kept.plan)
+            like = replace(arguments, x=None, out=None)
+            served = Served(kept, like, digest, takes, place)
+            out = self._run(served, arguments.x, arguments.out)
+            if self.known is not None and given and given[_ALGORITHM] == arguments.algorithm:
+                self.known.add(given, served)
+            return out
         out = arguments.out
         make = None
         if arguments.has_output and out is None:
@@ -239,17 +340,79 @@ class PlanCache:
     def _address(self, array: Array | None) -> int:
         return 0 if array is None else self.transport.arrays.span(array)[0]
 
-    def _run_copied(self, plan: Plan, own: Arguments, arguments: Arguments) -> Array | None:
-        """Run a plan on its own arrays: copy a call's input in, and its output out."""
-        arrays = self.transport.arrays
-        if arguments.x is not None:
-            arrays.copier(arrays.flat(own.x), arrays.flat(arguments.x))()
+    def _serve(self, served: Served, x: Array | None, out: Array | None) -> Array | None:
+        """Run a known call for arrays that are like those of the first."""
+        if self.flight is None:
+            return self._run_known(served, x, out)
+        row, failure = self.flight.log.begin(served.place), None
+        try:
+            return self._run_known(served, x, out)
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            self.flight.log.end(row, failure)
+
+    def _run_known(self, served: Served, x: Array | None, out: Array | None) -> Array | None:
+        takes_x, takes_out = served.takes
+        kept = served.kept
+        try:
+            if self.matches(served.digest, kept):
+                return self._run(served, x if takes_x else None, out if takes_out else None)
+        except BaseException as error:
+            for key in [key for key, each in self._plans.items() if each is kept]:
+                self.fail(key, error)
+            raise
+        raise OtherCall("the ranks call different things")
+
+    def _run(self, served: Served, x: Array | None, out: Array | None) -> Array | None:
+        """Run a plan of calls from Python for a caller's arrays.
+
+        Raises:
+            OtherCall: the ranks are in different calls, or may be as this one has no memory.
+        """
+        kept, arguments = served.kept, served.arguments
+        if self.calls is None:
+            return self._run_for(kept, arguments, x, out)
+        try:
+            out = self._output(arguments, out)
+        except (MemoryError, RuntimeError) as error:
+            raise OtherCall(str(error)) from error
+        self.calls.begin(kept.number)
+        try:
+            if kept.meet is not None:
+                kept.meet.run()
+            out = self._run_for(kept, arguments, x, out)
+        except OtherCall:
+            raise
+        except BaseException:
+            self.calls.end()
+            raise
+        self.calls.end()
+        return out
+
+    def _output(self, arguments: Arguments, out: Array | None) -> Array | None:
+        if out is not None or not arguments.has_output or arguments.collective.unit == "none":
+            return out
+        return empty(self.transport, arguments, arguments.shape("output"))
+
+    def _run_for(
+        self, kept: Kept, arguments: Arguments, x: Array | None, out: Array | None
+    ) -> Array | None:
+        """Run a plan on its own arrays, or bind the library's call to those that are given."""
+        arrays, plan, own = self.transport.arrays, kept.plan, kept.arguments
+        if own is None:
+            out = self._output(arguments, out)
+            call = replace(arguments, x=x, out=out, algorithm=plan.algorithm)
+            with self.planner.build_allocated(call) as bound:
+                bound.run()
+            return out
+        if x is not None:
+            arrays.copier(arrays.flat(own.x), arrays.flat(x))()
         plan.run()
         if plan.out is None:
             return None
-        out = arguments.out
-        if out is None:
-            out = empty(self.transport, arguments, arguments.shape("output"))
+        out = self._output(arguments, out)
         if arguments.collective.after(arguments.place()):
             arrays.copier(arrays.flat(out), arrays.flat(plan.out))()
         return out
@@ -258,8 +421,8 @@ class PlanCache:
         """Release all plans."""
         for key in list(self._plans):
             self._broken.append(self._take(key))
-        for plan in self._broken:
-            plan.free()
+        for kept in self._broken:
+            kept.free()
         self._broken.clear()
 
 
@@ -269,6 +432,14 @@ def _copied_bytes(arguments: Arguments) -> int:
         return 0
     arrays = 2 if arguments.collective.unit == "vector" else 2 * arguments.size
     return arrays * arguments.bytes_per_row
+
+
+def _meets(plan: Plan, arguments: Arguments) -> bool:
+    """Whether no rank completes a plan before all have begun it, as all results need all inputs."""
+    what = arguments.collective
+    if plan.executor == "native" or arguments.counts is not None or not what.synchronizes:
+        return False
+    return what.unit == "none" or arguments.bytes_per_row > 0
 
 
 def _is_fixed(counts: Any) -> bool:

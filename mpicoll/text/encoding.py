@@ -17,6 +17,8 @@ from mpicoll.errors import ArgumentError, Disagreement
 MOST = 1 << 28
 """Bytes of an item that a rank takes from another."""
 _ITEM, _REFUSAL = b"\0", b"\1"
+_NAME = 32
+"""Bytes of the name of a kind."""
 _making = threading.Lock()
 
 
@@ -54,6 +56,27 @@ def encode(item: object) -> bytes:
         return _ITEM + _encoder()(item)
     except (NotImplementedError, TypeError, ValueError, OverflowError, RecursionError) as error:
         return _REFUSAL + str(error).encode()[:1000]
+
+
+def encode_for(kind: Any, item: object) -> bytes:
+    """Return an item as bytes that state its kind, for `decode_alike`."""
+    return repr(kind).encode(errors="replace")[-_NAME:].ljust(_NAME) + encode(item)
+
+
+def decode_alike(given: Iterable[bytes], kind: Any) -> list[Any]:
+    """Return the items that ranks gave, as `encode_for` returned them.
+
+    Raises:
+        Disagreement: on all ranks, where one exchanges items of another kind; as `decode` besides.
+    """
+    every = list(given)
+    names = [each[:_NAME].decode(errors="replace").strip() for each in every]
+    if other := next((rank for rank, each in enumerate(names) if each != names[0]), 0):
+        raise Disagreement(
+            f"the ranks are in different calls: rank 0 exchanges {names[0]}, rank {other} "
+            f"{names[other]}"
+        )
+    return decode([each[_NAME:] for each in every], kind)
 
 
 def check_lengths(lengths: Iterable[int]) -> None:

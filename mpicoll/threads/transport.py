@@ -15,6 +15,7 @@ from mpicoll.interfaces import (
     STAGED,
     Array,
     Arrays,
+    Calls,
     Gpu,
     Message,
     Messages,
@@ -28,7 +29,7 @@ from mpicoll.memory.notes import described
 from mpicoll.memory.segments import open_memory
 from mpicoll.memory.waiting import HasDeadline
 from mpicoll.notation.contract import Collective
-from mpicoll.text.encoding import decode, encode
+from mpicoll.text.encoding import decode_alike, encode_for
 from mpicoll.threads import natives
 from mpicoll.threads.world import Delivery, Group, ThreadWaits, copied
 
@@ -42,12 +43,13 @@ class ThreadTransport(HasDeadline):
     gpu_transport = STAGED
     matches_by_order = False
     gpu_turn = 0
+    calls: Calls | None = None
 
     def __init__(self, group: Group, rank: int) -> None:
         self.group, self.rank, self.size = group, rank, group.size
         self.arrays: Arrays = group.world.arrays
         self.nodes = group.nodes
-        self.calls: dict[str, int] = {}
+        self.posted: dict[str, int] = {}
         self._deadline = group.world.deadline
         self.shared = None
         memory, self.unshared = open_memory(rank, self.nodes, self.arrays, self.exchange)
@@ -136,7 +138,7 @@ class ThreadTransport(HasDeadline):
     def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
         if self.shared is not None and self.shared.mailbox is not None:
             return self.shared.mailbox.exchange(item, kind)
-        return decode(self._gather(encode(item)), kind)
+        return decode_alike(self._gather(encode_for(kind, item)), kind)
 
     def agree(self, digest: bytes) -> bool:
         """Compare through shared memory where all ranks have it."""
@@ -151,12 +153,12 @@ class ThreadTransport(HasDeadline):
         return gathered.items
 
     def _post(self, kind: str, item: Any, what: str) -> _Gathered:
-        number = self.calls[kind] = self.calls.get(kind, 0) + 1
+        number = self.posted[kind] = self.posted.get(kind, 0) + 1
         return _Gathered(self, self.group.post((kind, number), self.rank, item), what)
 
     def split(self, color: int | None, key: int) -> ThreadTransport | None:
         said = self.exchange((color, key), tuple[int | None, int])
-        number = self.calls["split"] = self.calls.get("split", 0) + 1
+        number = self.posted["split"] = self.posted.get("split", 0) + 1
         if color is None:
             return None
         ranks = [rank for rank in range(self.size) if said[rank][0] == color]

@@ -216,6 +216,7 @@ class ThreadWaits:
         self.oversubscribed, self.deadline = True, deadline
         self.lost: Callable[[WaitContext, str], RankLost] = self._lost
         self.tell: Callable[[int | None], None] = lambda peer: None
+        self.check: Callable[[Sequence[int]], None] = lambda ranks: None
 
     def wait(self, words: Words, index: int, least: int, context: WaitContext) -> None:
         """Return when ``words[index] >= least``.

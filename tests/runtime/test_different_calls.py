@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import permutations
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 from run_collective import compare, device
 
 from mpicoll import CollectiveError, Collectives
+from mpicoll.machine.nodes import RANKS_PER_NODE
 
 pytestmark = pytest.mark.ranks(2, 3)
 
@@ -67,12 +68,12 @@ def differ(c: Collectives, name: str, deviating: str) -> None:
 OTHERS = ("barrier", "plan", "exchange", "split", "allocate", "wrong")
 PAIRS = [("allreduce", each) for each in CALLS if each != "allreduce"]
 PAIRS += [("broadcast", "another root"), *permutations(OTHERS, 2)]
+BETWEEN_NODES = [("allreduce", each) for each in ("another length", "barrier", "plan", "wrong")]
+BETWEEN_NODES += [("broadcast", "another root"), ("barrier", "split"), ("wrong", "exchange")]
 
 
 @pytest.mark.parametrize(("name", "deviating"), PAIRS)
 def test_ranks_in_different_calls(c: Collectives, name: str, deviating: str) -> None:
-    if c.transport.shared is None or c.transport.shared.mailbox is None:
-        pytest.skip("between nodes messages of different calls meet")
     differ(c, name, deviating)
     goes_on(c)
     for each in (name, deviating):  # both are known now, if they can be
@@ -83,3 +84,60 @@ def test_ranks_in_different_calls(c: Collectives, name: str, deviating: str) -> 
                 assert each.startswith("wrong")
     differ(c, name, deviating)
     goes_on(c)
+
+
+@pytest.fixture
+def apart(c: Collectives) -> Iterator[Collectives]:
+    """The same ranks, two on each node."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(RANKS_PER_NODE, "2")
+        part = c.split(0)
+    assert part is not None
+    if part.transport.calls is None:
+        part.free()
+        pytest.skip("ranks compare their calls beforehand, or share a node")
+    yield part
+    part.free()
+
+
+@pytest.mark.launch_only
+@pytest.mark.parametrize(("name", "deviating"), BETWEEN_NODES)
+def test_ranks_of_several_nodes_in_different_calls(
+    apart: Collectives, name: str, deviating: str
+) -> None:
+    """They exchange nothing beforehand, and ask each other while they wait."""
+    test_ranks_in_different_calls(apart, name, deviating)
+
+
+@pytest.mark.launch_only
+def test_messages_of_a_call_that_was_left_never_meet_a_later_one(apart: Collectives) -> None:
+    """The last rank has not received what the others had sent when they left the call."""
+    c = apart
+    for _ in range(2):
+        c.allreduce(ones(c))
+    differ(c, "allreduce", "barrier")
+    value = float(c.rank + 1)
+    found = c.allreduce(device(c, np.full(60, value), "float64"))
+    compare(c, found, np.full(60, c.size * (c.size + 1) / 2), "float64")
+
+
+@pytest.mark.launch_only
+def test_known_calls_of_several_nodes_exchange_nothing(apart: Collectives) -> None:
+    c, x = apart, ones(apart)
+    for _ in range(2):
+        results = c.allreduce(x), c.broadcast(x, 1), c.reduce(x), c.allgather(x), c.scan(x)
+    exchanges = c.transport.peers.exchanges  # type: ignore[attr-defined]
+    results = c.allreduce(x), c.broadcast(x, 1), c.reduce(x), c.allgather(x), c.scan(x)
+    assert c.transport.peers.exchanges == exchanges  # type: ignore[attr-defined]
+    sums, same, folded, rows, prefix = results
+    compare(c, sums, np.full(60, c.size), "float64")
+    compare(c, same, np.ones(60), "float64")
+    compare(c, rows, np.ones((c.size, 60)), "float64")
+    compare(c, prefix, np.full(60, c.rank + 1), "float64")
+    if c.rank == 0:
+        compare(c, folded, np.full(60, c.size), "float64")
+    for count in (1 << 14, 1 << 15):  # large enough to be bound to the arrays of each call
+        large = ones(c, count)
+        for _ in range(3):
+            compare(c, c.broadcast(large, 1), np.ones(count), "float64")
+            compare(c, c.allreduce(large, out=ones(c, count)), np.full(count, c.size), "float64")

@@ -1,0 +1,107 @@
+"""Which call of a method each rank is in, where ranks of several nodes run known plans.
+
+They exchange nothing before such a call. The messages of a plan have a tag of their own, so that
+those of two plans never meet, and no rank completes a call that another has not begun: ranks that
+are in different calls wait for each other. One that has waited for a moment asks those that it
+waits for (`mpicoll.peers.contact`), and leaves the call for an exchange of all where they differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from mpicoll.errors import RankLost
+
+
+class Stated(NamedTuple):
+    """The call that a rank is in, or was in last.
+
+    Attributes:
+        epoch: the exchanges of the group that it had begun before.
+        number: of the call, since that exchange.
+        done: whether it is complete on this rank.
+        plan: the number of the plan, the same on all ranks.
+    """
+
+    epoch: int = 0
+    number: int = 0
+    done: bool = True
+    plan: int = 0
+
+
+class CallState(NamedTuple):
+    """What a rank answers: its call, and the exchanges that it has begun."""
+
+    stated: Stated
+    exchanges: int
+
+
+class OtherCall(RankLost):
+    """The ranks are in different calls: all are to compare what they ask for."""
+
+
+class Calls:
+    """The calls of this rank.
+
+    Args:
+        exchanges: returns how many exchanges of the group this rank has begun.
+        ask: returns what ranks answer, None where one does not.
+
+    Attributes:
+        left: the number of a plan that this rank has left in its middle, 0 where there is none.
+        drop: takes the numbers of plans that no rank may run again, as messages of them that
+            nobody has received may be under way.
+    """
+
+    def __init__(
+        self, exchanges: Callable[[], int], ask: Callable[[Sequence[int]], list[CallState | None]]
+    ) -> None:
+        self.exchanges, self.ask = exchanges, ask
+        self.stated, self.left = Stated(), 0
+        self.drop: Callable[[set[int]], None] = lambda numbers: None
+
+    def state(self) -> CallState:
+        """Return what this rank answers; another thread may call it."""
+        return CallState(self.stated, self.exchanges())
+
+    def begin(self, plan: int) -> None:
+        """CallState that this rank begins a call that a plan serves."""
+        epoch, last = self.exchanges(), self.stated
+        number = last.number + 1 if last.epoch == epoch else 1
+        self.stated = Stated(epoch, number, False, plan)
+
+    def end(self) -> None:
+        """CallState that it has completed that call."""
+        self.stated = self.stated._replace(done=True)
+
+    def check(self, ranks: Sequence[int]) -> None:
+        """Compare the call that this rank is in with that of ranks that it waits for.
+
+        Raises:
+            OtherCall: one of them is in another call.
+        """
+        own = self.stated
+        if own.done or own.epoch != self.exchanges():
+            return
+        for state in self.ask(ranks):
+            if state is not None and _differs(own, state):
+                self.left = own.plan
+                raise OtherCall("the ranks are in different calls")
+
+    def hear(self, left: Sequence[int]) -> None:
+        """Take what `left` is on each rank, as all ranks have exchanged it."""
+        self.left = 0
+        if numbers := set(left) - {0}:
+            self.drop(numbers)
+
+
+def _differs(own: Stated, state: CallState) -> bool:
+    """Whether a rank cannot come to this one's call any more."""
+    other = state.stated
+    here = other if other.epoch == own.epoch else Stated(own.epoch)
+    completed = here.number - (not here.done)
+    if other.epoch > own.epoch or completed >= own.number:
+        return False
+    is_in_exchange = state.exchanges > own.epoch
+    return is_in_exchange or (here.number == own.number and here.plan != own.plan)

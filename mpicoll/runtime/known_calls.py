@@ -1,0 +1,76 @@
+"""Find what serves a call of a method by what was given, where Python runs it.
+
+`calls_type.c` does the same for compiled programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, Generic, TypeVar
+
+from mpicoll.interfaces import Array, Arrays
+from mpicoll.peers.calls import OtherCall
+
+_MOST = 512
+T = TypeVar("T")
+
+
+class KnownCalls(Generic[T]):
+    """The calls that were served before.
+
+    Args:
+        serve: serves a known call for these arrays; OtherCall where the ranks call different
+            things.
+        slow: serves any call; with True in the end where the ranks differ.
+    """
+
+    def __init__(
+        self, arrays: Arrays, serve: Callable[[T, Array | None, Array | None], Array | None],
+        slow: Callable[..., Any],
+    ) -> None:  # fmt: skip
+        self.arrays, self.serve, self.slow = arrays, serve, slow
+        self._found: dict[Hashable, T] = {}
+
+    def __call__(
+        self, name: Any, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any
+    ) -> Any:
+        try:
+            found = self._found.get(self._key(name, x, out, op, root, counts, algorithm))
+        except TypeError:  # something given has no hash
+            found = None
+        if found is None:
+            return self.slow(name, x, out, op, root, counts, algorithm)
+        try:
+            return self.serve(found, x, out)
+        except OtherCall:
+            return self.slow(name, x, out, op, root, counts, algorithm, True)
+
+    def _key(
+        self, name: Any, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any
+    ) -> Hashable:
+        """Return the same for calls that pass the same checks; None where that is not known."""
+        form = self.arrays.form
+        given, made = x is None or form(x), out is None or form(out)
+        if given is None or made is None or counts is not None or type(root) is not int:
+            return None
+        if x is not None and out is not None and x is not out:
+            (start, stop), (out_start, out_stop) = self.arrays.span(x), self.arrays.span(out)
+            if start < out_stop and out_start < stop:
+                return None
+        return name, given, made, x is out, op, root, algorithm
+
+    def add(self, given: tuple[Any, ...], served: T) -> None:
+        """Serve such calls from now on."""
+        try:
+            key = self._key(*given)
+            hash(key)
+        except TypeError:
+            return
+        if key is not None:
+            if len(self._found) >= _MOST:
+                self._found.clear()
+            self._found[key] = served
+
+    def forget(self, is_gone: Callable[[T], bool]) -> None:
+        """Serve some calls no more."""
+        self._found = {key: each for key, each in self._found.items() if not is_gone(each)}

@@ -1,0 +1,73 @@
+"""When a rank that waits takes another to be in another call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from mpicoll.peers.calls import Calls, CallState, OtherCall, Stated
+
+OWN = Stated(epoch=5, number=3, done=False, plan=7)
+
+
+@pytest.mark.parametrize(
+    ("other", "exchanges", "differs"),
+    [
+        pytest.param(Stated(5, 3, False, 7), 5, False, id="in the same call"),
+        pytest.param(Stated(5, 3, False, 8), 5, True, id="in another call"),
+        pytest.param(Stated(5, 3, False, 7), 6, True, id="left the call for an exchange"),
+        pytest.param(Stated(5, 2, True, 8), 5, False, id="has not come yet"),
+        pytest.param(Stated(5, 2, False, 8), 5, False, id="in the call before"),
+        pytest.param(Stated(5, 2, True, 8), 6, True, id="in an exchange instead"),
+        pytest.param(Stated(5, 3, True, 7), 6, False, id="exchanges after the call"),
+        pytest.param(Stated(5, 4, False, 8), 5, False, id="in the call after"),
+        pytest.param(Stated(5, 4, False, 8), 6, False, id="in an exchange after the call after"),
+        pytest.param(Stated(4, 3, False, 8), 5, False, id="comes from an exchange in a call"),
+        pytest.param(Stated(4, 9, True, 8), 6, True, id="no call since the exchange before"),
+    ],
+)
+def test_what_another_rank_says(other: Stated, exchanges: int, differs: bool) -> None:
+    def ask(ranks: Sequence[int]) -> list[CallState | None]:
+        return [None, CallState(other, exchanges)]
+
+    calls = Calls(lambda: OWN.epoch, ask)
+    calls.stated = OWN
+    if differs:
+        with pytest.raises(OtherCall):
+            calls.check([1, 2])
+    else:
+        calls.check([1, 2])
+    assert calls.left == (OWN.plan if differs else 0)
+
+
+def test_a_rank_that_is_in_no_call_asks_nobody() -> None:
+    asked: list[int] = []
+    exchanges = [2]
+
+    def ask(ranks: Sequence[int]) -> list[CallState | None]:
+        asked.extend(ranks)
+        return []
+
+    calls = Calls(lambda: exchanges[0], ask)
+    calls.check([1])
+    calls.begin(4)
+    calls.check([2])
+    exchanges[0] += 1  # it has left the call, and waits in an exchange
+    calls.check([3])
+    calls.begin(4)
+    assert calls.stated == Stated(3, 1, False, 4)
+    calls.end()
+    calls.check([5])
+    assert asked == [2]
+
+
+def test_plans_that_any_rank_has_left_are_dropped() -> None:
+    dropped: list[set[int]] = []
+    calls = Calls(lambda: 0, lambda ranks: [])
+    calls.drop = dropped.append
+    calls.hear([0, 0])
+    calls.left = 3
+    calls.hear([3, 0, 2])
+    assert dropped == [{2, 3}]
+    assert calls.left == 0
