@@ -56,8 +56,11 @@ class Found:
 
     def command(self, ranks: int, arguments: Sequence[str]) -> list[str]:
         """Return the command that starts Python with these arguments on so many ranks."""
-        started = [*self._launcher(ranks), python_of(self.given), *arguments]
-        return loaded(self.given, started)
+        return self.starting(ranks, [python_of(self.given), *arguments])
+
+    def starting(self, ranks: int, program: Sequence[str]) -> list[str]:
+        """Return the command that starts a program on so many ranks."""
+        return loaded(self.given, [*self._launcher(ranks), *program])
 
     def _launcher(self, ranks: int) -> list[str]:
         bind, name = self.given.bind, launcher_of(self.given, self.vendor)

@@ -125,17 +125,21 @@ def variables(configuration: Configuration) -> dict[str, str]:
 
 
 def run(
-    command: Sequence[str], environment: dict[str, str], printed: Path, limit: float
-) -> str | None:
+    command: Sequence[str], environment: dict[str, str], printed: Path, limit: float,
+    both: bool = False,
+) -> str | None:  # fmt: skip
     """Run a command; return why it failed, None where it did not.
+
+    What it writes to standard error goes to `printed`, and with `both` standard output too.
 
     Interrupted, it ends the processes before it goes on with the interrupt.
     """
     with printed.open("wb") as out:
         try:
             process = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                stderr=out, start_new_session=True, preexec_fn=end_with_parent,
+                command, env=environment, stdin=subprocess.DEVNULL,
+                stdout=out if both else subprocess.DEVNULL, stderr=out,
+                start_new_session=True, preexec_fn=end_with_parent,
             )  # fmt: skip
         except OSError as error:
             return f"{command[0]} does not start: {error.strerror}"

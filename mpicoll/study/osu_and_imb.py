@@ -1,0 +1,128 @@
+"""How OSU's and Intel's MPI benchmarks are run, and what they print.
+
+Both time each call of a loop on every rank, a barrier after it, and print the mean over the calls
+of the fastest, the slowest and the average rank. Taken is that of the slowest rank, as ours is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+Found = dict[tuple[str, int], float]
+"""Microseconds, by the name of the collective and the bytes of the call in total."""
+
+_ROWS = frozenset({"allgather", "alltoall", "gather", "scatter"})
+_NUMBER = r"([\d.]+)"
+
+
+class Instrument(NamedTuple):
+    """Benchmarks of others.
+
+    Attributes:
+        programs: their names of collectives, by ours.
+        by_row: the collectives whose size is that of a row, one for each rank.
+        least: bytes below which a size is not what it says.
+    """
+
+    name: str
+    programs: Mapping[str, str]
+    by_row: frozenset[str]
+    least: Mapping[str, int]
+
+    def total(self, collective: str, size: int, ranks: int) -> int:
+        """Return the bytes of a call in total, as our records count them."""
+        return size * ranks if collective in self.by_row else size
+
+    def sizes(self, collective: str, sizes: Sequence[int]) -> list[int]:
+        """Return the sizes that can be compared; a barrier has none."""
+        if collective == "barrier":
+            return [0]
+        return [each for each in sizes if each >= self.least.get(collective, 0)]
+
+
+OSU = Instrument(
+    "OSU",
+    {
+        "allreduce": "osu_allreduce", "broadcast": "osu_bcast", "reduce": "osu_reduce",
+        "allgather": "osu_allgather", "alltoall": "osu_alltoall", "gather": "osu_gather",
+        "scatter": "osu_scatter", "reduce_scatter": "osu_reduce_scatter_block",
+        "barrier": "osu_barrier",
+    },
+    _ROWS,
+    # Of one float for each rank it makes calls of nothing.
+    {"reduce_scatter": 16},
+)  # fmt: skip
+IMB = Instrument(
+    "IMB",
+    {
+        "allreduce": "Allreduce", "broadcast": "Bcast", "reduce": "Reduce",
+        "allgather": "Allgather", "alltoall": "Alltoall", "gather": "Gather",
+        "scatter": "Scatter", "reduce_scatter": "Reduce_scatter_block", "barrier": "Barrier",
+    },
+    _ROWS | {"reduce_scatter"},
+    {},
+)  # fmt: skip
+_REDUCING = {"allreduce", "reduce", "reduce_scatter"}
+
+
+def osu_commands(folder: Path, sizes: Sequence[int]) -> Iterator[tuple[str, list[str]]]:
+    """Yield the command of each program that the folder has, with its name of the collective."""
+    for collective, name in OSU.programs.items():
+        program = folder / name
+        if not program.exists():
+            continue
+        size = ["-m", f"{min(sizes)}:{max(sizes)}"] if collective != "barrier" else []
+        # Without a type it reduces single bytes.
+        kind = ["-T", "mpi_float"] if collective in _REDUCING else []
+        yield collective, [str(program), "-f", *size, *kind]
+
+
+def imb_command(program: Path, ranks: int, lengths: Path) -> list[str]:
+    """Return the command of all benchmarks.
+
+    Args:
+        lengths: a file with a size in each line.
+    """
+    # 1,000 calls, and 400 MB of a size at most, so that 4 MiB are called 100 times.
+    return [
+        str(program), *IMB.programs.values(), "-npmin", str(ranks), "-msglen", str(lengths),
+        "-iter", "1000,400", "-iter_policy", "off",
+    ]  # fmt: skip
+
+
+def osu_times(printed: str, collective: str, ranks: int) -> Found:
+    r"""Return the times of the slowest rank in what a program printed.
+
+    >>> osu_times("# Size Avg Min Max Iterations\n4   2.0  1.5  2.5  1000", "gather", 2)
+    {('gather', 8): 2.5}
+    """
+    size = r"(\d+)\s+" if collective != "barrier" else "()"
+    row = rf"^\s*{size}{_NUMBER}\s+{_NUMBER}\s+{_NUMBER}\s+\d+\s*$"
+    return {
+        (collective, OSU.total(collective, int(nbytes or 0), ranks)): float(slowest)
+        for nbytes, _, _, slowest in re.findall(row, printed, re.M)
+    }
+
+
+def imb_times(printed: str, ranks: int) -> Found:
+    r"""Return the times of the slowest rank in what IMB printed.
+
+    >>> text = "# Benchmarking Bcast\n #bytes #repetitions\n  4  50  0.34  0.51  0.42\n"
+    >>> imb_times(text, 2)
+    {('broadcast', 4): 0.51}
+    """
+    ours = {name: collective for collective, name in IMB.programs.items()}
+    found: Found = {}
+    for part in printed.split("# Benchmarking ")[1:]:
+        collective = ours.get(part.split(None, 1)[0])
+        if collective is None:
+            continue
+        size = r"(\d+)\s+" if collective != "barrier" else "()"
+        row = rf"^\s*{size}\d+\s+{_NUMBER}\s+{_NUMBER}\s+{_NUMBER}\s*$"
+        for nbytes, _, slowest, _ in re.findall(row, part, re.M):
+            total = IMB.total(collective, int(nbytes or 0), ranks)
+            found[collective, total] = float(slowest)
+    return found
