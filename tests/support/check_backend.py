@@ -271,6 +271,20 @@ def check_options_choose() -> None:
         dist.new_group(backend=BACKEND, pg_options="allreduce=rnig")
 
 
+def check_another_library_serves_gpus() -> None:
+    """torch has a library for tests, which exchanges nothing."""
+    name = f"cpu:{BACKEND},cuda:fake"
+    for options in (None, {"allreduce": "ring"}):
+        both = dist.new_group(backend=name, pg_options=options)
+        assert both._get_backend(torch.device("cuda")).name() == "fake"
+        assert both.algorithms["allreduce"] == ("ring" if options else "auto")
+        assert (dist.get_backend(both), dist.get_backend_config(both)) == (name, name)
+        x = given(rank())
+        dist.all_reduce(x, group=both)
+        same(x, sum(every()))
+        dist.destroy_process_group(both)
+
+
 def check_different_calls_are_refused_on_every_rank() -> None:
     with pytest.raises(ValueError, match="shape differs"):
         dist.all_reduce(torch.ones(3 if rank() else 4))
@@ -299,6 +313,8 @@ def check_workers_that_are_forked() -> None:
 
 
 def main() -> None:
+    import torch.testing._internal.distributed.fake_pg  # noqa: F401  it registers the library
+
     from torchcoll.backend.registration import register
 
     warnings.simplefilter("ignore")

@@ -88,7 +88,8 @@ def run_column(column: str, wanted: str, after: str) -> None:
 
 
 def say(name: str, outcome: str, why: str) -> None:
-    print(json.dumps([name, outcome, why]), flush=True)
+    # A test may leave a line without its end.
+    print(f"\n{json.dumps([name, outcome, why])}", flush=True)
 
 
 def run_over_mpi(module: Any, case: Any, name: str) -> None:
@@ -118,9 +119,10 @@ def run_over_mpi(module: Any, case: Any, name: str) -> None:
     outcome = next(each for each in _WORST if each in {each for each, _ in found})
     if not comm.rank:
         say(name, outcome, "\n".join(why for _, why in found)[-3000:])
+    comm.Barrier()  # the first one that aborts ends the others
     if outcome == FAILED:
         MPI.COMM_WORLD.Abort(1)
-    if outcome == SKIPPED and module.dist.is_initialized():
+    if module.dist.is_initialized():  # a rank that skips a test leaves it in the middle
         module.dist.destroy_process_group()
 
 
@@ -226,7 +228,7 @@ def outcomes_of(column: str, ranks: int, wanted: str, output: Path) -> dict[str,
         assert process.stdout is not None
         while select([process.stdout], [], [], 2 * SECONDS)[0]:
             line = process.stdout.readline()
-            if line.startswith("["):
+            if line.startswith('["test_'):
                 name, *rest = json.loads(line)
                 found[name] = rest
             elif not line:

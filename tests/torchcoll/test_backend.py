@@ -133,6 +133,21 @@ def test_the_order_is_that_of_issue() -> None:
     order.stop()
 
 
+def test_a_rank_that_does_not_come_is_named_before_mpi_waits_for_it() -> None:
+    """And whoever has given up is not taken to be there."""
+    import torch.distributed as dist
+
+    from mpicoll.errors import RankLost
+    from torchcoll.backend.opening import wait_for_all
+
+    store = dist.HashStore()
+    for rank, other in ((0, 1), (1, 0)):
+        with pytest.raises(RankLost, match=f"rank {other} did not come .* timeout of 0.05 s"):
+            wait_for_all(store, rank, 2, 0.05)
+    store.set("torchcoll/here/1", "")
+    wait_for_all(store, 0, 2, 5)
+
+
 def test_an_error_is_raised_where_a_work_is_waited_for() -> None:
     from mpicoll.errors import RankLost
     from torchcoll.backend.order import Order

@@ -23,7 +23,7 @@ from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError, CollectiveError
 from torchcoll.backend.calls import TensorCalls, Tensors
 from torchcoll.backend.choice import choose
-from torchcoll.backend.opening import as_arrays, forget, open_over_gloo, queue_of
+from torchcoll.backend.opening import as_arrays, deadline_of, forget, open_over_gloo, queue_of
 from torchcoll.backend.order import Order
 from torchcoll.backend.tensors import Tensor, moves, op_name, reduces
 from torchcoll.backend.works import (
@@ -41,6 +41,7 @@ c10d: Any = distributed_c10d
 FLAT, INPUT_ROWS, OUTPUT_ROWS, ROWS = range(4)
 """Which arrays of a collective are rows, one for each rank."""
 _ProcessGroup: Any = dist.ProcessGroup
+_GLOO = dist.ProcessGroup.BackendType.GLOO
 
 
 class Group(_ProcessGroup):  # type: ignore[misc]
@@ -54,7 +55,8 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         options: `pg_options`: see `torchcoll.backend.choice`.
 
     Attributes:
-        library: a plain process group over the same backends, for what is not ours.
+        library: a plain process group over gloo, for what is not ours.
+        others: plain process groups for devices that another library than gloo serves.
         algorithms: the algorithm of each collective.
         not_reduced: dtypes whose reductions are left to the library.
     """
@@ -67,7 +69,8 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         self.store, self.over = store, over
         self._rank, self._size = rank, size
         self.algorithms = choose(options)
-        self.library = dist.ProcessGroup(store, rank, size)
+        self.library = self._plain(_GLOO)
+        self.others: dict[str, Any] = {}
         self.calls = TensorCalls(rank, size, self._opened_once, self.algorithms)
         self.order = Order(f"torchcoll {rank}")
         self.not_reduced: set[torch.dtype] = set()
@@ -80,11 +83,17 @@ class Group(_ProcessGroup):  # type: ignore[misc]
 
     def _register_backend(self, device: Any, kind: Any, backend: Any = None) -> None:
         super()._register_backend(device, kind, backend)
-        self.library._register_backend(device, kind, backend)
+        if kind == _GLOO:
+            self.library._register_backend(device, kind, backend)
+        else:
+            self.others.setdefault(device.type, self._plain(kind))
+            self.others[device.type]._register_backend(device, kind, backend)
 
-    def _set_default_backend(self, kind: Any) -> None:
-        super()._set_default_backend(kind)
-        self.library._set_default_backend(kind)
+    def _plain(self, kind: Any) -> Any:
+        """Return a process group of torch's own for the same ranks."""
+        group = dist.ProcessGroup(self.store, self._rank, self._size)
+        group._set_default_backend(kind)
+        return group
 
     def set_timeout(self, timeout: timedelta) -> None:
         super().set_timeout(timeout)
@@ -301,6 +310,8 @@ class Group(_ProcessGroup):  # type: ignore[misc]
 
     def barrier(self, opts: Any = None, timeout: Any = None) -> Any:
         opts = _options(opts, c10d.BarrierOptions)
+        if self.others and opts.device is not None and opts.device.type in self.others:
+            return self.others[opts.device.type].barrier(opts)
         call = partial(self.calls.run, "barrier", None, None)
         if work := self._serve(("barrier", None, None, "sum", 0, FLAT), call, [], opts):
             return work
@@ -379,9 +390,10 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         The last of `given` is where the results are, the one before the options.
         """
         *arguments, opts, results = given
-        how = getattr(self.library, name)
         tensors = _leaves(arguments)
-        if any(not each.is_cpu for each in tensors):
+        device = next((each.device.type for each in tensors if not each.is_cpu), "cpu")
+        how = getattr(self.others.get(device, self.library), name)
+        if device != "cpu":
             return how(*arguments, opts)
         said = f"{name} of the library, {tensors[0].dtype if tensors else None}"
 
@@ -403,8 +415,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         """Return the group's collectives, which all its ranks open at their first call."""
         if self._opened is None:
             self._opened = self.over(self)
-            options = self._get_backend(torch.device("cpu")).options
-            self._opened.deadline = options._timeout.total_seconds()
+            self._opened.deadline = deadline_of(self)
             self.order.queue = queue_of(self._opened)
         return self._opened
 

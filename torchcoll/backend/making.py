@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
 
+from torchcoll.backend.choice import choose
 from torchcoll.backend.group import Group
-from torchcoll.backend.opening import open_over_gloo, open_over_mpi
+from torchcoll.backend.opening import open_over_mpi
 
 _GLOO = dist.ProcessGroup.BackendType.GLOO
+# torch's stubs lack what is private to it.
+c10d: Any = distributed_c10d
 
 
 def make_group(options: Any, chosen: Any, *, over_mpi: bool) -> Group:
@@ -25,15 +30,63 @@ def make_group(options: Any, chosen: Any, *, over_mpi: bool) -> Group:
         ArgumentError: `pg_options` or ``TORCHCOLL_ALGORITHM`` names no such algorithm.
     """
     rank, size = options.group_rank, options.group_size
-    over = open_over_mpi if over_mpi else open_over_gloo
-    group = Group(options.store, rank, size, over=over, options=chosen)
-    # NumPy, whose arrays MPI takes, cannot fold it.
-    group.not_reduced = {torch.bfloat16} if over_mpi else set()
+    group = Group(options.store, rank, size, options=chosen)
+    if over_mpi:
+        _exchange_over_mpi(group)
     gloo = dist.ProcessGroupGloo(options.store, rank, size, timeout=options.timeout)
     gloo.options.global_ranks_in_group = options.global_ranks_in_group
     gloo.options.group_name = options.group_id
     group._set_default_backend(_GLOO)
     for device in ("cpu", "cuda"):
         group._register_backend(torch.device(device), _GLOO, gloo)
-    gloo._set_sequence_number_for_group()
+    if hasattr(dist.ProcessGroup, "_set_sequence_number_for_group"):  # until torch 2.13
+        gloo._set_sequence_number_for_group()
     return group
+
+
+def make_beside(
+    make: Callable[..., Any], beneath: str, given: Sequence[Any], named: dict[str, Any], *,
+    over_mpi: bool,
+) -> Any:  # fmt: skip
+    """Make a group whose collectives on the host are ours, beside other libraries for GPUs.
+
+    Args:
+        make: torch's maker of groups.
+        beneath: the backend for torch to make, with gloo where the one asked for is ours.
+        given: what torch is given: size, rank, ranks of the group, backend, and more.
+        named: what it is given by name.
+        over_mpi: see `make_group`.
+
+    Returns:
+        What torch returns: the group and its store, or that this rank is not of the group.
+
+    Raises:
+        ArgumentError: `pg_options` or ``TORCHCOLL_ALGORITHM`` names no such algorithm.
+    """
+    size, rank, ranks, backend, *rest = given
+    options = named.get("backend_options")
+    if isinstance(options, (str, Mapping)):
+        named = {**named, "backend_options": None}
+    else:
+        options = None
+    algorithms = choose(options)
+    plain, c10d.ProcessGroup = c10d.ProcessGroup, Group
+    try:
+        made = make(size, rank, ranks, beneath, *rest, **named)
+    finally:
+        c10d.ProcessGroup = plain
+    group, store = made
+    if isinstance(group, Group):
+        group.algorithms.update(algorithms)
+        if over_mpi:
+            _exchange_over_mpi(group)
+        # What the program has asked for, and a group that it makes next takes after.
+        c10d._world.pg_map[group] = (backend, store)
+        c10d._world.pg_backend_config[group] = str(c10d.BackendConfig(backend))
+    return made
+
+
+def _exchange_over_mpi(group: Group) -> None:
+    group.over = open_over_mpi
+    # NumPy, whose arrays MPI takes, cannot fold it.
+    group.not_reduced = {torch.bfloat16}

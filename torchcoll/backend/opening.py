@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from torch.distributed import distributed_c10d as c10d
 
 import mpicoll
 from mpicoll.collectives import Collectives
-from mpicoll.errors import LaunchError
+from mpicoll.errors import LaunchError, RankLost
 from mpicoll.execution import compiled
 from torchcoll.transport import TorchTransport
 
@@ -25,6 +26,34 @@ def open_over_gloo(group: Any) -> Collectives:
     if group.group_desc != "undefined":
         name = f"{group.group_desc} {name}"
     return Collectives(TorchTransport(library), name)
+
+
+def deadline_of(group: Any) -> float:
+    """Return the seconds for which a call of a `Group` waits for the others."""
+    seconds: float = group._get_backend(torch.device("cpu")).options._timeout.total_seconds()
+    return seconds
+
+
+def wait_for_all(store: Any, rank: int, size: int, seconds: float) -> None:
+    """Return once all ranks of a group are here; what MPI does next waits without limit.
+
+    Raises:
+        RankLost: a rank did not come in so many seconds.
+    """
+    keys = [f"torchcoll/here/{each}" for each in range(size)]
+    store.set(keys[rank], "")
+    try:
+        store.wait(keys, timedelta(seconds=seconds))
+    except RuntimeError:
+        missing = [each for each, key in enumerate(keys) if not store.check([key])]
+        if missing:
+            store.delete_key(keys[rank])
+            ranks = ", ".join(map(str, missing))
+            raise RankLost(
+                f"rank {ranks} did not come to the first call of this group within the timeout of "
+                f"{seconds:.3g} s",
+                rank=missing[0],
+            ) from None
 
 
 def queue_of(opened: Any) -> Any:
@@ -44,6 +73,7 @@ def open_over_mpi(group: Any) -> OverMpi:
 
     Raises:
         LaunchError: MPI has not started these ranks, or in another order.
+        RankLost: a rank did not come before the timeout of the group.
     """
     from mpi4py import MPI
 
@@ -54,6 +84,7 @@ def open_over_mpi(group: Any) -> OverMpi:
             f"torch.distributed has rank {c10d.get_rank()} of {c10d.get_world_size()} here, MPI "
             f"rank {comm.rank} of {comm.size}: start the ranks by mpirun or srun, and set no RANK"
         )
+    wait_for_all(group.store, group.rank(), group.size(), deadline_of(group))
     members = comm.group.Incl(ranks)
     part = comm.Create_group(members)
     members.Free()

@@ -39,8 +39,9 @@ def register() -> None:
             make = partial(_make, name)
             c10d.Backend.register_backend(name, make, extended_api=True, devices=["cpu", "cuda"])
     _meet_through_mpi(sys.modules.get("torch.distributed.rendezvous"))
-    if os.environ.get(AS_GLOO) == "1" and c10d._new_process_group_helper.__module__ != __name__:
-        _replace_gloo(c10d)
+    helper = getattr(c10d, "_new_process_group_helper", None)
+    if helper is not None and helper.__module__ != __name__:
+        _replace_groups(c10d, helper)
 
 
 def _make(name: str, options: Any, chosen: Any) -> Any:
@@ -67,19 +68,35 @@ def _meet_through_mpi(rendezvous: Any) -> None:
     handlers["env"] = meet
 
 
-def _replace_gloo(c10d: Any) -> None:
-    """Make ours of the groups whose backend is gloo, also beside another for GPUs."""
-    make, plain = c10d._new_process_group_helper, c10d.ProcessGroup
+def _replace_groups(c10d: Any, make: Any) -> None:
+    """Make ours of groups over several libraries, one of which is ours, or gloo where asked for.
+
+    torch gives a library of Python's the whole group, and makes no other beside it.
+    """
 
     def helper(size: Any, rank: Any, ranks: Any, backend: Any, *rest: Any, **named: Any) -> Any:
-        if "gloo" not in c10d.BackendConfig(backend).get_device_backend_map().values():
+        served = _by_device(c10d, backend)
+        if not served:
             return make(size, rank, ranks, backend, *rest, **named)
-        from torchcoll.backend.group import Group
+        from torchcoll.backend.making import make_beside
 
-        c10d.ProcessGroup = Group
-        try:
-            return make(size, rank, ranks, backend, *rest, **named)
-        finally:
-            c10d.ProcessGroup = plain
+        given, ours = (size, rank, ranks, backend, *rest), {NAME, OVER_MPI} & {*served.values()}
+        beneath = backend
+        if ours:
+            beneath = ",".join(
+                f"{device}:{'gloo' if name in ours else name}" for device, name in served.items()
+            )
+        return make_beside(make, beneath, given, named, over_mpi=OVER_MPI in ours)
 
     c10d._new_process_group_helper = helper
+
+
+def _by_device(c10d: Any, backend: Any) -> dict[str, str]:
+    """Return the library of each device, for a group that torch would not make ours of."""
+    as_gloo = os.environ.get(AS_GLOO) == "1"
+    if not as_gloo and "," not in str(backend):
+        return {}
+    found: dict[str, str] = c10d.BackendConfig(backend).get_device_backend_map()
+    names = set(found.values())
+    is_one_of_several = len(names) > 1 and not names.isdisjoint((NAME, OVER_MPI))
+    return found if is_one_of_several or (as_gloo and "gloo" in names) else {}

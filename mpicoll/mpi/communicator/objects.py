@@ -100,11 +100,9 @@ class Messages:
         items = [None] * many if given is None else list(given)
         if len(items) != many:
             raise ValueError(f"expecting {many} items, got {len(items)}")
-        forms = [marshal.dumps(each) for each in items if type(each) in _NUMBERS]
-        self.payload, self.sizes = _NOTHING, [0] * many
-        if len(forms) == many and max(map(len, forms)) < _TAIL:  # numbers alone
-            whole = b"".join([(_NUMBER + form).ljust(HEADER, b"\0") for form in forms])
-            self.headers = np.frombuffer(bytearray(whole), _BYTE)
+        numbers = _numbers(items)
+        if numbers is not None:
+            self.headers = np.frombuffer(numbers, _BYTE)
             return
         messages = [encode(each) for each in items]
         headers = bytearray(b"".join([header for header, _ in messages]))
@@ -115,6 +113,19 @@ class Messages:
             for start in range(0, many * HEADER, HEADER):
                 _LENGTH.pack_into(headers, start + _TAIL, alike)
         self.headers = np.frombuffer(headers, _BYTE)
+
+
+def _numbers(items: list[Any]) -> bytearray | None:
+    """Return the headers of numbers, None where an item is none, or too long for a header."""
+    headers = bytearray(len(items) * HEADER)  # of the kind that is 0, and no payload
+    at = 1
+    for each in items:
+        form = marshal.dumps(each) if type(each) in _NUMBERS else None
+        if form is None or len(form) >= _TAIL:
+            return None
+        headers[at : at + len(form)] = form
+        at += HEADER
+    return headers
 
 
 def _alike(headers: bytearray, start: int = 0) -> int:
@@ -163,6 +174,15 @@ def _filled(outline: Any, data: Any, position: list[int]) -> Any:
 # -- collectives ---------------------------------------------------------------------------------
 
 
+def _header_of(comm: Any) -> tuple[bytearray, Flat]:
+    """Return memory for one header, also as an array: it lasts until the next such call."""
+    found: tuple[bytearray, Flat] | None = comm.__dict__.get("_header")
+    if found is None:
+        header = bytearray(HEADER)
+        found = comm._header = header, np.frombuffer(header, _BYTE)
+    return found
+
+
 def bcast(comm: Any, item: Any, root: int) -> Any:
     """Return the root's object on every rank, a copy of it on the root."""
     if comm.rank == root:
@@ -171,8 +191,8 @@ def bcast(comm: Any, item: Any, root: int) -> Any:
         if own.size:
             comm.Bcast(own, root)
         return decode(bytearray(sent), own.copy() if own.size else None)
-    header, payload = bytearray(HEADER), None
-    comm.Bcast(np.frombuffer(header, _BYTE), root)
+    (header, room), payload = _header_of(comm), None
+    comm.Bcast(room, root)
     if size := missing(header):
         payload = np.empty(size, _BYTE)
         comm.Bcast(payload, root)
@@ -199,8 +219,8 @@ def gather(comm: Any, item: Any, root: int | None) -> list[Any] | None:
 def scatter(comm: Any, items: Any, root: int) -> Any:
     """Return this rank's item of the root's."""
     sent = Messages(items, comm.size) if comm.rank == root else None
-    header = bytearray(HEADER)
-    comm.Scatter(sent and sent.headers, np.frombuffer(header, _BYTE), root)
+    header, room = _header_of(comm)
+    comm.Scatter(sent and sent.headers, room, root)
     alike = _alike(header)
     if not alike:
         return decode(header, None)
