@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
@@ -18,23 +18,43 @@ from torchcoll.groups import Group
 from torchcoll.rendezvous.sealed import SealedStore
 from torchcoll.rendezvous.store import Store, distributed, server
 
-_opened: list[Store] = []
-"""Stores of this process, which end with it: others may still read from them."""
+_opened: dict[str, Store] = {}
+"""Stores that this process has opened, each at a place, until the groups that meet there end."""
 
 
 def meeting_place(one_host: bool) -> str:
     """Open a store, and return its address."""
     host = LOOPBACK if one_host else host_address()
     store, port = server(host, 0)
-    _opened.append(store)
-    return f"{host}:{port}"
+    place = f"{host}:{port}"
+    _opened[place] = store
+    return place
+
+
+class Meeting(NamedTuple):
+    """Where the ranks of a group have met.
+
+    Attributes:
+        store: through which groups that are split from it meet, too.
+        sealed: the same, where the ranks have a key.
+    """
+
+    place: str
+    store: Store
+    sealed: SealedStore | None
+
+    def end(self) -> None:
+        """Leave the store, and end it where this process has opened it."""
+        if self.sealed is not None:
+            self.sealed.close()
+        _opened.pop(self.place, None)
 
 
 def group_of_survivors(
     parent: Group, world: Sequence[int], sealed: SealedStore | None, limit: timedelta,
     decision: Decision, attempt: int,
-) -> tuple[Group, SealedStore | None, Store]:  # fmt: skip
-    """Return a group of some ranks of another, its store where the ranks have a key, and any.
+) -> tuple[Group, Meeting]:  # fmt: skip
+    """Return a group of some ranks of another, and where they have met.
 
     Args:
         world: the ranks of `parent` in the world.
@@ -59,4 +79,4 @@ def group_of_survivors(
         timeout=limit,
     )  # fmt: skip
     c10d._world.pg_group_ranks[group] = {each: index for index, each in enumerate(members)}
-    return group, key, store
+    return group, Meeting(decision.place, store, key)

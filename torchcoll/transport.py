@@ -58,10 +58,9 @@ from torchcoll.natives import all_gather
 from torchcoll.nccl import Nccl
 from torchcoll.rendezvous.sealed import SealedStore
 from torchcoll.rendezvous.secret import seal, unseal
-from torchcoll.rendezvous.store import Store
 from torchcoll.requests import Post, StartedMessages, Waits, Works, limit_of
 from torchcoll.staging import TorchCopies
-from torchcoll.survivors import group_of_survivors, meeting_place
+from torchcoll.survivors import Meeting, group_of_survivors, meeting_place
 from torchcoll.symmetric import Symmetric
 
 _PLANS = 1 << 20
@@ -75,7 +74,9 @@ class TorchTransport:
         owned: whether to destroy the group in the end.
         store: with the key that only its ranks know, where `torchcoll.world` has set it up.
         gpu_turn: of the group that this one is split from.
-        meeting: the store where the group has met; None for that of the world.
+        is_whole: it is that group, not a part of it.
+        meeting: where the survivors of a group have met, of which this is one, or a part; None for
+            the store of the world.
     """
 
     backend = "torch"
@@ -84,12 +85,12 @@ class TorchTransport:
 
     def __init__(
         self, group: Group = None, *, owned: bool = False, store: SealedStore | None = None,
-        gpu_turn: int | None = None, meeting: Store | None = None,
+        gpu_turn: int | None = None, meeting: Meeting | None = None, is_whole: bool = False,
     ) -> None:  # fmt: skip
         self.group: Group = dist.group.WORLD if group is None else group
         keep_until_exit(self.group)
         self.owned, self.store, self.exchanges, self.shrunk = owned, store, 0, 0
-        self.meeting = meeting
+        self.meeting, self.is_whole = meeting, is_whole
         self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
         self.ranks = dist.get_process_group_ranks(self.group)
         self.peers = Peers(self.rank, self.size)
@@ -340,7 +341,8 @@ class TorchTransport:
         members = [rank for rank in range(self.size) if given[rank][0] == color]
         members.sort(key=lambda rank: given[rank][1])
         ranks = [self.ranks[rank] for rank in members]
-        part = new_group(self.group, ranks, color, self.store, self.meeting)
+        store = self.meeting and self.meeting.store
+        part = new_group(self.group, ranks, color, self.store, store)
         made = TorchTransport(
             part, owned=True, store=self.store, gpu_turn=self.gpu_turn, meeting=self.meeting
         )
@@ -357,13 +359,14 @@ class TorchTransport:
         one_host = len(self.nodes) == 1
         parent, limit = self.group, limit_of(self.deadline)
         meet = partial(group_of_survivors, parent, self.ranks, self.store, limit)
-        (group, store, meeting), self.shrunk = go_on(
+        (group, meeting), self.shrunk = go_on(
             self.peers, partial(meeting_place, one_host), meet, self.shrunk
         )
         self.owned = self.owned and self.group is not dist.group.WORLD
         made = TorchTransport(
-            group, owned=True, store=store, gpu_turn=self.gpu_turn, meeting=meeting
-        )
+            group, owned=True, store=meeting.sealed, gpu_turn=self.gpu_turn, meeting=meeting,
+            is_whole=True,
+        )  # fmt: skip
         made.deadline = self.deadline
         return made
 
@@ -378,7 +381,9 @@ class TorchTransport:
             dist.destroy_process_group(group)
             if is_last and self.store is not None:
                 self.store.close()
-        self.store = None
+        if self.meeting is not None and self.is_whole:
+            self.meeting.end()
+        self.store = self.meeting = None
 
 
 def _nothing(_what: str) -> None:

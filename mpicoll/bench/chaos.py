@@ -48,6 +48,8 @@ from mpicoll.text.names import split_names
 
 SCHEMA = "mpicoll.chaos/1"
 _NAMED = 0.99
+_GROWTH = 4
+"""Descriptors and threads that a rank may hold more, or one for two faults."""
 MISSES = (WRONG_NAME, WRONG, HUNG, OTHER)
 """Endings of which there should be none, or few."""
 _WAYS = (RIGHT, LOST, WRONG_NAME, REFUSED, OWN, WRONG, HUNG, OTHER)
@@ -108,7 +110,7 @@ class _Counts:
         self.tried: Counter[str] = Counter()
         self.launches, self.longest, self.grown, self.left = 0, 0.0, (0, 0), list[str]()
 
-    def add(self, kinds: Sequence[str], found: Found) -> None:
+    def add(self, number: int, kinds: Sequence[str], found: Found) -> None:
         """Add a launch, the kinds of whose faults are given."""
         self.launches += 1
         for kind, endings in zip(kinds, found.endings, strict=False):
@@ -117,6 +119,8 @@ class _Counts:
             self.longest = max(self.longest, *(each.seconds for each in endings), 0.0)
         self.grown = max(self.grown[0], found.grown[0]), max(self.grown[1], found.grown[1])
         self.left += found.left
+        if max(found.grown) > max(_GROWTH, len(found.endings) // 2):
+            self.left.append(f"{found.grown} descriptors and threads in launch {number}")
 
     def table(self) -> Iterator[str]:
         """Yield the lines of the table."""
@@ -126,8 +130,8 @@ class _Counts:
             yield f"{fault:10}{self.tried[fault]:9}{row}"
         yield (
             f"{self.launches} launches; the longest call that a fault ended: {self.longest:.3g} s; "
-            f"a rank holds at most {self.grown[0]} descriptors and {self.grown[1]} threads more "
-            "than before"
+            f"ranks hold at most {self.grown[0]} descriptors and {self.grown[1]} threads more than "
+            "when they were warm"
         )
 
 
@@ -168,7 +172,7 @@ def main(
             launch = launch_of(**plan, backend=backend)
             make = partial(makers[backend], None)
             found = run(launch, plan, deadline, folder, make, cluster, until)
-            counts.add([fault.kind for fault in launch.faults], found)
+            counts.add(number, [fault.kind for fault in launch.faults], found)
             told = [one._asdict() for part in found.endings for one in part]
             record = {"schema": SCHEMA, **launch._asdict(), "endings": told, "left": found.left}
             record["faults"] = [fault._asdict() for fault in launch.faults]

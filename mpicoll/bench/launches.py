@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from mpicoll.bench.faults import CUT, STOP, Fault, Launch
+from mpicoll.bench.faults import CUT, KILL, STOP, Fault, Launch
 from mpicoll.bench.under_faults import HUNG, OTHER, WRONG, Ending, be_rank
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
@@ -32,8 +32,6 @@ _DEADLINES = 6
 _END = 10.0
 _GRACE = 10.0
 """Seconds past two deadlines in which a call ends, else it counts as hung."""
-_WARM = 2
-"""How often a rank is looked at before it holds what it keeps."""
 
 
 class Found(NamedTuple):
@@ -41,7 +39,7 @@ class Found(NamedTuple):
 
     Attributes:
         endings: of each fault that was tried.
-        grown: how many more descriptors and threads a rank holds at the end, at most.
+        grown: how many more descriptors and threads a rank in the middle holds at the end.
         left: what is still there of it: processes, and temporary files.
     """
 
@@ -76,7 +74,8 @@ class Ranks:
         self.processes: dict[int, int] = {}
         self.wires: dict[int, socket.socket] = {}
         self.heard: dict[int, bytes] = {}
-        self.held: dict[int, list[tuple[int, int]]] = {}
+        self.over: dict[int, str] = {}
+        self.held: dict[int, list[tuple[int, tuple[int, int]]]] = {}
         self.selector = selectors.DefaultSelector()
         if launch.backend == "torch":
             for rank in range(launch.ranks):
@@ -152,12 +151,13 @@ class Ranks:
             data = b""
         if not data:
             self.selector.unregister(self.wires[rank])
+            self.over[rank] = _how(self.processes[rank])
             yield rank, {}
         *lines, self.heard[rank] = (self.heard[rank] + data).split(b"\n")
         for line in lines:
             said = json.loads(line)
             if "held" in said and not said["group"]:
-                self.held.setdefault(rank, []).append(tuple(said["held"]))
+                self.held.setdefault(rank, []).append((said["after"], tuple(said["held"])))
             yield rank, said
 
     def come(self) -> str:
@@ -205,7 +205,8 @@ class Ranks:
         limit = _DEADLINES * self.deadline + 3 * _LATE
         for rank, said in self.until(limit, lambda: ranks <= found.keys()):
             if not said and rank in fault.left:
-                found[rank] = Ending(fault.number, rank, OTHER, 0.0, f"ended: {self.last_words()}")
+                text = f"ended ({self.over[rank]}): {self.last_words()}"
+                found[rank] = Ending(fault.number, rank, OTHER, 0.0, text)
             if "cut" in said and self.hosts is not None:
                 self.hosts.link(said["cut"], up=False)
                 self.tell([rank] if said["waits"] else [])
@@ -240,8 +241,8 @@ class Ranks:
         with suppress(OSError):
             said = self.log.read_text(errors="replace")[-1000:]
         for path in sorted(self.flight.glob("*.stacks")):
-            fatal = path.read_text(errors="replace").partition("Fatal Python error")
-            said += "".join(fatal[1:])[:1500]
+            fatal = path.read_text(errors="replace").partition("Fatal Python error")[2]
+            said += fatal.partition("Current thread")[2][:1500] or fatal[:1500]
         return said
 
     # -- the end ----------------------------------------------------------------------------
@@ -274,15 +275,30 @@ class Ranks:
         return left
 
     def grown(self) -> tuple[int, int]:
-        """Return by how much what ranks hold has grown since they were warm, at most."""
-        pairs = [(each[_WARM], each[-1]) for each in self.held.values() if len(each) > _WARM]
-        most = [max((last[n] - first[n] for first, last in pairs), default=0) for n in range(2)]
-        return most[0], most[1]
+        """Return by how much what a rank holds has grown since it was warm: the middle of all.
+
+        Once a rank has been killed, the others keep torch's default group until they end, and one
+        of them has the store of those that are left.
+        """
+        kills = (each.number for each in self.launch.faults if each.kind == KILL)
+        warm = next(kills, 0) + 1
+        found = [[what for after, what in each if after >= warm] for each in self.held.values()]
+        pairs = [(each[0], each[-1]) for each in found if each]
+        more = [sorted(last[n] - first[n] for first, last in pairs) or [0] for n in range(2)]
+        return more[0][len(more[0]) // 2], more[1][len(more[1]) // 2]
 
 
 def _counts(ending: Ending, was_stopped: bool) -> bool:
     """Whether an ending is counted: of a rank that was stopped only what must never be."""
     return not was_stopped or ending.how in (WRONG, HUNG, OTHER)
+
+
+def _how(process: int) -> str:
+    """Return how a child has ended; empty for a process that is none, or has not."""
+    with suppress(ChildProcessError):
+        if found := os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT | os.WNOHANG):
+            return f"{'status' if found.si_code == os.CLD_EXITED else 'signal'} {found.si_status}"
+    return ""
 
 
 def run(

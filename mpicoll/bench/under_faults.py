@@ -6,6 +6,7 @@ of torch are forked.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
@@ -223,6 +224,7 @@ def _shrunk(world: Collectives, fault: Fault, rank: int, seed: str) -> Collectiv
 
 def held() -> tuple[int, int]:
     """Return how many descriptors and threads this process has."""
+    gc.collect()  # errors hold the frames of calls, and these arrays in shared memory
     descriptors, threads = (len(os.listdir(f"/proc/self/{each}")) for each in ("fd", "task"))
     return descriptors, threads
 
@@ -266,7 +268,7 @@ def be_rank(
             group = None
         if before is not world:
             before.free()
-        wire.say(held=held(), group=group is not None)
+        wire.say(held=held(), after=fault.number, group=group is not None)
     wire.say(done=True)
     wire.hear()
     os._exit(0)

@@ -323,6 +323,10 @@ class MpiTransport:
             self.shared = None
         self.peers.close()
         self.nccl.close()
+        if self.peers.has_lost:
+            # Its messages may be under way for ever, and must reach no group made later, to which
+            # MPI would give the context of a communicator that is freed.
+            return
         for comm in (self.natives_comm, self.plans_comm, self.users_comm):
             if comm != MPI.COMM_NULL:
                 comm.Free()

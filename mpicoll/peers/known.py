@@ -51,6 +51,7 @@ class Peers(HasDeadline):
         exchanges: how many exchanges it has begun.
         native: it is in a call of the library's own.
         calls: the calls of methods, where ranks ask each other for them; else None.
+        has_lost: it has given up a wait, or left an operation.
     """
 
     def __init__(self, rank: int, size: int) -> None:
@@ -64,6 +65,7 @@ class Peers(HasDeadline):
         self.ended, self.lost_by = "", None
         self.left: dict[int, tuple[str, int | None]] = {}
         self.processes: Mapping[int, int] = {}
+        self.has_lost = False
         self.heard: dict[int, tuple[str, int | None]] = {}
 
     def open(
@@ -129,6 +131,7 @@ class Peers(HasDeadline):
         """Tell the other ranks that this one has left an operation, and why."""
         if isinstance(error, OtherCall):
             return  # the others leave it for an exchange, too
+        self.has_lost = True
         root = getattr(error, "rank", None)
         self.post(operation, described(error), root)
         if self.contact is not None and root is not None:
@@ -249,6 +252,7 @@ class Peers(HasDeadline):
             missing: the ranks that it waits for, as far as they are known.
             what: what happened, where no more is known of the rank: as the end of a sentence.
         """
+        self.has_lost = True
         waits = f"{stage}: rank {self.rank} waits for"
         if not missing:
             return RankLost(f"{waits} the other ranks, {what}")
