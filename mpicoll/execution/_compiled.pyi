@@ -99,6 +99,17 @@ class Log:
     def recorded(self, call: int, function: Callable[..., Any], /) -> Callable[..., Any]:
         """Return a function whose calls are recorded."""
 
+def watch_signals(memory: Buffer, descriptor: int, /) -> None:
+    """Have signals that end this process leave their number and sender in memory.
+
+    Args:
+        memory: as `mpicoll.flight.layout.ENDING`, writable.
+        descriptor: an eventfd that SIGUSR1 wakes, unless `sigqueue` has sent it; -1 for none.
+    """
+
+def unwatch_signals() -> None:
+    """Leave signals as they were."""
+
 class Counted:
     """A call whose beginnings and ends are counted: `mpicoll.execution.compiled.PythonCounted`."""
 

@@ -2,6 +2,7 @@
 
 #include "kernels_module.h"
 #include "module.h"
+#include "signals.h"
 #include "tally.h"
 
 static PyObject *stop(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
@@ -34,7 +35,8 @@ static int execute(PyObject *module)
         PyModule_AddType(module, &CountedType) < 0 ||
         PyModule_AddIntConstant(module, "COLUMNS", sizeof(Instruction) / sizeof(int64_t)) < 0)
         return -1;
-    if (PyModule_AddFunctions(module, tally_methods) < 0)
+    if (PyModule_AddFunctions(module, tally_methods) < 0 ||
+        PyModule_AddFunctions(module, signal_methods) < 0)
         return -1;
     return PyModule_AddFunctions(module, kernel_methods);
 }

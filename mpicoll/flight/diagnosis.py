@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -132,7 +133,19 @@ def _standing(dump: Dump) -> tuple[str, bool]:
             f"was {process} on {dump.process.host}: only there it is known whether it runs",
             False,
         )
-    return f"is gone ({process}) without a word, as after SIGKILL, SIGTERM or os._exit", True
+    marked, number, sender = dump.ending
+    if number:
+        by = f", which process {sender} sent" if sender else ""
+        return f"was ended ({process}) by {_named(number)}{by}", True
+    others = "" if marked else ", SIGTERM"
+    return f"is gone ({process}) without a word, as after SIGKILL{others} or os._exit", True
+
+
+def _named(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def last_waiting(entries: Iterable[Entry]) -> Entry | None:

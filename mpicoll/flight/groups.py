@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from mpicoll.errors import RankLost
-from mpicoll.flight import stacks
+from mpicoll.flight import asked, stacks
 from mpicoll.flight.directory import is_on, new_name, of_job
 from mpicoll.flight.layout import STACKS
 from mpicoll.flight.recorder import Recorder
@@ -124,7 +124,8 @@ def _open(job: str, place: tuple[int, int], *, threads: bool, writers: Any) -> R
         if threads:
             _of_thread.recorder = made
             return made
-        stacks.watch(made.stacks)
+        if stacks.watch(made.stacks):
+            asked.watch(writers, made.ending, made.directory)
         RankLost.raised = staticmethod(ask_for_stacks)
         _of_process.append(made)
         if len(_of_process) == 1:
@@ -153,6 +154,7 @@ def end_by(error: BaseException) -> None:
 
 
 def _end_process() -> None:
+    asked.unwatch()
     stacks.unwatch()
     error = getattr(sys, "last_value", None)
     for each in _of_process:
@@ -161,6 +163,7 @@ def _end_process() -> None:
 
 def _forget() -> None:
     """Leave the files of the process that a child was forked from to that one."""
+    asked.unwatch()
     stacks.unwatch()
     for each in _of_process:
         each.close()

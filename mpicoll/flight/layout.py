@@ -27,6 +27,10 @@ STATE_AT = 64
 CLOCK = struct.Struct("<4q")
 """Ticks of the rows' clock and nanoseconds of the monotonic one, at the beginning and lately."""
 CLOCK_AT = 128
+ENDING = struct.Struct("<4Iq")
+"""Whether signals leave themselves here, the number of the last one, the process that sent it (0
+where that is not known), nothing, and when, in nanoseconds of the monotonic clock."""
+ENDING_AT = 192
 ROWS_AT = 4096
 ROW = struct.Struct("<QQqq6IQ")
 TABLE_AT = ROWS_AT + ROWS * ROW.size

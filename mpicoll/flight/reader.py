@@ -20,6 +20,8 @@ from mpicoll.flight.directory import files, is_held
 from mpicoll.flight.layout import (
     CLOCK,
     CLOCK_AT,
+    ENDING,
+    ENDING_AT,
     FILE_BYTES,
     HEAD,
     MAGIC,
@@ -45,6 +47,7 @@ from mpicoll.flight.records import Call, Group, Process, Record, Text, Where
 
 MOST_FILES = 1 << 14
 _MOST_STACKS = 1 << 20
+_MOST_SIGNALS = 65
 _LEAST_RATE = 1e-3
 _NAME = re.compile(r"rank-(\d{1,8})\.([\w-]{1,120})\.(\d{1,10})\.flight")
 R = TypeVar("R", bound=Record)
@@ -75,12 +78,26 @@ class Entry(NamedTuple):
     error: str
 
 
+class Ending(NamedTuple):
+    """What a signal that ends a rank has left.
+
+    Attributes:
+        is_marked: whether such signals leave anything.
+        signal: its number, and `sender` the process that sent it; 0 where that is not known.
+    """
+
+    is_marked: bool = False
+    signal: int = 0
+    sender: int = 0
+
+
 class Dump(NamedTuple):
     """The file of one rank.
 
     Attributes:
         state: how the rank said that it has ended, and `ended` when, since the epoch.
         is_alive: its process runs on this host.
+        ending: what is known of the signal that has ended it.
         groups: of which it is a member.
         entries: its calls in the order in which they began.
         errors: the texts of all errors in the table.
@@ -93,6 +110,7 @@ class Dump(NamedTuple):
     state: State
     ended: int
     is_alive: bool
+    ending: Ending
     groups: list[Group]
     entries: list[Entry]
     errors: list[str]
@@ -167,7 +185,7 @@ def read(path: Path) -> Dump:
     entries = [_entry(row, table, clock, shift) for row in _rows(data, faults)]
     state, when = _state(data)
     return Dump(
-        path, process, state, when and when + shift, is_held(path),
+        path, process, state, when and when + shift, is_held(path), _ending(data),
         [each for each in table.values() if isinstance(each, Group)], entries,
         [each.text for each in table.values() if isinstance(each, Text)],
         _stacks(path), faults,
@@ -279,6 +297,15 @@ def _state(data: bytes) -> tuple[State, int]:
     if state not in set(State) or when < 0:
         return State.RUNNING, 0
     return State(state), when
+
+
+def _ending(data: bytes) -> Ending:
+    if len(data) < ENDING_AT + ENDING.size:
+        return Ending()
+    marks, number, sender, _, _ = ENDING.unpack_from(data, ENDING_AT)
+    if marks != 1 or number >= _MOST_SIGNALS or sender >= 1 << 31:
+        return Ending()
+    return Ending(True, number, sender)
 
 
 def _stacks(path: Path) -> str:

@@ -19,6 +19,8 @@ from mpicoll.flight.directory import opened, remove_ended
 from mpicoll.flight.layout import (
     CLOCK,
     CLOCK_AT,
+    ENDING,
+    ENDING_AT,
     FILE_BYTES,
     MOST_BYTES,
     ROWS_AT,
@@ -96,6 +98,12 @@ class Recorder:
             self.process, *place, os.uname().nodename, _boot(), monotonic_ns(), time_ns(),
             self.thread, " ".join(map(ascii, sys.argv))[:500],
         )  # fmt: skip
+
+    @property
+    def ending(self) -> memoryview:
+        """Where a signal that ends this rank leaves its number."""
+        assert self.memory is not None
+        return self.memory[ENDING_AT : ENDING_AT + ENDING.size]
 
     @property
     def stacks(self) -> Path:

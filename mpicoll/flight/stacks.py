@@ -6,6 +6,7 @@ keeps the interpreter. A program's own handler is left alone.
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import os
 import signal
@@ -53,9 +54,12 @@ def dump() -> None:
 
 
 def ask(process: int) -> None:
-    """Have another process write its stacks, where it would not end by the signal."""
+    """Have another process write its stacks, where it would not end by the signal.
+
+    By `sigqueue`: a signal that `kill` has sent has it print what is known of the job, too.
+    """
     if process != os.getpid() and is_caught(process):
-        os.kill(process, SIGNAL)
+        ctypes.CDLL(None).sigqueue(process, SIGNAL, ctypes.c_void_p())
 
 
 def is_caught(process: int) -> bool:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 from contextlib import suppress
 from pathlib import Path
+
+_EXIT_CODE = 49
+"""The place of ``exit_code`` in /proc/PID/stat, counted from the state: proc(5)."""
 
 
 def has_ended(process: int) -> bool:
@@ -21,6 +25,25 @@ def has_ended(process: int) -> bool:
         ended, _, _ = select.select([handle], [], [], 0)
     os.close(handle)
     return bool(ended)
+
+
+def how_ended(process: int) -> str:
+    """Return by what a process has ended, empty where the system has forgotten it.
+
+    It knows until the parent has waited for it: "killed by SIGKILL", "status 3".
+    """
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        code = int(fields[_EXIT_CODE]) if fields[0] in "ZX" else None
+    except (OSError, IndexError, ValueError):
+        return ""
+    if code is None:
+        return ""
+    number = code & 0x7F
+    if number:
+        names = {each.value: each.name for each in signal.Signals}
+        return f"killed by {names.get(number, f'signal {number}')}"
+    return f"status {code >> 8}"
 
 
 def is_stopped(process: int) -> bool:

@@ -133,7 +133,11 @@ def completed(request: MPI.Request, peers: Peers, stage: Stage) -> None:
         RankLost: some rank did not come within the deadline.
     """
     waits = Waits(peers, stage, partial(peers.absent, peers.is_behind))
-    waits.until(request.Test)()
+    try:
+        waits.until(request.Test)()
+    except BaseException:
+        _unfinished.append(request)
+        raise
 
 
 def within(peers: Peers, what: str, call: Callable[[], T]) -> T:
@@ -204,6 +208,7 @@ class StartedRequest:
         try:
             done = self.test_request()
         except MPI.Exception as error:
+            _unfinished.append(self)
             if self.waits is None:
                 raise
             raise self.waits.failed(error) from error

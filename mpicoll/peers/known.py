@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from mpicoll.errors import CollectiveError, RankLost
 from mpicoll.interfaces import Nodes, Stage, WaitContext
-from mpicoll.machine.living import has_ended, is_stopped
+from mpicoll.machine.living import has_ended, how_ended, is_stopped
 from mpicoll.memory.notes import GROUP, described
 from mpicoll.memory.segments import MappedMemory
 from mpicoll.memory.waiting import HasDeadline, default_deadline
@@ -204,7 +204,8 @@ class Peers(HasDeadline):
         if has_ended(process):
             if last := notes.last(peer):
                 return _after(f"(process {process}), ", *last)
-            how = "it exited" if notes.has_exited(peer) else "killed, or by a crash"
+            known = how_ended(process) or "killed, or by a crash"
+            how = "it exited" if notes.has_exited(peer) else known
             return State(f"(process {process}), which has ended ({how})", True, peer)
         if is_stopped(process):
             return State(f"(process {process}), which is stopped by a signal", root=peer)

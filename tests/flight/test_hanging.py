@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -44,27 +45,45 @@ def wait_until_gone(place: Path) -> None:
         time.sleep(0.05)
 
 
+def wait_until_said(path: Path, text: str) -> None:
+    """Return once a file has a text."""
+    until = time.monotonic() + 30
+    while text not in path.read_text():
+        assert time.monotonic() < until, path.read_text()
+        time.sleep(0.05)
+
+
 @pytest.mark.launches
 def test_the_rank_the_call_and_the_line_are_named(tmp_path: Path) -> None:
     launcher = mpirun()
     if launcher is None:
         pytest.skip("no mpirun")
     environment = {**os.environ, **QUIRKS, "MPICOLL_FLIGHT_DIR": str(tmp_path)}
-    job = subprocess.Popen(
-        (launcher, "-n", "3", sys.executable, str(PROGRAM)), env=environment,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
+    said = tmp_path / "stderr"
+    with said.open("wb") as file:
+        job = subprocess.Popen(
+            (launcher, "-n", "3", sys.executable, str(PROGRAM)), env=environment,
+            stdout=subprocess.DEVNULL, stderr=file, start_new_session=True,
+        )  # fmt: skip
     try:
         processes = wait_until_stuck(tmp_path)
         time.sleep(1.2)  # a call that has only begun is not stuck
         live = CliRunner().invoke(doctor, ["--job", str(tmp_path)], env={"COLUMNS": "400"})
         assert job.poll() is None
+        os.kill(processes[0], signal.SIGUSR1)
+        wait_until_said(said, "how it stands")
+        os.kill(processes[2], signal.SIGTERM)
+        time.sleep(0.2)
         for each in processes:
-            os.kill(each, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
     finally:
         os.killpg(job.pid, signal.SIGKILL)
         job.wait()
     wait_until_gone(tmp_path)
+    asked = " ".join(said.read_text().split())
+    assert asked.count("Rank 1 keeps the others waiting.") == 1
+    assert asked.count(f"in elsewhere; it runs (process {processes[1]})") == 1
     dead = CliRunner().invoke(postmortem, [str(tmp_path)], env={"COLUMNS": "400"})
     for told in (live.output, dead.output):
         assert "Rank 1 keeps the others waiting." in told
@@ -75,3 +94,5 @@ def test_the_rank_the_call_and_the_line_are_named(tmp_path: Path) -> None:
     assert "runs (process" in live.output
     assert "Rank 1 has not come: it was in no call" in dead.output
     assert "is gone (process" in dead.output
+    by = f"was ended (process {processes[2]}) by SIGTERM, which process {os.getpid()} sent"
+    assert by in dead.output

@@ -1,0 +1,118 @@
+/* Signals that end a rank leave their number and their sender in its flight file; SIGUSR1 from
+   outside of the job wakes a thread that prints what is known of the job (mpicoll/flight).
+
+   Whatever was installed before is called afterwards: a program's own handler, or the default. */
+
+#include "signals.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+/* As ENDING in mpicoll/flight/layout.py. */
+typedef struct {
+    uint32_t marks, number, sender, unused;
+    int64_t when;
+} Ending;
+
+typedef struct {
+    int number;
+    int installed;
+    struct sigaction before;
+} Watched;
+
+static Watched watched[] = {{SIGTERM}, {SIGHUP}, {SIGXCPU}, {SIGUSR1}};
+enum { MANY = sizeof watched / sizeof *watched };
+
+static Py_buffer view;
+static Ending *ending;
+static int woken = -1;
+
+static void go_on(const Watched *each, siginfo_t *info, void *context)
+{
+    void (*handler)(int) = each->before.sa_handler;
+    if (each->before.sa_flags & SA_SIGINFO) {
+        each->before.sa_sigaction(each->number, info, context);
+    } else if (handler == SIG_DFL) {
+        /* It is held back until this handler returns, and then ends the process. */
+        sigaction(each->number, &each->before, NULL);
+        raise(each->number);
+    } else if (handler != SIG_IGN) {
+        handler(each->number);
+    }
+}
+
+static void on_signal(int number, siginfo_t *info, void *context)
+{
+    int before = errno;
+    if (number == SIGUSR1) {
+        uint64_t one = 1;
+        /* Ranks and the commands ask each other by sigqueue. */
+        if (woken >= 0 && info->si_code == SI_USER && write(woken, &one, sizeof one) < 0)
+            errno = 0;
+    } else if (ending) {
+        struct timespec time;
+        clock_gettime(CLOCK_MONOTONIC, &time);
+        ending->sender = info->si_code == SI_USER ? (uint32_t)info->si_pid : 0;
+        ending->when = (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+        __atomic_store_n(&ending->number, (uint32_t)number, __ATOMIC_RELEASE);
+    }
+    for (int i = 0; i < MANY; i++)
+        if (watched[i].number == number)
+            go_on(&watched[i], info, context);
+    errno = before;
+}
+
+static PyObject *unwatch(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    for (int i = 0; i < MANY; i++) {
+        struct sigaction now;
+        if (watched[i].installed && sigaction(watched[i].number, NULL, &now) == 0 &&
+            (now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_signal)
+            sigaction(watched[i].number, &watched[i].before, NULL);
+        watched[i].installed = 0;
+    }
+    ending = NULL, woken = -1;
+    if (view.obj)
+        PyBuffer_Release(&view);
+    Py_RETURN_NONE;
+}
+
+static PyObject *watch(PyObject *module, PyObject *args)
+{
+    PyObject *memory;
+    int descriptor;
+    if (!PyArg_ParseTuple(args, "Oi", &memory, &descriptor))
+        return NULL;
+    Py_DECREF(unwatch(module, NULL));
+    if (PyObject_GetBuffer(memory, &view, PyBUF_WRITABLE) < 0)
+        return NULL;
+    if (view.len < (Py_ssize_t)sizeof(Ending) || (uintptr_t)view.buf % sizeof(uint64_t)) {
+        PyBuffer_Release(&view);
+        PyErr_SetString(PyExc_ValueError, "too little memory, or not aligned");
+        return NULL;
+    }
+    ending = view.buf, woken = descriptor;
+    ending->marks = 1;
+    for (int i = 0; i < MANY; i++) {
+        Watched *each = &watched[i];
+        struct sigaction own = {.sa_sigaction = on_signal};
+        own.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
+        sigemptyset(&own.sa_mask);
+        if (sigaction(each->number, NULL, &each->before) < 0)
+            continue;
+        int has_none = !(each->before.sa_flags & SA_SIGINFO) &&
+                       (each->before.sa_handler == SIG_IGN ||
+                        (each->number == SIGUSR1 && each->before.sa_handler == SIG_DFL));
+        if (!has_none && !(each->number == SIGUSR1 && descriptor < 0))
+            each->installed = sigaction(each->number, &own, NULL) == 0;
+    }
+    Py_RETURN_NONE;
+}
+
+PyMethodDef signal_methods[] = {
+    {"watch_signals", watch, METH_VARARGS, NULL},
+    {"unwatch_signals", unwatch, METH_NOARGS, NULL},
+    {NULL},
+};
