@@ -125,7 +125,14 @@ class Arrays(Protocol):
 
 
 class Stream(Protocol):
-    """A stream of one GPU; equal to another object for the same stream."""
+    """A stream of one GPU; equal to another object for the same stream.
+
+    Attributes:
+        handle: what the driver knows it by.
+    """
+
+    @property
+    def handle(self) -> Any: ...
 
     def use(self) -> AbstractContextManager[Any]:
         """Return a context in which it is the caller's stream on its GPU."""
@@ -307,7 +314,10 @@ class Store(Protocol):
     Attributes:
         allocator: which parts of this rank's segments are in use.
         maps: whether private memory of other ranks can be mapped, or only fetched by a call.
+        orders: whether streams of GPUs wait for flags and raise them, on all ranks.
     """
+
+    orders: bool
 
     @property
     def allocator(self) -> Allocator: ...
@@ -337,6 +347,23 @@ class Store(Protocol):
         """Return the fence between a flag and the first use of the `nbytes` it announces."""
 
 
+class WordStore(Store, Protocol):
+    """GPU memory whose flags streams wait for and raise.
+
+    Attributes:
+        gpu: its driver.
+    """
+
+    gpu: Gpu
+
+    def word(self, rank: int, segment: int, offset: int) -> int:
+        """Return where the GPU finds a word of a rank's memory on the host.
+
+        Raises:
+            Unavailable: it cannot reach that memory.
+        """
+
+
 class SharedMemory(Store, Protocol):
     """The host memory of one group's ranks on this node: `mpicoll.memory.segments`.
 
@@ -350,7 +377,10 @@ class SharedMemory(Store, Protocol):
         no_cma: why cross-memory attach cannot be used; empty where it can.
         least_fetched: bytes of the smallest message that is fetched from private memory.
         before_reuse: waits for the GPUs on which plans in this memory have work under way.
+        processes: the process of each rank of this node.
     """
+
+    processes: dict[int, int]
 
     least_fetched: int
     before_reuse: list[Thunk]
@@ -440,8 +470,44 @@ class Exported(NamedTuple):
     offset: int
 
 
+class WordOperation(NamedTuple):
+    """What a stream does with a 32-bit word in its turn.
+
+    Attributes:
+        address: of the word, for the GPU.
+        value: what is written, or waited for.
+    """
+
+    address: int
+    value: int
+    waits: bool
+
+
+class Batch(Protocol):
+    """Operations on words that are put on a stream together."""
+
+    def put(self, stream: Any) -> None:
+        """Put them on a stream, given its handle."""
+
+    def set_first(self, value: int) -> None:
+        """Set the value of the first operation, for the next `put`."""
+
+
 class Gpu(Protocol):
     """The driver of one GPU: `mpicoll.gpu.driver.Driver`."""
+
+    def register(self, address: int, nbytes: int) -> int:
+        """Let the GPU reach memory of the host; return its address there.
+
+        Raises:
+            Unavailable: the GPU, or the driver, does not let streams wait for such memory.
+        """
+
+    def unregister(self, address: int) -> None:
+        """Undo `register`, when no work under way uses the memory."""
+
+    def batch(self, operations: Sequence[WordOperation]) -> Batch:
+        """Return these operations, to be put on a stream in their order."""
 
     def allocate(self, nbytes: int) -> int:
         """Return the address of new memory that other processes can open.

@@ -193,6 +193,10 @@ class TorchStream:
 
     stream: torch.cuda.Stream
 
+    @property
+    def handle(self) -> int:
+        return self.stream.cuda_stream
+
     def use(self) -> AbstractContextManager[Any]:
         return torch.cuda.stream(self.stream)
 

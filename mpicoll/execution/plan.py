@@ -213,11 +213,14 @@ def scheduled(
 
     def run_on_gpu() -> None:
         assert stream is not None
+        stream.check()
         if not resources.failed:
             stream.begin()
         run()
 
     def start() -> Request:
+        if stream is not None:
+            stream.check()
         _check(resources)
         rounds = Rounds(next(order)[1], finish)
         if stream is None:

@@ -33,6 +33,9 @@ NO_MESSAGES = Messages((), (), lambda: True, lambda: None)
 class PlanStream(Protocol):
     """The stream of a plan's runs on a GPU: `mpicoll.gpu.streams`."""
 
+    def check(self) -> None:
+        """Raise what has ended an earlier run on the GPU."""
+
     def begin(self) -> Stream:
         """Return the stream of a run that begins."""
 

@@ -115,6 +115,8 @@ def lay_out(
         tables[each.peer].published[tables[each.peer].sent[memory.rank][each.order]]
         for each in program.receipts
     ]
+    # While messages of the library travel, a host waits.
+    layout.by_streams = layout.words is not None and not any(each.posts for each in tables)
     if layout.has_store:
         _open(layout, incoming)
     if tile:
@@ -124,7 +126,7 @@ def lay_out(
 
 
 def _open(layout: Layout, incoming: Sequence[Published]) -> None:
-    """Map the private memory of other ranks that a program reads, on all ranks or on none.
+    """Map the memory of other ranks that a program reads, and its flags, on all ranks or on none.
 
     In its first run, a rank that cannot would leave the others waiting.
     """
@@ -134,6 +136,13 @@ def _open(layout: Layout, incoming: Sequence[Published]) -> None:
             if each.private is not None:
                 _, alive = layout.store.foreign(each.private, 0, "uint8", 0)
                 resources.opened.append(alive)
+        if layout.words:
+            peers = [each.peer for each in layout.program.receipts]
+            flags = [*zip(peers, incoming, strict=True)]
+            flags += [(memory.rank, each) for each in layout.published]
+            for rank, each in flags:
+                layout.words.word(rank, each.segment, 0)
+            layout.words.word(memory.rank, layout.progress[0], 0)
     except Unavailable as error:
         failure = f"rank {memory.rank}: {error}"
     if failure := first_error(memory.exchange(failure)):

@@ -6,14 +6,20 @@ They serve CuPy and torch alike: both work in the device's primary context, whic
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from mpicoll.errors import Unavailable
-from mpicoll.interfaces import Exported
+from mpicoll.interfaces import Exported, WordOperation
 
 _HANDLE_BYTES = 64  # CU_IPC_HANDLE_SIZE
+_PORTABLE_AND_MAPPED = 0x01 | 0x02  # CU_MEMHOSTREGISTER_PORTABLE, _DEVICEMAP
+_NULL_STREAMS = (0, 1, 2)
+"""The default streams of whichever context is the calling thread's."""
+_WAIT, _WRITE = 1, 2  # CU_STREAM_MEM_OP_WAIT_VALUE_32, _WRITE_VALUE_32
+_EQUAL, _WITH_BARRIER = 1, 0  # CU_STREAM_WAIT_VALUE_EQ, CU_STREAM_WRITE_VALUE_DEFAULT
 _MPS = "CU_DEVICE_ATTRIBUTE_MPS_ENABLED"
 
 
@@ -104,6 +110,28 @@ class Driver:
         with self._current():
             self._call("cuCtxSynchronize")
 
+    # -- words that streams wait for and write ------------------------------------------------
+
+    def register(self, address: int, nbytes: int) -> int:
+        """Let kernels and streams reach memory of the host; return its address for them."""
+        status = self.driver.CUresult.CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
+        with self._current():
+            # Portable: another GPU of this process may have registered it.
+            done = self.driver.cuMemHostRegister(address, nbytes, _PORTABLE_AND_MAPPED)
+            if done[0] != status:
+                self._checked("cuMemHostRegister", done)
+            (mapped,) = self._call("cuMemHostGetDevicePointer", address, 0)
+        return int(mapped)
+
+    def unregister(self, address: int) -> None:
+        """Undo `register`."""
+        with self._current():
+            self._call("cuMemHostUnregister", address)
+
+    def batch(self, operations: Sequence[WordOperation]) -> Batch:
+        """Return operations that a stream takes together."""
+        return Batch(int(self.context), operations)
+
     @contextmanager
     def _current(self) -> Iterator[None]:
         """Make the primary context the calling thread's, which may have another one, or none."""
@@ -119,8 +147,75 @@ class Driver:
         Raises:
             Unavailable: the status is an error; the message is the driver's.
         """
-        status, *results = getattr(self.driver, name)(*arguments)
+        return self._checked(name, getattr(self.driver, name)(*arguments))
+
+    def _checked(self, name: str, returned: Sequence[Any]) -> tuple[Any, ...]:
+        status, *results = returned
         if int(status):
             _, text = self.driver.cuGetErrorString(status)
             raise Unavailable(f"{name}: {text.decode() if text else f'CUDA error {int(status)}'}")
         return tuple(results)
+
+
+class _Operation(ctypes.Structure):
+    """CUstreamBatchMemOpParams, which waits and writes lay out alike."""
+
+    _fields_ = (
+        ("operation", ctypes.c_uint),
+        ("address", ctypes.c_uint64),
+        ("value", ctypes.c_uint64),
+        ("flags", ctypes.c_uint),
+        ("alias", ctypes.c_uint64),
+        ("pad", ctypes.c_uint64),
+    )
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    found = ctypes.CDLL("libcuda.so.1")
+    found.cuStreamBatchMemOp_v2.argtypes = (
+        ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p, ctypes.c_uint,
+    )  # fmt: skip
+    return found
+
+
+class Batch:
+    """Operations on words, made once and put on a stream in every run.
+
+    The driver is called directly, as its Python bindings make every operation anew in every call.
+    """
+
+    def __init__(self, context: int, operations: Sequence[WordOperation]) -> None:
+        self.library = _library()
+        self.context, self.count = ctypes.c_void_p(context), len(operations)
+        self.given = (_Operation * self.count)(
+            *(
+                _Operation(_WAIT, each.address, each.value, _EQUAL)
+                if each.waits
+                else _Operation(_WRITE, each.address, each.value, _WITH_BARRIER)
+                for each in operations
+            )
+        )
+
+    def put(self, stream: int) -> None:
+        """Put them on a stream.
+
+        Raises:
+            Unavailable: the driver refuses.
+        """
+        if stream not in _NULL_STREAMS:
+            self._put(stream)
+            return
+        self.library.cuCtxPushCurrent_v2(self.context)
+        try:
+            self._put(stream)
+        finally:
+            self.library.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
+
+    def _put(self, stream: int) -> None:
+        if status := self.library.cuStreamBatchMemOp_v2(stream, self.count, self.given, 0):
+            raise Unavailable(f"cuStreamBatchMemOp: CUDA error {status}")
+
+    def set_first(self, value: int) -> None:
+        """Set the value of the first operation, for the next `put`."""
+        self.given[0].value = value

@@ -1,11 +1,12 @@
 """GPU memory that the ranks of a node read directly: the transport ``ipc``.
 
-Flags stay in host memory (`mpicoll.memory.segments`), bytes stay on the GPUs. A rank raises a
-flag when its stream has done the work that the flag announces; whoever sees it reads the memory by
-kernels and copies of its own. Any allocation of the driver can be opened by the other
-processes, so that large messages never move before they are used; where a framework's allocator
-gives memory without handles, they pass through slots in segments of the driver's own. Several
-ranks may share one GPU, and the MPI below need know nothing of it.
+Flags stay in host memory (`mpicoll.memory.segments`), bytes stay on the GPUs. Streams raise flags
+and wait for them where the driver lets them; elsewhere a host does, once its stream has done the
+work that the flag announces. Whoever has seen it reads the memory by kernels and copies of its own.
+Any allocation of the driver can be opened by the other processes, so that large messages never move
+before they are used; where a framework's allocator gives memory without handles, they pass through
+slots in segments of the driver's own. Several ranks may share one GPU, and the MPI below need know
+nothing of it.
 """
 
 from __future__ import annotations
@@ -17,13 +18,22 @@ from contextlib import suppress
 from functools import partial
 
 from mpicoll.errors import CollectiveError, Unavailable, first_error
-from mpicoll.interfaces import Array, Arrays, Exported, Gpu, Location, SharedMemory, Thunk
+from mpicoll.interfaces import (
+    Array,
+    Arrays,
+    Exported,
+    Gpu,
+    Location,
+    SharedMemory,
+    Thunk,
+)
 from mpicoll.memory.allocator import FirstFit
 from mpicoll.memory.segments import FIRST
 from mpicoll.notation.elements import itemsize
 from mpicoll.programs.shared_memory import Reach
 
-SWITCH = "MPICOLL_IPC"
+SWITCH, ORDER = "MPICOLL_IPC", "MPICOLL_STREAM_ORDER"
+_OFF = ("0", "off", "no", "false")
 ZERO_COPY = 64 * 1024
 """The smallest zero-copy message in bytes: below, a copy costs less than to wait for readers."""
 _PATTERN = 0x5A
@@ -40,9 +50,11 @@ class GpuMemory:
         peers: the ranks of this node with which this one shares it, by either's reading.
         partial: why some pair of ranks of this node does not; empty where all do. Their messages
             travel as those between nodes.
+        orders: streams wait for flags and raise them; `unordered` says why hosts do instead.
     """
 
     maps = True
+    orders, unordered = False, ""
 
     def __init__(self, host: SharedMemory, arrays: Arrays, gpu: Gpu, like: Array) -> None:
         self.host, self.arrays, self.gpu = host, arrays, gpu
@@ -51,6 +63,7 @@ class GpuMemory:
         self.allocator = FirstFit()
         self.opened: weakref.WeakValueDictionary[bytes, _Opened] = weakref.WeakValueDictionary()
         self.segments: dict[int, list[tuple[int, object]]] = {rank: [] for rank in host.intra_node}
+        self.words: dict[tuple[int, int], tuple[int, object]] = {}
         self.peers, self.partial = host.others, ""
         # A rank says that others may use the memory of its plans again when its own GPU has done
         # all that these put there (cuCtxSynchronize "blocks until the current context has
@@ -80,6 +93,32 @@ class GpuMemory:
         if any(self.host.exchange(is_alone, bool)):
             self._release_all()
             raise Unavailable(f"GPU memory cannot be shared: {self.partial}")
+        self.unordered = first_error(self.host.exchange(self._unordered()))
+        self.orders = not self.unordered
+
+    def _unordered(self) -> str:
+        """Return why the streams of this rank cannot wait for flags, or raise them."""
+        if os.environ.get(ORDER, "").lower() in _OFF:
+            return f"{ORDER} turns it off"
+        try:
+            for rank in self.host.intra_node:
+                self.word(rank, 0, 0)
+        except Unavailable as error:
+            return f"rank {self.host.rank}: {error}"
+        return ""
+
+    def word(self, rank: int, segment: int, offset: int) -> int:
+        """Return where the GPU finds a word of a rank's memory on the host.
+
+        Raises:
+            Unavailable: it cannot reach that memory.
+        """
+        found = self.words.get((rank, segment))
+        if found is None:
+            address, owner = self.host.address(rank, segment)
+            nbytes = 8 * len(self.host.words[rank][segment])
+            found = self.words[rank, segment] = self.gpu.register(address, nbytes), owner
+        return found[0] + offset
 
     def grow(self, nbytes: int) -> None:
         """Allocate one more segment on every rank's GPU, and open those of the peers."""
@@ -139,6 +178,13 @@ class GpuMemory:
             if not any(self.host.exchange(self.host.in_use, bool)):
                 self.gpu.synchronize()
                 self._release_all()
+                self._forget_words()
+
+    def _forget_words(self) -> None:
+        for rank, segment in self.words:
+            with suppress(Unavailable):  # the memory of another GPU of this process has, too
+                self.gpu.unregister(self.host.address(rank, segment)[0])
+        self.words.clear()
 
     def _release_all(self) -> None:
         ranks = self.segments
@@ -267,7 +313,7 @@ def open_gpu_memory(
         return None, unshared
     why = ""
     try:
-        if os.environ.get(SWITCH, "").lower() in ("0", "off", "no", "false"):
+        if os.environ.get(SWITCH, "").lower() in _OFF:
             raise Unavailable(f"{SWITCH} turns it off")
         gpu = driver()
     except Unavailable as error:

@@ -8,6 +8,7 @@ by waiting, on the GPU, for all that is on the last one.
 from __future__ import annotations
 
 from mpicoll.errors import Unsupported
+from mpicoll.execution.stream_watch import StreamWatch
 from mpicoll.interfaces import Array, Arrays, Stream
 
 
@@ -17,11 +18,23 @@ class PlanStream:
     Args:
         like: an array of the plan.
         captures: whether all of a run is work on the GPU, as over NCCL.
+
+    Attributes:
+        current: the stream of the run that is being put there.
+        watch: over runs that wait for other ranks on the GPU; None where hosts wait.
     """
+
+    current: Stream
+    watch: StreamWatch | None = None
 
     def __init__(self, arrays: Arrays, like: Array, *, captures: bool = False) -> None:
         self.arrays, self.like, self.captures = arrays, like, captures
         self.last: Stream | None = None
+
+    def check(self) -> None:
+        """Raise what has ended an earlier run on the GPU: RankLost."""
+        if self.watch is not None and self.watch.error is not None:
+            raise self.watch.error
 
     def begin(self) -> Stream:
         """Return the stream of a run that begins.
@@ -29,17 +42,19 @@ class PlanStream:
         Raises:
             Unsupported: a CUDA graph is being captured on it.
         """
-        stream = self.arrays.stream(self.like)
-        if stream.is_capturing():
-            if self.captures:
-                return stream  # what follows what is the graph's business
+        self.current = stream = self.arrays.stream(self.like)
+        if not stream.is_capturing():
+            if self.last is not None and self.last != stream:
+                stream.follow(self.last)
+            self.last = stream
+        elif not self.captures:
             raise Unsupported(
                 "a CUDA graph cannot capture this plan: the host waits for flags and messages of "
                 "the other ranks in every run, and a graph repeats the work of the GPU alone"
             )
-        if self.last is not None and self.last != stream:
-            stream.follow(self.last)
-        self.last = stream
+        # Between what a graph records and other runs, the order is the graph's business.
+        if self.watch is not None:
+            self.watch.enter(stream)
         return stream
 
     def end(self, stream: Stream) -> None:

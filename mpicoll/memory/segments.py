@@ -75,9 +75,10 @@ class MappedMemory:
         leave: tells the other ranks that this one has left an operation, and why.
         least_fetched: bytes of the smallest message that is fetched from private memory.
         maps: False, as private memory of other ranks can only be fetched.
+        orders: False, as no stream of a GPU works in it.
     """
 
-    maps = False
+    maps = orders = False
 
     def __init__(
         self, arrays: Arrays, rank: int, intra_node: Sequence[int], size: int,

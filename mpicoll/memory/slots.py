@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -31,12 +31,13 @@ from mpicoll.interfaces import (
     SharedMemory,
     Store,
     Thunk,
+    WordStore,
 )
 from mpicoll.memory.allocator import LINE, whole_lines
 from mpicoll.notation.elements import itemsize
 from mpicoll.programs import windows
 from mpicoll.programs.messages import view
-from mpicoll.programs.shared_memory import Publication, SharedProgram
+from mpicoll.programs.shared_memory import Post, Publication, SharedProgram
 
 _SMALL_DATA = 16
 _SMALL = LINE - _SMALL_DATA
@@ -101,6 +102,7 @@ class LayoutTable(NamedTuple):
         sent: for each peer the publications that it is to read, in order.
         expected: for each peer the lengths of the messages from it, in order.
         failure: why this rank cannot take part; empty where it can.
+        posts: its program has messages of the library.
     """
 
     lacks: tuple[int, int]
@@ -109,6 +111,7 @@ class LayoutTable(NamedTuple):
     sent: dict[int, list[int]]
     expected: dict[int, list[int]]
     failure: str = ""
+    posts: bool = False
 
 
 @dataclass
@@ -163,6 +166,12 @@ class Layout:
 
     Flags lie in the shared memory of the node. Eager bytes follow their flags where the store is
     that same memory, and lie in an area of their own where it is another one, as on GPUs.
+
+    Attributes:
+        words: the store, where streams may wait for its flags; else None. Then each reader of a
+            publication has a word, and a line of the area is for the progress of the runs.
+        progress: the segment and the offset of that line.
+        by_streams: streams of GPUs wait for its flags and raise them, on all ranks.
     """
 
     def __init__(
@@ -172,6 +181,8 @@ class Layout:
         self.memory, self.store, self.program = memory, store, program
         self.buffers, self.resources = buffers, resources
         self.has_store = store is not memory
+        self.words = cast("WordStore", store) if store.orders else None
+        self.progress, self.by_streams = (0, 0), False
         self.width = itemsize(dtype)
         self.replies = set(memory.intra_node) if meets else {each.peer for each in program.receipts}
         self.area: Area | None = None
@@ -192,12 +203,14 @@ class Layout:
         expected: dict[int, list[int]] = {}
         for receipt in self.program.receipts:
             expected.setdefault(receipt.peer, []).append(receipt.length)
-        return LayoutTable((0, 0), under_way, self.published, self.program.sent, expected)
+        posts = any(isinstance(each, Post) for each in self.program.instructions)
+        sent = self.program.sent
+        return LayoutTable((0, 0), under_way, self.published, sent, expected, posts=posts)
 
     def _take(self) -> tuple[int, int]:
         """Take memory, and return the bytes that are lacking of it and of the store."""
         publications = self.program.publications
-        needed = sum(map(self._needs, publications))
+        needed = sum(map(self._needs, publications)) + (LINE if self.words else 0)
         in_store = sum(self._depth(each) * self._store_bytes(each) for each in publications)
         if needed and self.area is None:
             self.area = self._kept(self.memory.allocator, needed)
@@ -228,6 +241,7 @@ class Layout:
             self.published.append(self._publish(each, segment, start, store_start))
             start += self._needs(each)
             store_start += self._depth(each) * self._store_bytes(each)
+        self.progress = segment, start
 
     def _eager_depth(self) -> int:
         """Return the depth of eager publications: less the more memory they take."""
@@ -235,7 +249,7 @@ class Layout:
             each for each in self.program.publications if not each.zero_copy and not each.window
         ]
         nbytes = sum(self._stride(each) + self._store_bytes(each) for each in publications)
-        if nbytes > _MOST_BYTES:
+        if self.words or nbytes > _MOST_BYTES:
             return 1
         readers = {rank for each in self.program.publications for rank in each.readers}
         return 2 if readers <= self.replies or nbytes > _FEW_BYTES else _MANY
@@ -271,6 +285,8 @@ class Layout:
 
     def _acknowledging(self, each: Publication) -> list[int]:
         """Return the readers that must acknowledge."""
+        if self.words:
+            return each.readers
         if each.piece is None:
             return []
         alone = self._depth(each) == 1 or bool(each.window)

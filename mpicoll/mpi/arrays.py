@@ -199,6 +199,10 @@ class CupyStream:
     gpu: int
     stream: Any
 
+    @property
+    def handle(self) -> int:
+        return int(self.stream.ptr)
+
     def use(self) -> AbstractContextManager[Any]:
         stack = ExitStack()
         stack.enter_context(sys.modules["cupy"].cuda.Device(self.gpu))

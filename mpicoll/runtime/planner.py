@@ -24,6 +24,7 @@ from mpicoll.execution.messages import bind_messages
 from mpicoll.execution.plan import Plan, Variant, compiled, scheduled
 from mpicoll.execution.runs import NO_MESSAGES, BoundRound, Program, Resources
 from mpicoll.execution.shared_memory import Binding, LaidOut, lay_out
+from mpicoll.execution.stream_order import StreamBinding
 from mpicoll.gpu.ipc import GpuMemory
 from mpicoll.gpu.streams import PlanStream
 from mpicoll.interfaces import CMA, DIRECT, STAGED, SYMMETRIC, TRANSPORTS, Transport
@@ -279,7 +280,9 @@ class Planner:
         before, after = what.before(place), list(what.after(place))
         rounds, dtype = self._rounds(chosen, arguments), arguments.dtype or "uint8"
         tag, title = self.tags.take(), f"{what.name} {chosen}"
+        array = arguments.x if arguments.x is not None else arguments.out
         resources: Resources
+        stream: PlanStream | None = None
         if route in (transport.name, DIRECT, STAGED):
             program = lower(rounds, sizes, before, after, in_place=in_place)
             resources, variants = self._on_all(
@@ -294,7 +297,7 @@ class Planner:
                 return lay_out(
                     share(rounds, sizes, before, after, reach, in_place=in_place),
                     shared, dict(buffers), dtype, what=title, meets=meets, store=store,
-                    like=arguments.x if arguments.x is not None else arguments.out,
+                    like=array,
                     tile=reach.tile if compiles else 0,
                 )  # fmt: skip
 
@@ -314,8 +317,13 @@ class Planner:
                 table = Table(laid_out, dtype, arguments.op, title)
                 made = self._compiled(table, arguments, first is not None)
                 return compiled(str(chosen), route, arguments.out, made, resources)
-            binding = Binding(laid_out, dtype, arguments.op, title)
-            variants = binding.variants(transport, tag)
+            if laid_out.layout.by_streams:
+                stream = PlanStream(transport.arrays, array, captures=True)
+                ordered = StreamBinding(laid_out, dtype, arguments.op, title, stream)
+                variants = ordered.variants(transport, tag)
+                stream.watch = ordered.watch()
+            else:
+                variants = Binding(laid_out, dtype, arguments.op, title).variants(transport, tag)
             if len(shared.intra_node) < transport.size or (store and store.partial):
                 route = f"{route}+{transport.gpu_transport if store else transport.name}"
         self.tags.hold(tag, resources)
@@ -323,11 +331,11 @@ class Planner:
             variants = [_after(first, variant) for variant in variants]
         finish = divide_mean(transport, arguments)
         at_once = transport.matches_by_order and DIRECT in route.split("+")
-        array = arguments.x if arguments.x is not None else arguments.out
-        on_gpu = arguments.device == "gpu" and array is not None
+        if stream is None and arguments.device == "gpu" and array is not None:
+            stream = PlanStream(transport.arrays, array, captures=at_once)
         return scheduled(
             str(chosen), route, arguments.out, variants, finish, resources, at_once=at_once,
-            stream=PlanStream(transport.arrays, array, captures=at_once) if on_gpu else None,
+            stream=stream,
         )  # fmt: skip
 
     def compiles(self, arguments: Arguments, route: str) -> bool:

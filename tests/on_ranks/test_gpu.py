@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -27,7 +28,7 @@ from run_collective import (
     serves,
 )
 
-from mpicoll import ArgumentError, Collectives, Unavailable, Unsupported
+from mpicoll import ArgumentError, Collectives, RankLost, Unavailable, Unsupported
 from mpicoll.algorithms.registry import algorithms
 from mpicoll.bench.gpubound import copy_bandwidth
 from mpicoll.bench.record import case_records
@@ -70,6 +71,12 @@ def fresh(c: Collectives) -> Iterator[Any]:
     arrays = fake_gpu.install(part)
     yield part, arrays
     part.free()
+
+
+@pytest.fixture
+def by_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let hosts, instead of streams, wait for flags and raise them."""
+    monkeypatch.setenv(device.ORDER, "0")
 
 
 @pytest.fixture
@@ -228,6 +235,7 @@ def test_runs_in_a_row(g: Collectives, name: str, way: str) -> None:
 
 
 @pytest.mark.skipif(REAL, reason="a real GPU is done by then")
+@pytest.mark.usefixtures("by_hosts")
 def test_a_new_plan_waits_for_what_the_last_one_reads(fresh: Any) -> None:
     """Its slots may lie where other ranks' slots lay, which this rank's GPU may still read."""
     part, arrays = fresh
@@ -240,6 +248,7 @@ def test_a_new_plan_waits_for_what_the_last_one_reads(fresh: Any) -> None:
 
 
 @pytest.mark.skipif(REAL, reason="the fake one counts")
+@pytest.mark.usefixtures("by_hosts")
 def test_neighbouring_flags_wait_for_the_gpu_once(fresh: Any) -> None:
     part, arrays = fresh
     x = on_gpu(part, np.zeros((part.size, 9)), "int32")
@@ -252,6 +261,62 @@ def test_neighbouring_flags_wait_for_the_gpu_once(fresh: Any) -> None:
         plan.run()
         plan.run()
     assert len(waits) == 2  # one in each run, however many ranks there are
+
+
+@pytest.mark.parametrize("row", [11, 20_000])
+@pytest.mark.parametrize("name", ["allreduce", "alltoall", "scan", "broadcast"])
+def test_hosts_keep_the_order_where_one_gpu_cannot(fresh: Any, name: str, row: int) -> None:
+    part, arrays = fresh
+    x = on_gpu(part, np.zeros(1), "int32")
+    if part.rank == part.size - 1:
+        arrays.gpus[arrays.gpu(x)].unordered = "no such memory"
+    assert part.routes.gpu_memory(x).unordered == f"rank {part.size - 1}: no such memory"
+    for each in algorithms(name):
+        if serves(part, each):
+            check(part, name, f"{each}@ipc", (row,), way=IPC)
+
+
+def test_a_run_returns_before_the_others_begin(g: Collectives) -> None:
+    """Streams wait for the other ranks, instead of hosts."""
+    x = on_gpu(g, np.full(1000, g.rank + 1), "int32")
+    with g.plan("allreduce", x, algorithm="ring") as plan:
+        if plan.transport != IPC or not g.routes.gpu_memory(x).orders:
+            pytest.skip("hosts wait here")
+        for turn in range(1, 4):
+            for rank in range(g.size):
+                if g.rank == rank:
+                    g.transport.arrays.from_host(x, np.full(1000, turn * (g.rank + 1)))
+                    plan.run()
+                g.exchange(None)
+            compare(g, plan.out, np.full(1000, turn * sum(range(g.size + 1))), "int32")
+
+
+def test_a_rank_that_does_not_come_ends_the_wait_of_a_stream(c: Collectives) -> None:
+    """The stream is let go at the deadline, and the plan's next run says why."""
+    part = c.split(0)
+    assert part is not None
+    if not REAL:
+        fake_gpu.install(part)
+    x = on_gpu(part, np.ones(1000), "int32")
+    plan = part.plan("allreduce", x, algorithm="ring")
+    if plan.transport != IPC or not part.routes.gpu_memory(x).orders:
+        pytest.skip("hosts wait here")
+    last = part.size - 1
+    if part.rank != last:
+        part.deadline = 0.5
+        plan.run()
+        part.transport.arrays.synchronize(x)
+        for begin in (plan.run, plan.start):
+            with pytest.raises(RankLost, match=r"allreduce ring, round \d+ of \d+: rank"):
+                begin()
+    part.exchange(None)
+    if part.rank == last:  # it learns of it when it waits itself
+        plan.run()
+        time.sleep(0.5)
+        with pytest.raises(RankLost, match="which has left it"):
+            plan.run()
+    plan.free()
+    part.free()
 
 
 @pytest.mark.skipif(REAL, reason="the fake one counts")
@@ -513,6 +578,7 @@ def test_runs_on_two_streams_are_in_order(fresh: Any) -> None:
 
 
 @pytest.mark.skipif(REAL, reason="test_real_gpu.py has its own")
+@pytest.mark.usefixtures("by_hosts")
 @pytest.mark.parametrize("way", [IPC, STAGED])
 def test_a_captured_stream_is_refused(fresh: Any, way: str) -> None:
     """A plan that a graph cannot capture says so, and stays as it is."""

@@ -1,7 +1,8 @@
 """Fake GPUs: memory that needs a handle to be shared, and work that happens later.
 
 What is put on a stream happens only when somebody waits for the stream, so that whoever
-forgets to wait hands out stale memory, as on a real one. Copies by the library below (an MPI
+forgets to wait hands out stale memory, as on a real one; a stream that waits for a word of another
+process does so by a thread. Copies by the library below (an MPI
 that reads GPU memory) happen at once. Page-locked memory that is freed is handed out again at
 once, though a copy from there may be queued.
 """
@@ -11,31 +12,37 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from mpicoll import Collectives, Unavailable
-from mpicoll.interfaces import Area, Exported
+from mpicoll.interfaces import Area, Exported, WordOperation
 from mpicoll.memory.allocator import FirstFit
 from mpicoll.notation.elements import itemsize
 
 SIZE = 256 << 20
 GPUS = 2
 _EACH = SIZE // GPUS
+_FOR_GPU = 1 << 60
+"""Added to an address of the host that a GPU reaches."""
 
 
 class Stream:
     """`mpicoll.interfaces.Stream`: work in order, done when it is waited for."""
 
     def __init__(self, gpu: Gpu) -> None:
-        self.gpu = gpu
+        self.gpu, self.handle = gpu, self
+        self.lock = threading.RLock()
+        self.thread: threading.Thread | None = None
         self.work: deque[Callable[[], object]] = deque()
         self.capturing = False
         gpu.streams.append(self)
@@ -53,8 +60,20 @@ class Stream:
         return self.capturing
 
     def synchronize(self) -> None:
-        while self.work:
-            self.work.popleft()()
+        with self.lock:
+            while self.work:
+                self.work.popleft()()
+
+    def go_on(self) -> None:
+        """Do the work a little later though nobody waits, as other processes wait for it."""
+        if self.thread is None:
+            self.thread = threading.Thread(target=self._run, daemon=True)
+            self.thread.start()
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(0.001)
+            self.synchronize()
 
 
 class Memory:
@@ -89,6 +108,8 @@ class Gpu:
         pooled: why what the framework allocates has no handle; empty where it has.
         refuses: why nothing has one.
         closed: why nothing can be opened.
+        unordered: why no stream can wait for words.
+        registered: the memory of the host that it reaches, by address.
         current: the caller's stream.
     """
 
@@ -97,7 +118,8 @@ class Gpu:
         self.allocator = FirstFit()
         self.allocator.add(_EACH)
         self.segments: dict[int, Area] = {}
-        self.pooled = self.refuses = self.closed = ""
+        self.pooled = self.refuses = self.closed = self.unordered = ""
+        self.registered: dict[int, int] = {}
         self.streams: list[Stream] = []
         self.current = Stream(self)
 
@@ -143,9 +165,46 @@ class Gpu:
         # Arrays may still point there: reading them must be seen to be wrong, not crash.
         self.memory.opened[address][:4096] = bytes(4096)
 
+    def register(self, address: int, nbytes: int) -> int:
+        if self.unordered:
+            raise Unavailable(self.unordered)
+        self.registered[address] = nbytes
+        return address + _FOR_GPU
+
+    def unregister(self, address: int) -> None:
+        if self.registered.pop(address, None) is None:
+            raise Unavailable("not registered")
+
+    def batch(self, operations: Sequence[WordOperation]) -> Batch:
+        return Batch(self, list(operations))
+
     def synchronize(self) -> None:
         for stream in self.streams:
             stream.synchronize()
+
+
+class Batch:
+    """`mpicoll.interfaces.Batch`."""
+
+    def __init__(self, gpu: Gpu, operations: list[WordOperation]) -> None:
+        self.gpu, self.operations = gpu, operations
+
+    def set_first(self, value: int) -> None:
+        self.operations[0] = self.operations[0]._replace(value=value)
+
+    def put(self, stream: Stream) -> None:
+        stream.work.append(partial(self._do, tuple(self.operations)))
+        stream.go_on()
+
+    def _do(self, operations: tuple[WordOperation, ...]) -> None:
+        for each in operations:
+            at, reached = each.address - _FOR_GPU, self.gpu.registered
+            assert any(start <= at < start + n for start, n in reached.items())
+            word = ctypes.c_uint32.from_address(at)
+            if not each.waits:
+                word.value = each.value
+            while word.value != each.value:
+                time.sleep(20e-6)
 
 
 class Stopwatch:

@@ -1,0 +1,142 @@
+"""Bind a program over GPU memory so that streams, instead of hosts, keep its order.
+
+A host puts a run on the stream and goes on. Each reader of a publication has a word, which is
+either *empty* or *full*: the publisher's stream fills it once the bytes are there, the reader's
+stream waits for that and empties it once it has read. No number of a run is in it, so that a CUDA
+graph can repeat a run.
+
+What it relies on, in the words of the CUDA driver API (stream memory operations):
+
+- cuStreamWriteValue32: "normally, cuStreamWriteValue32 will provide a memory fence before the
+  write, which has semantics similar to __threadfence_system() but is scoped to the stream rather
+  than a CUDA thread". So whoever sees a word full sees the bytes, on another GPU and in another
+  process, too; and whoever sees it empty may write them again.
+- cuStreamWaitValue32: "enqueues a synchronization of the stream on the given memory location. Work
+  ordered after the operation will block until the given condition on the memory is satisfied."
+- cuStreamBatchMemOp: "the operations are enqueued in the order they appear in the array".
+- cuMemHostRegister page-locks memory of the host, which these calls take by the address that
+  cuMemHostGetDevicePointer returns.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from mpicoll.execution.plan import Variant
+from mpicoll.execution.runs import NO_MESSAGES, BoundRound
+from mpicoll.execution.shared_memory import Binding, LaidOut
+from mpicoll.execution.stream_watch import Awaited, StreamWatch
+from mpicoll.interfaces import Batch, Stream, Thunk, Transport, WordOperation
+from mpicoll.memory.slots import Published
+from mpicoll.notation.elements import ReduceOp
+from mpicoll.programs.fusing import Fused
+from mpicoll.programs.shared_memory import (
+    Acknowledge,
+    Await,
+    Instruction,
+    Publish,
+    WaitForReaders,
+    WaitForSlot,
+)
+
+_EMPTY, _FULL = 0, 1
+
+
+class Running(Protocol):
+    """The stream of a plan's runs: `mpicoll.gpu.streams.PlanStream`."""
+
+    @property
+    def current(self) -> Stream:
+        """The stream of the run that is being put there."""
+
+
+class StreamBinding(Binding):
+    """The one round of a program that waits on the GPU alone."""
+
+    def __init__(
+        self, laid_out: LaidOut, dtype: str, op: ReduceOp, what: str, stream: Running
+    ) -> None:
+        super().__init__(laid_out, dtype, op, what)
+        assert laid_out.layout.words is not None
+        self.gpu_words, self.stream = laid_out.layout.words, stream
+        self.sequence = 0  # every buffer has one slot
+        segment, start = laid_out.layout.progress
+        self.place = self.gpu_words.word(self.memory.rank, segment, start)
+        # At each position of a run, what its stream waits for there.
+        self.awaited: list[list[Awaited]] = [[]]
+        self.operations = [WordOperation(self.place, 0, waits=False)]
+        self.batches: list[Batch] = []
+        self.here: list[Awaited] = []
+
+    def variants(self, transport: Transport, tag: int) -> list[Variant]:
+        """Return the only variant, which is bound here."""
+        total = max(self.numbers, default=1)
+        actions: list[Thunk] = []
+        for each, number in zip(self.instructions, self.numbers, strict=True):
+            if not self._ordered(each, number, total):
+                actions += [*self._put(), *self._local(each)]  # type: ignore[arg-type]
+        self.operations.append(WordOperation(self.place, 0, waits=False))
+        actions += self._put()
+        rounds = [BoundRound(tuple(actions), NO_MESSAGES)]
+        return [lambda: rounds]
+
+    def watch(self) -> StreamWatch:
+        """Return the watch over the runs; after `variants`."""
+        segment, start = self.laid_out.layout.progress
+        words = self.memory.words[self.memory.rank][segment]
+
+        begin = self.batches[0].set_first
+        return StreamWatch(self.memory, self.resources, words, start // 8, self.awaited, begin)
+
+    def _put(self) -> list[Thunk]:
+        """Return what puts the words' operations since the last call on the stream."""
+        operations, self.operations = self.operations, []
+        if self.here:
+            # Of a run that does not end, the watch must know where it is; its number comes first.
+            operations.insert(
+                not self.batches, WordOperation(self.place + 8, len(self.awaited), waits=False)
+            )
+            self.awaited.append(self.here)
+            self.here = []
+        if not operations:
+            return []
+        self.batches.append(self.gpu_words.gpu.batch(operations))
+        put, stream = self.batches[-1].put, self.stream
+        return [lambda: put(stream.current.handle)]
+
+    def _ordered(self, each: Instruction | Fused, number: int, total: int) -> bool:
+        """Note the operations of an instruction on words; whether it is one."""
+        if isinstance(each, Publish):
+            where = self.published[each.publication]
+            if not where.length:
+                self._wait_for_readers(where, number, total)  # of a signal, nobody else waits
+            for word in where.acknowledge.values():
+                self._write(self.memory.rank, where.segment, word, _FULL)
+        elif isinstance(each, Await):
+            where, peer = self.incoming[each.receipt], self.program.receipts[each.receipt].peer
+            word = where.acknowledge[self.memory.rank]
+            self._wait_for(peer, where.segment, word, _FULL, peer, number, total)
+        elif isinstance(each, Acknowledge):
+            where, peer = self.incoming[each.receipt], self.program.receipts[each.receipt].peer
+            self._write(peer, where.segment, where.acknowledge[self.memory.rank], _EMPTY)
+        elif isinstance(each, WaitForSlot | WaitForReaders):
+            self._wait_for_readers(self.published[each.publication], number, total)
+        else:
+            return False
+        return True
+
+    def _wait_for_readers(self, where: Published, number: int, total: int) -> None:
+        for reader, word in where.acknowledge.items():
+            self._wait_for(self.memory.rank, where.segment, word, _EMPTY, reader, number, total)
+
+    def _write(self, rank: int, segment: int, word: int, value: int) -> None:
+        address = self.gpu_words.word(rank, segment, word)
+        self.operations.append(WordOperation(address, value, waits=False))
+
+    def _wait_for(
+        self, rank: int, segment: int, word: int, value: int, peer: int, number: int, total: int
+    ) -> None:
+        address = self.gpu_words.word(rank, segment, word)
+        self.operations.append(WordOperation(address, value, waits=True))
+        words = self.memory.words[rank][segment]
+        self.here.append(Awaited(words, word // 8, value, self._context(number, total, peer)))
