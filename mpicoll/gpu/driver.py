@@ -170,6 +170,12 @@ class _Operation(ctypes.Structure):
     )
 
 
+def operation(each: WordOperation) -> _Operation:
+    """Return an operation as the driver takes it."""
+    kind, how = (_WAIT, _EQUAL) if each.waits else (_WRITE, _WITH_BARRIER)
+    return _Operation(kind, each.address, each.value, how)
+
+
 @cache
 def _library() -> ctypes.CDLL:
     found = ctypes.CDLL("libcuda.so.1")
@@ -188,14 +194,7 @@ class Batch:
     def __init__(self, context: int, operations: Sequence[WordOperation]) -> None:
         self.library = _library()
         self.context, self.count = ctypes.c_void_p(context), len(operations)
-        self.given = (_Operation * self.count)(
-            *(
-                _Operation(_WAIT, each.address, each.value, _EQUAL)
-                if each.waits
-                else _Operation(_WRITE, each.address, each.value, _WITH_BARRIER)
-                for each in operations
-            )
-        )
+        self.given = (_Operation * self.count)(*map(operation, operations))
 
     def put(self, stream: int) -> None:
         """Put them on a stream.

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from contextlib import nullcontext
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from mpicoll import Unavailable
+from mpicoll.gpu import driver
 from mpicoll.gpu.driver import Driver
+from mpicoll.interfaces import WordOperation
 
 REFUSED = 0x7F0000000000
 
@@ -44,6 +47,15 @@ class Bindings(ModuleType):
         if not self.loads:
             raise RuntimeError("Failed to dlopen libcuda.so.1")
         return (flags,)
+
+    CUresult = SimpleNamespace(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED=712)
+
+    def cuMemHostRegister(self, address: int, nbytes: int, flags: int) -> Any:
+        assert flags == 3 and self._in_context()
+        return ({0x1000: 0, 0x2000: 712}.get(address, 801),)
+
+    def cuMemHostGetDevicePointer(self, address: int, flags: int) -> Any:
+        return (0, address + 7) if flags == 0 and self._in_context() else (1, None)
 
     CUdevice_attribute = SimpleNamespace(CU_DEVICE_ATTRIBUTE_MPS_ENABLED=133)
 
@@ -112,11 +124,11 @@ def install(monkeypatch: pytest.MonkeyPatch, bindings: Bindings) -> None:
 
 def test_an_allocation_is_opened_by_its_handle(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, Bindings())
-    driver = Driver(1)
-    exported = driver.export(0x7E0000012345)
+    gpu = Driver(1)
+    exported = gpu.export(0x7E0000012345)
     assert exported.offset == 0x2345
     assert len(exported.handle) == 64
-    assert driver.open(exported.handle) == 0x7E0000010000 + 0x100000000
+    assert gpu.open(exported.handle) == 0x7E0000010000 + 0x100000000
 
 
 def test_an_allocation_is_closed_after_the_work_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,12 +141,12 @@ def test_an_allocation_is_closed_after_the_work_on_it(monkeypatch: pytest.Monkey
 def test_memory_of_the_drivers_own(monkeypatch: pytest.MonkeyPatch) -> None:
     bindings = Bindings()
     install(monkeypatch, bindings)
-    driver = Driver(1)
-    driver.free(driver.allocate(1024))
-    driver.synchronize()
+    gpu = Driver(1)
+    gpu.free(gpu.allocate(1024))
+    gpu.synchronize()
     assert bindings.calls == ["free 0x7e0000000000", "synchronize"]
     with pytest.raises(Unavailable, match="cuMemAlloc: CUDA error 2"):
-        driver.allocate(1 << 40)
+        gpu.allocate(1 << 40)
     assert bindings.current == []
 
 
@@ -165,6 +177,70 @@ def test_a_refusal_has_the_drivers_words(
     install(monkeypatch, Bindings())
     with pytest.raises(Unavailable, match=message):
         Driver(1).export(address)
+
+
+@pytest.mark.parametrize("address", [0x1000, 0x2000])
+def test_memory_of_the_host_is_registered_once(
+    monkeypatch: pytest.MonkeyPatch, address: int
+) -> None:
+    """Another group of the process may have registered it."""
+    install(monkeypatch, Bindings())
+    assert Driver(1).register(address, 4096) == address + 7
+    with pytest.raises(Unavailable, match="cuMemHostRegister: operation not supported"):
+        Driver(1).register(0x3000, 4096)
+
+
+class Library:
+    """The functions of libcuda.so.1 that a batch calls."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+        self.calls: list[object] = []
+
+    def cuCtxPushCurrent_v2(self, context: ctypes.c_void_p) -> int:
+        self.calls.append(context.value)
+        return 0
+
+    def cuCtxPopCurrent_v2(self, _context: object) -> int:
+        self.calls.append("pop")
+        return 0
+
+    def cuStreamBatchMemOp_v2(self, stream: int, count: int, given: Any, flags: int) -> int:
+        self.calls.append((stream, [each.value for each in given], flags))
+        assert len(given) == count
+        return self.status
+
+
+@pytest.mark.parametrize("status", [0, 801])
+def test_a_batch_is_put_on_a_stream_of_its_context(
+    monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    library = Library(status)
+    monkeypatch.setattr(driver, "_library", lambda: library)
+    batch = driver.Batch(9, [WordOperation(64, 5, waits=False), WordOperation(72, 6, waits=True)])
+    batch.set_first(8)
+    for stream in (0, 77):
+        with pytest.raises(Unavailable, match="801") if status else nullcontext():
+            batch.put(stream)
+    assert library.calls == [9, (0, [8, 6], 0), "pop", (77, [8, 6], 0)]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_an_operation_lies_as_the_bindings_have_it(waits: bool) -> None:
+    bindings = pytest.importorskip("cuda.bindings.driver")
+    made = bindings.CUstreamBatchMemOpParams()
+    kinds = bindings.CUstreamBatchMemOpType
+    part = made.waitValue if waits else made.writeValue
+    part.operation = (
+        kinds.CU_STREAM_MEM_OP_WAIT_VALUE_32 if waits else kinds.CU_STREAM_MEM_OP_WRITE_VALUE_32
+    )
+    part.address, part.value = bindings.CUdeviceptr(1 << 40), 3
+    equal = bindings.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ
+    default = bindings.CUstreamWriteValue_flags.CU_STREAM_WRITE_VALUE_DEFAULT
+    part.flags = int(equal if waits else default)
+    ours = driver.operation(WordOperation(1 << 40, 3, waits))
+    assert bytes(ours) == ctypes.string_at(made.getPtr(), ctypes.sizeof(ours))
+    assert ctypes.sizeof(ours) == 48
 
 
 def test_a_wrong_handle_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
