@@ -182,6 +182,22 @@ def test_other_libraries_are_told_in_a_line(write, variables: dict[str, str], te
     assert write(chosen("ring", **variables)) == text
 
 
+def test_nccl_s_plugin_has_names_of_its_own() -> None:
+    """An unknown one would be taken for ring, without a word."""
+    text = settings.nccl(chosen("x", NCCL_ALGO="CollNetDirect", NCCL_PROTO="Simple"))
+    assert text.split(",")[3:5] == ["collnet_direct", "simple"]
+    given = {"NCCL_ALGO": "^Ring", "NCCL_PROTO": "LL"}
+    assert not settings.nccl_takes("allreduce", "x", given)
+    assert not settings.nccl_takes("allreduce", "x", {"NCCL_ALGO": "Ring", "NCCL_PROTO": "LL64"})
+
+
+def test_ucc_counts_what_a_rank_has_of_a_reduce_scatter() -> None:
+    ranges = [OWN, Range(4000, "knomial", {}), Range(None, "ring", {})]
+    text = settings.ucc([Choice("reduce_scatter", 4, 1, ranges)])
+    assert "reduce_scatter:251-1000:[4-4]:inf:@knomial" in text
+    assert "reduce_scatter:1001-inf:[4-4]:inf:@ring" in text
+
+
 def test_intel_mpi_has_one_table_for_all_numbers_of_ranks() -> None:
     (one,) = chosen("ring", I_MPI_ADJUST_ALLREDUCE="8")
     with pytest.raises(ArgumentError, match="give records of one of 4, 8"):

@@ -19,6 +19,12 @@ _UCC = {
     "allreduce": "allreduce", "broadcast": "bcast", "reduce": "reduce", "allgather": "allgather",
     "reduce_scatter": "reduce_scatter", "alltoall": "alltoall",
 }  # fmt: skip
+_NCCL_ALGORITHMS = {
+    "tree": "tree", "ring": "ring", "collnetdirect": "collnet_direct",
+    "collnetchain": "collnet_chain", "nvls": "nvls", "nvlstree": "nvls_tree", "pat": "pat",
+}  # fmt: skip
+"""The plugin's names by those of `NCCL_ALGO`: it takes any other one for ring."""
+_NCCL_PROTOCOLS = {"ll", "ll128", "simple"}
 _MOST = (1 << 31) - 1
 _ADJUST, _TUNE, _ALGORITHM, _PROTOCOL = (
     "I_MPI_ADJUST_", "UCC_TL_UCP_TUNE", "NCCL_ALGO", "NCCL_PROTO"
@@ -73,27 +79,39 @@ def ucc_takes(collective: str, algorithm: str, variables: dict[str, str]) -> boo
 
 
 def ucc(choices: Sequence[Choice]) -> str:
-    """Return a shell's assignment of UCC_TL_UCP_TUNE (openucx/ucc, wiki, FAQ 6)."""
-    tokens = [
-        f"{_UCC[choice.collective]}:{start}-{'inf' if each.upto is None else each.upto}"
-        f":[{choice.ranks}-{choice.ranks}]:inf:@{each.algorithm}"
-        for choice in choices
-        for start, each in _forced(choice)
-    ]
+    """Return a shell's assignment of UCC_TL_UCP_TUNE.
+
+    As UCC reads it (openucx/ucc, src/coll_score/ucc_coll_score.c): both ends of a range belong to
+    it, and its bytes are those that a rank has in the end, of a reduce_scatter a p-th of all.
+    """
+    tokens = []
+    for choice in choices:
+        parts = choice.ranks if choice.collective == "reduce_scatter" else 1
+        for start, each in _forced(choice):
+            upto = "inf" if each.upto is None else each.upto // parts
+            tokens.append(
+                f"{_UCC[choice.collective]}:{-(-start // parts)}-{upto}"
+                f":[{choice.ranks}-{choice.ranks}]:inf:@{each.algorithm}"
+            )
     return f"export {_TUNE}='{'#'.join(tokens)}'\n"
 
 
 def nccl_takes(collective: str, algorithm: str, variables: dict[str, str]) -> bool:
     """Whether NCCL's tuner plugin can name an algorithm."""
-    given = (variables.get(name, "") for name in (_ALGORITHM, _PROTOCOL))
-    return collective in _NCCL and _are_words(*given)
+    named, protocol = (variables.get(name, "").lower() for name in (_ALGORITHM, _PROTOCOL))
+    return collective in _NCCL and named in _NCCL_ALGORITHMS and protocol in _NCCL_PROTOCOLS
 
 
 def nccl(choices: Sequence[Choice]) -> str:
-    """Return lines for the plugin: collective, bytes from and to, algorithm, protocol, ..."""
+    """Return lines for the plugin: collective, bytes from and to, algorithm, protocol, ...
+
+    As it reads them (NVIDIA/nccl, plugins/tuner/example/plugin.c): both ends of a range belong to
+    it, bytes are those of all ranks, and -1 is any.
+    """
     lines = [
         f"{_NCCL[choice.collective]},{start},{(1 << 62) if each.upto is None else each.upto},"
-        f"{each.variables[_ALGORITHM].lower()},{each.variables[_PROTOCOL].lower()},"
+        f"{_NCCL_ALGORITHMS[each.variables[_ALGORITHM].lower()]},"
+        f"{each.variables[_PROTOCOL].lower()},"
         f"-1,{choice.nodes},{choice.ranks},-1,-1\n"
         for choice in choices
         for start, each in _forced(choice)
