@@ -32,7 +32,7 @@ class Waits:
     """
 
     def __init__(self, peers: Peers, stage: Stage, ranks: Sequence[int] = ()) -> None:
-        self.peers, self.stage, self.ranks = peers, stage, ranks
+        self.peers, self.stage, self.ranks = peers, stage, [*ranks]
         self.limit: tuple[float, timedelta] = 0.0, timedelta()
 
     def timeout(self) -> timedelta:
@@ -107,7 +107,7 @@ class Works:
         self.posts, self.after, self.polls, self.after_each = posts, after, polls, after_each
         self.works: list[Any] = []
         self.under_way = False
-        self._waiting: _WaitingThread | None = None
+        self._waiting: WaitingThread | None = None
 
     def start(self) -> Works:
         """Start all of them."""
@@ -159,7 +159,7 @@ class Works:
         if self.polls:
             return all(work is None or work.is_completed() for work in self.works)
         if self._waiting is None:
-            self._waiting = _WaitingThread(self._wait_for_all)
+            self._waiting = WaitingThread(self._wait_for_all)
         return not self._waiting.is_alive()
 
     def free(self) -> None:
@@ -167,7 +167,7 @@ class Works:
         self.posts = ()
 
 
-class _WaitingThread(threading.Thread):
+class WaitingThread(threading.Thread):
     """Waits for works beside the caller, and keeps their error."""
 
     def __init__(self, wait: Thunk) -> None:

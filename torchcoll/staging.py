@@ -5,9 +5,15 @@ Its counterpart is `mpicoll.mpi.staging`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
 import torch
 
-from mpicoll.interfaces import Array
+from mpicoll.gpu.staging import Step
+from mpicoll.interfaces import Array, Stream
+from torchcoll.requests import WaitingThread, Works
 
 
 class TorchCopies:
@@ -21,3 +27,59 @@ class TorchCopies:
         device = source.device if source.is_cuda else target.device
         event: torch.cuda.Event = torch.cuda.current_stream(device).record_event()
         return event
+
+    def is_done(self, event: Any) -> bool:
+        return bool(event.query())
+
+
+class StagedMessages:
+    """The messages of a round, some of them in more pieces than blocks.
+
+    gloo's sends and receives end in a wait alone. So each peer and direction has a thread, as the
+    next piece of one may be what another rank waits for while this one waits for another.
+
+    Args:
+        lanes: for each peer and direction, what begins and returns the waits in turn.
+        works: the other messages.
+        stream: returns the caller's.
+    """
+
+    def __init__(
+        self, lanes: Sequence[Callable[[], Iterator[Step]]], works: Works,
+        stream: Callable[[], Stream],
+    ) -> None:  # fmt: skip
+        self.lanes, self.works, self.stream = lanes, works, stream
+        self.threads: list[WaitingThread] = []
+        self.under_way = False
+
+    def start(self) -> None:
+        """Post the first receives, start the first copies, and let threads go on."""
+        self.under_way, stream = True, self.stream()
+        lanes = [begin() for begin in self.lanes]
+        first = [next(each) for each in lanes]
+        self.works.start()
+        self.threads = [
+            WaitingThread(partial(_go_on, stream, *each)) for each in zip(first, lanes, strict=True)
+        ]
+
+    def wait(self) -> None:
+        """Wait until all pieces have been sent or received."""
+        if self.under_way:
+            self.works.wait()
+            for each in self.threads:
+                each.finish()
+            self.under_way, self.threads = False, []
+
+    def test(self) -> bool:
+        """Whether all have; the messages that need a wait are waited for beside the caller."""
+        at_work = any(each.is_alive() for each in self.threads)
+        if self.under_way and self.works.test() and not at_work:
+            self.wait()
+        return not self.under_way
+
+
+def _go_on(stream: Stream, first: Step, steps: Iterator[Step]) -> None:
+    with stream.use():
+        first()
+        for wait in steps:
+            wait()

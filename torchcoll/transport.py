@@ -6,7 +6,7 @@ Its counterpart is `mpicoll.mpi.transport`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -18,7 +18,20 @@ from torch.distributed import distributed_c10d as c10d
 from mpicoll.errors import ArgumentError, LaunchError, Unavailable
 from mpicoll.gpu.driver import Driver
 from mpicoll.gpu.natives import staged
-from mpicoll.gpu.staging import PIECE_BYTES, Copies, HostStaging, Mirrors
+from mpicoll.gpu.staging import (
+    PIECE_BYTES,
+    Copies,
+    Downloads,
+    Event,
+    Mirror,
+    Mirrors,
+    Pieces,
+    Step,
+    in_blocks,
+    pieces_by_peer,
+    receiving,
+    sending,
+)
 from mpicoll.interfaces import (
     DIRECT,
     POINT_TO_POINT,
@@ -59,7 +72,7 @@ from torchcoll.nccl import Nccl
 from torchcoll.rendezvous.sealed import SealedStore
 from torchcoll.rendezvous.secret import seal, unseal
 from torchcoll.requests import Post, StartedMessages, Waits, Works, limit_of
-from torchcoll.staging import TorchCopies
+from torchcoll.staging import StagedMessages, TorchCopies
 from torchcoll.survivors import Meeting, group_of_survivors, meeting_place
 from torchcoll.symmetric import Symmetric
 
@@ -147,54 +160,91 @@ class TorchTransport:
     ) -> Messages:
         """Bind one round to `send` and `recv` calls, or to one batch of NCCL."""
         ranks: list[int] = []
-        before: list[Thunk] = []
         posts: list[Post] = []
-        after_each: list[Thunk | None] = []
         batch: list[dist.P2POp] = []
-        mirror = self.mirrors.for_round(tag, self.copies)
-        for peer, data in receives:
-            pieces, staging = self._readable(data, mirror)
-            before += [mirror.wait] if staging else []
-            for index, memory in enumerate(pieces):
+        for messages, operation, post in (
+            (receives, "receive", self.group.recv),
+            (sends, "send", self.group.send),
+        ):
+            for peer, data in messages:
+                if self._needs_staging(data):
+                    continue
+                # A receive must not land in the byte that a send reads: each signal has its own.
+                memory = self._signal.clone() if data is None else as_bytes(data)
                 if self.nccl and not self.arrays.is_on_host(memory):
-                    batch.append(self.nccl.receive(memory, peer))
+                    batch.append(getattr(self.nccl, operation)(memory, peer))
                     continue
                 ranks.append(peer)
-                posts.append(partial(self.group.recv, [memory], peer, tag + _PLANS))
-                after_each.append(partial(staging.start_to_gpu, index) if staging else None)
-        for peer, data in sends:
-            pieces, staging = self._readable(data, mirror)
-            before += [staging.start_to_host] if staging else []
-            for index, memory in enumerate(pieces):
-                if self.nccl and not self.arrays.is_on_host(memory):
-                    batch.append(self.nccl.send(memory, peer))
-                    continue
-                ranks.append(peer)
-                post = partial(self.group.send, [memory], peer, tag + _PLANS)
-                posts.append(
-                    partial(_in_turn, partial(staging.wait, index), post) if staging else post
-                )
+                posts.append(partial(post, [memory], peer, tag + _PLANS))
+        waits = None if batch else Waits(self.peers, stage, ranks)
+        by_host = [
+            pieces_by_peer([each for each in some if self._needs_staging(each.data)], PIECE_BYTES)
+            for some in (receives, sends)
+        ]
+        before: list[Thunk] = []
+        after_each: list[Thunk | None] = [None] * len(posts)
+        lanes: list[Callable[[], Iterator[Step]]] = []
+        if waits is not None and any(by_host):
+            mirror = self.mirrors.for_round(tag, self.copies)
+            found = in_blocks(mirror, *by_host)
+            before.append(mirror.wait)
+            if any(each.is_long for some in found for each in some):
+                lanes = self._in_turn(*found, mirror, tag, waits)
+            else:
+                self._at_once(*found, mirror, tag, waits, before, posts, after_each)
         if self.nccl and batch:
             posts.insert(0, self.nccl.batch(batch))
-        waits = None if batch else Waits(self.peers, stage, ranks)
         works = Works(
             posts, polls=len(posts) == bool(batch),
             after_each=after_each if any(after_each) else (), waits=waits,
         )  # fmt: skip
         lost = waits.lost if waits else _nothing
-        return Messages((*before, works.start), (works.wait,), works.test, works.free, lost)
+        if not lanes:
+            return Messages((*before, works.start), (works.wait,), works.test, works.free, lost)
+        like = next(each.data for each in (*receives, *sends) if self._needs_staging(each.data))
+        staged = StagedMessages(lanes, works, partial(self.arrays.stream, like))
+        return Messages((*before, staged.start), (staged.wait,), staged.test, works.free, lost)
 
-    def _readable(
-        self, data: Array | None, copies: Copies
-    ) -> tuple[list[Array], HostStaging | None]:
-        """Return bytes that this group can read: the tensor's own, or pieces on the host."""
-        if data is None:
-            # A receive must not land in the byte that a send reads: each signal has its own.
-            return [self._signal.clone()], None
-        if not self._needs_staging(data):
-            return [as_bytes(data)], None
-        staging = HostStaging(data, copies, PIECE_BYTES)
-        return [as_bytes(each.host) for each in staging.pieces], staging
+    def _at_once(
+        self, receives: list[Pieces], sends: list[Pieces], mirror: Mirror, tag: int, waits: Waits,
+        before: list[Thunk], posts: list[Post], after_each: list[Thunk | None],
+    ) -> None:  # fmt: skip
+        """Bind pieces that all have a block."""
+        for pieces in receives:
+            for gpu, host in zip(pieces.gpu, pieces.host, strict=True):
+                waits.ranks.append(pieces.peer)
+                posts.append(partial(self.group.recv, [as_bytes(host)], pieces.peer, tag + _PLANS))
+                after_each.append(partial(mirror.copy, gpu, host))
+        for pieces in sends:
+            downloads = Downloads(pieces, mirror)
+            before.append(downloads.start)
+            for number, host in enumerate(pieces.host):
+                waits.ranks.append(pieces.peer)
+                post = partial(self.group.send, [as_bytes(host)], pieces.peer, tag + _PLANS)
+                posts.append(partial(_after, partial(downloads.wait, number), post))
+                after_each.append(None)
+
+    def _in_turn(
+        self, receives: list[Pieces], sends: list[Pieces], mirror: Mirror, tag: int, waits: Waits
+    ) -> list[Callable[[], Iterator[Step]]]:
+        """Bind pieces that share blocks; return for each peer what begins, and yields the waits."""
+
+        def copy(target: Array, source: Array) -> Step:
+            event: Event = mirror.copy(target, source)
+            return event.synchronize
+
+        lanes: list[Callable[[], Iterator[Step]]] = []
+        for every, start, steps in (
+            (receives, self.group.recv, receiving),
+            (sends, self.group.send, sending),
+        ):
+            for pieces in every:
+                waits.ranks.append(pieces.peer)
+                data = [as_bytes(host) for host in pieces.host]
+                place = len(waits.ranks) - 1
+                post = partial(_post, start, data, pieces.peer, tag + _PLANS, waits, place)
+                lanes.append(partial(steps, pieces, copy, post))
+        return lanes
 
     def _needs_staging(self, x: Array | None) -> bool:
         """Whether a tensor is on a GPU and the group has gloo only."""
@@ -390,6 +440,18 @@ def _nothing(_what: str) -> None:
     return None
 
 
-def _in_turn(first: Thunk, post: Post) -> Any:
+def _after(first: Thunk, post: Post) -> Any:
     first()
     return post()
+
+
+def _post(
+    start: Callable[..., Any], data: Sequence[Array], peer: int, tag: int, waits: Waits,
+    place: int, number: int,
+) -> Step:  # fmt: skip
+    """Start to send or receive a piece, and return the wait for it."""
+    try:
+        work = start([data[number]], peer, tag)
+    except RuntimeError as error:
+        raise waits.failed(error, peer) from error
+    return partial(waits.wait, work, place)

@@ -15,8 +15,8 @@ def staged(
     call: NativeCall, arrays: Arrays, copies: Copies, bind: Callable[[NativeCall], Native]
 ) -> Native:
     """Bind a native collective to host copies of its GPU arrays, which the library cannot read."""
-    x = None if call.x is None else HostStaging(arrays.flat(call.x), copies, None)
-    out = None if call.out is None else HostStaging(arrays.flat(call.out), copies, None)
+    x = None if call.x is None else HostStaging(arrays.flat(call.x), copies)
+    out = None if call.out is None else HostStaging(arrays.flat(call.out), copies)
     native = bind(replace(call, x=_host(call.x, x), out=_host(call.out, out), in_place=False))
     # Of all collectives and ranks, rank 0 of exscan alone gets nothing: its `out` is to stay.
     keeps = call.collective.name == "exscan" and call.rank == 0
@@ -26,12 +26,12 @@ def staged(
         for each in read:
             each.start_to_host()
         for each in read:
-            each.wait_all()
+            each.wait()
 
     def to_gpu() -> None:
         if out is not None:
-            out.start_all_to_gpu()
-            out.wait_all()
+            out.start_to_gpu()
+            out.wait()
 
     def run() -> None:
         to_host()
@@ -93,7 +93,7 @@ def _host(array: Array | None, staging: HostStaging | None) -> Array | None:
     """Return an array's host memory in the shape of the array."""
     if array is None or staging is None:
         return None
-    return staging.pieces[0].host.reshape(array.shape)
+    return staging.host.reshape(array.shape)
 
 
 class _Followed:

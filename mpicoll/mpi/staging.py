@@ -6,10 +6,12 @@ Its counterpart is `torchcoll.staging`.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from mpicoll.gpu.staging import Step
 from mpicoll.interfaces import Array
 from mpicoll.mpi.arrays import is_cupy
 
@@ -30,6 +32,42 @@ class CupyCopies:
         if source.nbytes:
             runtime.memcpyAsync(_address(target), _address(source), source.nbytes, kind, stream.ptr)
         return stream.record()
+
+    def is_done(self, event: Any) -> bool:
+        """Whether the GPU has reached the end of a copy."""
+        return bool(event.done)
+
+
+class StagedMessages:
+    """Messages in pieces, which go on as they are tested.
+
+    Args:
+        lanes: for each peer and direction, what begins and returns the tests in turn.
+    """
+
+    def __init__(self, lanes: Sequence[Callable[[], Iterator[Step]]]) -> None:
+        self.lanes = lanes
+        self.under_way: list[tuple[Iterator[Step], Step]] = []
+
+    def start(self) -> None:
+        """Post the first receives, and start the first copies."""
+        self.under_way = [(steps, next(steps)) for steps in (begin() for begin in self.lanes)]
+
+    def test(self) -> bool:
+        """Go on as far as is possible without waiting; whether all have come to their end."""
+        self.under_way = [each for each in map(_advanced, self.under_way) if each is not None]
+        return not self.under_way
+
+
+def _advanced(lane: tuple[Iterator[Step], Step]) -> tuple[Iterator[Step], Step] | None:
+    """Return where a lane is now; None where it has come to its end."""
+    steps, test = lane
+    while test():
+        following = next(steps, None)
+        if following is None:
+            return None
+        test = following
+    return steps, test
 
 
 def _address(x: Array) -> int:

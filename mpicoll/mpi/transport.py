@@ -15,7 +15,20 @@ from mpi4py import MPI
 
 from mpicoll.gpu.driver import Driver
 from mpicoll.gpu.natives import direct, staged
-from mpicoll.gpu.staging import PIECE_BYTES, Copies, HostStaging, Mirrors
+from mpicoll.gpu.staging import (
+    PIECE_BYTES,
+    Copies,
+    Downloads,
+    HostStaging,
+    Mirror,
+    Mirrors,
+    Pieces,
+    Step,
+    in_blocks,
+    pieces_by_peer,
+    receiving,
+    sending,
+)
 from mpicoll.interfaces import (
     DIRECT,
     POINT_TO_POINT,
@@ -40,7 +53,7 @@ from mpicoll.mpi import natives, nccl
 from mpicoll.mpi.arrays import MpiArrays
 from mpicoll.mpi.gpu_awareness import GpuAwareness
 from mpicoll.mpi.requests import Resources, Waits, completed, of_message, within
-from mpicoll.mpi.staging import CupyCopies
+from mpicoll.mpi.staging import CupyCopies, StagedMessages
 from mpicoll.notation.contract import Collective
 from mpicoll.peers.known import Peers
 from mpicoll.peers.survivors import Decision, go_on
@@ -120,51 +133,101 @@ class MpiTransport:
         before: list[Thunk] = []
         start: list[Thunk] = []
         wait: list[Thunk] = []
-        after: list[Thunk] = []
-        mirror = self.mirrors.for_round(tag, self.copies)
-        for peer, data in receives:
-            pieces, staging = self._readable(data, before, mirror)
-            before += [mirror.wait] if staging else []
-            for index, memory in enumerate(pieces):
-                request = resources.add(self.plans_comm.Recv_init(_bytes(memory), peer, tag))
+        comm = self.plans_comm
+        for messages, init in ((receives, comm.Recv_init), (sends, comm.Send_init)):
+            for peer, data in messages:
+                if self._needs_staging(data):
+                    continue
+                # A stream may still be at work on memory that MPI is about to read or write.
+                if not self.arrays.is_on_host(data):
+                    before.append(partial(self.arrays.synchronize, data))
+                request = resources.add(init(_bytes(data), peer, tag))
                 waits.requests.append((request, peer))
                 start.append(request.Start)
-                then = [partial(staging.start_to_gpu, index)] if staging else []
-                wait += [waits.until(request.Test), *then]
-            after += [staging.start_all_to_gpu] if staging else []
-        for peer, data in sends:
-            pieces, staging = self._readable(data, before, mirror)
-            before += [staging.start_to_host] if staging else []
-            for index, memory in enumerate(pieces):
-                request = resources.add(self.plans_comm.Send_init(_bytes(memory), peer, tag))
-                waits.requests.append((request, peer))
-                start += [*([partial(staging.wait, index)] if staging else []), request.Start]
                 wait.append(waits.until(request.Test))
+        by_host = [
+            pieces_by_peer([each for each in some if self._needs_staging(each.data)], PIECE_BYTES)
+            for some in (receives, sends)
+        ]
+        if any(by_host):
+            mirror = self.mirrors.for_round(tag, self.copies)
+            found = in_blocks(mirror, *by_host)
+            before.append(mirror.wait)
+            if any(each.is_long for some in found for each in some):
+                test = partial(waits.all_done, list(resources.requests))
+                staged = self._in_turn(*found, mirror, tag, resources, waits)
+                test = partial(_both, waits, staged.test, test)
+                # The next piece of a message may be what another rank waits for.
+                return Messages(
+                    (*before, staged.start, *start), (waits.until(test),), test, resources.free,
+                    waits.lost,
+                )  # fmt: skip
+            after = self._at_once(*found, mirror, tag, resources, waits, start, wait)
+        else:
+            after = []
         requests = resources.requests
         if len(start) == len(wait) == len(requests) > _FEW:
             start = [partial(MPI.Prequest.Startall, requests)]
             wait = [waits.until(partial(MPI.Request.Testall, requests))]
 
-        def test() -> bool:
+        def test_all() -> bool:
             done = waits.all_done(requests)
             if done:
                 for thunk in after:
                     thunk()
             return done
 
-        return Messages((*before, *start), tuple(wait), test, resources.free, waits.lost)
+        return Messages((*before, *start), tuple(wait), test_all, resources.free, waits.lost)
 
-    def _readable(
-        self, data: Array | None, before: list[Thunk], copies: Copies
-    ) -> tuple[list[Array | None], HostStaging | None]:
-        """Return memory that this MPI can read: the array's own, or pieces on the host."""
-        if not self._needs_staging(data):
-            # A stream may still be at work on memory that MPI is about to read or write.
-            if not self.arrays.is_on_host(data):
-                before.append(partial(self.arrays.synchronize, data))
-            return [data], None
-        staging = HostStaging(data, copies, PIECE_BYTES)
-        return [each.host for each in staging.pieces], staging
+    def _at_once(
+        self, receives: list[Pieces], sends: list[Pieces], mirror: Mirror, tag: int,
+        resources: Resources, waits: Waits, start: list[Thunk], wait: list[Thunk],
+    ) -> list[Thunk]:  # fmt: skip
+        """Bind pieces that all have a block to requests; return the copies of what came."""
+        comm = self.plans_comm
+        after: list[Thunk] = []
+        for pieces in receives:
+            for gpu, host in zip(pieces.gpu, pieces.host, strict=True):
+                request = resources.add(comm.Recv_init(_bytes(host), pieces.peer, tag))
+                waits.requests.append((request, pieces.peer))
+                start.append(request.Start)
+                after.append(partial(mirror.copy, gpu, host))
+                wait += [waits.until(request.Test), after[-1]]
+        downloads = [Downloads(each, mirror) for each in sends]
+        start += [each.start for each in downloads]
+        for pieces, of_these in zip(sends, downloads, strict=True):
+            for number, host in enumerate(pieces.host):
+                request = resources.add(comm.Send_init(_bytes(host), pieces.peer, tag))
+                waits.requests.append((request, pieces.peer))
+                start += [partial(of_these.wait, number), request.Start]
+                wait.append(waits.until(request.Test))
+        return after
+
+    def _in_turn(
+        self, receives: list[Pieces], sends: list[Pieces], mirror: Mirror, tag: int,
+        resources: Resources, waits: Waits,
+    ) -> StagedMessages:  # fmt: skip
+        """Bind pieces that share blocks to persistent requests, one for each block and length."""
+        comm, lanes = self.plans_comm, []
+
+        def copy(target: Array, source: Array) -> Step:
+            return partial(mirror.is_done, mirror.copy(target, source))
+
+        for every, init, steps in (
+            (receives, comm.Recv_init, receiving),
+            (sends, comm.Send_init, sending),
+        ):
+            for pieces in every:
+                made: dict[tuple[int, int], MPI.Prequest] = {}
+                requests = []
+                for number, host in enumerate(pieces.host):
+                    key = number % pieces.depth, len(host)
+                    if key not in made:
+                        made[key] = resources.add(init(_bytes(host), pieces.peer, tag))
+                        waits.requests.append((made[key], pieces.peer))
+                    requests.append(made[key])
+                lanes.append(partial(steps, pieces, copy, partial(_posted, requests)))
+        return StagedMessages(lanes)
 
     def _needs_staging(self, x: Array | None) -> bool:
         """Whether an array is on a GPU and this MPI cannot, or not yet surely, read it there."""
@@ -245,10 +308,10 @@ class MpiTransport:
     def isend(self, x: Array, peer: int, tag: int) -> Request:
         memory = x
         if self._needs_staging(x):
-            staging = HostStaging(x, self.copies, None)
+            staging = HostStaging(x, self.copies)
             staging.start_to_host()
-            staging.wait_all()
-            memory = staging.pieces[0].host
+            staging.wait()
+            memory = staging.host
         else:
             self.arrays.synchronize(x)
         request = self.users_comm.Isend(_bytes(memory), peer, tag)
@@ -259,9 +322,9 @@ class MpiTransport:
             self.arrays.synchronize(x)
             request = self.users_comm.Irecv(_bytes(x), peer, tag)
             return of_message(request, x, self.peers, "receiving a message", peer)
-        staging = HostStaging(x, self.copies, None)
-        request = self.users_comm.Irecv(_bytes(staging.pieces[0].host), peer, tag)
-        after = [staging.start_all_to_gpu, staging.wait_all]
+        staging = HostStaging(x, self.copies)
+        request = self.users_comm.Irecv(_bytes(staging.host), peer, tag)
+        after = [staging.start_to_gpu, staging.wait]
         return of_message(request, staging, self.peers, "receiving a message", peer, after)
 
     def sendrecv(self, send: Message, receive: Message, tag: int) -> Sequence[Request]:
@@ -330,6 +393,20 @@ class MpiTransport:
         for comm in (self.natives_comm, self.plans_comm, self.users_comm):
             if comm != MPI.COMM_NULL:
                 comm.Free()
+
+
+def _posted(requests: Sequence[MPI.Prequest], number: int) -> Step:
+    """Start the request of a piece, and return its test."""
+    requests[number].Start()
+    return requests[number].Test
+
+
+def _both(waits: Waits, first: Callable[[], bool], then: Callable[[], bool]) -> bool:
+    """Whether two tests hold, each of which advances what it tests."""
+    try:
+        return first() & then()
+    except MPI.Exception as error:
+        raise waits.failed(error) from error
 
 
 AGREEING = Stage("agreeing on a call")

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import random
 import weakref
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from mpicoll.gpu.natives import staged
-from mpicoll.gpu.staging import HostStaging, Mirrors
-from mpicoll.interfaces import STAGED, Native, NativeCall, Thunk
+from mpicoll.gpu.staging import (
+    HostStaging,
+    Mirrors,
+    Pieces,
+    cut,
+    in_blocks,
+    pieces_by_peer,
+    receiving,
+    sending,
+)
+from mpicoll.interfaces import STAGED, Message, Native, NativeCall, Thunk
 from mpicoll.memory.numpy_arrays import NumpyArrays
+from mpicoll.mpi.staging import StagedMessages
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.notation.elements import OPS
 
@@ -33,6 +46,9 @@ class Copies:
 
     def copy(self, target: Any, source: Any) -> Late:
         return Late(target, source)
+
+    def is_done(self, event: Late) -> bool:
+        return event.done
 
 
 def double(call: NativeCall) -> Native:
@@ -110,21 +126,91 @@ def test_an_output_is_copied_to_the_host_only_where_it_is_to_stay(
 
 @pytest.mark.parametrize(
     ("length", "piece", "lengths"),
-    [(0, 64, [0]), (20, 64, [8, 8, 4]), (16, 64, [8, 8]), (3, None, [3]), (2, 1, [1, 1])],
+    [(0, 64, [0]), (20, 64, [8, 8, 4]), (16, 64, [8, 8]), (2, 1, [1, 1])],
 )
-def test_pieces_cover_an_array_once(length: int, piece: int | None, lengths: list[int]) -> None:
+def test_pieces_cover_an_array_once(length: int, piece: int, lengths: list[int]) -> None:
     """Both sides cut alike, and an empty array is one empty piece: messages match."""
     data = np.arange(float(length))
-    staging = HostStaging(data, Copies(), piece)
-    assert [len(each.host) for each in staging.pieces] == lengths
-    staging.start_to_host()
-    staging.wait_all()
-    np.testing.assert_array_equal(np.concatenate([each.host for each in staging.pieces]), data)
-    for each in staging.pieces:
-        each.host[...] += 1
-    staging.start_all_to_gpu()
-    staging.wait_all()
-    np.testing.assert_array_equal(data, np.arange(1.0, length + 1))
+    pieces = cut(data, piece)
+    assert [len(each) for each in pieces] == lengths
+    np.testing.assert_array_equal(np.concatenate(pieces), data)
+
+
+def test_messages_of_a_pair_of_ranks_are_one_sequence_of_pieces() -> None:
+    a, b, c = (np.full(3, each) for each in (1.0, 2.0, 3.0))
+    found = pieces_by_peer([Message(5, a), Message(4, b), Message(5, c)], 16)
+    assert [each.tolist() for each in found[5]] == [[1, 1], [1], [3, 3], [3]]
+    assert list(found) == [5, 4]
+
+
+class Wire:
+    """Messages in order between one that sends and one that receives, which must both have come.
+
+    A test of either may be the one that moves the data.
+    """
+
+    def __init__(self) -> None:
+        self.sent: deque[list[Any]] = deque()
+        self.wanted: deque[list[Any]] = deque()
+
+    def post(self, queue: deque[list[Any]], host: Any) -> Callable[[], bool]:
+        entry = [host, False]
+        queue.append(entry)
+
+        def test() -> bool:
+            while self.sent and self.wanted:
+                source, target = self.sent.popleft(), self.wanted.popleft()
+                target[0][...] = source[0]
+                source[0][...] = -7  # MPI no longer needs it
+                source[1] = target[1] = True
+            return bool(entry[1])
+
+        return test
+
+
+@pytest.mark.parametrize("blocks", [2, 3, 8])
+@pytest.mark.parametrize("count", [1, 2, 7, 30])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_few_blocks_carry_a_message_of_any_length(count: int, blocks: int, seed: int) -> None:
+    """Whichever side is ahead, and as late as copies may be made."""
+    chance = random.Random(seed)
+    source, target = np.arange(4.0 * count - 1), np.full(4 * count - 1, -1.0)
+    wire, depth = Wire(), min(blocks, count)
+    ends = []
+    copies: list[Late] = []
+    for data, steps, queue in (
+        (source, sending, wire.sent),
+        (target, receiving, wire.wanted),
+    ):
+        block = [np.full(4, -1.0) for _ in range(depth)]
+        gpu = cut(data, 32)
+        host = [block[number % depth][: len(each)] for number, each in enumerate(gpu)]
+        pieces = Pieces(0, gpu, host, depth)
+
+        def copy(to: Any, of: Any) -> Callable[[], bool]:
+            late = Late(to, of)
+
+            def test() -> bool:
+                if chance.random() < 0.5:
+                    late.synchronize()
+                return late.done
+
+            copies.append(late)
+            return test
+
+        def post(number: int, pieces: Any = pieces, queue: Any = queue) -> Callable[[], bool]:
+            return wire.post(queue, pieces.host[number])
+
+        ends.append(steps(pieces, copy, post))
+    lanes = StagedMessages([lambda each=each: each for each in ends])
+    lanes.start()
+    for _ in range(100 * count):
+        if lanes.test():
+            break
+    assert lanes.test()
+    for each in copies:
+        each.synchronize()
+    np.testing.assert_array_equal(target, source)
 
 
 def test_rounds_of_a_plan_use_the_same_memory_in_turn() -> None:
@@ -149,17 +235,33 @@ def test_rounds_of_a_plan_use_the_same_memory_in_turn() -> None:
     assert allocated == [8, 8, 3, 2, 2]
 
 
+@pytest.mark.parametrize(("peers", "blocks"), [(1, 16), (2, 8), (3, 5), (10, 4)])
+def test_a_round_locks_a_few_pieces_whatever_its_messages(peers: int, blocks: int) -> None:
+    given = {peer: cut(np.zeros(1000), 80) for peer in range(peers)}
+    mirror = Mirrors().for_round(1, Copies())
+    receives, sends = in_blocks(mirror, given, {})
+    assert [(each.depth, each.is_long, len(each.host)) for each in receives] == [
+        (blocks, True, 100)
+    ] * peers
+    assert not sends
+    assert sum(map(len, mirror.blocks)) == peers * blocks * 10
+    assert np.shares_memory(receives[0].host[0], receives[0].host[blocks])
+    assert not np.shares_memory(receives[0].host[0], receives[-1].host[1])
+    _, (short,) = in_blocks(Mirrors().for_round(1, Copies()), {}, {0: cut(np.zeros(13), 80)})
+    assert [len(each) for each in short.host] == [10, 3]
+    assert not short.is_long
+
+
 def test_the_next_round_waits_for_what_the_last_one_brought() -> None:
     mirror = Mirrors().for_round(0, Copies())
     target = np.zeros(4)
-    staging = HostStaging(target, mirror, None)
-    staging.pieces[0].host[...] = 7
-    staging.start_all_to_gpu()
+    mirror.copy(target, np.full(4, 7.0))
     mirror.wait()
     np.testing.assert_array_equal(target, 7)
 
 
-def test_memory_is_kept_until_it_has_been_copied() -> None:
+@pytest.mark.parametrize("by_mirror", [False, True])
+def test_memory_is_kept_until_it_has_been_copied(by_mirror: bool) -> None:
     """A pool hands freed memory out again at once, though a copy from there is queued."""
     block, free = np.zeros(4), list[object]()
 
@@ -170,21 +272,19 @@ def test_memory_is_kept_until_it_has_been_copied() -> None:
             return lent
 
     target = np.zeros(4)
-    staging = HostStaging(target, Pool(), None)
-    staging.pieces[0].host[...] = 7
-    staging.start_all_to_gpu()
-    late = staging.events[0]
-    assert late is not None
-    del staging
+    if by_mirror:
+        mirror = Mirrors().for_round(0, Pool())
+        host = mirror.allocate(target)
+        host[...] = 7
+        late: Any = mirror.copy(target, host)
+        del mirror, host
+    else:
+        staging = HostStaging(target, Pool())
+        staging.host[...] = 7
+        staging.start_to_gpu()
+        (late,) = staging.last
+        del staging
     if free:
         block[...] = 9
     late.synchronize()
     np.testing.assert_array_equal(target, 7)
-
-
-def test_each_piece_is_waited_for_by_itself() -> None:
-    staging = HostStaging(np.arange(4.0), Copies(), 16)
-    staging.start_to_host()
-    staging.wait(1)
-    np.testing.assert_array_equal(staging.pieces[0].host, [-1, -1])
-    np.testing.assert_array_equal(staging.pieces[1].host, [2, 3])

@@ -330,6 +330,7 @@ class Copies:
     def __init__(self, arrays: Arrays) -> None:
         self.arrays = arrays
         self.pool: dict[int, list[bytearray]] = {}
+        self.asked = 0
 
     def allocate(self, data: Any) -> Any:
         dtype = self.arrays.dtype(data)
@@ -342,6 +343,14 @@ class Copies:
     def copy(self, target: Any, source: Any) -> Stream:
         self.arrays.copier(target, source)()
         return self.arrays.stream(target if self.arrays.is_on_host(source) else source)
+
+    def is_done(self, event: Stream) -> bool:
+        """Say so at every other question only."""
+        self.asked += 1
+        if self.asked % 2 and event.work:
+            return False
+        event.synchronize()
+        return True
 
 
 def install(c: Collectives) -> Arrays:
