@@ -20,6 +20,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ReduceOp
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.debug import CommDebugMode
+from torch.testing._internal.two_tensor import TwoTensor
 
 BACKEND = sys.argv[1]
 OPS = {
@@ -227,6 +229,18 @@ def check_what_is_not_ours_keeps_the_order() -> None:
     assert all(work.is_completed() for work in works)
     same(y.to_dense(), torch.eye(3) * sum(range(1, size() + 1)))
     same(x, size() * sum(every()))
+
+
+def check_what_watches_operators_sees_them() -> None:
+    x = given(rank())
+    with CommDebugMode() as seen:
+        dist.all_reduce(x)
+    assert seen.get_total_counts() == 1, seen.get_comm_counts()
+    same(x, sum(every()))
+    y = TwoTensor(given(rank()), given(rank()))
+    dist.all_reduce(y)
+    same(y.a, sum(every()))  # torch waits for the first of the two alone
+    dist.barrier()
 
 
 def check_messages() -> None:

@@ -50,7 +50,7 @@ def pytest_configure(config: Any) -> None:
     processes = torch.multiprocessing.get_context("fork").Process
     case = common_distributed.MultiProcessTestCase
     case._spawn_processes = lambda self: self._start_processes(processes)
-    common_distributed.TIMEOUT_DEFAULT = 60
+    common_distributed.TIMEOUT_DEFAULT = 200
     for module in (common_distributed, common_fsdp):
         for name in ("skip_if_lt_x_gpu", "requires_nccl", "requires_multicast_support"):
             setattr(module, name, lambda *_, **__: lambda test: test)

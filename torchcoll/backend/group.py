@@ -25,7 +25,7 @@ from torchcoll.backend.calls import TensorCalls, Tensors
 from torchcoll.backend.choice import choose
 from torchcoll.backend.opening import as_arrays, deadline_of, forget, open_over_gloo, queue_of
 from torchcoll.backend.order import Order
-from torchcoll.backend.tensors import Tensor, moves, op_name, reduces
+from torchcoll.backend.tensors import Tensor, is_watched, moves, op_name, reduces
 from torchcoll.backend.works import (
     DONE,
     IssuedWork,
@@ -335,7 +335,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             call: runs it in Python, where ranks find that they call different things.
         """
         order = self.order
-        if order.queue is None or profiler._is_profiler_enabled:
+        if order.queue is None or profiler._is_profiler_enabled or is_watched():
             return None
         name, x, out, op, root, rows = known
         if not isinstance(self._opened, Collectives):

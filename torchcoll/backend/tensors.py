@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.utils import _python_dispatch
 
 from mpicoll.notation.elements import DTYPES, OPS, kind_of
 
@@ -22,6 +23,7 @@ _OPS = {
     )
 }  # fmt: skip
 _BY_NAME = {getattr(torch, name): name for name in DTYPES}
+_PLAIN = Tensor.__torch_dispatch__
 _MOST = 64 << 20
 """Bytes that a group keeps: a fresh page costs more than what is written there."""
 
@@ -37,9 +39,19 @@ def reduces(op: str | None, dtype: torch.dtype) -> bool:
     return op is not None and dtype in _BY_NAME and kind_of(_BY_NAME[dtype]) in OPS[op].kinds
 
 
+def is_watched() -> bool:
+    """Whether a mode of torch's, as CommDebugMode, is to see the operators of the next call."""
+    return _python_dispatch._is_in_torch_dispatch_mode and torch._C._len_torch_dispatch_stack() > 0
+
+
 def moves(tensor: Tensor) -> bool:
-    """Whether we move a tensor: any dense one on the host, of whatever dtype."""
+    """Whether we move a tensor: any dense one on the host, of whatever dtype.
+
+    Not where operators on it are a program's own, or a mode of torch's is to see them.
+    """
     if not tensor.is_cpu or tensor.layout is not torch.strided:
+        return False
+    if type(tensor).__torch_dispatch__ is not _PLAIN or is_watched():
         return False
     return tensor.dtype in _BY_NAME or not tensor.is_quantized
 
