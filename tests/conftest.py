@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
-import hypothesis
 import pytest
 from layouts import FEW, MORE, Layout
 from reach import reaches
@@ -31,10 +30,13 @@ LAUNCHED = os.environ.get("MPICOLL_TEST_BACKEND", "mpi4py") if "--with-mpi" in s
 _DEADLINE = float(os.environ.get("MPICOLL_TEST_DEADLINE", "60"))
 # Workers of pytest-xdist have COLUMNS=80, whatever the output is.
 os.environ.pop("COLUMNS", None)
-# How long an example takes says more of what else runs here than of the code.
-hypothesis.settings.register_profile("shared machine", deadline=None)
-hypothesis.settings.register_profile("quick", deadline=None, max_examples=20)
-hypothesis.settings.load_profile("shared machine")
+if not LAUNCHED:  # which draws no examples
+    from hypothesis import settings
+
+    # How long an example takes says more of what else runs here than of the code.
+    settings.register_profile("shared machine", deadline=None)
+    settings.register_profile("quick", deadline=None, max_examples=20)
+    settings.load_profile("shared machine")
 
 
 # -- ranks ------------------------------------------------------------------------------------

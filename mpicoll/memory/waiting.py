@@ -132,16 +132,6 @@ class SpinYieldSleep:
 def _to_nobody(_rank: object) -> None: ...
 
 
-def wait_yielding(is_done: Callable[[], bool]) -> None:
-    """Return when `is_done` says so, yielding the core between two calls of it.
-
-    A library that polls keeps its core for a time slice of the scheduler, though the rank that it
-    waits for may need that core.
-    """
-    while not is_done():
-        os.sched_yield()
-
-
 class StartedRun(Protocol):
     """A run that was started, and advances as it is asked to."""
 

@@ -299,7 +299,3 @@ def _told(peer: int, answer: Answer | str) -> State:
         root = peer if answer.lost is None else answer.lost
         return State(f"which has left it: {answer.left}", True, root)
     return State(awaits=answer.awaits)
-
-
-stage_of = partial(Stage, round=0, rounds=0, operation=_ANY)
-"""Returns the stage of an operation that has no rounds."""

@@ -42,31 +42,34 @@ Reader = Callable[[Place, Any, Any, Any, int], Part | None]
 
 
 def _gatherv(at: Place, x: Any, out: Any, op: Any, root: int) -> Part | None:
-    if at.rank != root:
-        own = block(x, written=False)
-        return None if own is None else Part("gatherv", _bytes(own), None, "", root, (own.nbytes,))
-    found = vector(out, at.size, written=True)
-    if found is None:
-        return None
-    whole, rows = found
-    own = _row(whole, rows, root).copy() if is_in_place(x) else block(x, written=False)
-    if own is None or own.nbytes != rows[root] * whole.itemsize:
-        return None
-    return Part("gatherv", _bytes(own), _bytes(whole), "", root, _lengths(whole, rows))
+    found = _rooted(at, x, out, root, written=False)
+    return found and Part("gatherv", found[0], found[1], "", root, found[2])
 
 
 def _scatterv(at: Place, x: Any, out: Any, op: Any, root: int) -> Part | None:
+    found = _rooted(at, out, x, root, written=True)
+    return found and Part("scatterv", found[1], found[0], "", root, found[2])
+
+
+def _rooted(
+    at: Place, own: Any, whole: Any, root: int, *, written: bool
+) -> tuple[Flat, Flat | None, tuple[int, ...]] | None:
+    """Return the own block, the root's whole array and the lengths, all in bytes.
+
+    Args:
+        written: the own block is, as in a scatter; else the whole array.
+    """
     if at.rank != root:
-        own = block(out, written=True)
-        return None if own is None else Part("scatterv", None, _bytes(own), "", root, (own.nbytes,))
-    found = vector(x, at.size, written=False)
+        part = block(own, written=written)
+        return None if part is None else (_bytes(part), None, (part.nbytes,))
+    found = vector(whole, at.size, written=not written)
     if found is None:
         return None
-    whole, rows = found
-    own = _row(whole, rows, root).copy() if is_in_place(out) else block(out, written=True)
-    if own is None or own.nbytes != rows[root] * whole.itemsize:
+    flat, rows = found
+    part = _row(flat, rows, root).copy() if is_in_place(own) else block(own, written=written)
+    if part is None or part.nbytes != rows[root] * flat.itemsize:
         return None
-    return Part("scatterv", _bytes(whole), _bytes(own), "", root, _lengths(whole, rows))
+    return _bytes(part), _bytes(flat), _lengths(flat, rows)
 
 
 def _alltoallv(at: Place, x: Any, out: Any, op: Any, root: int) -> Part | None:
