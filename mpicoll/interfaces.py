@@ -69,8 +69,14 @@ class Arrays(Protocol):
             UnknownName: this backend has no such dtype.
         """
 
+    def overlap(self, x: Array, y: Array) -> bool:
+        """Whether two contiguous arrays on the host share memory."""
+
     def copier(self, target: Array, source: Array) -> Thunk:
         """Bind a copy between flat arrays of one length."""
+
+    def copy(self, target: Array, source: Array) -> None:
+        """Copy between flat arrays of one length, once."""
 
     def folder(self, op: ReduceOp, left: Array, right: Array, out: Array) -> Thunk:
         """Bind ``out = left op right`` on flat arrays; `out` may be either operand."""

@@ -105,6 +105,13 @@ class TorchArrays:
         device = self.device if like is None else like.device
         return torch.empty(shape, dtype=getattr(torch, dtype), device=device)
 
+    def overlap(self, x: Array, y: Array) -> bool:
+        (start, stop), (other, end) = self.span(x), self.span(y)
+        return start < end and other < stop
+
+    def copy(self, target: Array, source: Array) -> None:
+        self.copier(target, source)()
+
     def copier(self, target: Array, source: Array) -> Thunk:
         if target.is_cuda or source.is_cuda or not source.numel():
             return partial(target.copy_, source)

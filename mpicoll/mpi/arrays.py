@@ -75,6 +75,12 @@ class MpiArrays(NumpyArrays):
         except TypeError:
             raise Unavailable(f"CuPy {cupy.__version__} has no {dtype}: CuPy 14 has it") from None
 
+    def copy(self, target: Array, source: Array) -> None:
+        if type(target) is np.ndarray and type(source) is np.ndarray:
+            target[...] = source
+        else:
+            self.copier(target, source)()
+
     def copier(self, target: Array, source: Array) -> Thunk:
         if is_cupy(target) or is_cupy(source):
             return _on_gpu(target, partial(operator.setitem, target, ..., source))

@@ -73,7 +73,8 @@ class Calls:
 
     def end(self) -> None:
         """CallState that it has completed that call."""
-        self.stated = self.stated._replace(done=True)
+        own = self.stated
+        self.stated = Stated(own.epoch, own.number, True, own.plan)
 
     def check(self, ranks: Sequence[int]) -> None:
         """Compare the call that this rank is in with that of ranks that it waits for.

@@ -53,10 +53,8 @@ class KnownCalls(Generic[T]):
         given, made = x is None or form(x), out is None or form(out)
         if given is None or made is None or counts is not None or type(root) is not int:
             return None
-        if x is not None and out is not None and x is not out:
-            (start, stop), (out_start, out_stop) = self.arrays.span(x), self.arrays.span(out)
-            if start < out_stop and out_start < stop:
-                return None
+        if x is not None and out is not None and x is not out and self.arrays.overlap(x, out):
+            return None
         return name, given, made, x is out, op, root, algorithm
 
     def add(self, given: tuple[Any, ...], served: T) -> None:

@@ -74,6 +74,7 @@ class Served(NamedTuple):
         arguments: of such a call; its arrays are not kept.
         digest: what all ranks state of it.
         takes: whether it uses the `x` and the `out` that are given.
+        gives: whether it writes a result on this rank.
         place: in the table of the flight recorder.
     """
 
@@ -81,6 +82,7 @@ class Served(NamedTuple):
     arguments: Arguments
     digest: bytes
     takes: tuple[bool, bool]
+    gives: bool
     place: int
 
 
@@ -319,7 +321,8 @@ class PlanCache:
             takes = arguments.x is not None, arguments.out is not None
             place = 0 if self.flight is None else call_of(self.flight, arguments, kept.plan)
             like = replace(arguments, x=None, out=None)
-            served = Served(kept, like, digest, takes, place)
+            gives = bool(arguments.collective.after(arguments.place()))
+            served = Served(kept, like, digest, takes, gives, place)
             out = self._run(served, arguments.x, arguments.out)
             if self.known is not None and given and given[_ALGORITHM] == arguments.algorithm:
                 self.known.add(given, served)
@@ -373,16 +376,17 @@ class PlanCache:
         """
         kept, arguments = served.kept, served.arguments
         if self.calls is None:
-            return self._run_for(kept, arguments, x, out)
-        try:
-            out = self._output(arguments, out)
-        except (MemoryError, RuntimeError) as error:
-            raise OtherCall(str(error)) from error
+            return self._run_for(served, x, out)
+        if out is None:
+            try:
+                out = self._output(arguments)
+            except (MemoryError, RuntimeError) as error:
+                raise OtherCall(str(error)) from error
         self.calls.begin(kept.number)
         try:
             if kept.meet is not None:
                 kept.meet.run()
-            out = self._run_for(kept, arguments, x, out)
+            out = self._run_for(served, x, out)
         except OtherCall:
             raise
         except BaseException:
@@ -391,30 +395,29 @@ class PlanCache:
         self.calls.end()
         return out
 
-    def _output(self, arguments: Arguments, out: Array | None) -> Array | None:
-        if out is not None or not arguments.has_output or arguments.collective.unit == "none":
-            return out
+    def _output(self, arguments: Arguments) -> Array | None:
+        """Return a new array for the result of this rank, None where it gets none."""
+        if not arguments.has_output or arguments.collective.unit == "none":
+            return None
         return empty(self.transport, arguments, arguments.shape("output"))
 
-    def _run_for(
-        self, kept: Kept, arguments: Arguments, x: Array | None, out: Array | None
-    ) -> Array | None:
+    def _run_for(self, served: Served, x: Array | None, out: Array | None) -> Array | None:
         """Run a plan on its own arrays, or bind the library's call to those that are given."""
-        arrays, plan, own = self.transport.arrays, kept.plan, kept.arguments
+        arrays, plan, own = self.transport.arrays, served.kept.plan, served.kept.arguments
         if own is None:
-            out = self._output(arguments, out)
-            call = replace(arguments, x=x, out=out, algorithm=plan.algorithm)
+            out = self._output(served.arguments) if out is None else out
+            call = replace(served.arguments, x=x, out=out, algorithm=plan.algorithm)
             with self.planner.build_allocated(call) as bound:
                 bound.run()
             return out
         if x is not None:
-            arrays.copier(arrays.flat(own.x), arrays.flat(x))()
+            arrays.copy(arrays.flat(own.x), arrays.flat(x))
         plan.run()
         if plan.out is None:
             return None
-        out = self._output(arguments, out)
-        if arguments.collective.after(arguments.place()):
-            arrays.copier(arrays.flat(out), arrays.flat(plan.out))()
+        out = self._output(served.arguments) if out is None else out
+        if served.gives:
+            arrays.copy(arrays.flat(out), arrays.flat(plan.out))
         return out
 
     def free(self) -> None:
