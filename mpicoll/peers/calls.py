@@ -63,16 +63,17 @@ class Calls:
 
     def state(self) -> CallState:
         """Return what this rank answers; another thread may call it."""
-        return CallState(self.stated, self.exchanges())
+        exchanges = self.exchanges()  # read first, as the call may end meanwhile
+        return CallState(self.stated, exchanges)
 
     def begin(self, plan: int) -> None:
-        """CallState that this rank begins a call that a plan serves."""
+        """State that this rank begins a call that a plan serves."""
         epoch, last = self.exchanges(), self.stated
         number = last.number + 1 if last.epoch == epoch else 1
         self.stated = Stated(epoch, number, False, plan)
 
     def end(self) -> None:
-        """CallState that it has completed that call."""
+        """State that it has completed that call."""
         own = self.stated
         self.stated = Stated(own.epoch, own.number, True, own.plan)
 
