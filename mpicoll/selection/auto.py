@@ -78,6 +78,7 @@ _ONE_BY_ONE = {
     "exscan": ("one_shot", "chain"),
 }
 """The same where the order of folding is fixed (`mpicoll.runtime.order`)."""
+_TWO_LEVEL = "two_level"
 _BY_NODES = {
     "barrier": ("two_level", "recexch(radix=4)"),
     "broadcast": ("two_level", "chain(segments=64)", "pipelined_circulant(segments=16)"),
@@ -138,6 +139,9 @@ class AutoChooser:
             if on_node:
                 yield from self._by_price(arguments)
             elif found is None and arguments.unbound and self._agrees_by_itself(arguments):
+                several = max(layout(self.transport.nodes)) > 1
+                if several and _TWO_LEVEL in _BY_NODES[arguments.collective.name]:
+                    yield _TWO_LEVEL
                 yield _BETWEEN_NODES[arguments.collective.name][0]
         yield "native"
         name = arguments.collective.name
