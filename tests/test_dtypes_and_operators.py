@@ -66,6 +66,13 @@ def test_schedules_fold_by_every_op(
     fold(c, name, f"{algorithm}@symmetric", op, dtype, in_place)
 
 
+@pytest.mark.threads_only
+@every_op
+def test_arrays_fold_by_every_op(c: Collectives, op: str, dtype: str, in_place: bool) -> None:
+    """As received messages are folded: not by the compiled executor."""
+    fold(c, "allreduce", "ring@point-to-point", op, dtype, in_place)
+
+
 @pytest.mark.launch_only
 @natives
 @every_dtype
