@@ -6,7 +6,9 @@
 #   bash jobs/gpu_suite.sh [FOLDER]        results go to FOLDER, by default gpu-suite/
 #
 # It installs nothing from a network: Python, NumPy, torch and CuPy are the machine's. Wheels of
-# what it lacks (mpich, mpi4py, cuda-bindings, pytest-mpi, ...) may lie in .whl/.
+# what it lacks (mpich, mpi4py, cuda-bindings, pytest-mpi, ...) may lie in .whl/. NCCL between ranks
+# that share the GPU takes NCCL 2.30 or later: NCCL_LIBRARY names a libnccl.so.2 that is loaded
+# before torch's and CuPy's own.
 set -uo pipefail
 CDPATH="" cd -- "$(dirname -- "$0")/.." || exit
 out=${1:-gpu-suite}
@@ -68,6 +70,7 @@ fi
 
 pytest=(-m pytest --with-mpi -q -x --maxfail=3 -W default -p no:hypothesispytest
     --timeout=60 -o addopts=--strict-markers -rs)
+alone=(-m pytest -q -W default -p no:hypothesispytest --timeout=90 -o addopts=--strict-markers -rA)
 for n in 2 4; do
     for backend in mpi4py torch; do
         # CuPy compiles about 100 kernels on a machine that has none in its cache.
@@ -78,6 +81,22 @@ for n in 2 4; do
     MPICOLL_TEST_BACKEND=torch step 60 "symmetric-$n" \
         mpirun -n "$n" python3 "${pytest[@]}" tests/on_ranks/test_symmetric.py
 done
+if [ -n "${NCCL_LIBRARY:-}" ]; then
+    (
+        # shellcheck disable=SC2030  # for these steps alone
+        export LD_PRELOAD=$NCCL_LIBRARY NCCL_MULTI_RANK_GPU_ENABLE=1
+        for n in 2 4; do
+            for backend in mpi4py torch; do
+                MPICOLL_TEST_BACKEND=$backend step 45 "nccl-$backend-$n" \
+                    mpirun -n "$n" python3 "${pytest[@]}" tests/on_ranks/test_nccl.py \
+                    tests/on_ranks/test_native_nccl.py
+            done
+        done
+        step 150 real-nccl python3 "${alone[@]}" tests/gpu/test_real_nccl.py \
+            tests/gpu/test_real_backend.py
+        exit $status
+    ) || status=1
+fi
 step 90 kernels python3 "${pytest[@]}" tests/gpu/test_real_kernels.py
 step 40 doctor mpirun -n 2 python3 -m mpicoll.doctor
 for n in 2 4; do

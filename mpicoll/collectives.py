@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Self, TypeVar
 
-from mpicoll.errors import ArgumentError, CollectiveError, brief
+from mpicoll.errors import ArgumentError, CollectiveError, Unavailable, brief
 from mpicoll.execution.compiled import WRITERS
 from mpicoll.execution.plan import Plan
 from mpicoll.interfaces import Array, Message, Nodes, Request, Transport
@@ -161,16 +161,25 @@ class Collectives:
         """Return every algorithm name of a collective that this backend takes."""
         return self.planner.algorithms(collective(name).name)
 
-    def allocate(self, shape: int | Sequence[int], dtype: Any = "float64") -> Array:
+    def allocate(
+        self, shape: int | Sequence[int], dtype: Any = "float64", *, like: Array | None = None
+    ) -> Array:
         """Return an array, uninitialised, that the other ranks of this node can read.
 
         Schedules over shared memory never copy it in. Collective; every rank may ask for a
         shape of its own. Where ranks share no memory it is an ordinary array.
 
+        Args:
+            like: an array on this rank's GPU, as `gpu` returns: then the new one lies there, in
+                memory that NCCL has registered as a symmetric window until the group is freed.
+
         Raises:
             ArgumentError: no such shape or dtype.
+            Unavailable: NCCL does not serve this group, or has no windows on these GPUs.
         """
         arrays, shared = self.transport.arrays, self.transport.shared
+        if like is not None and not arrays.is_on_host(like):
+            return self._window(shape, dtype, like)
         with self.recording.call("allocate"):
             lengths, name = self._on_all(
                 "allocates an array", lambda: (check_shape(shape), check_dtype(dtype))
@@ -179,6 +188,18 @@ class Collectives:
                 return arrays.empty(lengths, name)
             with self.plans.together():
                 return shared.allocate(lengths, name, math.prod(lengths) * itemsize(name))
+
+    def _window(self, shape: int | Sequence[int], dtype: Any, like: Array) -> Array:
+        def check() -> tuple[tuple[int, ...], str, Callable[..., Array]]:
+            make = self.transport.window
+            if make is None:
+                raise Unavailable("NCCL, which registers GPU memory, does not serve this group")
+            return check_shape(shape), check_dtype(dtype), make
+
+        with self.recording.call("allocate"):
+            lengths, name, make = self._on_all("allocates an array on its GPU", check)
+            with self.plans.together():
+                return make(lengths, name, like)
 
     def _on_all(self, what: str, check: Callable[[], Checked]) -> Checked:
         """Return the result of a check; raise on every rank where it fails on one."""

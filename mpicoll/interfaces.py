@@ -698,6 +698,13 @@ class Transport(Protocol):
         """
 
     @property
+    def window(self) -> Callable[[tuple[int, ...], str, Array], Array] | None:
+        """What makes an array of a shape and dtype on the GPU of another, registered with NCCL.
+
+        Collective. None where the group has no NCCL.
+        """
+
+    @property
     def matches_by_order(self) -> bool:
         """Whether the library matches messages of GPU arrays by their order, whatever their tags.
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 
-from mpicoll.errors import LaunchError
+from mpicoll.errors import LaunchError, first_error
 from mpicoll.gpu.current import uses_gpu
+from mpicoll.gpu.nccl import why_not_shared
 from torchcoll.rendezvous import Member
+
+__all__ = ["BACKENDS", "choose_backend", "own_gpus", "why_not_shared"]
 
 BACKENDS = ("gloo", "nccl")
 
@@ -43,7 +46,8 @@ def choose_backend(members: Sequence[Member], rank: int, backend: str | None) ->
         backend: what the user asks for, if anything.
 
     Raises:
-        LaunchError: NCCL is asked for, and some ranks have no GPU of their own.
+        LaunchError: NCCL is asked for, and some ranks see no GPU, or share one where NCCL takes one
+            rank per GPU.
     """
     given = [_own_gpu(members, each) for each in range(len(members))]
     own = given[rank]
@@ -56,13 +60,15 @@ def choose_backend(members: Sequence[Member], rank: int, backend: str | None) ->
     if len(none) == len(chosen) and backend != "nccl":
         return "gloo"
     shared = [each for each, gpu in enumerate(chosen) if chosen.count(gpu) > 1]
-    if not none and not shared:
+    why = first_error(each.unshared for each in members) if shared else ""
+    if not none and not why:
         return "gloo" if backend == "gloo" else "cpu:gloo,cuda:nccl"
     who = f"ranks {none} see no GPU" if none else f"ranks {shared} share one GPU"
+    what = "NCCL needs a GPU for every rank" if none else why
     if backend == "nccl":
-        raise LaunchError(f"NCCL needs a GPU of its own for every rank, but {who}: use gloo")
+        raise LaunchError(f"{who}: use gloo. {what}")
     if backend is None and rank == 0:
-        warnings.warn(f"{who}: gloo is used, NCCL needs one GPU per rank", stacklevel=4)
+        warnings.warn(f"{who}: gloo is used. {what}", stacklevel=4)
     return "gloo"
 
 

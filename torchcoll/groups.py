@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
+from mpicoll.gpu import nccl
 from torchcoll.rendezvous.connecting import connect
 from torchcoll.rendezvous.sealed import SealedStore
 from torchcoll.rendezvous.store import Store
@@ -145,10 +146,14 @@ def libraries_by_device(group: Group) -> dict[str, str]:
     return {device: library for device, _, library in parts}
 
 
+def nccl_of(group: Group) -> Any:
+    """Return torch's ProcessGroupNCCL of a group that has NCCL for CUDA tensors."""
+    return group._get_backend(torch.device("cuda"))
+
+
 def library_names(by_device: dict[str, str]) -> list[str]:
     """Return the names of a group's libraries, NCCL's with its version."""
     names = list(dict.fromkeys(by_device.values()))
     if "nccl" in names:
-        version = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
-        names[names.index("nccl")] = f"nccl {version}"
+        names[names.index("nccl")] = f"nccl {nccl.version_text(nccl.version())}"
     return names

@@ -21,7 +21,7 @@ from mpicoll.machine.network import (
     host_address,
     interface_of,
 )
-from torchcoll.devices import BACKENDS, choose_backend, own_gpus
+from torchcoll.devices import BACKENDS, choose_backend, own_gpus, why_not_shared
 from torchcoll.place import Place, find_place
 from torchcoll.rendezvous import meet, open_store
 from torchcoll.rendezvous.store import distributed
@@ -47,7 +47,8 @@ def world(
 
     Args:
         group: a process group of torch.distributed.
-        backend: ``gloo`` or ``nccl``; by default NCCL where every rank has a GPU of its own.
+        backend: ``gloo`` or ``nccl``; by default NCCL where every rank has a GPU of its own, or
+            ``NCCL_MULTI_RANK_GPU_ENABLE=1`` lets them share one (NCCL 2.30).
         init_method: ``env://``, ``tcp://host:port`` or ``file:///path``; by default the
             environment variable ``TORCHCOLL_INIT_METHOD``, if that is set.
         rank: the rank of this process, by default as the launcher says.
@@ -102,7 +103,10 @@ def _join(
     opened = open_store(place, init_method, interface, timeout)
     store = distributed().PrefixStore(f"torchcoll/{next(_groups)}", opened.store)
     try:
-        members, key = meet(store, opened.secret, place, own_gpus(), timeout)
+        gpus = own_gpus()
+        members, key = meet(
+            store, opened.secret, place, gpus, timeout, why_not_shared() if gpus else ""
+        )
     finally:
         opened.done()
     one_host = len({each.host for each in members}) == 1

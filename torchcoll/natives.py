@@ -16,12 +16,13 @@ import torch
 import torch.distributed as dist
 
 from mpicoll.errors import CollectiveError, Unavailable
+from mpicoll.gpu.nccl import blocks
 from mpicoll.interfaces import DIRECT, Array, Arrays, Native, NativeCall, Request, Stage, Thunk
 from mpicoll.notation.contract import Collective
 from mpicoll.peers.known import Peers
 from torchcoll.arrays import as_bytes, vector
 from torchcoll.groups import Group
-from torchcoll.requests import Post, Waits, Works, said
+from torchcoll.requests import NcclWaits, Post, Waits, Works, said
 
 _OPS = {
     "sum": dist.ReduceOp.SUM, "avg": dist.ReduceOp.SUM, "prod": dist.ReduceOp.PRODUCT,
@@ -71,7 +72,8 @@ def lacks(what: Collective, *, uneven: bool = False) -> str | None:
 def bind(group: Group, arrays: Arrays, peers: Peers, call: NativeCall, *, nccl: bool) -> Native:
     """Bind torch.distributed's own collective.
 
-    gloo ends it at the timeout of the group, which a deadline sets, and NCCL as torch has it.
+    gloo ends it at the timeout of the group, which a deadline sets, and so does NCCL where the host
+    waits for it (`mpicoll.gpu.nccl.blocks`); else torch ends the process then.
 
     Args:
         nccl: whether the group has NCCL for CUDA tensors.
@@ -83,8 +85,12 @@ def bind(group: Group, arrays: Arrays, peers: Peers, call: NativeCall, *, nccl: 
     by_nccl = nccl and not arrays.is_on_host(array)
     averages = by_nccl and call.op.name == "avg" and call.op.function is None
     post, before, after = _arguments(group, arrays, _detached(call), averages=averages)
-    waits = Waits(peers, Stage(f"torch.distributed's own {call.collective.name}"))
+    stage = Stage(f"torch.distributed's own {call.collective.name}")
+    waits = NcclWaits(group, peers, stage) if by_nccl else Waits(peers, stage)
     polls = call.collective.name != "reduce_scatter" or nccl
+    started = partial(post, async_op=True)
+    if by_nccl and blocks():
+        post = partial(_post_and_wait, started, waits)
 
     def run() -> None:
         for thunk in before:
@@ -101,10 +107,14 @@ def bind(group: Group, arrays: Arrays, peers: Peers, call: NativeCall, *, nccl: 
     def start() -> Request:
         for thunk in before:
             thunk()
-        works = Works([partial(post, async_op=True)], after, polls=polls, waits=waits)
+        works = Works([started], after, polls=polls, waits=waits)
         return works.start()
 
     return Native(run, start, lambda: None, DIRECT if by_nccl else "native", averages)
+
+
+def _post_and_wait(started: Post, waits: Waits) -> None:
+    waits.wait(started(), 0)
 
 
 def _arguments(

@@ -23,15 +23,18 @@ What NCCL and torch 2.13 grant, and what follows:
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
+from math import prod
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from mpicoll.errors import Unavailable, first_error
+from mpicoll.gpu.nccl import Memory, on_all
 from mpicoll.interfaces import Array
-from torchcoll.groups import Group
+from torchcoll.groups import Group, nccl_of
 from torchcoll.requests import Post
 
 
@@ -46,6 +49,7 @@ class Nccl:
         self.group = group
         self.ranks = dist.get_process_group_ranks(group)
         self.device: torch.device | None = None
+        self.windows: list[Memory] = []
 
     def connect(self, x: Array, exchange: Callable[[Any], list[Any]]) -> None:
         """Make the communicator of the GPUs on which every rank's `x` lies; collective.
@@ -88,6 +92,38 @@ class Nccl:
         if reason := self._obstacle(x):
             raise Unavailable(reason)
 
+    def window(
+        self, shape: tuple[int, ...], dtype: str, like: Array, exchange: Callable[[Any], list[Any]]
+    ) -> Array:
+        """Return a tensor on the GPU of another, in memory that NCCL has registered; collective.
+
+        By NCCL itself: torch's own pools of such memory (`ProcessGroupNCCL.mem_allocator`) take a
+        GPU with multicast.
+
+        Raises:
+            Unavailable: on all ranks, and why.
+        """
+        self.connect(like, exchange)
+        kind: torch.dtype = getattr(torch, dtype)
+        who, nbytes = f"rank {dist.get_rank(self.group)}: ", max(1, prod(shape)) * kind.itemsize
+        memory = on_all(who, exchange, partial(Memory, nbytes))
+        self.windows.append(memory)
+        on_all(who, exchange, partial(memory.register, self._communicator()))
+        whole: torch.Tensor = torch.as_tensor(_Bytes(memory), device=like.device)
+        return whole.view(kind)[: prod(shape)].view(shape)
+
+    def _communicator(self) -> int:
+        """Return the address of torch's communicator; 0 where this torch does not tell it."""
+        found = getattr(nccl_of(self.group), "_comm_ptr", None)
+        return 0 if found is None else int(found())
+
+    def close(self) -> None:
+        """Take the registrations back, before the group ends."""
+        for memory in self.windows:
+            with suppress(Unavailable):  # the communicator has been aborted
+                memory.deregister()
+        self.windows.clear()
+
     def send(self, data: Array, peer: int) -> dist.P2POp:
         """Return the operation that sends bytes, for a batch."""
         return dist.P2POp(dist.isend, data, self.ranks[peer], self.group)
@@ -99,3 +135,14 @@ class Nccl:
     def batch(self, operations: list[dist.P2POp]) -> Post:
         """Bind operations that NCCL runs together."""
         return partial(dist.batch_isend_irecv, operations)
+
+
+class _Bytes:
+    """Memory of NCCL's as CUDA's array interface shows it; the tensor keeps it."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self.__cuda_array_interface__ = {
+            "shape": (memory.nbytes,), "typestr": "|u1", "data": (memory.address, False),
+            "version": 3,
+        }  # fmt: skip

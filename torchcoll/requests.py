@@ -12,9 +12,12 @@ from itertools import zip_longest
 from typing import Any
 
 from mpicoll.errors import RankLost
+from mpicoll.gpu.nccl import blocks
 from mpicoll.interfaces import Messages, Stage, Thunk
 from mpicoll.peers.contact import Answer
 from mpicoll.peers.known import Peers
+from mpicoll.peers.polling import wait_polling
+from torchcoll.groups import Group, nccl_of
 
 Post = Callable[..., Any]
 """A call that starts an operation and returns its Work, several, or None."""
@@ -62,6 +65,31 @@ class Waits:
     def lost(self, what: str) -> RankLost:
         """Return the error of a wait, given what happened as the end of a sentence."""
         return self.peers.lost(self.stage, list(dict.fromkeys(self.ranks)), what)
+
+
+class NcclWaits(Waits):
+    """Waits for works of NCCL: the caller's stream waits, and the host where `blocks` says so.
+
+    Then the wait ends at the deadline, or when a rank has ended, and so do NCCL's kernels.
+    """
+
+    def __init__(self, group: Group, peers: Peers, stage: Stage, ranks: Sequence[int] = ()) -> None:
+        super().__init__(peers, stage, ranks)
+        self.group, self.blocks = group, blocks()
+
+    def wait(self, work: Any, place: int) -> None:
+        try:
+            work.wait()
+            if self.blocks:
+                wait_polling(work.is_completed, self._missing, self.stage, self.peers)
+        except RankLost:
+            nccl_of(self.group).abort()
+            raise
+        except RuntimeError as error:
+            raise self.failed(error, None) from error
+
+    def _missing(self) -> list[int]:
+        return list(dict.fromkeys(self.ranks)) or self.peers.absent(_is_elsewhere)
 
 
 _MOST_SECONDS = 1e8

@@ -18,6 +18,7 @@ from torch.distributed import distributed_c10d as c10d
 from mpicoll.errors import ArgumentError, LaunchError, Unavailable
 from mpicoll.gpu.driver import Driver
 from mpicoll.gpu.natives import staged
+from mpicoll.gpu.nccl import blocks
 from mpicoll.gpu.staging import (
     PIECE_BYTES,
     Copies,
@@ -64,6 +65,7 @@ from torchcoll.groups import (
     keep_until_exit,
     libraries_by_device,
     library_names,
+    nccl_of,
     new_group,
 )
 from torchcoll.loopback import Loopback
@@ -71,13 +73,15 @@ from torchcoll.natives import all_gather
 from torchcoll.nccl import Nccl
 from torchcoll.rendezvous.sealed import SealedStore
 from torchcoll.rendezvous.secret import seal, unseal
-from torchcoll.requests import Post, StartedMessages, Waits, Works, limit_of
+from torchcoll.requests import NcclWaits, Post, StartedMessages, Waits, Works, limit_of
 from torchcoll.staging import StagedMessages, TorchCopies
 from torchcoll.survivors import Meeting, group_of_survivors, meeting_place
 from torchcoll.symmetric import Symmetric
 
 _PLANS = 1 << 20
 """Above every tag of a user: the messages of plans and of users never mix."""
+_AFTER = 60.0
+"""Seconds by which torch's own watch of NCCL's calls comes after the deadline."""
 
 
 class TorchTransport:
@@ -107,11 +111,11 @@ class TorchTransport:
         self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
         self.ranks = dist.get_process_group_ranks(self.group)
         self.peers = Peers(self.rank, self.size)
-        # The timeout of a group that the user has made is the user's, who may have set the other.
-        if owned or DEADLINE in os.environ:
-            self._set_timeout(self.peers.deadline)
         by_device = libraries_by_device(self.group)
         self.nccl = Nccl(self.group) if "nccl" in by_device.values() else None
+        # The timeout of a group that the user has made is the user's, who may have set the other.
+        if owned or DEADLINE in os.environ or (self.nccl is not None and blocks()):
+            self._set_timeout(self.peers.deadline)
         control = "cpu" if "cpu" in by_device else "cuda"
         self.arrays = TorchArrays(torch.device("cuda") if control == "cuda" else None)
         self.copies: Copies = TorchCopies()
@@ -142,6 +146,10 @@ class TorchTransport:
     @property
     def gpu_transport(self) -> str:
         return STAGED if self.nccl is None else DIRECT
+
+    @property
+    def window(self) -> Callable[[tuple[int, ...], str, Array], Array] | None:
+        return None if self.nccl is None else partial(self.nccl.window, exchange=self.exchange)
 
     @property
     def matches_by_order(self) -> bool:
@@ -176,7 +184,10 @@ class TorchTransport:
                     continue
                 ranks.append(peer)
                 posts.append(partial(post, [memory], peer, tag + _PLANS))
-        waits = None if batch else Waits(self.peers, stage, ranks)
+        waits = Waits(self.peers, stage, ranks)
+        if batch:
+            among = [peer for peer, _ in (*receives, *sends)]
+            waits = NcclWaits(self.group, self.peers, stage, among)
         by_host = [
             pieces_by_peer([each for each in some if self._needs_staging(each.data)], PIECE_BYTES)
             for some in (receives, sends)
@@ -184,7 +195,7 @@ class TorchTransport:
         before: list[Thunk] = []
         after_each: list[Thunk | None] = [None] * len(posts)
         lanes: list[Callable[[], Iterator[Step]]] = []
-        if waits is not None and any(by_host):
+        if any(by_host):
             mirror = self.mirrors.for_round(tag, self.copies)
             found = in_blocks(mirror, *by_host)
             before.append(mirror.wait)
@@ -198,7 +209,7 @@ class TorchTransport:
             posts, polls=len(posts) == bool(batch),
             after_each=after_each if any(after_each) else (), waits=waits,
         )  # fmt: skip
-        lost = waits.lost if waits else _nothing
+        lost = waits.lost
         if not lanes:
             return Messages((*before, works.start), (works.wait,), works.test, works.free, lost)
         like = next(each.data for each in (*receives, *sends) if self._needs_staging(each.data))
@@ -292,6 +303,9 @@ class TorchTransport:
         """Set the timeout of the process group."""
         assert self.group is not None
         self.group.set_timeout(limit_of(seconds))
+        if self.nccl is not None and blocks():
+            # Where the host finds a lost rank, torch must not end the process before.
+            nccl_of(self.group)._set_default_timeout(limit_of(seconds + _AFTER))
 
     def leave(self, operation: int, error: BaseException) -> None:
         """Tell the other ranks that this one has left an operation, and why."""
@@ -352,14 +366,14 @@ class TorchTransport:
         if peer == self.rank:
             return self.loopback.send(x, tag)
         self._check_message(x)
-        stage = Stage("sending a message")
+        stage = Stage("sending a message" + self._beside(x))
         return StartedMessages(self.messages([Message(peer, x)], [], tag - _PLANS, stage))
 
     def irecv(self, x: Array, peer: int, tag: int) -> Request:
         if peer == self.rank:
             return self.loopback.receive(x, tag)
         self._check_message(x)
-        stage = Stage("receiving a message")
+        stage = Stage("receiving a message" + self._beside(x))
         return StartedMessages(self.messages([], [Message(peer, x)], tag - _PLANS, stage))
 
     def sendrecv(self, send: Message, receive: Message, tag: int) -> Sequence[Request]:
@@ -377,6 +391,15 @@ class TorchTransport:
         self._check_message(send.data)
         stage = Stage("exchanging messages")
         return (StartedMessages(self.messages([send], [receive], tag - _PLANS, stage)),)
+
+    def _beside(self, x: Array) -> str:
+        """Return what a rank that waits for a message in vain should know, in a group with NCCL."""
+        if self.nccl is None:
+            return ""
+        here, other = "host", "GPU"
+        if not self.arrays.is_on_host(x):
+            here, other = other, here
+        return f" in {here} memory, which never meets one in {other} memory where NCCL serves GPUs"
 
     def _check_message(self, x: Array) -> None:
         """Check that NCCL can carry a message of one rank alone, if it is to."""
@@ -425,6 +448,8 @@ class TorchTransport:
             self.shared.close()
             self.shared = None
         self.peers.close()
+        if self.nccl is not None:
+            self.nccl.close()
         group, self.group = self.group, None
         if self.owned and group in c10d._world.pg_map:
             is_last = group is dist.group.WORLD
@@ -434,10 +459,6 @@ class TorchTransport:
         if self.meeting is not None and self.is_whole:
             self.meeting.end()
         self.store = self.meeting = None
-
-
-def _nothing(_what: str) -> None:
-    return None
 
 
 def _after(first: Thunk, post: Post) -> Any:

@@ -120,7 +120,11 @@ Sizes are total bytes as nccl-tests counts them; K, M and G are powers of 1024.
     "--mem-limit", type=SIZE, metavar="SIZE",
     help="Memory that each rank may take (all that is free): larger cases are refused.",
 )  # fmt: skip
-@option("--allocate", is_flag=True, help="Arrays from c.allocate(), in shared memory.")
+@option(
+    "--allocate",
+    is_flag=True,
+    help="Arrays from c.allocate(): in shared memory, or on GPUs in NCCL's registered windows.",
+)
 @options.interface
 @options.threads
 @options.ranks_per_node
@@ -152,8 +156,6 @@ def parse(given: dict[str, Any], makers: Worlds) -> Options:
         device=given["device"],
         calls=given["calls"],
     )
-    if wanted.allocate and wanted.device == CUDA:
-        raise ArgumentError("GPU arrays are read where they are: leave out --allocate")
     dtypes(wanted), ops(wanted)
     settings = Settings(
         budget=given["budget"], samples=given["iters"], warmup=given["warmup_iters"],

@@ -10,6 +10,7 @@ from mpicoll.collectives import Collectives
 from mpicoll.doctor.probes import Probe
 from mpicoll.errors import Unavailable
 from mpicoll.gpu.driver import Driver
+from mpicoll.gpu.nccl import version, why_not_shared
 from mpicoll.machine.launchers import find_launch, singletons
 from mpicoll.machine.variables import thread_level
 from mpicoll.runtime.rates import NEVER
@@ -113,11 +114,15 @@ def _sharing(group: Collectives) -> str:
         own = "", True
     found = group.exchange(own, tuple[str, bool])
     most = max(Counter(gpu for gpu, _ in found if gpu).values(), default=0)
-    if most < 2 or all(mps for _, mps in found):
-        return f"{most} ranks share a GPU, by MPS" if most > 1 else ""
+    if most < 2:
+        return ""
+    why = why_not_shared() if version() else ""
+    tail = f"; {why}" if why else ""
+    if all(mps for _, mps in found):
+        return f"{most} ranks share a GPU, by MPS{tail}"
     return (
         f"{most} ranks share a GPU in time slices, which makes small messages slow: start "
-        "nvidia-cuda-mps-control -d before the job"
+        f"nvidia-cuda-mps-control -d before the job{tail}"
     )
 
 

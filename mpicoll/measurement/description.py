@@ -22,6 +22,7 @@ from msgspec.structs import asdict
 
 from mpicoll.collectives import Collectives
 from mpicoll.execution.compiled import executor
+from mpicoll.gpu.nccl import version, version_text
 from mpicoll.machine.processes import Process
 from mpicoll.machine.variables import masked_arguments, relevant_variables, thread_level
 from mpicoll.measurement.candidate import Settings
@@ -179,10 +180,7 @@ def provider(
 
 
 def _nccl() -> str | None:
-    torch: Any = sys.modules.get("torch")
-    with suppress(Exception):  # a build without NCCL fails in many ways
-        return ".".join(map(str, torch.cuda.nccl.version()))
-    return None
+    return version_text(found) if (found := version()) else None
 
 
 def _cuda_runtime() -> str | None:

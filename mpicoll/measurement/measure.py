@@ -29,6 +29,8 @@ from mpicoll.measurement.synchroniser import Report, StartSynchroniser
 from mpicoll.measurement.workbench import Workbench
 
 _MOST_CALLS = 1000
+_STREAMED = 20
+"""Calls of a sample on a GPU in a loop, one after another on the stream, as in nccl-tests."""
 _OVERTIME = 1.3
 _TRIES = 4
 
@@ -210,7 +212,8 @@ class Bench:
             if candidate.estimate > self.pace.sample * 3:
                 break
         wanted = ceil(self.pace.sample / max(candidate.estimate, 1))
-        candidate.calls = min(_MOST_CALLS, max(1, wanted))
+        is_stream = bench.on_gpu and self.settings.timing == "loop"
+        candidate.calls = min(_MOST_CALLS, max(_STREAMED if is_stream else 1, wanted))
 
     def _estimate(self, candidate: Candidate, calls: int, bench: Workbench) -> float:
         """Return the ns of a call, from a sample during which nobody lost a core, if one is."""

@@ -133,10 +133,10 @@ def buffers(world: Collectives, group: Group) -> tuple[Array | None, Array | Non
 
 
 def _make(world: Collectives, group: Group, shape: tuple[int, ...], needed: bool) -> Array | None:
-    if group.allocated:
-        array = world.allocate(shape if needed else (0,), group.dtype)
-        return array if needed else None
     like = world.gpu() if group.device == CUDA else None
+    if group.allocated:
+        array = world.allocate(shape if needed else (0,), group.dtype, like=like)
+        return array if needed else None
     return world.transport.arrays.empty(shape, group.dtype, like) if needed else None
 
 

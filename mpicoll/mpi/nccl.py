@@ -17,11 +17,15 @@ from itertools import accumulate
 from math import prod
 from typing import Any, NamedTuple, cast
 
-from mpicoll.errors import Unavailable, first_error
+from mpicoll.errors import RankLost, Unavailable, first_error
+from mpicoll.gpu.nccl import Memory, blocks, on_all, why_not_shared
 from mpicoll.gpu.streams import PlanStream
-from mpicoll.interfaces import DIRECT, Array, Arrays, Native, NativeCall, Request, Stream
+from mpicoll.interfaces import DIRECT, Array, Arrays, Native, NativeCall, Request, Stage, Stream
 from mpicoll.machine.network import host_identity
+from mpicoll.mpi.arrays import numpy_dtype
 from mpicoll.notation.elements import ReduceOp
+from mpicoll.peers.known import Peers
+from mpicoll.peers.polling import wait_polling
 
 _BYTE, _WORD = 1, 5
 _TYPES = {
@@ -56,12 +60,13 @@ class Nccl:
         exchange: returns every rank's item.
     """
 
-    def __init__(
-        self, rank: int, size: int, arrays: Arrays, exchange: Callable[[Any], list[Any]]
-    ) -> None:
-        self.rank, self.size, self.arrays, self.exchange = rank, size, arrays, exchange
+    def __init__(self, peers: Peers, arrays: Arrays, exchange: Callable[[Any], list[Any]]) -> None:
+        self.peers, self.arrays, self.exchange = peers, arrays, exchange
+        self.rank, self.size = peers.rank, peers.size
         self.communicator: Any = None
         self.gpu: int | None = None
+        self.windows: list[Memory] = []
+        self.lost: RankLost | None = None
 
     def bind(self, call: NativeCall) -> Native:
         """Bind a collective; all ranks do, as the first of them makes the communicator.
@@ -79,34 +84,84 @@ class Nccl:
         self._connect(self.arrays.gpu(like))
         post = self._post(call, reduction)
         order = PlanStream(self.arrays, like, captures=True)
+        stage = Stage(f"NCCL's own {call.collective.name}")
+        waits = partial(self._wait, stage) if blocks() else None
+
+        def begin() -> Stream:
+            stream = order.begin()
+            try:
+                post(_address(stream))
+            except Exception:  # CuPy's own error class cannot be named without CuPy
+                if self.lost is None:
+                    raise
+                raise self.lost from None
+            return stream
 
         def run() -> None:
-            post(_address(order.begin()))
+            stream = begin()
+            if waits is not None:
+                waits(stream)
 
         def start() -> Request:
-            stream = order.begin()
-            post(_address(stream))
-            return _Posted(partial(order.end, stream))
+            stream = begin()
+            return _Posted(partial(order.end, stream), waits and partial(waits, stream))
 
         averages = reduction is not None and reduction.op == _OPS["avg"]
         return Native(run, start, lambda: None, DIRECT, averages)
 
+    def window(self, shape: tuple[int, ...], dtype: str, like: Array) -> Array:
+        """Return an array on the GPU of another, in memory that NCCL has registered; collective.
+
+        Raises:
+            Unavailable: on all ranks, and why.
+        """
+        gpu = self.arrays.gpu(like)
+        self._connect(gpu)
+        kind = numpy_dtype(dtype)
+        nbytes = max(1, prod(shape)) * kind.itemsize
+        with like.device:
+            who = f"rank {self.rank}: "
+            memory = on_all(who, self.exchange, partial(Memory, nbytes))
+            self.windows.append(memory)
+            on_all(who, self.exchange, partial(memory.register, self.communicator.comm))
+        cupy = sys.modules["cupy"]
+        whole = cupy.cuda.UnownedMemory(memory.address, nbytes, memory, gpu)
+        return cast("Array", cupy.ndarray(shape, kind, cupy.cuda.MemoryPointer(whole, 0)))
+
+    def _wait(self, stage: Stage, stream: Stream) -> None:
+        """Wait on the host until a stream has done its work.
+
+        Raises:
+            RankLost: a rank has ended, or did not come within the deadline. The communicator is
+                aborted, so that its kernels end.
+        """
+        try:
+            wait_polling(partial(_is_done, stream), self.peers.absent, stage, self.peers)
+        except RankLost as error:
+            self.lost = error
+            self.communicator.abort()
+            raise
+
     def close(self) -> None:
-        """Release the communicator."""
+        """Release the communicator, and what is registered with it."""
+        for memory in self.windows if self.lost is None else ():
+            memory.deregister()
+        self.windows.clear()
         if self.communicator is not None:
             self.communicator.destroy()
             self.communicator = None
 
     def _connect(self, gpu: int) -> None:
-        """Make the communicator, of one GPU a rank; collective.
+        """Make the communicator; collective.
 
         Raises:
             Unavailable: on all ranks, and why.
         """
-        places = [tuple(each) for each in self.exchange(_place(gpu))]
-        shared = [rank for rank, each in enumerate(places) if places.count(each) > 1]
-        if shared:
-            raise Unavailable(f"NCCL needs a GPU of its own for every rank: {shared} share one")
+        *places, refusals = zip(*self.exchange((*_place(gpu), why_not_shared())), strict=True)
+        gpus = list(zip(*places, strict=True))
+        shared = [rank for rank, each in enumerate(gpus) if gpus.count(each) > 1]
+        if shared and (why := first_error(refusals)):
+            raise Unavailable(f"ranks {shared} share one GPU: {why}")
         moved = self.gpu not in (None, gpu) and f"rank {self.rank}: NCCL has its GPU {self.gpu}"
         if reason := first_error(self.exchange(moved or "")):
             raise Unavailable(f"{reason}, not another: make a group for that by split()")
@@ -117,7 +172,7 @@ class Nccl:
         error = ""
         try:
             self.communicator = nccl.NcclCommunicator(self.size, unique, self.rank)
-        except RuntimeError as raised:
+        except (RuntimeError, KeyError) as raised:  # CuPy 14 does not name NCCL's newer errors
             error = f"rank {self.rank}: {raised}"
         if reason := first_error(self.exchange(error)):
             raise Unavailable(f"NCCL does not connect the ranks: {reason}")
@@ -215,13 +270,21 @@ class _Reduction(NamedTuple):
 
 
 class _Posted:
-    """A call that is on its stream; a wait makes the caller's stream follow that."""
+    """A call that is on its stream; a wait makes the caller's stream follow that.
 
-    def __init__(self, follow: Callable[[], object]) -> None:
-        self.follow = follow
+    Args:
+        ends: waits on the host until the call has ended, if anything does.
+    """
+
+    def __init__(
+        self, follow: Callable[[], object], ends: Callable[[], object] | None = None
+    ) -> None:
+        self.follow, self.ends = follow, ends
 
     def wait(self) -> None:
         self.follow()
+        if self.ends is not None:
+            self.ends()
 
     def test(self) -> bool:
         self.follow()
@@ -281,6 +344,11 @@ def _lacks(call: NativeCall) -> Unavailable:
 def _place(gpu: int) -> tuple[Any, str]:
     """Return a GPU of this host as the other ranks can tell it from theirs."""
     return host_identity(), str(sys.modules["cupy"].cuda.runtime.deviceGetPCIBusId(gpu))
+
+
+def _is_done(stream: Stream) -> bool:
+    """Whether a stream of CuPy has done its work."""
+    return bool(stream.stream.done)  # type: ignore[attr-defined]
 
 
 def _address(stream: Stream) -> int:

@@ -93,7 +93,7 @@ class MpiTransport:
         self.mirrors = Mirrors()
         self.shared: SharedMemory | None = None
         self.gpu: GpuAwareness = parent.gpu if parent else self._gpu_awareness()
-        self.nccl = nccl.Nccl(self.rank, self.size, self.arrays, self.exchange)
+        self.nccl = nccl.Nccl(self.peers, self.arrays, self.exchange)
         self.name, self.shrunk = POINT_TO_POINT, 0
         self.nodes, obstacle = self._nodes()
         self.gpu_turn: int = parent.gpu_turn if parent else place_on_node(self.rank, self.nodes)
@@ -114,6 +114,10 @@ class MpiTransport:
 
     def other_natives(self, collective: str) -> Mapping[str, Callable[[NativeCall], Native]]:
         return {"nccl": self.nccl.bind} if nccl.library() else {}
+
+    @property
+    def window(self) -> Callable[[tuple[int, ...], str, Array], Array] | None:
+        return self.nccl.window if nccl.library() else None
 
     def driver(self, device: int) -> Gpu:
         return Driver(device)

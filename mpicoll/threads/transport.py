@@ -42,6 +42,7 @@ class ThreadTransport(HasDeadline):
     name = POINT_TO_POINT
     gpu_transport = STAGED
     matches_by_order = False
+    window = None
     gpu_turn = 0
     calls: Calls | None = None
 

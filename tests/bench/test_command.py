@@ -65,7 +65,7 @@ def test_size_flags(arguments: str, sizes: tuple[int, ...]) -> None:
         "--sizes 4 -b 4", "-i 4 -f 2", "--collectives allredcue", "bcast,allredcue",
         "--backends nccl5", "-o summ", "-d float31", "-d ", "-b ", "-e ", "-i ", "-J ", "--resume ",
         "-J a --resume b",
-        "--transports carrier-pigeon", "--allocate --device cuda",
+        "--transports carrier-pigeon",
     ],
 )  # fmt: skip
 def test_bad_flags_are_refused(arguments: str) -> None:

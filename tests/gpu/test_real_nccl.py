@@ -1,8 +1,8 @@
-"""What one rank shows of NCCL, and of which GPU a process takes, on a real GPU.
+"""What NCCL does on a real GPU, and which GPU a process takes.
 
-NCCL takes a GPU for every rank: what several ranks do together is tested on a fake
-(`tests/on_ranks/test_nccl.py`). Each program runs in a process of its own, as a thread that uses a
-GPU keeps it.
+Each program runs in processes of its own, as a thread that uses a GPU keeps it, and a rank that
+does not come ends its group. Several ranks take a GPU each, or an NCCL that lets them share one;
+what they do together is in `tests/on_ranks/test_nccl.py` and `test_native_nccl.py`, too.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from launcher import python
+from launcher import python, ranks
 
 pytestmark = [
     pytest.mark.gpu,
@@ -150,3 +150,84 @@ def test_one_rank(program: str) -> None:
     done = python("-c", program, timeout=120)
     print(done.stdout)
     assert done.returncode == 0, done.stdout
+
+
+# -- a rank that does not come ----------------------------------------------------------------
+
+LATE = """
+import importlib, os, sys, time
+package, algorithm, how = sys.argv[1:]
+c = importlib.import_module(package).world()
+arrays, like = c.transport.arrays, c.gpu()
+x = arrays.empty((1000,), "float32", like)
+arrays.from_host(x, range(1000))
+from mpicoll import RankLost, Unavailable
+try:
+    plan = c.plan("allreduce", x, algorithm=algorithm)
+except Unavailable as refused:
+    print("SKIPPED", refused, flush=True)
+    os._exit(0)
+print(c.rank, c.transport.library, plan.transport, flush=True)
+plan.run()
+arrays.synchronize(x)
+c.barrier()
+begin = time.monotonic()
+try:
+    if c.rank == 1 and how == "killed":
+        os._exit(0)
+    if how == "mixed":
+        c.rank == 0 and c.isend(x, 1).wait()
+        c.rank == 1 and c.irecv(arrays.empty((1000,), "float32"), 0).wait()
+    elif c.rank == 1:
+        time.sleep(30 if how == "unwatched" else 10)
+    elif how == "unwatched":
+        plan.run()
+        arrays.synchronize(x)
+        print("RESULT", flush=True)
+    else:
+        plan.run() if how == "run" else plan.start().wait()
+except RankLost as lost:
+    print(f"LOST rank {c.rank} after {time.monotonic() - begin:.1f} s: {lost}", flush=True)
+    arrays.synchronize(x)
+    print("the stream has ended", flush=True)
+time.sleep(2)
+os._exit(0)
+"""
+
+
+def late(package: str, algorithm: str, how: str, **environment: str) -> str:
+    """Return what two ranks print, of whom the second does not come."""
+    done = ranks(2, "-c", LATE, package, algorithm, how, timeout=60, environment=environment)
+    print(done.stdout)
+    if "SKIPPED" in done.stdout or "direct" not in done.stdout:
+        pytest.skip("NCCL does not serve two ranks here")
+    return done.stdout
+
+
+@pytest.mark.parametrize("how", ["run", "start", "killed"])
+@pytest.mark.parametrize(
+    ("package", "algorithm"),
+    [("torchcoll", "native"), ("torchcoll", "ring@direct"), ("mpicoll", "native:nccl")],
+)
+def test_the_host_gives_up_at_the_deadline(package: str, algorithm: str, how: str) -> None:
+    if (package, how) == ("mpicoll", "killed"):
+        pytest.skip("the launcher ends an MPI job of which a process ends")
+    wait = {"MPICOLL_NCCL_BLOCKING_WAIT": "1"}
+    out = late(package, algorithm, how, MPICOLL_DEADLINE="20" if how == "killed" else "3", **wait)
+    assert "LOST rank 0 after" in out
+    assert "the stream has ended" in out
+    assert float(out.partition("LOST rank 0 after ")[2].partition(" s")[0]) < 6
+
+
+def test_a_gpu_message_that_meets_a_host_one() -> None:
+    out = late("torchcoll", "native", "mixed", MPICOLL_NCCL_BLOCKING_WAIT="1", MPICOLL_DEADLINE="3")
+    for rank, memory in enumerate(("GPU", "host")):
+        assert f"LOST rank {rank} after" in out
+        assert f"in {memory} memory, which never meets" in out
+
+
+def test_torch_ends_a_process_that_nobody_waits_for() -> None:
+    """Without our wait, the rank ends a little after the deadline, by torch's own watch."""
+    out = late("torchcoll", "native", "unwatched", MPICOLL_DEADLINE="3")
+    assert "RESULT" not in out
+    assert "Watchdog caught collective operation timeout" in out

@@ -1,7 +1,11 @@
-"""NCCL's collectives on CuPy arrays, on a fake of CuPy's binding."""
+"""NCCL's collectives on CuPy arrays.
+
+On a fake of CuPy's binding; ``MPICOLL_TEST_GPU=1`` asks for the real one.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +14,8 @@ import pytest
 from expect import expected, input_shape, values
 from run_collective import ROOTED, compare, on_gpu
 
-from mpicoll import Collectives, Unavailable, UnknownName
+from mpicoll import Collectives, RankLost, Unavailable, UnknownName
+from mpicoll.gpu.nccl import BLOCKING
 from mpicoll.interfaces import DIRECT
 
 pytest.importorskip("mpi4py")
@@ -18,6 +23,7 @@ from fake_cupy_nccl import Nccl, install
 
 nccl = pytest.importorskip("mpicoll.mpi.nccl")
 UNEVEN = ("gather", "allgather", "scatter", "alltoall")
+REAL = os.environ.get("MPICOLL_TEST_GPU", "") not in ("", "0")
 IN_PLACE = ("allreduce", "broadcast", "alltoall")
 
 
@@ -33,7 +39,21 @@ def g(c: Collectives) -> Iterator[Collectives]:
 
 @pytest.fixture
 def fake(g: Collectives, monkeypatch: pytest.MonkeyPatch) -> Nccl:
+    if REAL:
+        pytest.skip("the fake one")
     return install(g, monkeypatch)
+
+
+@pytest.fixture
+def any_nccl(g: Collectives, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NCCL, a fake or the real one."""
+    if not REAL:
+        install(g, monkeypatch)
+        return
+    try:
+        g.plan("allreduce", on_gpu(g, np.zeros(4), "int32"), algorithm="native:nccl")
+    except (UnknownName, Unavailable) as refused:
+        pytest.skip(str(refused))
 
 
 def check(
@@ -61,19 +81,24 @@ def check(
 
 
 @pytest.mark.parametrize("name", [*ROOTED, "allreduce", "allgather", "reduce_scatter", "alltoall"])
-def test_every_collective(g: Collectives, fake: Nccl, name: str) -> None:
+def test_every_collective(g: Collectives, any_nccl: None, name: str) -> None:
     assert "native:nccl" in g.algorithms(name)
     check(g, name)
+
+
+def test_one_communicator_serves_a_group(g: Collectives, fake: Nccl) -> None:
+    check(g, "allreduce")
+    check(g, "broadcast")
     assert fake.made == 1
 
 
 @pytest.mark.parametrize("name", IN_PLACE)
-def test_in_place(g: Collectives, fake: Nccl, name: str) -> None:
+def test_in_place(g: Collectives, any_nccl: None, name: str) -> None:
     check(g, name, in_place=True)
 
 
 @pytest.mark.parametrize("name", UNEVEN)
-def test_unequal_counts(g: Collectives, fake: Nccl, name: str) -> None:
+def test_unequal_counts(g: Collectives, any_nccl: None, name: str) -> None:
     rows = [(3 * rank + 1) % 4 for rank in range(g.size)]
     check(g, name, counts=[[n + rank for n in rows] for rank in range(g.size)]
           if name == "alltoall" else rows)  # fmt: skip
@@ -84,7 +109,7 @@ def test_unequal_counts(g: Collectives, fake: Nccl, name: str) -> None:
     [("max", "uint64"), ("prod", "float64"), ("min", "int8"), ("avg", "float32"),
      ("sum", "complex64"), ("avg", "complex128"), ("land", "bool"), ("bor", "bool")],
 )  # fmt: skip
-def test_operators_and_dtypes(g: Collectives, fake: Nccl, op: str, dtype: str) -> None:
+def test_operators_and_dtypes(g: Collectives, any_nccl: None, op: str, dtype: str) -> None:
     for name in ("allreduce", "reduce", "reduce_scatter"):
         check(g, name, op, dtype)
 
@@ -97,7 +122,7 @@ def test_operators_and_dtypes(g: Collectives, fake: Nccl, op: str, dtype: str) -
      ("scan", "sum", "int32", "no scan: use a schedule")],
 )  # fmt: skip
 def test_what_nccl_lacks(
-    g: Collectives, fake: Nccl, name: str, op: str, dtype: str, says: str
+    g: Collectives, any_nccl: None, name: str, op: str, dtype: str, says: str
 ) -> None:
     with pytest.raises(Unavailable, match=says):
         g.plan(name, on_gpu(g, np.zeros(4), dtype), op=op, algorithm="native:nccl")
@@ -111,9 +136,30 @@ def test_ranks_that_share_a_gpu_are_named(
     if g.size == 1:
         pytest.skip("nobody shares")
     monkeypatch.setattr(nccl, "_place", lambda gpu: ("here", f"{max(1, g.rank)}"))
-    with pytest.raises(Unavailable, match=r"of its own for every rank: \[0, 1\] share one"):
+    monkeypatch.setattr(nccl, "why_not_shared", lambda: "too old" if g.rank == 1 else "")
+    with pytest.raises(Unavailable, match=r"ranks \[0, 1\] share one GPU: too old"):
         g.plan("allreduce", on_gpu(g, np.zeros(4), "int32"), algorithm="native:nccl")
     assert not fake.made
+    monkeypatch.setattr(nccl, "why_not_shared", lambda: "")
+    check(g, "allreduce")
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_a_rank_that_does_not_come_is_lost(
+    g: Collectives, fake: Nccl, monkeypatch: pytest.MonkeyPatch, started: bool
+) -> None:
+    """The stream of a rank whose NCCL waits for another never has done its work."""
+    if g.size == 1:
+        pytest.skip("nobody is missing")
+    monkeypatch.setenv(BLOCKING, "1")
+    monkeypatch.setattr(nccl, "_is_done", lambda stream: fake.aborted)
+    with g.plan("allreduce", on_gpu(g, np.zeros(4), "int32"), algorithm="native:nccl") as plan:
+        g.deadline = 0.3
+        for _ in range(2):
+            with pytest.raises(RankLost, match=r"NCCL's own allreduce: .* did not come in 0\."):
+                plan.start().wait() if started else plan.run()
+        g.deadline = 60.0
+    assert fake.aborted
 
 
 def test_a_rank_that_does_not_connect_is_told_to_all(
@@ -128,7 +174,24 @@ def test_a_rank_that_does_not_connect_is_told_to_all(
         g.plan("allreduce", on_gpu(g, np.zeros(4), "int32"), algorithm="native:nccl")
 
 
+def test_windows_hold_arrays(g: Collectives, any_nccl: None) -> None:
+    if not REAL:
+        pytest.skip("a fake has no memory of NCCL's")
+    try:
+        x = g.allocate(1000, "float32", like=g.gpu())
+        out = g.allocate((g.size, 1000), "float32", like=g.gpu())
+    except Unavailable as refused:
+        pytest.skip(str(refused))
+    for turn in range(3):
+        g.transport.arrays.from_host(x, np.arange(1000) + g.rank + turn)
+        g.plan("allgather", x, out=out, algorithm="native:nccl").run()
+        wanted = [np.arange(1000) + rank + turn for rank in range(g.size)]
+        compare(g, out, np.array(wanted), "float32")
+
+
 def test_without_nccl_there_is_no_such_name(g: Collectives) -> None:
+    if nccl.library() is not None:
+        pytest.skip("CuPy has NCCL")
     with pytest.raises(UnknownName, match="native:nccl"):
         g.plan("allreduce", np.zeros(4), algorithm="native:nccl")
     assert "native:nccl" not in g.algorithms("allreduce")

@@ -1,7 +1,11 @@
-"""Messages over NCCL, on a fake of it: what all ranks must do together and in one order."""
+"""Messages over NCCL: what all ranks must do together and in one order.
+
+On a fake of it; ``MPICOLL_TEST_GPU=1`` asks for the real one, where the ranks have it.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,11 +14,13 @@ import numpy as np
 import pytest
 from run_collective import compare
 
-from mpicoll import ArgumentError, Collectives, Unavailable
+from mpicoll import ArgumentError, Collectives, RankLost, Unavailable
+from mpicoll.gpu.nccl import BLOCKING
 from mpicoll.interfaces import DIRECT
 
 torch = pytest.importorskip("torch")
 COUNT = 50
+REAL = os.environ.get("MPICOLL_TEST_GPU", "") not in ("", "0")
 
 
 @pytest.fixture
@@ -22,12 +28,16 @@ def g(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> Iterator[Collectives]:
     """A group of its own, whose ranks NCCL has not connected yet."""
     if c.backend != "torch" or c.size == 1:
         pytest.skip("NCCL is torch's, and carries messages between ranks")
+    if REAL and c.transport.nccl is None:  # type: ignore[attr-defined]
+        pytest.skip("these ranks have no NCCL")
     part = c.split(0)
     assert part is not None
-    communicator = fake_nccl.install(part, monkeypatch)
+    communicator = None if REAL else fake_nccl.install(part, monkeypatch)
     yield part
+    part.deadline = 60.0
     part.exchange(None)
-    communicator.close()
+    if communicator is not None:
+        communicator.close()
     part.free()
 
 
@@ -124,10 +134,26 @@ def test_a_gpu_that_is_not_the_current_one_is_refused_on_all_ranks(
     x = on_gpu(g, np.zeros(COUNT))
     if g.rank == g.size - 1:
         monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
-    wanted = f"rank {g.size - 1} gives a tensor on cpu to NCCL, but its current GPU is 3"
+    wanted = f"rank {g.size - 1} gives a tensor on {x.device} to NCCL, but its current GPU is 3"
     with pytest.raises(Unavailable, match=wanted):
         g.plan("allreduce", x, algorithm="ring")
     assert all(wanted in why for why in g.gpu_transports().values())
+
+
+def test_windows_hold_tensors(g: Collectives) -> None:
+    if not REAL:
+        pytest.skip("a fake has no memory of NCCL's")
+    try:
+        x = g.allocate(1000, "float32", like=g.gpu())
+        out = g.allocate(1000, "float32", like=g.gpu())
+    except Unavailable as refused:
+        pytest.skip(str(refused))
+    for turn in range(3):
+        g.transport.arrays.from_host(x, np.arange(1000) + g.rank + turn)
+        for algorithm in ("native", "auto"):
+            g.plan("allreduce", x, out=out, algorithm=algorithm).run()
+            wanted = sum(np.arange(1000) + rank + turn for rank in range(g.size))
+            compare(g, out, wanted, "float32")
 
 
 def test_nccl_divides_a_mean_itself(g: Collectives, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,3 +164,32 @@ def test_nccl_divides_a_mean_itself(g: Collectives, monkeypatch: pytest.MonkeyPa
         plan.run()
     assert asked == [torch.distributed.ReduceOp.AVG]
     compare(g, x, np.full(4, 6.0), "float32")
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the host wait for NCCL."""
+    if REAL:
+        pytest.skip("an abort ends the group: tests/gpu/test_real_nccl.py has launches of its own")
+    monkeypatch.setenv(BLOCKING, "1")
+
+
+def test_a_rank_that_does_not_come_is_lost(g: Collectives, waits: None) -> None:
+    plan = g.plan("allreduce", on_gpu(g, np.zeros(COUNT)), algorithm=f"ring@{DIRECT}")
+    if g.rank == 0:
+        g.deadline = 0.3
+        with pytest.raises(RankLost, match=r"rank 0 waits for rank \d.* did not come in 0\."):
+            plan.run()
+
+
+def test_a_gpu_message_that_meets_a_host_one_names_the_reason(g: Collectives, waits: None) -> None:
+    g.gpu_transports()
+    g.deadline = 0.3
+    if g.rank == 0:
+        request = g.isend(on_gpu(g, np.zeros(COUNT)), 1)
+        with pytest.raises(RankLost, match="sending a message in GPU memory, which never meets"):
+            request.wait()
+    if g.rank == 1:
+        request = g.irecv(g.transport.arrays.empty((COUNT,), "int32"), 0)
+        with pytest.raises(RankLost, match="receiving a message in host memory, which never meets"):
+            request.wait()

@@ -33,6 +33,7 @@ class Nccl:
     def __init__(self, comm: MPI.Comm, arrays: fake_gpu.Arrays, like: Any) -> None:
         self.comm, self.arrays, self.like = comm, arrays, like
         self.made = 0
+        self.aborted = False
         self.group: list[Callable[[], MPI.Request]] | None = None
 
     def get_unique_id(self) -> bytes:
@@ -45,10 +46,17 @@ class Nccl:
         return self
 
     def put(self, thunk: Callable[[], object]) -> None:
+        if self.aborted:
+            raise RuntimeError("NCCL_ERROR_INVALID_ARGUMENT: invalid argument")
         self.arrays.stream(self.like).work.append(thunk)
 
     def destroy(self) -> None:
         self.made -= 1
+
+    def abort(self) -> None:
+        """End what is under way: nothing of it happens."""
+        self.aborted = True
+        self.arrays.stream(self.like).work.clear()
 
     def groupStart(self) -> None:
         assert self.group is None

@@ -3,7 +3,7 @@
 A communicator is made in its first call, by all ranks. A batch begins when the work that the
 caller's stream held is done and the batch before has ended, and ends when its own messages have.
 Messages between two ranks are matched by their order alone. Whatever waits for ever on a real one
-ends with TimeoutError here.
+ends with TimeoutError here. An abort ends what is under way, and the communicator.
 """
 
 from __future__ import annotations
@@ -70,10 +70,11 @@ class Work:
 
 
 class Communicator:
-    """NCCL's communicator of one group, over a group of gloo."""
+    """NCCL's communicator of one group, over a group of gloo; torch's ProcessGroupNCCL, too."""
 
     def __init__(self, wire: Any, stream: fake_gpu.Stream) -> None:
         self.wire, self.stream, self.batches = wire, stream, 0
+        self.aborted = False
         self.queue: SimpleQueue[Batch | None] = SimpleQueue()
         self.thread: threading.Thread | None = None
 
@@ -90,7 +91,12 @@ class Communicator:
         self.thread = threading.Thread(target=self._serve, daemon=True)
         self.thread.start()
 
+    def abort(self) -> None:
+        self.aborted = True
+
     def post(self, operations: Sequence[Operation]) -> list[Work]:
+        if self.aborted:
+            raise dist.DistBackendError("NCCL communicator was aborted")
         self.make()
         self.batches += 1
         batch = Batch([*self.stream.work], operations)
@@ -109,7 +115,7 @@ class Communicator:
                 for work in posted:
                     work.wait(timedelta(seconds=SECONDS))
             except Exception as error:
-                batch.error = error
+                batch.error = None if self.aborted else error
             batch.begun.set()
             batch.ended.set()
 
@@ -151,6 +157,7 @@ def install(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> Communicator:
     monkeypatch.setattr(module, "dist", library)
     # The tensors lie on the host in truth, whose device has no number.
     monkeypatch.setattr(torch.cuda, "current_device", lambda: None)
+    monkeypatch.setattr("torchcoll.requests.nccl_of", library.communicators.__getitem__)
     transport.nccl = module.Nccl(transport.group)
     communicator = Communicator(wire.transport.group, arrays.stream(c.gpu()))  # type: ignore[attr-defined]
     library.communicators[transport.group] = communicator

@@ -209,7 +209,7 @@ def test_a_stolen_directory_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def hosts(*gpus: list[str]) -> list[Member]:
-    return [Member("here", each) for each in gpus]
+    return [Member("here", each, "too old") for each in gpus]
 
 
 @pytest.mark.parametrize(
@@ -256,13 +256,24 @@ def test_shared_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(torch.cuda, "set_device", lambda index: None)
     monkeypatch.setattr(devices, "_seen_gpus", lambda: ["a"])
-    with pytest.warns(UserWarning, match=r"ranks \[0, 1\] share one GPU: gloo is used"):
+    with pytest.warns(UserWarning, match=r"ranks \[0, 1\] share one GPU: gloo is used. too old"):
         assert choose_backend(hosts(["a"], ["a"]), 0, None) == "gloo"
-    with pytest.raises(LaunchError, match=r"ranks \[0, 1\] share one GPU: use gloo"):
+    with pytest.raises(LaunchError, match=r"ranks \[0, 1\] share one GPU: use gloo. too old"):
         choose_backend(hosts(["a"], ["a"]), 0, "nccl")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert choose_backend(hosts(["a"], ["a"]), 0, "gloo") == "gloo"
+
+
+def test_nccl_for_ranks_that_may_share_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "set_device", lambda index: None)
+    monkeypatch.setattr(devices, "_seen_gpus", lambda: ["a"])
+    alike = [Member("here", ["a"]), Member("here", ["a"])]
+    assert choose_backend(alike, 0, None) == "cpu:gloo,cuda:nccl"
+    with pytest.warns(UserWarning, match="too old"):  # some rank has another NCCL
+        assert choose_backend([alike[0], *hosts(["a"])], 0, None) == "gloo"
 
 
 def test_no_gpu_for_nccl() -> None:

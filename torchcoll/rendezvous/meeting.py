@@ -25,10 +25,16 @@ _REFUSED = "refused"
 
 
 class Member(msgspec.Struct):
-    """A rank as the others need to know it: its host and its GPUs."""
+    """A rank as the others need to know it.
+
+    Attributes:
+        gpus: the identities of the GPUs that it may take.
+        unshared: why its NCCL takes one rank per GPU only; empty where it takes several.
+    """
 
     host: str
     gpus: list[str]
+    unshared: str = ""
 
 
 class _Hello(msgspec.Struct):
@@ -46,7 +52,9 @@ class Met(NamedTuple):
     key: bytes
 
 
-def meet(store: Store, secret: bytes, place: Place, gpus: list[str], timeout: float) -> Met:
+def meet(
+    store: Store, secret: bytes, place: Place, gpus: list[str], timeout: float, unshared: str = ""
+) -> Met:
     """Exchange the `Member` of every rank.
 
     Raises:
@@ -55,7 +63,7 @@ def meet(store: Store, secret: bytes, place: Place, gpus: list[str], timeout: fl
     """
     meeting = _Meeting(store, place, time.monotonic() + timeout, timeout)
     try:
-        return meeting.meet(secret, gpus)
+        return meeting.meet(secret, gpus, unshared)
     except LaunchError:
         with suppress(RuntimeError):
             store.set(_REFUSED, str(place.rank))
@@ -72,7 +80,7 @@ class _Meeting:
     def __init__(self, store: Store, place: Place, until: float, timeout: float) -> None:
         self.store, self.place, self.until, self.timeout = store, place, until, timeout
 
-    def meet(self, secret: bytes, gpus: list[str]) -> Met:
+    def meet(self, secret: bytes, gpus: list[str], unshared: str) -> Met:
         rank, ranks = self.place.rank, range(self.place.size)
         host = host_identity()
         own = msgspec.json.encode(_Hello(self.place.size, host, token_hex(16))).decode()
@@ -88,7 +96,8 @@ class _Meeting:
         self._check_refused()
         key = derive(secret, b"\n".join(texts).decode())
         name = "member/{}".format
-        self.store.set(name(rank), seal(key, name(rank), msgspec.json.encode(Member(host, gpus))))
+        told = msgspec.json.encode(Member(host, gpus, unshared))
+        self.store.set(name(rank), seal(key, name(rank), told))
         members = []
         for each in ranks:
             data = unseal(key, name(each), self._await(name(each)))
