@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Self, TypeVar
 
 from mpicoll.errors import ArgumentError, CollectiveError, Unavailable, brief
@@ -35,6 +36,7 @@ from mpicoll.selection.auto import AutoChooser
 
 Op = str | ReduceOp | Callable[[Any, Any], Any]
 Checked = TypeVar("Checked")
+_MOST_MESSAGES = 1024
 _COLORS, _KEYS = range(1 << 31), range(-(1 << 31), 1 << 31)
 
 
@@ -99,6 +101,7 @@ class Collectives:
             threads=transport.backend == "threads",
         )  # fmt: skip
         self.recording = Recording(self.flight)
+        self._messages: dict[tuple[str, str, int, int], Callable[..., None]] = {}
         self.plans = PlanCache(transport, self.planner, self._slow, self.flight)
         self.adaptive = Adaptive(self.plans)
         self._call = self.plans.find or self.plans.known or self._slow
@@ -335,20 +338,26 @@ class Collectives:
 
     def send(self, x: Array, peer: int, tag: int = 0) -> None:
         """Send `x` to `peer`."""
-        self.isend(x, peer, tag).wait()
+        given = self._message("x", x, peer, tag)
+        self._recorded("send", "to", peer, tag, self._send)(*given)
 
     def recv(self, out: Array, peer: int, tag: int = 0) -> Array:
         """Receive into `out` from `peer` and return it."""
-        self.irecv(out, peer, tag).wait()
+        given = self._message("out", out, peer, tag)
+        self._recorded("recv", "from", peer, tag, self._receive)(*given)
         return out
 
     def isend(self, x: Array, peer: int, tag: int = 0) -> Request:
         """Start sending `x`; leave it alone until the request is complete."""
-        return self.transport.isend(*self._message("x", x, peer, tag))
+        given = self._message("x", x, peer, tag)
+        start = partial(self.transport.isend, *given)
+        return self.recording.started("isend", f"to rank {peer}", tag, start)
 
     def irecv(self, out: Array, peer: int, tag: int = 0) -> Request:
         """Start receiving into `out`."""
-        return self.transport.irecv(*self._message("out", out, peer, tag))
+        given = self._message("out", out, peer, tag)
+        start = partial(self.transport.irecv, *given)
+        return self.recording.started("irecv", f"from rank {peer}", tag, start)
 
     def sendrecv(
         self, x: Array, to: int, out: Array, source: int | None = None, tag: int = 0
@@ -356,10 +365,34 @@ class Collectives:
         """Send `x` to rank `to` while receiving `out` from `source` (`to` by default)."""
         received, source, _ = self._message("out", out, to if source is None else source, tag)
         sent, to, _ = self._message("x", x, to, tag)
-        under_way = self.transport.sendrecv(Message(to, sent), Message(source, received), tag)
-        for each in under_way:
-            each.wait()
+        messages = Message(to, sent), Message(source, received)
+        self._recorded("sendrecv", f"from rank {source}, to", to, tag, self._exchange)(
+            *messages, tag
+        )
         return out
+
+    def _recorded(
+        self, what: str, way: str, peer: int, tag: int, run: Callable[..., None]
+    ) -> Callable[..., None]:  # fmt: skip
+        """Return what sends or receives a message, recorded; the same for all of one kind."""
+        key = what, way, peer, tag
+        found = self._messages.get(key)
+        if found is None:
+            if len(self._messages) >= _MOST_MESSAGES:
+                self._messages.clear()
+            found = self.recording.message(what, f"{way} rank {peer}", tag, run)
+            self._messages[key] = found
+        return found
+
+    def _send(self, *given: Any) -> None:
+        self.transport.isend(*given).wait()
+
+    def _receive(self, *given: Any) -> None:
+        self.transport.irecv(*given).wait()
+
+    def _exchange(self, *given: Any) -> None:
+        for each in self.transport.sendrecv(*given):
+            each.wait()
 
     def _message(self, label: str, array: Any, peer: Any, tag: Any) -> tuple[Array, int, int]:
         flat = check_array(self.transport.arrays, label, array)

@@ -94,6 +94,7 @@ def _possible(kinds: Sequence[str], backend: str) -> tuple[list[str], bool]:
     lacking = {CUT: f"emulated hosts: {why}"} if why else {}
     if backend == "mpi4py":
         lacking[KILL] = "a launcher that lets the others live: MPI's ends them"
+        lacking[CUT] = "a launcher that outlives the link to a host: MPICH's does not"
     for each in {*kinds} & {*lacking}:
         print(f"{each} is left out, as it takes {lacking[each]}", file=sys.stderr)
     found = [each for each in kinds if each not in lacking]

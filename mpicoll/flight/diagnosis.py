@@ -64,6 +64,7 @@ class Diagnosis(NamedTuple):
         stuck: the calls that do not go on, the one that began first first.
         waits_for: the ranks that others wait for, and that wait for nobody.
         is_alive: a rank of it runs.
+        after: seconds for which a call has been under way that counts as stuck.
     """
 
     ranks: dict[int, Rank]
@@ -71,6 +72,7 @@ class Diagnosis(NamedTuple):
     waits_for: list[int]
     is_alive: bool
     now: int
+    after: float = 0.0
 
 
 def diagnose(dumps: Sequence[Dump], now: int, after: float = 0.0) -> Diagnosis:
@@ -93,14 +95,16 @@ def diagnose(dumps: Sequence[Dump], now: int, after: float = 0.0) -> Diagnosis:
     for group in groups.values():
         for number in ranks_of(group.ranks):
             ranks.setdefault(number, Rank(number, None, "has left no file", False, [], None))
-    found = (_stuck(groups[each], members[each], now, after if alive else 0.0) for each in groups)
+    alike = (each for each in groups if not groups[each].messages)
+    found = (_stuck(groups[each], members[each], now, after if alive else 0.0) for each in alike)
     stuck = sorted(filter(None, found), key=lambda each: each.since)
     waiting = {number for each in stuck for number in each.came}
     missing = {number for each in stuck for number in each.absent} - waiting
     for each in stuck:
         dead = {number for number in each.came if _died_in(ranks[number], each.came[number])}
         missing |= dead if dead < each.came.keys() else set()
-    return Diagnosis(dict(sorted(ranks.items())), stuck, sorted(missing), alive, now)
+    ranks = dict(sorted(ranks.items()))
+    return Diagnosis(ranks, stuck, sorted(missing), alive, now, after if alive else 0.0)
 
 
 def _died_in(rank: Rank, entry: Entry) -> bool:
@@ -149,12 +153,20 @@ def _named(number: int) -> str:
 
 
 def last_waiting(entries: Iterable[Entry]) -> Entry | None:
-    """Return the first of the calls that a rank is in, or the last one where it lost a rank."""
-    last = None
+    """Return the first of the calls that a rank is in, or the last one where it lost a rank.
+
+    A message that was started counts where there is nothing else: the rank goes on meanwhile.
+    """
+    last = started = None
     for each in entries:
-        if each.outcome is Outcome.UNDER_WAY:
+        if each.outcome is not Outcome.UNDER_WAY:
+            last = each
+        elif each.call.collective in ("isend", "irecv"):
+            started = started or each
+        else:
             return each
-        last = each
+    if started is not None:
+        return started
     return (
         last if last and last.outcome is Outcome.RAISED and last.error.startswith(_LOST) else None
     )

@@ -55,10 +55,11 @@ class GroupFlight:
 
     Attributes:
         log: writes their rows.
+        messages: writes those of messages between two ranks.
     """
 
-    def __init__(self, recorder: Recorder, log: Log) -> None:
-        self.recorder, self.log = recorder, log
+    def __init__(self, recorder: Recorder, log: Log, messages: Log) -> None:
+        self.recorder, self.log, self.messages = recorder, log, messages
 
     def call(self, collective: str, signature: str, algorithm: str, transport: str) -> int:
         """Return the place of a kind of call in the table."""
@@ -101,8 +102,10 @@ def join(
         each.process[1] for each in everyone if each.process[0] == said.process[0]
     ))  # fmt: skip
     members = ranks_text([each.rank for each in everyone])
-    group = own.intern(Group(everyone[0].id, name, rank, members))
-    return GroupFlight(own, own.writers.Log(own.ring, group))
+    group = Group(everyone[0].id, name, rank, members)
+    messages = Group(f"{group.id} messages", f"{name}'s messages", rank, members, True)
+    logs = (own.writers.Log(own.ring, own.intern(each)) for each in (group, messages))
+    return GroupFlight(own, *logs)
 
 
 def find(*, threads: bool = False) -> Recorder | None:

@@ -41,12 +41,14 @@ class Group(msgspec.Struct, frozen=True):
         id: the same on all ranks of the group, and on no other's.
         rank: this process's own, in the group.
         ranks: those of the launch, in the group's order, as ``0-3,8``.
+        messages: its calls are messages between two ranks, which each rank counts by itself.
     """
 
     id: _Text
     name: _Text
     rank: _Rank
     ranks: _Text
+    messages: bool = False
 
 
 class Call(msgspec.Struct, frozen=True):

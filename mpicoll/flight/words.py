@@ -20,16 +20,35 @@ def sentences(found: Diagnosis) -> Iterator[str]:
     yield from _who(found)
     for each in found.stuck:
         yield from _call(found, each)
+    yield from _messages(found)
 
 
 def _nothing(found: Diagnosis) -> Iterator[str]:
     bad = [each for each in found.ranks.values() if "error" in each.standing or _is_killed(each)]
     for each in bad:
         yield f"Rank {each.number} {each.standing}."
+    waiting = list(_messages(found))
+    yield from waiting
+    if waiting:
+        return
     if found.is_alive:
         yield "No call waits."
     elif not bad:
         yield "All ranks have ended well, as far as their files say."
+
+
+def _messages(found: Diagnosis) -> Iterator[str]:
+    """Yield the messages between two ranks that do not end, but not those that have just begun."""
+    for rank in found.ranks.values():
+        each = last_waiting(rank.dump.entries) if rank.dump else None
+        if each is None or each.group is None or not each.group.messages:
+            continue
+        until = each.end or found.now
+        seconds = max(0.0, (until - each.start) / _NANO)
+        if seconds >= found.after:
+            call = described(each.call.collective, each.call.signature)
+            how = "has left" if each.end else "is in"
+            yield f"Rank {rank.number} {how} {call}, {from_where(each)}, after {seconds:.3g} s."
 
 
 def _is_killed(rank: Rank) -> bool:

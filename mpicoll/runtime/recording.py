@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mpicoll.errors import CollectiveError, brief
 from mpicoll.execution.plan import Plan
+from mpicoll.interfaces import Request
 from mpicoll.notation.contract import spelled
 from mpicoll.runtime.arguments import Arguments
 
@@ -19,13 +22,13 @@ class Recording:
     """Records calls and plans, where anything does."""
 
     def __init__(self, flight: GroupFlight | None) -> None:
-        self.flight = flight
+        self.flight, self.nothing = flight, Row(None, 0)
         self._places: dict[Any, int] = {}
 
-    def call(self, name: object, checked: Arguments | CollectiveError | None = None) -> _Row:
+    def call(self, name: object, checked: Arguments | CollectiveError | None = None) -> Row:
         """Return a context in which a method's call is under way."""
         if self.flight is None:
-            return _Row(None, 0)
+            return self.nothing
         if not isinstance(name, str):
             name = brief(name)
         key: Any = name
@@ -35,7 +38,7 @@ class Recording:
         place = self._places.get(key)
         if place is None:
             place = self._add(self.flight, key, name, checked)
-        return _Row(self.flight, place)
+        return Row(self.flight, place)
 
     def _add(
         self, flight: GroupFlight, key: Any, name: str, checked: Arguments | CollectiveError | None
@@ -51,6 +54,31 @@ class Recording:
         self._places[key] = place = flight.call(shown, signature, algorithm, "")
         return place
 
+    def message(
+        self, what: str, way: str, tag: int, run: Callable[..., None]
+    ) -> Callable[..., None]:
+        """Return what sends or receives a message, recorded.
+
+        Args:
+            way: ``to rank 3``.
+        """
+        if self.flight is None:
+            return run
+        place = self.flight.call(what, f"{way}, tag {tag}", "", "")
+        return self.flight.messages.recorded(place, run)
+
+    def started(self, what: str, way: str, tag: int, start: Callable[[], Request]) -> Request:
+        """Return a message that is started, which is recorded until its request is complete."""
+        if self.flight is None:
+            return start()
+        log = self.flight.messages
+        number = log.start(self.flight.call(what, f"{way}, tag {tag}", "", ""))
+        try:
+            return _Recorded(start(), partial(log.end, number))
+        except BaseException as error:
+            log.end(number, error)
+            raise
+
     def record(self, plan: Plan, arguments: Arguments) -> None:
         """Record the runs of a plan."""
         if self.flight is None:
@@ -58,20 +86,51 @@ class Recording:
         plan.record(self.flight.log, call_of(self.flight, arguments, plan))
 
 
-class _Row:
+class Row:
     """A call that is under way."""
 
     def __init__(self, flight: GroupFlight | None, place: int) -> None:
-        self.flight, self.number = flight, 0
-        self.place = place
+        self.log = flight.log if flight else None
+        self.place, self.number = place, 0
 
     def __enter__(self) -> None:
-        if self.flight is not None:
-            self.number = self.flight.log.begin(self.place)
+        if self.log is not None:
+            self.number = self.log.begin(self.place)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if self.flight is not None:
-            self.flight.log.end(self.number, error)
+        if self.log is not None:
+            self.log.end(self.number, error)
+
+
+class _Recorded:
+    """A request whose end is recorded."""
+
+    def __init__(self, request: Request, end: Callable[..., None]) -> None:
+        self.request = request
+        self.end: Callable[..., None] | None = end
+
+    def wait(self) -> None:
+        try:
+            self.request.wait()
+        except BaseException as error:
+            self._end(error)
+            raise
+        self._end()
+
+    def test(self) -> bool:
+        try:
+            done = self.request.test()
+        except BaseException as error:
+            self._end(error)
+            raise
+        if done:
+            self._end()
+        return done
+
+    def _end(self, *error: BaseException) -> None:
+        end, self.end = self.end, None
+        if end is not None:
+            end(*error)
 
 
 def call_of(flight: GroupFlight, arguments: Arguments, plan: Plan) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ import pytest
 import mpicoll
 from mpicoll.errors import RankLost
 from mpicoll.flight import directory, groups, stacks
+from mpicoll.flight.diagnosis import diagnose
 from mpicoll.flight.layout import Outcome
 from mpicoll.flight.reader import Dump, read_all
+from mpicoll.flight.words import sentences
 
 
 @pytest.fixture
@@ -161,3 +164,47 @@ def test_only_a_process_that_catches_the_signal_gets_it() -> None:
     finally:
         os.kill(child, signal.SIGKILL)
         assert os.waitpid(child, 0)[1] == signal.SIGKILL
+
+
+def test_messages_between_two_ranks_are_recorded_apart(place: Path) -> None:
+    def run(c: mpicoll.Collectives) -> None:
+        x, other = np.ones(4), np.empty(4)
+        c.barrier()
+        if c.rank == 0:
+            c.send(x, 1, tag=3)
+            c.irecv(other, 1).wait()
+        else:
+            c.recv(other, 0, tag=3)
+            request = c.isend(x, 0)
+            while not request.test():
+                pass
+        c.sendrecv(x, 1 - c.rank, other)
+
+    dumps = recorded(place, run, size=2)
+    said = [
+        [(one.sequence, one.call.collective, one.call.signature) for one in each.entries[1:]]
+        for each in dumps
+    ]
+    assert said[0] == [
+        (1, "send", "to rank 1, tag 3"),
+        (2, "irecv", "from rank 1, tag 0"),
+        (3, "sendrecv", "from rank 1, to rank 1, tag 0"),
+    ]
+    assert [name for _, name, _ in said[1]] == ["recv", "isend", "sendrecv"]
+    every = [one for each in dumps for one in each.entries]
+    assert all(one.outcome is Outcome.DONE for one in every)
+    assert {one.group.messages for one in every if one.group} == {False, True}
+    assert diagnose(dumps, time.time_ns()).stuck == []
+
+
+def test_a_message_that_does_not_come_is_named(place: Path) -> None:
+    def run(c: mpicoll.Collectives) -> None:
+        other = np.empty(4)
+        c.barrier()
+        if c.rank == 0:
+            c.deadline = 0.2
+            with pytest.raises(RankLost):
+                c.recv(other, 1, tag=7)
+
+    (said,) = sentences(diagnose(recorded(place, run, size=2), time.time_ns()))
+    assert said.startswith("Rank 0 has left recv of from rank 1, tag 7, from ")
