@@ -47,7 +47,9 @@ _READ = "read"
 
 _KIB = 1024
 _FASTER = {
-    "MPICH": {"scatterv": range(32 * _KIB, sys.maxsize)},
+    "MPICH": {
+        "gatherv": range(32 * _KIB, 768 * _KIB), "scatterv": range(32 * _KIB, sys.maxsize),
+    },
     "Open MPI": {
         "reduce": range(256 * _KIB, sys.maxsize), "allgatherv": range(20 * _KIB, 1024 * _KIB),
         "gatherv": range(64 * _KIB, 512 * _KIB), "scatterv": range(64 * _KIB, 1024 * _KIB),
