@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import runpy
+import stat
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -57,11 +58,15 @@ def check(arguments: Sequence[str]) -> None:
             raise ArgumentError(f"there is no module {arguments[1]!r}")
         return
     try:
-        os.stat(arguments[0])
+        mode = os.stat(arguments[0]).st_mode
     except FileNotFoundError:
         raise ArgumentError(f"there is no file {arguments[0]!r}") from None
     except OSError as error:
         raise ArgumentError(f"cannot read {arguments[0]!r}: {error.strerror}") from None
+    if stat.S_ISDIR(mode) and not (Path(arguments[0]) / "__main__.py").exists():
+        raise ArgumentError(f"{arguments[0]!r} is a folder without a __main__.py")
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        raise ArgumentError(f"{arguments[0]!r} is a device, and no program")
     if not os.access(arguments[0], os.R_OK):
         raise ArgumentError(f"cannot read {arguments[0]!r}: {os.strerror(errno.EACCES)}")
 

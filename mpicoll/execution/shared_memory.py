@@ -306,14 +306,25 @@ class Binding:
             where = self._by_cma(piece)
             if where is None:
                 return self._view(piece)
-            if name not in self.bounce or len(self.bounce[name]) < piece.length:
-                self.bounce[name] = self.arrays.empty((piece.length,), self.dtype)
-            fetched = self.bounce[name][: piece.length]
+            fetched = self._bounced(name, piece.length)
             thunks.append(self._fetch(piece, where, fetched))
             return fetched
 
         left, right = operand("left", each.left), operand("right", each.right)
         return [*thunks, self.arrays.folder(self.op, left, right, self._view(each.target))]
+
+    def reserve(self) -> None:
+        """Take the memory for what is fetched and then folded, which a run would take."""
+        for each in self.program.instructions:
+            if isinstance(each, Combine):
+                for name, piece in (("left", each.left), ("right", each.right)):
+                    if self._by_cma(piece) is not None:
+                        self._bounced(name, piece.length)
+
+    def _bounced(self, name: str, length: int) -> Array:
+        if name not in self.bounce or len(self.bounce[name]) < length:
+            self.bounce[name] = self.arrays.empty((length,), self.dtype)
+        return self.bounce[name][:length]
 
     def _fold(self, each: Fused) -> list[Thunk]:
         operands = [self._view(piece) for piece in each.operands]

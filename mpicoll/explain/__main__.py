@@ -16,6 +16,8 @@ from mpicoll.explain.terminal import show
 from mpicoll.explain.trace import RoundTrace, trace_rounds
 from mpicoll.notation.contract import Collective, collective
 from mpicoll.simulator import contiguous
+from mpicoll.text.files import writable, write_whole
+from mpicoll.text.printable import printable
 
 _PIPED_WIDTH = 120
 _MOST_SHOWN, _MOST_RANKS = 64, 4096
@@ -65,15 +67,17 @@ def main(
         what = collective(of)
         chosen = _chosen(what, names)
         at = _root(what, root, ranks)
+        if output and output.name:
+            writable(output)
         if output and output.suffix.lower() in EXPORTS:
-            click.echo(written(output, chosen, ranks, nbytes, at, nodes))
+            click.echo(printable(written(output, chosen, ranks, nbytes, at, nodes)))
             return
         if ranks > _MOST_SHOWN:
             raise ArgumentError(f"{ranks} ranks are too many to show: at most {_MOST_SHOWN}")
         if output is None:
             show(_traces(chosen, ranks, at, nodes), console(_PIPED_WIDTH))
         else:
-            click.echo(_written(output, chosen, ranks, at, nodes))
+            click.echo(printable(_written(output, chosen, ranks, at, nodes)))
     except CollectiveError as error:
         raise click.UsageError(str(error)) from error
 
@@ -101,8 +105,6 @@ def _traces(chosen: list[Algorithm], ranks: int, root: int, nodes: int | None) -
 def _written(
     path: Path, chosen: list[Algorithm], ranks: int, root: int, nodes: int | None
 ) -> str:  # fmt: skip
-    from mpicoll.text.files import write_whole
-
     suffix = path.suffix.lower()
     if suffix == ".svg":
         from mpicoll.explain.diagram import diagram

@@ -14,6 +14,7 @@ from mpicoll.flight.stack_text import Frame, fatal_error, last_stacks, place
 
 _LOST = "RankLost"
 _NANO = 1e9
+_MOST_LISTED = 1 << 20
 
 
 class Rank(NamedTuple):
@@ -92,9 +93,10 @@ def diagnose(dumps: Sequence[Dump], now: int, after: float = 0.0) -> Diagnosis:
         for group in dump.groups:
             groups.setdefault(group.id, group)
             members.setdefault(group.id, {})[dump.rank] = dump
+    groups = _listed(groups)
     for group in groups.values():
-        for number in ranks_of(group.ranks):
-            ranks.setdefault(number, Rank(number, None, "has left no file", False, [], None))
+        for number in {*ranks_of(group.ranks)} - ranks.keys():
+            ranks[number] = Rank(number, None, "has left no file", False, [], None)
     alike = (each for each in groups if not groups[each].messages)
     found = (_stuck(groups[each], members[each], now, after if alive else 0.0) for each in alike)
     stuck = sorted(filter(None, found), key=lambda each: each.since)
@@ -105,6 +107,17 @@ def diagnose(dumps: Sequence[Dump], now: int, after: float = 0.0) -> Diagnosis:
         missing |= dead if dead < each.came.keys() else set()
     ranks = dict(sorted(ranks.items()))
     return Diagnosis(ranks, stuck, sorted(missing), alive, now, after if alive else 0.0)
+
+
+def _listed(groups: dict[str, Group]) -> dict[str, Group]:
+    """Return the groups, but the first ones where they list more ranks than any job's do."""
+    left, kept = _MOST_LISTED, {}
+    for name, group in groups.items():
+        left -= len(ranks_of(group.ranks))
+        if left < 0:
+            break
+        kept[name] = group
+    return kept
 
 
 def _died_in(rank: Rank, entry: Entry) -> bool:

@@ -18,7 +18,8 @@ from mpicoll.cli.options import FILE, option
 from mpicoll.errors import ArgumentError
 from mpicoll.report.data import Report, report
 from mpicoll.report.loading import load
-from mpicoll.text.files import write_whole
+from mpicoll.text.files import writable, write_whole
+from mpicoll.text.printable import printable
 
 
 @click.command(cls=Command, help=__doc__)
@@ -27,8 +28,10 @@ from mpicoll.text.files import write_whole
 def main(files: tuple[Path, ...], output: str) -> None:
     """Write the page or the figures, and print the name."""
     target, is_page = target_of(output)
+    if is_page:
+        writable(target)
     found = report(load(files))
-    print(_page(found, target) if is_page else _figures(found, target))
+    print(printable(_page(found, target) if is_page else _figures(found, target)))
 
 
 def target_of(output: str) -> tuple[Path, bool]:

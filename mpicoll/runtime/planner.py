@@ -201,6 +201,18 @@ class Planner:
             raise Unavailable(f"there is no memory for the arrays of a call: {failure}")
         return made[0]
 
+    def _with_room(self, make: Callable[[], Made], resources: Resources) -> Made:
+        """Return what `make` does, which takes memory for what it fetches; collective.
+
+        Raises:
+            Unavailable: as for `_on_all`; the resources are released.
+        """
+        try:
+            return self._on_all(make)
+        except Unavailable:
+            resources.free()
+            raise
+
     def _build(self, arguments: Arguments) -> Plan:
         text = arguments.algorithm
         if text == "auto":
@@ -315,7 +327,8 @@ class Planner:
             self.tags.hold(tag, resources)
             if compiles:
                 table = Table(laid_out, dtype, arguments.op, title)
-                made = self._compiled(table, arguments, first is not None)
+                fill = partial(self._compiled, table, arguments, first is not None)
+                made = self._with_room(fill, resources) if route == CMA else fill()
                 return compiled(str(chosen), route, arguments.out, made, resources)
             if laid_out.layout.by_streams:
                 stream = PlanStream(transport.arrays, array, captures=True)
@@ -323,7 +336,10 @@ class Planner:
                 variants = ordered.variants(transport, tag)
                 stream.watch = ordered.watch()
             else:
-                variants = Binding(laid_out, dtype, arguments.op, title).variants(transport, tag)
+                binding = Binding(laid_out, dtype, arguments.op, title)
+                if route == CMA:
+                    self._with_room(binding.reserve, resources)
+                variants = binding.variants(transport, tag)
             if len(shared.intra_node) < transport.size or (store and store.partial):
                 route = f"{route}+{transport.gpu_transport if store else transport.name}"
         self.tags.hold(tag, resources)

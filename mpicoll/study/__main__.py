@@ -25,10 +25,11 @@ from mpicoll.study.description import Description, load
 from mpicoll.study.environments import find
 from mpicoll.study.forms_command import print_forms
 from mpicoll.study.installing import PACKAGES, install
-from mpicoll.study.outcome import write_outcome
+from mpicoll.study.outcome import check_folder, write_outcome
 from mpicoll.study.planning import Plan, plan
 from mpicoll.study.showing import print_plan
 from mpicoll.text.files import make_folder
+from mpicoll.text.printable import printable
 
 
 @click.command(cls=Command, help=__doc__)
@@ -47,7 +48,7 @@ def main(
 ) -> int:  # fmt: skip
     """Run what the command line asks for; return the exit status."""
     if library is not None:
-        print(install(library))
+        print(printable(str(install(library))))
         return 0
     if made:
         if not files or folder is None:
@@ -86,9 +87,10 @@ def _planned(study: Description) -> Plan:
 
 def _run(found: Plan, folder: Path) -> int:
     with running.taken(folder):
+        check_folder(folder)
         running.store(found.study, folder)
         for each in found.remarks:
-            print(f"warning: {each}", file=sys.stderr)
+            print(printable(f"warning: {each}"), file=sys.stderr)
         runner = running.Runner(found, folder)
         runner.run()
         if all(each.message for each in runner.done.values()):

@@ -9,6 +9,7 @@ from pathlib import Path
 from mpicoll.errors import ArgumentError
 from mpicoll.measurement.launches import summed_up
 from mpicoll.records import reading
+from mpicoll.records.journal import check_ours
 from mpicoll.records.lines import CaseRecord, Record, RunRecord, SpeedupVsStrongest
 from mpicoll.records.reading import only
 from mpicoll.study.cells import Study, compared, name_of, panel_of, study_of
@@ -18,6 +19,13 @@ from mpicoll.study.markdown import PAGE, markdown
 from mpicoll.study.page import page
 from mpicoll.study.sentences import Finding
 from mpicoll.text.files import write_whole
+from mpicoll.text.printable import printable
+
+
+def check_folder(folder: Path) -> None:
+    """Raise ArgumentError where a folder has other files under the names of a study's."""
+    check_ours(folder / "findings.md", opening=b"# Findings\n")
+    check_ours(folder / "cells.jsonl")
 
 
 def write_outcome(files: Sequence[Path], folder: Path, remarks: Sequence[str] = ()) -> None:
@@ -26,19 +34,20 @@ def write_outcome(files: Sequence[Path], folder: Path, remarks: Sequence[str] = 
     Raises:
         ArgumentError: a file cannot be read, or there are no cases.
     """
+    check_folder(folder)
     records = [each for path in files for each in reading.load(path)]
     study, found = found_in(records)
     text = markdown(study, found, remarks)
     write_whole(folder / "findings.md", lambda fresh: fresh.write_text(text, encoding="utf-8"))
-    print(f"{folder / 'findings.md'}: {len(found)} findings")
+    print(printable(f"{folder / 'findings.md'}: {len(found)} findings"))
     _write_cells(records, study, folder / "cells.jsonl")
     try:
         shown = page(study, found, remarks)
     except ArgumentError as error:
-        print(f"warning: no {PAGE}: {error}", file=sys.stderr)
+        print(printable(f"warning: no {PAGE}: {error}"), file=sys.stderr)
         return
     write_whole(folder / PAGE, lambda fresh: fresh.write_text(shown, encoding="utf-8"))
-    print(f"{folder / PAGE}: {len(study.panels())} figures")
+    print(printable(f"{folder / PAGE}: {len(study.panels())} figures"))
 
 
 def _write_cells(records: Sequence[Record], study: Study, path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import random
 from contextlib import suppress
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from mpicoll.errors import ArgumentError
 from mpicoll.execution.compiled import MISSING, WRITERS
 from mpicoll.flight import records
+from mpicoll.flight.diagnosis import diagnose
 from mpicoll.flight.layout import (
     FILE_BYTES,
     HEAD,
@@ -194,3 +196,16 @@ def test_a_full_table_does_not_end_the_run(tmp_path: Path, monkeypatch: pytest.M
 )
 def test_texts_of_ranks_never_take_much_room(text: str) -> None:
     assert len(ranks_of(text)) <= 1 << 16
+
+
+def test_a_file_of_many_huge_groups_is_diagnosed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MPICOLL_FLIGHT_DIR", str(tmp_path))
+    recorder = Recorder(JOB, (0, 2))
+    for number in range(3000):
+        recorder.intern(Group(str(number), "", 0, "0-65535"))
+    recorder.close()
+    began = process_time()
+    found = diagnose(read_all(tmp_path)[0], 0)
+    assert len(found.ranks) <= 1 << 17 and process_time() - began < 5

@@ -54,6 +54,30 @@ def test_all_ranks_hear_of_it(c: Collectives, algorithm: str, made: str) -> None
 
 
 @pytest.fixture
+def short_for_folds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last rank has no memory for what it fetches before it folds that."""
+
+    def refuse(bound: Any, take: Any) -> None:
+        if bound.memory.rank == len(bound.memory.intra_node) - 1:
+            raise MemoryError("cannot allocate 1 TiB")
+        take(bound)
+
+    fill, reserve = planner.Table.fill, planner.Binding.reserve
+    monkeypatch.setattr(planner.Table, "fill", lambda bound: refuse(bound, fill))
+    monkeypatch.setattr(planner.Binding, "reserve", lambda bound: refuse(bound, reserve))
+
+
+@pytest.mark.usefixtures("short_for_folds")
+def test_all_ranks_hear_of_it_where_folds_are_fetched(c: Collectives) -> None:
+    if c.transport.shared is None or c.transport.shared.no_cma:
+        pytest.skip("no CMA here")
+    x = device(c, np.ones(1 << 20), "float64")
+    with pytest.raises(Unavailable, match=f"no memory .* rank {c.size - 1}: cannot allocate 1 TiB"):
+        c.plan("allreduce", x, algorithm="ring@cma")
+    c.plan("allreduce", x, algorithm="native").run()
+
+
+@pytest.fixture
 def short_of(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last rank has no memory for what messages take, nor for a copy of an input."""
 
