@@ -124,7 +124,7 @@ def test_a_rank_that_ends_while_the_others_agree_who_is_left(tmp_path: Path) -> 
 @pytest.mark.parametrize("backend", ["torch", "mpi4py"])
 def test_random_faults_for_a_minute(tmp_path: Path, backend: str) -> None:
     pytest.importorskip("torch" if backend == "torch" else "mpi4py")
-    assert tried(tmp_path, "0.5", "--backend", backend, "--faults", "stop,slow,raise,mismatch") >= 2
+    assert tried(tmp_path, "0.5", "--backend", backend, "--faults", "slow,raise,mismatch") >= 2
 
 
 @pytest.mark.parametrize(
