@@ -22,7 +22,8 @@ typedef struct {
     struct sigaction before;
 } Watched;
 
-static Watched watched[] = {{SIGTERM}, {SIGHUP}, {SIGXCPU}, {SIGUSR1}};
+static Watched watched[] = {
+    {.number = SIGTERM}, {.number = SIGHUP}, {.number = SIGXCPU}, {.number = SIGUSR1}};
 enum { MANY = sizeof watched / sizeof *watched };
 
 static Py_buffer view;
