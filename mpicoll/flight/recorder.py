@@ -69,13 +69,12 @@ class Recorder:
     ) -> None:
         self.job, self.place, self.thread = job, place, thread
         self.process = os.getpid()
-        self.directory = opened(job)
-        self.path = self.directory / f"rank-{place[0]:05}.{job}.{self.process}{SUFFIX}"
+        self.path, self.file = _created(job, f"rank-{place[0]:05}.{job}.{self.process}{SUFFIX}")
+        self.directory = self.path.parent
         self.lock = threading.Lock()
         self.places: dict[Record, int] = {}
         self.used = UNIT  # so that no record has the place 0
         self.writers, self.has_failed = writers, False
-        self.file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Where the disk is full, that is an error now, and not a signal later.
@@ -162,6 +161,17 @@ class Recorder:
         if self.memory is not None:
             self.memory = None
             os.close(self.file)
+
+
+def _created(job: str, name: str, tries: int = 8) -> tuple[Path, int]:
+    """Make a file in the directory of a job; return its path and its descriptor."""
+    path = opened(job) / name
+    try:
+        return path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:  # a rank that has ended already has removed the directory
+        if tries == 1:
+            raise
+        return _created(job, name, tries - 1)
 
 
 def _boot() -> str:

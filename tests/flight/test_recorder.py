@@ -14,9 +14,9 @@ import pytest
 
 import mpicoll
 from mpicoll.errors import RankLost
-from mpicoll.flight import directory, groups, stacks
+from mpicoll.flight import directory, groups, recorder, stacks
 from mpicoll.flight.diagnosis import diagnose
-from mpicoll.flight.layout import Outcome
+from mpicoll.flight.layout import SUFFIX, Outcome
 from mpicoll.flight.reader import Dump, read_all
 from mpicoll.flight.words import sentences
 
@@ -99,6 +99,25 @@ def test_nothing_stays_of_a_run_that_ends_well(
     monkeypatch.delenv("MPICOLL_FLIGHT_DIR", raising=False)
     mpicoll.threads(2)(lambda c: c.barrier())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_another_rank_removes_is_made_again(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rank of a short run may end before another has opened its file."""
+    made: list[Path] = []
+
+    def opened(job: str) -> Path:
+        made.append(place / job)
+        made[-1].mkdir()
+        if len(made) < 3:
+            made[-1].rmdir()
+        return made[-1]
+
+    monkeypatch.setattr(recorder, "opened", opened)
+    recorder.Recorder("job", (0, 1)).close()
+    assert len(made) == 3
+    assert [each.suffix for each in made[-1].iterdir()] == [SUFFIX]
 
 
 def test_few_directories_of_ended_jobs_stay(
