@@ -193,17 +193,19 @@ class Batch:
         self.operations[0] = self.operations[0]._replace(value=value)
 
     def put(self, stream: Stream) -> None:
+        reached = self.gpu.registered.items()
+        for each in self.operations:
+            at = each.address - _FOR_GPU
+            assert any(start <= at < start + nbytes for start, nbytes in reached)
         stream.work.append(partial(self._do, tuple(self.operations)))
         stream.go_on()
 
     def _do(self, operations: tuple[WordOperation, ...]) -> None:
         for each in operations:
-            at, reached = each.address - _FOR_GPU, self.gpu.registered
-            assert any(start <= at < start + n for start, n in reached.items())
-            word = ctypes.c_uint32.from_address(at)
+            word = ctypes.c_uint32.from_address(each.address - _FOR_GPU)
             if not each.waits:
                 word.value = each.value
-            while word.value != each.value:
+            while each.waits and word.value != each.value:
                 time.sleep(20e-6)
 
 
@@ -272,6 +274,12 @@ class Arrays:
     def at(self, address: int, dtype: str, count: int, like: Any) -> Any:
         memory = (ctypes.c_char * max(1, count * itemsize(dtype))).from_address(address)
         return self.inner.over(memoryview(memory).cast("B"), dtype, (count,))
+
+    def form(self, x: Any) -> object:
+        return self.inner.form(x) if self.is_on_host(x) else None
+
+    def copy(self, target: Any, source: Any) -> None:
+        self.copier(target, source)()
 
     def copier(self, target: Any, source: Any) -> Callable[[], object]:
         return self._put(self.inner.copier(target, source), target, source)
