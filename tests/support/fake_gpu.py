@@ -41,8 +41,8 @@ class Stream:
 
     def __init__(self, gpu: Gpu) -> None:
         self.gpu, self.handle = gpu, self
-        self.lock = threading.RLock()
-        self.thread: threading.Thread | None = None
+        self.lock, self.guard = threading.RLock(), threading.Lock()
+        self.goes_on = False
         self.work: deque[Callable[[], object]] = deque()
         self.capturing = False
         gpu.streams.append(self)
@@ -66,14 +66,19 @@ class Stream:
 
     def go_on(self) -> None:
         """Do the work a little later though nobody waits, as other processes wait for it."""
-        if self.thread is None:
-            self.thread = threading.Thread(target=self._run, daemon=True)
-            self.thread.start()
+        with self.guard:
+            if not self.goes_on:
+                self.goes_on = True
+                threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
         while True:
             time.sleep(0.001)
             self.synchronize()
+            with self.guard:
+                if not self.work:
+                    self.goes_on = False
+                    return
 
 
 class Memory:

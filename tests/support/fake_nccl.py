@@ -21,7 +21,7 @@ import torch.distributed as dist
 
 from mpicoll import Collectives
 
-SECONDS = 5.0
+SECONDS = 15.0
 
 
 class Operation(NamedTuple):
