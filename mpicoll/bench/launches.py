@@ -23,7 +23,8 @@ from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
 from mpicoll.hosts.emulation import Hosts
 from mpicoll.machine.children import end_with_parent
-from mpicoll.machine.living import has_ended, is_stopped
+from mpicoll.machine.launchers import mpirun
+from mpicoll.machine.living import has_ended, how_ended, is_stopped
 
 _START, _LATE = 120.0, 20.0
 """Seconds in which ranks start; and the deadline of the group that no fault happens to."""
@@ -120,11 +121,10 @@ class Ranks:
             per_host = self.launch.per_host
             command = self.hosts.command(python, per_host, self.launch.ranks // per_host)
         else:
-            beside = Path(sys.executable).with_name("mpirun")
-            mpirun = str(beside) if beside.exists() else shutil.which("mpirun")
-            if mpirun is None:
+            launcher = mpirun()
+            if launcher is None:
                 raise ArgumentError("no mpirun: pip install 'mpicoll[mpich]' brings MPICH's")
-            command = [mpirun, "-n", str(self.launch.ranks), sys.executable, *python]
+            command = [launcher, "-n", str(self.launch.ranks), sys.executable, *python]
         with open(self.log, "ab") as log:
             self.launcher = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
@@ -151,7 +151,7 @@ class Ranks:
             data = b""
         if not data:
             self.selector.unregister(self.wires[rank])
-            self.over[rank] = _how(self.processes[rank])
+            self.over[rank] = how_ended(self.processes[rank])
             yield rank, {}
         *lines, self.heard[rank] = (self.heard[rank] + data).split(b"\n")
         for line in lines:
@@ -291,14 +291,6 @@ class Ranks:
 def _counts(ending: Ending, was_stopped: bool) -> bool:
     """Whether an ending is counted: of a rank that was stopped only what must never be."""
     return not was_stopped or ending.how in (WRONG, HUNG, OTHER)
-
-
-def _how(process: int) -> str:
-    """Return how a child has ended; empty for a process that is none, or has not."""
-    with suppress(ChildProcessError):
-        if found := os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT | os.WNOHANG):
-            return f"{'status' if found.si_code == os.CLD_EXITED else 'signal'} {found.si_status}"
-    return ""
 
 
 def run(

@@ -25,6 +25,7 @@ from typing import Any, Self
 
 from mpicoll.errors import LaunchError
 from mpicoll.machine.cores import CORES
+from mpicoll.machine.launchers import mpirun
 
 PROVIDERS: dict[str, dict[str, str]] = {
     "ofi": {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "eth0"},
@@ -239,8 +240,7 @@ def missing() -> str | None:
 
 
 def _mpirun() -> str:
-    beside = Path(sys.executable).parent / "mpirun"
-    found = str(beside) if beside.exists() else shutil.which("mpirun")
+    found = mpirun()
     if found is None:
         raise LaunchError("no mpirun: pip install 'mpicoll[mpich]' brings MPICH's")
     return found

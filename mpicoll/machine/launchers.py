@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -90,7 +91,7 @@ def singletons(size: int, library: str, variables: Mapping[str, str] = os.enviro
     launch = find_launch(variables)
     if launch is None or size > 1 or launch.size <= 1:
         return None
-    right = _own_mpirun() or "the mpirun of that library"
+    right = _beside(sys.executable) or "the mpirun of that library"
     if launch.launcher == TORCHRUN:
         advice = (
             f"start it with {right} -n {launch.size}, or run "
@@ -117,14 +118,18 @@ def mismatch(vendor: str, variables: Mapping[str, str] = os.environ) -> str | No
         return None
     if ("Open MPI" in launch.launcher) == (vendor == "Open MPI"):
         return None
-    right = _own_mpirun() or f"the mpirun of {vendor}"
+    right = _beside(sys.executable) or f"the mpirun of {vendor}"
     return (
         f"{launch.launcher} started this process, but mpi4py is built on {vendor}, which may not "
         f"understand that launcher; if MPI fails to start, use {right} -n {launch.size}"
     )
 
 
-def _own_mpirun() -> str | None:
-    """Return the mpirun beside this Python, None where there is none."""
-    path = Path(sys.executable).parent / "mpirun"
+def mpirun(python: str = sys.executable) -> str | None:
+    """Return the mpirun beside an interpreter, else the one on PATH; None where there is none."""
+    return _beside(python) or shutil.which("mpirun")
+
+
+def _beside(python: str) -> str | None:
+    path = Path(python).parent / "mpirun"
     return str(path) if path.exists() else None

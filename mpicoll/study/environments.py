@@ -22,7 +22,7 @@ from platformdirs import user_data_path
 
 import mpicoll
 from mpicoll.errors import ArgumentError
-from mpicoll.machine.launchers import LAUNCHERS
+from mpicoll.machine.launchers import LAUNCHERS, mpirun
 from mpicoll.study.description import Description, Environment
 
 OWN = user_data_path("mpicoll") / "environments"
@@ -98,8 +98,7 @@ def launcher_of(given: Environment, vendor: str) -> str:
         name = ("srun-pmix" if vendor == "Open MPI" else "srun-pmi2") if in_slurm else "mpirun"
     if name != "mpirun" or given.modules:
         return name
-    beside = Path(python_of(given)).parent / "mpirun"
-    return str(beside) if beside.exists() else (shutil.which("mpirun") or "mpirun")
+    return mpirun(python_of(given)) or "mpirun"
 
 
 def loaded(given: Environment, command: Sequence[str]) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -12,6 +11,7 @@ from typing import NamedTuple
 
 from mpicoll.errors import ArgumentError, LaunchError
 from mpicoll.machine.children import end_with_parent
+from mpicoll.machine.launchers import mpirun
 from mpicoll.records.lines import CaseRecord
 from mpicoll.records.reading import load, only
 from mpicoll.text.sizes import bytes_text
@@ -64,14 +64,13 @@ def replay(kind: Kind, seconds: float) -> Replayed:
         raise ArgumentError(
             f"{kind.call} on {kind.ranks} ranks is not measured again here: at most {most}"
         )
-    beside = Path(sys.executable).parent / "mpirun"
-    mpirun = str(beside) if beside.exists() else shutil.which("mpirun")
-    if mpirun is None:
+    launcher = mpirun()
+    if launcher is None:
         raise LaunchError("there is no mpirun to measure with")
     with tempfile.TemporaryDirectory() as folder:
         records = Path(folder) / "records.jsonl"
         command = [
-            mpirun, "-n", str(kind.ranks), sys.executable, "-m", "mpicoll.bench", what.name,
+            launcher, "-n", str(kind.ranks), sys.executable, "-m", "mpicoll.bench", what.name,
             "--backends", "mpi4py", "--algorithms", "all", "--calls", "plans", "--time",
             str(seconds), "-J", str(records),
             *(("--sizes", str(total(what, kind))) if kind.bytes_per_rank else ()),
