@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from mpicoll.execution.runs import (
     BoundRound,
+    Followed,
     OnStream,
     PlanStream,
     Program,
@@ -103,7 +104,7 @@ class Plan:
             log.end(self.row, error)
             raise
 
-    def _end(self, error: BaseException | None = None) -> None:
+    def _end(self, error: BaseException | None) -> None:
         if self.log is not None:
             self.log.end(self.row, error)
         self.run = self._run
@@ -145,41 +146,21 @@ def _failed() -> Any:
     raise RuntimeError("this plan failed in the middle of its last run: make a new one")
 
 
-class _Started:
+class _Started(Followed):
     """A started run; `then` is called once it is complete or has failed."""
 
     def __init__(
         self, request: Request, then: Callable[[BaseException | None], None],
         deadline: Callable[[], float],
     ) -> None:  # fmt: skip
-        self.request, self.deadline = request, deadline
-        self.then: Callable[[BaseException | None], None] | None = then
+        super().__init__(request, then)
+        self.deadline = deadline
 
-    def wait(self) -> None:
-        try:
-            if (started := started_here()) and not isinstance(self.request, Progress):
-                # The library's own wait would advance nothing else.
-                advance_others(started, self.request.test, self.deadline())
-            self.request.wait()
-        except BaseException as error:
-            self._end(error)
-            raise
-        self._end()
-
-    def test(self) -> bool:
-        try:
-            done = self.request.test()
-        except BaseException as error:
-            self._end(error)
-            raise
-        if done:
-            self._end()
-        return done
-
-    def _end(self, error: BaseException | None = None) -> None:
-        then, self.then = self.then, None
-        if then is not None:
-            then(error)
+    def _wait(self) -> None:
+        if (started := started_here()) and not isinstance(self.request, Progress):
+            # The library's own wait would advance nothing else.
+            advance_others(started, self.request.test, self.deadline())
+        super()._wait()
 
 
 def scheduled(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from mpicoll.errors import RankLost
-from mpicoll.interfaces import Messages, Stream, Thunk
+from mpicoll.interfaces import Messages, Request, Stream, Thunk
 from mpicoll.memory.waiting import StartedRun, Unadvanced, advance_others
 
 
@@ -92,6 +92,44 @@ class Run(Protocol):
 
     def lost(self, what: str) -> RankLost | None:
         """Return the error of its wait, given what happened as the end of a sentence."""
+
+
+class Followed:
+    """A request of which somebody is told the end.
+
+    Args:
+        then: takes the error by which it has ended, None where it is complete; called once.
+    """
+
+    def __init__(self, request: Request, then: Callable[[BaseException | None], object]) -> None:
+        self.request = request
+        self.then: Callable[[BaseException | None], object] | None = then
+
+    def wait(self) -> None:
+        try:
+            self._wait()
+        except BaseException as error:
+            self._end(error)
+            raise
+        self._end(None)
+
+    def _wait(self) -> None:
+        self.request.wait()
+
+    def test(self) -> bool:
+        try:
+            done = self.request.test()
+        except BaseException as error:
+            self._end(error)
+            raise
+        if done:
+            self._end(None)
+        return done
+
+    def _end(self, error: BaseException | None) -> None:
+        then, self.then = self.then, None
+        if then is not None:
+            then(error)
 
 
 class Rounds:

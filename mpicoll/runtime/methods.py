@@ -23,7 +23,7 @@ from mpicoll.runtime.arguments import (
 )
 from mpicoll.runtime.known_calls import KnownCalls
 from mpicoll.runtime.planner import Planner
-from mpicoll.runtime.recording import call_of
+from mpicoll.runtime.recording import Row, call_of
 
 if TYPE_CHECKING:
     from mpicoll.flight.groups import GroupFlight
@@ -345,16 +345,8 @@ class PlanCache:
 
     def _serve(self, served: Served, x: Array | None, out: Array | None) -> Array | None:
         """Run a known call for arrays that are like those of the first."""
-        if self.flight is None:
+        with Row(self.flight, served.place):
             return self._run_known(served, x, out)
-        row, failure = self.flight.log.begin(served.place), None
-        try:
-            return self._run_known(served, x, out)
-        except BaseException as error:
-            failure = error
-            raise
-        finally:
-            self.flight.log.end(row, failure)
 
     def _run_known(self, served: Served, x: Array | None, out: Array | None) -> Array | None:
         takes_x, takes_out = served.takes

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpicoll.errors import CollectiveError, brief
 from mpicoll.execution.plan import Plan
+from mpicoll.execution.runs import Followed
 from mpicoll.interfaces import Request
 from mpicoll.notation.contract import spelled
 from mpicoll.runtime.arguments import Arguments
@@ -74,7 +75,7 @@ class Recording:
         log = self.flight.messages
         number = log.start(self.flight.call(what, f"{way}, tag {tag}", "", ""))
         try:
-            return _Recorded(start(), partial(log.end, number))
+            return Followed(start(), partial(log.end, number))
         except BaseException as error:
             log.end(number, error)
             raise
@@ -100,37 +101,6 @@ class Row:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self.log is not None:
             self.log.end(self.number, error)
-
-
-class _Recorded:
-    """A request whose end is recorded."""
-
-    def __init__(self, request: Request, end: Callable[..., None]) -> None:
-        self.request = request
-        self.end: Callable[..., None] | None = end
-
-    def wait(self) -> None:
-        try:
-            self.request.wait()
-        except BaseException as error:
-            self._end(error)
-            raise
-        self._end()
-
-    def test(self) -> bool:
-        try:
-            done = self.request.test()
-        except BaseException as error:
-            self._end(error)
-            raise
-        if done:
-            self._end()
-        return done
-
-    def _end(self, *error: BaseException) -> None:
-        end, self.end = self.end, None
-        if end is not None:
-            end(*error)
 
 
 def call_of(flight: GroupFlight, arguments: Arguments, plan: Plan) -> int:
