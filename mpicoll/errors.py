@@ -19,9 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
-from typing import ClassVar
+from typing import Any, ClassVar, TypeVar
 
 _LONG = 200
+Made = TypeVar("Made")
 _POST_MORTEM = "python -m mpicoll.postmortem"
 
 
@@ -100,6 +101,31 @@ class WrongContents(ScheduleError):
 def first_error(texts: Iterable[str]) -> str:
     """Return the first text that is not empty, of those that all ranks gave."""
     return next(filter(None, texts), "")
+
+
+def on_all(
+    make: Callable[[], Made], rank: int, exchange: Callable[[Any], list[Any]], what: str = "",
+    refusals: tuple[type[BaseException], ...] = (Unavailable,),
+) -> Made:  # fmt: skip
+    """Return what `make` does; collective. One that failed alone would leave the others waiting.
+
+    Args:
+        exchange: returns every rank's item.
+        what: the beginning of the error.
+        refusals: the errors by which it fails.
+
+    Raises:
+        Unavailable: on all ranks, where it fails on one.
+    """
+    made: list[Made] = []
+    failure = ""
+    try:
+        made.append(make())
+    except refusals as error:
+        failure = f"rank {rank}: {error}"
+    if failure := first_error(exchange(failure)):
+        raise Unavailable(f"{what}{failure}")
+    return made[0]
 
 
 def brief(given: object) -> str:

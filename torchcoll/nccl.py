@@ -31,8 +31,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from mpicoll.errors import Unavailable, first_error
-from mpicoll.gpu.nccl import Memory, on_all
+from mpicoll.errors import Unavailable, first_error, on_all
+from mpicoll.gpu.nccl import Memory
 from mpicoll.interfaces import Array
 from torchcoll.groups import Group, nccl_of
 from torchcoll.requests import Post
@@ -105,10 +105,10 @@ class Nccl:
         """
         self.connect(like, exchange)
         kind: torch.dtype = getattr(torch, dtype)
-        who, nbytes = f"rank {dist.get_rank(self.group)}: ", max(1, prod(shape)) * kind.itemsize
-        memory = on_all(who, exchange, partial(Memory, nbytes))
+        rank, nbytes = dist.get_rank(self.group), max(1, prod(shape)) * kind.itemsize
+        memory = on_all(partial(Memory, nbytes), rank, exchange)
         self.windows.append(memory)
-        on_all(who, exchange, partial(memory.register, self._communicator()))
+        on_all(partial(memory.register, self._communicator()), rank, exchange)
         whole: torch.Tensor = torch.as_tensor(_Bytes(memory), device=like.device)
         return whole.view(kind)[: prod(shape)].view(shape)
 

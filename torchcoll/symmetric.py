@@ -18,14 +18,15 @@ anew.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 from torch._C import _distributed_c10d as c10d
 
-from mpicoll.errors import Unavailable, first_error
+from mpicoll.errors import Unavailable, first_error, on_all
 from mpicoll.gpu.natives import queued
 from mpicoll.interfaces import SYMMETRIC, Array, Arrays, Native, NativeCall, Thunk
 from mpicoll.machine.network import host_identity
@@ -162,26 +163,21 @@ class Symmetric:
         """
         from torch.distributed import _symmetric_memory as memory
 
-        why = ""
-        tensor: Any = shared
-        if tensor is None:
-            try:
-                tensor = c10d._SymmetricMemory.empty_strided_p2p(
+        def allocate() -> Array:
+            with _in_one_line():
+                return c10d._SymmetricMemory.empty_strided_p2p(
                     whole.shape, whole.stride(), whole.dtype, whole.device
                 )
-            except RuntimeError as error:
-                why = f"rank {self.transport.rank}: {_first_line(error)}"
-            if reason := first_error(self.transport.exchange(why)):
-                raise Unavailable(reason)
-        handle: Any = None
-        try:
-            handle = memory.rendezvous(tensor, self.transport.group)
-        except RuntimeError as error:
-            why = f"rank {self.transport.rank}: {_first_line(error)}"
-        if handle is not None and multicast and not handle.multicast_ptr:
-            why = f"rank {self.transport.rank}: this GPU has no multicast with those of the others"
-        if reason := first_error(self.transport.exchange(why)):
-            raise Unavailable(reason)
+
+        def connect() -> None:
+            with _in_one_line():
+                handle = memory.rendezvous(tensor, self.transport.group)
+            if multicast and not handle.multicast_ptr:
+                raise Unavailable("this GPU has no multicast with those of the others")
+
+        rank, exchange = self.transport.rank, self.transport.exchange
+        tensor = on_all(allocate, rank, exchange) if shared is None else shared
+        on_all(connect, rank, exchange)
         return tensor
 
     def _lack(self, kernel: Kernel, call: NativeCall) -> str:
@@ -233,8 +229,13 @@ def _has_kernels() -> bool:
     return torch.cuda.is_available() and all(hasattr(torch.ops.symm_mem, each) for each in names)
 
 
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0]
+@contextmanager
+def _in_one_line() -> Iterator[None]:
+    """Raise torch's errors as Unavailable, without the stack that follows their first line."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise Unavailable(str(error).partition("\n")[0]) from None
 
 
 def _on(device: torch.device, call: Thunk) -> Thunk:

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
-from mpicoll.errors import Unavailable, first_error
+from mpicoll.errors import Unavailable
 
-Made = TypeVar("Made")
 SHARING = "NCCL_MULTI_RANK_GPU_ENABLE"
 BLOCKING = "MPICOLL_NCCL_BLOCKING_WAIT"
 _SINCE = 23000
@@ -80,19 +78,6 @@ def blocks() -> bool:
     NCCL's kernels wait for a rank that does not come for ever, and on a stream nobody can be told.
     """
     return os.environ.get(BLOCKING, "0") not in ("", "0")
-
-
-def on_all(who: str, exchange: Callable[[Any], list[Any]], call: Callable[[], Made]) -> Made:
-    """Return what a call returns; raise on every rank where it is unavailable on one."""
-    made: list[Made] = []
-    error = ""
-    try:
-        made.append(call())
-    except Unavailable as raised:
-        error = f"{who}{raised}"
-    if reason := first_error(exchange(error)):
-        raise Unavailable(reason)
-    return made[0]
 
 
 class Memory:

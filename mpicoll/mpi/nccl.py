@@ -17,8 +17,8 @@ from itertools import accumulate
 from math import prod
 from typing import Any, NamedTuple, cast
 
-from mpicoll.errors import RankLost, Unavailable, first_error
-from mpicoll.gpu.nccl import Memory, blocks, on_all, why_not_shared
+from mpicoll.errors import RankLost, Unavailable, first_error, on_all
+from mpicoll.gpu.nccl import Memory, blocks, why_not_shared
 from mpicoll.gpu.streams import PlanStream
 from mpicoll.interfaces import DIRECT, Array, Arrays, Native, NativeCall, Request, Stage, Stream
 from mpicoll.machine.network import host_identity
@@ -120,10 +120,10 @@ class Nccl:
         kind = numpy_dtype(dtype)
         nbytes = max(1, prod(shape)) * kind.itemsize
         with like.device:
-            who = f"rank {self.rank}: "
-            memory = on_all(who, self.exchange, partial(Memory, nbytes))
+            memory = on_all(partial(Memory, nbytes), self.rank, self.exchange)
             self.windows.append(memory)
-            on_all(who, self.exchange, partial(memory.register, self.communicator.comm))
+            register = partial(memory.register, self.communicator.comm)
+            on_all(register, self.rank, self.exchange)
         cupy = sys.modules["cupy"]
         whole = cupy.cuda.UnownedMemory(memory.address, nbytes, memory, gpu)
         return cast("Array", cupy.ndarray(shape, kind, cupy.cuda.MemoryPointer(whole, 0)))

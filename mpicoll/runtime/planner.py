@@ -17,7 +17,7 @@ from mpicoll.errors import (
     UnknownName,
     Unsupported,
     brief,
-    first_error,
+    on_all,
 )
 from mpicoll.execution.compiled import MISSING, Table
 from mpicoll.execution.messages import bind_messages
@@ -191,15 +191,10 @@ class Planner:
             Unavailable: on all ranks, where one has no memory for it. One that failed alone would
                 leave the others waiting for it in the call.
         """
-        made: list[Made] = []
-        failure = ""
-        try:
-            made.append(make())
-        except (MemoryError, RuntimeError) as error:  # NumPy's and CuPy's, and torch's
-            failure = f"rank {self.transport.rank}: {error}"
-        if failure := first_error(self.transport.exchange(failure, str)):
-            raise Unavailable(f"there is no memory for the arrays of a call: {failure}")
-        return made[0]
+        what = "there is no memory for the arrays of a call: "
+        exchange = partial(self.transport.exchange, kind=str)
+        refusals = MemoryError, RuntimeError  # NumPy's and CuPy's, and torch's
+        return on_all(make, self.transport.rank, exchange, what, refusals)
 
     def _with_room(self, make: Callable[[], Made], resources: Resources) -> Made:
         """Return what `make` does, which takes memory for what it fetches; collective.
