@@ -137,12 +137,10 @@ def _open(layout: Layout, incoming: Sequence[Published]) -> None:
                 _, alive = layout.store.foreign(each.private, 0, "uint8", 0)
                 resources.opened.append(alive)
         if layout.words:
-            peers = [each.peer for each in layout.program.receipts]
-            flags = [*zip(peers, incoming, strict=True)]
-            flags += [(memory.rank, each) for each in layout.published]
-            for rank, each in flags:
-                layout.words.word(rank, each.segment, 0)
-            layout.words.word(memory.rank, layout.progress[0], 0)
+            for receipt, each in zip(layout.program.receipts, incoming, strict=True):
+                layout.words.word(receipt.peer, each.segment, 0)
+            # All of this rank's own lie in one area.
+            layout.words.word(memory.rank, *layout.progress)
     except Unavailable as error:
         failure = f"rank {memory.rank}: {error}"
     if failure := first_error(memory.exchange(failure)):

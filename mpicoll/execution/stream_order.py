@@ -60,8 +60,7 @@ class StreamBinding(Binding):
         assert laid_out.layout.words is not None
         self.gpu_words, self.stream = laid_out.layout.words, stream
         self.sequence = 0  # every buffer has one slot
-        segment, start = laid_out.layout.progress
-        self.place = self.gpu_words.word(self.memory.rank, segment, start)
+        self.place = self.gpu_words.word(self.memory.rank, *laid_out.layout.progress)
         # At each position of a run, what its stream waits for there.
         self.awaited: list[list[Awaited]] = [[]]
         self.operations = [WordOperation(self.place, 0, waits=False)]
@@ -84,7 +83,6 @@ class StreamBinding(Binding):
         """Return the watch over the runs; after `variants`."""
         segment, start = self.laid_out.layout.progress
         words = self.memory.words[self.memory.rank][segment]
-
         begin = self.batches[0].set_first
         return StreamWatch(self.memory, self.resources, words, start // 8, self.awaited, begin)
 
