@@ -393,6 +393,18 @@ def test_counts_may_change_in_every_call(monkeypatch: pytest.MonkeyPatch, comm: 
     assert left == {"alltoallv"}
 
 
+def test_ranks_keep_calls_of_their_own(comm: Any) -> None:
+    """One rank has met so many calls that it keeps no other, not even that one is left to MPI."""
+    check(comm, _long_double)
+    if comm.size > 1 and comm.rank == 0:
+        kept = comm.Get_attr(state._key()).served
+        for root in range(10_000):
+            given = "bcast", None, None, None, root, None, None
+            kept.find.add(given, kept.nothing, 0, False, None)
+    for call in (_long_double, _allreduce, _long_double, _allreduce):
+        check(comm, call)
+
+
 def test_a_wrong_argument_is_mpis_own_error(comm: Any) -> None:
     with pytest.raises(MPI.Exception):
         comm.Bcast(np.empty(3), root=comm.size)

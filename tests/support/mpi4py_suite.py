@@ -26,7 +26,7 @@ MODULES = (
     "test_cco_ngh_obj", "test_comm", "test_comm_topo", "test_subclass", "test_op",
     "test_util_dtlib", "test_util_pkl5", "test_util_pool", "test_util_sync",
 )  # fmt: skip
-_SECONDS = 1200
+_SECONDS = 400
 _WORST_FIRST = ("not run", "error", "failure", "skipped", "ok")
 
 

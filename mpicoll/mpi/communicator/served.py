@@ -167,9 +167,19 @@ class Served:
         if isinstance(op, MPI.Op) and op.handle not in OPS:
             return True  # MPI demands the same operator on all ranks
         if name is THEIRS:
-            return True  # the executor has stated so, and found that others do not
+            return self._leave(differs)
         with self.recording.call(name):
             return self._find_out((name, x, out, op, root, counts, algorithm), differs)
+
+    def _leave(self, differs: object) -> bool | None:
+        """State that a call is left to MPI, where the executor has not; True where others do not.
+
+        It keeps some hundreds of calls, on each rank others: this one may have gone.
+        """
+        if differs:
+            return True
+        self._know_left()
+        return None if self.mailbox.agree(_THEIRS) else True
 
     def _find_out(self, given: tuple[Any, ...], differs: object) -> bool | None:
         """Run a call, or find out with the others that MPI is to serve it."""
