@@ -16,7 +16,7 @@ import click
 
 from mpicoll.cli import ending
 from mpicoll.cli.streams import OutputLost, open_standard_streams, settle_output
-from mpicoll.machine.launchers import is_first_process
+from mpicoll.machine.launchers import is_by_hand, is_first_process
 
 _GRACE, _OTHERS = 1.5, 5.0
 """Seconds in which the first rank has printed, and in which others have failed alike or ended."""
@@ -83,15 +83,15 @@ class RanksCommand(Command):
             ending.leave(super().fail(error))
         if is_first_process():
             super().fail(error)
-        world = ending.mpi_world()
-        if world is None and ending.shares_command_line():
+        have_come = ending.arrivals()
+        if have_come is None and ending.shares_command_line():
             # A launcher may end all ranks when one leaves so: let the first one print.
             time.sleep(0 if is_first_process() else _GRACE)
             return ending.REFUSED
-        if world is not None and ending.come_together(world, _OTHERS):
+        if have_come is not None and ending.come_together(have_come, _OTHERS):
             return ending.REFUSED
         if not is_first_process():
-            # The launcher ends all ranks when the first one leaves so.
-            time.sleep(_OTHERS if world is None else 0)
+            # The launcher, if there is one, ends all ranks when the first one leaves so.
+            time.sleep(_OTHERS if have_come is None and not is_by_hand() else 0)
             super().fail(error)
         return ending.leave(ending.REFUSED)

@@ -15,18 +15,24 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import StringIO
 from select import PIPE_BUF
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import click
 
 from mpicoll.cli.missing import advice
 from mpicoll.cli.streams import OutputLost, settle_output
 from mpicoll.errors import ArgumentError, CollectiveError, ScheduleError
-from mpicoll.machine.launchers import TORCHRUN, find_launch, is_first_process, place
+from mpicoll.machine.launchers import (
+    TORCHRUN,
+    find_launch,
+    is_by_hand,
+    is_first_process,
+    place,
+)
 from mpicoll.text.files import remove_unfinished
 from mpicoll.text.printable import printable
 
@@ -44,6 +50,8 @@ _MEANINGS = {
 }
 """The meaning of errors that libraries give no class of their own, by their words."""
 _ending = threading.Lock()
+_ENDING, _LOOK = "mpicoll/ending", 0.3
+"""The ranks that end, in torch's store, and the seconds in which each has looked there."""
 
 
 def reason(error: BaseException) -> str | None:
@@ -75,7 +83,7 @@ def report(error: BaseException) -> None:
     else:
         usage = ""
         why = reason(error) or "failed\n" + "".join(traceback.format_exception(error))
-    is_for_all = isinstance(error, REFUSALS) and is_first_process()
+    is_for_all = isinstance(error, REFUSALS) and is_first_process() and not is_by_hand()
     say(f"{usage}Error: {'' if is_for_all else place()}{why}")
 
 
@@ -193,29 +201,44 @@ def holding_the_interpreter() -> Iterator[None]:
         signal.signal(signal.SIGTERM, _terminated)
 
 
-def mpi_world() -> Any:
-    """Return MPI's group of all ranks, None where MPI has not started or each rank is alone."""
-    mpi = sys.modules.get("mpi4py.MPI")
-    if mpi is None or not mpi.Is_initialized() or mpi.COMM_WORLD.size == 1:
-        return None
-    return mpi.COMM_WORLD
-
-
 def shares_command_line() -> bool:
-    """Whether this rank has seen nothing yet but a command line that all ranks were given."""
-    launch, torch = find_launch(), sys.modules.get("torch.distributed")
-    has_joined = torch is not None and torch.is_available() and torch.is_initialized()
-    return not has_joined and (launch is None or launch.launcher != TORCHRUN)
+    """Whether all ranks were given this rank's command line."""
+    launch = find_launch()
+    return launch is None or launch.launcher != TORCHRUN
 
 
-def come_together(world: Any, limit: float) -> bool:
-    """Return whether all ranks of the group call this within so many seconds.
+def arrivals() -> Callable[[], bool] | None:
+    """Tell the other ranks that this one ends; return whether all have told so.
+
+    None where this rank has not joined them, or is alone.
+    """
+    mpi, torch = sys.modules.get("mpi4py.MPI"), sys.modules.get("torch.distributed")
+    if mpi is not None and mpi.Is_initialized() and mpi.COMM_WORLD.size > 1:
+        return cast("Callable[[], bool]", mpi.COMM_WORLD.Ibarrier().Test)
+    if torch is None or not torch.is_available() or not torch.is_initialized():
+        return None
+    store, size = torch.distributed_c10d._get_default_store(), torch.get_world_size()
+    store.add(_ENDING, 1)
+
+    def have_come() -> bool:
+        come: bool = store.add(_ENDING, 0) >= size
+        # The store ends with the first rank: the others look, too.
+        time.sleep(_LOOK if come and is_first_process() else 0)
+        return come
+
+    return have_come if size > 1 else None
+
+
+def come_together(have_come: Callable[[], bool], limit: float) -> bool:
+    """Return whether all ranks have come within so many seconds.
 
     One that failed alone must not wait for the others, as MPI does when a process ends.
     """
-    request, until = world.Ibarrier(), time.monotonic() + limit
-    while not request.Test():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.01)
-    return True
+    until = time.monotonic() + limit
+    with suppress(RuntimeError):  # the store's rank has left
+        while not have_come():
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.01)
+        return True
+    return False

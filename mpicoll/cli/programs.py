@@ -7,6 +7,7 @@ import os
 import runpy
 import stat
 import sys
+import time
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,9 +15,11 @@ from pathlib import Path
 from mpicoll.cli import ending
 from mpicoll.errors import ArgumentError
 from mpicoll.interfaces import Thunk
-from mpicoll.machine.launchers import is_first_process
+from mpicoll.machine.launchers import is_first_of_host, is_first_process
 
 _REFUSED = 2
+_GRACE = 1.5
+"""Seconds for the first process of the host to print: a launcher may end all when one leaves."""
 
 
 def main(usage: str, arguments: Sequence[str], *, refuse: Thunk, prepare: Thunk) -> int:
@@ -35,8 +38,10 @@ def main(usage: str, arguments: Sequence[str], *, refuse: Thunk, prepare: Thunk)
         check(arguments)
         refuse()
     except ArgumentError as error:
-        if is_first_process():
-            ending.say(f"Error: {error}")
+        if is_first_of_host():
+            ending.report(error)
+        else:
+            time.sleep(_GRACE)
         return _REFUSED
     prepare()
     run(arguments)

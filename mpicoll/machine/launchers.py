@@ -23,6 +23,10 @@ class Launcher(NamedTuple):
     local_size: str | None = None
 
 
+_LOCAL_RANKS = (
+    "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "LOCAL_RANK", "SLURM_LOCALID",
+)  # fmt: skip
+
 TORCHRUN, SRUN = "torchrun", "srun"
 LAUNCHERS = (
     Launcher("Open MPI's mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
@@ -66,6 +70,22 @@ def is_first_process(variables: Mapping[str, str] = os.environ) -> bool:
     """Whether this process prints for all: rank 0 of its launcher, or the only one."""
     launch = find_launch(variables)
     return launch is None or launch.rank == 0
+
+
+def is_first_of_host(variables: Mapping[str, str] = os.environ) -> bool:
+    """Whether this process prints for those of its host, as files differ between hosts.
+
+    Where nobody says which process that is, as where each was started by hand, it is any.
+    """
+    found = (variables[each] for each in _LOCAL_RANKS if each in variables)
+    return is_first_process(variables) or next(found, "0") == "0"
+
+
+def is_by_hand(variables: Mapping[str, str] = os.environ) -> bool:
+    """Whether somebody started this process, and gave it its place, as torchrun would have."""
+    launch = find_launch(variables)
+    by_torchrun = launch is not None and launch.launcher == TORCHRUN
+    return by_torchrun and "TORCHELASTIC_RUN_ID" not in variables
 
 
 def place() -> str:

@@ -7,19 +7,21 @@ usage: mpirun -n 4 python -m mpicoll.run program.py ARGS
 from __future__ import annotations
 
 import sys
-from functools import partial
 
 from mpicoll.cli import programs
 from mpicoll.run.replacing import replace_communicators
 from mpicoll.selection.forced import forced
+from mpicoll.text.traces import traced
 
 
 def main(arguments: list[str]) -> int:
     """Run the program that the arguments name; return the exit status where there is none."""
-    return programs.main(
-        __doc__ or "", arguments, refuse=partial(forced, "MPICOLL_ALGORITHM"),
-        prepare=replace_communicators,
-    )  # fmt: skip
+    return programs.main(__doc__ or "", arguments, refuse=_refuse, prepare=replace_communicators)
+
+
+def _refuse() -> None:
+    forced("MPICOLL_ALGORITHM")
+    traced()
 
 
 if __name__ == "__main__":

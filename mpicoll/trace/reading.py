@@ -14,8 +14,7 @@ from mpicoll.errors import ArgumentError
 from mpicoll.machine.nodes import MOST_RANKS
 from mpicoll.records.lines import Amount, Count, Name
 from mpicoll.text.files import content_of
-
-SCHEMA = "mpicoll.trace/2"
+from mpicoll.text.traces import SCHEMA
 
 
 class Line(Struct):

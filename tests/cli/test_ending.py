@@ -151,6 +151,41 @@ def test_a_survivor_says_whom_it_lost(tmp_path: Path) -> None:
     assert "Traceback" not in survivor and killed == ""
 
 
+def test_the_first_rank_names_itself_where_each_was_started_by_hand() -> None:
+    """Nobody says that the others were given the same."""
+    place = {"RANK": "0", "WORLD_SIZE": "2"}
+    alone = run("raise ArgumentError('no such size')", "RanksCommand", **place)
+    shared = run(
+        "raise ArgumentError('no such size')", "RanksCommand", **place, TORCHELASTIC_RUN_ID="x"
+    )
+    assert alone.stderr == f"Error: {PLACE.replace('1', '0', 1)}no such size\n"
+    assert shared.stderr == "Error: no such size\n"
+
+
+@pytest.mark.launches
+def test_what_refuses_all_ranks_is_printed_once(tmp_path: Path) -> None:
+    """Without a launcher that would end the others before they print it, too."""
+    pytest.importorskip("torch")
+    body = """
+    import torch.distributed as dist
+    dist.init_process_group("gloo", init_method="file://{0}", rank={1}, world_size=2)
+    raise ArgumentError("no such file")
+"""
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", COMMAND.format(
+                kind="RanksCommand", body=body.strip().format(tmp_path / "store", rank)
+            )],
+            cwd=ROOT, text=True, stderr=subprocess.PIPE,
+            env={**os.environ, **QUIRKS, "RANK": str(rank), "WORLD_SIZE": "2"},
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    said = [each.communicate(timeout=60)[1] for each in started]
+    assert [each.returncode for each in started] == [2, 2]
+    assert [each.count("no such file") for each in said] == [1, 0]
+
+
 @pytest.mark.launches
 @pytest.mark.skipif(mpirun() is None, reason="no mpirun here")
 def test_a_rank_that_is_refused_alone_says_so(tmp_path: Path) -> None:

@@ -88,6 +88,30 @@ def test_what_cannot_be_run(arguments: tuple[str, ...], variable: str, said: str
     assert "Traceback" not in done.stdout
 
 
+@pytest.mark.parametrize("trace", ["letter.txt", ".", "nowhere/x"])
+def test_a_trace_is_refused_before_the_program_runs(tmp_path: Path, trace: str) -> None:
+    """It may run for hours."""
+    (letter := tmp_path / "letter.txt").write_text("a letter")
+    (path := tmp_path / "program.py").write_text("print('runs')")
+    place = tmp_path / trace
+    done = python(
+        "-m", "mpicoll.run", str(path), environment={"MPICOLL_TRACE": str(place)}, timeout=60
+    )
+    assert done.returncode == 2
+    assert done.stdout.startswith("Error: MPICOLL_TRACE: ") and str(place) in done.stdout
+    assert letter.read_text() == "a letter"
+
+
+def test_other_hosts_say_what_their_files_lack() -> None:
+    place = {"PMI_RANK": "2", "PMI_SIZE": "4"}
+    said = [
+        python("-m", "mpicoll.run", "nowhere.py", environment={**place, "MPI_LOCALRANKID": each})
+        for each in "01"
+    ]
+    assert [each.returncode for each in said] == [2, 2]
+    assert said[0].stdout.startswith("Error: rank 2 on ") and said[1].stdout == ""
+
+
 def test_a_programs_error_is_printed_as_pythons(tmp_path: Path) -> None:
     path = tmp_path / "wrong.py"
     path.write_text("import numpy.nothing")

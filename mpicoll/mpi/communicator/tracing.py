@@ -21,17 +21,14 @@ from typing import Any, NamedTuple
 
 from mpi4py import MPI
 
-from mpicoll.errors import ArgumentError
 from mpicoll.execution import tallies
 from mpicoll.execution.plan import Plan
 from mpicoll.mpi.communicator.reading import Call
 from mpicoll.runtime.arguments import Arguments
-from mpicoll.text.lines import Lines, check_ours
+from mpicoll.text.lines import Lines
 from mpicoll.text.printable import printable
+from mpicoll.text.traces import OPENING, SCHEMA, VARIABLE, traced
 
-TRACE = "MPICOLL_TRACE"
-SCHEMA = "mpicoll.trace/2"
-_OPENING = b'{"schema": "mpicoll.trace/'
 _BUFFERS = {
     "Barrier": None, "Bcast": 0, "Gather": 0, "Gatherv": 0, "Scatter": 1, "Scatterv": 1,
     "Allgather": 0, "Allgatherv": 0, "Alltoall": 0, "Alltoallv": 0, "Alltoallw": None, "Reduce": 0,
@@ -68,7 +65,7 @@ class Kind(NamedTuple):
 class Trace:
     """The calls of this process."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: Path) -> None:
         self.path, self.began, self.began_ticks = path, perf_counter(), tallies.ticks()
         self.rank = MPI.COMM_WORLD.rank if MPI.Is_initialized() else 0
         self.tallies: dict[Kind, array[int]] = {}
@@ -156,27 +153,23 @@ def _label(comm: Any) -> tuple[str, int]:
 
 
 def _opened() -> Trace | None:
-    """Return the trace that the environment asks for, which is written when the program ends."""
-    path = os.environ.get(TRACE)
-    if not path:
+    """Return the trace that the environment asks for, which is written when the program ends.
+
+    Raises:
+        ArgumentError: it cannot be written: better now than when the program has run for hours.
+    """
+    path = traced()
+    if path is None:
         return None
     trace = Trace(path)
-    try:
-        # All look: what the first one refuses to begin anew, no other may add to.
-        if trace.rank == 0:
-            Lines(Path(path), _OPENING).close()
-        elif Path(path).is_file():
-            check_ours(Path(path), _OPENING)
-    except ArgumentError as error:
-        if trace.rank == 0:
-            _warn(f"{error}; nothing is traced")
-        return None
+    if trace.rank == 0:
+        Lines(path, OPENING).close()
     atexit.register(trace.write)
     return trace
 
 
 def _warn(text: str) -> None:
-    print(printable(f"warning: {TRACE}: {text}"), file=sys.stderr, flush=True)
+    print(printable(f"warning: {VARIABLE}: {text}"), file=sys.stderr, flush=True)
 
 
 TRACING = _opened()
