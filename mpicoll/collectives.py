@@ -425,14 +425,14 @@ class Collectives:
         """Return the group of the ranks that are left of this one; collective among them.
 
         After a `RankLost`: those that live and call this within `deadline` and 10 s go on, in
-        their order; the others have ended, are stopped, cannot be reached, or did not call. One
-        that ends meanwhile is left out, too. This group can be freed before or afterwards.
+        their order; the others have ended, are stopped, cannot be reached, or did not call. Those
+        that end meanwhile are left out, too. This group can be freed before or afterwards.
 
         Raises:
             RankLost: the others go on without this rank, as it came too late.
-            Unavailable: these ranks are threads of one process.
         """
-        return Collectives(self.transport.survive())
+        made: Collectives = self.transport.survive(Collectives)
+        return made
 
     def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
         """Return every rank's small item, in rank order.

@@ -773,11 +773,12 @@ class Transport(Protocol):
     def split(self, color: int | None, key: int) -> Transport | None:
         """Return the group of the ranks with this color; None for color None."""
 
-    def survive(self) -> Transport:
-        """Return the group of the ranks that are left of this one; collective among them.
+    def survive(self, make: Callable[[Transport], Any]) -> Any:
+        """Return what `make` makes of the ranks that are left; collective among them.
+
+        Where one of them ends meanwhile, those that are left make it anew.
 
         Raises:
-            Unavailable: this backend cannot go on without a rank.
             RankLost: the others go on without this rank.
         """
 

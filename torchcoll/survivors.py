@@ -64,19 +64,23 @@ def group_of_survivors(
     Raises:
         RuntimeError: some rank did not come.
     """
-    host, _, port = decision.place.rpartition(":")
-    store: Any = distributed().TCPStore(
-        host, int(port), is_master=False, wait_for_workers=False, timeout=limit
-    )
-    key = None if sealed is None else SealedStore(store, sealed.key)
-    if key is not None:
-        key.keep_for_ever()
-    members = [world[rank] for rank in decision.ranks]
     name: Any = f"{parent.group_name}/survivors {attempt} of {decision.place}"
+    members = [world[rank] for rank in decision.ranks]
     backend = dist.Backend(dist.get_backend_config(parent))
-    group, _ = c10d._new_process_group_helper(
-        len(members), members.index(dist.get_rank()), members, backend, key or store, name,
-        timeout=limit,
-    )  # fmt: skip
+    try:
+        host, _, port = decision.place.rpartition(":")
+        store: Any = distributed().TCPStore(
+            host, int(port), is_master=False, wait_for_workers=False, timeout=limit
+        )
+        key = None if sealed is None else SealedStore(store, sealed.key)
+        if key is not None:
+            key.keep_for_ever()
+        group, _ = c10d._new_process_group_helper(
+            len(members), members.index(dist.get_rank()), members, backend, key or store, name,
+            timeout=limit,
+        )  # fmt: skip
+    except BaseException:
+        _opened.pop(decision.place, None)
+        raise
     c10d._world.pg_group_ranks[group] = {each: index for index, each in enumerate(members)}
     return group, Meeting(decision.place, store, key)

@@ -48,6 +48,7 @@ from mpicoll.interfaces import (
     SharedMemory,
     Stage,
     Thunk,
+    Transport,
 )
 from mpicoll.machine.network import host_identity
 from mpicoll.machine.nodes import group_by_node, place_on_node, stated_node
@@ -55,7 +56,7 @@ from mpicoll.memory.segments import open_memory
 from mpicoll.memory.waiting import DEADLINE
 from mpicoll.notation.contract import Collective
 from mpicoll.peers.known import Peers
-from mpicoll.peers.survivors import go_on
+from mpicoll.peers.survivors import Decision, go_on
 from mpicoll.text.encoding import check_lengths, decode_alike, encode_for
 from torchcoll import natives
 from torchcoll.arrays import TorchArrays, as_bytes
@@ -90,10 +91,8 @@ class TorchTransport:
     Args:
         owned: whether to destroy the group in the end.
         store: with the key that only its ranks know, where `torchcoll.world` has set it up.
-        gpu_turn: of the group that this one is split from.
-        is_whole: it is that group, not a part of it.
-        meeting: where the survivors of a group have met, of which this is one, or a part; None for
-            the store of the world.
+        parent: the group that this one is a part of.
+        meeting: where the ranks of this group have met as the survivors of another.
     """
 
     backend = "torch"
@@ -102,15 +101,18 @@ class TorchTransport:
 
     def __init__(
         self, group: Group = None, *, owned: bool = False, store: SealedStore | None = None,
-        gpu_turn: int | None = None, meeting: Meeting | None = None, is_whole: bool = False,
+        parent: TorchTransport | None = None, meeting: Meeting | None = None,
     ) -> None:  # fmt: skip
         self.group: Group = dist.group.WORLD if group is None else group
         keep_until_exit(self.group)
         self.owned, self.store, self.exchanges, self.shrunk = owned, store, 0, 0
-        self.meeting, self.is_whole = meeting, is_whole
+        self.meeting: Meeting | None = meeting or (parent.meeting if parent else None)
+        self.has_met = meeting is not None
         self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
         self.ranks = dist.get_process_group_ranks(self.group)
         self.peers = Peers(self.rank, self.size)
+        if parent is not None:
+            self.peers.deadline = parent.deadline
         by_device = libraries_by_device(self.group)
         self.nccl = Nccl(self.group) if "nccl" in by_device.values() else None
         # The timeout of a group that the user has made is the user's, who may have set the other.
@@ -134,7 +136,7 @@ class TorchTransport:
             strict=True,
         )
         self.nodes, obstacle = group_by_node(hosts, stated)
-        self.gpu_turn = place_on_node(self.rank, self.nodes) if gpu_turn is None else gpu_turn
+        self.gpu_turn: int = parent.gpu_turn if parent else place_on_node(self.rank, self.nodes)
         memory, self.unshared = open_memory(
             self.rank, self.nodes, self.arrays, self.exchange, obstacle
         )
@@ -416,14 +418,10 @@ class TorchTransport:
         ranks = [self.ranks[rank] for rank in members]
         store = self.meeting and self.meeting.store
         part = new_group(self.group, ranks, color, self.store, store)
-        made = TorchTransport(
-            part, owned=True, store=self.store, gpu_turn=self.gpu_turn, meeting=self.meeting
-        )
-        made.deadline = self.deadline
-        return made
+        return TorchTransport(part, owned=True, store=self.store, parent=self)
 
-    def survive(self) -> TorchTransport:
-        """Return the group of the ranks that are left of this one; collective among them.
+    def survive(self, make: Callable[[Transport], Any]) -> Any:
+        """Return what `make` makes of the ranks that are left; collective among them.
 
         They meet at a store of their own, as that of the launch may have ended with a rank. torch
         has no way to end the default group and keep others, so that this one stays until the
@@ -431,16 +429,24 @@ class TorchTransport:
         """
         one_host = len(self.nodes) == 1
         parent, limit = self.group, limit_of(self.deadline)
-        meet = partial(group_of_survivors, parent, self.ranks, self.store, limit)
-        (group, meeting), self.shrunk = go_on(
-            self.peers, partial(meeting_place, one_host), meet, self.shrunk
-        )
+        come = partial(group_of_survivors, parent, self.ranks, self.store, limit)
+
+        def meet(decision: Decision, attempt: int) -> Any:
+            group, meeting = come(decision, attempt)
+            try:
+                return make(
+                    TorchTransport(
+                        group, owned=True, store=meeting.sealed, parent=self, meeting=meeting
+                    )
+                )
+            except BaseException:
+                dist.destroy_process_group(group)
+                meeting.end()
+                raise
+
+        place = partial(meeting_place, one_host)
+        made, self.shrunk = go_on(self.peers, place, meet, self.shrunk)
         self.owned = self.owned and self.group is not dist.group.WORLD
-        made = TorchTransport(
-            group, owned=True, store=meeting.sealed, gpu_turn=self.gpu_turn, meeting=meeting,
-            is_whole=True,
-        )  # fmt: skip
-        made.deadline = self.deadline
         return made
 
     def close(self) -> None:
@@ -456,7 +462,7 @@ class TorchTransport:
             dist.destroy_process_group(group)
             if is_last and self.store is not None:
                 self.store.close()
-        if self.meeting is not None and self.is_whole:
+        if self.meeting is not None and self.has_met:
             self.meeting.end()
         self.store = self.meeting = None
 

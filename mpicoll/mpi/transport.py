@@ -45,6 +45,7 @@ from mpicoll.interfaces import (
     SharedMemory,
     Stage,
     Thunk,
+    Transport,
 )
 from mpicoll.machine.cores import Cores, is_oversubscribed, own_cores
 from mpicoll.machine.nodes import group_by_node, place_on_node, stated_node
@@ -344,23 +345,24 @@ class MpiTransport:
         part.Free()
         return transport
 
-    def survive(self) -> MpiTransport:
-        """Return the group of the ranks that are left of this one; collective among them.
+    def survive(self, make: Callable[[Transport], Any]) -> Any:
+        """Return what `make` makes of the ranks that are left; collective among them.
 
         MPI makes a group by a call of its members alone (MPI-4.1, 7.4.2, MPI_Comm_create_group),
         where the launcher has let them live.
         """
         comm = MPI.Intracomm(self.users_comm)
 
-        def meet(decision: Decision, attempt: int) -> MPI.Comm:
+        def meet(decision: Decision, attempt: int) -> Any:
             members = comm.group.Incl(decision.ranks)
-            make: Callable[[], MPI.Comm] = partial(comm.Create_group, members, attempt)
-            return within(self.peers, "making a group of the survivors", make)
+            create: Callable[[], MPI.Comm] = partial(comm.Create_group, members, attempt)
+            part = within(self.peers, "making a group of the survivors", create)
+            made = make(MpiTransport(part, self))
+            part.Free()
+            return made
 
-        part, self.shrunk = go_on(self.peers, str, meet, self.shrunk)
-        transport = MpiTransport(part, self)
-        part.Free()
-        return transport
+        made, self.shrunk = go_on(self.peers, str, meet, self.shrunk)
+        return made
 
     def _gpu_awareness(self) -> GpuAwareness:
         return GpuAwareness.agreed(self.exchange(GpuAwareness.detect(), GpuAwareness))

@@ -1,29 +1,64 @@
 """Agree on the ranks that are left of a group, though more of them may end meanwhile.
 
-The first rank that still lives decides: it waits for those that live to come, and states who goes
-on, and where they meet. Whoever has read that states it, too, so that it stays known where the
-first one ends. Those that go on then meet, and tell each other that they have: where one has not,
-all begin anew without it.
+Ranks state what they know, and the first that still lives decides for all: who goes on and where
+they meet, and, once each has made the group of these, whether all have. Whoever has read a decision
+states it, too, so that it stays known where the first one ends. Where some rank has not made the
+group, those that have leave it, and all begin anew without the ranks that have ended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from time import sleep
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from mpicoll.errors import CollectiveError, RankLost
-from mpicoll.interfaces import Stage
+from mpicoll.interfaces import Stage, Transport
 from mpicoll.machine.waited import Waited
-from mpicoll.peers.known import Peers
+from mpicoll.memory.notes import GROUP
 
-T = TypeVar("T")
+
+class Others(Protocol):
+    """The other ranks of a group, to agree with them: `mpicoll.peers.known.Peers` is one."""
+
+    rank: int
+    size: int
+
+    @property
+    def deadline(self) -> float:
+        """Seconds after which this rank gives up a wait."""
+
+    def post(self, operation: int, text: str) -> None:
+        """State a short text about an operation."""
+
+    def read(self, peer: int, operation: int) -> str:
+        """Return what a rank has stated last about an operation; empty where it has not."""
+
+    def is_out(self, peer: int) -> bool:
+        """Whether a rank has ended, is stopped or cannot be reached."""
+
+    def lost(self, stage: Stage, missing: Sequence[int], what: str) -> RankLost:
+        """Return the error of this rank's wait for others."""
+
+
+class Made(Protocol):
+    """What ranks make of those that are left: `mpicoll.Collectives` is one."""
+
+    transport: Transport
+
+    def free(self) -> None:
+        """Release it; waits for nobody."""
+
+
+M = TypeVar("M", bound=Made)
 _FIRST = -(1 << 40)
 """The number of the first attempt, as of an operation; that of the next is 2 less."""
 _PAUSE = 0.02
 _GRACE = 10.0
 """Seconds, or as much as the deadline: who came first waits for those that notice at theirs."""
-_CAME, _MET = "came", "met"
+_CAME, _MET, _ALONE = _STATES = "came", "met", "alone"
+_DECIDED, _ALL, _AGAIN = "decided: ", "all have met", "not all have met"
 _STAGE = "agreeing on the survivors"
 
 
@@ -38,17 +73,15 @@ class Decision(NamedTuple):
         return f"{sum(1 << rank for rank in self.ranks):x} {self.place}"
 
 
-def _read(text: str) -> Decision | None:
-    mask, space, place = text.partition(" ")
-    if not space:
-        return None
+def _read(text: str) -> Decision:
+    mask, _, place = text.partition(" ")
     number = int(mask, 16)
     return Decision(tuple(r for r in range(number.bit_length()) if number >> r & 1), place)
 
 
 def go_on(
-    peers: Peers, place: Callable[[], str], meet: Callable[[Decision, int], T], first: int
-) -> tuple[T, int]:
+    others: Others, place: Callable[[], str], meet: Callable[[Decision, int], M], first: int
+) -> tuple[M, int]:
     """Return what `meet` makes of the ranks that are left, and the attempts it took; collective.
 
     Args:
@@ -60,59 +93,79 @@ def go_on(
         RankLost: the others go on without this rank, or do not meet in as many attempts as they
             are.
     """
-    error: BaseException | None = None
-    for attempt in range(first, first + peers.size):
-        decision = _decide(peers, place, _FIRST - 2 * attempt)
-        if peers.rank not in decision.ranks:
+    ranks: Sequence[int] = range(others.size)
+    why: object = "another has not come"
+    for attempt in range(first, first + others.size):
+        operation = _FIRST - 2 * attempt
+        who = partial(_who_goes_on, place)
+        decision = _read(_decided(others, ranks, operation, _CAME, who))
+        ranks = decision.ranks
+        if others.rank not in ranks:
             raise RankLost(
-                f"{_STAGE}: ranks {', '.join(map(str, decision.ranks))} go on without rank "
-                f"{peers.rank}, which came too late",
-                rank=peers.rank,
+                f"{_STAGE}: ranks {', '.join(map(str, ranks))} go on without rank {others.rank}, "
+                "which came too late",
+                rank=others.rank,
             )
+        made: M | None = None
         try:
             made = meet(decision, attempt)
-        except (CollectiveError, RuntimeError, OSError) as raised:
-            error = raised
-            continue
-        if _all_met(peers, decision, _FIRST - 2 * attempt - 1):
+        except (CollectiveError, RuntimeError, OSError) as error:
+            why = error
+        state = _MET if made is not None else _ALONE
+        have_met = _decided(others, ranks, operation - 1, state, partial(_whether_all_met, ranks))
+        if made is not None and have_met == _ALL:
             return made, attempt + 1
-    raise RankLost(f"{_STAGE}: rank {peers.rank} met no group that stayed: {error}")
+        if made is not None:
+            made.transport.leave(GROUP, RankLost("not all ranks that were left have come"))
+            made.free()
+    raise RankLost(f"{_STAGE}: rank {others.rank} met no group that stayed: {why}")
 
 
-def _decide(peers: Peers, place: Callable[[], str], operation: int) -> Decision:
-    """Return who goes on."""
-    peers.post(operation, _CAME)
-    waited, limit = Waited(), peers.deadline + min(peers.deadline, _GRACE)
+def _who_goes_on(place: Callable[[], str], came: Mapping[int, str]) -> str:
+    return Decision(tuple(came), place()).text()
+
+
+def _whether_all_met(ranks: Sequence[int], came: Mapping[int, str]) -> str:
+    return _ALL if [*came.items()] == [(rank, _MET) for rank in ranks] else _AGAIN
+
+
+def _statement(text: str) -> str:
+    """Return what a rank states here; empty where it states why it has left the group."""
+    return text if text in _STATES or text.startswith(_DECIDED) else ""
+
+
+def _decided(
+    others: Others, ranks: Sequence[int], operation: int, state: str,
+    decide: Callable[[Mapping[int, str]], str],
+) -> str:  # fmt: skip
+    """Return what the first of some ranks that lives decides, once all that live have come.
+
+    Args:
+        state: what this rank states about the operation.
+        decide: given what each rank states that has come, in their order.
+
+    Raises:
+        RankLost: the ranks before this one have neither come nor ended.
+    """
+    others.post(operation, state)
+    waited, limit = Waited(), others.deadline + min(others.deadline, _GRACE)
+    before: set[int] = set()
     while True:
-        said = {rank: peers.read(rank, operation) for rank in range(peers.size)}
-        found = next(filter(None, map(_read, said.values())), None)
+        out = {rank for rank in ranks if others.is_out(rank)}
+        said = {rank: _statement(others.read(rank, operation)) for rank in ranks}
+        found = next((each for each in said.values() if each.startswith(_DECIDED)), None)
         if found is not None:
-            peers.post(operation, found.text())
-            return found
-        out = {rank for rank, text in said.items() if not text and peers.is_out(rank)}
-        came = tuple(rank for rank, text in said.items() if text and not peers.is_out(rank))
-        absent = set(range(peers.size)) - set(came) - out
+            others.post(operation, found)
+            return found.removeprefix(_DECIDED)
+        came = {rank: text for rank, text in said.items() if text and rank not in out}
+        absent = [rank for rank, text in said.items() if not text and rank not in out]
         seconds = waited.look()
-        if (not absent or seconds > limit) and came[:1] == (peers.rank,):
-            decision = Decision(came, place())
-            peers.post(operation, decision.text())
+        # One that has ended may have told another a decision, which states it by the next look.
+        if out == before and (not absent or seconds > limit) and min(came) == others.rank:
+            decision = decide(came)
+            others.post(operation, _DECIDED + decision)
             return decision
         if seconds > 2 * limit + _PAUSE:
-            raise peers.lost(
-                Stage(_STAGE), sorted(absent), f"which did not come in {seconds:.3g} s"
-            )
+            raise others.lost(Stage(_STAGE), absent, f"which did not come in {seconds:.3g} s")
+        before = out
         sleep(_PAUSE)
-
-
-def _all_met(peers: Peers, decision: Decision, operation: int) -> bool:
-    """Whether all that go on have met."""
-    peers.post(operation, _MET)
-    waited = Waited()
-    while waited.look() <= peers.deadline:
-        missing = [rank for rank in decision.ranks if peers.read(rank, operation) != _MET]
-        if not missing:
-            return True
-        if any(map(peers.is_out, missing)):
-            return False
-        sleep(_PAUSE)
-    return False

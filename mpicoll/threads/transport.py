@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from mpicoll.errors import Deadlock, Unavailable
+from mpicoll.errors import Deadlock, RankLost, Unavailable
 from mpicoll.interfaces import (
     POINT_TO_POINT,
     STAGED,
@@ -24,11 +24,13 @@ from mpicoll.interfaces import (
     Request,
     Stage,
     Thunk,
+    Transport,
 )
 from mpicoll.memory.notes import described
 from mpicoll.memory.segments import open_memory
 from mpicoll.memory.waiting import HasDeadline
 from mpicoll.notation.contract import Collective
+from mpicoll.peers.survivors import Decision, go_on
 from mpicoll.text.encoding import decode_alike, encode_for
 from mpicoll.threads import natives
 from mpicoll.threads.world import Delivery, Group, ThreadWaits, copied
@@ -46,16 +48,16 @@ class ThreadTransport(HasDeadline):
     gpu_turn = 0
     calls: Calls | None = None
 
-    def __init__(self, group: Group, rank: int) -> None:
-        self.group, self.rank, self.size = group, rank, group.size
+    def __init__(self, group: Group, rank: int, deadline: float | None = None) -> None:
+        self.group, self.rank, self.size, self.shrunk = group, rank, group.size, 0
         self.arrays: Arrays = group.world.arrays
         self.nodes = group.nodes
         self.posted: dict[str, int] = {}
-        self._deadline = group.world.deadline
+        self._deadline = group.world.deadline if deadline is None else deadline
         self.shared = None
         memory, self.unshared = open_memory(rank, self.nodes, self.arrays, self.exchange)
         if memory is not None:
-            memory.wait_policy = ThreadWaits(group, rank, group.world.deadline)
+            memory.wait_policy = ThreadWaits(group, rank, self._deadline)
             memory.leave = self.leave
             self.shared = memory
 
@@ -165,16 +167,44 @@ class ThreadTransport(HasDeadline):
         ranks = [rank for rank in range(self.size) if said[rank][0] == color]
         ranks.sort(key=lambda rank: said[rank][1])
         part = self.group.part((number, color), ranks)
-        return ThreadTransport(part, ranks.index(self.rank))
+        return ThreadTransport(part, ranks.index(self.rank), self.deadline)
 
-    def survive(self) -> ThreadTransport:
-        """Refuse: all threads end with the one that fails."""
-        raise Unavailable("ranks as threads have no survivors: all share one process")
+    def survive(self, make: Callable[[Transport], Any]) -> Any:
+        """Return what `make` makes of the ranks that are left; collective among them."""
+
+        def meet(decision: Decision, attempt: int) -> Any:
+            part = self.group.part(("survivors", attempt), decision.ranks)
+            return make(ThreadTransport(part, decision.ranks.index(self.rank), self.deadline))
+
+        made, self.shrunk = go_on(_Statements(self), str, meet, self.shrunk)
+        return made
 
     def close(self) -> None:
         if self.shared is not None:
             self.shared.close()
             self.shared = None
+
+
+class _Statements:
+    """What the ranks of a group state while they agree who is left (`peers.survivors.Others`)."""
+
+    def __init__(self, transport: ThreadTransport) -> None:
+        self.group, self.rank, self.size = transport.group, transport.rank, transport.size
+        self.deadline = transport.deadline
+
+    def post(self, operation: int, text: str) -> None:
+        self.group.stated[self.rank, operation] = text
+
+    def read(self, peer: int, operation: int) -> str:
+        return self.group.stated.get((peer, operation), "")
+
+    def is_out(self, peer: int) -> bool:
+        return self.group.has_ended(peer)
+
+    def lost(self, stage: Stage, missing: Sequence[int], what: str) -> RankLost:
+        return RankLost(
+            f"{stage}: rank {self.rank} waits for rank {missing[0]}, {what}", rank=missing[0]
+        )
 
 
 class _Done:

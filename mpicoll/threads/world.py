@@ -49,6 +49,8 @@ class Group:
     Attributes:
         members: the ranks of the group as ranks of the world.
         nodes: its ranks on each node.
+        left: why a rank has left an operation.
+        stated: what a rank states of one while the ranks agree who is left.
     """
 
     def __init__(self, world: World, members: Sequence[int], nodes: Sequence[int]) -> None:
@@ -63,6 +65,7 @@ class Group:
         self.boards: dict[Hashable, dict[int, Any]] = {}
         self.parts: dict[Hashable, Group] = {}
         self.left: dict[tuple[int, int], str] = {}
+        self.stated: dict[tuple[int, int], str] = {}
         self.lock = threading.Lock()
 
     def part(self, key: Hashable, ranks: Sequence[int]) -> Group:
@@ -125,6 +128,10 @@ class Group:
         self.left[rank, operation] = why
         for each in self.members:
             self.world.wake(each)
+
+    def has_ended(self, peer: int) -> bool:
+        """Whether a rank has ended."""
+        return self.members[peer] in self.world.ended
 
     def lost(self, peer: int, operation: int = 0) -> str | None:
         """Return how a rank ended or left an operation, None where it has done neither."""

@@ -8,14 +8,16 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from time import sleep
 
+import numpy as np
 import pytest
 from launcher import QUIRKS, ROOT
 
 import mpicoll
-from mpicoll import Unavailable
+from mpicoll import Collectives, RankLost
+from mpicoll.interfaces import Transport
 
-pytestmark = pytest.mark.launches
 SIZE, VICTIM = 3, 0
 """The victim holds the store of the launch."""
 PLANTED = """
@@ -26,6 +28,7 @@ PLANTED = """
 """
 
 
+@pytest.mark.launches
 def test_a_training_loop_goes_on_without_a_rank(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     text = (ROOT / "torchcoll" / "README.md").read_text()
@@ -56,6 +59,70 @@ def test_a_training_loop_goes_on_without_a_rank(tmp_path: Path) -> None:
         assert float(found[1]) < 0.5
 
 
-def test_threads_have_no_survivors() -> None:
-    with pytest.raises(Unavailable, match="no survivors"):
-        mpicoll.threads(2)(lambda c: c.shrink())
+class _Ends(Exception):
+    """Ends a rank that is a thread, in the middle of what it does."""
+
+
+@pytest.mark.parametrize("ranks_per_node", [7, 2])
+@pytest.mark.parametrize("has_made", [False, True])
+@pytest.mark.parametrize(
+    "ends", [{}, {1: 1}, {6: 1}, {1: 1, 2: 1}, {1: 1, 2: 2}, {5: 1, 1: 2, 2: 3}, {3: 1, 2: 2, 1: 3}]
+)
+def test_ranks_that_end_while_the_others_make_their_group(
+    ends: dict[int, int], has_made: bool, ranks_per_node: int
+) -> None:
+    """Rank 0 ends first; `ends` says in which attempt further ones do, before or after they met."""
+
+    def rank(c: Collectives) -> tuple[int, int, float] | None:
+        attempts = 0
+
+        def make(transport: Transport) -> Collectives:
+            nonlocal attempts
+            attempts += 1
+            is_last = ends.get(c.rank) == attempts
+            if is_last and not has_made:
+                raise _Ends
+            made = Collectives(transport)
+            if is_last:
+                raise _Ends
+            return made
+
+        if c.rank == 0:
+            return None
+        with pytest.raises(RankLost, match="rank 0"):
+            c.barrier()
+        try:
+            made = c.transport.survive(make)
+        except _Ends:
+            return None
+        with made:
+            return made.rank, made.size, made.allreduce(np.ones(1)).item()
+
+    found = mpicoll.threads(7, ranks_per_node=ranks_per_node, deadline=5)(rank)
+    left = [rank for rank in range(1, 7) if rank not in ends]
+    size = len(left)
+    wanted = {rank: (place, size, float(size)) for place, rank in enumerate(left)}
+    assert found == [wanted.get(rank) for rank in range(7)]
+
+
+def test_a_group_of_survivors_loses_a_rank_too() -> None:
+    def rank(c: Collectives) -> list[int]:
+        sizes = []
+        while c.size > 1 and c.rank != c.size - 1:
+            with c, pytest.raises(RankLost):
+                c.barrier()
+            c = c.shrink()
+            sizes.append(c.size)
+        return sizes
+
+    assert mpicoll.threads(4, deadline=5)(rank) == [[3, 2, 1], [3, 2], [3], []]
+
+
+def test_a_rank_that_comes_too_late_is_told_so() -> None:
+    def rank(c: Collectives) -> int:
+        if c.rank == 2:
+            sleep(1)
+        return c.shrink().size
+
+    with pytest.raises(RankLost, match="ranks 0, 1 go on without rank 2, which came too late"):
+        mpicoll.threads(3, deadline=0.2)(rank)
