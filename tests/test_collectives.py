@@ -52,7 +52,7 @@ def test_serves_the_last_root(c: Collectives, name: str, algorithm: str, in_plac
 
 
 @pytest.mark.threads_only
-@pytest.mark.ranks(Layout(4, per_node=2), more=(3,))
+@pytest.mark.ranks(Layout(4, per_node=2))
 @every
 @pytest.mark.parametrize(("row", "in_place"), [((), False), ((0,), True), ((2, 3), True)], ids=str)
 def test_serves_every_shape(

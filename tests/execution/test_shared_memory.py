@@ -81,7 +81,7 @@ def check(
                 np.testing.assert_array_equal(c.transport.arrays.to_host(x), inputs[c.rank])
 
 
-@pytest.mark.ranks(3, more=(Layout(4, per_node=2),))
+@pytest.mark.ranks(3)
 @pytest.mark.parametrize("transport", ["point-to-point", "symmetric", "cma"])
 @pytest.mark.parametrize(("name", "algorithm"), SCHEDULES)
 def test_every_schedule_over_every_transport(

@@ -17,10 +17,6 @@ from mpicoll.memory import segments
 from mpicoll.runtime import planner, probe
 from mpicoll.runtime.order import REPRODUCIBLE
 
-pytestmark = pytest.mark.ranks(
-    Layout(4, per_node=2),
-    more=(2, 3, 5, Layout(3, library="torch"), Layout(6, per_node=2), Layout(5, per_node=3)),
-)  # fmt: skip
 COUNTS = (1, 7, 601)
 """One element, less than a rank's share each, and several windows of a few slots."""
 
@@ -92,13 +88,25 @@ def check(c: Collectives, name: str, count: int, dtype: str, algorithm: str) -> 
         assert found.tobytes() == expected.tobytes(), (name, count, dtype, algorithm)
 
 
+def check_auto(fixed: Collectives, dtype: str) -> None:
+    for name in REDUCING:
+        for count in COUNTS:
+            check(fixed, name, count, dtype, "auto")
+
+
+@pytest.mark.ranks(Layout(4, per_node=2), more=(Layout(3, library="torch"),))
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 def test_auto_folds_rank_by_rank(c: Collectives, group: Any, dtype: str) -> None:
     carried(c, dtype)
     with group(c) as fixed:
-        for name in REDUCING:
-            for count in COUNTS:
-                check(fixed, name, count, dtype, "auto")
+        check_auto(fixed, dtype)
+
+
+@pytest.mark.ranks(more=(2, 3, 5, Layout(6, per_node=2), Layout(5, per_node=3)))
+def test_auto_folds_rank_by_rank_on_any_nodes(c: Collectives, group: Any) -> None:
+    """Nodes decide which schedule runs, and dtypes how it folds."""
+    with group(c) as fixed:
+        check_auto(fixed, "float32")
 
 
 @pytest.mark.ranks(Layout(4, per_node=2), more=(3, 5))
