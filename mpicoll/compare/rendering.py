@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Callable, Sequence
-from io import StringIO
 from typing import Any, TextIO
 
 from rich.box import ASCII2, MARKDOWN, SIMPLE_HEAD, Box
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mpicoll.cli import tables
+from mpicoll.cli.tables import print_on, print_plain, print_whole
 from mpicoll.compare.comparison import Compared, Comparison
-from mpicoll.records.identity import FIELDS
+from mpicoll.records.flat import write_rows
+from mpicoll.records.identity import FIELDS, variant
 from mpicoll.records.lines import CaseRecord
 from mpicoll.selection.auto import CHOOSERS
 from mpicoll.text.numbers import number
@@ -48,18 +48,11 @@ def summary(found: Comparison, margin: float) -> list[str]:
 
 def print_table(rows: Sequence[Compared], out: TextIO) -> None:
     """Print a table, coloured on a terminal."""
-    unicode = "utf" in (out.encoding or "").lower()
-    if out.isatty():
-        tables.print_table(_table(rows, SIMPLE_HEAD), _WIDTH, file=out, highlight=False)
-        return
-    _plain(_table(rows, SIMPLE_HEAD if unicode else ASCII2), out)
 
+    def draw(console: Console, unicode: bool) -> None:
+        print_whole(_table(rows, SIMPLE_HEAD if unicode else ASCII2), console)
 
-def _plain(table: Table, out: TextIO) -> None:
-    text = StringIO()
-    tables.print_table(table, _WIDTH, file=text, highlight=False, color_system=None)
-    for line in text.getvalue().splitlines():
-        print(line.rstrip(), file=out)
+    print_on(out, _WIDTH, draw)
 
 
 def _table(rows: Sequence[Compared], box: Box) -> Table:
@@ -74,23 +67,13 @@ def _table(rows: Sequence[Compared], box: Box) -> Table:
 def _cells(each: Compared) -> list[str]:
     row, found = each.either, each.shift
     return [
-        row.collective, _variant(row), str(row.ranks),
+        row.collective, " ".join(variant(row)) or "-", str(row.ranks),
         size_text(row.bytes_total) if row.bytes_total else "-", row.backend,
         _algorithm(each), _median(each.first), _median(each.second),
         number(found.ratio) if found else "-",
         f"{number(found.low)} .. {number(found.high)}" if found else "-",
         f"{each.verdict}: {each.reason}" if each.reason else each.verdict,
     ]  # fmt: skip
-
-
-def _variant(row: CaseRecord) -> str:
-    parts = (
-        row.dtype, row.op, f"root {row.root}" if row.root is not None else "",
-        "in place" if row.in_place else "", "allocated" if row.allocated else "",
-        "on GPU" if row.device == "cuda" else "", "" if row.call == "plan" else f"by {row.call}",
-        f"in {row.environment}" if row.environment else "",
-    )  # fmt: skip
-    return " ".join(filter(None, parts)) or "-"
 
 
 def _algorithm(each: Compared) -> str:
@@ -112,7 +95,7 @@ def _median(record: CaseRecord | None) -> str:
 
 
 def _markdown(rows: Sequence[Compared], out: TextIO) -> None:
-    _plain(_table(rows, MARKDOWN), out)
+    print_plain(out, _WIDTH, lambda console, _: print_whole(_table(rows, MARKDOWN), console))
 
 
 def flat(each: Compared) -> dict[str, Any]:
@@ -135,11 +118,7 @@ def _side(name: str, record: CaseRecord | None) -> dict[str, Any]:
 
 
 def _comma_separated(rows: Sequence[Compared], out: TextIO) -> None:
-    if rows:
-        cells = [flat(each) for each in rows]
-        writer = csv.DictWriter(out, list(cells[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(cells)
+    write_rows([flat(each) for each in rows], out)
 
 
 def _json_lines(rows: Sequence[Compared], out: TextIO) -> None:

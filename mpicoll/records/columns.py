@@ -1,26 +1,16 @@
 """Cases as columns of one type each: files of Parquet and Arrow, for data frames and databases.
 
-The columns are the fields of `flat`, behind what the record tells of its run. Their types are those
-of the fields, so that a column of nulls has its type too.
+The columns are all fields that `flat` may give, behind those of the run. Their types are those of
+the fields, so that a column of nulls has its type too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import UnionType
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    Literal,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
-from mpicoll.records.flat import flat
+from mpicoll.records.flat import LEFT_OUT, NESTED, flat
 from mpicoll.records.lines import CaseRecord, Run
 
 if TYPE_CHECKING:
@@ -55,40 +45,19 @@ def _row(record: CaseRecord) -> dict[str, Any]:
 
 def _columns() -> Iterator[tuple[str, str]]:
     """Yield the columns with their types."""
-    of_run = get_type_hints(Run, include_extras=True)
+    of_run = get_type_hints(Run)
     for name in _OF_RUN:
         yield f"run.{name}", _type(of_run[name])
-    for name, hint in _flat_hints():
-        yield name, _type(hint)
-
-
-def _flat_hints() -> Iterator[tuple[str, Any]]:
-    """Yield the names that `flat` gives, with the types of their fields."""
-    hints = get_type_hints(CaseRecord, include_extras=True)
-    empty = CaseRecord(
-        run=Run(), collective="", algorithm="", backend="", dtype=None, op=None, root=None,
-        in_place=False, ranks=1, bytes_total=0, time_us=None, correct=None,
-    )  # fmt: skip
-    for name in flat(empty):
-        outer, _, inner = name.partition(".")
-        hint = hints[outer]
-        if inner:
-            hint = get_type_hints(_struct(hint), include_extras=True)[inner]
-        yield name, hint
-
-
-def _struct(hint: Any) -> Any:
-    """Return the class in ``Class | None``."""
-    return next(each for each in get_args(hint) if each is not type(None))
+    for name, hint in get_type_hints(CaseRecord).items():
+        if name in NESTED:
+            for inner, own in get_type_hints(NESTED[name]).items():
+                yield f"{name}.{inner}", _type(own)
+        elif name not in LEFT_OUT:
+            yield name, _type(hint)
 
 
 def _type(hint: Any) -> str:
     """Return the name of the column's type for that of a field, whose value may be missing."""
-    origin = get_origin(hint)
-    if origin is Annotated:
-        return _type(get_args(hint)[0])
-    if origin in (Union, UnionType):
-        return _type(next(each for each in get_args(hint) if each is not type(None)))
-    if origin is Literal:
+    if get_origin(hint) is Literal:
         return "string"
-    return _TYPES[hint]
+    return _TYPES[hint] if hint in _TYPES else _type(get_args(hint)[0])

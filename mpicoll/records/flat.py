@@ -6,19 +6,24 @@ import csv
 from collections.abc import Sequence
 from typing import Any, TextIO
 
-from msgspec import to_builtins
+from msgspec import Struct, to_builtins
 
-from mpicoll.records.lines import CaseRecord, PairRecord
+from mpicoll.records.lines import (
+    CaseRecord,
+    PairRecord,
+    Speedup,
+    SpeedupVsOther,
+    SpeedupVsStrongest,
+    Times,
+)
 
-_LEFT_OUT = ("run", "kind", "samples_us", "visits_us", "first_wrong")
-_RATIO = ("ratio", "low", "high", "verdict")
-_TIMES = ("median", "low", "high", "mean", "min", "max", "p95", "p99")
-_NESTED = {
-    "time_us": _TIMES,
-    "host_us": _TIMES,
-    "speedup_vs_native": _RATIO,
-    "speedup_vs_other": (*_RATIO, "against"),
-    "speedup_vs_strongest": (*_RATIO, "against", "environment"),
+LEFT_OUT = ("run", "kind", "samples_us", "visits_us", "first_wrong")
+NESTED: dict[str, type[Struct]] = {
+    "time_us": Times,
+    "host_us": Times,
+    "speedup_vs_native": Speedup,
+    "speedup_vs_other": SpeedupVsOther,
+    "speedup_vs_strongest": SpeedupVsStrongest,
 }
 
 
@@ -26,16 +31,21 @@ def flat(record: CaseRecord | PairRecord) -> dict[str, Any]:
     """Return the fields of a record, with the names of nested ones joined by dots."""
     cells: dict[str, Any] = {}
     for name, value in to_builtins(record).items():
-        if name in _NESTED:
-            cells |= {f"{name}.{inner}": (value or {}).get(inner) for inner in _NESTED[name]}
-        elif name not in _LEFT_OUT:
+        if name in NESTED:
+            inner = NESTED[name].__struct_fields__
+            cells |= {f"{name}.{each}": (value or {}).get(each) for each in inner}
+        elif name not in LEFT_OUT:
             cells[name] = value
     return cells
 
 
 def write_csv(records: Sequence[CaseRecord | PairRecord], out: TextIO) -> None:
     """Print records of one kind as CSV with a header line."""
-    rows = [flat(record) for record in records]
+    write_rows([flat(record) for record in records], out)
+
+
+def write_rows(rows: Sequence[dict[str, Any]], out: TextIO) -> None:
+    """Print rows of the same names as CSV, with these as a header line."""
     if rows:
         writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
         writer.writeheader()

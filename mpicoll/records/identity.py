@@ -21,3 +21,17 @@ FIELDS = (
 def key(record: CaseRecord) -> Key:
     """Return the key of a record."""
     return tuple(getattr(record, name) for name in FIELDS)
+
+
+def variant(record: CaseRecord) -> list[str]:
+    """Return in words the part of a case beside collective, backend, algorithm, size and ranks."""
+    parts = (
+        " ".join(filter(None, (record.dtype, record.op))),
+        f"root {record.root}" if record.root is not None else "",
+        "in place" if record.in_place else "",
+        "allocated" if record.allocated else "",
+        "on GPU" if record.device == "cuda" else "",
+        f"by {record.call}" if record.call != "plan" else "",
+        f"in {record.environment}" if record.environment else "",
+    )
+    return [each for each in parts if each]

@@ -13,7 +13,7 @@ from statistics import geometric_mean
 from typing import NamedTuple
 
 from mpicoll.notation.contract import COLLECTIVES
-from mpicoll.records.identity import key
+from mpicoll.records.identity import key, variant
 from mpicoll.records.lines import CaseRecord, Times
 from mpicoll.report.loading import Records
 from mpicoll.report.setups import Setup, by_run
@@ -124,7 +124,7 @@ def panels(records: Records, found: Sequence[Setup]) -> list[Panel]:
     groups: dict[tuple[str, Scope], list[CaseRecord]] = {}
     setup_of = by_run(found)
     for each in _latest(records, setup_of):
-        scope = Scope(setup_of[each.run.id].name, each.ranks, each.nodes, variant(each))
+        scope = Scope(setup_of[each.run.id].name, each.ranks, each.nodes, ", ".join(variant(each)))
         groups.setdefault((each.collective, scope), []).append(each)
     made = [_panel(collective, scope, rows) for (collective, scope), rows in groups.items()]
     order = {name: index for index, name in enumerate(COLLECTIVES)}
@@ -140,20 +140,6 @@ def repeated(records: Records, found: Sequence[Setup]) -> list[CaseRecord]:
 def _latest(records: Records, setup_of: Mapping[str, Setup]) -> list[CaseRecord]:
     ordered = sorted(records.cases, key=lambda each: records.run_of(each).started)
     return list({(setup_of[each.run.id].name, key(each)): each for each in ordered}.values())
-
-
-def variant(record: CaseRecord) -> str:
-    """Return in words the part of a case beside collective, backend, algorithm, size and ranks."""
-    parts = (
-        " ".join(filter(None, (record.dtype, record.op))),
-        f"root {record.root}" if record.root is not None else "",
-        "in place" if record.in_place else "",
-        "allocated" if record.allocated else "",
-        "" if record.device == "cpu" else f"on {record.device}",
-        "" if record.call == "plan" else f"by {record.call}",
-        f"in {record.environment}" if record.environment else "",
-    )
-    return ", ".join(filter(None, parts))
 
 
 def _panel(collective: str, scope: Scope, rows: Iterable[CaseRecord]) -> Panel:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mpicoll.p2p.outliers import class_lines, outlier_lines, rank_lines
+from mpicoll.records.identity import variant
 from mpicoll.records.lines import CaseRecord, FullRun
-from mpicoll.report.curves import median_of, repeated, times_of, variant
+from mpicoll.report.curves import median_of, repeated, times_of
 from mpicoll.report.loading import MOST_MAPPED, Records
 from mpicoll.report.setups import Setup
 from mpicoll.text.sizes import bytes_text
@@ -54,7 +55,7 @@ def case_name(record: CaseRecord) -> str:
     """Return a case in words."""
     parts = (
         f"{record.collective} {record.algorithm} on {record.backend}", f"{record.ranks} ranks",
-        bytes_text(record.bytes_total) if record.bytes_total else "", variant(record),
+        bytes_text(record.bytes_total) if record.bytes_total else "", *variant(record),
     )  # fmt: skip
     return ", ".join(filter(None, parts))
 

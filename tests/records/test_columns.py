@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from launcher import ROOT, python
+from msgspec.structs import replace
 
-from mpicoll.records.lines import CaseRecord
+from mpicoll.records.lines import CaseRecord, SpeedupVsStrongest
 from mpicoll.records.reading import load, only
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -41,6 +42,17 @@ def test_a_column_of_nulls_has_its_type() -> None:
     assert found.schema.field("root").type == pyarrow.int64()
     assert found.schema.field("correct").type == pyarrow.bool_()
     assert found.schema.field("speedup_vs_native.verdict").type == pyarrow.string()
+
+
+def test_the_cells_of_a_study_keep_all_their_fields() -> None:
+    from mpicoll.records.columns import table
+
+    strongest = SpeedupVsStrongest(1.5, 1.2, 1.7, "faster", "native", "open_mpi")
+    cell = replace(cases()[0], launches=7, spread_between=0.25, speedup_vs_strongest=strongest)
+    own, other = table([cell, cases()[0]]).to_pylist()
+    assert (own["launches"], own["spread_between"]) == (7, 0.25)
+    assert own["speedup_vs_strongest.environment"] == "open_mpi"
+    assert other["launches"] is None and other["speedup_vs_strongest.ratio"] is None
 
 
 @pytest.mark.parametrize("name", ["records.parquet", "records.arrow"])
