@@ -107,7 +107,7 @@ def table_of(found: Sequence[Row]) -> Table:
     """Return microseconds by backend and transport, as multiples of ipc's, and ipc's bound."""
     ways = sorted({way for each in found for way in each.us})
     table = Table(title="allreduce on GPUs: us (times the fastest ipc)")
-    for name in ("ranks", "bytes", *ways, "ipc / bound"):
+    for name in ("ranks", "bytes", *ways, "bound / ipc"):
         table.add_column(Text(name), justify="right")
     for each in found:
         cells = [_cell(each.us.get(way), each.ratio.get(way)) for way in ways]

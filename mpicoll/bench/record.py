@@ -8,8 +8,8 @@ from typing import Any
 
 from mpicoll.measurement.candidate import Candidate
 from mpicoll.measurement.measure import Bench
-from mpicoll.measurement.statistics import Ratio, speedup, summary
-from mpicoll.records.lines import CaseRecord, FirstWrong, Run, Speedup, SpeedupVsOther, Times
+from mpicoll.measurement.statistics import Ratio, distribution, speedup
+from mpicoll.records.lines import CaseRecord, FirstWrong, Run, Speedup, SpeedupVsOther
 
 Fields = dict[str, Any]
 """Some of the fields of a record."""
@@ -37,10 +37,10 @@ def _record(
     bench: Bench, candidate: Candidate, candidates: Sequence[Candidate], run: Run
 ) -> CaseRecord:
     case, group = candidate.case, candidate.case.group
-    world, has_data = bench.worlds[case.backend], case.group.what.unit != "none"
+    world = bench.worlds[case.backend]
     return CaseRecord(
         run=run,
-        collective=group.what.name,
+        **group.identity,
         algorithm=case.algorithm,
         call=case.call,
         executed=candidate.executed or None,
@@ -49,15 +49,8 @@ def _record(
         transport=candidate.transport or None,
         executor=candidate.executor or None,
         note=candidate.note or None,
-        device=group.device,
-        dtype=group.dtype if has_data else None,
-        op=group.op if group.what.reduces else None,
-        root=group.root if group.what.rooted else None,
-        in_place=group.in_place,
-        allocated=group.allocated,
         ranks=bench.size,
         nodes=len(world.nodes),
-        bytes_total=group.bytes_total,
         bytes_per_rank=group.bytes_per_rank,
         count=group.width,
         **_times(bench, candidate),
@@ -71,7 +64,7 @@ def _times(bench: Bench, candidate: Candidate) -> Fields:
     """Return the statistics of the samples and how they were taken."""
     taken = list(candidate.samples.values())
     on_host = [us for block, us in candidate.host.items() if block in candidate.samples]
-    times = rounded_summary(taken)
+    times = distribution(taken)
     visits, spoilt = candidate.visits, candidate.late | candidate.preempted
     slowest = candidate.slowest.most_common(1)
     return {
@@ -87,16 +80,9 @@ def _times(bench: Bench, candidate: Candidate) -> Fields:
         "sync_error_us": bench.synchroniser.sync_error / 1000,
         "slowest_rank": slowest[0][0] if slowest else None,
         "time_us": times,
-        "host_us": rounded_summary(on_host),
+        "host_us": distribution(on_host),
         **_bandwidths(candidate, times.median if times else None, bench.size),
     }
-
-
-def rounded_summary(samples: Sequence[float]) -> Times | None:
-    """Return the distribution of samples, to a tenth of a nanosecond; None without samples."""
-    if not samples:
-        return None
-    return Times(**{name: round(us, 4) for name, us in summary(samples).items()})
 
 
 def _bandwidths(candidate: Candidate, median: float | None, size: int) -> Fields:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from io import StringIO
+from functools import partial
 from itertools import compress, groupby
 from typing import Any, TextIO
 
@@ -12,8 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mpicoll.cli.tables import console, least_width
-from mpicoll.machine.launchers import is_terminal
+from mpicoll.cli.tables import least_width, print_on
 from mpicoll.measurement.cases import METHOD, PLAN
 from mpicoll.measurement.statistics import is_enough
 from mpicoll.records.flat import write_csv
@@ -61,15 +60,7 @@ _AVERAGES = "# averages are means over samples of the slowest rank's time; see t
 
 def print_tables(records: Sequence[CaseRecord], stream: TextIO) -> None:
     """Print tables to a terminal, or as plain text where none is; COLUMNS gives the width."""
-    unicode = "utf" in (stream.encoding or "").lower()
-    if is_terminal(stream):
-        tables(records, console(_PIPED_WIDTH, file=stream, highlight=False), unicode)
-        return
-    text = StringIO()
-    plain = console(_PIPED_WIDTH, file=text, highlight=False, color_system=None)
-    tables(records, plain, unicode)
-    for line in text.getvalue().splitlines():
-        print(line.rstrip(), file=stream)
+    print_on(stream, _PIPED_WIDTH, partial(tables, records))
 
 
 # -- table ------------------------------------------------------------------------------

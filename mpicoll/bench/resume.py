@@ -20,7 +20,7 @@ from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
 from mpicoll.measurement.cases import BASELINES, Case
 from mpicoll.records.conditions import differences
-from mpicoll.records.identity import Key, key
+from mpicoll.records.identity import FIELDS, Key, key
 from mpicoll.records.journal import Journal
 from mpicoll.records.lines import CaseRecord, FullRun, Git, Record, RunRecord
 from mpicoll.records.reading import only, runs
@@ -95,14 +95,11 @@ class Ledger:
 
 def key_of(case: Case, ranks: int, nodes: int) -> Key:
     """Return the key of a case that is to be measured, as `key` does for its record."""
-    group = case.group
-    has_data = group.what.unit != "none"
-    return (
-        group.what.name, case.backend, case.algorithm, group.device,
-        group.dtype if has_data else None, group.op if group.what.reduces else None,
-        group.root if group.what.rooted else None, group.in_place, group.allocated, ranks, nodes,
-        group.bytes_total, None, case.call,
-    )  # fmt: skip
+    fields = case.group.identity | {
+        "backend": case.backend, "algorithm": case.algorithm, "call": case.call, "ranks": ranks,
+        "nodes": nodes, "environment": None,
+    }  # fmt: skip
+    return tuple(fields[name] for name in FIELDS)
 
 
 def unlike(records: Sequence[Record], run: FullRun) -> list[str]:

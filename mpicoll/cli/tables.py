@@ -5,14 +5,16 @@ Control characters are spelled out: host names, variables and records are not to
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from io import StringIO
 from shutil import get_terminal_size
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook
 from rich.segment import Segment
 from rich.table import Table
 
+from mpicoll.machine.launchers import is_terminal
 from mpicoll.text.printable import printable
 
 _ENDLESS = 1 << 16
@@ -66,12 +68,44 @@ def least_width(table: Table) -> int:
     return least
 
 
-def print_table(table: Table, piped: int, **more: Any) -> None:
-    """Print a table; where it needs more columns than there are, its lines are longer.
+def print_table(table: Table, piped: int) -> None:
+    """Print a table on standard output.
 
     Args:
-        piped, more: as for `console`.
+        piped: as for `console`.
     """
-    out = console(piped, **more)
+    print_whole(table, console(piped))
+
+
+def print_whole(table: Table, out: Console) -> None:
+    """Print a table; where it needs more columns than there are, its lines are longer."""
     out.width = max(out.width, least_width(table))
     out.print(table)
+
+
+Draw = Callable[[Console, bool], None]
+"""Prints on a console, which shows more than ASCII or not."""
+
+
+def print_on(stream: TextIO, piped: int, draw: Draw) -> None:
+    """Print on a terminal in colours, or as plain lines where none is.
+
+    Args:
+        piped: as for `console`.
+    """
+    if is_terminal(stream):
+        draw(console(piped, file=stream, highlight=False), _has_unicode(stream))
+    else:
+        print_plain(stream, piped, draw)
+
+
+def print_plain(stream: TextIO, piped: int, draw: Draw) -> None:
+    """Print lines without colours, and without spaces at their ends."""
+    text = StringIO()
+    draw(console(piped, file=text, highlight=False, color_system=None), _has_unicode(stream))
+    for line in text.getvalue().splitlines():
+        print(line.rstrip(), file=stream)
+
+
+def _has_unicode(stream: TextIO) -> bool:
+    return "utf" in (stream.encoding or "").lower()

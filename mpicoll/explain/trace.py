@@ -18,6 +18,7 @@ from mpicoll.notation.contract import Collective, Place
 from mpicoll.notation.schedule import Block, Fold, Receive, Round, Temp
 from mpicoll.simulator import Trace, prove
 from mpicoll.simulator.run import History, Message, Value, demanded
+from mpicoll.text.numbers import ranges
 
 
 class Hop(NamedTuple):
@@ -313,11 +314,6 @@ def _mask(contents: Held, blocks: Sequence[Block]) -> int:
     return reduce(or_, (contents[block].ranks for block in blocks if block in contents), 0)
 
 
-def ranks_of(mask: int) -> list[int]:
-    """Return the ranks of a mask."""
-    return [rank for rank in range(mask.bit_length()) if mask >> rank & 1]
-
-
 @lru_cache(maxsize=1 << 16)
 def runs(mask: int) -> str:
     """Write the ranks of a mask as ranges.
@@ -325,12 +321,7 @@ def runs(mask: int) -> str:
     >>> runs(0b1011101), runs(0)
     ('0,2-4,6', '')
     """
-    return ",".join(map(_run, _neighbours(ranks_of(mask))))
-
-
-def _neighbours(ranks: Sequence[int]) -> Iterator[list[int]]:
-    for _, same in groupby(enumerate(ranks), key=lambda each: each[1] - each[0]):
-        yield [rank for _, rank in same]
+    return ranges([rank for rank in range(mask.bit_length()) if mask >> rank & 1])
 
 
 def _run(blocks: Sequence[Block]) -> str:
@@ -355,7 +346,7 @@ def listed(blocks: Sequence[Block]) -> str:
     """
     if not blocks:
         return "signal"
-    if all(isinstance(block, int) for block in blocks):
-        numbers = [block for block in blocks if isinstance(block, int)]
-        return ",".join(map(_run, _neighbours(sorted(numbers))))
+    numbers = [block for block in blocks if isinstance(block, int)]
+    if len(numbers) == len(blocks):
+        return ranges(sorted(numbers))
     return ",".join(map(_name, blocks))

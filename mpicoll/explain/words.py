@@ -8,7 +8,7 @@ from fractions import Fraction
 from math import log
 
 from mpicoll.explain.measures import least
-from mpicoll.explain.trace import Hop, RoundTrace, ranks_of, runs
+from mpicoll.explain.trace import Hop, RoundTrace, runs
 
 AIMS = {
     "barrier": "No rank may go on before it has heard of all others.",
@@ -281,7 +281,7 @@ def reasons(trace: RoundTrace) -> list[str]:
 
 def _latency(trace: RoundTrace) -> str:
     few = least(trace).rounds
-    known = [min(mask.bit_count() for mask in heard) for heard in trace.heard]
+    known = [heard_of(trace, now) for now in range(trace.rounds + 1)]
     if trace.rounds < few:
         return (
             f"Rounds: {trace.rounds}, as a rank starts up to {trace.proof.ports} messages at once; "
@@ -335,4 +335,4 @@ def _must(trace: RoundTrace) -> str:
 
 def heard_of(trace: RoundTrace, now: int) -> int:
     """Return the number of ranks that the least informed rank has heard of after a round."""
-    return min(len(ranks_of(mask)) for mask in trace.heard[now])
+    return min(mask.bit_count() for mask in trace.heard[now])

@@ -17,9 +17,10 @@ from mpicoll.flight import asked, stacks
 from mpicoll.flight.directory import is_on, new_name, of_job
 from mpicoll.flight.layout import STACKS
 from mpicoll.flight.recorder import Recorder
-from mpicoll.flight.records import Call, Group, ranks_text
+from mpicoll.flight.records import Call, Group
 from mpicoll.flight.rows import PYTHON, Log
 from mpicoll.machine.launchers import find_launch
+from mpicoll.text.numbers import ranges
 
 Exchange = Callable[..., list[Any]]
 _lock = threading.Lock()
@@ -101,7 +102,7 @@ def join(
     _local_peers.update(dict.fromkeys(
         each.process[1] for each in everyone if each.process[0] == said.process[0]
     ))  # fmt: skip
-    members = ranks_text([each.rank for each in everyone])
+    members = ranges([each.rank for each in everyone])
     group = Group(everyone[0].id, name, rank, members)
     messages = Group(f"{group.id} messages", f"{name}'s messages", rank, members, True)
     logs = (own.writers.Log(own.ring, own.intern(each)) for each in (group, messages))

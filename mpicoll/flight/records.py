@@ -103,23 +103,8 @@ def decode(kind: int, data: bytes) -> Record | None:
     return found
 
 
-def ranks_text(ranks: list[int]) -> str:
-    """Return ranks in their order as a short text.
-
-    >>> ranks_text([0, 1, 2, 5, 4])
-    '0-2,5,4'
-    """
-    runs: list[list[int]] = []
-    for rank in ranks:
-        if runs and rank == runs[-1][1] + 1:
-            runs[-1][1] = rank
-        else:
-            runs.append([rank, rank])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
-
-
 def ranks_of(text: str, most: int = 1 << 16) -> list[int]:
-    """Return the ranks of such a text; at most so many, and none where it is another text.
+    """Return the ranks that `ranges` wrote; at most so many, and none where it is another text.
 
     >>> ranks_of("0-2,5,4"), ranks_of("1-x")
     ([0, 1, 2, 5, 4], [])

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from mpicoll.flight.diagnosis import Diagnosis, Rank, Stuck, last_waiting
 from mpicoll.flight.layout import State
 from mpicoll.flight.reader import Dump, Entry
-from mpicoll.flight.records import Where, ranks_text
+from mpicoll.flight.records import Where
+from mpicoll.text.numbers import ranges
 
 _NANO = 1e9
 
@@ -168,4 +169,4 @@ def named(ranks: list[int]) -> str:
     >>> named([3]), named([0, 1, 2, 5])
     ('Rank 3', 'Ranks 0-2,5')
     """
-    return f"Rank {ranks[0]}" if len(ranks) == 1 else f"Ranks {ranks_text(sorted(ranks))}"
+    return f"Rank {ranks[0]}" if len(ranks) == 1 else f"Ranks {ranges(sorted(ranks))}"

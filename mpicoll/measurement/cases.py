@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from typing import Any
 
 from mpicoll import defaults
 from mpicoll.algorithms.registry import find
@@ -70,6 +71,20 @@ class Group:
         parts += ["in place"] if self.in_place else []
         parts += ["on GPU"] if self.device == CUDA else []
         return " ".join([*parts, *(["allocated"] if self.allocated else [])])
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The fields that its records are identified by, None where one has no meaning."""
+        return {
+            "collective": self.what.name,
+            "device": self.device,
+            "dtype": self.dtype if self.what.unit != "none" else None,
+            "op": self.op if self.what.reduces else None,
+            "root": self.root if self.what.rooted else None,
+            "in_place": self.in_place,
+            "allocated": self.allocated,
+            "bytes_total": self.bytes_total,
+        }
 
 
 @dataclass(frozen=True)

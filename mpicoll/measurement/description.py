@@ -29,6 +29,7 @@ from mpicoll.measurement.candidate import Settings
 from mpicoll.measurement.ping_pong import PairSettings
 from mpicoll.records import lines as records
 from mpicoll.records.lines import Binding, Clock, FullRun, Git, Machine, Mpi, Run, Stack
+from mpicoll.text.numbers import ranges
 
 _PACKAGES = (
     "mpicoll", "numpy", "mpi4py", "torch", "cupy", "cupy-cuda12x", "cupy-cuda13x",
@@ -112,22 +113,7 @@ def _machines(processes: Iterable[Process]) -> Iterable[Machine]:
 
 def _binding(rank: int, process: Process) -> Binding:
     cores = process.cores.allowed
-    return Binding(rank, process.host, compact(cores), len(cores) < process.machine.cores)
-
-
-def compact(cores: Sequence[int]) -> str:
-    """Return ascending numbers as ranges.
-
-    >>> compact([0, 1, 2, 5, 7, 8]), compact([3]), compact([])
-    ('0-2,5,7-8', '3', '')
-    """
-    runs: list[list[int]] = []
-    for core in cores:
-        if runs and core == runs[-1][-1] + 1:
-            runs[-1][1:] = [core]
-        else:
-            runs.append([core])
-    return ",".join("-".join(map(str, run)) for run in runs)
+    return Binding(rank, process.host, ranges(cores), len(cores) < process.machine.cores)
 
 
 # -- software -----------------------------------------------------------------------------

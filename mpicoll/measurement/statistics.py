@@ -11,6 +11,8 @@ from math import ceil, comb, floor, inf, sqrt
 from statistics import NormalDist, fmean, median, quantiles
 from typing import Literal, NamedTuple
 
+from mpicoll.records.lines import Times
+
 Verdict = Literal["faster", "slower", "tie"]
 
 _EXACT = 500
@@ -150,3 +152,10 @@ def summary(samples: Sequence[float], confidence: float = 0.95) -> dict[str, flo
         "p95": percentile(samples, 95),
         "p99": percentile(samples, 99),
     }
+
+
+def distribution(samples: Sequence[float]) -> Times | None:
+    """Return the same to a tenth of a nanosecond, None without samples."""
+    if not samples:
+        return None
+    return Times(**{name: round(us, 4) for name, us in summary(samples).items()})

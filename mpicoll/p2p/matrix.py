@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from io import StringIO
+from functools import partial
 from typing import TextIO
 
 from rich.box import ASCII2, SIMPLE_HEAD
@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mpicoll.cli.tables import console
-from mpicoll.machine.launchers import is_terminal
+from mpicoll.cli.tables import print_on
 from mpicoll.measurement.ping_pong import BOTH_WAYS, COPY, LATENCY, ONE_WAY
 from mpicoll.p2p.outliers import FAR
 from mpicoll.p2p.record import known_value
@@ -39,24 +38,14 @@ Matrix = dict[tuple[int, int], PairRecord]
 
 def print_pairs(pairs: Sequence[PairRecord], fits: Sequence[FitRecord], stream: TextIO) -> None:
     """Print to a terminal with colours, else as plain text."""
-    if is_terminal(stream):
-        out = console(_WIDTH, file=stream, highlight=False)
-        out.width = max(out.width, _WIDTH)
-        report(pairs, fits, out, unicode=True)
-        return
-    text = StringIO()
-    unicode = "utf" in (stream.encoding or "").lower()
-    plain = console(_WIDTH, file=text, highlight=False, color_system=None)
-    plain.width = _WIDTH
-    report(pairs, fits, plain, unicode)
-    for line in text.getvalue().splitlines():
-        print(line.rstrip(), file=stream)
+    print_on(stream, _WIDTH, partial(report, pairs, fits))
 
 
 def report(
     pairs: Sequence[PairRecord], fits: Sequence[FitRecord], out: Console, unicode: bool
 ) -> None:
     """Print each matrix, if there are few enough ranks, and one line for each class."""
+    out.width = max(out.width, _WIDTH)
     ranks = pairs[0].ranks
     for backend, transport in measured_transports(pairs):
         if ranks > MOST_RANKS:

@@ -18,8 +18,8 @@ from mpicoll.measurement.ping_pong import (
     PairFindings,
     PairSamples,
 )
-from mpicoll.measurement.statistics import summary
-from mpicoll.records.lines import FitRecord, PairRecord, Run, Times
+from mpicoll.measurement.statistics import distribution
+from mpicoll.records.lines import FitRecord, PairRecord, Run
 
 
 class Context(NamedTuple):
@@ -56,7 +56,7 @@ def pair_records(found: PairFindings, context: Context) -> list[PairRecord]:
 def _pair(case: PairCase, found: PairSamples, context: Context) -> PairRecord:
     ends = min(case.source, case.target), max(case.source, case.target)
     link = context.links[ends] if ends[0] != ends[1] else LinkClass(SELF)
-    times = _times(found.samples)
+    times = distribution(found.samples)
     return PairRecord(
         **context.common(case.backend, case.transport),
         quantity=case.quantity,
@@ -78,12 +78,6 @@ def _pair(case: PairCase, found: PairSamples, context: Context) -> PairRecord:
         correct=found.wrong is None if found.checked else None,
         message=found.message or (str(found.wrong) if found.wrong else None),
     )
-
-
-def _times(samples: Sequence[float]) -> Times | None:
-    if not samples:
-        return None
-    return Times(**{name: round(us, 4) for name, us in summary(samples).items()})
 
 
 def bandwidth(quantity: str, nbytes: int, microseconds: float) -> float | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import groupby
 from math import floor, log10
 
 
@@ -17,6 +19,19 @@ def number(value: float | None, digits: int = 3) -> str:
         return "-"
     exponent = floor(log10(abs(value))) if value else 0
     return f"{value:.{min(6, max(0, digits - 1 - exponent))}f}"
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Return whole numbers in their order, runs of neighbours as the first and the last.
+
+    >>> ranges([0, 1, 2, 5, 4]), ranges([3]), ranges([])
+    ('0-2,5,4', '3', '')
+    """
+    found = []
+    for _, neighbours in groupby(enumerate(numbers), key=lambda each: each[1] - each[0]):
+        run = [number for _, number in neighbours]
+        found.append(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}")
+    return ",".join(found)
 
 
 def whole(text: str, most: int) -> int | None:

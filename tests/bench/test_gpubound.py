@@ -61,6 +61,7 @@ def test_the_bound_is_that_of_the_gpu_with_the_most_ranks(
 
 def test_the_table_names_every_way() -> None:
     shown = table_of(rows([record("mpi4py", "ipc", 90.0), record("torch", "native", 4500.0)]))
+    assert str(shown.columns[-1].header) == "bound / ipc"
     cells = [cell for column in shown.columns for cell in column.cells]
     assert "4500 (50x)" in cells and "75%" in cells
 

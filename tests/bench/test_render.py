@@ -76,7 +76,6 @@ def test_where_there_is_no_room_lines_are_longer(
 def test_a_dumb_terminal_is_as_wide_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
     monkeypatch.setenv("COLUMNS", "170")
-    monkeypatch.setattr(render, "is_terminal", lambda stream: True)
     stream = io.StringIO()
     stream.isatty = lambda: True  # type: ignore[method-assign]
     render.print_tables([record()], stream)
