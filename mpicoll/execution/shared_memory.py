@@ -91,9 +91,10 @@ def lay_out(
     if tile:
         own = windows.ends(program, tile)
         everyone = dict(enumerate(memory.exchange(own, windows.Ends)))
-        through = windows.windows(program, memory.rank, everyone, windows.SLOTS)
-        for number in through:
+        through = windows.windows(program, memory.rank, everyone)
+        for number, slots in through.items():
             program.publications[number].window = tile
+            program.publications[number].slots = slots
     resources = SharedResources(deadline=lambda: memory.wait_policy.deadline, leave=memory.leave)
     resources.number = memory.enter(resources)
     failure = ""

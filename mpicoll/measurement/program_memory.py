@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -58,9 +59,9 @@ def program_bytes(group: Group, world: Collectives, name: str) -> int:
     everyone = dict(enumerate(world.exchange(ends, windows.Ends)))
     if isinstance(found, int):
         return found
-    through: list[int] = []
+    through: dict[int, int] = {}
     if world.routes.has_executor and group.device != CUDA:
-        through = windows.windows(found.program, world.rank, everyone, windows.SLOTS)
+        through = windows.windows(found.program, world.rank, everyone)
     elements = _slots(found, through) + _buffers(found) + sum(found.program.scratch.values())
     return itemsize(group.dtype) * elements
 
@@ -97,10 +98,10 @@ def _lowered(group: Group, world: Collectives, schedule: str, asked: str) -> _Lo
     return _Lowered(program, least if route == CMA else NEVER, tile, real)
 
 
-def _slots(found: _Lowered, through: list[int]) -> int:
+def _slots(found: _Lowered, through: Mapping[int, int]) -> int:
     """Return the elements of the slots that messages are copied to, some `through` a window."""
     return sum(
-        windows.SLOTS * found.real if number in through else each.piece.length
+        through[number] * found.real if number in through else each.piece.length
         for number, each in enumerate(found.program.publications)
         if each.piece and not each.zero_copy
     )

@@ -35,7 +35,6 @@ from mpicoll.interfaces import (
 )
 from mpicoll.memory.allocator import LINE, whole_lines
 from mpicoll.notation.elements import itemsize
-from mpicoll.programs import windows
 from mpicoll.programs.messages import view
 from mpicoll.programs.shared_memory import Post, Publication, SharedProgram
 
@@ -256,7 +255,7 @@ class Layout:
 
     def _depth(self, each: Publication) -> int:
         if each.window:
-            return windows.SLOTS
+            return each.slots
         return 1 if each.zero_copy or each.piece is None else self.depth
 
     def _needs(self, each: Publication) -> int:

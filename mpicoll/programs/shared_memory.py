@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -91,7 +91,7 @@ class Publication:
         readers: who reads it, in the order in which the schedule sends.
         zero_copy: it is read in the sender's buffer instead of in an eager slot.
         tiles: how many flags it has.
-        window: elements of a tile where it passes through a few slots, else 0.
+        window: elements of a tile where it passes through a few slots, else 0; `slots`: how many.
     """
 
     piece: Piece | None
@@ -99,6 +99,7 @@ class Publication:
     zero_copy: bool
     tiles: int
     window: int = 0
+    slots: int = 0
 
 
 @dataclass
@@ -181,6 +182,16 @@ class _SharedStep(Step):
     copied: list[Move] = field(default_factory=list)
     published: list[int] = field(default_factory=list)
     awaited: list[int] = field(default_factory=list)
+
+
+class _Tiled(NamedTuple):
+    """A step in passes: what runs before and after them, and what is cut down to one tile each."""
+
+    passes: int
+    early: Sequence[Move | Combine]
+    copied: Sequence[Move | Combine]
+    after: Sequence[Move | Combine]
+    late: Sequence[Move | Combine]
 
 
 class _SharedLowering(Lowering):
@@ -306,9 +317,11 @@ class _SharedLowering(Lowering):
         into += step.before
         eager = (each for each in step.published if not made.publications[each].zero_copy)
         into += map(WaitForSlot, eager)
-        passes = self._passes(step)
+        tiled = self._tiled(step)
+        passes = tiled.passes
+        into += tiled.early
         for tile in range(passes):
-            into += self._within(step.copied, tile, passes)
+            into += self._within(tiled.copied, tile, passes)
             if not tile and (step.sends or step.receives):
                 into.append(Post(tuple(step.sends), tuple(step.receives)))
             for number in step.published:
@@ -322,19 +335,46 @@ class _SharedLowering(Lowering):
                 during, later = overlappable(step)
                 into += [*during, Complete(), *later]
             else:
-                into += self._within(step.after, tile, passes)
+                into += self._within(tiled.after, tile, passes)
+        into += tiled.late
         made.rounds += [getattr(self, "round", 0) + 1] * (len(into) - at)
 
-    def _passes(self, step: _SharedStep) -> int:
-        """Return how many passes a step takes: one, or one for each tile of its messages."""
-        made = self.made
+    def _tiled(self, step: _SharedStep) -> _Tiled:
+        """Divide a step into passes: one, or one for each tile of its messages."""
+        made, whole = self.made, _Tiled(1, [], step.copied, step.after, [])
         tiles = [made.publications[each].tiles for each in step.published]
         tiles += [made.receipts[each].tiles for each in step.awaited]
         most = max(tiles, default=1)
         if most == 1 or step.sends or step.receives:
-            return 1
-        self.anchors = self._anchors([*step.copied, *step.after])
-        return most if self._aligned([*step.copied, *step.after]) else 1
+            return whole
+        actions = [*step.copied, *step.after]
+        self.anchors = self._anchors(actions)
+        local = self._local(actions)
+        if local is None or not self._aligned([each for each in actions if each in self.anchors]):
+            return whole
+        after = [each for each in step.after if each in self.anchors]
+        return _Tiled(most, local[0], step.copied, after, local[1])
+
+    def _local(
+        self, actions: Sequence[Move | Combine]
+    ) -> tuple[list[Move | Combine], list[Move | Combine]] | None:
+        """Return the actions on no message: those to run before the tiles, and those after them.
+
+        None where one can be neither, as it uses what a tile writes, and a tile what it writes.
+        """
+        early: list[Move | Combine] = []
+        late: list[Move | Combine] = []
+        for index, action in reversed([*enumerate(actions)]):
+            if action in self.anchors:
+                continue
+            # Rather late: other ranks wait for the first tile.
+            if not _conflicts(action, (each for each in actions[index + 1 :] if each not in late)):
+                late.insert(0, action)
+            elif not _conflicts(action, (each for each in actions[:index] if each in self.anchors)):
+                early.insert(0, action)
+            else:
+                return None
+        return early, late
 
     def _message(self, piece: Piece) -> int:
         """Return the tiles of the message that a piece is part of, 0 for other memory."""
@@ -367,8 +407,6 @@ class _SharedLowering(Lowering):
         """Whether a step may run tile by tile: no tile touches memory that another one writes."""
         touched: list[tuple[Piece, tuple[int, int], bool]] = []
         for action in actions:
-            if action not in self.anchors:
-                return False
             start, tiles = self.anchors[action]
             for index, piece in enumerate(action):
                 shift = start - piece.start
@@ -399,6 +437,14 @@ class _SharedLowering(Lowering):
                 yield type(action)(
                     *(Piece(each.buffer, each.start + shift, last - first) for each in action)
                 )
+
+
+def _conflicts(action: Move | Combine, others: Iterable[Move | Combine]) -> bool:
+    """Whether an action writes what another one uses, or uses what another one writes."""
+    return any(
+        overlaps(action.target, each) or any(overlaps(piece, [each.target]) for piece in action)
+        for each in others
+    )
 
 
 def _flags_of_pass(own: int, tile: int, passes: int) -> Iterator[int]:

@@ -2,14 +2,16 @@
 
 A message that its sender writes tile by tile, and that all its readers read tile by tile in the
 same round, needs no slot for each tile: the sender writes a slot again when all have acknowledged
-the tile that was there. That cannot lock ranks up where every message is published and awaited in
-rounds of one number: the rank that is the furthest behind waits for nobody.
+the tile that was there. That cannot lock ranks up where the rounds of all ranks can be numbered so
+that a rank's numbers grow, and every message is published and awaited in rounds of one number: the
+rank that is the furthest behind waits for nobody.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -18,6 +20,7 @@ from mpicoll.programs.shared_memory import (
     Acknowledge,
     Await,
     Instruction,
+    Post,
     Publish,
     SharedProgram,
     WaitForSlot,
@@ -25,6 +28,9 @@ from mpicoll.programs.shared_memory import (
 
 SLOTS = 8
 """Slots of a window, a power of two."""
+_MOST_SLOTS = 48
+"""Slots of all windows of a program, above which each window has fewer."""
+_FEWEST = 2
 
 
 class Message(NamedTuple):
@@ -35,10 +41,15 @@ class Message(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """A rank's ends of all messages, for each peer in the order of the schedule."""
+    """A rank's ends of all messages of its node, for each peer in the order of the schedule.
+
+    Attributes:
+        inter_node: it has messages to other nodes, too.
+    """
 
     sent: dict[int, list[Message]]
     received: dict[int, list[Message]]
+    inter_node: bool = False
 
 
 def ends(program: SharedProgram, tile: int) -> Ends:
@@ -58,19 +69,20 @@ def ends(program: SharedProgram, tile: int) -> Ends:
         end = _end(program, read.get(number, {}), awaited[number], each.tiles, before=False)
         received.setdefault(each.peer, []).append(end)
     sent = {peer: [published[number] for number in sent] for peer, sent in program.sent.items()}
-    return Ends(sent, received)
+    return Ends(sent, received, any(isinstance(each, Post) for each in program.instructions))
 
 
 def windows(
-    program: SharedProgram, rank: int, everyone: Mapping[int, Ends], slots: int
-) -> list[int]:
-    """Return the publications that may pass through a window, and have more tiles than slots.
+    program: SharedProgram, rank: int, everyone: Mapping[int, Ends], slots: int = SLOTS
+) -> dict[int, int]:
+    """Return the publications that may pass through a window, each with the slots of its window.
 
     Args:
         everyone: the ends of every rank of the node.
+        slots: of a window where there are few; a publication of no more tiles needs none.
     """
     if not _rounds_match(everyone):
-        return []
+        return {}
     found = []
     for number, each in enumerate(program.publications):
         orders = ((peer, program.sent[peer].index(number)) for peer in each.readers)
@@ -81,20 +93,59 @@ def windows(
         )
         if both and each.tiles > slots and not each.zero_copy:
             found.append(number)
-    return found
+    while slots > _FEWEST and slots * len(found) > _MOST_SLOTS:
+        slots //= 2
+    return dict.fromkeys(found, slots)
 
 
 def _rounds_match(everyone: Mapping[int, Ends]) -> bool:
-    for rank, own in everyone.items():
-        for peer, sent in own.sent.items():
-            received = everyone[peer].received.get(rank, [])
-            if [each.round for each in sent] != [each.round for each in received]:
-                return False
+    """Whether the rounds of all ranks can be numbered as windows need it.
+
+    Where there are messages to other nodes, whose rounds are not known here, the rounds must have
+    such numbers as they are.
+    """
+    rounds: dict[int, set[int]] = {rank: set() for rank in everyone}
+    number: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def numbered(at: tuple[int, int]) -> tuple[int, int]:
+        """Return the round that stands for all rounds of the same number."""
+        while at in number:
+            at = number[at]
+        return at
+
+    for sender, receiver, sent, received in _pairs(everyone):
+        if len(sent) != len(received):
+            return False
+        for first, last in zip(sent, received, strict=True):
+            rounds[sender].add(first.round)
+            rounds[receiver].add(last.round)
+            ends = numbered((sender, first.round)), numbered((receiver, last.round))
+            if ends[0] != ends[1]:
+                number[ends[0]] = ends[1]
+    if any(each.inter_node for each in everyone.values()):
+        return all(at[1] == numbered(at)[1] for at in number)
+    order: TopologicalSorter[tuple[int, int]] = TopologicalSorter()
+    for rank, own in rounds.items():
+        for before, after in pairwise(sorted(own)):
+            order.add(numbered((rank, after)), numbered((rank, before)))
+    try:
+        order.prepare()
+    except CycleError:
+        return False
     return True
 
 
+def _pairs(
+    everyone: Mapping[int, Ends],
+) -> Iterator[tuple[int, int, Sequence[Message], Sequence[Message]]]:
+    """Yield who sends to whom, and both ends of their messages."""
+    for sender, own in everyone.items():
+        for receiver, sent in own.sent.items():
+            yield sender, receiver, sent, everyone[receiver].received.get(sender, [])
+
+
 def through_windows(
-    program: SharedProgram, tile: int, publications: Sequence[int], receipts: Sequence[int]
+    program: SharedProgram, tile: int, publications: Collection[int], receipts: Collection[int]
 ) -> SharedProgram:
     """Return a program that waits for slots, and acknowledges, tile by tile."""
     before: dict[int, list[Instruction]] = {}
@@ -106,7 +157,7 @@ def through_windows(
             before.setdefault(first, []).append(WaitForSlot(number, t))
     for number in receipts:
         for t in range(program.receipts[number].tiles):
-            _, last = read[number].get(t, (0, awaited[number][t]))
+            _, last = read.get(number, {}).get(t, (0, awaited[number][t]))
             after.setdefault(last, []).append(Acknowledge(number, t))
     instructions: list[Instruction] = []
     rounds: list[int] = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from mpicoll.errors import Unsupported
 from mpicoll.interfaces import Area
 from mpicoll.memory.allocator import FirstFit
 from mpicoll.memory.numpy_arrays import NumpyArrays
-from mpicoll.notation.contract import COLLECTIVES
+from mpicoll.notation.contract import COLLECTIVES, Place
 from mpicoll.notation.elements import user_op
 from mpicoll.notation.schedule import Temp, copy, fold, recv, reduce, send
 from mpicoll.programs import shared_memory as sharing
@@ -60,7 +60,7 @@ class Rank:
         self.program, self.op = program, op
         scratch = {name: np.full(n, 99, "uint8") for name, n in program.scratch.items()}
         slots = {
-            f"slot {number}": np.full(SLOTS * each.window or each.piece.length, 99, "uint8")
+            f"slot {number}": np.full(each.slots * each.window or each.piece.length, 99, "uint8")
             for number, each in enumerate(program.publications)
             if each.piece and not each.zero_copy
         }
@@ -86,7 +86,7 @@ class Rank:
             memory, buffer = everyone[sender].memory, publication.piece.buffer
             start += publication.piece.start
         if publication is not None and publication.window:
-            start = start // TILE % SLOTS * TILE + start % TILE
+            start = start // TILE % publication.slots * TILE + start % TILE
         return memory[buffer].reshape(-1)[start : start + piece.length]
 
 
@@ -97,12 +97,15 @@ def matching(program: SharedProgram, number: int, everyone: list[Rank], me: int)
 
 
 def count(publication: Publication, sequence: int, tile: int) -> int:
-    """Return the number of a tile, of all runs; without a window, that of the run."""
+    """Return the number of a tile, of whole windows in all runs; without one, that of the run."""
     if not publication.window:
         return sequence
-    assert publication.piece is not None
-    tiles = -(-publication.piece.length // TILE)
-    return sequence * tiles - tiles + tile + 1
+    return (sequence - 1) * tiles_of_windows(publication) + tile + 1
+
+
+def tiles_of_windows(publication: Publication) -> int:
+    """Return how many tiles the windows of a run have room for."""
+    return -(-publication.tiles // publication.slots) * publication.slots
 
 
 def running(me: int, everyone: list[Rank], sequence: int) -> Iterator[bool]:
@@ -131,13 +134,15 @@ def running(me: int, everyone: list[Rank], sequence: int) -> Iterator[bool]:
             theirs = everyone[receipt.peer]
             number = theirs.program.sent[me][receipt.order]
             publication = theirs.program.publications[number]
-            theirs.read[number, me] = count(publication, sequence, each.tile)
+            tile = each.tile
+            if publication.window and tile == publication.tiles - 1:
+                tile = tiles_of_windows(publication) - 1
+            theirs.read[number, me] = count(publication, sequence, tile)
         else:
             assert isinstance(each, WaitForSlot | WaitForReaders)
             publication, wanted = program.publications[each.publication], sequence
             if isinstance(each, WaitForSlot):
-                slots = SLOTS if publication.window else 1
-                wanted = count(publication, sequence, each.tile) - slots
+                wanted = count(publication, sequence, each.tile) - (publication.slots or 1)
             readers = publication.readers
             while any(rank.read[each.publication, reader] < wanted for reader in readers):
                 yield False
@@ -218,8 +223,9 @@ def through_windows(programs: list[SharedProgram]) -> int:
     """Let large messages pass through windows, as ranks agree; return how many do."""
     everyone = {rank: windows.ends(made, TILE) for rank, made in enumerate(programs)}
     for rank, made in enumerate(programs):
-        for number in windows.windows(made, rank, everyone, SLOTS):
+        for number, slots in windows.windows(made, rank, everyone, SLOTS).items():
             made.publications[number].window = TILE
+            made.publications[number].slots = slots
     found = 0
     for rank, made in enumerate(programs):
         sent = [number for number, each in enumerate(made.publications) if each.window]
@@ -249,19 +255,62 @@ def test_windows_are_found_where_ranks_read_as_they_write() -> None:
     assert waits == read == list(range(8))
 
 
-@pytest.mark.parametrize("algorithm", ["one_shot", "two_shot"])
-def test_windows_are_found_where_a_rank_folds_its_own_between_others(algorithm: str) -> None:
-    """The fold of a partial sum and the own vector reads no message: its tiles are the sum's."""
-    size, schedule = 4, find("allreduce", algorithm)
-    lengths = dict.fromkeys(range(schedule.blocks(size)), 29)
-    made = [
-        share(
-            schedule.rounds(rank, size), lengths, list(lengths), list(lengths),
-            Reach(frozenset(range(size)) - {rank}, frozenset(), 3, TILE),
-        )
-        for rank in range(size)
-    ]  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "algorithm"),
+    [
+        ("allreduce", "one_shot"),
+        ("allreduce", "two_shot"),  # the fold of a partial sum and the own vector reads no message
+        ("broadcast", "binomial"),  # ranks begin one after the other
+        ("scan", "linear"),
+        ("scan", "binary_tree(segments=2)"),
+        ("scatter", "naive"),  # the root's rows in turn
+        ("reduce", "two_shot"),
+        ("exscan", "chain(segments=2)"),  # copies of what is no message
+        ("exscan", "two_shot"),
+    ],
+)
+def test_all_messages_pass_through_windows(name: str, algorithm: str) -> None:
+    size, schedule, what = 4, find(name, algorithm), COLLECTIVES[name]
+    blocks = schedule.blocks(size)
+    lengths = dict.fromkeys(range(blocks), 29)
+    made = []
+    for rank in range(size):
+        place = Place(rank, size, 0, blocks)
+        reach = Reach(frozenset(range(size)) - {rank}, frozenset(), 3, TILE)
+        rounds = schedule.rounds(rank, size, 0)
+        made.append(share(rounds, lengths, what.before(place), list(what.after(place)), reach))
     assert through_windows(made) == sum(len(each.publications) for each in made)
+
+
+def ends(rounds: Sequence[Any], node: Sequence[int]) -> tuple[list[SharedProgram], Any]:
+    """Return the programs of some ranks, and the ends of their messages of 8 tiles."""
+    made = [
+        share(each, {0: 29, 1: 29}, [0, 1], [0, 1], Reach(frozenset(node), frozenset(), 3, TILE))
+        for each in rounds
+    ]
+    return made, {rank: windows.ends(each, TILE) for rank, each in enumerate(made)}
+
+
+def test_ranks_that_both_send_first_and_then_receive_have_no_windows() -> None:
+    """Each would wait for the other to read."""
+    made, everyone = ends([[(send(1, 0),), (recv(1, 1),)], [(send(0, 1),), (recv(0, 0),)]], [0, 1])
+    assert [windows.windows(each, rank, everyone, SLOTS) for rank, each in enumerate(made)] == [
+        {}
+    ] * 2
+
+
+@pytest.mark.parametrize(("elsewhere", "found"), [([], {0: SLOTS}), ([(recv(7, 1),)], {})])
+def test_messages_to_other_nodes_keep_the_numbers_of_rounds(elsewhere: Any, found: Any) -> None:
+    """What rank 7 does in which round is not known on this node."""
+    sending = [(copy(1, 0),), (send(1, 0),), *elsewhere]
+    made, everyone = ends([sending, [(recv(0, 0),)]], [0, 1])
+    assert windows.windows(made[0], 0, everyone, SLOTS) == found
+
+
+def test_many_windows_have_few_slots_each() -> None:
+    made, everyone = ends([[(send(1, 0),)] * 10, [(recv(0, 0),)] * 10], [0, 1])
+    made[0].publications[:] = [replace(each, tiles=64) for each in made[0].publications]
+    assert windows.windows(made[0], 0, everyone) == dict.fromkeys(range(10), windows.SLOTS // 2)
 
 
 def program(rounds: Any, **changes: Any) -> SharedProgram:
