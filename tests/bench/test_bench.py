@@ -100,7 +100,8 @@ def test_sweeps_and_defaults_run_side_by_side(tmp_path: Path) -> None:
 
 @needs_mpi
 def test_in_place_is_right() -> None:
-    done = mpirun(2, *BENCH, *TINY, "--in-place", "-d", "float16", "--format", "csv")
+    done = mpirun(2, *BENCH, *TINY, "--in-place", "-d", "float16", "--algorithms", "auto",
+                  "--format", "csv")  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "Out of bounds values : 0 OK" in done.stderr
 

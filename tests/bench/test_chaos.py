@@ -122,9 +122,9 @@ def test_a_rank_that_ends_while_the_others_agree_who_is_left(tmp_path: Path) -> 
 @pytest.mark.exhaustive
 @pytest.mark.launches
 @pytest.mark.parametrize("backend", ["torch", "mpi4py"])
-def test_random_faults_for_a_minute(tmp_path: Path, backend: str) -> None:
+def test_random_faults_over_either_backend(tmp_path: Path, backend: str) -> None:
     pytest.importorskip("torch" if backend == "torch" else "mpi4py")
-    assert tried(tmp_path, "0.5", "--backend", backend, "--faults", "slow,raise,mismatch") >= 2
+    assert tried(tmp_path, "0.25", "--backend", backend, "--faults", "slow,raise,mismatch") >= 2
 
 
 @pytest.mark.parametrize(

@@ -25,12 +25,13 @@ ITEMS: dict[str, Any] = {
 MIXED = list(ITEMS.values())
 
 
-@pytest.fixture
-def comm(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.setenv(AFTER, "0")
-    made = Comm(MPI.COMM_WORLD.Dup())
-    yield made
-    made.Free()
+@pytest.fixture(scope="module")
+def comm(c: Collectives) -> Iterator[Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(AFTER, "0")
+        made = Comm(MPI.COMM_WORLD.Dup())
+        yield made
+        made.Free()
 
 
 def same(found: Any, expected: Any) -> bool:

@@ -116,7 +116,7 @@ def test_what_is_measured_between_nodes_is_right_there(name: str) -> None:
         assert prove(find(name, text), 6, nodes=contiguous(6, 3)).rounds
 
 
-TUNE = ("-m", "mpicoll.tune", "--backends", "mpi4py", "--sizes", "64,64K", "--time", "12")
+TUNE = ("-m", "mpicoll.tune", "--backends", "mpi4py", "--sizes", "64,64K", "--time", "5")
 SHOW = """
 import numpy as np, mpicoll
 c = mpicoll.world()

@@ -101,11 +101,11 @@ def test_mpirun(with_mpi4py: bool, tmp_path: Path) -> None:
     if with_mpi4py and importlib.util.find_spec("mpi4py") is None:
         pytest.skip("no mpi4py")
     environment = {"WITHOUT_MPI4PY": "" if with_mpi4py else "1", "TMPDIR": str(tmp_path)}
-    done = ranks(3, CHILD, timeout=60, environment=environment)
+    done = ranks(2, CHILD, timeout=60, environment=environment)
     assert done.returncode == 0, done.stdout
     said = told(done.stdout)
     assert all(each["mpi4py"] == with_mpi4py for each in said)
-    check(said, 3, only_loopback=not with_mpi4py)
+    check(said, 2, only_loopback=not with_mpi4py)
     assert not list(tmp_path.glob("torchcoll-*/*"))
 
 
