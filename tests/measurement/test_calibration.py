@@ -1,0 +1,41 @@
+"""How many calls make a sample."""
+
+from __future__ import annotations
+
+from time import sleep
+
+import pytest
+
+from mpicoll import Collectives
+from mpicoll.cli.watchdog import Watchdog
+from mpicoll.measurement.candidate import Candidate, MethodCalls, Settings
+from mpicoll.measurement.cases import Case, Wanted, groups
+from mpicoll.measurement.measure import Bench
+from mpicoll.measurement.workbench import Workbench
+
+pytestmark = pytest.mark.threads_only
+
+
+class _SetUpLate(Bench):
+    """A benchmark of calls of which the fifth takes 5 ms."""
+
+    def _bind(self, candidates: list[Candidate], benches: dict[str, Workbench]) -> None:
+        (each,) = candidates
+        each.plan = MethodCalls("native", "", "native", "", self.run)
+
+    made = 0
+
+    def run(self) -> None:
+        self.made += 1
+        if self.made == 5:
+            sleep(0.005)
+
+
+@pytest.mark.ranks(1)
+def test_what_a_library_sets_up_in_a_first_call_does_not_make_samples_short(
+    c: Collectives,
+) -> None:
+    bench = _SetUpLate({c.backend: c}, Settings(samples=6), Watchdog(60.0))
+    (group,) = groups(Wanted(collectives=("barrier",)), 1)
+    (found,) = bench.measure([Case(group, c.backend, "native")], 1.0)
+    assert found.calls > 20
