@@ -13,7 +13,7 @@ Exit status: 0 all claims hold, 1 some do not, 2 bad files.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import cast
@@ -23,7 +23,7 @@ from rich.table import Table
 from scipy.stats import binomtest
 
 from mpicoll.cli.command import Command
-from mpicoll.cli.options import FILE, option
+from mpicoll.cli.options import FILE, Whole, option
 from mpicoll.cli.tables import print_table
 from mpicoll.compare.comparison import compare, load
 from mpicoll.errors import ArgumentError
@@ -124,6 +124,17 @@ def over_launches(launches: Sequence[Sequence[AARecord]]) -> list[Claim]:
     ]  # fmt: skip
 
 
+def _added(found: Iterable[Claim]) -> list[Claim]:
+    """Return one claim for each name."""
+    added: dict[str, Claim] = {}
+    for each in found:
+        last = added.get(each.name, replace(each, right=0, tried=0))
+        added[each.name] = replace(
+            each, right=last.right + each.right, tried=last.tried + each.tried
+        )
+    return [*added.values()]
+
+
 def of_studies(first: Mapping[Key, CaseRecord], second: Mapping[Key, CaseRecord]) -> list[Claim]:
     """Return in how many verdicts two studies of a machine agree.
 
@@ -176,8 +187,11 @@ def _verdicts(
             yield one, a, b
 
 
-def claims(paths: Sequence[Path]) -> list[Claim]:
+def claims(paths: Sequence[Path], launches: int | None = None) -> list[Claim]:
     """Return the claims that these files can test.
+
+    Args:
+        launches: how many files of the A/A test make a comparison over launches, None for all.
 
     Raises:
         ArgumentError: a file cannot be read, or there are none.
@@ -185,7 +199,9 @@ def claims(paths: Sequence[Path]) -> list[Claim]:
     records = {path: reading.load(path) for path in paths}
     twins = [same for some in records.values() if (same := only(AARecord, some))]
     found = of_aa_test(each for same in twins for each in same)
-    found += over_launches(twins) if len(twins) > 1 else []
+    step = launches or max(len(twins), 1)
+    sets = [twins[start : start + step] for start in range(0, len(twins), step)]
+    found += _added(each for one in sets if len(one) > 1 for each in over_launches(one))
     runs = [load(path) for path, each in records.items() if only(CaseRecord, each)]
     if len(runs) == 2:
         found += of_runs(*runs) + of_studies(*runs)
@@ -215,12 +231,17 @@ def table_of(found: Sequence[Claim]) -> Table:
 @click.argument("files", nargs=-1, type=FILE)
 @option("--studies", nargs=2, type=click.Path(file_okay=False, path_type=Path), metavar="DIR DIR",
         help="The folders of two studies.")  # fmt: skip
-def main(files: Sequence[Path], studies: tuple[Path, Path] | None) -> int:
+@option("--launches", type=Whole(2), metavar="N",
+        help="So many files of the A/A test at a time, in their order, are launches of one "
+             "comparison (default: all).")  # fmt: skip
+def main(
+    files: Sequence[Path], studies: tuple[Path, Path] | None, launches: int | None
+) -> int:  # fmt: skip
     """Read the files and print the claims; return the exit status."""
     cells = [each / "cells.jsonl" for each in studies or ()]
     if not files and not cells:
         raise click.UsageError("give FILES, or --studies DIR DIR")
-    found = claims([*files, *cells])
+    found = claims([*files, *cells], launches)
     print_table(table_of(found), 110)
     for each in disagreements(*map(load, cells)) if cells else ():
         print(printable(each))

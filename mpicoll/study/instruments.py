@@ -1,19 +1,21 @@
 """Compare native calls, as measured here, with what other benchmarks measure of the same MPI.
 
-``python -m mpicoll.study.instruments --osu DIR --imb FILE -o table.md`` runs OSU's programs,
-IMB-MPI1 or both, built for the MPI of this Python, and `mpicoll.bench`, in turns and in random
-order. Ours is the median of the slowest rank's time, less what a call takes on one rank alone (that
-of mpi4py, and little else), over their mean of the slowest rank. The table has the medians of the
-ratio over the launches.
+``python -m mpicoll.study.instruments --osu DIR --imb FILE -o table.md`` runs, in random order,
+OSU's programs, IMB-MPI1 or both, built for the MPI of this Python; `mpicoll.bench`; and
+`mpicoll.study.single_calls`, which times our calls as theirs are. Ours is the time of the slowest
+rank, less what mpi4py's call takes (one of no bytes on one rank), over their mean of the slowest.
+The tables have the medians of the ratio over the launches.
 
 Exit status: 0, 1 something failed, or 2 for bad usage or files.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from math import inf
 from pathlib import Path
 from statistics import median
@@ -95,131 +97,163 @@ class _Rig:
         command = self.place.starting(self.ranks, imb_command(program, self.ranks, lengths))
         return imb_times(self.printed(command), self.ranks)
 
-    def ours(self, instrument: Instrument) -> Found:
-        """Return our medians of the native calls, at the same sizes."""
-        found: Found = {}
+    def launch(
+        self, instrument: Instrument, theirs: Callable[[], Found], order: random.Random
+    ) -> Launch:
+        """Return the times of a launch of theirs and of ours, in random order."""
+        calls: dict[str, list[float]] = {}
+        steps: dict[str, Callable[[], Found]] = {
+            "theirs": theirs,
+            "ours": partial(self._ours, instrument),
+            "alike": partial(self._alike, instrument, calls),
+        }
+        found = {name: steps[name]() for name in order.sample([*steps], len(steps))}
+        return Launch(**found, calls={name: median(us) for name, us in calls.items()})
+
+    def _asked(self, instrument: Instrument) -> Iterator[tuple[list[str], list[str]]]:
+        """Yield names of collectives and their sizes in total, as arguments."""
         for by_row in (False, True):
             names = [e for e in instrument.programs if (e in instrument.by_row) == by_row]
             totals = [each * (self.ranks if by_row else 1) for each in self.sizes]
-            found |= self._measured(names, totals, self.ranks, self.seconds / 2)
+            yield names, ["--sizes", ",".join(map(str, totals))]
+
+    def _ours(self, instrument: Instrument) -> Found:
+        """Return our medians of the native calls."""
+        found: Found = {}
+        for names, sizes in self._asked(instrument):
+            records = self.scratch / "records.jsonl"
+            records.unlink(missing_ok=True)
+            program = [
+                "-m", "mpicoll.bench", *names, "--algorithms", "native", "--backends", "mpi4py",
+                "--calls", "plans", "--threads", "single", *sizes,
+                "--time", f"{self.seconds / 2:.1f}", "--format", "jsonl", "-J", str(records),
+            ]  # fmt: skip
+            self.printed(self.place.command(self.ranks, program))
+            found |= {
+                (each.collective, each.bytes_total): each.time_us.median
+                for each in only(CaseRecord, reading.load(records))
+                if each.time_us is not None and each.correct is not False
+            }
         return found
 
-    def both(
-        self, instrument: Instrument, path: Path, theirs: Callable[[Path], Found], ours_first: bool
-    ) -> tuple[Found, Found]:
-        """Return the times of a launch of theirs and of one of ours."""
-        own = self.ours(instrument) if ours_first else {}
-        found = theirs(path)
-        return found, own or self.ours(instrument)
+    def _alike(self, instrument: Instrument, calls: dict[str, list[float]]) -> Found:
+        """Return our means of single calls; into `calls` goes what a call of no bytes takes."""
+        found: Found = {}
+        for names, sizes in self._asked(instrument):
+            program = ["-m", "mpicoll.study.single_calls", *names, *sizes, "--threads", "single"]
+            lines = self.printed(self.place.command(self.ranks, program)).splitlines()
+            for each in (json.loads(line) for line in lines if line.startswith("{")):
+                found[each["collective"], each["bytes_total"]] = each["us"]
+                calls.setdefault(each["collective"], []).append(each["call_us"])
+        return found
 
-    def calls(self, instrument: Instrument) -> dict[str, float]:
-        """Return what mpi4py's call of each collective takes, and little else: on one rank.
 
-        It is that of the cheapest with as many buffers: some copy more than others on one rank.
-        """
-        found = self._measured(list(instrument.programs), [4], 1, self.seconds / 2)
-        own = {collective: us for (collective, _), us in found.items()}
-        alone = {each: own[each] for each in ("barrier", "broadcast") if each in own}
-        least = min((us for name, us in own.items() if name not in alone), default=0.0)
-        return dict.fromkeys(instrument.programs, least) | alone
+class Launch(NamedTuple):
+    """What a launch of each has found.
 
-    def _measured(
-        self, names: Sequence[str], sizes: Sequence[int], ranks: int, seconds: float
-    ) -> Found:
-        records = self.scratch / "records.jsonl"
-        records.unlink(missing_ok=True)
-        program = [
-            "-m", "mpicoll.bench", *names, "--algorithms", "native", "--backends", "mpi4py",
-            "--calls", "plans", "--threads", "single", "--sizes", ",".join(map(str, sizes)),
-            "--time", f"{seconds:.1f}", "--format", "jsonl", "-J", str(records),
-        ]  # fmt: skip
-        self.printed(self.place.command(ranks, program))
-        return {
-            (each.collective, each.bytes_total): each.time_us.median
-            for each in only(CaseRecord, reading.load(records))
-            if each.time_us is not None and each.correct is not False
-        }
+    Attributes:
+        ours: medians of the benchmark; `alike`: means of calls that are timed as theirs are.
+        calls: what mpi4py's call takes, us.
+    """
+
+    theirs: Found
+    ours: Found
+    alike: Found
+    calls: Mapping[str, float]
 
 
 class Cell(NamedTuple):
     """A collective at one size of the instrument.
 
     Attributes:
-        theirs, ours, call: medians over the launches, us.
-        ratios: (ours - call) / theirs of each launch.
+        theirs, ours, alike, call: medians over the launches, us.
+        ratios: (ours - call) / theirs of each launch; `alikes`: (alike - call) / theirs.
     """
 
     collective: str
     size: int
     theirs: float
     ours: float
+    alike: float
     call: float
     ratios: list[float]
-
-    @property
-    def ratio(self) -> float:
-        """The median over the launches."""
-        return median(self.ratios)
-
-    @property
-    def agrees(self) -> bool:
-        """Whether it is within 10 %."""
-        return 1 / _AGREES <= self.ratio <= _AGREES
+    alikes: list[float]
 
 
 def cells(
-    instrument: Instrument, launches: Sequence[tuple[Found, Found]], calls: Mapping[str, float],
-    sizes: Sequence[int], ranks: int,
-) -> Iterator[Cell]:  # fmt: skip
-    """Yield what both measured, over the launches: of each, theirs and ours."""
+    instrument: Instrument, launches: Sequence[Launch], sizes: Sequence[int], ranks: int
+) -> Iterator[Cell]:
+    """Yield what was measured by all, over the launches."""
     for collective in instrument.programs:
-        call = calls.get(collective, 0.0)
         for size in instrument.sizes(collective, sizes):
             place = collective, instrument.total(collective, size, ranks)
-            both = [(a[place], b[place]) for a, b in launches if place in a and place in b]
-            if both:
-                theirs, ours = zip(*both, strict=True)
-                ratios = [(own - call) / other for other, own in both if other]
-                yield Cell(collective, size, median(theirs), median(ours), call, ratios)
+            rows = [
+                (each.theirs[place], each.ours[place], each.alike[place], each.calls[collective])
+                for each in launches
+                if each.theirs.get(place) and place in each.ours and place in each.alike
+            ]
+            if rows:
+                ratios = [(own - call) / other for other, own, _, call in rows]
+                alikes = [(own - call) / other for other, _, own, call in rows]
+                theirs, ours, alike, call = map(median, zip(*rows, strict=True))
+                yield Cell(collective, size, theirs, ours, alike, call, ratios, alikes)
+
+
+def _agrees(ratios: Sequence[float]) -> bool:
+    return 1 / _AGREES <= median(ratios) <= _AGREES
 
 
 def table(instrument: Instrument, found: Sequence[Cell], library: str, ranks: int) -> str:
     """Return the ratios as Markdown, and the times where they do not agree."""
-    sizes = sorted({each.size for each in found if each.collective != "barrier"})
-    good = sum(each.agrees for each in found)
     count = max(len(each.ratios) for each in found)
+    good = [sum(_agrees(getattr(each, which)) for each in found) for which in ("ratios", "alikes")]
     lines = [
         f"{instrument.name}, {' '.join(library.split())[:60]}, {ranks} ranks, {count} launches of "
-        f"each: {good} of {len(found)} within 10 %.",
+        f"each: {good[0]} of {len(found)} within 10 %, and {good[1]} of our calls timed as theirs.",
         "",
-        f"| | {' | '.join(map(bytes_text, sizes))} |",
-        f"| --- |{' ---: |' * len(sizes)}",
+        *_grid(instrument, found, "ratios"),
+        "",
+        "Timed as theirs:",
+        "",
+        *_grid(instrument, found, "alikes"),
     ]
-    for collective in instrument.programs:
-        own = {each.size: each for each in found if each.collective == collective}
-        if collective == "barrier":
-            own = {sizes[0]: own[0]} if own else {}
-        row = [_ratio(own[size]) if size in own else "" for size in sizes]
-        lines.append(f"| {collective} | {' | '.join(row)} |")
-    apart = [each for each in found if not each.agrees]
+    apart = [each for each in found if not (_agrees(each.ratios) and _agrees(each.alikes))]
     if apart:
-        lines += ["", "| beyond 10 % | theirs, us | ours, us | call, us | ratio | 95 % interval |",
-                  "| --- | ---: | ---: | ---: | ---: | ---: |"]  # fmt: skip
+        lines += [
+            "", "| beyond 10 %, us | theirs | ours | as theirs | call | ratio | 95 % interval "
+            "| as theirs | 95 % interval |", f"| --- |{' ---: |' * 8}",
+        ]  # fmt: skip
     for each in apart:
-        interval = ratio_of(each.ratios)
-        assert interval is not None
         size = f" {bytes_text(each.size)}" if each.size else ""
+        times = map(number, (each.theirs, each.ours, each.alike, each.call))
         lines.append(
-            f"| {each.collective}{size} | {number(each.theirs)} | {number(each.ours)} | "
-            f"{number(each.call)} | {number(each.ratio)} | {number(interval.low)} .. "
-            f"{number(interval.high)} |"
+            f"| {each.collective}{size} | {' | '.join(times)} | {_interval(each.ratios)} | "
+            f"{_interval(each.alikes)} |"
         )
     return "\n".join(lines) + "\n"
 
 
-def _ratio(each: Cell) -> str:
-    text = f"{each.ratio:.2f}"
-    return text if each.agrees else f"**{text}**"
+def _grid(instrument: Instrument, found: Sequence[Cell], which: str) -> Iterator[str]:
+    sizes = sorted({each.size for each in found if each.collective != "barrier"})
+    yield f"| | {' | '.join(map(bytes_text, sizes))} |"
+    yield f"| --- |{' ---: |' * len(sizes)}"
+    for collective in instrument.programs:
+        own = {each.size: each for each in found if each.collective == collective}
+        if collective == "barrier":
+            own = {sizes[0]: own[0]} if own else {}
+        row = [_ratio(getattr(own[size], which)) if size in own else "" for size in sizes]
+        yield f"| {collective} | {' | '.join(row)} |"
+
+
+def _ratio(ratios: Sequence[float]) -> str:
+    text = f"{median(ratios):.2f}"
+    return text if _agrees(ratios) else f"**{text}**"
+
+
+def _interval(ratios: Sequence[float]) -> str:
+    found = ratio_of(ratios)
+    assert found is not None
+    return f"{number(found.ratio)} | {number(found.low)} .. {number(found.high)}"
 
 
 @click.command(cls=Command, help=__doc__)
@@ -257,13 +291,13 @@ def main(
             if path is None:
                 continue
             until = monotonic() + 60 * (minutes or inf)
-            calls, done = rig.calls(instrument), list[tuple[Found, Found]]()
+            done: list[Launch] = []
             for index in range(launches):
                 if done and monotonic() > until:
                     break
                 print(f"{instrument.name}, launch {index + 1} of {launches}", file=sys.stderr)
-                done.append(rig.both(instrument, path.absolute(), theirs, shuffled.random() < 0.5))
-            found = list(cells(instrument, done, calls, sizes, ranks))
+                done.append(rig.launch(instrument, partial(theirs, path.absolute()), shuffled))
+            found = list(cells(instrument, done, sizes, ranks))
             if not found:
                 raise ArgumentError(f"{path}: nothing that it printed can be compared")
             texts.append(table(instrument, found, rig.place.library, ranks))

@@ -61,6 +61,16 @@ def test_a_tie_and_five_per_cent_are_found_over_launches(tmp_path: Path) -> None
         assert found[name].tried == CASES and found[name].holds, found[name]
 
 
+def test_sets_of_launches_are_counted_together(tmp_path: Path) -> None:
+    """A set of too few launches at the end claims nothing."""
+    paths = [
+        write(tmp_path / f"{launch:02}.jsonl", twins(Random(launch), 1.0, 0.0, 0.005))
+        for launch in range(14)
+    ]
+    found = {each.name: each for each in claims(paths, 6)}
+    assert found["over launches, a call ties with itself"].tried == 2 * CASES
+
+
 def test_a_few_launches_claim_nothing(tmp_path: Path) -> None:
     paths = [
         write(tmp_path / f"{launch}.jsonl", twins(Random(launch), 1.0, 0.0, 0.02))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import stat
 from pathlib import Path
 
 import pytest
-from launcher import python
+from launcher import python, ranks
 
-from mpicoll.study.instruments import cells, table
+from mpicoll.study.instruments import Launch, cells, table
 from mpicoll.study.osu_and_imb import IMB, OSU, imb_times, osu_commands, osu_times
 
 OSU_TEXT = """
@@ -61,20 +62,37 @@ def test_a_ratio_beyond_ten_per_cent_is_marked_and_listed(
     ours: float, said: str, count: int
 ) -> None:
     """mpi4py's call takes 1 us; a launch that lies changes nothing."""
+    one = {("gather", 8): 10.0, ("barrier", 0): 1.0}
     launches = [
-        ({("gather", 8): 10.0, ("barrier", 0): 1.0}, {("gather", 8): us, ("barrier", 0): 1.0})
+        Launch(
+            one,
+            one | {("gather", 8): us},
+            one | {("gather", 8): 11.0},
+            {"gather": 1.0, "barrier": 0.0},
+        )
         for us in (ours, ours, 900.0)
     ]
-    found = list(cells(OSU, launches, {"gather": 1.0}, [4], 2))
-    text = table(OSU, found, "MPI 1", 2)
-    assert f"{count} of 2 within 10 %" in text and f"| gather | {said} |" in text
+    text = table(OSU, list(cells(OSU, launches, [4], 2)), "MPI 1", 2)
+    assert f"{count} of 2 within 10 %, and 2 of" in text and f"| gather | {said} |" in text
     assert ("| gather 4 B | 10.0 |" in text) == (count == 1)
 
 
 def test_a_size_of_which_osu_calls_nothing_is_left_out() -> None:
-    place = "reduce_scatter", 4
-    assert not list(cells(OSU, [({place: 1.0}, {place: 1.0})], {}, [4], 2))
+    one = {("reduce_scatter", 4): 1.0}
+    assert not list(cells(OSU, [Launch(one, one, one, {"reduce_scatter": 0.0})], [4], 2))
     assert OSU.sizes("reduce_scatter", [4, 16]) == [16] and IMB.sizes("barrier", [4]) == [0]
+
+
+@pytest.mark.launches
+def test_single_calls_are_timed_with_what_a_call_of_no_bytes_takes() -> None:
+    done = ranks(
+        2, "-m", "mpicoll.study.single_calls", "gather", "barrier", "--sizes", "8,64K",
+        timeout=60,
+    )  # fmt: skip
+    found = [json.loads(each) for each in done.stdout.splitlines() if each.startswith("{")]
+    places = [(each["collective"], each["bytes_total"]) for each in found]
+    assert places == [("gather", 8), ("gather", 65536), ("barrier", 0)], done.stdout
+    assert all(each["call_us"] > 0 for each in found) and found[1]["us"] > found[1]["call_us"]
 
 
 @pytest.mark.launches

@@ -1,0 +1,97 @@
+"""Time native calls as OSU's and Intel's benchmarks do: one call, and a barrier after it.
+
+``mpirun -n 2 python -m mpicoll.study.single_calls gather --sizes 4,1K`` prints a line of JSON for
+each size: ``us`` is the mean over the calls, of the slowest rank, and ``call_us`` that of the same
+call of no bytes on one rank, which has nothing to do: what mpi4py's call takes, and this loop.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from typing import Any
+
+import click
+
+from mpicoll.cli.command import RanksCommand
+from mpicoll.cli.options import SIZES, option, threads
+from mpicoll.cli.watchdog import Watchdog
+from mpicoll.collectives import Collectives
+from mpicoll.interfaces import Thunk
+from mpicoll.measurement import clock
+from mpicoll.measurement.cases import Case, Group, Wanted, groups
+from mpicoll.measurement.workbench import Workbench
+from mpicoll.measurement.worlds import BOTH, Worlds, form_worlds
+from mpicoll.notation.contract import collective
+
+_MANY, _FEW, _LARGE = 1000, 100, 8192
+"""Calls of each size, and of a row or vector above so many bytes, as OSU has them."""
+
+
+class _Loop:
+    """The native calls of a group of ranks, each timed alone."""
+
+    def __init__(self, world: Collectives) -> None:
+        self.world = world
+        self.barrier = world.plan("barrier", algorithm="native").run
+
+    def mean(self, call: Thunk, count: int) -> float:
+        """Return the microseconds of a call, of the slowest rank."""
+        barrier, now, taken = self.barrier, clock.now, 0
+        for _ in range(count // 10):
+            call()
+            barrier()
+        for _ in repeat(None, count):
+            start = now()
+            call()
+            taken += now() - start
+            barrier()
+        return float(max(self.world.exchange(taken / count / 1000, float)))
+
+    def nothing(self, group: Group, alone: Collectives) -> float:
+        """Return the same of the call of no bytes on one rank."""
+        # MPI copies the rest on one rank; arrays of no bytes are never seen as one buffer.
+        least = 4 if group.what.name == "broadcast" else 0
+        (empty,) = groups(Wanted(collectives=(group.what.name,), sizes=(least,)), 1)
+        return self.mean(_bound(alone, empty), _MANY)
+
+    def lines(self, names: Sequence[str], sizes: Sequence[int]) -> Iterator[dict[str, Any]]:
+        """Yield what each collective takes at each size."""
+        alone = self.world.split(self.world.rank)
+        assert alone is not None
+        wanted = Wanted(collectives=tuple(names), sizes=tuple(sizes))
+        for group in groups(wanted, self.world.size):
+            count = _FEW if group.bytes_per_rank > _LARGE else _MANY
+            yield {
+                "collective": group.what.name, "bytes_total": group.bytes_total,
+                "us": self.mean(_bound(self.world, group), count),
+                "call_us": self.nothing(group, alone),
+            }  # fmt: skip
+
+
+def _bound(world: Collectives, group: Group) -> Thunk:
+    """Return the native call on arrays of its own."""
+    return Workbench(world, group).bind(Case(group, "mpi4py", "native")).run
+
+
+@click.command(cls=RanksCommand, help=__doc__)
+@click.argument("names", nargs=-1, required=True)
+@option("--sizes", type=SIZES, required=True, metavar="4,1K,1M", help="Total bytes of a call.")
+@threads
+@click.pass_obj
+def main(makers: Worlds, /, names: Sequence[str], sizes: Sequence[int], threads: str | None) -> int:
+    """Time the calls; rank 0 prints. Return the exit status."""
+    chosen = [collective(each).name for each in names]
+    worlds, _ = form_worlds(("mpi4py",), None, makers, Watchdog(120.0))
+    loop = _Loop(worlds["mpi4py"])
+    gc.disable()
+    for each in loop.lines(chosen, sizes):
+        if loop.world.rank == 0:
+            print(json.dumps(each), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    main(obj=BOTH)
