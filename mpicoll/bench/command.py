@@ -35,6 +35,8 @@ from mpicoll.text.names import split_names, swept_names, with_all
 from mpicoll.text.sizes import LEAST_FACTOR, MOST_FACTOR, size_steps
 
 _FORMATS = ("table", *render.LAYOUTS)
+_LEAST, _MOST = 64, 1 << 20
+"""The sizes that steps begin and end with by default."""
 _TIMINGS = {"together": "together", "loop": "loop", "0": "loop", "1": "together"}
 
 _HELP = """Measure collectives: every backend, algorithm and size, side by side, and checked.
@@ -189,7 +191,9 @@ def _sizes(given: dict[str, Any]) -> tuple[int, ...]:
         return DEFAULT_SIZES
     if given["stepfactor"] is not None and given["stepbytes"] is not None:
         raise ArgumentError("-f multiplies and -i adds: give one of them")
-    least = 64 if given["minbytes"] is None else given["minbytes"]
-    most = given["maxbytes"]
-    most = max(least, 1 << 20) if most is None else most
+    least, most = given["minbytes"], given["maxbytes"]
+    if least is None:
+        least = _LEAST if most is None else min(_LEAST, most)
+    if most is None:
+        most = max(_MOST, least)
     return size_steps(least, most, given["stepfactor"], given["stepbytes"])

@@ -53,6 +53,7 @@ def test_tune_takes_commas_too() -> None:
         ("-b 4 -e 64 -f 4", (4, 16, 64)),
         ("-b 100 -e 300 -i 100", (100, 200, 300)),
         ("-b 8M", (8 << 20,)),
+        ("-e 32", (32,)),
     ],
 )
 def test_size_flags(arguments: str, sizes: tuple[int, ...]) -> None:
