@@ -15,7 +15,7 @@ from mpicoll.bench.record import case_records
 from mpicoll.bench.resume import Ledger
 from mpicoll.cli.watchdog import Watchdog
 from mpicoll.collectives import Collectives
-from mpicoll.machine.gpu_links import gpu_identity
+from mpicoll.machine.gpu_links import own_gpu
 from mpicoll.machine.launchers import is_terminal
 from mpicoll.machine.processes import Process, other_load, oversubscription, own_process
 from mpicoll.measurement import cases as candidates
@@ -79,7 +79,7 @@ def run(options: Options, makers: Worlds) -> int:
     if gpus:
         described.gpu_transports = gpus
         described.gpu_copy_GBps = round(copy_bandwidth(everyone, everyone.gpu()), 1)
-        described.gpus = everyone.exchange(gpu_identity(worlds), str)
+        described.gpus = everyone.exchange(own_gpu(worlds).identity, str)
     return session.measure(described, processes)
 
 

@@ -6,7 +6,7 @@ The driver's library is an argument: `load` finds the real one, tests give a fak
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from mpicoll.interfaces import Nodes
 from mpicoll.machine.links import NETWORK, LinkClass, LinkClasses
@@ -40,37 +40,32 @@ def load() -> Nvml:
     return pynvml
 
 
-def gpu_index(backends: Iterable[str]) -> int:
-    """Return the number of this rank's GPU, as its process counts them."""
+class OwnGpu(NamedTuple):
+    """The GPU of a rank.
+
+    Attributes:
+        number: as its process counts them.
+        identity: the driver's UUID, or its bus address.
+        free: the bytes that are free, for all processes that use it.
+    """
+
+    number: int
+    identity: str
+    free: int
+
+
+def own_gpu(backends: Iterable[str]) -> OwnGpu:
+    """Return this rank's GPU, as it is now."""
     if "torch" in backends:
-        import torch
+        from torch import cuda
 
-        return int(torch.cuda.current_device())
-    import cupy
+        number = cuda.current_device()
+        identity = f"GPU-{cuda.get_device_properties(number).uuid}"
+        return OwnGpu(number, identity, cuda.mem_get_info()[0])
+    from cupy.cuda import runtime
 
-    return int(cupy.cuda.runtime.getDevice())
-
-
-def gpu_identity(backends: Iterable[str]) -> str:
-    """Return this rank's GPU: the driver's UUID, or its bus address."""
-    if "torch" in backends:
-        import torch
-
-        return f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}"
-    import cupy
-
-    return str(cupy.cuda.runtime.deviceGetPCIBusId(cupy.cuda.runtime.getDevice()))
-
-
-def free_gpu_memory(backends: Iterable[str]) -> int:
-    """Return the bytes that are free on this rank's GPU, for all processes that use it."""
-    if "torch" in backends:
-        import torch
-
-        return int(torch.cuda.mem_get_info()[0])
-    import cupy
-
-    return int(cupy.cuda.runtime.memGetInfo()[0])
+    number = runtime.getDevice()
+    return OwnGpu(number, runtime.deviceGetPCIBusId(number), runtime.memGetInfo()[0])
 
 
 def gpu_links(

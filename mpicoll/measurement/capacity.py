@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
-from mpicoll.machine.gpu_links import free_gpu_memory, gpu_identity
+from mpicoll.machine.gpu_links import own_gpu
 from mpicoll.machine.memory import available_memory, free_in_process
 from mpicoll.measurement.cases import CUDA, NEW_ARRAYS, Case, Group
 from mpicoll.measurement.program_memory import program_bytes
@@ -80,9 +80,10 @@ def _weigh_on_gpus(
     """Weigh the bytes that each rank needs against the free memory of every GPU; collective."""
     for world in worlds.values():
         world.gpu()
-    control, free = next(iter(worlds.values())), int(_SHARE * free_gpu_memory(worlds))
+    control, gpu = next(iter(worlds.values())), own_gpu(worlds)
+    free = int(_SHARE * gpu.free)
     every = control.exchange([own, free, free if limit is None else limit])
-    identities = control.exchange(gpu_identity(worlds), str)
+    identities = control.exchange(gpu.identity, str)
     gpus: dict[tuple[int, str], list[int]] = {}
     for number, node in enumerate(control.nodes):
         for rank in node:

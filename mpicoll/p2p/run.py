@@ -11,7 +11,7 @@ from mpicoll.cli.watchdog import Watchdog
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
 from mpicoll.interfaces import DIRECT, IPC, STAGED
-from mpicoll.machine.gpu_links import gpu_identity, gpu_index, gpu_links
+from mpicoll.machine.gpu_links import gpu_links, own_gpu
 from mpicoll.machine.links import Core, LinkClasses, host_links, physical_cores
 from mpicoll.machine.processes import Process, other_load, oversubscription, own_process
 from mpicoll.measurement.capacity import weigh_bytes
@@ -163,8 +163,9 @@ def _context(
     if options.device == "cpu":
         links = host_links(everyone.nodes, everyone.exchange(physical_cores(), list[Core]))
     else:
-        numbers = everyone.exchange(str(gpu_index(worlds)))
-        identities = everyone.exchange(gpu_identity(worlds))
+        gpu = own_gpu(worlds)
+        numbers = everyone.exchange(str(gpu.number))
+        identities = everyone.exchange(gpu.identity)
         links = _merged(
             everyone.exchange(gpu_links(everyone.nodes, everyone.rank, identities), LinkClasses)
         )

@@ -12,6 +12,7 @@ from run_collective import device
 from mpicoll import Collectives
 from mpicoll.cli.watchdog import Watchdog
 from mpicoll.errors import ArgumentError
+from mpicoll.machine.gpu_links import OwnGpu
 from mpicoll.measurement import capacity, measure
 from mpicoll.measurement.candidate import Settings
 from mpicoll.measurement.capacity import needed, remarks_on_memory, weigh
@@ -137,10 +138,12 @@ def test_ranks_that_share_a_gpu_share_its_memory(
     part = c.split(0)
     assert part is not None
     fake_gpu.install(part)
-    monkeypatch.setattr(capacity, "free_gpu_memory", lambda worlds: 1 << 30)
-    monkeypatch.setattr(
-        capacity, "gpu_identity", lambda worlds: str(next(iter(worlds.values())).rank * gpus // 4)
-    )
+
+    def own_gpu(worlds: dict[str, Collectives]) -> OwnGpu:
+        index = next(iter(worlds.values())).rank * gpus // 4
+        return OwnGpu(index, str(index), 1 << 30)
+
+    monkeypatch.setattr(capacity, "own_gpu", own_gpu)
     wanted = Wanted(("allreduce",), ("native", "one_shot@ipc", "ring@staged"),
                     (SIZE, 900 << 30), device=CUDA)  # fmt: skip
     worlds = {c.backend: part}
