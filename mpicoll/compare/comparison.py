@@ -116,8 +116,8 @@ def compare(
         for each in dict.fromkeys([*first, *second])
     ]
     both = [each for each in paired if not each.reason]
-    conditions = _Conditions()
-    equal = [_shift(each, 0.0, confidence) for each in both if conditions.is_control(each)]
+    changed = _changes(paired)
+    equal = [_shift(each, 0.0, confidence) for each in both if _is_control(each, changed)]
     factor = scatter(equal, confidence) if len(equal) >= _ENOUGH_CONTROLS else 1.0
     sure = (1 + margin) * factor - 1
     shifts = [_widened(_shift(each, sure, confidence), factor) for each in both]
@@ -127,7 +127,8 @@ def compare(
         for row, each, is_real in zip(both, shifts, found, strict=True)
     }
     rows = [verdicts.get(each.case, each) for each in paired]
-    return Comparison(rows, factor, len(equal), conditions.remarks(paired))
+    remarks = dict.fromkeys(text for found in changed.values() for text in found)
+    return Comparison(rows, factor, len(equal), list(remarks))
 
 
 def _widened(found: Shift, factor: float) -> Shift:
@@ -171,33 +172,17 @@ def _unusable(name: str, record: CaseRecord) -> str:
     return ""
 
 
-class _Conditions:
-    """How the conditions of runs differ; every pair of runs is compared once."""
+def _changes(rows: Iterable[Compared]) -> dict[tuple[str, str], list[str]]:
+    """Return in words how the conditions of each two runs differ, by their ids."""
+    runs = {
+        (each.first.run.id, each.second.run.id): (each.first.run, each.second.run)
+        for each in rows if each.first and each.second
+    }  # fmt: skip
+    return {names: differences(*map(reading.full, both)) for names, both in runs.items()}
 
-    def __init__(self) -> None:
-        self.known: dict[tuple[str, str], list[str]] = {}
 
-    def between(self, first: CaseRecord, second: CaseRecord) -> list[str]:
-        """Return in words how the runs of two records differ."""
-        runs = first.run.id, second.run.id
-        if runs not in self.known:
-            self.known[runs] = differences(reading.full(first.run), reading.full(second.run))
-        return self.known[runs]
-
-    def is_control(self, each: Compared) -> bool:
-        """Whether a case is a native call under unchanged conditions."""
-        assert each.first and each.second
-        if not each.first.algorithm.startswith("native"):
-            return False
-        changed = self.between(each.first, each.second)
-        return all(text.startswith(_OURS) for text in changed)
-
-    def remarks(self, rows: Iterable[Compared]) -> list[str]:
-        """Return each difference once."""
-        found = [
-            text
-            for each in rows
-            if each.first and each.second
-            for text in self.between(each.first, each.second)
-        ]
-        return list(dict.fromkeys(found))
+def _is_control(each: Compared, changed: Mapping[tuple[str, str], list[str]]) -> bool:
+    """Whether a case is a native call under unchanged conditions."""
+    assert each.first and each.second
+    texts = changed[each.first.run.id, each.second.run.id]
+    return each.either.algorithm.startswith("native") and all(t.startswith(_OURS) for t in texts)

@@ -16,6 +16,7 @@ from math import sqrt
 from typing import NamedTuple
 
 from mpicoll.costs import Hockney, Model, Network, Nodes, Topology
+from mpicoll.costs.topologies import in_order
 from mpicoll.interfaces import Nodes as Groups
 from mpicoll.notation.contract import Collective
 from mpicoll.notation.contract import collective as named
@@ -130,7 +131,7 @@ def lower_bound(
     >>> found.latency, found.bandwidth, found.seconds
     (2.0, 15.0, 16.0)
     """
-    placed = nodes or tuple((rank,) for rank in range(size))
+    placed = nodes or in_order(size, 1)
     model = Hockney(*network.between, network.gamma)
     topology = Nodes(size, nodes=placed, memory=network.within)
     return bound(collective, nbytes, model, topology)._replace(pipelined=0.0)

@@ -15,7 +15,7 @@ from mpicoll.algorithms.registry import Algorithm
 from mpicoll.costs.events import simulate
 from mpicoll.costs.models import AlphaBeta, Hockney
 from mpicoll.costs.patterns import pattern_of
-from mpicoll.costs.topologies import Nodes
+from mpicoll.costs.topologies import Nodes, in_order
 from mpicoll.errors import ArgumentError
 from mpicoll.interfaces import Nodes as Groups
 from mpicoll.records.lines import FitRecord, Record
@@ -86,7 +86,7 @@ def price(
     Raises:
         Unsupported: the algorithm cannot serve this number of ranks.
     """
-    placed = nodes or tuple((rank,) for rank in range(size))
+    placed = nodes or in_order(size, 1)
     pattern = pattern_of(algorithm, size, root, placed)
     model = Hockney(*network.between, network.gamma, ports=None)
     return simulate(pattern, nbytes, model, Nodes(size, nodes=placed, memory=network.within))

@@ -72,7 +72,7 @@ class Topology:
     @cached_property
     def groups(self) -> Groups:
         """The ranks of each node or its like, for node-aware algorithms."""
-        return tuple((rank,) for rank in range(self.size))
+        return in_order(self.size, 1)
 
     @property
     def intra_node(self) -> AlphaBeta | None:

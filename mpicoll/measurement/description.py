@@ -121,7 +121,9 @@ def _binding(rank: int, process: Process) -> Binding:
 
 def stack() -> Stack:
     """Return the libraries below the packages, as far as this process has loaded them."""
-    return Stack(_mpi(), _nccl(), _cuda_runtime(), cuda_driver())
+    nccl, torch = version(), sys.modules.get("torch")
+    runtime = getattr(getattr(torch, "version", None), "cuda", None)
+    return Stack(_mpi(), version_text(nccl) if nccl else None, runtime, cuda_driver())
 
 
 def _mpi() -> Mpi | None:
@@ -163,15 +165,6 @@ def provider(
     first = built[0] if len(built) == 1 else f"{built[0]}, the first of {device}"
     name = variables.get("FI_PROVIDER")
     return (asked or first) + (f", FI_PROVIDER={name}" if name else "")
-
-
-def _nccl() -> str | None:
-    return version_text(found) if (found := version()) else None
-
-
-def _cuda_runtime() -> str | None:
-    torch: Any = sys.modules.get("torch")
-    return getattr(getattr(torch, "version", None), "cuda", None)
 
 
 def cuda_driver(path: Path = Path("/proc/driver/nvidia/version")) -> str | None:

@@ -148,20 +148,16 @@ def _prod(dtype: str, rank: int, size: int, seed: int) -> Values:
     return np.asarray(units[bits % len(units)] * np.where(twos, 2, 1))
 
 
-def _bits(dtype: str, rank: int, seed: int) -> Values:
+def _bits(dtype: str, rank: int, size: int, seed: int) -> Values:
     if dtype == "bool":
         return _hash(rank, seed) & np.uint32(1)
     wide = _hash(rank, seed, 1).astype(np.uint64) << np.uint64(32)
     return wide | _hash(rank, seed)
 
 
-def _bxor(dtype: str, rank: int, size: int, seed: int) -> Values:
-    return _bits(dtype, rank, seed)
-
-
 def _bor(dtype: str, rank: int, size: int, seed: int) -> Values:
     """Set bits on a few ranks only, so that the result is not all ones."""
-    return np.where(_turn(rank, 2, size), _bits(dtype, rank, seed), np.uint64(0))
+    return np.where(_turn(rank, 2, size), _bits(dtype, rank, size, seed), np.uint64(0))
 
 
 def _band(dtype: str, rank: int, size: int, seed: int) -> Values:
@@ -186,5 +182,5 @@ def _rarely(rank: int, size: int, seed: int) -> Values:
 
 _PATTERNS = {
     "sum": _sum, "avg": _avg, "prod": _prod, "min": _any_value, "max": _any_value,
-    "bxor": _bxor, "bor": _bor, "band": _band, "lor": _lor, "land": _land,
+    "bxor": _bits, "bor": _bor, "band": _band, "lor": _lor, "land": _land,
 }  # fmt: skip

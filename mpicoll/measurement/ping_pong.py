@@ -48,6 +48,13 @@ class PairCase(NamedTuple):
     nbytes: int
 
 
+def pair_case(
+    backend: str, transport: str, pair: tuple[int, int], quantity: str, root: int, nbytes: int
+) -> PairCase:
+    """Return the case of a quantity; `root` is 0 or 1, the rank within the pair that sends."""
+    return PairCase(backend, transport, quantity, pair[root], pair[1 - root], nbytes)
+
+
 @dataclass
 class PairSamples:
     """The samples of a case.
@@ -98,6 +105,15 @@ class PairSettings:
         return self.sizes[1:] or self.sizes
 
 
+def quantities(settings: PairSettings) -> Iterator[tuple[str, int, int]]:
+    """Yield what is measured of a pair: the quantity, which of the two sends, and the bytes."""
+    yield LATENCY, 0, settings.sizes[0]
+    for nbytes in settings.large:
+        yield ONE_WAY, 0, nbytes
+        yield ONE_WAY, 1, nbytes
+        yield BOTH_WAYS, 0, nbytes
+
+
 def buffer(world: Collectives, nbytes: int, device: str) -> Array:
     """Return bytes in the memory of the host or of this rank's GPU."""
     if device == "cpu":
@@ -143,21 +159,14 @@ class PingPong:
         self.trials = list(self._trials(settings))
 
     def _trials(self, settings: PairSettings) -> Iterator[Trial]:
-        least = settings.sizes[0]
-        ping = [self._message(root, least) for root in (0, 1)]
-        yield Trial(self.case(LATENCY, 0, least), 0, (ping[0], ping[1]), ping[1], None, 2)
-        for nbytes in settings.large:
-            for root in (0, 1):
-                body = (self._message(root, nbytes),)
-                case = self.case(ONE_WAY, root, nbytes)
-                yield Trial(case, root, body, ping[1 - root], ping[1 - root], 1)
-            both = (self._exchange(nbytes),)
-            yield Trial(self.case(BOTH_WAYS, 0, nbytes), 0, both, ping[1], ping[1], 1)
-
-    def case(self, quantity: str, source: int, nbytes: int) -> PairCase:
-        """Return the case of a quantity; `source` is 0 or 1, the rank within the pair."""
-        pair = self.pair[source], self.pair[1 - source]
-        return PairCase(self.group.backend, self.transport, quantity, *pair, nbytes)
+        ping = [self._message(root, settings.sizes[0]) for root in (0, 1)]
+        for quantity, root, nbytes in quantities(settings):
+            case = pair_case(self.group.backend, self.transport, self.pair, quantity, root, nbytes)
+            if quantity == LATENCY:
+                yield Trial(case, 0, (ping[0], ping[1]), ping[1], None, 2)
+                continue
+            body = (self._message if quantity == ONE_WAY else self._exchange)(root, nbytes)
+            yield Trial(case, root, (body,), ping[1 - root], ping[1 - root], 1)
 
     def _message(self, root: int, nbytes: int) -> Thunk:
         x = self.memory[:nbytes]
@@ -166,7 +175,7 @@ class PingPong:
         self.plans.append((plan, (Region(root, x),)))
         return plan.run
 
-    def _exchange(self, nbytes: int) -> Thunk:
+    def _exchange(self, _root: int, nbytes: int) -> Thunk:
         out = self.memory[: 2 * nbytes].reshape(2, nbytes)
         how = f"direct@{self.transport}"
         plan = self.group.plan("allgather", out[self.group.rank], out=out, algorithm=how)

@@ -75,16 +75,18 @@ def spread_line(spread: Spread, alone: Spread, source: int) -> str:
 class CudaCopies:
     """Copies from this rank's GPU to the other GPUs that its process sees."""
 
-    def __init__(self, nbytes: int = _NBYTES) -> None:
+    nbytes = _NBYTES
+
+    def __init__(self) -> None:
         import torch
 
         self.torch: Any = torch
         own = torch.cuda.current_device()
         others = [each for each in range(torch.cuda.device_count()) if each != own]
-        self.peers, self.nbytes = len(others), nbytes
-        self.source: Any = torch.empty(nbytes, dtype=torch.uint8, device=own)
+        self.peers = len(others)
+        self.source: Any = torch.empty(self.nbytes, dtype=torch.uint8, device=own)
         self.targets: list[Any] = [
-            torch.empty(nbytes, dtype=torch.uint8, device=each) for each in others
+            torch.empty(self.nbytes, dtype=torch.uint8, device=each) for each in others
         ]
         self.streams: list[Any] = [self.torch.cuda.Stream(device=own) for _ in others]
         torch.cuda.synchronize()

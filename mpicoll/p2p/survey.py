@@ -19,10 +19,7 @@ from mpicoll.interfaces import Array, Arrays, Thunk
 from mpicoll.machine.links import SELF
 from mpicoll.measurement import clock
 from mpicoll.measurement.ping_pong import (
-    BOTH_WAYS,
     COPY,
-    LATENCY,
-    ONE_WAY,
     PairCase,
     PairFindings,
     PairSamples,
@@ -30,6 +27,8 @@ from mpicoll.measurement.ping_pong import (
     PingPong,
     buffer,
     calls_for,
+    pair_case,
+    quantities,
 )
 from mpicoll.measurement.statistics import is_enough, median_interval
 from mpicoll.measurement.synchroniser import StartSynchroniser
@@ -165,12 +164,8 @@ class Survey:
         self, group: Collectives, pair: tuple[int, int], transport: str, message: str
     ) -> None:
         """Record why the cases of a pair over a transport have no numbers."""
-        least = [(LATENCY, 0, self.settings.sizes[0])]
-        wide = [(ONE_WAY, 0), (ONE_WAY, 1), (BOTH_WAYS, 0)]
-        sized = [(*each, nbytes) for nbytes in self.settings.large for each in wide]
-        for quantity, source, nbytes in [*least, *sized]:
-            ends = pair[source], pair[1 - source]
-            case = PairCase(group.backend, transport, quantity, *ends, nbytes)
+        for each in quantities(self.settings):
+            case = pair_case(group.backend, transport, pair, *each)
             self.latest[case] = PairSamples(message=message)
 
     def _sample(self, ping_pong: PingPong) -> None:

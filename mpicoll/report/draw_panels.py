@@ -117,16 +117,13 @@ def _over_sizes(
 def _logarithmic(axis: Any, which: str) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    own = axis.yaxis if which == "y" else axis.xaxis
-    (axis.set_yscale if which == "y" else axis.set_xscale)("log")
-    own.set_major_locator(LogLocator(subs=(1, 2, 5) if _is_narrow(axis, which) else (1,)))
+    axis.set(**{f"{which}scale": "log"})
+    own = getattr(axis, f"{which}axis")
+    low, high = own.get_view_interval()
+    is_narrow = low > 0 and high / low < 500
+    own.set_major_locator(LogLocator(subs=(1, 2, 5) if is_narrow else (1,)))
     own.set_major_formatter(FuncFormatter(lambda amount, _: f"{amount:g}"))
     own.set_minor_formatter(NullFormatter())
-
-
-def _is_narrow(axis: Any, which: str) -> bool:
-    low, high = axis.get_ylim() if which == "y" else axis.get_xlim()
-    return bool(low > 0 and high / low < 500)
 
 
 def _dots(

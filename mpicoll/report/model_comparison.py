@@ -7,13 +7,14 @@ cost: the model of a reduction is a little too fast.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 from mpicoll.algorithms.registry import find
 from mpicoll.costs import AlphaBeta, Network, price
 from mpicoll.costs.bounds import lower_bound
+from mpicoll.costs.topologies import in_order
 from mpicoll.errors import ArgumentError, Unsupported
 from mpicoll.interfaces import Nodes
 from mpicoll.records.lines import CaseRecord, FitRecord, FullRun
@@ -114,17 +115,12 @@ def placed(run: FullRun, ranks: int, count: int) -> Nodes | None:
     """Return the ranks of each of `count` nodes, None where the records do not say."""
     if count == 1:
         return (tuple(range(ranks)),)
-    found = {host: tuple(_ranks_on(host, run.hosts)) for host in run.hosts}
+    found: dict[str, list[int]] = {}
+    for rank, host in enumerate(run.hosts):
+        found.setdefault(host, []).append(rank)
     if len(run.hosts) == ranks and len(found) == count:
-        return tuple(found.values())
-    if ranks % count:
-        return None
-    width = ranks // count
-    return tuple(tuple(range(start, start + width)) for start in range(0, ranks, width))
-
-
-def _ranks_on(host: str, hosts: Sequence[str]) -> Iterator[int]:
-    return (rank for rank, each in enumerate(hosts) if each == host)
+        return tuple(map(tuple, found.values()))
+    return None if ranks % count else in_order(ranks, ranks // count)
 
 
 def _priced(record: CaseRecord, network: Network, nodes: Nodes) -> float | None:
