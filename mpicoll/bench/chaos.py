@@ -4,7 +4,8 @@
 launch has 2 to 8 ranks on one node, on several nodes, or on emulated hosts, random calls that are
 checked, and one fault after the other. Prints a table, and writes a line of JSON for each launch;
 ends with 1 where a target is missed. ``--seed`` and ``--first`` replay launches. Ranks of torch are
-forked, those of mpi4py start under mpirun, which would end all with the first that is killed.
+forked, those of mpi4py start under mpirun, each by a shell that outlives it: mpirun ends all others
+where a process that it has started is killed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any
 
 import click
 
-from mpicoll.bench.faults import CUT, FAULTS, KILL, MOST_HOSTS, MOST_RANKS, launch_of
+from mpicoll.bench.faults import CUT, FAULTS, MOST_HOSTS, MOST_RANKS, launch_of
 from mpicoll.bench.launches import Found, run
 from mpicoll.bench.under_faults import (
     HUNG,
@@ -84,7 +85,7 @@ def fault_names(text: str) -> tuple[str, ...]:
     return names
 
 
-def _possible(kinds: Sequence[str], backend: str) -> tuple[list[str], bool]:
+def _possible(kinds: Sequence[str]) -> tuple[list[str], bool]:
     """Return the faults that can be tried here, and whether hosts can be emulated.
 
     Raises:
@@ -92,9 +93,6 @@ def _possible(kinds: Sequence[str], backend: str) -> tuple[list[str], bool]:
     """
     why = missing()
     lacking = {CUT: f"emulated hosts: {why}"} if why else {}
-    if backend == "mpi4py":
-        lacking[KILL] = "a launcher that lets the others live: MPI's ends them"
-        lacking[CUT] = "a launcher that outlives the link to a host: MPICH's does not"
     for each in {*kinds} & {*lacking}:
         print(f"{each} is left out, as it takes {lacking[each]}", file=sys.stderr)
     found = [each for each in kinds if each not in lacking]
@@ -157,7 +155,7 @@ def main(
 ) -> int:  # fmt: skip
     """Try the faults, print the table, and return 1 where a target is missed."""
     records = Lines(output, f'{{"schema": "{SCHEMA}", '.encode(), keep=True)
-    kinds, hosts = _possible(faults, backend)
+    kinds, hosts = _possible(faults)
     if backend == "torch":
         importlib.import_module("torchcoll.transport")  # each rank would take seconds for it
 

@@ -31,6 +31,9 @@ _START, _LATE = 120.0, 20.0
 _DEADLINES = 6
 """How many waits of calls there may be until a rank says how a fault ended."""
 _END = 10.0
+_STAYS = ["sh", "-c", '"$@"; while [ -S "$0" ]; do sleep 0.2; done']
+"""Starts a rank of MPI's and outlives it while a socket is there: MPI's launchers, which end all
+ranks where a process that they have started ends, do not see that."""
 _GRACE = 10.0
 """Seconds past two deadlines in which a call ends, else it counts as hung."""
 
@@ -66,7 +69,8 @@ class Ranks:
         self.temporary = folder / f"tmp{launch.number}"
         self.temporary.mkdir()
         self.log, self.flight = folder / f"{launch.number}.log", folder / f"flight{launch.number}"
-        path = str(folder / f"{launch.number}.socket")
+        self.path = folder / f"{launch.number}.socket"
+        path = str(self.path)
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(path)
         self.listener.listen(launch.ranks)
@@ -117,14 +121,16 @@ class Ranks:
     def _launch(self, plan: dict[str, Any]) -> None:
         """Start MPI's launcher."""
         python = ["-m", "mpicoll.bench.under_faults", json.dumps(plan)]
+        starter = [*_STAYS, str(self.path)]
         if self.hosts is not None:
             per_host = self.launch.per_host
-            command = self.hosts.command(python, per_host, self.launch.ranks // per_host)
+            hosts = self.launch.ranks // per_host
+            command = self.hosts.command(python, per_host, hosts, starter)
         else:
             launcher = mpirun()
             if launcher is None:
                 raise ArgumentError("no mpirun: pip install 'mpicoll[mpich]' brings MPICH's")
-            command = [launcher, "-n", str(self.launch.ranks), sys.executable, *python]
+            command = [launcher, "-n", str(self.launch.ranks), *starter, sys.executable, *python]
         with open(self.log, "ab") as log:
             self.launcher = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
@@ -252,6 +258,7 @@ class Ranks:
         for process in {*self.children, *self.processes.values()}:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
+        self.path.unlink()
         if self.launcher is not None:
             with suppress(ProcessLookupError, subprocess.TimeoutExpired):
                 self.launcher.wait(_END)

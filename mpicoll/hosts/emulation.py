@@ -167,12 +167,14 @@ class Hosts:
     # -- ranks there ----------------------------------------------------------------------
 
     def command(
-        self, python: Sequence[str], per_host: int = 1, hosts: int | None = None
+        self, python: Sequence[str], per_host: int = 1, hosts: int | None = None,
+        starter: Sequence[str] = (),
     ) -> list[str]:  # fmt: skip
         """Return the command that runs Python with these arguments on all ranks, host by host.
 
         Args:
             hosts: how many of the hosts take part, all by default.
+            starter: the command that starts each rank, given its own.
         """
         assert self.folder is not None, "hosts exist only inside the with block"
         names = self.names[:hosts]
@@ -180,7 +182,7 @@ class Hosts:
         hydra = [
             _mpirun(), "-launcher", "ssh", "-launcher-exec", str(self.folder / "launch"),
             "-hosts", ",".join(names), "-ppn", str(per_host),
-            "-n", str(per_host * len(names)), sys.executable, *python,
+            "-n", str(per_host * len(names)), *starter, sys.executable, *python,
         ]  # fmt: skip
         named = ["unshare", "--uts", "sh", "-c", f'hostname {first}; exec "$@"', "sh"]
         return ["ip", "netns", "exec", self._namespace(first), *named, *hydra]

@@ -257,7 +257,11 @@ class Peers(HasDeadline):
         waits = f"{stage}: rank {self.rank} waits for"
         if not missing:
             return RankLost(f"{waits} the other ranks, {what}")
-        states = {rank: self.state(rank, stage.operation) for rank in missing[:8]}
+        states: dict[int, State] = {}
+        for rank in missing[:8]:  # each may take a second
+            states[rank] = self.state(rank, stage.operation)
+            if states[rank].fact:
+                break
         peer = next((rank for rank, each in states.items() if each.fact), missing[0])
         state, seen, text = states[peer], {self.rank}, f"rank {peer}"
         while not state.fact and state.awaits is not None and state.awaits not in {*seen, peer}:

@@ -43,11 +43,14 @@ def wait_polling(
         if seconds - looked > step:
             looked, step = seconds, min(2 * step, _MOST)
             found = missing()
+            waited.look()  # a rank may be asked for as long as a second, which is no suspension
             peers.wait_for(found[0] if found else None)
             if peers.calls is not None:
                 peers.calls.check(found)
+                waited.look()
             if peers.have_gone(found, stage.operation) and not test():
                 raise peers.lost(stage, missing(), "which will not come")
+            seconds = waited.look()
         if seconds > peers.deadline:
             raise peers.lost(stage, missing(), f"which did not come in {seconds:.3g} s")
     if looked:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from time import sleep
 from typing import Any, TypeVar
-from weakref import ref
+from weakref import WeakKeyDictionary
 
 from mpicoll.errors import CollectiveError, RankLost
 from mpicoll.execution.compiled import Counted
@@ -31,29 +31,23 @@ _SHARE, _MOST, _LEAST = 1 / 8, 1.0, 0.01
 
 
 class _Guard:
-    """What is looked at of a call that may be under way.
+    """What has been seen of a call.
 
     Args:
         leave: ends the process.
     """
 
-    def __init__(
-        self, call: Any, peers: Peers, what: str, leave: Callable[[], object]
-    ) -> None:  # fmt: skip
-        self.call, self.peers, self.what, self.leave = ref(call), peers, what, leave
+    def __init__(self, peers: Peers, what: str, leave: Callable[[], object]) -> None:
+        self.peers, self.what, self.leave = peers, what, leave
         self.seen, self.waited = 0, Waited()
 
-    def look(self) -> bool:
-        """End the process where the call is under way for too long; whether the call exists."""
-        call = self.call()
-        if call is None:
-            return False
+    def look(self, call: Any) -> None:
+        """End the process where the call is under way for too long."""
         number = call.begun
         if number == call.ended or number != self.seen:
             self.seen, self.waited = number, Waited()
         elif (seconds := self.waited.look()) > self.peers.deadline and number != call.ended:
             self._end(seconds)
-        return True
 
     def _end(self, seconds: float) -> None:
         what = f"which did not come in {seconds:.3g} s"
@@ -67,7 +61,8 @@ class _Guard:
         self.leave()
 
 
-_guards: list[_Guard] = []
+_guards: WeakKeyDictionary[Any, _Guard] = WeakKeyDictionary()
+"""That of each call which exists."""
 _lock = threading.Lock()
 _threads: list[threading.Thread] = []
 
@@ -83,7 +78,7 @@ def guarded(
     """
     made: Callable[[], T] = Counted(call)
     with _lock:
-        _guards.append(_Guard(made, peers, what, leave))
+        _guards[made] = _Guard(peers, what, leave)
         if not (_threads and _threads[-1].is_alive()):
             _threads.append(threading.Thread(target=_watch, name="mpicoll deadline", daemon=True))
             _threads[-1].start()
@@ -92,7 +87,13 @@ def guarded(
 
 def _watch() -> None:
     while True:
-        with _lock:
-            _guards[:] = [each for each in _guards if each.look()]
-            shares = [each.peers.deadline * _SHARE for each in _guards]
-        sleep(max(_LEAST, min([_MOST, *shares])))
+        sleep(_look())
+
+
+def _look() -> float:
+    """Look at all calls, and return the seconds until the next look."""
+    with _lock:
+        found = list(_guards.items())
+    for call, guard in found:
+        guard.look(call)
+    return max(_LEAST, min([_MOST, *(guard.peers.deadline * _SHARE for _, guard in found)]))

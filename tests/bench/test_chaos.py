@@ -62,9 +62,10 @@ def test_a_fault_that_is_not_known_is_refused() -> None:
 
 
 def test_faults_that_cannot_be_tried_are_refused() -> None:
-    done = python("-m", "mpicoll.bench.chaos", "--faults", "kill", "--backend", "mpi4py")
+    nothing = {"PATH": "/nonexistent"}
+    done = python("-m", "mpicoll.bench.chaos", "--faults", "cut", environment=nothing)
     assert done.returncode == 2
-    assert "a launcher that lets the others live" in done.stdout
+    assert "cut is left out, as it takes emulated hosts: no ip" in done.stdout
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "link", "pipe", "folder"])
@@ -111,11 +112,13 @@ def test_random_faults(tmp_path: Path) -> None:
 
 
 @pytest.mark.launches
-def test_a_rank_that_ends_while_the_others_agree_who_is_left(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
+@pytest.mark.parametrize("backend", ["torch", "mpi4py"])
+def test_a_rank_that_ends_while_the_others_agree_who_is_left(tmp_path: Path, backend: str) -> None:
+    pytest.importorskip("torch" if backend == "torch" else "mpi4py")
     launches = (launch_of(1, number, [KILL], most=4) for number in range(100))
     number = next(each.number for each in launches if each.faults[0].second is not None)
-    given = ("--faults", KILL, "--each", "1", "--first", str(number), "--launches", "1")
+    given = ("--faults", KILL, "--each", "1", "--first", str(number), "--launches", "1",
+             "--backend", backend)  # fmt: skip
     assert tried(tmp_path, "1", *given) == 1
 
 
@@ -124,7 +127,7 @@ def test_a_rank_that_ends_while_the_others_agree_who_is_left(tmp_path: Path) -> 
 @pytest.mark.parametrize("backend", ["torch", "mpi4py"])
 def test_random_faults_over_either_backend(tmp_path: Path, backend: str) -> None:
     pytest.importorskip("torch" if backend == "torch" else "mpi4py")
-    assert tried(tmp_path, "0.25", "--backend", backend, "--faults", "slow,raise,mismatch") >= 2
+    assert tried(tmp_path, "0.25", "--backend", backend) >= 1
 
 
 @pytest.mark.parametrize(

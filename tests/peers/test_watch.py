@@ -1,11 +1,19 @@
-"""A blocking call of MPI's own does not outlast the deadline: its process ends, and says why."""
+"""Waits for a library that only it can end, or that ask other ranks: how long they last."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from time import monotonic, sleep
 
 import pytest
 from launcher import mpirun, ranks
+
+from mpicoll import RankLost
+from mpicoll.interfaces import Stage
+from mpicoll.peers import watch
+from mpicoll.peers.known import Peers
+from mpicoll.peers.polling import wait_polling
 
 PROGRAM = """
 import time
@@ -36,3 +44,32 @@ def test_a_process_that_waits_in_mpi_ends(tmp_path: Path) -> None:
     assert "rank 0 waits for" in done.stdout
     assert "Rank 1 keeps the others waiting." in done.stdout
     assert "in elsewhere" in done.stdout
+
+
+def test_calls_that_are_gone_are_watched_no_more() -> None:
+    peers = Peers(0, 2)
+    for number in range(100):
+        assert watch.guarded(lambda number=number: number, peers, "a call", sleep)() == number
+    until = monotonic() + 5
+    while len(watch._guards) and monotonic() < until:  # the thread may be looking at one
+        sleep(0.01)
+    assert not watch._guards
+
+
+def test_asking_the_other_ranks_counts_as_waiting() -> None:
+    """A rank of a host that has vanished answers after a second, as often as it is asked."""
+
+    class Slow(Peers):
+        def have_gone(self, ranks: Sequence[int], operation: int) -> bool:
+            sleep(0.7)
+            return False
+
+    def missing() -> list[int]:
+        sleep(0.7)
+        return [1]
+
+    peers, began = Slow(0, 2), monotonic()
+    peers.deadline = 2.8
+    with pytest.raises(RankLost, match=r"rank 1, which did not come in 2\.8"):
+        wait_polling(lambda: False, missing, Stage("a call"), peers)
+    assert monotonic() - began < 4.2
