@@ -116,9 +116,13 @@ def test_on_ranks(count: int, backend: str, tmp_path: Path) -> None:
     "backend", [pytest.param(each, id=f"{each}-uneven_nodes") for each in ("mpi4py", "torch")]
 )
 def test_shared_memory_on_nodes(backend: str, tmp_path: Path) -> None:
-    """Every schedule where two of three ranks share memory, weakly ordered; threads have more."""
+    """Every schedule where two of three ranks share memory, weakly ordered; threads have more.
+
+    Cross-memory attach reads addresses, whosever arrays lie there: one backend runs it.
+    """
+    every = ("-k", "not cma") if backend == "torch" else ()
     passes(
-        3, tmp_path, *paths(EVERY_WAY, RANDOM), backend=backend,
+        3, tmp_path, *paths(EVERY_WAY, RANDOM), *every, backend=backend,
         MPICOLL_RANKS_PER_NODE="2", MPICOLL_FENCES="always",
     )  # fmt: skip
 
