@@ -11,12 +11,11 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count as numbers
 from pathlib import Path
@@ -194,35 +193,6 @@ class Hosts:
             **PROVIDERS[provider], "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1",
             CORES: os.environ.get(CORES, cores),
         }  # fmt: skip
-
-    def run(
-        self, python: Sequence[str], per_host: int = 1, *, provider: str = "ofi",
-        timeout: float | None = None, environment: Mapping[str, str] | None = None,
-    ) -> subprocess.CompletedProcess[str]:  # fmt: skip
-        """Run Python on all ranks and return its output; kill all of it after `timeout` seconds."""
-        variables = {**os.environ, **self.environment(provider), **(environment or {})}
-        with subprocess.Popen(
-            self.command(python, per_host), env=variables, text=True, start_new_session=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        ) as process:  # fmt: skip
-            try:
-                out, err = process.communicate(timeout=timeout)
-            except BaseException:
-                os.killpg(process.pid, signal.SIGKILL)
-                self._kill()
-                raise
-        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
-
-    def _kill(self) -> None:
-        """Kill every process on the hosts."""
-        for name in self.names:
-            found = subprocess.run(
-                ["ip", "netns", "pids", self._namespace(name)],
-                capture_output=True, text=True, check=False,
-            )  # fmt: skip
-            for number in found.stdout.split():
-                with suppress(ProcessLookupError):
-                    os.kill(int(number), signal.SIGKILL)
 
 
 def missing() -> str | None:

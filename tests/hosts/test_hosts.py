@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,29 @@ def spaces() -> list[str]:
     return [line.split()[0] for line in shown.stdout.splitlines() if line.startswith("mpicoll-")]
 
 
+def run(
+    hosts: Hosts, python: list[str], per_host: int = 1, *, timeout: float, provider: str = "ofi"
+) -> subprocess.CompletedProcess[str]:
+    """Run Python on all ranks and return its output; kill all of it after `timeout` seconds."""
+    variables = {**os.environ, **hosts.environment(provider), "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        hosts.command(python, per_host), env=variables, text=True, start_new_session=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            for name in hosts.names:
+                listed = ["ip", "netns", "pids", f"{hosts.prefix}-{name}"]
+                found = subprocess.run(listed, capture_output=True, text=True, check=False)
+                for number in found.stdout.split():
+                    with suppress(ProcessLookupError):
+                        os.kill(int(number), signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
 @pytest.fixture(scope="module")
 def pair() -> Iterator[Hosts]:
     """Two hosts at 200 Mbit/s."""
@@ -57,8 +81,7 @@ def pair() -> Iterator[Hosts]:
 
 @needs_hosts
 def test_both_backends_see_the_hosts(pair: Hosts) -> None:
-    stated = {"PYTHONPATH": str(ROOT)}
-    done = pair.run(["-c", WHO], 2, timeout=60, environment=stated)
+    done = run(pair, ["-c", WHO], 2, timeout=60)
     assert done.returncode == 0, done.stderr
     shown = sorted(done.stdout.splitlines())
     assert [line.split()[1] for line in shown] == ["host0", "host0", "host1", "host1"]
@@ -69,8 +92,7 @@ def test_both_backends_see_the_hosts(pair: Hosts) -> None:
 @pytest.mark.parametrize("provider", ["ofi", "ucx"])
 def test_the_link_is_the_limit(pair: Hosts, provider: str) -> None:
     """Faster would be the memory that the hosts share; slower, more than the protocols take."""
-    stated = {"PYTHONPATH": str(ROOT)}
-    done = pair.run(["-c", STREAM], timeout=60, provider=provider, environment=stated)
+    done = run(pair, ["-c", STREAM], timeout=60, provider=provider)
     assert done.returncode == 0, done.stderr
     # The bucket lets its burst through at once: 2 of 32 Mbit.
     assert 100 < float(done.stdout) < 220
@@ -80,10 +102,11 @@ def test_the_link_is_the_limit(pair: Hosts, provider: str) -> None:
 def test_two_levels_are_right_on_several_hosts(pair: Hosts, tmp_path: Path) -> None:
     """The harness measures across nodes, with a clock whose error it states."""
     output = tmp_path / "records.jsonl"
-    done = pair.run(
+    done = run(
+        pair,
         ["-m", "mpicoll.bench", "allreduce", "broadcast", "barrier", "--algorithms",
          "native,two_level,ring,auto", "--sizes", "4K", "-n", "3", "-J", str(output)],
-        2, timeout=100, environment={"PYTHONPATH": str(ROOT)},
+        2, timeout=100,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = only(CaseRecord, load(output))
@@ -98,10 +121,8 @@ def test_two_levels_are_right_on_several_hosts(pair: Hosts, tmp_path: Path) -> N
 
 
 def measured(hosts: Hosts, command: str, file: Path, *arguments: str) -> list[Record]:
-    done = hosts.run(
-        ["-m", f"mpicoll.{command}", "--backends", "mpi4py", "-J", str(file), *arguments],
-        timeout=100, environment={"PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    given = ["-m", f"mpicoll.{command}", "--backends", "mpi4py", "-J", str(file), *arguments]
+    done = run(hosts, given, timeout=100)
     assert done.returncode == 0, done.stderr
     return load(file)
 
