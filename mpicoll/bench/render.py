@@ -20,7 +20,7 @@ from mpicoll.records.identity import key
 from mpicoll.records.lines import CaseRecord, Speedup
 from mpicoll.records.reading import encoded
 from mpicoll.selection.auto import CHOOSERS
-from mpicoll.text.numbers import number
+from mpicoll.text.numbers import counted, number
 from mpicoll.text.sizes import size_text
 
 Methods = dict[tuple[Any, ...], CaseRecord]
@@ -87,8 +87,7 @@ def _title(record: CaseRecord) -> str:
     if record.root is not None:
         parts.append(f"root {record.root}")
     parts += ["in place"] if record.in_place else []
-    ranks = f"{record.ranks} rank{'s' if record.ranks > 1 else ''}"
-    return ", ".join([*filter(None, parts), ranks])
+    return ", ".join([*filter(None, parts), counted(record.ranks, "rank")])
 
 
 def _titled_call(record: CaseRecord) -> str:
@@ -298,24 +297,29 @@ def _averages(row: CaseRecord, *names: str) -> list[str]:
 
 def osu(records: Sequence[CaseRecord], out: TextIO) -> None:
     """Print OSU's columns; sizes are bytes per rank."""
-    layout = "{:<12}{:>18}{:>18}{:>18}{:>14}"
     heads = ("# Size", "Avg Latency(us)", "Min Latency(us)", "Max Latency(us)", "Iterations")
-    for rows in _blocks(records, out):
-        print(layout.format(*heads), file=out)
-        for row in rows:
-            cells = (row.bytes_per_rank, *_averages(row, "mean", "min", "max"), _calls(row))
-            print(layout.format(*cells), file=out)
+    _print_columns(
+        records, out, "{:<12}{:>18}{:>18}{:>18}{:>14}", heads,
+        lambda row: (row.bytes_per_rank, *_averages(row, "mean", "min", "max"), _calls(row)),
+    )  # fmt: skip
 
 
 def imb(records: Sequence[CaseRecord], out: TextIO) -> None:
     """Print IMB's columns; sizes are bytes per rank."""
-    layout = "{:>12}{:>14}{:>14}{:>14}{:>14}"
     heads = ("#bytes", "#repetitions", "t_min[usec]", "t_max[usec]", "t_avg[usec]")
+    _print_columns(
+        records, out, "{:>12}{:>14}{:>14}{:>14}{:>14}", heads,
+        lambda row: (row.bytes_per_rank, _calls(row), *_averages(row, "min", "max", "mean")),
+    )  # fmt: skip
+
+
+def _print_columns(
+    records: Sequence[CaseRecord], out: TextIO, layout: str, heads: Sequence[str],
+    cells: Callable[[CaseRecord], Sequence[object]],
+) -> None:  # fmt: skip
     for rows in _blocks(records, out):
-        print(layout.format(*heads), file=out)
-        for row in rows:
-            cells = (row.bytes_per_rank, _calls(row), *_averages(row, "min", "max", "mean"))
-            print(layout.format(*cells), file=out)
+        for line in (heads, *map(cells, rows)):
+            print(layout.format(*line), file=out)
 
 
 def _calls(row: CaseRecord) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from mpicoll.errors import ArgumentError
+from mpicoll.text.numbers import counted
 
 LONGEST = 1e9
 """Seconds: longer times are refused, as their sums would overflow."""
@@ -88,7 +89,7 @@ class Hockney:
         return self.ports is not None
 
     def __str__(self) -> str:
-        ports = _counted(self.servers) if self.ports else "start-ups overlap"
+        ports = counted(self.servers, "port") if self.ports else "start-ups overlap"
         return (
             f"Hockney: {_times_text(alpha=self.alpha, beta=self.beta, gamma=self.gamma)}, {ports}"
         )
@@ -150,7 +151,7 @@ class LogGP:
 
     def __str__(self) -> str:
         times = _times_text(L=self.L, o=self.o, g=self.g, G=self.G, gamma=self.gamma)
-        return f"LogGP: {times}, {_counted(self.ports)}"
+        return f"LogGP: {times}, {counted(self.ports, 'port')}"
 
 
 def check_times(**times: float) -> None:
@@ -174,10 +175,6 @@ def _times_text(**times: float) -> str:
         f"{name} {1e9 * value:g} ns/B" if name in _OF_A_BYTE else f"{name} {1e6 * value:g} us"
         for name, value in times.items()
     )
-
-
-def _counted(ports: int) -> str:
-    return "1 port" if ports == 1 else f"{ports} ports"
 
 
 DEFAULT = Hockney(alpha=2e-6, beta=4e-11, gamma=5e-11)

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from mpicoll.costs.bounds import Bound, bound
 from mpicoll.costs.ranking import Curve, Ranking
-from mpicoll.text.numbers import number
+from mpicoll.text.numbers import counted, number
 from mpicoll.text.sizes import rounded_size_text
 
 
@@ -51,8 +51,7 @@ def tables(output: RankingOutput) -> Iterator[Table]:
 
 def _prices(output: RankingOutput, nbytes: int) -> Table:
     scenario, least = output.ranking.scenario, output.bound(nbytes)
-    ranks = scenario.topology.size
-    parts = [scenario.collective, f"{ranks} rank{'s' if ranks > 1 else ''}"]
+    parts = [scenario.collective, counted(scenario.topology.size, "rank")]
     found = Table(title=", ".join([*parts, rounded_size_text(nbytes)] if output.sweep else parts))
     # Names are folded where the table is too wide: cut short they would say nothing.
     found.add_column("algorithm", overflow="fold")

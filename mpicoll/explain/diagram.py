@@ -11,7 +11,8 @@ from fractions import Fraction
 from xml.etree import ElementTree as xml
 
 from mpicoll.explain.trace import Cell, Hop, RoundTrace, listed, runs
-from mpicoll.explain.words import aim, counted, share, verdict
+from mpicoll.explain.words import aim, share, verdict
+from mpicoll.text.numbers import counted
 
 _STYLE = """
 svg { --back: #ffffff; --ink: #1d232b; --soft: #5b6673; --line: #c9d0d8; --empty: #eef1f4;

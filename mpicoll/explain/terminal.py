@@ -17,7 +17,6 @@ from mpicoll.explain.trace import Cell, Hop, RoundTrace, listed, runs
 from mpicoll.explain.words import (
     about_bytes,
     aim,
-    counted,
     heard_of,
     reasons,
     sentence,
@@ -25,7 +24,7 @@ from mpicoll.explain.words import (
     together,
     verdict,
 )
-from mpicoll.text.numbers import number
+from mpicoll.text.numbers import counted, number
 from mpicoll.text.sizes import size_text
 
 _CORNERS = {"vector": "block", "rows": "row", "pairs": "rows for", "none": ""}

@@ -9,6 +9,7 @@ from math import log
 
 from mpicoll.explain.measures import least
 from mpicoll.explain.trace import Hop, RoundTrace, runs
+from mpicoll.text.numbers import counted
 
 AIMS = {
     "barrier": "No rank may go on before it has heard of all others.",
@@ -56,15 +57,6 @@ def share(part: float | Fraction, unit: str = "m") -> str:
     if exact < 1:
         return f"{exact.numerator if exact.numerator > 1 else ''}{unit}/{exact.denominator}"
     return f"{float(exact):.4g} {unit}"
-
-
-def counted(number: int, thing: str) -> str:
-    """Return a count with its noun.
-
-    >>> counted(1, "round"), counted(6, "round")
-    ('1 round', '6 rounds')
-    """
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def about_bytes(nbytes: float) -> str:
@@ -167,14 +159,11 @@ def _what(trace: RoundTrace, hops: Sequence[Hop], now: int) -> str:
         else "block"
     )
     past = _past(trace, hops, now)
+    if past == "finished":
+        word, past = f"finished {word}", ""
     if most == 1:
-        return (
-            f"{'a' if past.startswith('finished') else 'the' if past else 'a'} "
-            + (f"finished {word}" if past == "finished" else f"{word}{past}")
-            + size
-        )
-    finished = "finished " if past == "finished" else ""
-    return f"{upto}{most} {finished}{word}s{past if not finished else ''}{size}"
+        return f"{'the' if past else 'a'} {word}{past}{size}"
+    return f"{upto}{most} {word}s{past}{size}"
 
 
 def _past(trace: RoundTrace, hops: Sequence[Hop], now: int) -> str:
@@ -227,11 +216,10 @@ def _ends(trace: RoundTrace, hops: Sequence[Hop]) -> tuple[str, str]:
     folds = {hop.folded for hop in hops}
     if len(folds) > 1:
         return "; some is folded in, some kept", "; some is folded in, some kept"
-    verb, done = ("folds", "folded in") if folds == {True} else ("keeps", "kept")
-    it = " in what it gets" if folds == {True} else " what it gets"
+    verb, way, done = ("folds", " in", "folded in") if True in folds else ("keeps", "", "kept")
     alone = len(hops) == trace.size or len({hop.destination for hop in hops}) == 1
-    sent = f", which {verb} it{' in' * (folds == {True})}" if alone else f"; what arrives is {done}"
-    return f"; each {verb}{it}", sent
+    sent = f", which {verb} it{way}" if alone else f"; what arrives is {done}"
+    return f"; each {verb}{way} what it gets", sent
 
 
 # -- the whole ----------------------------------------------------------------------------------

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 from mpicoll.cli.watchdog import Watchdog
 from mpicoll.collectives import Collectives
@@ -43,7 +42,7 @@ def run(options: Options, makers: Worlds) -> int:
         worlds, gpu_ways = worlds_with_gpus(worlds, remarks)
     everyone = next(iter(worlds.values()))
     known = _transports(worlds, gpu_ways)
-    _refuse(options, worlds, everyone, known)
+    _refuse(options, everyone, known)
     processes = everyone.exchange(own_process(), Process)
     remarks += other_load(everyone.nodes, processes)
     is_root = everyone.rank == 0
@@ -98,57 +97,47 @@ def _transports(worlds: dict[str, Collectives], gpu_ways: dict[str, dict[str, st
 # -- what cannot be measured ----------------------------------------------------------------
 
 
-def _refuse(
-    options: Options, worlds: dict[str, Collectives], everyone: Collectives, known: Sequence[str]
-) -> None:
+def _refuse(options: Options, everyone: Collectives, known: Sequence[str]) -> None:
     """Raise the error of any rank on every rank.
 
     Raises:
         ArgumentError: too few ranks, no such transport, or a file that cannot be written.
     """
-    own = next(filter(None, _complaints(options, worlds, everyone, known)), None)
+    own = ""
+    try:
+        _check_transports(options, everyone, known)
+        # Files are written by rank 0 alone.
+        if everyone.rank == 0:
+            _check_files(options)
+    except ArgumentError as error:
+        own = str(error)
     for rank, text in enumerate(everyone.exchange(own)):
         if text:
             raise ArgumentError(text if everyone.size == 1 else f"rank {rank}: {text}")
 
 
-def _complaints(
-    options: Options, worlds: dict[str, Collectives], everyone: Collectives, known: Sequence[str]
-) -> Iterable[str | None]:
-    """Yield why this run is impossible, None where it is not."""
+def _check_transports(options: Options, everyone: Collectives, known: Sequence[str]) -> None:
     if everyone.size < 2:
-        yield "a pair needs two ranks: start it with mpirun -n 2 or more"
-    yield _no_transport(options, worlds, known)
-    # Files are written by rank 0 alone.
-    if everyone.rank == 0:
-        yield heatmap.complaint(options.plot) if options.plot else None
-        yield _refused(writable, options.plot)
-        yield _refused(writable, options.output) or _refused(check_ours, options.output)
-
-
-def _no_transport(
-    options: Options, worlds: dict[str, Collectives], known: Sequence[str]
-) -> str | None:
-    """Return why a transport that was asked for joins no ranks here, None if all join some."""
+        raise ArgumentError("a pair needs two ranks: start it with mpirun -n 2 or more")
     for name in options.transports:
         if name in known:
             continue
         if options.device == "cuda" or name in (IPC, DIRECT, STAGED):
-            return f"no {name} transport for these buffers: there is {', '.join(known)}"
-        transport = next(iter(worlds.values())).transport
+            there_is = ", ".join(known)
+            raise ArgumentError(f"no {name} transport for these buffers: there is {there_is}")
+        transport = everyone.transport
         why = transport.shared.no_cma if transport.shared else transport.unshared
-        return f"no {name} transport: {why}"
-    return None
+        raise ArgumentError(f"no {name} transport: {why}")
 
 
-def _refused(check: Callable[[Path], object], path: Path | None) -> str | None:
-    """Return why a check refuses a file, None if it does not."""
-    try:
-        if path is not None:
-            check(path)
-    except ArgumentError as error:
-        return str(error)
-    return None
+def _check_files(options: Options) -> None:
+    if options.plot:
+        if why := heatmap.complaint(options.plot):
+            raise ArgumentError(why)
+        writable(options.plot)
+    if options.output:
+        writable(options.output)
+        check_ours(options.output)
 
 
 # -- where it runs ------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from mpicoll.records.identity import key, variant
 from mpicoll.records.lines import CaseRecord, Times
 from mpicoll.report.loading import Records
 from mpicoll.report.setups import Setup, by_run
+from mpicoll.text.numbers import counted
 
 BEST = 4
 """How many algorithms are shown at first beside `ALWAYS`."""
@@ -39,8 +40,7 @@ class Scope(NamedTuple):
 
     def __str__(self) -> str:
         nodes = f" on {self.nodes} nodes" if self.nodes > 1 else ""
-        ranks = f"{self.ranks} rank{'s' if self.ranks > 1 else ''}{nodes}"
-        return " · ".join(filter(None, (ranks, self.variant)))
+        return " · ".join(filter(None, (f"{counted(self.ranks, 'rank')}{nodes}", self.variant)))
 
 
 @dataclass

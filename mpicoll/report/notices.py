@@ -12,6 +12,7 @@ from mpicoll.records.lines import CaseRecord, FullRun
 from mpicoll.report.curves import median_of, repeated, times_of
 from mpicoll.report.loading import MOST_MAPPED, Records
 from mpicoll.report.setups import Setup
+from mpicoll.text.numbers import counted
 from mpicoll.text.sizes import bytes_text
 
 Severity = Literal["error", "warning", "note"]
@@ -67,7 +68,7 @@ def _about_results(records: Records) -> Iterator[Notice]:
     wrong = [each for each in records.cases if each.correct is False]
     if wrong:
         yield Notice(
-            "error", f"{_count(wrong, 'case')} with wrong results",
+            "error", f"{counted(len(wrong), 'case')} with wrong results",
             "Their times are shown, and marked, but they are never winners.",
             _with_messages(wrong),
         )  # fmt: skip
@@ -78,7 +79,7 @@ def _about_results(records: Records) -> Iterator[Notice]:
         yield _cases("warning", "whose results were not checked", "They may be wrong.", unchecked)
     refused = [each for each in records.cases if not each.time_us and each.correct is not False]
     if refused:
-        title = f"{_count(refused, 'case')} refused"
+        title = f"{counted(len(refused), 'case')} refused"
         yield Notice("note", title, "They have no time.", _with_messages(refused))
 
 
@@ -169,11 +170,9 @@ def _preempted(record: CaseRecord) -> float:
 
 
 def _cases(severity: Severity, what: str, why: str, rows: Sequence[CaseRecord]) -> Notice:
-    return Notice(severity, f"{_count(rows, 'case')} {what}", why, tuple(map(case_name, rows)))
-
-
-def _count(rows: Sequence[object], noun: str) -> str:
-    return f"{len(rows)} {noun}{'' if len(rows) == 1 else 's'}"
+    return Notice(
+        severity, f"{counted(len(rows), 'case')} {what}", why, tuple(map(case_name, rows))
+    )
 
 
 # -- pairs, and mixed conditions ----------------------------------------------------------
@@ -198,7 +197,9 @@ def _about_pairs(records: Records) -> Iterator[Notice]:
     wrong = [each for each in records.pairs if each.correct is False]
     if wrong:
         lines = [f"{each.backend} {each.transport}: {each.message}" for each in wrong]
-        yield Notice("error", f"{_count(wrong, 'pair')} whose bytes were wrong", "", tuple(lines))
+        yield Notice(
+            "error", f"{counted(len(wrong), 'pair')} whose bytes were wrong", "", tuple(lines)
+        )
 
 
 def _about_mixing(records: Records, found: Sequence[Setup]) -> Iterator[Notice]:

@@ -21,6 +21,15 @@ def number(value: float | None, digits: int = 3) -> str:
     return f"{value:.{min(6, max(0, digits - 1 - exponent))}f}"
 
 
+def counted(number: int, thing: str) -> str:
+    """Return a count with its noun.
+
+    >>> counted(1, "round"), counted(6, "round")
+    ('1 round', '6 rounds')
+    """
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
 def ranges(numbers: Sequence[int]) -> str:
     """Return whole numbers in their order, runs of neighbours as the first and the last.
 
