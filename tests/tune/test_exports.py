@@ -134,6 +134,23 @@ def test_mpich_keeps_its_tree_for_other_ranks_sizes_and_operators() -> None:
     assert found["collective=alltoall"] == BASE["collective=alltoall"]
 
 
+def test_mpich_keeps_its_flags_but_where_an_algorithm_was_chosen() -> None:
+    own = {"is_multi_threaded=no": {"algorithm=MPIDI_POSIX_mpi_allreduce_release_gather": {}}}
+    base = {"collective=allreduce": {"comm_type=intra": own}, "collective=bcast": {}}
+    text = mpich.posix_tree(chosen("ring"), base)
+    assert text is not None
+    found = json.loads(text)["collective=allreduce"]["comm_type=intra"]["is_multi_threaded=no"]
+    assert [*found] == ["comm_size<=3", "comm_size<=4", "comm_size=any"]
+    assert found["comm_size<=4"] == {
+        "avg_msg_size<=1000": own, "avg_msg_size=any": {"comm_type=inter": own}
+    }  # fmt: skip
+    assert mpich.posix_tree(chosen("pairwise", "alltoall"), base) is None
+    assert mpich.posix_tree([Choice("allreduce", 4, 2, [OWN])], base) is None
+    given = mpich.variables([*chosen("ring"), *chosen("ring", "allgather")], Path("a"), Path("b"))
+    assert "MPIR_CVAR_ALLREDUCE_DEVICE_COLLECTIVE" not in given
+    assert given["MPIR_CVAR_ALLGATHER_DEVICE_COLLECTIVE"] == "0"
+
+
 def test_mpich_counts_the_bytes_of_a_row_in_alltoall() -> None:
     found = json.loads(mpich.tree(chosen("pairwise", "alltoall"), BASE))
     assert "avg_msg_size<=250" in str(found)
@@ -251,7 +268,10 @@ def test_records_without_an_answer_are_refused(
 
 @pytest.mark.launches
 def test_mpich_takes_what_the_file_says(tmp_path: Path) -> None:
-    """Ring, which rounds otherwise, in one range of sizes on 6 ranks, and its own choice beside."""
+    """Ring, which rounds otherwise, in one range of sizes on 6 ranks, and its own choice beside.
+
+    In a single-threaded program that is flags in shared memory.
+    """
     from mpi4py import MPI
 
     from mpicoll.tune.exports.command import _library
@@ -259,15 +279,21 @@ def test_mpich_takes_what_the_file_says(tmp_path: Path) -> None:
     if MPI.get_vendor()[0] != "MPICH":
         pytest.skip("not MPICH")
     table = [Choice("allreduce", 6, 1, [OWN, Range(32768, "ring", {}), Range(None, None, {})])]
-    path = tmp_path / "mpich.json"
+    path, posix = tmp_path / "mpich.json", tmp_path / "mpich.posix.json"
     path.write_text(mpich.tree(table, mpich.built_in(_library())))
+    flags = mpich.posix_tree(table, mpich.built_in_posix(_library()))
+    assert flags is not None
+    posix.write_text(flags)
+    both = mpich.variables(table, path, posix)
     force = {
         "MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM": "ring",
         "MPIR_CVAR_ALLREDUCE_DEVICE_COLLECTIVE": "0",
     }
+    # Flags in shared memory are otherwise set up in the fifth call.
+    single = {"MPI4PY_RC_THREAD_LEVEL": "single", "MPIR_CVAR_POSIX_NUM_COLLS_THRESHOLD": "0"}
     program = "tests/support/fingerprints.py", "128", "4096", "65536"
-    done = [ranks(6, *program, environment=each) for each in (mpich.variables(table, path), force)]
-    tuned, forced = (json.loads(each.stdout.splitlines()[-1]) for each in done)
-    assert tuned["allreduce 4096"] == forced["allreduce 4096"]
-    assert tuned["allreduce 128"] != forced["allreduce 128"]
-    assert tuned["allreduce 65536"] != forced["allreduce 65536"]
+    done = [ranks(6, *program, environment=each) for each in (both, both | single, force)]
+    tuned, flagged, forced = (json.loads(each.stdout.splitlines()[-1]) for each in done)
+    assert tuned["allreduce 4096"] == flagged["allreduce 4096"] == forced["allreduce 4096"]
+    for name in ("allreduce 128", "allreduce 65536"):
+        assert len({each[name] for each in (tuned, flagged, forced)}) == 3

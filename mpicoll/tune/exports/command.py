@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from shutil import which
 from typing import NamedTuple
@@ -21,11 +22,21 @@ from mpicoll.tune.exports.choices import Choice, Takes, choices
 
 
 class _Target(NamedTuple):
-    """A library: how its description begins, which algorithms its table can name, the table."""
+    """A library: how its description begins, which algorithms its table can name, the table.
+
+    Attributes:
+        beside: a second table, where the library reads two.
+    """
 
     library: str
     takes: Takes
     written: Callable[[Sequence[Choice], Path, Path | None], str]
+    beside: Callable[[Sequence[Choice], Path | None], str | None] = lambda found, library: None
+
+
+def _posix(found: Sequence[Choice], library: Path | None) -> str | None:
+    """Return the tree of flags in shared memory, with gaps for the choices."""
+    return mpich.posix_tree(found, mpich.built_in_posix(library or _library()))
 
 
 def _mpich(found: Sequence[Choice], path: Path, library: Path | None) -> str:
@@ -49,7 +60,7 @@ def _openmpi(found: Sequence[Choice], path: Path, library: Path | None) -> str:
 
 
 _TARGETS = {
-    "mpich": _Target(mpich.LIBRARY, mpich.takes, _mpich),
+    "mpich": _Target(mpich.LIBRARY, mpich.takes, _mpich, _posix),
     "openmpi": _Target(openmpi.LIBRARY, openmpi.takes, _openmpi),
     "intel": _Target(settings.INTEL, settings.intel_takes, lambda found, *_: settings.intel(found)),
     "ucc": _Target("", settings.ucc_takes, lambda found, *_: settings.ucc(found)),
@@ -84,13 +95,17 @@ def main(
         if not found:
             click.echo(f"{target}: its own choice is within 3 % of the fastest everywhere")
             return
-        text = to.written(found, output, library)
+        texts = {output: to.written(found, output, library)}
+        if second := to.beside(found, library):
+            writable(beside := output.with_suffix(".posix.json"))
+            texts[beside] = second
     except ArgumentError as error:
         raise click.UsageError(str(error)) from error
-    write_whole(output, lambda fresh: fresh.write_text(text, encoding="utf-8"))
+    for path, text in texts.items():
+        write_whole(path, partial(Path.write_text, data=text, encoding="utf-8"))
     for each in found:
         click.echo(printable(_line(each)))
-    click.echo(printable(_advice(target, found, output)))
+    click.echo(printable(_advice(target, found, *texts)))
 
 
 def _line(choice: Choice) -> str:
@@ -102,11 +117,11 @@ def _line(choice: Choice) -> str:
     return f"{choice.collective}, {choice.ranks} ranks: {', '.join(parts)}"
 
 
-def _advice(target: str, found: Sequence[Choice], path: Path) -> str:
+def _advice(target: str, found: Sequence[Choice], path: Path, beside: Path | None = None) -> str:
     """Return how the library is told of the table."""
     if target in ("intel", "ucc"):
         return f". {shlex.quote(str(path))}"
     if target == "nccl":
         return f"export NCCL_TUNER_CONFIG_FILE={shlex.quote(str(path.resolve()))}"
-    given = mpich.variables(found, path) if target == "mpich" else openmpi.variables(path)
+    given = mpich.variables(found, path, beside) if target == "mpich" else openmpi.variables(path)
     return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in given.items())

@@ -2,6 +2,11 @@
 
 A file replaces the built-in tree as a whole, and what it leaves out falls to the least able
 algorithm. So the tree starts as the one in the library, which it contains as text.
+
+On one node a single-threaded program runs flags in shared memory instead (``release_gather``), as
+another tree says, that of ``MPIR_CVAR_CH4_POSIX_COLL_SELECTION_TUNING_JSON_FILE``. It names nothing
+else: where it finds nothing, the first tree decides. So it gets gaps where an algorithm was chosen,
+and keeps the flags where the library's choice was. (src/mpi/coll/src/csel.c of MPICH 5.0.)
 """
 
 from __future__ import annotations
@@ -37,6 +42,10 @@ _TOTAL = {"allgather", "reduce_scatter"}
 _REDUCING = {"allreduce", "reduce", "reduce_scatter"}
 
 
+_POSIX = "allreduce", "broadcast", "reduce"
+"""What has flags in shared memory; the device sends all others by algorithms of its own."""
+
+
 def takes(collective: str, algorithm: str, variables: dict[str, str]) -> bool:
     """Whether the tree can name an algorithm."""
     return collective in _NAMES and algorithm in _PLAIN
@@ -48,18 +57,29 @@ def built_in(library: Path) -> Tree:
     Raises:
         ArgumentError: it cannot be read, or there is none.
     """
-    content = content_of(library)
+    found = _tree_with(b"algorithm=MPIR_Allreduce_intra_", content_of(library))
+    if found is None:
+        raise ArgumentError(f"{library} has no tree of algorithms: give the libmpi.so of an MPICH")
+    return found
+
+
+def built_in_posix(library: Path) -> Tree:
+    """Return the tree of flags in shared memory, empty where the library has none."""
+    return _tree_with(b"algorithm=MPIDI_POSIX_mpi_", content_of(library)) or {}
+
+
+def _tree_with(word: bytes, content: bytes) -> Tree | None:
     start = content.find(b'{"collective=')
     while start >= 0:
         end = content.find(b"\0", start)
         text = content[start : end if end >= 0 else None]
-        if b"algorithm=MPIR_Allreduce_intra_" in text:
+        if word in text:
             try:
                 return msgspec.json.decode(text, type=Tree)
             except (msgspec.DecodeError, RecursionError):
                 break
         start = content.find(b'{"collective=', start + 1)
-    raise ArgumentError(f"{library} has no tree of algorithms: give the libmpi.so of an MPICH")
+    return None
 
 
 def tree(choices: Sequence[Choice], base: Tree) -> str:
@@ -103,10 +123,44 @@ def _leaf(collective: str, algorithm: str, own: Tree) -> Tree:
     return {"count<pow2": own, "count=any": leaf} if algorithm in _FROM_POWER else leaf
 
 
-def variables(choices: Sequence[Choice], path: Path) -> dict[str, str]:
-    """Return what to set, so that MPICH reads the tree and its device leaves the choice to it."""
-    names = dict.fromkeys(_NAMES[each.collective].upper() for each in choices)
-    return {
-        "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE": str(path.resolve()),
-        **{f"MPIR_CVAR_{name}_DEVICE_COLLECTIVE": "0" for name in names},
-    }
+def posix_tree(choices: Sequence[Choice], base: Tree) -> str | None:
+    """Return the tree of flags with gaps for the choices, None where there is nothing to say."""
+    found = deepcopy(base)
+    names = [each for each in _through_posix(choices) if f"collective={_NAMES[each]}" in found]
+    for name in names:
+        branch = found[f"collective={_NAMES[name]}"]
+        own = branch["comm_type=intra"]
+        by_size: Tree = {}
+        for each in (each for each in choices if each.collective == name):
+            # When it looks a size up, 5.0 takes < for <=.
+            by_size.setdefault(f"comm_size<={each.ranks - 1}", own)
+            by_size[f"comm_size<={each.ranks}"] = {
+                "avg_msg_size=any" if upto is None else f"avg_msg_size<={upto}":
+                own if algorithm is None else {"comm_type=inter": own}
+                for upto, algorithm, _ in each.ranges
+            }  # fmt: skip
+        by_size["comm_size=any"] = own
+        # A branch that any program may take is searched as a whole, and may find nothing.
+        branch["comm_type=intra"] = {"is_multi_threaded=no": by_size}
+    return json.dumps(found, indent=1) + "\n" if names else None
+
+
+def _through_posix(choices: Sequence[Choice]) -> list[str]:
+    """Return the collectives whose choices are all for one node."""
+    nodes = {name: {e.nodes for e in choices if e.collective == name} for name in _POSIX}
+    return [name for name, found in nodes.items() if found == {1}]
+
+
+def variables(
+    choices: Sequence[Choice], path: Path, posix: Path | None = None
+) -> dict[str, str]:  # fmt: skip
+    """Return what to set, so that MPICH reads the trees.
+
+    Its device leaves the choice to them: at once where there is no tree of flags.
+    """
+    read = _through_posix(choices) if posix else []
+    names = dict.fromkeys(each.collective for each in choices if each.collective not in read)
+    found = {"MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE": str(path.resolve())}
+    if posix:
+        found["MPIR_CVAR_CH4_POSIX_COLL_SELECTION_TUNING_JSON_FILE"] = str(posix.resolve())
+    return found | {f"MPIR_CVAR_{_NAMES[name].upper()}_DEVICE_COLLECTIVE": "0" for name in names}
