@@ -147,6 +147,8 @@ def check_sizes_that_do_not_fit_name_the_ranks() -> None:
     sent = [2, *[1] * (size() - 1)]
     with pytest.raises(ValueError, match="rank 0 sends 2 elements to rank 0, which expects 1"):
         dist.all_to_all_single(torch.empty(size()), torch.empty(size() + 1), [1] * size(), sent)
+    with pytest.raises(RuntimeError, match="ranks need"):
+        dist.all_gather_into_tensor(torch.empty(size()), torch.empty(2))
 
 
 def check_objects() -> None:
@@ -302,7 +304,7 @@ def check_another_library_serves_gpus() -> None:
 def check_different_calls_are_refused_on_every_rank() -> None:
     with pytest.raises(ValueError, match="shape differs"):
         dist.all_reduce(torch.ones(3 if rank() else 4))
-    with pytest.raises(ValueError, match="of the library"):
+    with pytest.raises(RuntimeError, match="of the library"):  # as torch's own errors are
         dist.all_reduce(torch.ones(3).to(torch.float8_e4m3fn if rank() else torch.float32))
 
 

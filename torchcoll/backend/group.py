@@ -460,9 +460,12 @@ def _leaves(given: Any) -> list[Tensor]:
 
 def _fit(whole: Tensor, part: Tensor, size: int, large: str, small: str) -> None:
     if whole.dtype != part.dtype:
-        raise ArgumentError(f"the {large} is {whole.dtype}, the {small} {part.dtype}: they agree")
-    if whole.numel() != size * part.numel():
-        raise ArgumentError(
+        wrong = f"the {large} is {whole.dtype}, the {small} {part.dtype}: they agree"
+    elif whole.numel() != size * part.numel():
+        wrong = (
             f"the {large} has {whole.numel()} elements: {size} ranks need {size} times the "
             f"{part.numel()} of the {small}"
         )
+    else:
+        return
+    raise as_torch(ArgumentError(wrong))

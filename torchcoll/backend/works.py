@@ -6,12 +6,13 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from mpicoll.errors import RankLost
+from mpicoll.errors import CollectiveError, RankLost
 from torchcoll.backend.order import Order
 
 _NO_LIMIT = timedelta(0)
@@ -194,10 +195,22 @@ DONE = DoneWork()
 def as_torch(error: BaseException) -> BaseException:
     """Return an error as programs for torch.distributed expect it."""
     if isinstance(error, RankLost):
-        told = dist.DistBackendError(str(error))
+        told: BaseException = dist.DistBackendError(str(error))
         told.__cause__ = error
         return told
+    if isinstance(error, CollectiveError) and not isinstance(error, RuntimeError):
+        own: Any = type(error)
+        kind = _as_runtime_error(own)
+        told = kind.__new__(kind)
+        told.args, told.__cause__ = error.args, error
+        return told
     return error
+
+
+@cache
+def _as_runtime_error(kind: Any) -> type[BaseException]:
+    """Return a subclass of a class of errors that is a `RuntimeError`, too."""
+    return type(kind.__name__, (kind, RuntimeError), {"__module__": kind.__module__})
 
 
 def _future(results: list[Any]) -> Any:
