@@ -9,14 +9,13 @@ from __future__ import annotations
 import sys
 from types import TracebackType
 
-from mpicoll.machine.launchers import place
+from mpicoll.machine.launchers import OWN, own_module, place
 
 _EXTRAS = {
     "torch": "torch", "matplotlib": "report", "plotly": "report", "pynvml": "nvml",
     "cupy": "cuda13", "cuda": "cuda13", "pyarrow": "arrow",
 }  # fmt: skip
 """The extra that brings a library; `reference` brings all."""
-_OWN = ("mpicoll", "torchcoll")
 _REFUSED = 2
 
 
@@ -27,18 +26,11 @@ def advice(error: ImportError) -> str | None:
     "No module named 'plotly': pip install 'mpicoll[report]'"
     """
     library = (error.name or "").partition(".")[0]
-    if library in _OWN:
+    if library in OWN:
         return None
     if "pip install" in str(error):
         return str(error)
     return f"{error}: pip install 'mpicoll[{_EXTRAS.get(library, 'reference')}]'"
-
-
-def _is_command() -> bool:
-    """Whether Python was started as ``python -m`` with a module of ours."""
-    arguments = sys.orig_argv
-    module = arguments[arguments.index("-m") + 1 :][:1] if "-m" in arguments else []
-    return bool(module) and module[0].partition(".")[0] in _OWN
 
 
 def _end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -50,5 +42,5 @@ def _end(kind: type[BaseException], error: BaseException, trace: TracebackType |
     raise SystemExit(_REFUSED)
 
 
-if _is_command():
+if own_module():
     sys.excepthook = _end

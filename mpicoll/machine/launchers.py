@@ -27,6 +27,9 @@ _LOCAL_RANKS = (
     "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "LOCAL_RANK", "SLURM_LOCALID",
 )  # fmt: skip
 
+OWN = ("mpicoll", "torchcoll")
+_OF_TORCH = ("bench", "p2p", "tune")
+"""The commands of torchcoll."""
 TORCHRUN, SRUN = "torchrun", "srun"
 LAUNCHERS = (
     Launcher("Open MPI's mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
@@ -101,6 +104,13 @@ def is_terminal(stream: TextIO) -> bool:
     return stream.isatty() and find_launch() is None
 
 
+def own_module() -> str | None:
+    """Return the module of ours that Python was started with, by ``-m``; None for none."""
+    arguments = sys.orig_argv
+    named = arguments[arguments.index("-m") + 1 :][:1] if "-m" in arguments else []
+    return named[0] if named and named[0].partition(".")[0] in OWN else None
+
+
 def singletons(size: int, library: str, variables: Mapping[str, str] = os.environ) -> str | None:
     """Return how to launch a job whose processes are single ranks, None where they form a group.
 
@@ -112,14 +122,17 @@ def singletons(size: int, library: str, variables: Mapping[str, str] = os.enviro
     if launch is None or size > 1 or launch.size <= 1:
         return None
     right = _beside(sys.executable) or "the mpirun of that library"
+    module = own_module() or "mpicoll.bench"
     if launch.launcher == TORCHRUN:
+        command = module.partition(".")[2]
+        torch = command if command in _OF_TORCH else _OF_TORCH[0]
         advice = (
             f"start it with {right} -n {launch.size}, or run "
-            f"torchrun --nproc-per-node {launch.size} -m torchcoll.bench"
+            f"torchrun --nproc-per-node {launch.size} -m torchcoll.{torch}"
         )
     else:
         advice = (
-            f"start it with {right} -n {launch.size} {sys.executable} -m mpicoll.bench, or install "
+            f"start it with {right} -n {launch.size} {sys.executable} -m {module}, or install "
             "an mpi4py built for this launcher's MPI"
         )
     return (

@@ -58,6 +58,22 @@ def test_single_ranks_of_a_launcher_are_detected() -> None:
 
 
 @pytest.mark.parametrize(
+    ("variables", "module", "advised"),
+    [
+        (OPEN_MPI, "mpicoll.p2p", "-m mpicoll.p2p,"),
+        (TORCHRUN, "mpicoll.p2p", "-m torchcoll.p2p."),
+        (TORCHRUN, "mpicoll.bench.twins", "-m torchcoll.bench."),
+        (OPEN_MPI, "pytest", "-m mpicoll.bench,"),
+    ],
+)
+def test_the_advice_names_the_command_that_was_started(
+    variables: dict[str, str], module: str, advised: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.orig_argv", ["python", "-m", module])
+    assert advised in (singletons(1, "MPICH 5", variables) or "")
+
+
+@pytest.mark.parametrize(
     ("size", "variables"), [(4, OPEN_MPI), (1, {}), (1, {"PMI_SIZE": "1"})], ids=str
 )
 def test_a_group_and_a_single_process_are_fine(size: int, variables: dict[str, str]) -> None:
