@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
+from mpicoll.records.flat import NESTED
 from mpicoll.records.lines import (
     AARecord,
     CaseRecord,
@@ -15,6 +15,8 @@ from mpicoll.records.lines import (
     Record,
     Run,
     RunRecord,
+    Speedup,
+    Times,
 )
 
 
@@ -27,8 +29,10 @@ def contradictions(record: Record) -> Iterator[str]:
         yield from _of_ranks(record)
     if isinstance(record, CaseRecord | PairRecord):
         yield from _of_samples(record)
-        for name in ("time_us", "host_us", "speedup_vs_native", "speedup_vs_other"):
-            yield from _of_interval(name, getattr(record, name, None))
+        for name in NESTED:
+            found = getattr(record, name, None)
+            if isinstance(found, Times | Speedup):
+                yield from _of_interval(name, found)
 
 
 def _of_run(run: Run) -> Iterator[str]:
@@ -66,9 +70,8 @@ def _of_samples(record: CaseRecord | PairRecord) -> Iterator[str]:
         yield "time_us without GBps"
 
 
-def _of_interval(name: str, found: Any) -> Iterator[str]:
+def _of_interval(name: str, found: Times | Speedup) -> Iterator[str]:
     """Yield that an estimate is outside its interval."""
-    if found is not None:
-        value = getattr(found, "ratio", None) or found.median
-        if not found.low <= value <= found.high:
-            yield f"{name} is {value}, outside of its interval {found.low} .. {found.high}"
+    value = found.median if isinstance(found, Times) else found.ratio
+    if not found.low <= value <= found.high:
+        yield f"{name} is {value}, outside of its interval {found.low} .. {found.high}"

@@ -76,6 +76,19 @@ NAN, INFINITE = float("nan"), float("inf")
         (case(time_us=None), "samples_us without time_us"),
         (case(time_us={"median": 3, "low": 4, "high": 5}), "time_us is 3.0, outside of its"),
         (case(speedup_vs_native={"ratio": NAN, "low": 1, "high": 2, "verdict": "tie"}), "ratio"),
+        (
+            case(
+                speedup_vs_strongest={
+                    "ratio": 3,
+                    "low": 1,
+                    "high": 2,
+                    "verdict": "faster",
+                    "against": "native",
+                    "environment": None,
+                }
+            ),
+            "speedup_vs_strongest is 3.0, outside of its interval 1.0 .. 2.0",
+        ),
         (case(slowest_rank=4), "slowest_rank is 4 of 4 ranks"),
         (case(nodes=5), "nodes is 5 of 4 ranks"),
         (case(algorithm="a" * 2000), "algorithm"),
