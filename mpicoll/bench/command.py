@@ -25,13 +25,13 @@ from mpicoll.cli.options import (
     collective_names,
     list_option,
     option,
+    transport_names,
 )
-from mpicoll.errors import ArgumentError, UnknownName
-from mpicoll.interfaces import TRANSPORTS
+from mpicoll.errors import ArgumentError
 from mpicoll.measurement.candidate import Settings
 from mpicoll.measurement.cases import CALLS, CPU, CUDA, DEFAULT_SIZES, Wanted, dtypes, ops
 from mpicoll.measurement.worlds import Worlds, backend_names
-from mpicoll.text.names import split_names, swept_names, with_all
+from mpicoll.text.names import split_names, swept_names
 from mpicoll.text.sizes import LEAST_FACTOR, MOST_FACTOR, size_steps
 
 _FORMATS = ("table", *render.LAYOUTS)
@@ -153,11 +153,12 @@ def parse(given: dict[str, Any], makers: Worlds) -> Options:
         ops=split_names(given["op"]),
         roots=given["root"],
         in_place=given["in_place"],
-        transports=_transports(given["transports"]),
+        transports=transport_names(given["transports"]),
         allocate=given["allocate"],
         device=given["device"],
         calls=given["calls"],
     )
+    # For their errors: an unknown name is refused before anything starts.
     dtypes(wanted), ops(wanted)
     settings = Settings(
         budget=given["budget"], samples=given["iters"], warmup=given["warmup_iters"],
@@ -171,14 +172,6 @@ def parse(given: dict[str, Any], makers: Worlds) -> Options:
         given["layout"], given["output"] or given["resume"], bool(given["resume"]),
         given["timeout"], given["lists"], given["dry"], given["interface"], given["mem_limit"],
     )  # fmt: skip
-
-
-def _transports(text: str | None) -> tuple[str, ...]:
-    names = with_all(split_names(text or ""), TRANSPORTS)
-    for name in names:
-        if name not in TRANSPORTS:
-            raise UnknownName("transport", name, TRANSPORTS)
-    return names
 
 
 def _sizes(given: dict[str, Any]) -> tuple[int, ...]:

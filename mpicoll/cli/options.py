@@ -16,11 +16,12 @@ from typing import Any
 
 import click
 
-from mpicoll.errors import ArgumentError
+from mpicoll.errors import ArgumentError, UnknownName
+from mpicoll.interfaces import TRANSPORTS
 from mpicoll.machine.nodes import MOST_RANKS, RANKS_PER_NODE
 from mpicoll.machine.variables import THREAD_LEVEL, THREAD_LEVELS
 from mpicoll.notation.contract import collective
-from mpicoll.text.names import split_names
+from mpicoll.text.names import split_names, with_all
 from mpicoll.text.numbers import whole
 from mpicoll.text.sizes import parse_size, parse_sizes
 
@@ -150,6 +151,19 @@ def collective_names(*texts: str) -> tuple[str, ...]:
     """
     names = (name for text in texts for name in split_names(text))
     return tuple(name if name == "all" else collective(name).name for name in names)
+
+
+def transport_names(text: str | None) -> tuple[str, ...]:
+    """Return the transports in a list of them, ``all`` as every one; none for no list.
+
+    Raises:
+        UnknownName: one is no transport.
+    """
+    names = with_all(split_names(text or ""), TRANSPORTS)
+    for name in names:
+        if name not in TRANSPORTS:
+            raise UnknownName("transport", name, TRANSPORTS)
+    return names
 
 
 def _state_nodes(_context: click.Context, _option: click.Parameter, value: int | None) -> None:

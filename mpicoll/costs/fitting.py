@@ -21,6 +21,7 @@ from mpicoll.costs.network import measured
 from mpicoll.costs.patterns import Pattern, pattern_of
 from mpicoll.costs.topologies import Switch
 from mpicoll.errors import ArgumentError, Unsupported
+from mpicoll.measurement.hockney import least_squares
 from mpicoll.records.lines import CaseRecord, FitRecord, Record
 from mpicoll.records.reading import only
 
@@ -91,7 +92,7 @@ def _of_schedules(records: Iterable[CaseRecord], backend: str, ports: int | None
             "python -m mpicoll.p2p makes fits, python -m mpicoll.bench --algorithms all times"
         )
     shares = np.array(rows) / np.array(times)[:, None]
-    alpha, beta, gamma = factors = least_squares(shares)
+    alpha, beta, gamma = factors = least_squares(shares, np.ones(len(shares)))
     terms = shares * factors
     error = float(np.median(np.abs(terms.sum(axis=1) - 1)))
     source = f"{len(rows)} times of schedules, with a median error of {error:.0%}"
@@ -173,13 +174,3 @@ def _found(record: CaseRecord) -> Algorithm | None:
         return find(record.collective, (record.executed or "").partition("@")[0])
     except ArgumentError:
         return None
-
-
-def least_squares(rows: np.ndarray) -> list[float]:
-    """Return the non-negative factors that bring all rows closest to 1."""
-    from scipy.optimize import nnls  # only fits need SciPy
-
-    scale = np.linalg.norm(rows, axis=0)
-    scale[scale == 0] = 1.0
-    found, _ = nnls(rows / scale, np.ones(len(rows)))
-    return [float(each) for each in found / scale]

@@ -69,11 +69,20 @@ def _weights(points: Sequence[Point]) -> np.ndarray:
 
 def _line(sizes: np.ndarray, times: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
     """Return alpha and beta, neither below 0, with the least weighted relative errors."""
+    root = np.sqrt(weights)
+    alpha, beta = least_squares(np.stack([root / times, root * sizes / times], axis=1), root)
+    return alpha, beta
+
+
+def least_squares(rows: np.ndarray, targets: np.ndarray) -> list[float]:
+    """Return the factors, none below 0, that bring rows closest to their targets.
+
+    (Lawson and Hanson 1974)
+    """
     from scipy.optimize import nnls  # slow to import, and needed after everything is measured
 
-    root = np.sqrt(weights)
-    terms = np.stack([root / times, root * sizes / times], axis=1)
     # Bytes are millions where alpha is 1: solve in units that are alike.
-    scale = np.linalg.norm(terms, axis=0)
-    alpha, beta = nnls(terms / scale, root)[0] / scale
-    return float(alpha), float(beta)
+    scale = np.linalg.norm(rows, axis=0)
+    scale[scale == 0] = 1.0
+    found, _ = nnls(rows / scale, targets)
+    return [float(each) for each in found / scale]

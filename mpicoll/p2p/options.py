@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mpicoll.errors import ArgumentError, UnknownName
-from mpicoll.interfaces import TRANSPORTS
+from mpicoll.cli.options import transport_names
+from mpicoll.errors import ArgumentError
 from mpicoll.measurement.worlds import Worlds, backend_names
-from mpicoll.text.names import split_names, with_all
 
 SIZES = (8, 65536, 1 << 20, 4 << 20)
 
@@ -41,13 +40,9 @@ def parse(given: dict[str, Any], makers: Worlds) -> Options:
     sizes = given["sizes"] or SIZES
     if min(sizes) < 1:
         raise ArgumentError("a message between two ranks has at least one byte: see --sizes")
-    transports = with_all(split_names(given["transports"] or ""), TRANSPORTS)
-    for name in transports:
-        if name not in TRANSPORTS:
-            raise UnknownName("transport", name, TRANSPORTS)
     checked = {
         "backends": backend_names(given["backends"], makers, given.pop("threads")),
-        "transports": transports,
+        "transports": transport_names(given["transports"]),
         "sizes": tuple(sorted(set(sizes))),
     }
     return Options(**given | checked)

@@ -11,11 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from mpicoll.algorithms.registry import find
-from mpicoll.costs.fitting import factors, fitted, least_squares
+from mpicoll.costs.fitting import factors, fitted
 from mpicoll.costs.models import DEFAULT, Hockney, Model
 from mpicoll.costs.ranking import Scenario, candidates, curve, rank
 from mpicoll.costs.topologies import Switch
 from mpicoll.errors import CollectiveError, UnknownName
+from mpicoll.measurement.hockney import least_squares
 from mpicoll.notation.contract import Collective, collective
 from mpicoll.records.reading import load
 from mpicoll.trace.reading import Kind
@@ -80,7 +81,7 @@ def model_of(
         text = "the defaults of mpicoll.costs: too few calls of ours to fit them, use --from"
         return Hockney(DEFAULT.alpha, DEFAULT.beta, DEFAULT.gamma, ports=None), text
     shares = np.array(rows) / np.array(times)[:, None]
-    alpha, beta, gamma = least_squares(shares)
+    alpha, beta, gamma = least_squares(shares, np.ones(len(shares)))
     error = float(np.median(np.abs(shares @ [alpha, beta, gamma] - 1)))
     text = f"{len(rows)} kinds of calls of this trace, with a median error of {error:.0%}"
     return Hockney(alpha, beta, gamma, ports=None), text

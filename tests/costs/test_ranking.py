@@ -18,10 +18,11 @@ from rich.console import Console
 from mpicoll.algorithms.registry import find
 from mpicoll.costs import FatTree, Hockney, LogGP, Model, Switch, pattern_of, simulate
 from mpicoll.costs.__main__ import main
-from mpicoll.costs.fitting import fitted, least_squares
+from mpicoll.costs.fitting import fitted
 from mpicoll.costs.ranking import Scenario, candidates, curve, rank
 from mpicoll.costs.rendering import RankingOutput, tables
 from mpicoll.errors import ArgumentError
+from mpicoll.measurement.hockney import least_squares
 from mpicoll.records.lines import Record
 from mpicoll.records.reading import parse
 
@@ -248,7 +249,9 @@ def test_nothing_is_fitted_below_zero() -> None:
 
 def test_a_factor_that_would_be_negative_is_0() -> None:
     """x + y = 1 and 3x + 2y = 1 have the solution (-1, 2)."""
-    assert least_squares(np.array([[1.0, 1.0], [3.0, 2.0]])) == pytest.approx([0.0, 0.6])
+    assert least_squares(np.array([[1.0, 1.0], [3.0, 2.0]]), np.ones(2)) == pytest.approx(
+        [0.0, 0.6]
+    )
 
 
 def test_doubts_about_what_was_fitted() -> None:
