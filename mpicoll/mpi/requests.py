@@ -126,8 +126,12 @@ class Waits:
         return self.peers.lost(self.stage, ranks, f"of which MPI says: {error}")
 
 
-def completed(request: MPI.Request, peers: Peers, stage: Stage) -> None:
+def completed(request: MPI.Request, peers: Peers, stage: Stage, *written: object) -> None:
     """Wait for a collective, whose missing ranks have to be asked for.
+
+    Args:
+        written: what MPI writes to until it is complete, perhaps long after this rank has given it
+            up: mpi4py 4.1.2 keeps neither a bytearray nor the communicator that Idup makes.
 
     Raises:
         RankLost: some rank did not come within the deadline.
@@ -136,7 +140,7 @@ def completed(request: MPI.Request, peers: Peers, stage: Stage) -> None:
     try:
         waits.until(request.Test)()
     except BaseException:
-        _unfinished.append(request)
+        _unfinished.append((request, written))
         raise
 
 

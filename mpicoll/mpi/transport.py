@@ -430,9 +430,10 @@ def exchange(comm: MPI.Comm, item: Any, kind: Any = Any, peers: Peers | None = N
     data = left.to_bytes(_NUMBER, "little") + encode_for(kind, item)
     lengths = np.empty(comm.size, np.int64)
     peers.exchanges += 1
-    completed(comm.Iallgather(np.array([len(data)]), lengths), peers, AGREEING)
+    completed(comm.Iallgather(np.array([len(data)]), lengths), peers, AGREEING, lengths)
     found = bytearray(int(lengths.sum()))
-    completed(comm.Iallgatherv(data, [found, lengths, MPI.BYTE]), peers, AGREEING)
+    request = comm.Iallgatherv(data, [found, lengths, MPI.BYTE])
+    completed(request, peers, AGREEING, data, found, lengths)
     ends = np.cumsum(lengths)
     parts = [bytes(found[i:j]) for i, j in zip(ends - lengths, ends, strict=True)]
     if peers.calls is not None:
@@ -442,7 +443,7 @@ def exchange(comm: MPI.Comm, item: Any, kind: Any = Any, peers: Peers | None = N
 
 def _duplicate(comm: MPI.Comm, peers: Peers) -> MPI.Comm:
     copy, request = comm.Idup()
-    completed(request, peers, Stage("making a group"))
+    completed(request, peers, Stage("making a group"), copy)
     return copy
 
 
