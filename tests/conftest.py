@@ -30,6 +30,7 @@ LAUNCHED = os.environ.get("MPICOLL_TEST_BACKEND", "mpi4py") if "--with-mpi" in s
 _DEADLINE = float(os.environ.get("MPICOLL_TEST_DEADLINE", "60"))
 # Workers of pytest-xdist have COLUMNS=80, whatever the output is.
 os.environ.pop("COLUMNS", None)
+gc.disable()  # until all tests are collected: thousands of cases that stay to the end
 if not LAUNCHED:  # which draws no examples
     from hypothesis import settings
 
@@ -152,8 +153,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Spare the garbage collector thousands of cases that stay to the end."""
+    """Spare the garbage collector what was collected."""
     gc.freeze()
+    gc.enable()
 
 
 def _needs(item: pytest.Item) -> Iterator[str]:

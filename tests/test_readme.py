@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 from launcher import ROOT, mpirun, python, ranks
 
 RANKS = 2
@@ -132,8 +135,16 @@ def commands(text: str) -> Iterator[tuple[str, set[str]]]:
 
 @cache
 def accepted(module: str) -> set[str]:
-    """Return the flags that a command's help names."""
-    return set(re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", python("-m", module, "--help").stdout))
+    """Return the flags that a command's help names; `mpicoll.run` leaves most to a program."""
+    spec = find_spec(module)
+    assert spec is not None
+    place = f"{module}.__main__" if spec.submodule_search_locations else module
+    main = import_module(place).main
+    shown = (
+        CliRunner().invoke(main, ["--help"]).output if isinstance(main, click.Command)
+        else python("-m", module, "--help").stdout
+    )  # fmt: skip
+    return set(re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", shown))
 
 
 @cache

@@ -39,6 +39,7 @@ if FINISHES:
 """
 
 
+@pytest.mark.launches
 @pytest.mark.parametrize("finishes", [True, False])
 def test_a_thread_of_gloo_outlasts_no_interpreter(finishes: bool) -> None:
     """The program ends while gloo still finishes a call, or while a call waits for its peer."""
