@@ -19,8 +19,9 @@ from mpicoll.flight.layout import STACKS
 from mpicoll.flight.recorder import Recorder
 from mpicoll.flight.records import Call, Group
 from mpicoll.flight.rows import PYTHON, Log
-from mpicoll.machine.launchers import find_launch
+from mpicoll.machine import launchers
 from mpicoll.text.numbers import ranges
+from mpicoll.text.printable import printable
 
 Exchange = Callable[..., list[Any]]
 _lock = threading.Lock()
@@ -84,7 +85,7 @@ def join(
     if size == 1:
         return None
     own = find(threads=threads)
-    launch = None if threads else find_launch()
+    launch = None if threads else launchers.find_launch()
     place = (launch.rank, launch.size) if launch and launch.size >= size else (rank, size)
     process = os.uname().nodename, os.getpid()
     said = _Said(
@@ -122,7 +123,7 @@ def _open(job: str, place: tuple[int, int], *, threads: bool, writers: Any) -> R
         try:
             made = Recorder(job, place, thread=threads, writers=writers)
         except OSError as error:
-            _warn(f"calls are not recorded: {error}")
+            _warn(error)
             return None
         RankLost.found_in = str(made.directory)
         if threads:
@@ -137,8 +138,11 @@ def _open(job: str, place: tuple[int, int], *, threads: bool, writers: Any) -> R
         return made
 
 
-def _warn(text: str) -> None:
-    if not _warned:
+def _warn(error: OSError) -> None:
+    """Say why nothing is recorded: one process for its host, as ranks there write to one place."""
+    if not _warned and launchers.is_first_of_host():
+        where = "" if error.filename is None else f"{error.filename}: "
+        text = printable(f"{launchers.place()}calls are not recorded: {where}{error.strerror or error}")
         _warned.append(text)
         print(f"warning: {text}", file=sys.stderr, flush=True)
 

@@ -54,14 +54,19 @@ def _ask(dumps: list[Dump]) -> None:
     before = {}
     for each in dumps:
         path = each.path.with_suffix(STACKS)
-        if path.exists():
+        with suppress(OSError):  # the rank may end meanwhile
             before[path] = path.stat().st_size
-            with suppress(OSError):
-                stacks.ask(each.process.pid)
+            stacks.ask(each.process.pid)
     until = monotonic() + _SECONDS
     while before and monotonic() < until:
         sleep(0.02)
-        before = {path: size for path, size in before.items() if path.stat().st_size == size}
+        before = {path: size for path, size in before.items() if _size(path) == size}
+
+
+def _size(path: Path) -> int | None:
+    with suppress(OSError):
+        return path.stat().st_size
+    return None
 
 
 def _with_py_spy(dump: Dump) -> Dump:

@@ -80,10 +80,11 @@ class Recorder:
             # Where the disk is full, that is an error now, and not a signal later.
             os.posix_fallocate(self.file, 0, FILE_BYTES)
             self.memory: memoryview | None = memoryview(mmap.mmap(self.file, FILE_BYTES))
-        except OSError:
+        except OSError as error:
             os.close(self.file)
             with suppress(OSError):
                 self.path.unlink()
+            error.filename = self.path
             raise
         self.ring = writers.Ring(
             self.memory[ROWS_AT:TABLE_AT], self.memory[CLOCK_AT : CLOCK_AT + CLOCK.size],

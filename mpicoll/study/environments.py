@@ -27,6 +27,8 @@ from mpicoll.study.description import Description, Environment
 
 OWN = user_data_path("mpicoll") / "environments"
 """Where ``--install`` makes virtual environments."""
+LEADS = "mpicoll_study.pth"
+"""The last file of an installed environment: without it, an installation was ended."""
 NAMES = {"MPICH": "mpich", "Open MPI": "openmpi", "Intel MPI": "intel"}
 _PROBE = """
 import json, importlib.util as u
@@ -183,9 +185,10 @@ def candidates() -> Iterator[Environment]:
     few = ["few"]
     yield Environment(name="own", backends=["mpi4py", "torch"], algorithms=few)
     yield Environment(name="own-single", threads=["single"], algorithms=["none"])
-    for path in sorted(OWN.glob("*/bin/python")):
-        if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}", path.parents[1].name):
-            yield Environment(name=path.parents[1].name, venv=str(path.parents[1]), algorithms=few)
+    for path in sorted(OWN.glob(f"*/lib/python*/site-packages/{LEADS}")):
+        venv = path.parents[3]
+        if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}", venv.name):
+            yield Environment(name=venv.name, venv=str(venv), algorithms=few)
     for index, folder in enumerate(os.get_exec_path()):
         beside = Path(folder)
         has_both = (beside / "mpirun").exists() and (beside / "python").exists()

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mpicoll.errors import ArgumentError
-from mpicoll.study.environments import OWN
+from mpicoll.machine.children import end_with_parent
+from mpicoll.study.environments import LEADS, OWN
 from mpicoll.text.files import make_folder
 
 # From 2021.16 on the wheel leaves out the launcher's helper programs.
@@ -51,14 +52,15 @@ def _lead_to_ours(target: Path) -> None:
     """Let an environment import what this one has, after its own packages."""
     (site,) = target.glob("lib/python*/site-packages")
     ours = sysconfig.get_paths()["purelib"]
-    (site / "mpicoll_study.pth").write_text(f"import site; site.addsitedir({ours!r})\n")
+    (site / LEADS).write_text(f"import site; site.addsitedir({ours!r})\n")
 
 
 def _run(command: Sequence[str]) -> None:
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
-        )
+            command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
+            preexec_fn=end_with_parent,
+        )  # fmt: skip
     except OSError as error:
         raise ArgumentError(f"{command[0]} does not start: {error.strerror}") from None
     if done.returncode:

@@ -139,14 +139,20 @@ def test_the_switch_turns_it_off(place: Path, monkeypatch: pytest.MonkeyPatch) -
     assert list(place.iterdir()) == []
 
 
+@pytest.mark.parametrize(("local", "said"), [("0", 1), ("1", 0)])
 def test_a_run_goes_on_where_nothing_can_be_written(
-    place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+    place: Path, local: str, said: int, monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """One process says so for all of its host, and which one it is."""
+    for name, value in (("PMI_RANK", "3"), ("PMI_SIZE", "4"), ("MPI_LOCALRANKID", local)):
+        monkeypatch.setenv(name, value)
     (place / "file").touch()
     monkeypatch.setenv("MPICOLL_FLIGHT_DIR", str(place / "file" / "below"))
     monkeypatch.setattr(groups, "_warned", [])
     assert mpicoll.threads(2)(lambda c: int(c.allreduce(np.ones(1, int))[0])) == [2, 2]
-    assert capfd.readouterr().err.count("calls are not recorded") == 1
+    error = capfd.readouterr().err
+    assert error.count("calls are not recorded: /") == error.count("warning: rank 3 on ") == said
 
 
 def test_somebody_elses_directory_is_not_written_to(

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mpicoll.errors import ArgumentError
+from mpicoll.study import environments
 from mpicoll.study.asking import heard
 from mpicoll.study.description import Description, Environment, Factors, parse
 from mpicoll.study.environments import Found
@@ -151,3 +152,18 @@ def test_a_launch_gets_the_time_that_its_cases_need() -> None:
     choice = found.configurations[0]
     assert choice.cases(found.study) == 2 * (3 + 2)
     assert found.measuring(choice) == pytest.approx(0.5)
+
+
+def test_half_an_installed_environment_is_not_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As SIGKILL leaves it in the middle of an installation."""
+    monkeypatch.setattr(environments, "OWN", tmp_path)
+    for name in ("half", "whole"):
+        site = tmp_path / name / "lib" / "python3.12" / "site-packages"
+        site.mkdir(parents=True)
+        (tmp_path / name / "bin").mkdir()
+        (tmp_path / name / "bin" / "python").touch()
+    (site / environments.LEADS).touch()
+    found = [each.venv for each in environments.candidates() if each.venv]
+    assert found == [str(tmp_path / "whole")]

@@ -203,6 +203,11 @@ def test_a_stolen_directory_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
     private_directory().chmod(0o777)
     with pytest.raises(LaunchError, match="not this user's own"):
         private_directory()
+    planted = next(tmp_path.iterdir())
+    planted.rmdir()
+    planted.write_text("somebody's file")
+    with pytest.raises(LaunchError, match=r"cannot make .*: File exists"):
+        private_directory()
 
 
 # -- which device -------------------------------------------------------------------

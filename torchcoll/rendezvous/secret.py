@@ -34,8 +34,13 @@ def own_secret() -> bytes:
     try:
         return _kept(path)
     except OSError:
-        # No home folder, or a read-only one, as in containers: the ranks of one host can do.
-        return _kept(private_directory() / "secret")
+        pass
+    # No home folder, or a read-only one, as in containers: the ranks of one host can do.
+    path = private_directory() / "secret"
+    try:
+        return _kept(path)
+    except OSError as error:
+        raise LaunchError(f"cannot keep a secret in {path}: {error.strerror}") from None
 
 
 def _kept(path: Path) -> bytes:
@@ -61,10 +66,13 @@ def private_directory() -> Path:
     """Return this user's folder in the temporary one.
 
     Raises:
-        LaunchError: others can write there.
+        LaunchError: others can write there, or it cannot be made.
     """
     path = Path(tempfile.gettempdir()) / f"torchcoll-{os.getuid()}"
-    path.mkdir(mode=0o700, exist_ok=True)
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise LaunchError(f"cannot make {path}: {error.strerror}") from None
     if path.is_symlink() or path.stat().st_uid != os.getuid() or path.stat().st_mode & 0o077:
         raise LaunchError(f"{path} is not this user's own: remove it, or set TMPDIR")
     return path
