@@ -142,7 +142,8 @@ def _warn(error: OSError) -> None:
     """Say why nothing is recorded: one process for its host, as ranks there write to one place."""
     if not _warned and launchers.is_first_of_host():
         where = "" if error.filename is None else f"{error.filename}: "
-        text = printable(f"{launchers.place()}calls are not recorded: {where}{error.strerror or error}")
+        why = printable(f"{where}{error.strerror or error}")
+        text = f"{launchers.place()}calls are not recorded: {why}"
         _warned.append(text)
         print(f"warning: {text}", file=sys.stderr, flush=True)
 
