@@ -6,6 +6,8 @@ several collectives share launches: the first of each, the second of each, and s
 >>> found = forced("MPICH", "allreduce", "ring")
 >>> found.ours, found.variables["MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM"]
 ('ring', 'ring')
+>>> forced("Open MPI", "broadcast", "han_simple").variables["OMPI_MCA_coll_han_use_bcast_algorithm"]
+'simple'
 >>> [sorted(each) for each in variants("MPICH", ["reduce", "gather"], ["all"])]
 [['gather', 'reduce'], ['reduce']]
 """
@@ -35,11 +37,13 @@ class Rule(Struct, forbid_unknown_fields=True):
         variables: their values, with {} for the algorithm.
         algorithms: the library's names, each with ours, "" where there is none.
         numbers: what stands for a name in a variable, where that is no name.
+        own: the variables of an algorithm that has others.
     """
 
     variables: dict[str, str]
     algorithms: dict[str, str]
     numbers: dict[str, int] = field(default_factory=dict)
+    own: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 class Library(Struct, forbid_unknown_fields=True):
@@ -82,7 +86,8 @@ def forced(vendor: str, name: str, algorithm: str) -> Forced:
             f"{', '.join(rule.algorithms)}"
         )
     value = str(rule.numbers.get(algorithm, algorithm))
-    own = {name: text.replace("{}", value) for name, text in rule.variables.items()}
+    given = rule.own.get(algorithm, rule.variables)
+    own = {name: text.replace("{}", value) for name, text in given.items()}
     return Forced(
         algorithm, rule.algorithms[algorithm] or None, {**library.variables, **own},
         said=library.question,

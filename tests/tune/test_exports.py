@@ -221,6 +221,13 @@ def test_intel_mpi_has_one_table_for_all_numbers_of_ranks() -> None:
         settings.intel([one, one._replace(ranks=8)])
 
 
+def test_open_mpi_takes_rules_for_several_nodes_before_han() -> None:
+    name = "OMPI_MCA_coll_han_bcast_dynamic_global_communicator_module"
+    one, two = (Choice("broadcast", 4, nodes, [OWN]) for nodes in (1, 2))
+    assert name not in openmpi.variables([one], Path("rules"))
+    assert openmpi.variables([one, two], Path("rules"))[name] == "3"
+
+
 # -- the command --------------------------------------------------------------------------
 
 

@@ -123,5 +123,6 @@ def _advice(target: str, found: Sequence[Choice], path: Path, beside: Path | Non
         return f". {shlex.quote(str(path))}"
     if target == "nccl":
         return f"export NCCL_TUNER_CONFIG_FILE={shlex.quote(str(path.resolve()))}"
-    given = mpich.variables(found, path, beside) if target == "mpich" else openmpi.variables(path)
+    is_mpich = target == "mpich"
+    given = mpich.variables(found, path, beside) if is_mpich else openmpi.variables(found, path)
     return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in given.items())

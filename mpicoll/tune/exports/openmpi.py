@@ -40,6 +40,9 @@ _ALGORITHMS = {
 }  # fmt: skip
 """The library's names and numbers, as `ompi_info --param coll tuned --level 9` lists them."""
 
+_HAN = {"allgather", "allreduce", "bcast", "reduce"}
+"""What coll_han takes on several nodes before coll_tuned, unless it hands it on to module 3."""
+
 
 def takes(collective: str, algorithm: str, variables: dict[str, str]) -> bool:
     """Whether the rules can name an algorithm."""
@@ -93,9 +96,14 @@ def json_rules(choices: Sequence[Choice]) -> str:
     return json.dumps(document, indent=1) + "\n"
 
 
-def variables(path: Path) -> dict[str, str]:
-    """Return what to set, so that Open MPI reads the rules."""
+def variables(choices: Sequence[Choice], path: Path) -> dict[str, str]:
+    """Return what to set, so that Open MPI reads the rules, and HAN leaves calls to them."""
+    wide = {_NAMES.get(each.collective, each.collective) for each in choices if each.nodes > 1}
     return {
         "OMPI_MCA_coll_tuned_use_dynamic_rules": "1",
         "OMPI_MCA_coll_tuned_dynamic_rules_filename": str(path.resolve()),
+        **{
+            f"OMPI_MCA_coll_han_{name}_dynamic_global_communicator_module": "3"
+            for name in sorted(wide & _HAN)
+        },
     }
