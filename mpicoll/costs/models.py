@@ -9,7 +9,7 @@ its one link alone; and to fold it takes n `gamma`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from mpicoll.errors import ArgumentError
 from mpicoll.text.numbers import counted
@@ -27,23 +27,6 @@ class AlphaBeta(NamedTuple):
 
     def __str__(self) -> str:
         return _times_text(**self._asdict())
-
-
-class Model(Protocol):
-    """The properties of a model that prices depend on; see the module."""
-
-    @property
-    def latency(self) -> float: ...
-    @property
-    def beta(self) -> float: ...
-    @property
-    def gamma(self) -> float: ...
-    @property
-    def hold(self) -> float: ...
-    @property
-    def servers(self) -> int: ...
-    @property
-    def counted(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -152,6 +135,9 @@ class LogGP:
     def __str__(self) -> str:
         times = _times_text(L=self.L, o=self.o, g=self.g, G=self.G, gamma=self.gamma)
         return f"LogGP: {times}, {counted(self.ports, 'port')}"
+
+
+Model = Hockney | LogGP
 
 
 def check_times(**times: float) -> None:

@@ -91,7 +91,7 @@ def lines(output: RankingOutput) -> Iterator[str]:
     scenario = output.ranking.scenario
     yield _line("setting", {
         "collective": scenario.collective, "ranks": scenario.topology.size, "root": scenario.root,
-        "model": [type(scenario.model).__name__, asdict(scenario.model)],  # type: ignore[call-overload]
+        "model": [type(scenario.model).__name__, asdict(scenario.model)],
         "topology": str(scenario.topology),
     })  # fmt: skip
     for nbytes in output.sizes:
