@@ -225,7 +225,7 @@ class _Tracer:
             {block: demanded(each) for block, each in self.collective.after(place).items()}
             for place in map(self._place, ranks)
         ]
-        self.columns = [*self._merged(self._keys()), *self._scratch()]
+        self.columns = [*self._columns(), *self._scratch()]
 
     def _place(self, rank: int) -> Place:
         return self.place._replace(rank=rank)
@@ -244,23 +244,18 @@ class _Tracer:
         """Return the masks that the contract demands."""
         return [[_mask(after, column.blocks) for column in self.columns] for after in self.after]
 
-    def _keys(self) -> list[tuple[Block, tuple[Block, ...]]]:
-        """Return the blocks that share a column: of pairs, those for one destination."""
-        ranks = range(self.place.size)
-        if self.collective.unit == "none":
-            return []
-        if self.collective.unit == "pairs":
-            return [(peer, tuple((rank, peer) for rank in ranks)) for peer in ranks]
-        return [(block, (block,)) for block in range(self.place.blocks)]
+    def _columns(self) -> Iterator[Column]:
+        """Yield the columns of data: of pairs one for each destination.
 
-    def _merged(self, keys: list[tuple[Block, tuple[Block, ...]]]) -> Iterator[Column]:
-        """Join neighbouring blocks with the same history."""
+        Else one for each run of neighbouring blocks with the same history.
+        """
         if self.collective.unit == "pairs":
-            yield from (Column(str(key), blocks) for key, blocks in keys)
-            return
-        for _, same in groupby(keys, key=lambda key: self._history(key[0])):
-            blocks = tuple(block for block, _ in same)
-            yield Column(_run(blocks), blocks)
+            for peer in range(self.place.size):
+                yield Column(str(peer), tuple((rank, peer) for rank in range(self.place.size)))
+        elif self.collective.unit != "none":
+            for _, same in groupby(range(self.place.blocks), key=self._history):
+                blocks = tuple(same)
+                yield Column(_run(blocks), blocks)
 
     def _scratch(self) -> list[Column]:
         """Return the columns of scratch, a single one where there are many."""

@@ -36,13 +36,13 @@ def tc_rate(text: str) -> str:
 
 
 @click.command("hosts", cls=Command)
-@option("-H", "--hosts", type=Whole(1, MOST_HOSTS), default=4, shown=True)
+@option("-H", "--hosts", type=Whole(1, MOST_HOSTS), default=4, shown=True, help="How many.")
 @option("-p", "--per-host", type=Whole(1, 1024), default=1, shown=True, help="Ranks of each host.")
 @option(
     "-r", "--rate", type=Parsed("rate", tc_rate), default="1gbit", shown=True,
     help="Of each link and direction, as tc writes it; 'none' shapes nothing.",
 )  # fmt: skip
-@option("--mtu", type=Whole(576, 65535), default=9000, shown=True)
+@option("--mtu", type=Whole(576, 65535), default=9000, shown=True, help="Bytes of a frame.")
 @option(
     "--provider", type=click.Choice(list(PROVIDERS)), default="ofi", shown=True,
     help="MPICH's network layer.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,11 +56,11 @@ def processor_name() -> str:
 def stated_cores() -> float | None:
     """Return the cores that the user states for all ranks of this node together."""
     text = os.environ.get(CORES)
-    try:
-        if text is None or float(text) > 0:
-            return None if text is None else float(text)
-    except ValueError:
-        pass
+    if text is None:
+        return None
+    with suppress(ValueError):
+        if (count := float(text)) > 0:
+            return count
     raise ArgumentError(f"{CORES} must be a number of cores, such as 0.5, not {text!r}")
 
 
