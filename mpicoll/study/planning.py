@@ -72,11 +72,9 @@ class Configuration:
         if self.pairs:
             return ["-m", "mpicoll.p2p", "--time", f"{_PAIR_SECONDS:g}", *shared]
         factors = study.factors
-        names = [collective(each).name for each in factors.collectives]
-        asked = [each for each in names if each in self.forced] if self.forced else names
         more = ["--transports", ",".join(factors.transports)] if factors.transports else []
         return [
-            "-m", "mpicoll.bench", *dict.fromkeys(asked),
+            "-m", "mpicoll.bench", *self._collectives(study),
             "--sizes", ",".join(str(parse_size(str(each))) for each in factors.sizes),
             "--datatype", ",".join(factors.dtypes), "--op", ",".join(factors.operators),
             "--algorithms", ",".join(self._algorithms(factors.algorithms)), *more,
@@ -87,15 +85,18 @@ class Configuration:
     def cases(self, study: Description) -> int:
         """Return how many cases a launch measures, about."""
         factors = study.factors
-        names = [collective(each).name for each in factors.collectives]
-        asked = [each for each in names if each in self.forced] if self.forced else names
         algorithms = self._algorithms(factors.algorithms)
         count = sum(
             1 + sum(_serves(name, each, self.ranks) for each in algorithms)
-            for name in dict.fromkeys(asked)
+            for name in self._collectives(study)
         )
         variants = len(factors.sizes) * len(factors.dtypes) * len(factors.operators)
         return count * variants * len(self.backends) * (2 if factors.calls == "both" else 1)
+
+    def _collectives(self, study: Description) -> list[str]:
+        """Return the collectives of a launch: where the library is forced, those."""
+        names = dict.fromkeys(collective(each).name for each in study.factors.collectives)
+        return [each for each in names if each in self.forced or not self.forced]
 
     def _algorithms(self, given: Sequence[str]) -> Sequence[str]:
         if self.forced:
