@@ -27,7 +27,7 @@ cd -- "$here"
 for name in "${tests[@]}"; do
     mpirun -n "$ranks" "$out/build/${name}_perf" -b 4K -e 128M -f 32 -n 50 -w 5 -J "$out/$name.json"
     # -z 0: calls of a sample follow one another on the stream, as there.
-    mpirun -n "$ranks" python3 -m mpicoll.bench "$name" --backends mpi4py --device cuda --calls plan \
+    mpirun -n "$ranks" python3 -m mpicoll.bench "$name" --backends mpi4py --device cuda --calls plans \
         --algorithms native:nccl -z 0 -b 4K -e 128M -f 32 -w 5 --time 15 --format nccl \
         -J "$out/$name.jsonl"
 done

@@ -151,6 +151,12 @@ def nccl_of(group: Group) -> Any:
     return group._get_backend(torch.device("cuda"))
 
 
+def nccl_communicator(group: Group) -> int:
+    """Return the address of NCCL's communicator of a group; 0 where this torch does not tell it."""
+    found = getattr(nccl_of(group), "_comm_ptr", None)
+    return 0 if found is None else int(found())
+
+
 def library_names(by_device: dict[str, str]) -> list[str]:
     """Return the names of a group's libraries, NCCL's with its version."""
     names = list(dict.fromkeys(by_device.values()))

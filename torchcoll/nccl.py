@@ -34,7 +34,7 @@ import torch.distributed as dist
 from mpicoll.errors import Unavailable, first_error, on_all
 from mpicoll.gpu.nccl import Memory
 from mpicoll.interfaces import Array
-from torchcoll.groups import Group, nccl_of
+from torchcoll.groups import Group, nccl_communicator
 from torchcoll.requests import Post
 
 
@@ -108,14 +108,9 @@ class Nccl:
         rank, nbytes = dist.get_rank(self.group), max(1, prod(shape)) * kind.itemsize
         memory = on_all(partial(Memory, nbytes), rank, exchange)
         self.windows.append(memory)
-        on_all(partial(memory.register, self._communicator()), rank, exchange)
+        on_all(partial(memory.register, nccl_communicator(self.group)), rank, exchange)
         whole: torch.Tensor = torch.as_tensor(_Bytes(memory), device=like.device)
         return whole.view(kind)[: prod(shape)].view(shape)
-
-    def _communicator(self) -> int:
-        """Return the address of torch's communicator; 0 where this torch does not tell it."""
-        found = getattr(nccl_of(self.group), "_comm_ptr", None)
-        return 0 if found is None else int(found())
 
     def close(self) -> None:
         """Take the registrations back, before the group ends."""

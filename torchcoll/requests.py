@@ -12,12 +12,12 @@ from itertools import zip_longest
 from typing import Any
 
 from mpicoll.errors import RankLost
-from mpicoll.gpu.nccl import blocks
+from mpicoll.gpu.nccl import blocks, error_of
 from mpicoll.interfaces import Messages, Stage, Thunk
 from mpicoll.peers.contact import Answer
 from mpicoll.peers.known import Peers
 from mpicoll.peers.polling import wait_polling
-from torchcoll.groups import Group, nccl_of
+from torchcoll.groups import Group, nccl_communicator, nccl_of
 
 Post = Callable[..., Any]
 """A call that starts an operation and returns its Work, several, or None."""
@@ -82,6 +82,9 @@ class NcclWaits(Waits):
             work.wait()
             if self.blocks:
                 wait_polling(work.is_completed, self._missing, self.stage, self.peers)
+                # A work that has failed counts as completed (`WorkNCCL::isCompleted`).
+                if error := error_of(nccl_communicator(self.group)):
+                    raise self.lost(f"of which NCCL says: {error}")
         except RankLost:
             nccl_of(self.group).abort()
             raise

@@ -19,6 +19,7 @@ BLOCKING = "MPICOLL_NCCL_BLOCKING_WAIT"
 _SINCE = 23000
 _NAME = "libnccl.so.2"
 _SYMMETRIC = 1  # NCCL_WIN_COLL_SYMMETRIC (nccl.h)
+_IN_PROGRESS = 7  # ncclInProgress (nccl.h)
 
 
 def loaded() -> Any:
@@ -80,6 +81,26 @@ def blocks() -> bool:
     return os.environ.get(BLOCKING, "0") not in ("", "0")
 
 
+def error_of(communicator: int) -> str:
+    """Return what has failed in the background; empty where nothing has, or without an address.
+
+    "If an error occurs on the communicator, nothing can be assumed about the completion or
+    correctness of operations enqueued on that communicator" (NCCL's user guide,
+    ncclCommGetAsyncError).
+    """
+    library, status = loaded(), ctypes.c_int()
+    if library is None or not communicator:
+        return ""
+    library.ncclCommGetAsyncError(ctypes.c_void_p(communicator), ctypes.byref(status))
+    # A communicator that does not block its callers is in progress while it connects.
+    return "" if status.value in (0, _IN_PROGRESS) else _text(library, status.value)
+
+
+def _text(library: Any, status: int) -> str:
+    library.ncclGetErrorString.restype = ctypes.c_char_p
+    return str(library.ncclGetErrorString(status).decode())
+
+
 class Memory:
     """GPU memory of NCCL's own allocator, on the current GPU: what a window takes.
 
@@ -133,5 +154,4 @@ class Memory:
     def _call(self, name: str, *arguments: Any) -> None:
         status = getattr(self.library, name)(*arguments)
         if status:
-            self.library.ncclGetErrorString.restype = ctypes.c_char_p
-            raise Unavailable(f"{name}: {self.library.ncclGetErrorString(status).decode()}")
+            raise Unavailable(f"{name}: {_text(self.library, status)}")

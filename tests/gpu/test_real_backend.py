@@ -63,10 +63,11 @@ print("served by NCCL and by ours")
 """
 
 
-@pytest.mark.parametrize("device_id", ["bound", "not bound"])
 @pytest.mark.parametrize(
-    "name", ["cpu:torchcoll,cuda:nccl", "cuda:nccl,cpu:torchcoll", "cpu:gloo,cuda:nccl"]
-)
+    ("name", "device_id"),
+    [("cpu:torchcoll,cuda:nccl", "bound"), ("cpu:torchcoll,cuda:nccl", "not bound"),
+     ("cuda:nccl,cpu:torchcoll", "not bound"), ("cpu:gloo,cuda:nccl", "bound")],
+)  # fmt: skip
 def test_nccl_serves_the_gpu_beside_ours(name: str, device_id: str) -> None:
     done = python("-c", GROUP, name, device_id, timeout=100)
     assert "served by NCCL and by ours" in done.stdout, done.stdout

@@ -8,6 +8,10 @@ what they do together is in `tests/on_ranks/test_nccl.py` and `test_native_nccl.
 from __future__ import annotations
 
 import os
+import socket
+from functools import partial
+from subprocess import CompletedProcess
+from typing import Any
 
 import pytest
 from launcher import python, ranks
@@ -167,8 +171,11 @@ try:
 except Unavailable as refused:
     print("SKIPPED", refused, flush=True)
     os._exit(0)
-print(c.rank, c.transport.library, plan.transport, flush=True)
+print(f"{c.rank} {c.transport.library} {plan.transport}", flush=True)
 plan.run()
+if how == "mixed":
+    # The first message between two ranks connects them, which NCCL waits for in the call.
+    c.sendrecv(x, 1 - c.rank, arrays.empty((1000,), "float32", like))
 arrays.synchronize(x)
 c.barrier()
 begin = time.monotonic()
@@ -176,10 +183,11 @@ try:
     if c.rank == 1 and how == "killed":
         os._exit(0)
     if how == "mixed":
-        c.rank == 0 and c.isend(x, 1).wait()
-        c.rank == 1 and c.irecv(arrays.empty((1000,), "float32"), 0).wait()
+        # A short message may end before it is received: NCCL has room for it.
+        c.rank == 0 and c.isend(arrays.empty((1 << 24,), "float32", like), 1).wait()
+        c.rank == 1 and c.irecv(arrays.empty((1 << 24,), "float32"), 0).wait()
     elif c.rank == 1:
-        time.sleep(30 if how == "unwatched" else 10)
+        time.sleep(10 if how == "unwatched" else 6)
     elif how == "unwatched":
         plan.run()
         arrays.synchronize(x)
@@ -190,28 +198,69 @@ except RankLost as lost:
     print(f"LOST rank {c.rank} after {time.monotonic() - begin:.1f} s: {lost}", flush=True)
     arrays.synchronize(x)
     print("the stream has ended", flush=True)
-time.sleep(2)
 os._exit(0)
 """
+APART = """
+export WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT="$0"
+for rank in 0 1; do RANK=$rank LOCAL_RANK=$rank "$@" & done
+wait
+"""
+
+
+def apart(*command: str, **given: Any) -> CompletedProcess[str]:
+    """Run two ranks that nothing ends when one of them ends: MPICH's launcher does."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    return python(*command, prefix=("sh", "-c", APART, str(port)), **given)
 
 
 def late(package: str, algorithm: str, how: str, **environment: str) -> str:
     """Return what two ranks print, of whom the second does not come."""
-    done = ranks(2, "-c", LATE, package, algorithm, how, timeout=60, environment=environment)
+    launch = apart if package == "torchcoll" else partial(ranks, 2)
+    command = "-c", LATE, package, algorithm, how
+    done = launch(*command, timeout=30, environment=environment)
     print(done.stdout)
-    if "SKIPPED" in done.stdout or "direct" not in done.stdout:
+    if "SKIPPED" in done.stdout or " needs a GPU of its own" in done.stdout:
         pytest.skip("NCCL does not serve two ranks here")
+    assert done.stdout.count(" direct") >= 2, done.stdout
     return done.stdout
 
 
-@pytest.mark.parametrize("how", ["run", "start", "killed"])
+SPLIT = """
+import os, torch, torchcoll
+import torch.distributed as dist
+gpu = torch.device("cuda", int(os.environ["RANK"]) % torch.cuda.device_count())
+torch.cuda.set_device(gpu)
+dist.init_process_group("cpu:gloo,cuda:nccl", device_id=gpu)
+with torchcoll.world() as c:
+    x = torch.full((100,), c.rank + 1.0, device=gpu)
+    for color, wanted in ((0, 3.0), (c.rank, c.rank + 1.0), (0 if c.rank else None, 2.0)):
+        part = c.split(color)
+        if part is not None:
+            assert part.allreduce(x, algorithm="native").eq(wanted).all(), (color, wanted)
+            part.free()
+dist.destroy_process_group()
+print("split and freed")
+"""
+
+
+def test_some_ranks_split_a_group_with_a_device() -> None:
+    """torch splits its communicator by all ranks of the group, also by those that leave."""
+    out = apart("-c", SPLIT, timeout=50).stdout
+    if "Duplicate GPU detected" in out:
+        pytest.skip("NCCL does not let two ranks share this GPU")
+    assert out.count("split and freed") == 2, out
+
+
 @pytest.mark.parametrize(
-    ("package", "algorithm"),
-    [("torchcoll", "native"), ("torchcoll", "ring@direct"), ("mpicoll", "native:nccl")],
-)
+    ("package", "algorithm", "how"),
+    [("torchcoll", "native", "run"), ("torchcoll", "native", "start"),
+     ("torchcoll", "native", "killed"), ("torchcoll", "ring@direct", "start"),
+     ("torchcoll", "ring@direct", "killed"), ("mpicoll", "native:nccl", "run"),
+     ("mpicoll", "native:nccl", "start")],
+)  # fmt: skip
 def test_the_host_gives_up_at_the_deadline(package: str, algorithm: str, how: str) -> None:
-    if (package, how) == ("mpicoll", "killed"):
-        pytest.skip("the launcher ends an MPI job of which a process ends")
+    """MPI's launcher ends a job of which a process ends: there is none to be killed."""
     wait = {"MPICOLL_NCCL_BLOCKING_WAIT": "1"}
     out = late(package, algorithm, how, MPICOLL_DEADLINE="20" if how == "killed" else "3", **wait)
     assert "LOST rank 0 after" in out
@@ -228,6 +277,9 @@ def test_a_gpu_message_that_meets_a_host_one() -> None:
 
 def test_torch_ends_a_process_that_nobody_waits_for() -> None:
     """Without our wait, the rank ends a little after the deadline, by torch's own watch."""
-    out = late("torchcoll", "native", "unwatched", MPICOLL_DEADLINE="3")
+    # After a dump, for which it waits up to a minute by default.
+    soon = {"TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "500", "TORCH_FR_BUFFER_SIZE": "0"}
+    out = late("torchcoll", "native", "unwatched", MPICOLL_DEADLINE="3", **soon)
     assert "RESULT" not in out
     assert "Watchdog caught collective operation timeout" in out
+    assert "we are taking the entire process down" in out

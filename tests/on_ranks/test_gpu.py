@@ -47,7 +47,8 @@ REAL = os.environ.get("MPICOLL_TEST_GPU", "") not in ("", "0")
 SCHEDULES = [(name, text) for name, text in EVERY if text != "auto" and "native" not in text]
 SOME = SCHEDULES if REAL else SCHEDULES[::3]
 """Through the host all are messages, and differ in nothing that fake GPUs would show."""
-WAYS = [(*each, IPC) for each in SCHEDULES] + [(*each, STAGED) for each in SOME]
+MESSAGES = "messages"
+WAYS = [(*each, IPC) for each in SCHEDULES] + [(*each, MESSAGES) for each in SOME]
 NATIVES = [(name, text) for name, text in EVERY if text == "auto" or "native" in text]
 
 
@@ -60,6 +61,12 @@ def g(c: Collectives) -> Iterator[Collectives]:
         fake_gpu.install(part)
     yield part
     part.free()
+
+
+@pytest.fixture(params=[IPC, MESSAGES])
+def way(request: pytest.FixtureRequest, g: Collectives) -> str:
+    """By memory that ranks share, or by messages: staged, or direct where a library reads GPUs."""
+    return IPC if request.param == IPC else g.transport.gpu_transport
 
 
 @pytest.fixture
@@ -95,8 +102,6 @@ def check(
     op: Any = "sum", root: int = 0, in_place: bool = False, way: str = "", counts: Any = None,
 ) -> None:  # fmt: skip
     """Run a plan several times on changing inputs; compare each result."""
-    if way == STAGED and g.transport.gpu_transport == DIRECT:
-        pytest.skip("GPU arrays travel direct here")
     arrays = g.transport.arrays
     shapes = [input_shape(name, g.size, rank, row, counts) for rank in range(g.size)]
     x = on_gpu(g, values(shapes[g.rank], dtype, g.rank, op), dtype)
@@ -125,27 +130,22 @@ def check(
                 np.testing.assert_array_equal(arrays.to_host(x), inputs[g.rank])
 
 
-@pytest.mark.parametrize(
-    ("name", "algorithm", "way"), [*WAYS, *((*each, DIRECT) for each in SCHEDULES)]
-)
+@pytest.mark.parametrize(("name", "algorithm", "way"), WAYS, indirect=["way"])
 def test_every_schedule_every_way(g: Collectives, name: str, algorithm: str, way: str) -> None:
-    if way in (DIRECT, STAGED) and way != g.transport.gpu_transport:
-        pytest.skip(f"GPU arrays travel {g.transport.gpu_transport} here")
     check(g, name, f"{algorithm}@{way}", (11,), root=g.size - 1, way=way)
 
 
 @pytest.mark.usefixtures("tiny")
-@pytest.mark.parametrize(("name", "algorithm", "way"), WAYS)
+@pytest.mark.parametrize(("name", "algorithm", "way"), WAYS, indirect=["way"])
 def test_large_messages(g: Collectives, name: str, algorithm: str, way: str) -> None:
     check(g, name, f"{algorithm}@{way}", (203,), way=way)
 
 
 @pytest.mark.usefixtures("tiny")
-@pytest.mark.parametrize("way", [IPC, STAGED])
 @pytest.mark.parametrize("name", ["allreduce", "reduce", "broadcast", "scan", "exscan", "alltoall"])
 def test_large_messages_in_place(g: Collectives, name: str, way: str) -> None:
     for each in algorithms(name):
-        if serves(g, each) and (name, str(each), way) in WAYS:
+        if serves(g, each) and (way == IPC or (name, str(each)) in SOME):
             check(g, name, f"{each}@{way}", (203,), in_place=True, way=way)
 
 
@@ -172,7 +172,6 @@ def test_natives_of_a_library_that_reads_gpu_memory(
 
 
 @pytest.mark.parametrize("name", UNEVEN)
-@pytest.mark.parametrize("way", [IPC, STAGED])
 def test_uneven_counts(g: Collectives, name: str, way: str) -> None:
     rows = [(3 * rank + 1) % 4 for rank in range(g.size)]
     counts = [[(i + 2 * j) % 3 for j in range(g.size)] for i in range(g.size)]
@@ -182,7 +181,6 @@ def test_uneven_counts(g: Collectives, name: str, way: str) -> None:
             check(g, name, f"{each}@{way}", (5,), way=way, counts=given)
 
 
-@pytest.mark.parametrize("way", [IPC, STAGED])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_dtypes(g: Collectives, dtype: str, way: str) -> None:
     carried(g, dtype) if not REAL else None
@@ -191,7 +189,6 @@ def test_dtypes(g: Collectives, dtype: str, way: str) -> None:
     check(g, "alltoall", f"naive@{way}", (67,), dtype, way=way)
 
 
-@pytest.mark.parametrize("way", [IPC, STAGED])
 @pytest.mark.parametrize(("op", "dtype"), pairs_of_op_and_dtype())
 def test_operators(g: Collectives, op: str, dtype: str, way: str) -> None:
     check(g, "allreduce", f"one_shot@{way}", (67,), dtype, op=op, way=way)
@@ -205,7 +202,6 @@ def test_rank_order(g: Collectives, name: str) -> None:
             check(g, name, f"{each}@{IPC}", (97,), "uint8", op=affine, way=IPC)
 
 
-@pytest.mark.parametrize("way", [IPC, STAGED])
 @pytest.mark.parametrize("name", ["allreduce", "broadcast", "alltoall", "reduce_scatter"])
 def test_real_sizes(g: Collectives, name: str, way: str) -> None:
     algorithm = {"allreduce": "two_shot", "broadcast": "scatter_ring", "alltoall": "pairwise"}
@@ -216,7 +212,6 @@ def test_real_sizes(g: Collectives, name: str, way: str) -> None:
 
 
 @pytest.mark.usefixtures("tiny")
-@pytest.mark.parametrize("way", [IPC, STAGED])
 @pytest.mark.parametrize("name", ["allreduce", "broadcast", "alltoall", "scan"])
 def test_runs_in_a_row(g: Collectives, name: str, way: str) -> None:
     """A run does not touch what the last one still has to copy."""

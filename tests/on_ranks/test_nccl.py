@@ -158,6 +158,7 @@ def test_windows_hold_tensors(g: Collectives) -> None:
 
 def test_nccl_divides_a_mean_itself(g: Collectives, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
+    g.gpu_transports()  # which connects the ranks by an allreduce
     monkeypatch.setattr(torch.distributed, "all_reduce", lambda x, op, **_: asked.append(op))
     x = on_gpu(g, np.full(4, 6.0), "float32")
     with g.plan("allreduce", x, op="avg", out=x, algorithm="native") as plan:

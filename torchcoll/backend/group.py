@@ -42,6 +42,14 @@ FLAT, INPUT_ROWS, OUTPUT_ROWS, ROWS = range(4)
 """Which arrays of a collective are rows, one for each rank."""
 _ProcessGroup: Any = dist.ProcessGroup
 _GLOO = dist.ProcessGroup.BackendType.GLOO
+_BEFORE_2_13 = {
+    "all_gather_single": "_allgather_base",
+    "all_gather_single_coalesced": "allgather_into_tensor_coalesced",
+    "reduce_scatter_single": "_reduce_scatter_base",
+    "reduce_scatter_single_coalesced": "reduce_scatter_tensor_coalesced",
+    "all_to_all_single": "alltoall_base",
+}
+"""The names that a library's group has in an older torch."""
 
 
 class Group(_ProcessGroup):  # type: ignore[misc]
@@ -392,7 +400,8 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         *arguments, opts, results = given
         tensors = _leaves(arguments)
         device = next((each.device.type for each in tensors if not each.is_cpu), "cpu")
-        how = getattr(self.others.get(device, self.library), name)
+        library = self.others.get(device, self.library)
+        how = getattr(library, name, None) or getattr(library, _BEFORE_2_13[name])
         if device != "cpu":
             return how(*arguments, opts)
         said = f"{name} of the library, {tensors[0].dtype if tensors else None}"
