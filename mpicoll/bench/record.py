@@ -89,7 +89,7 @@ def _bandwidths(candidate: Candidate, median: float | None, size: int) -> Fields
     """Return GB/s; the bus bandwidth has no meaning on one rank or without data."""
     group = candidate.case.group
     if not median or not group.bytes_total:
-        return {"algbw_GBps": None, "busbw_GBps": None}
+        return {}
     algbw = group.bytes_total / median / 1000
     busbw = algbw * group.what.busbw(size) if size > 1 else None
     return {"algbw_GBps": algbw, "busbw_GBps": busbw}

@@ -225,17 +225,19 @@ def footer(records: Sequence[CaseRecord], remarks: Sequence[str]) -> list[str]:
 
 def _software(records: Sequence[CaseRecord]) -> Iterable[str]:
     """Yield what ran native calls and schedules, as far as records of one run say it."""
-    for run in [each.run for each in records[:1]]:
-        level = f" (threads {run.threads})"
-        found = [
-            f"{backend}: {' '.join(library.split())}{level if backend == 'mpi4py' else ''}"
-            for backend, library in run.libraries.items()
-        ]
-        yield f"native calls by {', '.join(found)}"
-        if run.executor:
-            yield f"schedules over host memory by {run.executor}"
-        if run.probe:
-            yield from (f"probe, {backend}: {found}" for backend, found in run.probe.items())
+    if not records:
+        return
+    run = records[0].run
+    level = f" (threads {run.threads})"
+    libraries = [
+        f"{backend}: {' '.join(library.split())}{level if backend == 'mpi4py' else ''}"
+        for backend, library in run.libraries.items()
+    ]
+    yield f"native calls by {', '.join(libraries)}"
+    if run.executor:
+        yield f"schedules over host memory by {run.executor}"
+    for backend, found in (run.probe or {}).items():
+        yield f"probe, {backend}: {found}"
 
 
 def _differences(records: Sequence[CaseRecord]) -> Iterable[str]:

@@ -9,11 +9,9 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import ceil, comb, floor, inf, sqrt
 from statistics import NormalDist, fmean, median, quantiles
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from mpicoll.records.lines import Times
-
-Verdict = Literal["faster", "slower", "tie"]
+from mpicoll.records.lines import Times, Verdict
 
 _EXACT = 500
 FLOOR = 0.01

@@ -60,14 +60,11 @@ def _of_samples(record: CaseRecord | PairRecord) -> Iterator[str]:
         yield f"samples is {record.samples}, and samples_us has {found}"
     if found and record.time_us is None:
         yield "samples_us without time_us"
-    if not isinstance(record, PairRecord):
-        return
-    if record.outlier and record.typical is None:
-        yield "outlier without typical"
-    if record.quantity == "latency":
-        return
-    if record.time_us and record.GBps is None:
-        yield "time_us without GBps"
+    if isinstance(record, PairRecord):
+        if record.outlier and record.typical is None:
+            yield "outlier without typical"
+        if record.quantity != "latency" and record.time_us and record.GBps is None:
+            yield "time_us without GBps"
 
 
 def _of_interval(name: str, found: Times | Speedup) -> Iterator[str]:
