@@ -13,6 +13,7 @@ from functools import cache
 
 import torch
 
+from mpicoll.gpu.driver import library
 from mpicoll.interfaces import Array, Thunk
 from mpicoll.programs.fusing import Steps, formula
 
@@ -66,7 +67,7 @@ def fuse(op: str, operands: Sequence[Array], steps: Steps, out: Array) -> Thunk 
     kernel = _kernel(op, len(operands), steps, out.dtype, pack, out.device)
     if kernel is None:
         return None
-    launch = ctypes.CDLL("libcuda.so.1").cuLaunchKernel
+    launch = library().cuLaunchKernel
     values = [*map(ctypes.c_void_p, addresses), ctypes.c_int(count)]
     places = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
     blocks = -(-count // (_THREADS * pack))

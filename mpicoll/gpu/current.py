@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 
+from mpicoll.gpu.driver import library
+
 
 def uses_gpu() -> bool:
     """Whether a GPU's context is bound to the calling thread.
@@ -13,7 +15,7 @@ def uses_gpu() -> bool:
     cudaSetDevice: since CUDA 12 it "will explicitly initialize the runtime" there.
     """
     try:
-        driver = ctypes.CDLL("libcuda.so.1")
+        driver = library()
     except OSError:
         return False
     context = ctypes.c_void_p()

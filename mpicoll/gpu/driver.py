@@ -177,8 +177,18 @@ def operation(each: WordOperation) -> _Operation:
 
 
 @cache
-def _library() -> ctypes.CDLL:
-    found = ctypes.CDLL("libcuda.so.1")
+def library() -> ctypes.CDLL:
+    """Return the driver itself, for calls that its bindings make slowly or not at all.
+
+    Raises:
+        OSError: there is none.
+    """
+    return ctypes.CDLL("libcuda.so.1")
+
+
+@cache
+def _with_operations() -> ctypes.CDLL:
+    found = library()
     found.cuStreamBatchMemOp_v2.argtypes = (
         ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p, ctypes.c_uint,
     )  # fmt: skip
@@ -192,7 +202,7 @@ class Batch:
     """
 
     def __init__(self, context: int, operations: Sequence[WordOperation]) -> None:
-        self.library = _library()
+        self.library = _with_operations()
         self.context, self.count = ctypes.c_void_p(context), len(operations)
         self.given = (_Operation * self.count)(*map(operation, operations))
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from mpicoll.execution.runs import Followed
 from mpicoll.gpu.staging import Copies, HostStaging
 from mpicoll.gpu.streams import PlanStream
 from mpicoll.interfaces import DIRECT, STAGED, Array, Arrays, Native, NativeCall, Request, Thunk
@@ -33,6 +34,10 @@ def staged(
             out.start_to_gpu()
             out.wait()
 
+    def ended(error: BaseException | None) -> None:
+        if error is None:
+            to_gpu()
+
     def run() -> None:
         to_host()
         native.run()
@@ -40,7 +45,7 @@ def staged(
 
     def start() -> Request:
         to_host()
-        return _Followed(native.start(), to_gpu)
+        return Followed(native.start(), ended)
 
     # The library's own method knows the host's copies only.
     return native._replace(run=run, start=start, transport=STAGED, method=None)
@@ -84,7 +89,7 @@ def queued(arrays: Arrays, like: Array, calls: Sequence[Thunk], transport: str) 
         stream = order.begin()
         for each in calls:
             each()
-        return _Queued(partial(order.end, stream))
+        return Queued(partial(order.end, stream))
 
     return Native(run, start, lambda: None, transport)
 
@@ -96,37 +101,20 @@ def _host(array: Array | None, staging: HostStaging | None) -> Array | None:
     return staging.host.reshape(array.shape)
 
 
-class _Followed:
-    """A request, and what follows once it is complete."""
+class Queued:
+    """Work that is on its stream; a wait makes the caller's stream follow that.
 
-    def __init__(self, request: Request, then: Thunk) -> None:
-        self.request = request
-        self.then: Thunk | None = then
+    Args:
+        ends: waits on the host until the work is done, if anything does.
+    """
 
-    def wait(self) -> None:
-        self.request.wait()
-        self._end()
-
-    def test(self) -> bool:
-        done = self.request.test()
-        if done:
-            self._end()
-        return done
-
-    def _end(self) -> None:
-        then, self.then = self.then, None
-        if then is not None:
-            then()
-
-
-class _Queued:
-    """Work that is on its stream; a wait makes the caller's stream follow that."""
-
-    def __init__(self, follow: Thunk) -> None:
-        self.follow = follow
+    def __init__(self, follow: Thunk, ends: Thunk | None = None) -> None:
+        self.follow, self.ends = follow, ends
 
     def wait(self) -> None:
         self.follow()
+        if self.ends is not None:
+            self.ends()
 
     def test(self) -> bool:
         self.follow()

@@ -18,6 +18,7 @@ from math import prod
 from typing import Any, NamedTuple, cast
 
 from mpicoll.errors import RankLost, Unavailable, first_error, on_all
+from mpicoll.gpu.natives import Queued
 from mpicoll.gpu.nccl import Memory, blocks, why_not_shared
 from mpicoll.gpu.streams import PlanStream
 from mpicoll.interfaces import DIRECT, Array, Arrays, Native, NativeCall, Request, Stage, Stream
@@ -104,7 +105,7 @@ class Nccl:
 
         def start() -> Request:
             stream = begin()
-            return _Posted(partial(order.end, stream), waits and partial(waits, stream))
+            return Queued(partial(order.end, stream), waits and partial(waits, stream))
 
         averages = reduction is not None and reduction.op == _OPS["avg"]
         return Native(run, start, lambda: None, DIRECT, averages)
@@ -267,28 +268,6 @@ class _Reduction(NamedTuple):
 
     def count(self, array: Array) -> int:
         return int(array.size) * self.width
-
-
-class _Posted:
-    """A call that is on its stream; a wait makes the caller's stream follow that.
-
-    Args:
-        ends: waits on the host until the call has ended, if anything does.
-    """
-
-    def __init__(
-        self, follow: Callable[[], object], ends: Callable[[], object] | None = None
-    ) -> None:
-        self.follow, self.ends = follow, ends
-
-    def wait(self) -> None:
-        self.follow()
-        if self.ends is not None:
-            self.ends()
-
-    def test(self) -> bool:
-        self.follow()
-        return True
 
 
 def _reduction(op: ReduceOp, dtype: str) -> _Reduction:

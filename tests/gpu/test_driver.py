@@ -216,7 +216,7 @@ def test_a_batch_is_put_on_a_stream_of_its_context(
     monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
     library = Library(status)
-    monkeypatch.setattr(driver, "_library", lambda: library)
+    monkeypatch.setattr(driver, "_with_operations", lambda: library)
     batch = driver.Batch(9, [WordOperation(64, 5, waits=False), WordOperation(72, 6, waits=True)])
     batch.set_first(8)
     for stream in (0, 77):
