@@ -292,7 +292,8 @@ class Ranks:
         found = [[what for after, what in each if after >= warm] for each in self.held.values()]
         pairs = [(each[0], each[-1]) for each in found if each]
         more = [sorted(last[n] - first[n] for first, last in pairs) or [0] for n in range(2)]
-        return more[0][len(more[0]) // 2], more[1][len(more[1]) // 2]
+        middle = (len(more[0]) - 1) // 2  # of two the one without a store
+        return more[0][middle], more[1][middle]
 
 
 def _counts(ending: Ending, was_stopped: bool) -> bool:
