@@ -106,7 +106,8 @@ if [ -z "${CUDA_MPS_PIPE_DIRECTORY:-}" ] && command -v nvidia-cuda-mps-control >
 fi
 on_ranks=tests/on_ranks
 for n in 2 4; do
-    # One launch at a time: beside another of 4 ranks, one rank of each ended by a segmentation fault.
+    # One launch at a time: beside another of 4 ranks, a rank of each ended by a segmentation fault
+    # (mpicoll/gpu/README.md says in which test).
     for backend in mpi4py torch; do
         # CuPy compiles about 100 kernels on a machine that has none in its cache.
         by_rank 120 arrays $n $backend $on_ranks/test_real_gpu.py $on_ranks/test_gpu.py
