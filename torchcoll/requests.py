@@ -156,15 +156,18 @@ class Works:
     def wait(self) -> None:
         if not self.under_way:
             return
+        # gloo's receives must not be waited for twice: they would wait for another message.
+        waited = self._waiting is not None
         if self._waiting is not None:
             self._waiting.finish()
+        elif not self.after_each:
+            self._wait_for_all()
         pairs = zip_longest(self.works, self.after_each) if self.after_each else ()
         for place, (work, then) in enumerate(pairs):
-            self._wait(work, place)
+            if not waited:
+                self._wait(work, place)
             if then is not None:
                 then()
-        if self._waiting is None and not self.after_each:
-            self._wait_for_all()
         self.works, self._waiting, self.under_way = [], None, False
         for thunk in self.after:
             thunk()
