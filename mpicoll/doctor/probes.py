@@ -132,6 +132,8 @@ def _interfaces() -> str:
 
 
 def _shared_memory() -> str:
+    if not os.access(SHM, os.W_OK | os.X_OK):
+        return f"no: you may not write in {SHM}, and MPICH ends as it starts: chmod 1777 {SHM}"
     disk, ranks = shutil.disk_usage(SHM), ranks_of_host() or os.cpu_count() or 1
     sizes = map(rounded_size_text, (disk.total, disk.free, available_memory()))
     text = "{} in {shm}, {} free; {} of memory left".format(*sizes, shm=SHM)

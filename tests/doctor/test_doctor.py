@@ -67,3 +67,8 @@ def test_processors_whose_library_copies_may_be_slow(
     answer = copies(processors, tunables, "2.36")
     assert "glibc 2.36 on" in answer
     assert answer.startswith("no: ") == ("GLIBC_TUNABLES=" in answer) == is_exposed
+
+
+def test_shared_memory_that_cannot_be_written_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mpicoll.doctor.probes.SHM", "/nowhere")
+    assert "you may not write in /nowhere" in ask(PROBES["shared memory"])

@@ -182,7 +182,7 @@ def test_an_installation_that_fails_says_how_much_room_there_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What venv says of a full disk does not name it."""
-    monkeypatch.setattr(installing.sys, "executable", str(tmp_path / "no-python"))
+    monkeypatch.setattr("sys.executable", str(tmp_path / "no-python"))
     with pytest.raises(ArgumentError, match=r"does not start: .*; [\d.,]+[KMGT]? are free there$"):
         installing.install("mpich", tmp_path)
     assert list(tmp_path.iterdir()) == []
