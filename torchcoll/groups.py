@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import gc
+import os
 import weakref
 from collections import Counter
 from collections.abc import Iterator
@@ -32,6 +34,10 @@ _SPLITS: Counter[str] = Counter()
 _USED: weakref.WeakSet[Any] = weakref.WeakSet()
 _GLOO_THREAD = "pt_gloo_runloop"
 """How torch names the threads that run gloo's calls."""
+
+# The end of a gloo group joins threads, which a forked process lacks: it crashes there, or hangs.
+# So it never collects what was garbage before the fork, as groups are that were in a cycle.
+os.register_at_fork(after_in_child=gc.freeze)
 
 
 def keep_until_exit(group: Group) -> None:

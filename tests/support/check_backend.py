@@ -6,6 +6,8 @@ for each check and rank: ``ok`` and its name, or what is wrong.
 
 from __future__ import annotations
 
+import gc
+import os
 import sys
 import traceback
 import warnings
@@ -319,6 +321,21 @@ def check_a_wait_in_vain_names_the_rank() -> None:
         for each in range(1, size()):
             dist.recv(torch.ones(1), each)
         dist.all_reduce(torch.ones(2))
+
+
+def check_a_forked_process_ends_no_group() -> None:
+    gc.disable()
+    part = dist.new_group()
+    cycle = [part]
+    cycle.append(cycle)
+    dist.destroy_process_group(part)
+    del part, cycle
+    child = os.fork()
+    if not child:
+        gc.collect()
+        os._exit(0)
+    gc.enable()
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def check_workers_that_are_forked() -> None:
