@@ -185,11 +185,10 @@ class _SharedStep(Step):
 
 
 class _Tiled(NamedTuple):
-    """A step in passes: what runs before and after them, and what is cut down to one tile each."""
+    """A step in passes: its work before them, on each tile after the messages, and after them."""
 
     passes: int
     early: Sequence[Move | Combine]
-    copied: Sequence[Move | Combine]
     after: Sequence[Move | Combine]
     late: Sequence[Move | Combine]
 
@@ -321,7 +320,7 @@ class _SharedLowering(Lowering):
         passes = tiled.passes
         into += tiled.early
         for tile in range(passes):
-            into += self._within(tiled.copied, tile, passes)
+            into += self._within(step.copied, tile, passes)
             if not tile and (step.sends or step.receives):
                 into.append(Post(tuple(step.sends), tuple(step.receives)))
             for number in step.published:
@@ -341,7 +340,7 @@ class _SharedLowering(Lowering):
 
     def _tiled(self, step: _SharedStep) -> _Tiled:
         """Divide a step into passes: one, or one for each tile of its messages."""
-        made, whole = self.made, _Tiled(1, [], step.copied, step.after, [])
+        made, whole = self.made, _Tiled(1, [], step.after, [])
         tiles = [made.publications[each].tiles for each in step.published]
         tiles += [made.receipts[each].tiles for each in step.awaited]
         most = max(tiles, default=1)
@@ -353,7 +352,7 @@ class _SharedLowering(Lowering):
         if local is None or not self._aligned([each for each in actions if each in self.anchors]):
             return whole
         after = [each for each in step.after if each in self.anchors]
-        return _Tiled(most, local[0], step.copied, after, local[1])
+        return _Tiled(most, local[0], after, local[1])
 
     def _local(
         self, actions: Sequence[Move | Combine]
