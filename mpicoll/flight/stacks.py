@@ -1,7 +1,8 @@
 """Have SIGUSR1 write the stacks of a rank's threads beside its flight file.
 
 The handler is `faulthandler`'s: it runs in C, so it writes, too, where a rank waits in a library or
-keeps the interpreter. A program's own handler is left alone.
+keeps the interpreter; in a copy of the process (``execution/signals.c``), as threads that end
+meanwhile can make it fail. A program's own handler is left alone.
 """
 
 from __future__ import annotations

@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from launcher import python
 
 import mpicoll
 from mpicoll.errors import RankLost
+from mpicoll.execution.compiled import MISSING
 from mpicoll.flight import directory, groups, recorder, stacks
 from mpicoll.flight.diagnosis import diagnose
 from mpicoll.flight.layout import SUFFIX, Outcome
@@ -189,6 +191,41 @@ def test_only_a_process_that_catches_the_signal_gets_it() -> None:
     finally:
         os.kill(child, signal.SIGKILL)
         assert os.waitpid(child, 0)[1] == signal.SIGKILL
+
+
+ASKED = """
+import ctypes, os, pathlib, signal, sys, threading, time
+from mpicoll.execution.compiled import WRITERS
+from mpicoll.flight import asked, stacks
+
+path = pathlib.Path(sys.argv[1])
+assert stacks.watch(path)
+asked.watch(WRITERS, memoryview(bytearray(64)), path.parent)
+
+def begin_and_end():
+    while True:
+        threads = [threading.Thread(target=os.getpid) for _ in range(8)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+
+threading.Thread(target=begin_and_end, daemon=True).start()
+if not os.fork():
+    for _ in range(1000):
+        ctypes.CDLL(None).sigqueue(os.getppid(), signal.SIGUSR1, None)
+        time.sleep(0.001)
+    os._exit(0)
+os.wait()
+assert path.read_text().count("in <module>") > 500
+os._exit(0)
+"""
+
+
+@pytest.mark.skipif(bool(MISSING), reason="the handler is the extension's")
+def test_a_rank_whose_threads_end_while_it_is_asked_for_their_stacks_lives(tmp_path: Path) -> None:
+    done = python("-c", ASKED, str(tmp_path / "stacks"))
+    assert done.returncode == 0, done.stdout
 
 
 def test_messages_between_two_ranks_are_recorded_apart(place: Path) -> None:
