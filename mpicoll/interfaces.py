@@ -15,7 +15,7 @@ from mpicoll.errors import RankLost
 from mpicoll.notation.contract import Collective
 from mpicoll.notation.elements import ReduceOp
 from mpicoll.programs.fusing import Steps
-from mpicoll.programs.shared_memory import Reach
+from mpicoll.programs.instructions import Reach
 
 Array = Any
 Thunk = Callable[[], Any]

@@ -24,8 +24,7 @@ from mpicoll.memory.mailbox import CAPACITY
 from mpicoll.memory.slots import Published
 from mpicoll.memory.waiting import started_here, wait_advancing
 from mpicoll.notation.elements import ReduceOp, itemsize
-from mpicoll.programs.messages import Combine, Move, Piece
-from mpicoll.programs.shared_memory import (
+from mpicoll.programs.instructions import (
     Acknowledge,
     Await,
     Complete,
@@ -37,6 +36,7 @@ from mpicoll.programs.shared_memory import (
     is_remote,
     message_of,
 )
+from mpicoll.programs.messages import Combine, Move, Piece
 
 SWITCH = "MPICOLL_COMPILED"
 """``0`` in this variable leaves the compiled executor out."""

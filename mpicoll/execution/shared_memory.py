@@ -32,8 +32,7 @@ from mpicoll.memory.slots import (
 from mpicoll.notation.elements import ReduceOp, itemsize
 from mpicoll.programs import windows
 from mpicoll.programs.fusing import Fused, fuse
-from mpicoll.programs.messages import Combine, Move, Piece, view
-from mpicoll.programs.shared_memory import (
+from mpicoll.programs.instructions import (
     Acknowledge,
     Await,
     Complete,
@@ -46,6 +45,7 @@ from mpicoll.programs.shared_memory import (
     is_remote,
     message_of,
 )
+from mpicoll.programs.messages import Combine, Move, Piece, view
 
 
 class LaidOut(NamedTuple):
@@ -89,12 +89,7 @@ def lay_out(
         ScheduleError: a rank expects other messages than another sends.
     """
     if tile:
-        own = windows.ends(program, tile)
-        everyone = dict(enumerate(memory.exchange(own, windows.Ends)))
-        through = windows.windows(program, memory.rank, everyone)
-        for number, slots in through.items():
-            program.publications[number].window = tile
-            program.publications[number].slots = slots
+        windows.agree(program, memory.rank, memory.exchange, tile)
     resources = SharedResources(deadline=lambda: memory.wait_policy.deadline, leave=memory.leave)
     resources.number = memory.enter(resources)
     failure = ""
@@ -122,7 +117,7 @@ def lay_out(
         _open(layout, incoming)
     if tile:
         received = [number for number, each in enumerate(incoming) if each.window]
-        layout.program = windows.through_windows(program, tile, through, received)
+        layout.program = windows.through_windows(program, tile, received)
     return LaidOut(layout, incoming, resources)
 
 

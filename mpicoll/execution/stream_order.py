@@ -30,7 +30,7 @@ from mpicoll.interfaces import Batch, Stream, Thunk, Transport, WordOperation
 from mpicoll.memory.slots import Published
 from mpicoll.notation.elements import ReduceOp
 from mpicoll.programs.fusing import Fused
-from mpicoll.programs.shared_memory import (
+from mpicoll.programs.instructions import (
     Acknowledge,
     Await,
     Instruction,

@@ -30,7 +30,7 @@ from mpicoll.interfaces import (
 from mpicoll.memory.allocator import FirstFit
 from mpicoll.memory.segments import FIRST
 from mpicoll.notation.elements import itemsize
-from mpicoll.programs.shared_memory import Reach
+from mpicoll.programs.instructions import Reach
 
 SWITCH, ORDER = "MPICOLL_IPC", "MPICOLL_STREAM_ORDER"
 _OFF = ("0", "off", "no", "false")

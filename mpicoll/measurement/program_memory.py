@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -15,8 +14,9 @@ from mpicoll.measurement.cases import CUDA, DEFAULT_ALGORITHMS, Group
 from mpicoll.memory.segments import tile_of
 from mpicoll.notation.elements import itemsize, reduce_op
 from mpicoll.programs import windows
+from mpicoll.programs.instructions import Reach, SharedProgram, is_remote, message_of
 from mpicoll.programs.messages import Combine, lower
-from mpicoll.programs.shared_memory import Reach, SharedProgram, is_remote, message_of, share
+from mpicoll.programs.shared_memory import share
 from mpicoll.runtime.arguments import Arguments
 from mpicoll.runtime.rates import NEVER
 from mpicoll.selection.auto import CHOOSERS
@@ -28,7 +28,7 @@ _TILES = 64
 
 
 class _Lowered(NamedTuple):
-    """A program over shared memory.
+    """A program over shared memory; of one by messages its scratch memory alone.
 
     Attributes:
         fetched: elements of the smallest message that is fetched from private memory.
@@ -36,9 +36,9 @@ class _Lowered(NamedTuple):
     """
 
     program: SharedProgram
-    fetched: int
-    tile: int
-    real: int
+    fetched: int = NEVER
+    tile: int = NEVER
+    real: int = NEVER
 
 
 def program_bytes(group: Group, world: Collectives, name: str) -> int:
@@ -50,24 +50,21 @@ def program_bytes(group: Group, world: Collectives, name: str) -> int:
     if schedule in CHOOSERS:
         usual = DEFAULT_ALGORITHMS[group.what.name]
         return max(program_bytes(group, world, f"{each}@{asked}".rstrip("@")) for each in usual)
-    found: _Lowered | int = 0
+    found = _Lowered(SharedProgram())
     with suppress(CollectiveError):
         found = _lowered(group, world, schedule, asked)
-    ends = windows.Ends({}, {})
-    if isinstance(found, _Lowered):
-        ends = windows.ends(found.program, found.tile)
-    everyone = dict(enumerate(world.exchange(ends, windows.Ends)))
-    if isinstance(found, int):
-        return found
-    through: dict[int, int] = {}
     if world.routes.has_executor and group.device != CUDA:
-        through = windows.windows(found.program, world.rank, everyone)
-    elements = _slots(found, through) + _buffers(found) + sum(found.program.scratch.values())
+        windows.agree(found.program, world.rank, world.exchange, found.tile)
+    elements = _slots(found) + _buffers(found) + sum(found.program.scratch.values())
     return itemsize(group.dtype) * elements
 
 
-def _lowered(group: Group, world: Collectives, schedule: str, asked: str) -> _Lowered | int:
-    """Return a program over shared memory, or the bytes that one by messages needs."""
+def _lowered(group: Group, world: Collectives, schedule: str, asked: str) -> _Lowered:
+    """Return the program of a schedule.
+
+    Raises:
+        CollectiveError: it is refused.
+    """
     what, width = group.what, itemsize(group.dtype)
     chosen = find(what.name, schedule)
     arguments = Arguments(
@@ -81,13 +78,14 @@ def _lowered(group: Group, world: Collectives, schedule: str, asked: str) -> _Lo
     given = rounds, sizes, what.before(place), list(what.after(place))
     route = world.routes.check(arguments, asked)
     if route in (world.transport.name, DIRECT, STAGED):
-        return width * sum(lower(*given, in_place=group.in_place).scratch.values())
+        by_messages = lower(*given, in_place=group.in_place)
+        return _Lowered(SharedProgram(scratch=by_messages.scratch))
     node = frozenset(next(each for each in world.nodes if world.rank in each)) - {world.rank}
     if group.device == CUDA:
         everything = frozenset({"input", "output", "scratch"})
         program = share(*given, Reach(node, everything, ipc.ZERO_COPY // width, NEVER),
                         in_place=group.in_place)  # fmt: skip
-        return _Lowered(program, NEVER, NEVER, NEVER)
+        return _Lowered(program)
     readable = {"input", "output"} if group.allocated or route == CMA else set[str]()
     readable |= {"scratch"} if route == CMA else set()
     least = _ZERO_COPY // width
@@ -98,11 +96,11 @@ def _lowered(group: Group, world: Collectives, schedule: str, asked: str) -> _Lo
     return _Lowered(program, least if route == CMA else NEVER, tile, real)
 
 
-def _slots(found: _Lowered, through: Mapping[int, int]) -> int:
-    """Return the elements of the slots that messages are copied to, some `through` a window."""
+def _slots(found: _Lowered) -> int:
+    """Return the elements of the slots that messages are copied to."""
     return sum(
-        through[number] * found.real if number in through else each.piece.length
-        for number, each in enumerate(found.program.publications)
+        each.window.slots * found.real if each.window else each.piece.length
+        for each in found.program.publications
         if each.piece and not each.zero_copy
     )
 

@@ -39,7 +39,7 @@ from mpicoll.memory.mailbox import Mailbox
 from mpicoll.memory.notes import Notes
 from mpicoll.memory.waiting import SpinYieldSleep
 from mpicoll.notation.elements import itemsize
-from mpicoll.programs.shared_memory import Reach
+from mpicoll.programs.instructions import Reach
 
 TILE = 512 * 1024
 """Bytes that are moved at a time: with the copy of the other side, half of a core's cache."""

@@ -35,8 +35,8 @@ from mpicoll.interfaces import (
 )
 from mpicoll.memory.allocator import LINE, whole_lines
 from mpicoll.notation.elements import itemsize
+from mpicoll.programs.instructions import Post, Publication, SharedProgram
 from mpicoll.programs.messages import view
-from mpicoll.programs.shared_memory import Post, Publication, SharedProgram
 
 _SMALL_DATA = 16
 _SMALL = LINE - _SMALL_DATA
@@ -255,7 +255,7 @@ class Layout:
 
     def _depth(self, each: Publication) -> int:
         if each.window:
-            return each.slots
+            return each.window.slots
         return 1 if each.zero_copy or each.piece is None else self.depth
 
     def _needs(self, each: Publication) -> int:
@@ -279,7 +279,7 @@ class Layout:
         if each.zero_copy or self._is_small(each):
             return LINE
         if each.window:
-            return LINE + whole_lines(each.window * self.width)
+            return LINE + whole_lines(each.window.tile * self.width)
         return each.tiles * LINE + (0 if self.has_store else whole_lines(self._nbytes(each)))
 
     def _acknowledging(self, each: Publication) -> list[int]:
@@ -300,7 +300,7 @@ class Layout:
         return Published(
             segment, start, depth, stride, 0 if each.zero_copy or each.window else LINE,
             each.piece.length if each.piece else 0, *self._data(each, segment, start, store_start),
-            acknowledge, each.window,
+            acknowledge, each.window.tile if each.window else 0,
         )  # fmt: skip
 
     def _data(

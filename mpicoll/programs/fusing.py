@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from mpicoll.programs.instructions import Acknowledge, Instruction, Post, Publish, SharedProgram
 from mpicoll.programs.messages import Combine, Move, Piece, overlaps
-from mpicoll.programs.shared_memory import Acknowledge, Instruction, Post, Publish, SharedProgram
 
 MOST = 16
 """Operands of one fold, well below the limit of a kernel's arguments."""

@@ -9,14 +9,13 @@ rank that is the furthest behind waits for nobody.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from mpicoll.programs.messages import Combine, Move, Piece
-from mpicoll.programs.shared_memory import (
+from mpicoll.programs.instructions import (
     Acknowledge,
     Await,
     Instruction,
@@ -24,7 +23,9 @@ from mpicoll.programs.shared_memory import (
     Publish,
     SharedProgram,
     WaitForSlot,
+    Window,
 )
+from mpicoll.programs.messages import Combine, Move, Piece
 
 SLOTS = 8
 """Slots of a window, a power of two."""
@@ -52,6 +53,19 @@ class Ends(NamedTuple):
     inter_node: bool = False
 
 
+def agree(
+    program: SharedProgram, rank: int, exchange: Callable[[Ends, Any], list[Ends]], tile: int
+) -> None:
+    """Give a window to each publication that may pass through one; collective.
+
+    Args:
+        exchange: returns the item of every rank of the node.
+        tile: the elements of a tile.
+    """
+    everyone = dict(enumerate(exchange(ends(program, tile), Ends)))
+    choose(program, rank, everyone, tile, SLOTS)
+
+
 def ends(program: SharedProgram, tile: int) -> Ends:
     """Return a rank's ends of all messages.
 
@@ -72,17 +86,17 @@ def ends(program: SharedProgram, tile: int) -> Ends:
     return Ends(sent, received, any(isinstance(each, Post) for each in program.instructions))
 
 
-def windows(
-    program: SharedProgram, rank: int, everyone: Mapping[int, Ends], slots: int = SLOTS
-) -> dict[int, int]:
-    """Return the publications that may pass through a window, each with the slots of its window.
+def choose(
+    program: SharedProgram, rank: int, everyone: Mapping[int, Ends], tile: int, slots: int
+) -> None:
+    """Give a window to each publication that may pass through one.
 
     Args:
         everyone: the ends of every rank of the node.
         slots: of a window where there are few; a publication of no more tiles needs none.
     """
     if not _rounds_match(everyone):
-        return {}
+        return
     found = []
     for number, each in enumerate(program.publications):
         orders = ((peer, program.sent[peer].index(number)) for peer in each.readers)
@@ -92,10 +106,11 @@ def windows(
             for peer, order in orders
         )
         if both and each.tiles > slots and not each.zero_copy:
-            found.append(number)
+            found.append(each)
     while slots > _FEWEST and slots * len(found) > _MOST_SLOTS:
         slots //= 2
-    return dict.fromkeys(found, slots)
+    for each in found:
+        each.window = Window(tile, slots)
 
 
 def _rounds_match(everyone: Mapping[int, Ends]) -> bool:
@@ -144,10 +159,13 @@ def _pairs(
             yield sender, receiver, sent, everyone[receiver].received.get(sender, [])
 
 
-def through_windows(
-    program: SharedProgram, tile: int, publications: Collection[int], receipts: Collection[int]
-) -> SharedProgram:
-    """Return a program that waits for slots, and acknowledges, tile by tile."""
+def through_windows(program: SharedProgram, tile: int, receipts: Collection[int]) -> SharedProgram:
+    """Return a program that waits for slots, and acknowledges, tile by tile.
+
+    Args:
+        receipts: those that pass through windows of their senders.
+    """
+    publications = [n for n, each in enumerate(program.publications) if each.window]
     before: dict[int, list[Instruction]] = {}
     after: dict[int, list[Instruction]] = {}
     written, read = _places(program, tile, "slot"), _places(program, tile, "from")

@@ -29,8 +29,9 @@ from mpicoll.gpu.ipc import GpuMemory
 from mpicoll.gpu.streams import PlanStream
 from mpicoll.interfaces import CMA, DIRECT, STAGED, SYMMETRIC, TRANSPORTS, Transport
 from mpicoll.notation.schedule import Round, Schedule
+from mpicoll.programs.instructions import Reach
 from mpicoll.programs.messages import lower
-from mpicoll.programs.shared_memory import Reach, share
+from mpicoll.programs.shared_memory import share
 from mpicoll.runtime.arguments import (
     Arguments,
     divide_mean,

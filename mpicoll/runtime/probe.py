@@ -22,7 +22,8 @@ from mpicoll.memory import cma
 from mpicoll.memory.segments import tile_of
 from mpicoll.notation.elements import reduce_op
 from mpicoll.notation.schedule import Block, Round, copy, recv, send
-from mpicoll.programs.shared_memory import Reach, share
+from mpicoll.programs.instructions import Reach
+from mpicoll.programs.shared_memory import share
 from mpicoll.runtime.rates import NEVER, PROBED, Costs, Readings, constants, costs_of
 
 SWITCH = "MPICOLL_PROBE"

@@ -21,16 +21,16 @@ from mpicoll.gpu.ipc import ZERO_COPY
 from mpicoll.interfaces import CMA, IPC, STAGED, SYMMETRIC, Nodes, Transport
 from mpicoll.memory.segments import tile_of
 from mpicoll.notation.elements import itemsize
-from mpicoll.programs.messages import Combine, Move, Piece
-from mpicoll.programs.shared_memory import (
+from mpicoll.programs.instructions import (
     Await,
     Reach,
     SharedProgram,
     WaitForReaders,
     is_remote,
     message_of,
-    share,
 )
+from mpicoll.programs.messages import Combine, Move, Piece
+from mpicoll.programs.shared_memory import share
 from mpicoll.runtime.arguments import Arguments
 from mpicoll.runtime.rates import Rates
 from mpicoll.runtime.routes import Routes

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpicoll.programs.fusing import MOST, Fused, formula, fuse
+from mpicoll.programs.instructions import Acknowledge, Await, Instruction, SharedProgram
 from mpicoll.programs.messages import Combine, Move, Piece
-from mpicoll.programs.shared_memory import Acknowledge, Await, Instruction, SharedProgram
 
 BUFFERS = ("a", "b", "scratch", "staging")
 pieces = st.builds(Piece, st.sampled_from(BUFFERS), st.sampled_from([0, 2, 4]), st.just(4))

@@ -7,6 +7,7 @@ or early, never from a copy.
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Iterator, Sequence
@@ -27,10 +28,8 @@ from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.notation.contract import COLLECTIVES, Place
 from mpicoll.notation.elements import user_op
 from mpicoll.notation.schedule import Temp, copy, fold, recv, reduce, send
-from mpicoll.programs import shared_memory as sharing
 from mpicoll.programs import windows
-from mpicoll.programs.messages import Combine, Move, Piece, overlaps
-from mpicoll.programs.shared_memory import (
+from mpicoll.programs.instructions import (
     Acknowledge,
     Await,
     Publication,
@@ -39,8 +38,10 @@ from mpicoll.programs.shared_memory import (
     SharedProgram,
     WaitForReaders,
     WaitForSlot,
-    share,
 )
+from mpicoll.programs.messages import Combine, Move, Piece, overlaps
+from mpicoll.programs.reuse import ZeroCopy
+from mpicoll.programs.shared_memory import share
 from mpicoll.runtime.arguments import check_arguments
 from mpicoll.simulator import is_ordered
 
@@ -60,7 +61,7 @@ class Rank:
         self.program, self.op = program, op
         scratch = {name: np.full(n, 99, "uint8") for name, n in program.scratch.items()}
         slots = {
-            f"slot {number}": np.full(each.slots * each.window or each.piece.length, 99, "uint8")
+            f"slot {number}": np.full(math.prod(each.window or (each.piece.length,)), 99, "uint8")
             for number, each in enumerate(program.publications)
             if each.piece and not each.zero_copy
         }
@@ -86,7 +87,7 @@ class Rank:
             memory, buffer = everyone[sender].memory, publication.piece.buffer
             start += publication.piece.start
         if publication is not None and publication.window:
-            start = start // TILE % publication.slots * TILE + start % TILE
+            start = start // TILE % publication.window.slots * TILE + start % TILE
         return memory[buffer].reshape(-1)[start : start + piece.length]
 
 
@@ -105,7 +106,8 @@ def count(publication: Publication, sequence: int, tile: int) -> int:
 
 def tiles_of_windows(publication: Publication) -> int:
     """Return how many tiles the windows of a run have room for."""
-    return -(-publication.tiles // publication.slots) * publication.slots
+    assert publication.window is not None
+    return -(-publication.tiles // publication.window.slots) * publication.window.slots
 
 
 def running(me: int, everyone: list[Rank], sequence: int) -> Iterator[bool]:
@@ -142,7 +144,8 @@ def running(me: int, everyone: list[Rank], sequence: int) -> Iterator[bool]:
             assert isinstance(each, WaitForSlot | WaitForReaders)
             publication, wanted = program.publications[each.publication], sequence
             if isinstance(each, WaitForSlot):
-                wanted = count(publication, sequence, each.tile) - (publication.slots or 1)
+                depth = publication.window.slots if publication.window else 1
+                wanted = count(publication, sequence, each.tile) - depth
             readers = publication.readers
             while any(rank.read[each.publication, reader] < wanted for reader in readers):
                 yield False
@@ -223,19 +226,16 @@ def through_windows(programs: list[SharedProgram]) -> int:
     """Let large messages pass through windows, as ranks agree; return how many do."""
     everyone = {rank: windows.ends(made, TILE) for rank, made in enumerate(programs)}
     for rank, made in enumerate(programs):
-        for number, slots in windows.windows(made, rank, everyone, SLOTS).items():
-            made.publications[number].window = TILE
-            made.publications[number].slots = slots
+        windows.choose(made, rank, everyone, TILE, SLOTS)
     found = 0
     for rank, made in enumerate(programs):
-        sent = [number for number, each in enumerate(made.publications) if each.window]
         received = [
             number for number, each in enumerate(made.receipts)
             if programs[each.peer].publications[programs[each.peer].sent[rank][each.order]].window
         ]  # fmt: skip
-        new = windows.through_windows(made, TILE, sent, received)
+        new = windows.through_windows(made, TILE, received)
         made.instructions, made.rounds = new.instructions, new.rounds
-        found += len(sent)
+        found += sum(each.window is not None for each in made.publications)
     return found
 
 
@@ -291,26 +291,30 @@ def ends(rounds: Sequence[Any], node: Sequence[int]) -> tuple[list[SharedProgram
     return made, {rank: windows.ends(each, TILE) for rank, each in enumerate(made)}
 
 
+def chosen(made: SharedProgram, rank: int, everyone: Any, slots: int = SLOTS) -> list[int | None]:
+    """Return the slots of the window of each publication."""
+    windows.choose(made, rank, everyone, TILE, slots)
+    return [each.window and each.window.slots for each in made.publications]
+
+
 def test_ranks_that_both_send_first_and_then_receive_have_no_windows() -> None:
     """Each would wait for the other to read."""
     made, everyone = ends([[(send(1, 0),), (recv(1, 1),)], [(send(0, 1),), (recv(0, 0),)]], [0, 1])
-    assert [windows.windows(each, rank, everyone, SLOTS) for rank, each in enumerate(made)] == [
-        {}
-    ] * 2
+    assert [chosen(each, rank, everyone) for rank, each in enumerate(made)] == [[None]] * 2
 
 
-@pytest.mark.parametrize(("elsewhere", "found"), [([], {0: SLOTS}), ([(recv(7, 1),)], {})])
+@pytest.mark.parametrize(("elsewhere", "found"), [([], SLOTS), ([(recv(7, 1),)], None)])
 def test_messages_to_other_nodes_keep_the_numbers_of_rounds(elsewhere: Any, found: Any) -> None:
     """What rank 7 does in which round is not known on this node."""
     sending = [(copy(1, 0),), (send(1, 0),), *elsewhere]
     made, everyone = ends([sending, [(recv(0, 0),)]], [0, 1])
-    assert windows.windows(made[0], 0, everyone, SLOTS) == found
+    assert chosen(made[0], 0, everyone) == [found]
 
 
 def test_many_windows_have_few_slots_each() -> None:
     made, everyone = ends([[(send(1, 0),)] * 10, [(recv(0, 0),)] * 10], [0, 1])
     made[0].publications[:] = [replace(each, tiles=64) for each in made[0].publications]
-    assert windows.windows(made[0], 0, everyone) == dict.fromkeys(range(10), windows.SLOTS // 2)
+    assert chosen(made[0], 0, everyone, windows.SLOTS) == [windows.SLOTS // 2] * 10
 
 
 def program(rounds: Any, **changes: Any) -> SharedProgram:
@@ -327,7 +331,7 @@ def test_zero_copy_memory_is_not_written_before_it_is_read() -> None:
     assert kinds.index("Publish") < kinds.index("WaitForReaders")
 
 
-@pytest.mark.parametrize("kind", ["_wait_for_readers", "_acknowledge"])
+@pytest.mark.parametrize("kind", ["wait_for_readers", "acknowledge"])
 def test_the_proof_notices_what_is_left_out(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is overwritten too early, or all ranks wait."""
     monkeypatch.setattr(f"mpicoll.programs.shared_memory.{kind}", lambda made: None)
@@ -389,7 +393,7 @@ def test_many_segments_take_no_more_than_their_share(readable: tuple[str, ...]) 
     some.tuples(some.integers(0, 40), some.integers(0, 12)),
 )
 def test_what_a_write_would_change_is_found(pieces: list[tuple[int, int]], at: Any) -> None:
-    zero_copy, written = sharing._ZeroCopy(), Piece("output", *at)
+    zero_copy, written = ZeroCopy(), Piece("output", *at)
     for number, (start, length) in enumerate(pieces):
         zero_copy.add(number, Piece("output", start, length))
         zero_copy.add(100 + number, Piece("input", start, length))

@@ -19,7 +19,7 @@ from mpicoll.algorithms.registry import find
 from mpicoll.errors import ArgumentError
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.notation.contract import COLLECTIVES
-from mpicoll.programs.shared_memory import Reach
+from mpicoll.programs.instructions import Reach
 from mpicoll.runtime.arguments import check_arguments
 from mpicoll.runtime.rates import ALONE
 from mpicoll.selection import auto, tables

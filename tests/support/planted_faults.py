@@ -50,7 +50,7 @@ FAULTS = {
         EXECUTOR, "word // 8, -behind,", "word // 8, -behind - 1,", BINDING,
     ),
     "nobody waits for readers": Fault(
-        LOWERED, "        _wait_for_readers(made)\n", "",
+        LOWERED, "        wait_for_readers(made)\n", "",
         "tests/programs/test_shared_memory.py -k any_order",
     ),
     "all slots are one": Fault(

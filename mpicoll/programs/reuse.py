@@ -1,0 +1,96 @@
+"""Say in a program when memory may be written again."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from mpicoll.programs.instructions import (
+    Acknowledge,
+    Await,
+    Instruction,
+    Post,
+    Publish,
+    SharedProgram,
+    WaitForReaders,
+    is_remote,
+    message_of,
+)
+from mpicoll.programs.messages import Combine, Move, Piece
+
+
+def acknowledge(made: SharedProgram) -> None:
+    """Acknowledge every receipt after its last use."""
+    last: dict[int, int] = {}
+    for position, each in enumerate(made.instructions):
+        if isinstance(each, Await):
+            last[each.receipt] = position
+        elif isinstance(each, Move | Combine):
+            for piece in filter(is_remote, each):
+                last[message_of(piece)] = position
+    after: defaultdict[int, list[Instruction]] = defaultdict(list)
+    for receipt, position in last.items():
+        after[position + 1].append(Acknowledge(receipt))
+    _insert(made, after)
+
+
+def wait_for_readers(made: SharedProgram) -> None:
+    """Wait for the readers of zero-copy memory before it is written, and at the end."""
+    zero_copy = ZeroCopy()
+    before: defaultdict[int, list[Instruction]] = defaultdict(list)
+    for position, each in enumerate(made.instructions):
+        for piece in _written(each):
+            before[position] += map(WaitForReaders, zero_copy.take(piece))
+        if isinstance(each, Publish):
+            publication = made.publications[each.publication]
+            if publication.zero_copy and publication.piece:
+                zero_copy.add(each.publication, publication.piece)
+    before[len(made.instructions)] += map(WaitForReaders, zero_copy.all())
+    _insert(made, before)
+
+
+class ZeroCopy:
+    """The zero-copy publications of each buffer, ordered by where they start."""
+
+    def __init__(self) -> None:
+        self.found: defaultdict[str, list[tuple[int, int, int]]] = defaultdict(list)
+        self.longest = 0
+
+    def add(self, number: int, piece: Piece) -> None:
+        insort(self.found[piece.buffer], (piece.start, piece.start + piece.length, number))
+        self.longest = max(self.longest, piece.length)
+
+    def take(self, written: Piece) -> list[int]:
+        """Remove those that share memory with a piece, and return their numbers."""
+        found = self.found[written.buffer]
+        first = bisect_left(found, (written.start - self.longest,))
+        last = bisect_left(found, (written.start + written.length,))
+        hit = [each for each in found[first:last] if each[1] > written.start]
+        if hit:
+            found[first:last] = [each for each in found[first:last] if each not in hit]
+        return sorted(number for *_, number in hit)
+
+    def all(self) -> list[int]:
+        return sorted(number for found in self.found.values() for *_, number in found)
+
+
+def _written(each: Instruction) -> list[Piece]:
+    if isinstance(each, Move | Combine):
+        return [each.target]
+    if isinstance(each, Post):
+        return [transfer.piece for transfer in each.receives if transfer.piece]
+    return []
+
+
+def _insert(made: SharedProgram, wanted: Mapping[int, Sequence[Instruction]]) -> None:
+    """Insert instructions before the given positions."""
+    instructions: list[Instruction] = []
+    rounds: list[int] = []
+    for position in range(len(made.instructions) + 1):
+        extra = wanted.get(position, ())
+        own = made.instructions[position : position + 1]
+        number = made.rounds[min(position, len(made.rounds) - 1)] if made.rounds else 1
+        instructions += [*extra, *own]
+        rounds += [number] * (len(extra) + len(own))
+    made.instructions, made.rounds = instructions, rounds

@@ -1,0 +1,151 @@
+"""Divide the work of a step into passes, one for each tile of its messages.
+
+A tile is still in the cache when it is read, and its readers do not wait for the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mpicoll.programs.instructions import SharedProgram
+from mpicoll.programs.messages import Combine, Move, Piece, overlaps
+
+Action = Move | Combine
+Anchors = Mapping[Action, tuple[int, int]]
+"""For each action on a message where it begins in it, and how many tiles that message has."""
+
+
+@dataclass(frozen=True)
+class Passes:
+    """A step in passes: its work before them, on each tile after the messages, and after them.
+
+    Attributes:
+        tile: elements of a tile.
+        anchors: of the work on each tile.
+    """
+
+    count: int
+    early: Sequence[Action]
+    after: Sequence[Action]
+    late: Sequence[Action]
+    tile: int = 0
+    anchors: Anchors = field(default_factory=dict)
+
+    def flags(self, tiles: int, index: int) -> Iterator[int]:
+        """Yield the flags of a message of so many tiles in one pass."""
+        if self.count == 1:
+            yield from range(tiles)
+        elif index < tiles:
+            yield index
+
+    def part(self, actions: Iterable[Action], index: int) -> Iterator[Action]:
+        """Cut actions down to one tile of their messages; the last one takes the rest."""
+        if self.count == 1:
+            yield from actions
+            return
+        for action in actions:
+            start, tiles = self.anchors[action]
+            stop = start + action.target.length
+            first = max(index * self.tile, start)
+            last = stop if index == tiles - 1 else min((index + 1) * self.tile, stop)
+            if index < tiles and first < last:
+                shift = first - start
+                yield type(action)(
+                    *(Piece(each.buffer, each.start + shift, last - first) for each in action)
+                )
+
+
+def divide(
+    program: SharedProgram, tile: int, most: int, copied: Sequence[Move], after: Sequence[Action]
+) -> Passes:
+    """Divide a step into passes: one, or one for each tile of its messages.
+
+    Args:
+        most: tiles of its longest message.
+        copied: its copies to slots; `after`: its work after the messages.
+    """
+    whole = Passes(1, [], after, [])
+    if most == 1:
+        return whole
+    actions = [*copied, *after]
+    anchors = _anchors(program, actions)
+    local = _local(actions, anchors)
+    if local is None or not _aligned(program, anchors):
+        return whole
+    early, late = local
+    return Passes(most, early, [each for each in after if each in anchors], late, tile, anchors)
+
+
+def _local(actions: Sequence[Action], anchors: Anchors) -> tuple[list[Action], list[Action]] | None:
+    """Return the actions on no message: those to run before the tiles, and those after them.
+
+    None where one can be neither, as it uses what a tile writes, and a tile what it writes.
+    """
+    early: list[Action] = []
+    late: list[Action] = []
+    for index, action in reversed([*enumerate(actions)]):
+        if action in anchors:
+            continue
+        # Rather late: other ranks wait for the first tile.
+        if not _conflicts(action, (each for each in actions[index + 1 :] if each not in late)):
+            late.insert(0, action)
+        elif not _conflicts(action, (each for each in actions[:index] if each in anchors)):
+            early.insert(0, action)
+        else:
+            return None
+    return early, late
+
+
+def _conflicts(action: Action, others: Iterable[Action]) -> bool:
+    """Whether an action writes what another one uses, or uses what another one writes."""
+    return any(
+        overlaps(action.target, each) or any(overlaps(piece, [each.target]) for piece in action)
+        for each in others
+    )
+
+
+def _tiles(program: SharedProgram, piece: Piece) -> int:
+    """Return the tiles of the message that a piece is part of, 0 for other memory."""
+    kind, _, number = piece.buffer.partition(" ")
+    if kind == "slot":
+        return program.publications[int(number)].tiles
+    return program.receipts[int(number)].tiles if kind == "from" else 0
+
+
+def _anchors(program: SharedProgram, actions: Sequence[Action]) -> Anchors:
+    """Return the anchors of the actions on messages.
+
+    One that reads no message may read what an action before it has written of one.
+    """
+    found: dict[Action, tuple[int, int]] = {}
+    for action in actions:
+        part = next((each for each in action if _tiles(program, each)), None)
+        if part is not None:
+            found[action] = part.start, _tiles(program, part)
+            continue
+        for before, (start, tiles) in found.items():
+            written = before.target
+            for piece in action[1:]:
+                if overlaps(piece, [written]):
+                    found[action] = piece.start + start - written.start, tiles
+            if action in found:
+                break
+    return found
+
+
+def _aligned(program: SharedProgram, anchors: Anchors) -> bool:
+    """Whether a step may run tile by tile: no tile touches memory that another one writes."""
+    touched: list[tuple[Piece, tuple[int, int], bool]] = []
+    for action, (start, tiles) in anchors.items():
+        for index, piece in enumerate(action):
+            shift = start - piece.start
+            if not _tiles(program, piece):
+                touched.append((piece, (shift, tiles), index == 0))
+            elif shift or _tiles(program, piece) != tiles:
+                return False
+    return not any(
+        (first[2] or second[2]) and first[1] != second[1] and overlaps(first[0], [second[0]])
+        for index, first in enumerate(touched)
+        for second in touched[:index]
+    )
