@@ -122,7 +122,7 @@ def test_the_order_is_that_of_issue() -> None:
     order, found = Order("test"), list[int]()
     works = []
     for index in range(200):
-        work = QueuedWork(lambda index=index: found.append(index), [], order, str)
+        work = QueuedWork((found.append, index), [], order, str)
         order.add(work)
         works.append(work)
         if index % 50 == 9:
@@ -157,7 +157,7 @@ def test_an_error_is_raised_where_a_work_is_waited_for() -> None:
         raise RankLost("rank 3 has ended")
 
     order = Order("test")
-    work = QueuedWork(fail, [], order, str)
+    work = QueuedWork((fail,), [], order, str)
     future = work.get_future()
     order.add(work)
     with pytest.raises(RuntimeError, match="rank 3 has ended"):

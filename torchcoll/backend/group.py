@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import torch
@@ -19,12 +18,18 @@ import torch.distributed as dist
 from torch.autograd import profiler
 from torch.distributed import distributed_c10d
 
-from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError, CollectiveError
 from torchcoll.backend.calls import TensorCalls, Tensors
 from torchcoll.backend.choice import choose
-from torchcoll.backend.opening import as_arrays, deadline_of, forget, open_over_gloo, queue_of
-from torchcoll.backend.order import Order
+from torchcoll.backend.opening import (
+    OverMpi,
+    as_arrays,
+    deadline_of,
+    forget,
+    open_over_gloo,
+    queue_of,
+)
+from torchcoll.backend.order import Call, Order
 from torchcoll.backend.tensors import Tensor, is_watched, moves, op_name, reduces
 from torchcoll.backend.works import (
     DONE,
@@ -83,6 +88,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         self.order = Order(f"torchcoll {rank}")
         self.not_reduced: set[torch.dtype] = set()
         self._opened: Any = None
+        self._is_over_mpi = False
 
     # -- what torch asks of a group beside collectives --------------------------------------
 
@@ -122,9 +128,9 @@ class Group(_ProcessGroup):  # type: ignore[misc]
 
     def allreduce(self, tensors: Any, opts: Any = None, timeout: Any = None) -> Any:
         tensors, opts = _one(tensors), _options(opts, c10d.AllreduceOptions)
-        op = op_name(opts.reduceOp)
-        call = partial(self.calls.allreduce, x := tensors[0], op)
-        if work := self._serve(("allreduce", x, x, op, 0, FLAT), call, tensors, opts):
+        x, op = tensors[0], op_name(opts.reduceOp)
+        call = self.calls.allreduce, x, op
+        if work := self._serve(call, tensors, opts, "allreduce", x, x, op):
             return work
         if len(tensors) != 1 or not self._reduces(op, tensors):
             return self._forward("allreduce", tensors, opts, tensors)
@@ -140,15 +146,16 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             for tensor in tensors:
                 self.calls.allreduce(tensor, op)
 
-        return self._issue("all_reduce", tensors, call, tensors, opts)
+        return self._issue("all_reduce", tensors, (call,), tensors, opts)
 
     def broadcast(self, tensors: Any, opts: Any = None, timeout: Any = None) -> Any:
         tensors = _one(tensors)
         if isinstance(opts, int):
             opts, root = c10d.BroadcastOptions(), opts
             opts.rootRank = root
-        call = partial(self.calls.broadcast, x := tensors[0], root := opts.rootRank)
-        if work := self._serve(("broadcast", x, x, "sum", root, FLAT), call, tensors, opts):
+        x, root = tensors[0], opts.rootRank
+        call = self.calls.broadcast, x, root
+        if work := self._serve(call, tensors, opts, "broadcast", x, x, "sum", root):
             return work
         if len(tensors) != 1 or not _moves(tensors):
             return self._forward("broadcast", tensors, opts, tensors)
@@ -161,10 +168,10 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             opts.rootRank = root
             if rest:
                 opts.reduceOp = rest[0]
-        op = op_name(opts.reduceOp)
-        call = partial(self.calls.reduce, x := tensors[0], op, root := opts.rootRank)
+        x, op, root = tensors[0], op_name(opts.reduceOp), opts.rootRank
         out = x if self._rank == root else None
-        if work := self._serve(("reduce", x, out, op, root, FLAT), call, tensors, opts):
+        call = self.calls.reduce, x, op, root
+        if work := self._serve(call, tensors, opts, "reduce", x, out, op, root):
             return work
         if len(tensors) != 1 or not self._reduces(op, tensors):
             return self._forward("reduce", tensors, opts, tensors)
@@ -174,8 +181,9 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         if isinstance(inputs, Tensor):
             outputs, inputs = [outputs], [inputs]
         opts = _options(opts, c10d.AllgatherOptions)
-        call = partial(self.calls.allgather, rows := outputs[0], x := inputs[0])
-        if work := self._serve(("allgather", x, rows, "sum", 0, OUTPUT_ROWS), call, rows, opts):
+        rows, x = outputs[0], inputs[0]
+        call = self.calls.allgather, rows, x
+        if work := self._serve(call, rows, opts, "allgather", x, rows, "sum", 0, OUTPUT_ROWS):
             return work
         if len(inputs) != 1 or len(rows) != self._size or not _moves([x, *rows]):
             return self._forward("allgather", outputs, inputs, opts, rows)
@@ -190,13 +198,13 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             for tensor, *row in zip(inputs, *outputs, strict=True):
                 self.calls.allgather(row, tensor)
 
-        return self._issue("all_gather", inputs, call, outputs, opts)
+        return self._issue("all_gather", inputs, (call,), outputs, opts)
 
     def all_gather_single(self, output: Tensor, tensor: Tensor, opts: Any = None) -> Any:
         opts = _options(opts, c10d.AllgatherOptions)
-        call = partial(self.calls.all_gather_single, output, tensor)
-        known = "allgather", tensor, output, "sum", 0, OUTPUT_ROWS
-        if work := self._serve(known, call, [output], opts):
+        call = self.calls.all_gather_single, output, tensor
+        known = tensor, output, "sum", 0, OUTPUT_ROWS
+        if work := self._serve(call, [output], opts, "allgather", *known):
             return work
         if not _moves((output, tensor)):
             return self._forward("all_gather_single", output, tensor, opts, [output])
@@ -215,7 +223,8 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             for output, tensor in zip(outputs, tensors, strict=True):
                 self.calls.all_gather_single(output, tensor)
 
-        return self._issue("all_gather_into_tensor_coalesced", tensors, call, outputs, opts)
+        title = "all_gather_into_tensor_coalesced"
+        return self._issue(title, tensors, (call,), outputs, opts)
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
@@ -225,10 +234,10 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         if isinstance(opts, int):
             opts, root = c10d.GatherOptions(), opts
             opts.rootRank = root
-        rows = outputs[0] if outputs else []
-        call = partial(self.calls.gather, rows, x := inputs[0], root := opts.rootRank)
+        rows, x, root = outputs[0] if outputs else [], inputs[0], opts.rootRank
         out = rows if self._rank == root else None
-        if work := self._serve(("gather", x, out, "sum", root, OUTPUT_ROWS), call, rows, opts):
+        call = self.calls.gather, rows, x, root
+        if work := self._serve(call, rows, opts, "gather", x, out, "sum", root, OUTPUT_ROWS):
             return work
         if len(inputs) != 1 or not _moves([*inputs, *rows]):
             return self._forward("gather", outputs, inputs, opts, rows)
@@ -240,10 +249,10 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         if isinstance(opts, int):
             opts, root = c10d.ScatterOptions(), opts
             opts.rootRank = root
-        rows = inputs[0] if inputs else []
-        call = partial(self.calls.scatter, out := outputs[0], rows, root := opts.rootRank)
+        rows, out, root = inputs[0] if inputs else [], outputs[0], opts.rootRank
         x = rows if self._rank == root else None
-        if work := self._serve(("scatter", x, out, "sum", root, INPUT_ROWS), call, outputs, opts):
+        call = self.calls.scatter, out, rows, root
+        if work := self._serve(call, outputs, opts, "scatter", x, out, "sum", root, INPUT_ROWS):
             return work
         if len(outputs) != 1 or not _moves([*outputs, *rows]):
             return self._forward("scatter", outputs, inputs, opts, outputs)
@@ -253,10 +262,9 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         if isinstance(outputs, Tensor):
             outputs, inputs = [outputs], [inputs]
         opts = _options(opts, c10d.ReduceScatterOptions)
-        op = op_name(opts.reduceOp)
-        call = partial(self.calls.reduce_scatter, out := outputs[0], rows := inputs[0], op)
-        known = "reduce_scatter", rows, out, op, 0, INPUT_ROWS
-        if work := self._serve(known, call, outputs, opts):
+        op, out, rows = op_name(opts.reduceOp), outputs[0], inputs[0]
+        call = self.calls.reduce_scatter, out, rows, op
+        if work := self._serve(call, outputs, opts, "reduce_scatter", rows, out, op, 0, INPUT_ROWS):
             return work
         if len(outputs) != 1 or not self._reduces(op, [*outputs, *rows]):
             return self._forward("reduce_scatter", outputs, inputs, opts, outputs)
@@ -265,9 +273,9 @@ class Group(_ProcessGroup):  # type: ignore[misc]
     def reduce_scatter_single(self, output: Tensor, tensor: Tensor, opts: Any = None) -> Any:
         opts = _options(opts, c10d.ReduceScatterOptions)
         op = op_name(opts.reduceOp)
-        call = partial(self.calls.reduce_scatter_single, output, tensor, op)
-        known = "reduce_scatter", tensor, output, op, 0, INPUT_ROWS
-        if work := self._serve(known, call, [output], opts):
+        call = self.calls.reduce_scatter_single, output, tensor, op
+        known = tensor, output, op, 0, INPUT_ROWS
+        if work := self._serve(call, [output], opts, "reduce_scatter", *known):
             return work
         if not self._reduces(op, (output, tensor)):
             return self._forward("reduce_scatter_single", output, tensor, opts, [output])
@@ -287,7 +295,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             for output, tensor in zip(outputs, tensors, strict=True):
                 self.calls.reduce_scatter_single(output, tensor, op)
 
-        return self._issue("reduce_scatter_tensor_coalesced", tensors, call, outputs, opts)
+        return self._issue("reduce_scatter_tensor_coalesced", tensors, (call,), outputs, opts)
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
@@ -297,9 +305,9 @@ class Group(_ProcessGroup):  # type: ignore[misc]
     ) -> Any:  # fmt: skip
         opts = _options(opts, c10d.AllToAllOptions)
         sizes = output_sizes, input_sizes
-        call = partial(self.calls.all_to_all_single, output, tensor, *sizes)
-        known = "alltoall", tensor, output, "sum", 0, ROWS
-        if not any(sizes) and (work := self._serve(known, call, [output], opts)):
+        call = self.calls.all_to_all_single, output, tensor, *sizes
+        known = tensor, output, "sum", 0, ROWS
+        if not any(sizes) and (work := self._serve(call, [output], opts, "alltoall", *known)):
             return work
         if not _moves((output, tensor)):
             return self._forward("all_to_all_single", output, tensor, *sizes, opts, [output])
@@ -309,8 +317,9 @@ class Group(_ProcessGroup):  # type: ignore[misc]
 
     def alltoall(self, outputs: Tensors, tensors: Tensors, opts: Any = None) -> Any:
         opts = _options(opts, c10d.AllToAllOptions)
-        call = partial(self.calls.all_to_all, outputs, tensors)
-        if work := self._serve(("alltoall", tensors, outputs, "sum", 0, ROWS), call, outputs, opts):
+        call = self.calls.all_to_all, outputs, tensors
+        known = tensors, outputs, "sum", 0, ROWS
+        if work := self._serve(call, outputs, opts, "alltoall", *known):
             return work
         if not _moves([*outputs, *tensors]):
             return self._forward("alltoall", outputs, tensors, opts, outputs)
@@ -320,8 +329,8 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         opts = _options(opts, c10d.BarrierOptions)
         if self.others and opts.device is not None and opts.device.type in self.others:
             return self.others[opts.device.type].barrier(opts)
-        call = partial(self.calls.run, "barrier", None, None)
-        if work := self._serve(("barrier", None, None, "sum", 0, FLAT), call, [], opts):
+        call = self.calls.run, "barrier", None, None
+        if work := self._serve(call, [], opts, "barrier", None, None):
             return work
         return self._issue("barrier", [], call, [], opts)
 
@@ -334,35 +343,34 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         )
 
     def _serve(
-        self, known: tuple[Any, ...], call: Callable[[], object], results: Any, opts: Any
-    ) -> Any:
+        self, call: Call, results: Any, opts: Any, name: str, x: Any, out: Any,
+        op: str | None = "sum", root: int = 0, rows: int = FLAT,
+    ) -> Any:  # fmt: skip
         """Run a call by its compiled program, or issue it; None where there is none.
 
         Args:
-            known: the collective, its input and output, operator, root, and which are rows.
-            call: runs it in Python, where ranks find that they call different things.
+            call: what runs it in Python, where ranks find that they call different things.
+            name: the collective, with its input and output, its operator, and its root.
+            rows: which arrays are rows.
         """
         order = self.order
         if order.queue is None or profiler._is_profiler_enabled or is_watched():
             return None
-        name, x, out, op, root, rows = known
-        if not isinstance(self._opened, Collectives):
+        if self._is_over_mpi:
             try:
                 x, out = as_arrays(x), as_arrays(out)
             except (TypeError, RuntimeError):
                 return None
-        given = name, x, out, op, root, None, self.algorithms[name], rows
+        known = name, x, out, op, root, None, self.algorithms[name], rows
         if opts.asyncOp:
-            work = IssuedWork(call, list(results), order, self._missing)
-            return work if order.issue(work, given) else None
+            work = IssuedWork(call, results, order, self._missing)
+            return work if order.issue(work, known) else None
         try:
-            return DONE if order.run_known(given) else None
+            return DONE if order.run_known(known) else None
         except CollectiveError as error:
             raise as_torch(error) from error
 
-    def _issue(
-        self, title: str, inputs: Tensors, call: Callable[[], object], results: Any, opts: Any
-    ) -> Any:
+    def _issue(self, title: str, inputs: Tensors, call: Call, results: Any, opts: Any) -> Any:
         """Run a call in its turn, or queue it; torch's C++ asks for a work in any case.
 
         Args:
@@ -372,21 +380,21 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         if profiler._is_profiler_enabled:
             return self._profile(title, inputs, call, results, opts)
         if opts.asyncOp:
-            work = QueuedWork(call, list(results), self.order, self._missing)
+            work = QueuedWork(call, results, self.order, self._missing)
             self.order.add(work)
             return work
         try:
-            self.order.run(call)
+            self.order.run(*call)
         except CollectiveError as error:
             raise as_torch(error) from error
         return DONE
 
     def _profile(
-        self, title: str, inputs: Tensors, call: Callable[[], object], results: Any, opts: Any
+        self, title: str, inputs: Tensors, call: Call, results: Any, opts: Any
     ) -> ProfiledWork:
         """Run a call on the group's thread, under a name by which the profiler shows it."""
         title = f"{c10d.get_backend(self)}:{title}"
-        work = ProfiledWork(recorded(title, inputs, call), list(results), self.order, self._missing)
+        work = ProfiledWork(recorded(title, inputs, call), results, self.order, self._missing)
         self.order.add(work)
         if not opts.asyncOp:
             work.wait()
@@ -411,7 +419,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
                 self.calls.agree(said)
                 how(*arguments, opts).wait()
 
-        return self._issue(name, tensors, call, results, opts)
+        return self._issue(name, tensors, (call,), results, opts)
 
     def _recorded(self, name: str) -> AbstractContextManager[None]:
         """Return a context in which the flight recorder has a call of the library."""
@@ -424,6 +432,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         """Return the group's collectives, which all its ranks open at their first call."""
         if self._opened is None:
             self._opened = self.over(self)
+            self._is_over_mpi = isinstance(self._opened, OverMpi)
             self._opened.deadline = deadline_of(self)
             self.order.queue = queue_of(self._opened)
         return self._opened

@@ -14,6 +14,8 @@ from queue import SimpleQueue
 from time import monotonic, sleep
 from typing import Any, Protocol
 
+Call = tuple[Any, ...]
+"""A function, and its arguments."""
 _NAPS = (50e-6, 1e-3)
 
 
@@ -87,15 +89,15 @@ class Order:
 
     def run_known(self, known: Sequence[Any]) -> bool:
         """Run a call by its compiled program after all that were issued; whether there is one."""
-        queue = self.queue
-        assert queue is not None
+        queue: Any = self.queue
         with self.turn:
             if queue.run(*known):
                 return True
             if queue.completed == queue.issued:
                 return False
             self._complete_issued()
-            return queue.run(*known)
+            found: bool = queue.run(*known)
+            return found
 
     def issue(self, call: Pending, known: Sequence[Any]) -> bool:
         """Give a call to the progress thread; whether that is possible."""

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from mpicoll.errors import CollectiveError, RankLost
-from torchcoll.backend.order import Order
+from torchcoll.backend.order import Call, Order
 
 _NO_LIMIT = timedelta(0)
 _FUTURES = threading.Lock()
@@ -48,7 +48,7 @@ class PendingWork(dist.Work):
     """The handle of a call that runs in its turn.
 
     Args:
-        call: runs it in Python.
+        call: runs it in Python, a function and its arguments.
         results: the tensors that hold its results, the value of its future.
         order: the calls of its group.
         missing: names the ranks that keep it waiting.
@@ -62,12 +62,11 @@ class PendingWork(dist.Work):
     is_done: bool
 
     def __init__(
-        self, call: Callable[[], object], results: list[Any], order: Order,
-        missing: Callable[[], str],
-    ) -> None:  # fmt: skip
+        self, call: Call, results: Sequence[Any], order: Order, missing: Callable[[], str]
+    ) -> None:
         super().__init__()
-        self.call: Callable[[], object] | None = call
-        self.results, self.order, self.missing = results, order, missing
+        self.call: Call | None = call
+        self.results, self.order, self.missing = list(results), order, missing
         self.error: BaseException | None = None
         self.future: Any = None
 
@@ -78,8 +77,9 @@ class PendingWork(dist.Work):
     def perform(self) -> None:
         """Run the call, and keep its error."""
         assert self.call is not None
+        function, *arguments = self.call
         try:
-            self.call()
+            function(*arguments)
         except BaseException as error:
             self.fail(error)
         self.call = None
@@ -172,7 +172,7 @@ class ProfiledWork(QueuedWork):
     most = math.inf
 
 
-def recorded(title: str, inputs: Sequence[torch.Tensor], call: Callable[[], object]) -> Any:
+def recorded(title: str, inputs: Sequence[torch.Tensor], call: Call) -> Call:
     """Begin a record of the profiler, and return what runs a call and ends the record.
 
     The record ends when it is dropped, too: so nobody but the call may keep it.
@@ -180,13 +180,13 @@ def recorded(title: str, inputs: Sequence[torch.Tensor], call: Callable[[], obje
     record: Any = torch._C._profiler._RecordFunctionFast(title, list(inputs), {})
     record.__enter__()
 
-    def run() -> None:
+    def run(function: Callable[..., object], *arguments: Any) -> None:
         try:
-            call()
+            function(*arguments)
         finally:
             record.__exit__(None, None, None)
 
-    return run
+    return run, *call
 
 
 DONE = DoneWork()
