@@ -119,8 +119,8 @@ def _abort() -> None:
 
 LONG = ("test_jobs.py", "test_ranks.py")
 """Modules whose launches take longest: where others run beside them, they begin first."""
-MODULES = ("hosts/test_hosts.py", "memory/test_lost_ranks.py", "torchcoll/test_launch.py")
-"""Modules that start ranks by themselves; others call a function `ranks` or `mpirun`."""
+STARTS = ("ranks", "mpirun", "forked")
+"""Functions that start ranks; tests that do it by themselves are marked."""
 ALONE = (
     "test_a_run_that_is_killed_again_and_again_comes_to_its_end",
     "test_the_benchmark_runs_without_mpi4py",
@@ -162,8 +162,7 @@ def _needs(item: pytest.Item) -> Iterator[str]:
     if not isinstance(item, pytest.Function):
         return
     yield from {"browser", "slurm"}.intersection(item.fixturenames)
-    alone = item.originalname in ALONE or str(item.path).endswith(MODULES)
-    if alone or reaches(item, ("ranks", "mpirun")):
+    if item.originalname in ALONE or reaches(item, STARTS):
         yield "launches"
 
 

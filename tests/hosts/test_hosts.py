@@ -79,6 +79,7 @@ def pair() -> Iterator[Hosts]:
         yield hosts
 
 
+@pytest.mark.launches
 @needs_hosts
 def test_both_backends_see_the_hosts(pair: Hosts) -> None:
     done = run(pair, ["-c", WHO], 2, timeout=60)
@@ -88,6 +89,7 @@ def test_both_backends_see_the_hosts(pair: Hosts) -> None:
     assert all("((0, 1), (2, 3)) True" in line and "symmetric" in line for line in shown)
 
 
+@pytest.mark.launches
 @needs_hosts
 @pytest.mark.parametrize("provider", ["ofi", "ucx"])
 def test_the_link_is_the_limit(pair: Hosts, provider: str) -> None:
@@ -98,6 +100,7 @@ def test_the_link_is_the_limit(pair: Hosts, provider: str) -> None:
     assert 100 < float(done.stdout) < 220
 
 
+@pytest.mark.launches
 @needs_hosts
 def test_two_levels_are_right_on_several_hosts(pair: Hosts, tmp_path: Path) -> None:
     """The harness measures across nodes, with a clock whose error it states."""
@@ -142,6 +145,7 @@ def prices_and_times(hosts: Hosts, folder: Path) -> Iterator[tuple[str, float, f
             yield name, price(found, 3, each.bytes_total, network), 1e-6 * each.time_us.min
 
 
+@pytest.mark.launches
 @needs_hosts
 def test_prices_on_the_measured_network_are_right(tmp_path: Path) -> None:
     """A model that misses rounds or bytes is off by half.
@@ -164,6 +168,7 @@ def test_prices_on_the_measured_network_are_right(tmp_path: Path) -> None:
     raise AssertionError(f"prices over times: {ratios}")
 
 
+@pytest.mark.launches
 @needs_hosts
 def test_nothing_is_left_when_it_ends_or_is_terminated(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mpicoll.hosts", "-H", "2", "--", "-c"]
@@ -199,10 +204,9 @@ def left_of(process: int) -> list[str]:
     ],
 )
 def test_impossible_hosts_are_refused(count: int, rate: str, text: str) -> None:
-    before = spaces()
     with pytest.raises(LaunchError, match=text), Hosts(count, rate):
         pass
-    assert spaces() == before
+    assert not left_of(os.getpid())
 
 
 def test_the_reason_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

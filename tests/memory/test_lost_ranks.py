@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from launcher import QUIRKS, ROOT, mpirun, python
+from forked import Forked, forked
+from joining import free_port
+from launcher import ROOT, mpirun, python
 
 from mpicoll.execution.compiled import MISSING
 
@@ -59,37 +59,17 @@ def leftovers() -> set[str]:
     return {each.name for each in Path("/dev/shm").iterdir()} - mapped
 
 
-def launched(
-    script: Path, *arguments: str, size: int = SIZE
-) -> list[subprocess.CompletedProcess[str]]:
+def launched(script: Path, *arguments: str, size: int = SIZE) -> list[Forked]:
     """Run ranks of torch.distributed on their own, with nobody who ends the others."""
-    store = script.with_suffix(".store")
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
+             "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)}  # fmt: skip
     started = [
-        subprocess.Popen(
-            [sys.executable, str(script), "torch", *arguments], cwd=ROOT, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            env={**os.environ, **QUIRKS, "RANK": str(rank), "WORLD_SIZE": str(size),
-                 "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port_of(store),
-                 "LOCAL_WORLD_SIZE": str(size)},
-        )
+        forked(script, "torch", *arguments, environment={**place, "RANK": str(rank)})
         for rank in range(size)
-    ]  # fmt: skip
-    outputs = [each.communicate(timeout=100)[0] for each in started]
-    return [
-        subprocess.CompletedProcess(each.args, each.returncode, output)
-        for each, output in zip(started, outputs, strict=True)
     ]
-
-
-def port_of(path: Path) -> str:
-    """Return a free port, the same for all ranks of a launch."""
-    if not path.exists():
-        import socket
-
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            path.write_text(str(probe.getsockname()[1]))
-    return path.read_text()
+    for each in started:
+        each.wait()
+    return started
 
 
 @pytest.mark.parametrize(
@@ -107,7 +87,7 @@ def test_survivors_name_the_lost_rank(tmp_path: Path, how: str, why: str, algori
     script = tmp_path / "victim.py"
     script.write_text(VICTIM)
     done = launched(script, how, algorithm)
-    told = "\n".join(each.stdout for each in done)
+    told = "\n".join(each.output for each in done)
     if {each.returncode for each in done} == {5}:
         pytest.skip(told)
     assert [each.returncode for each in done[:-1]] == [7] * (SIZE - 1), told
@@ -171,9 +151,9 @@ def test_a_rank_killed_in_the_middle_of_a_program(tmp_path: Path) -> None:
     script.write_text(KILLED)
     done = launched(script, size=2 * pairs)
     for each in done[::2]:
-        assert re.search(r"after \d\.\d s: .*which has ended", each.stdout), each.stdout
-        assert "survived" not in each.stdout, each.stdout
-        assert re.search("then .*has ended", each.stdout), each.stdout
+        assert re.search(r"after \d\.\d s: .*which has ended", each.output), each.output
+        assert "survived" not in each.output, each.output
+        assert re.search("then .*has ended", each.output), each.output
     assert [each.returncode for each in done[1::2]] == [-9] * pairs, done
 
 

@@ -49,6 +49,11 @@ class Batch:
         """Wait until it has ended."""
         self._wait(self.ended)
 
+    def end(self) -> None:
+        """Let go whatever waits for it."""
+        self.begun.set()
+        self.ended.set()
+
     def _wait(self, event: threading.Event) -> None:
         if not event.wait(SECONDS):
             raise TimeoutError("NCCL's stream waits for ever")
@@ -74,7 +79,7 @@ class Communicator:
 
     def __init__(self, wire: Any, stream: fake_gpu.Stream) -> None:
         self.wire, self.stream, self.batches = wire, stream, 0
-        self.aborted = False
+        self.aborted, self.posted = False, list[Batch]()
         self.queue: SimpleQueue[Batch | None] = SimpleQueue()
         self.thread: threading.Thread | None = None
 
@@ -93,6 +98,8 @@ class Communicator:
 
     def abort(self) -> None:
         self.aborted = True
+        for each in self.posted:
+            each.end()
 
     def post(self, operations: Sequence[Operation]) -> list[Work]:
         if self.aborted:
@@ -102,6 +109,7 @@ class Communicator:
         batch = Batch([*self.stream.work], operations)
         self.stream.work.clear()
         self.stream.work.append(batch.begin)
+        self.posted.append(batch)
         self.queue.put(batch)
         return [Work(batch, self.stream)]
 
@@ -116,8 +124,7 @@ class Communicator:
                     work.wait(timedelta(seconds=SECONDS))
             except Exception as error:
                 batch.error = None if self.aborted else error
-            batch.begun.set()
-            batch.ended.set()
+            batch.end()
 
     def _start(self, each: Operation) -> Any:
         how = self.wire.send if each.op is dist.isend else self.wire.recv

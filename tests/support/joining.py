@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
-import subprocess
-import sys
 from typing import Any
 
 import pytest
-from launcher import QUIRKS, ROOT
+from forked import forked
+from launcher import ROOT
 
 from mpicoll.machine.launchers import LAUNCHERS
 
@@ -43,16 +41,8 @@ def together(
     """Start one process per entry at once; return exit codes and outputs."""
     environments = environments or [{}] * len(options)
     processes = [
-        subprocess.Popen(
-            [sys.executable, CHILD, json.dumps(given)], cwd=ROOT, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, **QUIRKS, **own},
-        )
+        forked(CHILD, json.dumps(given), environment=own)
         for given, own in zip(options, environments, strict=True)
-    ]  # fmt: skip
-    try:
-        outputs = [process.communicate(timeout=60)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+    ]
+    outputs = [each.wait() for each in processes]
     return [(each.returncode, output) for each, output in zip(processes, outputs, strict=True)]

@@ -88,6 +88,7 @@ def test_one_process_alone() -> None:
 # -- launchers ----------------------------------------------------------------------
 
 
+@pytest.mark.launches
 def test_torchrun() -> None:
     done = python("-m", "torch.distributed.run", "--nproc-per-node", "2", CHILD, timeout=60)
     assert done.returncode == 0, done.stdout

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked import Forked, forked
 from joining import CHILD, forget_launcher, free_port, together, told
 from launcher import ROOT
 
@@ -219,7 +220,16 @@ def test_a_value_too_long_is_not_decoded() -> None:
 # -- another user -------------------------------------------------------------------
 
 
-@pytest.mark.launches
+def on_two_ranks(folder: Path, code: str, *ports: int, **environment: str) -> list[Forked]:
+    """Run code on two ranks, which meet at these ports."""
+    (script := folder / "script.py").write_text(code)
+    arguments = [str(port) for port in ports]
+    started = [forked(script, str(rank), *arguments, environment=environment) for rank in range(2)]
+    for each in started:
+        each.wait()
+    return started
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_another_user_cannot_join(tmp_path: Path) -> None:
     """It lists and writes the keys of a store, as anybody can, and is refused by name."""
@@ -242,8 +252,7 @@ def test_another_user_cannot_join(tmp_path: Path) -> None:
     assert not trap.exists()
 
 
-@pytest.mark.launches
-def test_a_rank_that_takes_a_place_in_gloo_is_refused() -> None:
+def test_a_rank_that_takes_a_place_in_gloo_is_refused(tmp_path: Path) -> None:
     """gloo's connections are plain TCP: what comes over them is checked before it is decoded."""
     code = """
 import sys, torchcoll
@@ -257,24 +266,14 @@ try:
 except torchcoll.LaunchError as error:
     print(error)
 """
-    port = str(free_port())
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, str(rank), port], cwd=ROOT, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            env={**os.environ, "MPICOLL_SYMMETRIC": "0", "OMP_NUM_THREADS": "1"},
-        )
-        for rank in range(2)
-    ]  # fmt: skip
-    outputs = [each.communicate(timeout=60)[0] for each in processes]
-    assert outputs[0] == (
+    outputs = on_two_ranks(tmp_path, code, free_port(), MPICOLL_SYMMETRIC="0")
+    assert outputs[0].output == (
         "rank 1 does not know this run's secret: another process is in its place\n"
     )
-    assert "rank 0 does not know" in outputs[1]
+    assert "rank 0 does not know" in outputs[1].output
 
 
-@pytest.mark.launches
-def test_an_overwritten_address_of_gloo_ends_every_rank() -> None:
+def test_an_overwritten_address_of_gloo_ends_every_rank(tmp_path: Path) -> None:
     """Rank 0 waits in gloo for rank 1, which has refused; the store of a freed group is gone."""
     code = """
 import gc, sys, weakref, torchcoll
@@ -294,17 +293,9 @@ try:
 except torchcoll.LaunchError as error:
     print(error)
 """
-    ports = str(free_port()), str(free_port())
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, str(rank), *ports], cwd=ROOT, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        for rank in range(2)
-    ]  # fmt: skip
-    waited, refuses = [each.communicate(timeout=60)[0].splitlines() for each in processes]
-    assert [each.returncode for each in processes] == [0, 0]
+    found = on_two_ranks(tmp_path, code, free_port(), free_port())
+    assert [each.returncode for each in found] == [0, 0]
+    waited, refuses = (each.output.splitlines() for each in found)
     said = r"the writer of '.*' in the store does not know this run's secret"
     assert refuses[0] == waited[0] == "freed"
     assert re.match(said, refuses[1])
@@ -391,20 +382,16 @@ def opened_by_client(method: str) -> Any:
     return open_url(Place(1, 2, ARGUMENTS), method, 5.0).store
 
 
-@pytest.mark.launches
 def test_two_jobs_on_one_port_do_not_meet() -> None:
     """The second is refused on every rank, and the first runs on."""
     method = f"tcp://127.0.0.1:{free_port()}"
-    first = subprocess.Popen(
-        [sys.executable, CHILD, json.dumps({"init_method": method, "rank": 0, "size": 2})],
-        cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+    first = forked(CHILD, json.dumps({"init_method": method, "rank": 0, "size": 2}))
     wait_for(method)
     second = together([{"init_method": method, "rank": 0, "size": 2}])
     assert second[0][0] == 1 and "cannot listen on" in second[0][1]
     ((code, output),) = together([{"init_method": method, "rank": 1, "size": 2}])
     assert code == 0, output
-    assert told(first.communicate(timeout=60)[0])[0]["sum"] == 3
+    assert told(first.wait())[0]["sum"] == 3
 
 
 def wait_for(method: str) -> None:
