@@ -10,23 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain, cycle, islice
-from typing import Any, cast
+from typing import Any
 
 import click
 
 from mpicoll.cli.command import RanksCommand
 from mpicoll.cli.options import SECONDS, Real, Whole, option
-from mpicoll.cli.watchdog import Watchdog
-from mpicoll.execution.plan import Plan
-from mpicoll.machine.processes import Process, oversubscription, own_process
 from mpicoll.measurement import cases, clock
-from mpicoll.measurement.candidate import Candidate, Settings
+from mpicoll.measurement.candidate import Call, Candidate, Runnable, Settings
 from mpicoll.measurement.cases import Case, Group, Wanted
 from mpicoll.measurement.description import describe_run, full_description
 from mpicoll.measurement.measure import Bench
+from mpicoll.measurement.ranks import form_ranks
 from mpicoll.measurement.statistics import median_interval, speedup
 from mpicoll.measurement.workbench import Workbench
-from mpicoll.measurement.worlds import BOTH, Worlds, form_worlds
+from mpicoll.measurement.worlds import BOTH, Worlds
 from mpicoll.records.lines import AARecord, RunRecord
 from mpicoll.records.reading import encoded
 
@@ -36,18 +34,16 @@ _SIZES = (16384, 65536, 262144, 1048576)
 """Calls of tens of microseconds and more: a few per cent of less is too short to wait for."""
 
 
-class _Delayed:
-    """A plan that polls the clock for a while before each of its runs."""
+def _delayed(plan: Runnable, wait: int) -> Call:
+    """Return a call that polls the clock for `wait` nanoseconds before each run of a plan."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan, self.wait = plan, 0
-        self.algorithm, self.transport, self.free = plan.algorithm, plan.transport, plan.free
-
-    def run(self) -> None:
-        until = clock.now() + self.wait
+    def run() -> None:
+        until = clock.now() + wait
         while clock.now() < until:
             pass
-        self.plan.run()
+        plan.run()
+
+    return Call(plan, run, [plan])
 
 
 class _AABench(Bench):
@@ -63,10 +59,8 @@ class _AABench(Bench):
         """Bind both to the native call, each wrapped alike."""
         for each in candidates:
             native = Case(each.case.group, each.case.backend, "native")
-            slowed = _Delayed(cast(Plan, benches[each.case.backend].bind(native)))
-            slowed.wait = self.wait if each.case.algorithm == _AGAIN else 0
-            each.plan = cast(Plan, slowed)
-            each.executed, each.transport = slowed.algorithm, slowed.transport
+            plan = benches[each.case.backend].bind(native)
+            each.plan = _delayed(plan, self.wait if each.case.algorithm == _AGAIN else 0)
 
 
 @click.command("twins", cls=RanksCommand, help=__doc__)
@@ -77,23 +71,19 @@ class _AABench(Bench):
 @click.pass_obj
 def main(makers: Worlds, /, comparisons: int, delay: float, each: float, backend: str) -> int:
     """Measure every comparison without and with a delay; rank 0 prints. Return the exit status."""
-    watchdog = Watchdog(120.0)
-    worlds, _ = form_worlds((backend,), None, makers, watchdog)
-    everyone = next(iter(worlds.values()))
-    processes = everyone.exchange(own_process(), Process)
-    remarks = oversubscription(everyone.nodes, processes)
-    groups = list(cases.groups(Wanted(collectives=_COLLECTIVES, sizes=_SIZES), everyone.size))
+    ranks = form_ranks((backend,), makers, 120.0)
+    wanted = Wanted(collectives=_COLLECTIVES, sizes=_SIZES)
+    groups = list(cases.groups(wanted, ranks.everyone.size))
     settings = Settings(precision=0.015, least=12, most=2000)
-    bench = _AABench(worlds, settings, watchdog, bool(remarks))
-    run = describe_run(settings.seed, worlds, processes, remarks)
-    full = full_description(run, processes, settings, bench.synchroniser.sync_error)
+    bench = _AABench(ranks.worlds, settings, ranks.watchdog, bool(ranks.oversubscribed))
+    run = describe_run(settings.seed, ranks)
+    full = full_description(run, ranks.processes, settings, bench.synchroniser.sync_error)
     compared = (
         _compared(bench, group, backend, delay, each)
         for group in islice(cycle(groups), comparisons)
     )
     for record in chain([RunRecord(run=full)], *compared):
-        if everyone.rank == 0:
-            print(encoded(record), flush=True)
+        ranks.print(encoded(record))
     return 0
 
 

@@ -37,18 +37,18 @@ def _record(
     bench: Bench, candidate: Candidate, candidates: Sequence[Candidate], run: Run
 ) -> CaseRecord:
     case, group = candidate.case, candidate.case.group
-    world = bench.worlds[case.backend]
+    world, plan = bench.worlds[case.backend], candidate.plan
     return CaseRecord(
         run=run,
         **group.identity,
         algorithm=case.algorithm,
         call=case.call,
-        executed=candidate.executed or None,
+        executed=plan.algorithm if plan else None,
         backend=case.backend,
         library=world.library,
-        transport=candidate.transport or None,
-        executor=candidate.executor or None,
-        note=candidate.note or None,
+        transport=(plan.transport or None) if plan else None,
+        executor=(plan.executor or None) if plan else None,
+        note=(plan.note or None) if plan else None,
         ranks=bench.size,
         nodes=len(world.nodes),
         bytes_per_rank=group.bytes_per_rank,

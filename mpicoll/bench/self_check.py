@@ -68,9 +68,14 @@ def of_aa_test(records: Iterable[AARecord]) -> list[Claim]:
     verdicts: dict[float, list[str]] = {}
     for each in records:
         verdicts.setdefault(each.delay, []).append(each.verdict)
+    return _of_delays(verdicts)
+
+
+def _of_delays(verdicts: Mapping[float, Sequence[str]], how: str = "") -> list[Claim]:
+    """Return a claim for each delay, of these verdicts on it."""
     return [
         Claim(
-            f"a delay of {delay:g} % is found" if delay else "a call ties with itself",
+            how + (f"a delay of {delay:g} % is found" if delay else "a call ties with itself"),
             sum(each == ("slower" if delay else "tie") for each in found), len(found), 0.95,
         )
         for delay, found in sorted(verdicts.items())
@@ -114,14 +119,7 @@ def over_launches(launches: Sequence[Sequence[AARecord]]) -> list[Claim]:
         ratio = ratio_of(found)
         if ratio is not None and is_enough(len(found)):
             verdicts.setdefault(delay, []).append(ratio.verdict)
-    return [
-        Claim(
-            f"over launches, a delay of {delay:g} % is found" if delay
-            else "over launches, a call ties with itself",
-            sum(each == ("slower" if delay else "tie") for each in found), len(found), 0.95,
-        )
-        for delay, found in verdicts.items()
-    ]  # fmt: skip
+    return _of_delays(verdicts, "over launches, ")
 
 
 def _added(found: Iterable[Claim]) -> list[Claim]:

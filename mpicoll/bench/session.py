@@ -13,18 +13,16 @@ from mpicoll.bench import render
 from mpicoll.bench.gpubound import copy_bandwidth
 from mpicoll.bench.record import case_records
 from mpicoll.bench.resume import Ledger
-from mpicoll.cli.watchdog import Watchdog
-from mpicoll.collectives import Collectives
 from mpicoll.machine.gpu_links import own_gpu
 from mpicoll.machine.launchers import is_terminal
-from mpicoll.machine.processes import Process, other_load, oversubscription, own_process
 from mpicoll.measurement import cases as candidates
 from mpicoll.measurement.candidate import Candidate, Settings
 from mpicoll.measurement.capacity import remarks_on_memory, weigh
 from mpicoll.measurement.cases import Case, Group, Wanted
 from mpicoll.measurement.description import describe_run, full_description
 from mpicoll.measurement.measure import Bench
-from mpicoll.measurement.worlds import Worlds, form_worlds, worlds_with_gpus
+from mpicoll.measurement.ranks import Ranks, form_ranks
+from mpicoll.measurement.worlds import Worlds
 from mpicoll.records.lines import CaseRecord, Run, RunRecord
 from mpicoll.records.reading import encoded
 from mpicoll.text.printable import printable
@@ -54,58 +52,42 @@ class Options:
 
 def run(options: Options, makers: Worlds) -> int:
     """Form the groups, then list, estimate or measure; return the exit status."""
-    watchdog = Watchdog(options.timeout)
-    worlds, remarks = form_worlds(options.backends, options.interface, makers, watchdog)
-    gpus: dict[str, dict[str, str]] = {}
-    if options.wanted.device == candidates.CUDA:
-        worlds, gpus = worlds_with_gpus(worlds, remarks)
-    everyone = next(iter(worlds.values()))
-    processes = everyone.exchange(own_process(), Process)
-    oversubscribed = oversubscription(everyone.nodes, processes)
-    candidates.check_algorithms(options.wanted, worlds)
-    groups = list(candidates.groups(options.wanted, everyone.size))
-    remarks += [*oversubscribed, *other_load(everyone.nodes, processes)]
-    remarks += [f"skipped {each}" for each in options.wanted.skipped]
-    session = _Session(options, worlds, groups, watchdog, remarks, bool(oversubscribed))
+    wanted = options.wanted
+    ranks = form_ranks(
+        options.backends, makers, options.timeout, options.interface,
+        on_gpu=wanted.device == candidates.CUDA,
+    )  # fmt: skip
+    candidates.check_algorithms(wanted, ranks.worlds)
+    session = _Session(options, ranks)
     if options.lists:
         return session.list_algorithms()
-    too_large = remarks_on_memory(session.asked(), worlds, options.memory)
+    too_large = remarks_on_memory(session.asked(), ranks.worlds, options.memory)
     if options.dry:
         session.remarks += too_large
         return session.estimate()
     for remark in too_large:
-        session.log(f"warning: {remark}")
-    described = describe_run(options.settings.seed, worlds, processes, oversubscribed)
-    if gpus:
-        described.gpu_transports = gpus
+        ranks.log(f"warning: {remark}")
+    described = describe_run(options.settings.seed, ranks)
+    if ranks.gpu_ways:
+        everyone = ranks.everyone
+        described.gpu_transports = ranks.gpu_ways
         described.gpu_copy_GBps = round(copy_bandwidth(everyone, everyone.gpu()), 1)
-        described.gpus = everyone.exchange(own_gpu(worlds).identity, str)
-    return session.measure(described, processes)
+        described.gpus = everyone.exchange(own_gpu(ranks.worlds).identity, str)
+    return session.measure(described)
 
 
 class _Session:
     """One run of the command on every rank; only rank 0 prints."""
 
-    def __init__(
-        self, options: Options, worlds: dict[str, Collectives], groups: list[Group],
-        watchdog: Watchdog, remarks: list[str], oversubscribed: bool,
-    ) -> None:  # fmt: skip
-        self.options, self.worlds, self.groups = options, worlds, groups
-        self.watchdog, self.remarks, self.oversubscribed = watchdog, remarks, oversubscribed
-        self.control = next(iter(worlds.values()))
-        self.is_root = self.control.rank == 0
+    def __init__(self, options: Options, ranks: Ranks) -> None:
+        self.options, self.ranks, self.worlds = options, ranks, ranks.worlds
+        self.print, self.log, self.is_root = ranks.print, ranks.log, ranks.is_root
+        self.control = ranks.everyone
+        skipped = (f"skipped {each}" for each in options.wanted.skipped)
+        self.remarks = [*ranks.left_out, *ranks.oversubscribed, *ranks.busy, *skipped]
+        self.groups = list(candidates.groups(options.wanted, self.control.size))
         self.measured: list[Group] = []
-        self.total = len(groups)
-
-    def print(self, text: str = "") -> None:
-        """Print on rank 0."""
-        if self.is_root:
-            print(printable(text), flush=True)
-
-    def log(self, text: str) -> None:
-        """Print progress and warnings on rank 0's standard error."""
-        if self.is_root:
-            print(printable(text), file=sys.stderr, flush=True)
+        self.total = len(self.groups)
 
     def asked(self) -> list[list[Case]]:
         """Return the cases of each group."""
@@ -115,7 +97,7 @@ class _Session:
 
     def list_algorithms(self) -> int:
         """Print every algorithm by collective and backend, and why one is refused."""
-        bench = Bench(self.worlds, self.options.settings, self.watchdog)
+        bench = Bench(self.worlds, self.options.settings, self.ranks.watchdog)
         wanted = Wanted(
             collectives=self.options.wanted.collectives, algorithms=("all",), sizes=(64,),
             dtypes=self.options.wanted.dtypes[:1], ops=self.options.wanted.ops[:1],
@@ -162,15 +144,13 @@ class _Session:
 
     # -- measuring ----------------------------------------------------------------------
 
-    def measure(self, run: Run, processes: Sequence[Process]) -> int:
+    def measure(self, run: Run) -> int:
         """Measure every group, write each record at once, and print the tables at the end."""
+        ranks, settings = self.ranks, self.options.settings
         bench = Bench(
-            self.worlds, self.options.settings, self.watchdog, self.oversubscribed,
-            self.options.memory,
-        )  # fmt: skip
-        full = full_description(
-            run, processes, self.options.settings, bench.synchroniser.sync_error
+            self.worlds, settings, ranks.watchdog, bool(ranks.oversubscribed), self.options.memory
         )
+        full = full_description(run, ranks.processes, settings, bench.synchroniser.sync_error)
         ledger = Ledger(self.control, full, self.options.output, resume=self.options.resume)
         self.remarks += ledger.remarks
         for remark in self.remarks:
@@ -182,7 +162,7 @@ class _Session:
             self.log(f"{len(asked) - len(todo)} of {len(asked)} groups are measured already")
         # Ranks started at different times, and all must stop at the same block.
         spent = self.control.exchange(time.monotonic() - _BEGIN)[0]
-        budget = self.options.settings.budget - spent
+        budget = settings.budget - spent
         until = bench.synchroniser.time + int(budget * 1e9)
         if self.options.layout == "jsonl":
             self.print(encoded(RunRecord(run=full)))

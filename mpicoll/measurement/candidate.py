@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from mpicoll.execution.plan import Plan
 from mpicoll.interfaces import Thunk
 from mpicoll.measurement.cases import BASELINES, Case
 from mpicoll.measurement.checking import Wrong
@@ -39,12 +39,13 @@ class Settings:
     most: int = 200
 
 
-@dataclass
-class MethodCalls:
-    """What a candidate by the method has for a plan: `run` calls the method once.
+class Runnable(Protocol):
+    """What a candidate runs: a plan, or a call like one.
 
     Attributes:
-        plans: what `run` calls, where these are native plans.
+        executor: what runs it.
+        note: the name of a library's default there, and how the schedule that ran differs.
+        run: makes one call.
     """
 
     algorithm: str
@@ -52,12 +53,28 @@ class MethodCalls:
     executor: str
     note: str
     run: Thunk
-    plans: Sequence[Plan] = ()
 
     def free(self) -> None:
-        """Release the native plans."""
-        for plan in self.plans:
-            plan.free()
+        """Release what it holds."""
+
+
+class Call:
+    """A call that runs what a plan of the same name runs.
+
+    Args:
+        plan: may be freed already.
+        held: the plans that `run` uses.
+    """
+
+    def __init__(self, plan: Runnable, run: Thunk, held: Sequence[Runnable] = ()) -> None:
+        self.algorithm, self.transport = plan.algorithm, plan.transport
+        self.executor, self.note = plan.executor, plan.note
+        self.run, self.held = run, held
+
+    def free(self) -> None:
+        """Free the plans."""
+        for each in self.held:
+            each.free()
 
 
 @dataclass
@@ -66,8 +83,6 @@ class Candidate:
 
     Attributes:
         message: why it was refused; empty where it ran.
-        executor: what runs its plan.
-        note: the name of a library's default there, and how the schedule that ran differs.
         samples: microseconds of the slowest rank, by block.
         late: the same for samples with a late start; they count only where too few do not.
         preempted: the same for samples during which a rank lost its core.
@@ -75,12 +90,8 @@ class Candidate:
     """
 
     case: Case
-    plan: Plan | MethodCalls | None = None
+    plan: Runnable | None = None
     message: str = ""
-    executed: str = ""
-    transport: str = ""
-    executor: str = ""
-    note: str = ""
     calls: int = 1
     estimate: float = 0.0
     samples: dict[int, float] = field(default_factory=dict)

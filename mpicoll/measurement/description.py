@@ -20,13 +20,13 @@ from uuid import uuid4
 from msgspec import convert
 from msgspec.structs import asdict
 
-from mpicoll.collectives import Collectives
 from mpicoll.execution.compiled import executor
 from mpicoll.gpu.nccl import version, version_text
 from mpicoll.machine.processes import Process
 from mpicoll.machine.variables import masked_arguments, relevant_variables, thread_level
 from mpicoll.measurement.candidate import Settings
 from mpicoll.measurement.ping_pong import PairSettings
+from mpicoll.measurement.ranks import Ranks
 from mpicoll.records import lines as records
 from mpicoll.records.lines import Binding, Clock, FullRun, Git, Machine, Mpi, Run, Stack
 from mpicoll.text.numbers import ranges
@@ -38,14 +38,9 @@ _LIMIT = 1.0
 """Seconds that another program may take to answer; git is asked twice."""
 
 
-def describe_run(
-    seed: int,
-    worlds: Mapping[str, Collectives],
-    processes: Sequence[Process],
-    oversubscribed: Sequence[str],
-) -> Run:
+def describe_run(seed: int, ranks: Ranks) -> Run:
     """Return the description that all records of a run share, alike on every rank; collective."""
-    everyone = next(iter(worlds.values()))
+    everyone, worlds, processes = ranks.everyone, ranks.worlds, ranks.processes
     return Run(
         id=everyone.exchange(str(uuid4()))[0],
         started=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -61,7 +56,7 @@ def describe_run(
         cores=[list(each.cores.allowed) for each in processes],
         quota=processes[0].cores.quota,
         load=processes[0].load,
-        oversubscribed=bool(oversubscribed),
+        oversubscribed=bool(ranks.oversubscribed),
     )
 
 

@@ -90,14 +90,17 @@ class Bench:
         elapsed = bench.watch.nanoseconds() or host
         lost = clock.switches() - before
         return self.synchroniser.exchange(
-            late, elapsed, host, lost, nap=self._needs_cores(candidate)
+            late,
+            elapsed,
+            host,
+            lost,
+            nap=self._needs_cores(candidate.case.backend, candidate.plan.transport),
         )
 
-    def _needs_cores(self, candidate: Candidate) -> bool:
+    def _needs_cores(self, backend: str, transport: str) -> bool:
         """Whether ranks still at work would lose their cores to ranks that poll for them."""
-        foreign = self.worlds[candidate.case.backend] is not self.control
-        ours = candidate.transport in (SYMMETRIC, CMA, IPC)
-        threads = candidate.case.backend == "torch" and not ours
+        foreign = self.worlds[backend] is not self.control
+        threads = backend == "torch" and transport not in (SYMMETRIC, CMA, IPC)
         return foreign or threads
 
     # -- one group --------------------------------------------------------------------
@@ -171,10 +174,6 @@ class Bench:
             self.watchdog.step(f"binding {candidate.case}")
             try:
                 candidate.plan = benches[candidate.case.backend].bind(candidate.case)
-                candidate.executed = candidate.plan.algorithm
-                candidate.transport = candidate.plan.transport
-                candidate.executor = candidate.plan.executor
-                candidate.note = candidate.plan.note
             except CollectiveError as error:
                 candidate.message = str(error)
         self._agree(candidates)

@@ -13,7 +13,7 @@ from typing import Any
 from mpicoll.collectives import Collectives
 from mpicoll.execution.plan import Plan
 from mpicoll.interfaces import Array, Thunk
-from mpicoll.measurement.candidate import MethodCalls
+from mpicoll.measurement.candidate import Call, Runnable
 from mpicoll.measurement.cases import BASELINES, CUDA, NEW_ARRAYS, PLAN, Case, Group
 from mpicoll.measurement.checking import Check
 from mpicoll.measurement.patterns import CheckedCall
@@ -54,7 +54,7 @@ class Workbench:
         """Return the checks of the arrays that a candidate runs on, of each once in a round."""
         return self._checks if case.call == NEW_ARRAYS else self._checks[:1]
 
-    def bind(self, case: Case) -> Plan | MethodCalls:
+    def bind(self, case: Case) -> Runnable:
         """Bind an algorithm to these arrays, or its method.
 
         Raises:
@@ -64,13 +64,12 @@ class Workbench:
         plan = self._plan(case, pairs[0])
         if case.call == PLAN:
             return plan
-        about = plan.algorithm, plan.transport, plan.executor, plan.note
         if case.algorithm in BASELINES:
             plans = [plan, *(self._plan(case, each) for each in pairs[1:])]
-            return MethodCalls(*about, _in_turn([each.method or each.run for each in plans]), plans)
+            return Call(plan, _in_turn([each.method or each.run for each in plans]), plans)
         # It was made for its name, and for the refusal that it may have met.
         plan.free()
-        return MethodCalls(*about, _in_turn([self._method(case, each) for each in pairs]))
+        return Call(plan, _in_turn([self._method(case, each) for each in pairs]))
 
     def _plan(self, case: Case, pair: tuple[Array | None, Array | None]) -> Plan:
         group, (x, out) = self.group, pair

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Sequence
 
-from mpicoll.cli.watchdog import Watchdog
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
 from mpicoll.interfaces import DIRECT, IPC, STAGED
 from mpicoll.machine.gpu_links import gpu_links, own_gpu
 from mpicoll.machine.links import Core, LinkClasses, host_links, physical_cores
-from mpicoll.machine.processes import Process, other_load, oversubscription, own_process
 from mpicoll.measurement.capacity import weigh_bytes
 from mpicoll.measurement.description import describe_run, full_description
 from mpicoll.measurement.ping_pong import PairSettings
-from mpicoll.measurement.worlds import Worlds, form_worlds, worlds_with_gpus
+from mpicoll.measurement.ranks import Ranks, form_ranks
+from mpicoll.measurement.worlds import Worlds
 from mpicoll.p2p import heatmap
 from mpicoll.p2p.fan_out import CudaCopies, Spread, fan_out, spread_line
 from mpicoll.p2p.options import Options
@@ -27,7 +25,6 @@ from mpicoll.p2p.survey import Survey, wrongs
 from mpicoll.records.journal import check_ours
 from mpicoll.records.lines import FanOutRecord, RunRecord
 from mpicoll.text.files import writable
-from mpicoll.text.printable import printable
 from mpicoll.text.sizes import size_text
 
 _ENDED = 128 + signal.SIGTERM
@@ -35,20 +32,17 @@ _ENDED = 128 + signal.SIGTERM
 
 def run(options: Options, makers: Worlds) -> int:
     """Measure every pair, then print, write and draw on rank 0; return the exit status."""
-    watchdog = Watchdog(options.timeout)
-    worlds, remarks = form_worlds(options.backends, options.interface, makers, watchdog)
-    gpu_ways: dict[str, dict[str, str]] = {}
-    if options.device == "cuda":
-        worlds, gpu_ways = worlds_with_gpus(worlds, remarks)
-    everyone = next(iter(worlds.values()))
-    known = _transports(worlds, gpu_ways)
+    ranks = form_ranks(
+        options.backends, makers, options.timeout, options.interface,
+        on_gpu=options.device == "cuda",
+    )  # fmt: skip
+    worlds, everyone = ranks.worlds, ranks.everyone
+    known = _transports(ranks)
     _refuse(options, everyone, known)
-    processes = everyone.exchange(own_process(), Process)
-    remarks += other_load(everyone.nodes, processes)
-    is_root = everyone.rank == 0
+    remarks = [*ranks.left_out, *ranks.busy]
     for remark in remarks:
-        _warn(is_root, f"warning: {remark}")
-    context = _context(options, worlds, everyone, processes)
+        ranks.log(f"warning: {remark}")
+    context = _context(options, ranks)
     names = options.transports or tuple(known)
     settings = PairSettings(options.sizes, names, options.device, options.budget, options.seed)
     # A buffer for two messages, and the slots of shared memory that they pass through.
@@ -56,40 +50,34 @@ def run(options: Options, makers: Worlds) -> int:
     if options.device == "cpu" and (why := weigh_bytes(own, everyone, options.sizes[-1]).refusal):
         raise ArgumentError(f"messages of {size_text(options.sizes[-1])}: {why}")
     if options.dry:
-        if is_root:
-            print(printable("\n".join(announcement(context, settings))), flush=True)
+        ranks.print("\n".join(announcement(context, settings)))
         return 0
-    survey = Survey(worlds, settings, watchdog)
+    survey = Survey(worlds, settings, ranks.watchdog)
     # A batch system sends SIGTERM before it ends a job: print what was measured until then.
     signal.signal(signal.SIGTERM, survey.end)
-    _warn(is_root, f"{title(context)}: measuring for about {options.budget:g} s")
+    ranks.log(f"{title(context)}: measuring for about {options.budget:g} s")
     found = survey.measure()
     pairs = pair_records(found, context)
     mark(pairs)
     copies, of_copies = _fan_outs(options, context, everyone, survey)
     failed, is_written = wrongs(found), True
-    if is_root:
+    if ranks.is_root:
         early = ["ended early by SIGTERM"] * survey.is_ended
         remarks += [*early, *of_copies, f"every pair was visited {survey.blocks} times"]
-        whole = RunRecord(run=full_description(context.run, processes, settings))
+        whole = RunRecord(run=full_description(context.run, ranks.processes, settings))
         results = Results(whole, pairs, fit_records(pairs, context), copies)
         is_written = publish(options, context, results, [*failed, *remarks])
     is_written = everyone.exchange(is_written)[0]
     return _ENDED if survey.is_ended else int(bool(failed) or not is_written)
 
 
-def _warn(is_root: bool, text: str) -> None:
-    if is_root:
-        print(printable(text), file=sys.stderr, flush=True)
-
-
-def _transports(worlds: dict[str, Collectives], gpu_ways: dict[str, dict[str, str]]) -> list[str]:
-    """Return the transports of all backends; those for GPU arrays, where `gpu_ways` are given."""
+def _transports(ranks: Ranks) -> list[str]:
+    """Return the transports of all backends for the arrays that are asked for."""
     every = [
-        [name for name, why in gpu_ways[backend].items() if not why]
-        if gpu_ways
+        [name for name, why in ranks.gpu_ways[backend].items() if not why]
+        if ranks.gpu_ways
         else world.transports
-        for backend, world in worlds.items()
+        for backend, world in ranks.worlds.items()
     ]
     return list(dict.fromkeys(name for each in every for name in each))
 
@@ -143,25 +131,22 @@ def _check_files(options: Options) -> None:
 # -- where it runs ------------------------------------------------------------------------
 
 
-def _context(
-    options: Options, worlds: dict[str, Collectives], everyone: Collectives,
-    processes: Sequence[Process],
-) -> Context:  # fmt: skip
+def _context(options: Options, ranks: Ranks) -> Context:
     """Return the ranks' places and the links between them; collective."""
+    everyone = ranks.everyone
     numbers: list[str | None] = [None] * everyone.size
     if options.device == "cpu":
         links = host_links(everyone.nodes, everyone.exchange(physical_cores(), list[Core]))
     else:
-        gpu = own_gpu(worlds)
+        gpu = own_gpu(ranks.worlds)
         numbers = everyone.exchange(str(gpu.number))
         identities = everyone.exchange(gpu.identity)
         links = _merged(
             everyone.exchange(gpu_links(everyone.nodes, everyone.rank, identities), LinkClasses)
         )
-    oversubscribed = oversubscription(everyone.nodes, processes)
-    described = describe_run(options.seed, worlds, processes, oversubscribed)
-    hosts = [each.host for each in processes]
-    return Context(described, worlds, options.device, hosts, numbers, links)
+    described = describe_run(options.seed, ranks)
+    hosts = [each.host for each in ranks.processes]
+    return Context(described, ranks.worlds, options.device, hosts, numbers, links)
 
 
 def _merged(parts: Sequence[LinkClasses]) -> LinkClasses:

@@ -9,18 +9,16 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from mpicoll.cli.watchdog import Watchdog
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
-from mpicoll.machine.processes import Process, other_load, oversubscription, own_process
 from mpicoll.measurement import cases
 from mpicoll.measurement.candidate import Candidate, Settings
 from mpicoll.measurement.capacity import remarks_on_memory
 from mpicoll.measurement.cases import Case, Group, Wanted
 from mpicoll.measurement.measure import Bench
-from mpicoll.measurement.worlds import Worlds, form_worlds
+from mpicoll.measurement.ranks import Ranks, form_ranks
+from mpicoll.measurement.worlds import Worlds
 from mpicoll.selection import auto, tables
-from mpicoll.text.printable import printable
 from mpicoll.tune.choosing import candidates, ranges
 
 _PRECISE = Settings(precision=0.02, least=10)
@@ -45,17 +43,13 @@ class Options:
 def run(options: Options, makers: Worlds) -> int:
     """Measure, and write the table on rank 0; return the exit status."""
     began = time.monotonic()
-    watchdog = Watchdog(options.timeout)
-    worlds, remarks = form_worlds(options.backends, options.interface, makers, watchdog)
-    everyone = next(iter(worlds.values()))
-    processes = everyone.exchange(own_process(), Process)
-    oversubscribed = oversubscription(everyone.nodes, processes)
-    is_root = everyone.rank == 0
+    ranks = form_ranks(options.backends, makers, options.timeout, options.interface)
+    worlds, everyone, is_root = ranks.worlds, ranks.everyone, ranks.is_root
     _refuse_output(options.output, everyone)
-    for remark in [*remarks, *oversubscribed, *other_load(everyone.nodes, processes)]:
-        _print(is_root, f"warning: {remark}")
+    for remark in [*ranks.left_out, *ranks.oversubscribed, *ranks.busy]:
+        ranks.print(f"warning: {remark}")
     cases.check_algorithms(options.wanted, worlds)
-    bench = Bench(worlds, _PRECISE, watchdog, bool(oversubscribed))
+    bench = Bench(worlds, _PRECISE, ranks.watchdog, bool(ranks.oversubscribed))
     spent = everyone.exchange(time.monotonic() - began)[0]
     until = bench.synchroniser.time + int((options.budget - spent) * 1e9)
     done = everyone.exchange(_decided(worlds, options) if is_root else None, set[str] | None)[0]
@@ -63,19 +57,20 @@ def run(options: Options, makers: Worlds) -> int:
         each for each in cases.groups(options.wanted, bench.size) if each.what.name not in done
     ]
     if done:
-        _print(is_root, f"{options.output} has {', '.join(sorted(done))} already")
+        ranks.print(f"{options.output} has {', '.join(sorted(done))} already")
     asked = [_asked(bench, each, options.wanted.algorithms) for each in groups]
     for remark in remarks_on_memory(asked, worlds):
-        _print(is_root, f"warning: {remark}")
+        ranks.print(f"warning: {remark}")
     count, unsaved = 0, list[dict[str, Any]]()
     for name, measured in _measure(bench, groups, options.wanted.algorithms, until):
-        entries = _entries(bench, name, measured, is_root)
+        entries = _entries(ranks, name, measured)
         count += len(entries)
         unsaved += entries
         # After each collective: a run that a time limit ends keeps what is decided.
         if is_root and _is_saved(options.output, unsaved):
             unsaved = []
-    _print(is_root and not unsaved, f"wrote {count} decisions to {options.output}")
+    if not unsaved:
+        ranks.print(f"wrote {count} decisions to {options.output}")
     return int(everyone.exchange(bool(unsaved))[0])
 
 
@@ -116,11 +111,6 @@ def _decided(worlds: dict[str, Collectives], options: Options) -> set[str]:
     return set.intersection(*map(set, found))
 
 
-def _print(is_root: bool, text: str) -> None:
-    if is_root:
-        print(printable(text), flush=True)
-
-
 def _measure(
     bench: Bench, groups: Sequence[Group], more: Sequence[str], until: int
 ) -> Iterator[tuple[str, Measured]]:
@@ -152,11 +142,11 @@ def _is_good(each: Candidate) -> bool:
     return not each.message and not each.wrong and bool(each.samples)
 
 
-def _entries(bench: Bench, name: str, measured: Measured, is_root: bool) -> list[dict[str, Any]]:
+def _entries(ranks: Ranks, name: str, measured: Measured) -> list[dict[str, Any]]:
     """Return the entry of one collective for each backend, and print them."""
     entries: list[dict[str, Any]] = []
     for backend, by_size in measured.items():
-        world = bench.worlds[backend]
+        world = ranks.worlds[backend]
         entries.append({
             "backend": backend,
             "ranks_per_node": auto.layout(world.nodes),
@@ -164,7 +154,7 @@ def _entries(bench: Bench, name: str, measured: Measured, is_root: bool) -> list
             "fingerprint": tables.fingerprint(world.library),
             "ranges": ranges(by_size),
         })  # fmt: skip
-        _print(is_root, f"{backend} {name}: {_listed(entries[-1]['ranges'])}")
+        ranks.print(f"{backend} {name}: {_listed(entries[-1]['ranges'])}")
     return entries
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from mpicoll import Collectives
 from mpicoll.cli.watchdog import Watchdog
-from mpicoll.measurement.candidate import Candidate, MethodCalls, Settings
+from mpicoll.measurement.candidate import Call, Candidate, Settings
 from mpicoll.measurement.cases import Case, Wanted, groups
 from mpicoll.measurement.measure import Bench
 from mpicoll.measurement.workbench import Workbench
@@ -21,7 +21,8 @@ class _SetUpLate(Bench):
 
     def _bind(self, candidates: list[Candidate], benches: dict[str, Workbench]) -> None:
         (each,) = candidates
-        each.plan = MethodCalls("native", "", "native", "", self.run)
+        plan = benches[each.case.backend].bind(each.case)
+        each.plan = Call(plan, self.run, [plan])
 
     made = 0
 

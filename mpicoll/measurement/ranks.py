@@ -1,0 +1,78 @@
+"""The ranks that a command measures on: how every such command begins."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mpicoll.cli.watchdog import Watchdog
+from mpicoll.collectives import Collectives
+from mpicoll.machine.processes import Process, other_load, oversubscription, own_process
+from mpicoll.measurement.worlds import Worlds, form_worlds, worlds_with_gpus
+from mpicoll.text.printable import printable
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The groups of a command, and what is known of their processes.
+
+    Attributes:
+        worlds: the group of each backend; the first one carries the control messages.
+        gpu_ways: for each backend how arrays on GPUs travel, or why not; empty for other arrays.
+        left_out: remarks on backends and transports that are lacking.
+        oversubscribed: remarks on nodes with more ranks than cores.
+        busy: remarks on nodes where something else runs.
+    """
+
+    watchdog: Watchdog
+    worlds: dict[str, Collectives]
+    gpu_ways: dict[str, dict[str, str]]
+    processes: Sequence[Process]
+    left_out: Sequence[str]
+    oversubscribed: Sequence[str]
+    busy: Sequence[str]
+
+    @property
+    def everyone(self) -> Collectives:
+        """The group that carries the control messages."""
+        return next(iter(self.worlds.values()))
+
+    @property
+    def is_root(self) -> bool:
+        """Whether this rank prints and writes."""
+        return self.everyone.rank == 0
+
+    def print(self, text: str = "") -> None:
+        """Print on rank 0."""
+        if self.is_root:
+            print(printable(text), flush=True)
+
+    def log(self, text: str) -> None:
+        """Print progress and warnings on rank 0's standard error."""
+        if self.is_root:
+            print(printable(text), file=sys.stderr, flush=True)
+
+
+def form_ranks(
+    backends: Sequence[str], makers: Worlds, timeout: float, interface: str | None = None, *,
+    on_gpu: bool = False,
+) -> Ranks:  # fmt: skip
+    """Form the groups of a command, and ask each rank for its process; collective.
+
+    Args:
+        timeout: seconds after which a step of the command counts as hung.
+        on_gpu: keep the groups whose ranks have GPUs.
+
+    Raises:
+        ArgumentError: there is no such group, or the launcher is not that of the MPI library.
+    """
+    watchdog = Watchdog(timeout)
+    worlds, remarks = form_worlds(backends, interface, makers, watchdog)
+    worlds, gpu_ways = worlds_with_gpus(worlds, remarks) if on_gpu else (worlds, {})
+    everyone = next(iter(worlds.values()))
+    processes = everyone.exchange(own_process(), Process)
+    return Ranks(
+        watchdog, worlds, gpu_ways, processes, remarks,
+        oversubscription(everyone.nodes, processes), other_load(everyone.nodes, processes),
+    )  # fmt: skip
