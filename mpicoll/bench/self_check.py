@@ -19,8 +19,8 @@ from statistics import median
 from typing import cast
 
 import click
+import scipy
 from rich.table import Table
-from scipy.stats import binomtest
 
 from mpicoll.cli.command import Command
 from mpicoll.cli.options import FILE, Whole, option
@@ -59,7 +59,9 @@ class Claim:
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
         """Return the bounds of the true share (Wilson 1927)."""
-        found = binomtest(self.right, self.tried).proportion_ci(confidence, method="wilson")
+        found = scipy.stats.binomtest(self.right, self.tried).proportion_ci(
+            confidence, method="wilson"
+        )
         return float(found.low), float(found.high)
 
 

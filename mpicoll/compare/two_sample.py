@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from math import ceil, comb, floor, sqrt
-from statistics import fmean
+from statistics import NormalDist, fmean
 from typing import Literal, NamedTuple
 
 import numpy as np
-from scipy.stats import mannwhitneyu, norm, rankdata
+import scipy  # loads scipy.stats at its first use: help must not take a second
 
 Method = Literal["exact", "asymptotic"]
 
@@ -87,7 +87,9 @@ def _tail(first: int, second: int, u: int) -> float:
     above, rest = divmod(u, second)
     places = [*range(second, second + above), rest - 0.5, *range(-first, -1)][:first]
     method: Method = "exact" if max(first, second) <= _EXACT else "asymptotic"
-    found = mannwhitneyu(np.array(places), np.arange(second), alternative="less", method=method)
+    found = scipy.stats.mannwhitneyu(
+        np.array(places), np.arange(second), alternative="less", method=method
+    )
     return float(found.pvalue)
 
 
@@ -95,7 +97,7 @@ def _order_of_bound(first: int, second: int, spread: float, confidence: float) -
     """Return which of the sorted ratios bounds the interval from below, 0 the smallest."""
     pairs = first * second
     deviation = spread * sqrt(pairs * (first + second + 1) / 12)
-    return max(0, floor(pairs / 2 - 0.5 - norm.isf((1 - confidence) / 2) * deviation))
+    return max(0, floor(pairs / 2 - 0.5 - NormalDist().inv_cdf((1 + confidence) / 2) * deviation))
 
 
 def scatter(equals: Sequence[Shift], confidence: float = 0.95) -> float:
@@ -148,7 +150,7 @@ def correlation(samples: Sequence[float]) -> float | None:
     Its mean over independent samples is 0: the bias of short series is taken out.
     """
     count = len(samples)
-    ranks = rankdata(samples) - (count + 1) / 2
+    ranks = scipy.stats.rankdata(samples) - (count + 1) / 2
     total = float(ranks @ ranks)
     if count < 3 or not total:
         return None
