@@ -21,6 +21,7 @@ from mpicoll.machine.network import (
     host_address,
     interface_of,
 )
+from mpicoll.memory.waiting import check_deadline
 from torchcoll.devices import BACKENDS, choose_backend, own_gpus, why_not_shared
 from torchcoll.place import Place, find_place
 from torchcoll.rendezvous import meet, open_store
@@ -58,6 +59,7 @@ def world(
         timeout: seconds to wait for the other ranks.
 
     Raises:
+        ArgumentError: the timeout is no positive number of seconds.
         LaunchError: the processes do not form one group; the message says what to change.
     """
     if backend is not None and backend not in BACKENDS:
@@ -67,9 +69,11 @@ def world(
     elif "GLOO_SOCKET_IFNAME" in os.environ:
         for name in os.environ["GLOO_SOCKET_IFNAME"].split(","):
             check_interface(name)
+    check_deadline(timeout)
     place = find_place(rank, size, init_method)
 
     # torch takes seconds to import: errors of the launch come before.
+    from torchcoll.requests import limit_of
     from torchcoll.transport import TorchTransport
 
     if group is not None or distributed().is_initialized():
@@ -79,7 +83,7 @@ def world(
             )
         return Collectives(TorchTransport(group))
     method = init_method or os.environ.get(INIT_METHOD)
-    store = _join(place, method, backend, interface, timeout)
+    store = _join(place, method, backend, interface, limit_of(timeout).total_seconds())
     transport = TorchTransport(owned=True, store=store)
     atexit.register(_end, transport)
     return Collectives(transport)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from mpicoll.errors import LaunchError
+from mpicoll.errors import LaunchError, brief
 from mpicoll.machine.launchers import LAUNCHERS, SRUN, TORCHRUN, Launcher
 
 ARGUMENTS = "the arguments rank and size"
@@ -69,7 +69,7 @@ def _from_launcher(launcher: Launcher) -> Place | None:
         return Place(int(os.environ[rank]), int(os.environ[size]), name, known)
     except ValueError:
         raise LaunchError(
-            f"{rank}={os.environ[rank]!r} and {size}={os.environ[size]!r} are not numbers"
+            f"{rank}={brief(os.environ[rank])} and {size}={brief(os.environ[size])} are not numbers"
         ) from None
 
 

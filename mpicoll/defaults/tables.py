@@ -244,5 +244,5 @@ def read(content: bytes, where: str) -> Library:
     """
     try:
         return msgspec.toml.decode(content, type=Library)
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ArgumentError(f"{where} is no decision table: {error}") from None

@@ -98,7 +98,7 @@ def decode(kind: int, data: bytes) -> Record | None:
         return None
     try:
         found: Record = msgspec.json.decode(data, type=expected)
-    except (msgspec.DecodeError, RecursionError):
+    except (ValueError, RecursionError):
         return None
     return found
 

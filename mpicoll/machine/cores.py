@@ -6,10 +6,11 @@ import os
 import platform
 from collections.abc import Sequence
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
-from mpicoll.errors import ArgumentError
+from mpicoll.errors import ArgumentError, brief
 
 CORES = "MPICOLL_CORES"
 """How many cores the ranks of a node really have, where hosts share those of one machine."""
@@ -59,9 +60,9 @@ def stated_cores() -> float | None:
     if text is None:
         return None
     with suppress(ValueError):
-        if (count := float(text)) > 0:
+        if 0 < (count := float(text)) < inf:
             return count
-    raise ArgumentError(f"{CORES} must be a number of cores, such as 0.5, not {text!r}")
+    raise ArgumentError(f"{CORES} must be a number of cores, such as 0.5, not {brief(text)}")
 
 
 def usable_cores(processes: Sequence[Cores]) -> float:

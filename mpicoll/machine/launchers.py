@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
+from mpicoll.text.numbers import whole
+
 
 class Launcher(NamedTuple):
     """A launcher, and the environment variables by which a process knows its place.
@@ -65,7 +67,7 @@ def ranks_of_host(variables: Mapping[str, str] = os.environ) -> int | None:
     for each in LAUNCHERS:
         if each.size in variables and each.local_size is not None:
             text = variables.get(each.local_size, "")
-            return int(text) if text.isdecimal() else None
+            return whole(text, 1 << 20)
     return None
 
 

@@ -98,7 +98,7 @@ class _Listener:
                 connection, _ = self.socket.accept()
             except OSError:
                 return
-            with connection, suppress(OSError, ValueError, KeyError, msgspec.DecodeError):
+            with connection, suppress(OSError, ValueError, KeyError):
                 connection.settimeout(_SECONDS / 4)
                 self._answer(connection)
 
@@ -201,7 +201,7 @@ class Contact:
                 return "whose process does not answer: it is stopped, or its node is gone"
             except ConnectionError:
                 return ENDED
-            except (OSError, ValueError, msgspec.DecodeError):
+            except (OSError, ValueError):
                 return ""
 
 

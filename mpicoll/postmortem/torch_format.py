@@ -32,6 +32,7 @@ _DTYPES = {
 }  # fmt: skip
 _STATES = {Outcome.UNDER_WAY: "started", Outcome.DONE: "completed", Outcome.RAISED: "started"}
 _SIGNATURE = re.compile(r"(\w+)(?: \(([\d, ]*)\))?")
+_NUMBER = re.compile(r"\d{1,18}")
 
 
 def write(directory: Path, dumps: Sequence[Dump]) -> None:
@@ -66,7 +67,7 @@ def _entry(entry: Entry, number: str, size: int) -> dict[str, Any]:
     assert entry.group is not None
     name = entry.call.collective
     found = _SIGNATURE.match(entry.call.signature)
-    row = [int(each) for each in (found[2] or "").split(",") if each.strip()] if found else []
+    row = [int(each) for each in _NUMBER.findall(found[2] or "")] if found else []
     dtype = _DTYPES.get(found[1], found[1]) if found else ""
     rows = [size, *row]
     took = (entry.end - entry.start) / 1e6 if entry.end else None

@@ -35,7 +35,7 @@ from mpicoll.errors import ArgumentError, UnknownName, brief
 from mpicoll.interfaces import TRANSPORTS
 from mpicoll.machine.cores import own_cores, processor_name, usable_cores
 from mpicoll.notation.contract import collective
-from mpicoll.text.files import locked, writable, write_whole
+from mpicoll.text.files import content_of, locked, writable, write_whole
 
 OPEN = ("auto", "adaptive")
 """Names that leave algorithm and transport to the machine: no table may hold them."""
@@ -88,6 +88,7 @@ def load(
     """
     path = path or default_path()
     try:
+        path.stat()
         table = read(path)
     except FileNotFoundError:
         if VARIABLE in os.environ:
@@ -118,11 +119,10 @@ def read(path: Path) -> dict[str, Any]:
     """Return a table's content.
 
     Raises:
-        ArgumentError: it is not a table of this version.
-        OSError: it cannot be read.
+        ArgumentError: it cannot be read, or is not a table of this version.
     """
     try:
-        table: dict[str, Any] = json.loads(path.read_text(), parse_constant=_refuse)
+        table: dict[str, Any] = json.loads(content_of(path), parse_constant=_refuse)
         schema, entries = table["schema"], table["entries"]
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise ArgumentError(f"{path} is not a decision table ({brief(error)})") from None

@@ -62,10 +62,9 @@ def _with(how: Forced, asked: Sequence[int], refused: Mapping[int, str]) -> Forc
 
 def _answers(printed: str) -> Iterator[tuple[str, int, str]]:
     """Yield the collective and the size of each call, and what was printed meanwhile."""
-    for part in printed.split(_MARK)[1:]:
-        first, _, rest = part.partition("\n")
-        name, size = first.split()
-        yield name, int(size), rest
+    _, *parts = re.split(rf"{_MARK} (\w+) (\d{{1,18}})\b", printed, flags=re.ASCII)
+    for name, size, text in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+        yield name, int(size), text
 
 
 def main(given: Sequence[str]) -> None:

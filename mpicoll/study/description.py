@@ -22,9 +22,11 @@ from mpicoll.text.files import content_of
 from mpicoll.text.names import swept_names
 from mpicoll.text.sizes import parse_size
 
-Text = Annotated[str, Meta(min_length=1, max_length=1000)]
+Text = Annotated[str, Meta(min_length=1, max_length=1000, pattern=r"^[^\x00]*$")]
 Label = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
 """A name that stands in file names and sentences."""
+Variable = Annotated[str, Meta(max_length=1000, pattern=r"^[^\x00=]+$")]
+Value = Annotated[str, Meta(max_length=10_000, pattern=r"^[^\x00]*$")]
 Level = Literal["single", "funneled", "serialized", "multiple"]
 Ranks = Annotated[int, Meta(ge=1, le=1 << 20)]
 _MOST = 64
@@ -59,7 +61,7 @@ class Environment(Struct, kw_only=True, forbid_unknown_fields=True):
         default_factory=lambda: ["multiple"]
     )
     bind: Literal["none", "cores", "sockets"] = "none"
-    variables: dict[Text, Annotated[str, Meta(max_length=10_000)]] = field(default_factory=dict)
+    variables: dict[Variable, Value] = field(default_factory=dict)
     backends: Annotated[list[Literal["mpi4py", "torch"]], Meta(min_length=1, max_length=2)] = field(
         default_factory=lambda: ["mpi4py"]
     )

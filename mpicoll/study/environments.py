@@ -6,7 +6,6 @@ one of this interpreter, those that ``--install`` made, and an MPI of PATH with 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -17,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from msgspec.structs import replace
 from platformdirs import user_data_path
 
@@ -38,6 +38,15 @@ print(json.dumps({"vendor": MPI.get_vendor()[0], "library": MPI.Get_library_vers
     "mpicoll": u.find_spec("mpicoll") is not None, "torch": u.find_spec("torch") is not None}))
 """
 _LIMIT = 60.0
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What `_PROBE` prints: the MPI of an interpreter, and which packages it has."""
+
+    vendor: str
+    library: str
+    mpicoll: bool
+    torch: bool
 
 
 @dataclass(frozen=True)
@@ -147,19 +156,19 @@ def find(description: Description) -> tuple[list[Found], list[str]]:
     return found, remarks
 
 
-def _levels(given: Environment, facts: dict[str, str]) -> Iterator[Found]:
+def _levels(given: Environment, facts: Facts) -> Iterator[Found]:
     """Yield an environment at each thread level, and another one with torch beside MPI.
 
     With torch a process has more threads than one, and calls of MPI take up to half as long again.
     """
     for level in given.threads:
         own = f"{given.name}-{level}" if len(given.threads) > 1 else given.name
-        rest = level, facts["vendor"], facts["library"], bool(facts["torch"])
+        rest = level, facts.vendor, facts.library, facts.torch
         if len(set(given.backends)) == 1:
             yield Found(own, given, *rest)
             continue
         yield Found(own, replace(given, backends=["mpi4py"]), *rest)
-        if facts["torch"]:
+        if facts.torch:
             yield Found(f"{own}-torch", replace(given, algorithms=["none"]), *rest)
 
 
@@ -171,7 +180,7 @@ def named(given: Iterable[Environment]) -> list[Environment]:
     found: dict[str, Environment] = {}
     for each in given:
         try:
-            vendor = probe(each)["vendor"]
+            vendor = probe(each).vendor
         except ArgumentError:
             continue
         (level,) = each.threads
@@ -196,8 +205,8 @@ def candidates() -> Iterator[Environment]:
             yield Environment(name=f"path{index}", python=str(beside / "python"), algorithms=few)
 
 
-def probe(given: Environment) -> dict[str, str]:
-    """Return the facts of an environment: the vendor and version of its MPI.
+def probe(given: Environment) -> Facts:
+    """Ask the interpreter of an environment for its facts.
 
     Raises:
         ArgumentError: it has no such interpreter, no MPI, or no mpicoll.
@@ -206,15 +215,15 @@ def probe(given: Environment) -> dict[str, str]:
     try:
         done = subprocess.run(
             command, env={**variables_of(given), **given.variables}, capture_output=True, text=True,
-            timeout=_LIMIT, stdin=subprocess.DEVNULL, check=False,
+            errors="replace", timeout=_LIMIT, stdin=subprocess.DEVNULL, check=False,
         )  # fmt: skip
-    except (OSError, subprocess.SubprocessError) as error:
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise ArgumentError(f"{command[0]} does not start: {error}") from None
     last = (done.stderr.strip().splitlines() or [""])[-1][:300]
     try:
-        facts: dict[str, str] = json.loads(done.stdout.strip().splitlines()[-1])
-    except (ValueError, IndexError):
+        facts = msgspec.json.decode(done.stdout.strip().splitlines()[-1], type=Facts)
+    except (ValueError, IndexError, RecursionError):
         raise ArgumentError(f"{python_of(given)} finds no MPI: {last}") from None
-    if not facts["mpicoll"]:
+    if not facts.mpicoll:
         raise ArgumentError(f"{python_of(given)} has no mpicoll: install it there")
     return facts

@@ -63,7 +63,7 @@ class _Rig:
     def __init__(self, ranks: int, sizes: Sequence[int], seconds: float, scratch: Path) -> None:
         given = Environment(name="own", threads=["single"])
         facts = probe(given)
-        self.place = Place("own", given, "single", facts["vendor"], facts["library"], False)
+        self.place = Place("own", given, "single", facts.vendor, facts.library, False)
         self.ranks, self.sizes, self.seconds, self.scratch = ranks, sizes, seconds, scratch
         self.variables = self.place.variables()
         library = Path(python_of(given)).parent.parent / "lib"

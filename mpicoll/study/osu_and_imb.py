@@ -15,7 +15,7 @@ Found = dict[tuple[str, int], float]
 """Microseconds, by the name of the collective and the bytes of the call in total."""
 
 _ROWS = frozenset({"allgather", "alltoall", "gather", "scatter"})
-_NUMBER = r"([\d.]+)"
+_NUMBER = r"(\d+(?:\.\d+)?)"
 
 
 class Instrument(NamedTuple):

@@ -59,11 +59,12 @@ def test_a_table_is_read_from_its_file() -> None:
         ('{ ranks_below = "8", take = "tree" }', "", "Expected `int | null`, got `str`"),
         ('{ count_below = "bytes", take = "tree" }', "", "Invalid enum value 'bytes'"),
         (LAST, "[calls.bcast", "a.toml is no decision table"),
+        (LAST, "a = \udcff", "a.toml is no decision table"),
     ],
 )
 def test_a_damaged_table_is_refused(last: str, more: str, message: str) -> None:
     with pytest.raises(ArgumentError, match=r"a\.toml") as refused:
-        read(SECTION.format(last=last, more=more).encode(), "a.toml")
+        read(SECTION.format(last=last, more=more).encode(errors="surrogateescape"), "a.toml")
     assert message in str(refused.value)
 
 

@@ -27,7 +27,7 @@ def test_stated_cores_limit_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
     assert usable_cores([own_cores()]) == 0.25
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "many"])
+@pytest.mark.parametrize("text", ["0", "-1", "many", "nan", "inf", "9" * 5000], ids=len)
 def test_impossible_cores_are_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv(CORES, text)
     with pytest.raises(ArgumentError, match=r"such as 0\.5"):

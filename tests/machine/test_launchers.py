@@ -43,6 +43,7 @@ def test_the_launcher_is_found(variables: dict[str, str], launch: Launch | None)
         ({"PMI_SIZE": "8", "MPI_LOCALNRANKS": "4"}, 4),
         ({"PMI_SIZE": "8"}, None),
         ({"PMI_SIZE": "8", "MPI_LOCALNRANKS": "many"}, None),
+        ({"PMI_SIZE": "8", "MPI_LOCALNRANKS": "9" * 5000}, None),
         ({"WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "2"}, 2),
         ({}, None),
     ],

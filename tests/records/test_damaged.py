@@ -10,7 +10,7 @@ from typing import Any
 import mutations
 import pytest
 from click.testing import CliRunner
-from mutations import COSTS, failures, figures, readers
+from mutations import COSTS, KINDS, RECORDS, Kind, failures, figures, kind_of, samples
 from reporting import case, fit, pair, run, write
 
 from mpicoll.compare.__main__ import main as compare
@@ -22,42 +22,56 @@ from mpicoll.report import charts, data, draw_maps, loading
 from mpicoll.report.__main__ import main as report
 from mpicoll.study.__main__ import main as study
 
-FILES = sorted((Path(__file__).parent / "files").glob("*.jsonl"))
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return samples(tmp_path_factory.mktemp("samples"))
 
 
 @pytest.mark.exhaustive
-def test_no_command_breaks_on_a_damaged_file() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_reader_breaks_on_a_damaged_file(kind: str, files: list[Path]) -> None:
     """See `mutations.py`: as a command it tries as many files as one likes."""
-    assert [each.error for each in failures(FILES, range(300), draws=100)] == []
+    own = [each for each in files if kind_of(each) == kind]
+    numbers, draws = (range(400), 200) if kind == "records" else (range(75), 0)
+    assert [each.error for each in failures(own, numbers, draws=draws, ways=1)] == []
 
 
-def test_a_command_that_breaks_or_never_ends_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_breaks_or_never_ends_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def never() -> None:
         while True:
             pass
 
     def planted(*_: object) -> dict[str, Callable[[], object]]:
-        return {"broken": lambda: 1 // 0, "endless": never, "resume": lambda: 0}
+        return {"broken": lambda: 1 // 0, "endless": never}
 
-    monkeypatch.setattr(mutations, "readers", planted)
+    monkeypatch.setitem(KINDS, "records", Kind(KINDS["records"].damage, planted))
     monkeypatch.setattr(mutations, "_is_read", lambda path: True)
     monkeypatch.setattr(mutations, "_MOST_SECONDS", 0.05)
-    first, second = [*failures(FILES, range(5, 7))], [*failures(FILES, range(6, 7))]
+    first, second = [*failures(RECORDS, range(5, 7))], [*failures(RECORDS, range(6, 7))]
     assert [each.reader for each in first] == ["broken", "endless"] * 2
     assert "ZeroDivisionError" in first[0].error and "Unending" in first[1].error
     assert second[0].content == first[2].content != first[0].content
 
 
-def test_every_command_reads_some_whole_file(tmp_path: Path) -> None:
+def test_every_reader_reads_some_whole_file(
+    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("plotly")
-    works = {
-        name for path in FILES for name, read in readers(path, FILES[1], tmp_path).items()
-        if name != "resume" and read() != 2
-    }  # fmt: skip
-    assert works == readers(FILES[0], FILES[0], tmp_path).keys() - {"resume"}
+    monkeypatch.setattr(mutations.environments, "probe", mutations._facts)
+    beside = {kind_of(each): each for each in files} | {"records": RECORDS[1]}
+    every, works = set(), set()
+    for path in files:
+        kind = kind_of(path)
+        for name, read in KINDS[kind].readers(path, beside[kind], tmp_path).items():
+            every.add((kind, name))
+            if (kind, name) not in works and mutations._tried(read) == "read":
+                works.add((kind, name))
+    assert {kind for kind, _ in every} == KINDS.keys()
+    assert every == works
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
 def test_the_files_are_whole(path: Path) -> None:
     assert len(load(path)) == len(path.read_text().splitlines())
 

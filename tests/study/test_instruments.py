@@ -43,6 +43,7 @@ def test_both_are_read_as_bytes_in_total_and_the_slowest_rank() -> None:
     """OSU's size of a reduce_scatter is the whole vector's, IMB's is that of a rank's part."""
     name = "reduce_scatter"
     assert osu_times(OSU_TEXT, name, 2) == {(name, 4): 72.33, (name, 1048576): 111.0}
+    assert osu_times(OSU_TEXT.replace("111.00", "1.1.1"), name, 2) == {(name, 4): 72.33}
     assert osu_times(OSU_BARRIER, "barrier", 2) == {("barrier", 0): 1.52}
     assert imb_times(IMB_TEXT, 2) == {
         (name, 8): 190.68, (name, 2097152): 11917.66, ("barrier", 0): 0.61

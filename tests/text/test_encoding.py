@@ -62,8 +62,9 @@ class Trap:
 @pytest.mark.parametrize(
     "data",
     [pickle.dumps(Trap()), b"\0" + pickle.dumps(Trap()), b"", b"\0", b"\0\xc1",
-     b"\0" + b"\x91" * 10**5, encode("text"), encode([1, 2])],
-    ids=["pickle", "marked pickle", "nothing", "no item", "invalid", "deep", "text", "list"],
+     b"\0" + b"\x91" * 10**5, encode("text"), encode([1, 2]), b"\0\x92\0\xa2\xff\xfe"],
+    ids=["pickle", "marked pickle", "nothing", "no item", "invalid", "deep", "text", "list",
+         "no UTF-8"],
 )  # fmt: skip
 def test_other_bytes_name_their_rank(data: bytes) -> None:
     with pytest.raises(Disagreement, match="rank 1 sent something unexpected"):

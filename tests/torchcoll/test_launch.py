@@ -17,6 +17,7 @@ from launcher import QUIRKS, ROOT, mpirun, python, ranks
 
 pytest.importorskip("torch")
 
+from mpicoll import ArgumentError
 from torchcoll import LaunchError, UnknownName, devices, world
 from torchcoll.devices import choose_backend, own_gpus
 from torchcoll.rendezvous import Member
@@ -162,6 +163,11 @@ def test_unknown_backend() -> None:
         ({"RANK": "0"}, {}, "set both RANK and WORLD_SIZE"),
         ({"RANK": "a", "WORLD_SIZE": "3"}, {}, "RANK='a' and WORLD_SIZE='3' are not numbers"),
         ({"RANK": "0", "WORLD_SIZE": "2"}, {}, "MASTER_ADDR is not set"),
+        ({"RANK": "9" * 5000, "WORLD_SIZE": "3"}, {}, r"5002 characters\) and .* not numbers"),
+        (
+            {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "h", "MASTER_PORT": "9" * 5000}, {},
+            "no port from 1 to 65535",
+        ),
         ({}, {"rank": 1}, "give both rank and size"),
         ({}, {"rank": 0, "size": 2, "init_method": "udp://here"}, "none of env://, tcp://"),
         ({}, {"rank": 0, "size": 2, "init_method": "tcp://here"}, "no port from 1 to 65535"),
@@ -180,6 +186,12 @@ def test_wrong_launch(
         monkeypatch.setenv(name, value)
     with pytest.raises(LaunchError, match=said):
         world(**options)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan")])
+def test_a_timeout_is_positive(seconds: float) -> None:
+    with pytest.raises(ArgumentError, match="positive number of seconds"):
+        world(timeout=seconds)
 
 
 def test_a_missing_rank_is_named() -> None:

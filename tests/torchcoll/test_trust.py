@@ -181,6 +181,7 @@ def test_a_rank_with_another_secret_is_named() -> None:
     ("key", "value", "said"),
     [
         ("hello/1", "no json", "joined twice"),
+        ("hello/1", b'{"size": 2, "host": "\xff", "random": "r"}', "joined twice"),
         ("hello/1", json.dumps({"size": 2, "host": "h", "random": "r"}), "joined twice"),
         ("member/1", bytes(32) + b"{}", ""),
         ("refused", "1", "another rank refused this launch"),

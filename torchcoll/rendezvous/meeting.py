@@ -84,13 +84,13 @@ class _Meeting:
         rank, ranks = self.place.rank, range(self.place.size)
         host = host_identity()
         own = msgspec.json.encode(_Hello(self.place.size, host, token_hex(16))).decode()
-        if self.store.compare_set(f"hello/{rank}", "", own).decode() != own:
+        if bytes(self.store.compare_set(f"hello/{rank}", "", own)) != own.encode():
             raise LaunchError(
                 f"rank {rank} joined twice: two processes have the same rank, "
                 "or the rendezvous file is left over from an earlier run (remove it)"
             )
         texts = [self._await(f"hello/{each}") for each in ranks]
-        if texts[rank].decode(errors="replace") != own:
+        if texts[rank] != own.encode():
             raise LaunchError(f"another process has overwritten the entry of rank {rank}")
         hellos = [self._hello(each, text) for each, text in enumerate(texts)]
         self._check_refused()
@@ -113,7 +113,7 @@ class _Meeting:
     def _hello(self, rank: int, text: bytes) -> _Hello:
         try:
             hello = msgspec.json.decode(text, type=_Hello)
-        except (msgspec.DecodeError, RecursionError):
+        except (ValueError, RecursionError):
             raise LaunchError(f"rank {rank} is no rank of torchcoll") from None
         if hello.size != self.place.size:
             given = sorted([(self.place.rank, self.place.size), (rank, hello.size)])

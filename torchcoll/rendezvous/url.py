@@ -6,7 +6,8 @@ import os
 import stat
 from urllib.parse import urlsplit
 
-from mpicoll.errors import LaunchError
+from mpicoll.errors import LaunchError, brief
+from mpicoll.text.numbers import whole
 from torchcoll.place import Place
 from torchcoll.rendezvous.secret import own_secret
 from torchcoll.rendezvous.store import Rendezvous, Store, client, distributed, tcp_store
@@ -34,7 +35,7 @@ def _open(place: Place, init_method: str, timeout: float) -> Store:
         _check_file(url.path)
         return distributed().FileStore(url.path, place.size)
     if url.scheme == "tcp":
-        port = _port(url.netloc.rpartition(":")[2], init_method)
+        port = _port(url.netloc.rpartition(":")[2], brief(init_method))
         if host:
             return tcp_store(place, host, port, timeout)
     if init_method == "env://":
@@ -64,9 +65,10 @@ def _check_file(path: str) -> None:
 
 
 def _port(text: str, source: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) < 65536:
+    port = whole(text, 65535)
+    if not port:
         raise LaunchError(f"{source} has no port from 1 to 65535")
-    return int(text)
+    return port
 
 
 def _from_environment(place: Place, timeout: float) -> Store:
@@ -78,7 +80,7 @@ def _from_environment(place: Place, timeout: float) -> Store:
             f"{missing.args[0]} is not set: set MASTER_ADDR and MASTER_PORT to rank 0's host and "
             f"a free port, start with torchrun or mpirun, or give init_method ({FORMS})"
         ) from None
-    port = _port(text, f"MASTER_PORT={text!r}")
+    port = _port(text, f"MASTER_PORT={brief(text)}")
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return tcp_store(place, host, port, timeout)
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from mpi4py import MPI
 
-from mpicoll.errors import ArgumentError, Disagreement
+from mpicoll.errors import ArgumentError, Disagreement, brief
 from mpicoll.execution.compiled import WRITERS
 from mpicoll.flight.groups import GroupFlight, join
 from mpicoll.mpi.communicator.served import Served
@@ -21,11 +21,12 @@ from mpicoll.mpi.transport import exchange
 from mpicoll.runtime.arguments import raise_any
 from mpicoll.runtime.order import is_asked_for
 from mpicoll.selection.forced import forced
+from mpicoll.text.numbers import whole
 
 FORCED = "MPICOLL_ALGORITHM"
 AFTER = "MPICOLL_COMM_AFTER"
 """How many calls of a communicator are MPI's own, before it pays to make ours."""
-_AFTER, _REPEATS = 16, 2
+_AFTER, _REPEATS, _MOST = 16, 2, 1 << 62
 
 _MOST_SERVED = 64
 """The communicators of a process that are ours: each takes three more of MPI's, which has few."""
@@ -109,8 +110,8 @@ def _wishes() -> Wishes:
     text = os.environ.get(AFTER, "")
     try:
         algorithms = forced(FORCED)
-        if text and not text.isdecimal():
-            raise ArgumentError(f"{AFTER} must be a number of calls, not {text!r}")
+        if text and whole(text, _MOST) is None:
+            raise ArgumentError(f"{AFTER} must be a number of calls, not {brief(text)}")
     except ArgumentError as error:
         return Wishes(error=str(error))
     if is_asked_for():

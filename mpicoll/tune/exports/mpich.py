@@ -76,7 +76,7 @@ def _tree_with(word: bytes, content: bytes) -> Tree | None:
         if word in text:
             try:
                 return msgspec.json.decode(text, type=Tree)
-            except (msgspec.DecodeError, RecursionError):
+            except (ValueError, RecursionError):
                 break
         start = content.find(b'{"collective=', start + 1)
     return None
