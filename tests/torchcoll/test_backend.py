@@ -78,8 +78,10 @@ def test_some_of_the_suite_of_torch_passes() -> None:
 def test_an_unmodified_program_runs_over_ours(installed: dict[str, str], tmp_path: Path) -> None:
     """Its backend is gloo, its ranks are processes that it starts itself."""
     program = str(SUPPORT / "spawning.py"), str(tmp_path / "store")
-    done = python("-m", "torchcoll.run", *program, environment=installed, timeout=200)
+    environment = {**installed, "MPICOLL_TRACE": str(tmp_path / "trace.jsonl")}
+    done = python("-m", "torchcoll.run", *program, environment=environment, timeout=200)
     assert done.returncode == 0, done.stdout
+    assert done.stdout.count("MPICOLL_TRACE: mpicoll.run writes it, torchcoll.run does not") == 1
     assert sorted(re.findall(r"rank .*", done.stdout)) == [
         "rank 0: gloo torchcoll.backend.group", "rank 1: gloo torchcoll.backend.group",
     ]  # fmt: skip

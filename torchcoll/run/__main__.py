@@ -12,7 +12,9 @@ from __future__ import annotations
 import os
 import sys
 
-from mpicoll.cli import programs
+from mpicoll.cli import ending, programs
+from mpicoll.machine.launchers import is_first_process
+from mpicoll.text import traces
 from torchcoll.backend.choice import choose
 from torchcoll.backend.registration import AS_GLOO, register
 
@@ -23,6 +25,11 @@ def main(arguments: list[str]) -> int:
 
 
 def _replace_gloo() -> None:
+    if os.environ.get(traces.VARIABLE) and is_first_process():
+        ending.say(
+            f"warning: {traces.VARIABLE}: mpicoll.run writes it, torchcoll.run does not; "
+            "torch.profiler tells the times of these calls"
+        )
     os.environ[AS_GLOO] = "1"
     import torch.distributed  # noqa: F401  the groups are torch's
 
