@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from importlib import import_module
 
 from mpicoll.errors import LaunchError, first_error
 from mpicoll.gpu.current import uses_gpu
@@ -12,7 +13,8 @@ from torchcoll.rendezvous import Member
 
 __all__ = ["BACKENDS", "choose_backend", "own_gpus", "why_not_shared"]
 
-BACKENDS = ("gloo", "nccl")
+BACKENDS = ("gloo", "nccl", "ccl")
+_ONECCL = "oneccl_bindings_for_pytorch"
 
 
 def own_gpus() -> list[str]:
@@ -47,8 +49,10 @@ def choose_backend(members: Sequence[Member], rank: int, backend: str | None) ->
 
     Raises:
         LaunchError: NCCL is asked for, and some ranks see no GPU, or share one where NCCL takes one
-            rank per GPU.
+            rank per GPU; or oneCCL is, and torch has no bindings for it.
     """
+    if backend == "ccl":
+        return _oneccl()
     given = [_own_gpu(members, each) for each in range(len(members))]
     own = given[rank]
     if own is not None:
@@ -70,6 +74,15 @@ def choose_backend(members: Sequence[Member], rank: int, backend: str | None) ->
     if backend is None and rank == 0:
         warnings.warn(f"{who}: gloo is used. {what}", stacklevel=4)
     return "gloo"
+
+
+def _oneccl() -> str:
+    """Let torch know oneCCL, and return the name of its backend."""
+    try:
+        import_module(_ONECCL)
+    except ImportError as error:
+        raise LaunchError(f"torch has no oneCCL: install {_ONECCL} ({error})") from None
+    return "ccl"
 
 
 def _own_gpu(members: Sequence[Member], rank: int) -> str | None:

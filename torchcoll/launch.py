@@ -48,8 +48,8 @@ def world(
 
     Args:
         group: a process group of torch.distributed.
-        backend: ``gloo`` or ``nccl``; by default NCCL where every rank has a GPU of its own, or
-            ``NCCL_MULTI_RANK_GPU_ENABLE=1`` lets them share one (NCCL 2.30).
+        backend: ``gloo``, ``nccl``, or ``ccl`` for oneCCL; by default NCCL where every rank has a
+            GPU of its own, or ``NCCL_MULTI_RANK_GPU_ENABLE=1`` lets them share one (NCCL 2.30).
         init_method: ``env://``, ``tcp://host:port`` or ``file:///path``; by default the
             environment variable ``TORCHCOLL_INIT_METHOD``, if that is set.
         rank: the rank of this process, by default as the launcher says.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 
 from mpicoll.cli.ending import holding_the_interpreter
@@ -14,6 +15,8 @@ from mpicoll.text.names import split_names, with_all
 Worlds = Mapping[str, Callable[[str | None], Collectives]]
 """For each backend the function that forms its group, given the network interface asked for."""
 
+BACKEND = "TORCHCOLL_BACKEND"
+"""The variable that names the backend of torch.distributed; by default the one that fits."""
 _ALIASES = {"mpi": "mpi4py", "mpicoll": "mpi4py", "gloo": "torch", "torchcoll": "torch"}
 
 
@@ -29,7 +32,7 @@ def torch_world(interface: str | None) -> Collectives:
     """Form the group over torch.distributed."""
     import torchcoll
 
-    return torchcoll.world(interface=interface)
+    return torchcoll.world(interface=interface, backend=os.environ.get(BACKEND))
 
 
 BOTH: Worlds = {"mpi4py": mpi4py_world, "torch": torch_world}

@@ -1,7 +1,8 @@
 """Ask a library whether it runs the algorithms that variables force, at which sizes.
 
-A library that takes another algorithm may print so, once in a call. This program, run on the ranks
-of a launch, makes one native call for each collective and size, and prints a line before each.
+A library may print what it runs in each call, or that it takes another algorithm. This program,
+run on the ranks of a launch, makes one native call for each collective and size, and prints a line
+before each.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from mpicoll.defaults import function
 from mpicoll.errors import ArgumentError
 from mpicoll.measurement.cases import Case, Wanted, groups
 from mpicoll.measurement.workbench import Workbench
+from mpicoll.measurement.worlds import BOTH
 from mpicoll.records.lines import Forced
 from mpicoll.study.libraries import libraries
 
@@ -24,10 +26,12 @@ _PAUSE = 0.05
 """Seconds in which what a call prints arrives at the launcher."""
 
 
-def arguments(collectives: Sequence[str], sizes: Sequence[int], dtype: str, op: str) -> list[str]:
+def arguments(
+    collectives: Sequence[str], sizes: Sequence[int], dtype: str, op: str, backend: str, device: str
+) -> list[str]:  # fmt: skip
     """Return the arguments of Python that run this program."""
     every = ",".join(map(str, sizes))
-    return ["-m", "mpicoll.study.asking", ",".join(collectives), every, dtype, op]
+    return ["-m", "mpicoll.study.asking", ",".join(collectives), every, dtype, op, backend, device]
 
 
 def heard(vendor: str, forced: Mapping[str, Forced], printed: str | None) -> dict[str, Forced]:
@@ -38,17 +42,42 @@ def heard(vendor: str, forced: Mapping[str, Forced], printed: str | None) -> dic
     """
     if printed is None:
         return dict(forced)
-    refusal = libraries()[vendor].refusal
+    library = libraries()[vendor]
+    start, answers = _answers(printed)
     asked: dict[str, list[int]] = {name: [] for name in forced}
     refused: dict[str, dict[int, str]] = {name: {} for name in forced}
-    for name, size, text in _answers(printed):
-        if name in forced:
+    for name, size, text in answers:
+        if name not in forced:
+            continue
+        if library.runs:
+            ran = _ran(library.runs, name, text)
+            own = "" if forced[name].algorithm in ran else ", ".join(ran)
+            is_answer = bool(ran)
+        else:
+            own = _refusal(library.refusal, name, start if library.at_start else text)
+            # Silence as it starts is no answer: it has such a number, and may run another.
+            is_answer = bool(own) or not library.at_start
+        if is_answer:
             asked[name].append(size)
-            lines = re.findall(rf".*(?:{refusal}).*", text, re.IGNORECASE)
-            own = [each for each in lines if function(name) in each.lower()]
-            if own:
-                refused[name][size] = own[0].strip()[:200]
+        if own:
+            refused[name][size] = own
     return {name: _with(how, asked[name], refused[name]) for name, how in forced.items()}
+
+
+def _refusal(pattern: str, name: str, text: str) -> str:
+    """Return the line in which a library says that it takes another algorithm, "" without one."""
+    lines = re.findall(rf".*(?:{pattern}).*", text, re.IGNORECASE)
+    own = [each for each in lines if re.search(rf"\b{function(name)}\b", each, re.IGNORECASE)]
+    return own[0].strip()[:200] if own else ""
+
+
+def _ran(pattern: str, name: str, text: str) -> list[str]:
+    """Return the algorithms that a library says it ran, as `libraries.toml` names them."""
+    return [
+        f"{algorithm.replace('_', '')}_{protocol}".lower()
+        for of, algorithm, protocol in re.findall(pattern, text)
+        if of.lower() == name.replace("_", "")
+    ]
 
 
 def _with(how: Forced, asked: Sequence[int], refused: Mapping[int, str]) -> Forced:
@@ -60,27 +89,25 @@ def _with(how: Forced, asked: Sequence[int], refused: Mapping[int, str]) -> Forc
     )
 
 
-def _answers(printed: str) -> Iterator[tuple[str, int, str]]:
-    """Yield the collective and the size of each call, and what was printed meanwhile."""
-    _, *parts = re.split(rf"{_MARK} (\w+) (\d{{1,18}})\b", printed, flags=re.ASCII)
-    for name, size, text in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
-        yield name, int(size), text
+def _answers(printed: str) -> tuple[str, list[tuple[str, int, str]]]:
+    """Return what was printed first, and with each call, after its collective and size."""
+    start, *parts = re.split(rf"{_MARK} (\w+) (\d{{1,18}})\b", printed, flags=re.ASCII)
+    found = zip(parts[::3], parts[1::3], parts[2::3], strict=True)
+    return start, [(name, int(size), text) for name, size, text in found]
 
 
 def main(given: Sequence[str]) -> None:
     """Make the calls, on every rank."""
-    import mpicoll  # after the environment of a launch is set, and on ranks alone
-
-    if len(given) != 4:
+    if len(given) != 6:
         raise ArgumentError("this is run by mpicoll.study")
-    names, sizes, dtype, op = given
+    names, sizes, dtype, op, backend, device = given
     wanted = Wanted(
         collectives=tuple(names.split(",")), sizes=tuple(map(int, sizes.split(","))),
-        dtypes=(dtype,), ops=(op,),
+        dtypes=(dtype,), ops=(op,), device=device,
     )  # fmt: skip
-    with mpicoll.world() as world:
+    with BOTH[backend](None) as world:
         for group in groups(wanted, world.size):
-            plan = Workbench(world, group).bind(Case(group, "mpi4py", "native"))
+            plan = Workbench(world, group).bind(Case(group, backend, "native"))
             world.barrier()
             time.sleep(_PAUSE)
             if world.rank == 0:

@@ -48,8 +48,10 @@ class Environment(Struct, kw_only=True, forbid_unknown_fields=True):
         variables: set for each launch.
         backends: both make two environments, of mpi4py alone and, called NAME-torch, of both side
             by side, where the library is left its choice.
-        algorithms: the library's own: ``all`` that have a counterpart here, a ``few`` of them for
-            each collective, ``none``, or names as ``allreduce=ring`` (``libraries.toml``).
+        group: what torch.distributed runs on; with ``nccl`` arrays are on GPUs.
+        algorithms: the library's own, of MPI or else of `group`: ``every`` one that is known,
+            ``all`` that have a counterpart here, a ``few`` of them for each collective, ``none``,
+            or names as ``allreduce=ring`` (``libraries.toml``).
     """
 
     name: Label
@@ -65,6 +67,7 @@ class Environment(Struct, kw_only=True, forbid_unknown_fields=True):
     backends: Annotated[list[Literal["mpi4py", "torch"]], Meta(min_length=1, max_length=2)] = field(
         default_factory=lambda: ["mpi4py"]
     )
+    group: Literal["gloo", "nccl", "ccl"] = "gloo"
     algorithms: Annotated[list[Text], Meta(max_length=_MOST)] = field(
         default_factory=lambda: ["all"]
     )
@@ -185,6 +188,11 @@ def check(found: Description, name: str = "study") -> None:
         if own.venv and own.python:
             raise ArgumentError(
                 f"{name}: $.environments: {own.name} has venv and python: give one of them"
+            )
+        if own.group != "gloo" and own.backends != ["torch"]:
+            raise ArgumentError(
+                f"{name}: $.environments: {own.name}: group {own.group} is torch.distributed's: "
+                'give backends = ["torch"]'
             )
 
 

@@ -12,7 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from platformdirs import user_data_path
 import mpicoll
 from mpicoll.errors import ArgumentError
 from mpicoll.machine.launchers import LAUNCHERS, mpirun
+from mpicoll.measurement.worlds import BACKEND
 from mpicoll.study.description import Description, Environment
 
 OWN = user_data_path("mpicoll") / "environments"
@@ -30,6 +31,7 @@ OWN = user_data_path("mpicoll") / "environments"
 LEADS = "mpicoll_study.pth"
 """The last file of an installed environment: without it, an installation was ended."""
 NAMES = {"MPICH": "mpich", "Open MPI": "openmpi", "Intel MPI": "intel"}
+_GROUPS = {"nccl": "NCCL", "ccl": "oneCCL"}
 _PROBE = """
 import json, importlib.util as u
 from mpi4py import rc; rc.initialize = False
@@ -86,12 +88,34 @@ class Found:
             return [name, "-n", str(ranks)]  # binds by variables
         return [name, "-bind-to", bind.removesuffix("s"), "-n", str(ranks)]
 
+    @property
+    def has_pairs(self) -> bool:
+        """Whether it is the one, of those with and without torch, in which pairs are measured."""
+        return len(set(self.given.backends)) == 1 and self.given.group == "gloo"
+
+    @property
+    def forces(self) -> str:
+        """The library whose own algorithms can be forced: MPI, or what torch runs on."""
+        return _GROUPS.get(self.given.group, self.vendor)
+
     def variables(self) -> dict[str, str]:
         """Return the variables of a launch's processes."""
-        pins = {"none": {"I_MPI_PIN": "off"}, "cores": {"I_MPI_PIN_DOMAIN": "core"},
-                "sockets": {"I_MPI_PIN_DOMAIN": "socket"}}  # fmt: skip
-        own = pins[self.given.bind] if self.vendor == "Intel MPI" else {}
-        return {**variables_of(self.given), **own, **self.given.variables}
+        found = variables_of(self.given)
+        own = _of_intel(self.given, found) if self.vendor == "Intel MPI" else {}
+        group = {BACKEND: self.given.group} if self.given.group != "gloo" else {}
+        return {**found, **own, **group, **self.given.variables}
+
+
+def _of_intel(given: Environment, found: Mapping[str, str]) -> dict[str, str]:
+    """Return what binds Intel MPI's ranks, and where a wheel keeps what it chooses algorithms by.
+
+    Without that file it takes others, slower ones; its launcher in a wheel does not look for it.
+    """
+    pins = {"none": {"I_MPI_PIN": "off"}, "cores": {"I_MPI_PIN_DOMAIN": "core"},
+            "sockets": {"I_MPI_PIN_DOMAIN": "socket"}}  # fmt: skip
+    root = Path(python_of(given)).parents[1]
+    is_wheel = "I_MPI_ROOT" not in found and (root / "opt" / "mpi" / "etc").is_dir()
+    return pins[given.bind] | ({"I_MPI_ROOT": str(root)} if is_wheel else {})
 
 
 def python_of(given: Environment) -> str:

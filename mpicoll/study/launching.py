@@ -30,7 +30,7 @@ from mpicoll.records.lines import (
 )
 from mpicoll.study import asking
 from mpicoll.study.description import Description
-from mpicoll.study.libraries import libraries
+from mpicoll.study.libraries import libraries, variables_of
 from mpicoll.study.planning import Configuration
 from mpicoll.text.files import write_whole
 from mpicoll.text.sizes import parse_size
@@ -67,7 +67,7 @@ def launch(
         configuration.ranks, configuration.arguments(study, seconds, index, str(output))
     )
     forced = asking.heard(
-        configuration.environment.vendor, configuration.forced, asked(study, configuration, folder)
+        configuration.environment.forces, configuration.forced, asked(study, configuration, folder)
     )
     record = LaunchRecord(
         configuration=configuration.name, launch=index,
@@ -97,8 +97,8 @@ def asked(study: Description, configuration: Configuration, folder: Path) -> str
 
     It is asked once for each configuration, by a launch of its own.
     """
-    library = libraries().get(configuration.environment.vendor)
-    if not configuration.forced or library is None or not library.refusal:
+    library = libraries().get(configuration.environment.forces)
+    if not configuration.forced or library is None or not library.can_be_asked:
         return None
     kept = folder / "asked" / f"{configuration.name}.txt"
     if not kept.exists():
@@ -107,10 +107,12 @@ def asked(study: Description, configuration: Configuration, folder: Path) -> str
         factors = study.factors
         program = asking.arguments(
             list(configuration.forced), [parse_size(str(each)) for each in factors.sizes],
-            factors.dtypes[0], factors.operators[0],
+            factors.dtypes[0], factors.operators[0], configuration.backends[0],
+            configuration.device,
         )  # fmt: skip
         command = configuration.environment.command(configuration.ranks, program)
-        if run(command, variables(configuration), printed, study.timeout + _GRACE) is not None:
+        own = variables(configuration) | library.asking
+        if run(command, own, printed, study.timeout + _GRACE) is not None:
             return None
         write_whole(kept, lambda fresh: fresh.write_bytes(printed.read_bytes()))
     return kept.read_text(errors="replace")
@@ -118,10 +120,8 @@ def asked(study: Description, configuration: Configuration, folder: Path) -> str
 
 def variables(configuration: Configuration) -> dict[str, str]:
     """Return the variables of a launch's processes, those that force the library among them."""
-    found = configuration.environment.variables()
-    for each in configuration.forced.values():
-        found |= each.variables
-    return found
+    own = configuration.environment
+    return own.variables() | variables_of(own.forces, configuration.forced.values())
 
 
 def run(

@@ -8,13 +8,15 @@ several collectives share launches: the first of each, the second of each, and s
 ('ring', 'ring')
 >>> forced("Open MPI", "broadcast", "han_simple").variables["OMPI_MCA_coll_han_use_bcast_algorithm"]
 'simple'
+>>> forced("NCCL", "allreduce", "tree_ll").variables
+{'NCCL_ALGO': 'allreduce:tree', 'NCCL_PROTO': 'allreduce:ll'}
 >>> [sorted(each) for each in variants("MPICH", ["reduce", "gather"], ["all"])]
 [['gather', 'reduce'], ['reduce']]
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import resources
 from itertools import zip_longest
@@ -26,40 +28,72 @@ from mpicoll.errors import ArgumentError
 from mpicoll.notation.contract import collective
 from mpicoll.records.lines import Forced
 
-ALL, FEW, NONE = "all", "few", "none"
+EVERY, ALL, FEW, NONE = "every", "all", "few", "none"
 _FEW = 3
+_PRESET = "preset_"
 
 
 class Rule(Struct, forbid_unknown_fields=True):
-    """How the algorithms of a collective are forced.
+    """How some algorithms of a collective are forced.
 
     Attributes:
-        variables: their values, with {} for the algorithm.
+        variables: their texts, with {} for the algorithm, or {0} and {1} for the parts of its name
+            before and after the underscore.
         algorithms: the library's names, each with ours, "" where there is none.
-        numbers: what stands for a name in a variable, where that is no name.
-        own: the variables of an algorithm that has others.
+        values: what stands for a name in a variable, where that is not the name.
+        presets: the largest number that a variable takes; numbers without a name are preset_N.
     """
 
     variables: dict[str, str]
     algorithms: dict[str, str]
-    numbers: dict[str, int] = field(default_factory=dict)
-    own: dict[str, dict[str, str]] = field(default_factory=dict)
+    values: dict[str, int | str] = field(default_factory=dict)
+    presets: int = 0
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The library's names, those of presets among them, each with ours."""
+        named = {*self.values.values()}
+        rest = [number for number in range(1, self.presets + 1) if number not in named]
+        return self.algorithms | dict.fromkeys((f"{_PRESET}{each}" for each in rest), "")
+
+    def texts(self, algorithm: str) -> dict[str, str]:
+        """Return the variables that force an algorithm."""
+        value = str(self.values.get(algorithm, algorithm.removeprefix(_PRESET)))
+        first, _, second = value.partition("_")
+        parts = (("{}", value), ("{0}", first), ("{1}", second))
+        found = dict(self.variables)
+        for mark, text in parts:
+            found = {name: each.replace(mark, text) for name, each in found.items()}
+        return found
 
 
 class Library(Struct, forbid_unknown_fields=True):
-    """A library; `vendor` is its name by mpi4py's `get_vendor`.
+    """A library; `vendor` is its name by mpi4py's `get_vendor`, or by torch.distributed's backend.
 
     Attributes:
         question: how it is asked what it runs, or that it cannot be asked.
         refusal: a pattern of what it prints where it takes another one; "": it prints nothing.
+        at_start: it prints that as it starts, not with a call.
+        runs: a pattern of what it prints of a call: the function, the algorithm and its protocol.
+        asking: variables set where it is asked, and nothing is timed.
         variables: set with any of its algorithms.
+        joined: variables that have texts of several collectives, with semicolons between.
     """
 
     vendor: str
     question: str
-    collectives: dict[str, Rule]
+    collectives: dict[str, list[Rule]]
     refusal: str = ""
+    at_start: bool = False
+    runs: str = ""
+    asking: dict[str, str] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)
+    joined: list[str] = field(default_factory=list)
+
+    @property
+    def can_be_asked(self) -> bool:
+        """Whether it prints what it runs, or what it does not."""
+        return bool(self.refusal or self.runs)
 
 
 @cache
@@ -70,28 +104,42 @@ def libraries() -> dict[str, Library]:
     return {each.vendor: each for each in found.values()}
 
 
+def _algorithms(vendor: str, name: str) -> dict[str, str]:
+    """Return the names of a library's algorithms for a collective, each with ours."""
+    library = libraries().get(vendor)
+    rules = library.collectives.get(name, []) if library else []
+    return {theirs: ours for rule in rules for theirs, ours in rule.names.items()}
+
+
 def forced(vendor: str, name: str, algorithm: str) -> Forced:
     """Return how a library is told to run one of its algorithms.
 
     Raises:
         ArgumentError: the library, or its algorithm, is not known.
     """
-    library = libraries().get(vendor)
-    rule = library.collectives.get(name) if library else None
-    if library is None or rule is None:
+    known = _algorithms(vendor, name)
+    if not known:
         raise ArgumentError(f"no variable is known that forces {vendor}'s {name}")
-    if algorithm not in rule.algorithms:
+    if algorithm not in known:
         raise ArgumentError(
             f"{vendor}'s {name} has no algorithm {algorithm!r} that is known here: "
-            f"{', '.join(rule.algorithms)}"
+            f"{', '.join(known)}"
         )
-    value = str(rule.numbers.get(algorithm, algorithm))
-    given = rule.own.get(algorithm, rule.variables)
-    own = {name: text.replace("{}", value) for name, text in given.items()}
-    return Forced(
-        algorithm, rule.algorithms[algorithm] or None, {**library.variables, **own},
-        said=library.question,
-    )  # fmt: skip
+    library = libraries()[vendor]
+    rule = next(each for each in library.collectives[name] if algorithm in each.names)
+    own = library.variables | rule.texts(algorithm)
+    return Forced(algorithm, known[algorithm] or None, own, said=library.question)
+
+
+def variables_of(vendor: str, forced: Iterable[Forced]) -> dict[str, str]:
+    """Return the variables that force algorithms of several collectives at once."""
+    joined = libraries()[vendor].joined if vendor in libraries() else []
+    found: dict[str, str] = {}
+    for each in forced:
+        for name, text in each.variables.items():
+            before = f"{found[name]};" if name in joined and name in found else ""
+            found[name] = before + text
+    return found
 
 
 def variants(
@@ -100,8 +148,8 @@ def variants(
     """Return what each launch forces, by collective.
 
     Args:
-        names: ``all`` that have a counterpart here, a ``few`` of these for each collective,
-            ``none``, or ``allreduce=ring`` and alike.
+        names: ``every`` one that is known, ``all`` that have a counterpart here, a ``few`` of these
+            for each collective, ``none``, or ``allreduce=ring`` and alike.
 
     Raises:
         ArgumentError: a name is not known.
@@ -110,13 +158,16 @@ def variants(
     for each in names:
         if each == NONE:
             continue
-        if each in (ALL, FEW):
-            _add_all(asked, vendor, collectives, _FEW if each == FEW else None)
+        if each in (EVERY, ALL, FEW):
+            for name in collectives:
+                found = _algorithms(vendor, name).items()
+                own = [theirs for theirs, ours in found if ours or each == EVERY]
+                asked.setdefault(name, []).extend(own[: _FEW if each == FEW else None])
             continue
         name, _, algorithm = each.partition("=")
         if not algorithm:
             raise ArgumentError(
-                f"{each!r} names no algorithm: write allreduce=ring, all, few or none"
+                f"{each!r} names no algorithm: write allreduce=ring, every, all, few or none"
             )
         asked.setdefault(collective(name).name, []).append(algorithm)
     columns = [
@@ -124,13 +175,3 @@ def variants(
         for name, found in asked.items() if name in collectives
     ]  # fmt: skip
     return [dict(filter(None, row)) for row in zip_longest(*columns)]
-
-
-def _add_all(
-    asked: dict[str, list[str]], vendor: str, collectives: Sequence[str], most: int | None
-) -> None:
-    library = libraries().get(vendor)
-    for name in collectives:
-        rule = library.collectives.get(name) if library else None
-        ours = [each for each, own in rule.algorithms.items() if own] if rule else []
-        asked.setdefault(name, []).extend(ours[:most])

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from mpicoll.algorithms.registry import find
 from mpicoll.errors import ArgumentError, CollectiveError
+from mpicoll.measurement.cases import CPU, CUDA
 from mpicoll.notation.contract import collective
 from mpicoll.records.lines import Forced
 from mpicoll.selection.auto import CHOOSERS
@@ -56,9 +57,9 @@ class Configuration:
     @property
     def backends(self) -> tuple[str, ...]:
         """The backends whose calls are measured side by side."""
-        if self.forced or self.pairs:
-            return ("mpi4py",)
         wanted = self.environment.given.backends
+        if self.pairs or (self.forced and self.environment.given.group == "gloo"):
+            return ("mpi4py",)
         return tuple(each for each in wanted if each != "torch" or self.environment.has_torch)
 
     def arguments(self, study: Description, seconds: float, index: int, output: str) -> list[str]:
@@ -78,9 +79,14 @@ class Configuration:
             "--sizes", ",".join(str(parse_size(str(each))) for each in factors.sizes),
             "--datatype", ",".join(factors.dtypes), "--op", ",".join(factors.operators),
             "--algorithms", ",".join(self._algorithms(factors.algorithms)), *more,
-            "--calls", factors.calls, "--format", "jsonl",
+            "--calls", factors.calls, "--format", "jsonl", "--device", self.device,
             "--time", f"{seconds + self.start_up:.1f}", *shared,
         ]  # fmt: skip
+
+    @property
+    def device(self) -> str:
+        """Where arrays are."""
+        return CUDA if self.environment.given.group == "nccl" else CPU
 
     def cases(self, study: Description) -> int:
         """Return how many cases a launch measures, about."""
@@ -200,11 +206,11 @@ def _configurations(
     names = [collective(each).name for each in study.factors.collectives]
     for each in environments:
         try:
-            own = variants(each.vendor, names, each.given.algorithms)
+            own = variants(each.forces, names, each.given.algorithms)
         except ArgumentError as error:
             raise ArgumentError(f"$.environments: {each.given.name}: {error}") from None
         if not own and each.given.algorithms != ["none"]:
-            remarks.append(f"{each.name}: no algorithms of {each.vendor} are known to force")
+            remarks.append(f"{each.name}: no algorithms of {each.forces} are known to force")
         for ranks in dict.fromkeys(study.factors.ranks):
             yield from _of_ranks(study, each, ranks, own)
 
@@ -219,5 +225,5 @@ def _of_ranks(
         yield Configuration(f"{base}-choice", environment, ranks, width)
         for number, forced in enumerate(variants, 1):
             yield Configuration(f"{base}-forced{number}", environment, ranks, width, forced)
-        if study.factors.pairs and ranks > 1 and len(set(environment.given.backends)) == 1:
+        if study.factors.pairs and ranks > 1 and environment.has_pairs:
             yield Configuration(f"{base}-pairs", environment, ranks, width, pairs=True)

@@ -11,6 +11,7 @@ from mpicoll.study import environments, installing
 from mpicoll.study.asking import heard
 from mpicoll.study.description import Description, Environment, Factors, parse
 from mpicoll.study.environments import Found
+from mpicoll.study.launching import variables as launched_with
 from mpicoll.study.libraries import forced, libraries, variants
 from mpicoll.study.planning import plan
 from mpicoll.study.running import store, stored, taken
@@ -37,6 +38,7 @@ OMPI = Found(
         (r'environments = [{ name = "x", variables = { A = "\u0000" } }]', r"variables"),
         (r'environments = [{ name = "x", variables = { "A=B" = "1" } }]', r"variables"),
         ("environments = [{ name = 'x', venv = 'a', python = 'b' }]", "give one of them"),
+        ("environments = [{ name = 'x', group = 'nccl' }]", "group nccl is torch.distributed's"),
         ("seed = ", "study.toml"),
         ("minutes = nan", "minutes"),
         ("seed = " + "9" * 5000, "4300 digits"),
@@ -83,6 +85,43 @@ def test_a_command_starts_ranks_bound_and_with_the_level() -> None:
     assert "mpicoll.bench broadcast --sizes 1024,64" in text
 
 
+@pytest.mark.parametrize(
+    ("group", "device", "variables"),
+    [
+        ("nccl", "cuda", {"NCCL_ALGO": "allreduce:tree;broadcast:ring",
+                          "NCCL_PROTO": "allreduce:ll;broadcast:simple"}),
+        ("ccl", "cpu", {"CCL_ALLREDUCE": "ring", "CCL_BCAST": "double_tree"}),
+    ],
+)  # fmt: skip
+def test_torch_s_library_is_forced_for_a_launch(
+    group: str, device: str, variables: dict[str, str]
+) -> None:
+    names = {
+        "nccl": ["allreduce=tree_ll", "bcast=ring_simple"],
+        "ccl": ["allreduce=ring", "bcast=double_tree"],
+    }[group]
+    given = f"name = 'gpu', backends = ['torch'], group = '{group}', algorithms = {names}"
+    text = f"environments = [{{ {given} }}]"
+    study = parse(text.encode(), "study.toml")
+    found = Found("gpu", study.environments[0], "multiple", "MPICH", "MPICH 5", True)
+    choice, forced = plan(study, [found]).configurations
+    arguments = " ".join(forced.arguments(study, 3.0, 0, "x.jsonl"))
+    assert "--backends torch" in arguments and f"--device {device}" in arguments
+    assert "mpicoll.bench allreduce broadcast --sizes" in arguments
+    assert not choice.forced and choice.backends == ("torch",)
+    own = launched_with(forced)
+    assert variables.items() <= own.items() and own["TORCHCOLL_BACKEND"] == group
+
+
+def test_intel_mpi_of_a_wheel_finds_its_tables(tmp_path: Path) -> None:
+    (tmp_path / "opt" / "mpi" / "etc").mkdir(parents=True)
+    given = Environment(name="intel", venv=str(tmp_path))
+    found = Found("intel", given, "multiple", "Intel MPI", "", False).variables()
+    assert found["I_MPI_ROOT"] == str(tmp_path)
+    other = Found("mpich", given, "multiple", "MPICH", "", False).variables()
+    assert "I_MPI_ROOT" not in other
+
+
 def test_modules_are_loaded_before() -> None:
     given = Environment(name="x", modules=["gcc", "mpich/5 x"], launcher="srun-pmi2")
     found = Found("x", given, "multiple", "MPICH", "", False).command(4, ["-V"])
@@ -92,11 +131,15 @@ def test_modules_are_loaded_before() -> None:
 
 @pytest.mark.parametrize("vendor", list(libraries()))
 def test_every_library_has_a_variable_for_each_algorithm(vendor: str) -> None:
-    for name, rule in libraries()[vendor].collectives.items():
-        for algorithm in rule.algorithms:
-            how = forced(vendor, name, algorithm)
-            own = str(rule.numbers.get(algorithm, algorithm.removeprefix("han_")))
-            assert own in how.variables.values()
+    for name, rules in libraries()[vendor].collectives.items():
+        for rule in rules:
+            for algorithm in rule.names:
+                own = str(rule.values.get(algorithm, algorithm.removeprefix("preset_")))
+                texts = ";".join(forced(vendor, name, algorithm).variables.values())
+                assert "{" not in texts
+                assert all(part in texts for part in own.split("_"))
+        names = [each for rule in rules for each in rule.names]
+        assert len(names) == len(set(names))
 
 
 def test_on_several_nodes_a_forced_algorithm_is_not_left_to_han() -> None:
@@ -104,8 +147,9 @@ def test_on_several_nodes_a_forced_algorithm_is_not_left_to_han() -> None:
     module = "OMPI_MCA_coll_han_bcast_dynamic_global_communicator_module"
     assert forced("Open MPI", "broadcast", "binomial").variables[module] == "3"
     assert forced("Open MPI", "broadcast", "han_intra").variables[module] == "6"
-    every = variants("Open MPI", ["broadcast"], ["all"])
-    assert not any(how.algorithm.startswith("han_") for each in every for how in each.values())
+    some, every = (variants("Open MPI", ["broadcast"], [each]) for each in ("all", "every"))
+    assert not any(how.algorithm.startswith("han_") for each in some for how in each.values())
+    assert "han_intra" in [how.algorithm for each in every for how in each.values()]
 
 
 @pytest.mark.parametrize(
@@ -136,6 +180,37 @@ def test_what_the_library_says_is_heard_by_collective_and_size() -> None:
         "mpicoll asks: x " + "9" * 5000,
     ):
         assert heard("MPICH", asked, between + text)["allreduce"] == found
+
+
+def test_intel_mpi_says_as_it_starts_that_it_has_no_such_number() -> None:
+    """Of the others it does not say whether it ran them."""
+    asked = {name: forced("Intel MPI", name, "binomial") for name in ("broadcast", "reduce")}
+    text = (
+        "[0] MPI startup(): Incorrect algorithm: BCAST=1, will be ignored\n"
+        "mpicoll asks: broadcast 4\n\nmpicoll asks: reduce 4\n"
+    )
+    found = heard("Intel MPI", asked, text)
+    assert found["broadcast"].obeyed is False and found["reduce"].obeyed is None
+
+
+def test_nccl_says_what_it_ran() -> None:
+    asked = {
+        "allreduce": forced("NCCL", "allreduce", "nvlstree_simple"),
+        "reduce_scatter": forced("NCCL", "reduce_scatter", "ring_ll"),
+        "allgather": forced("NCCL", "allgather", "ring_ll"),
+    }
+    line = "\nNCCL INFO {}: 4096 Bytes -> Algo {} proto {} channel{{Lo..Hi}}={{0..1}}\n"
+    text = (
+        "mpicoll asks: allreduce 4096" + line.format("AllReduce", "NVLS_TREE", "SIMPLE")
+        + "mpicoll asks: reduce_scatter 64" + line.format("ReduceScatter", "RING", "LL")
+        + "mpicoll asks: reduce_scatter 4096" + line.format("ReduceScatter", "RING", "SIMPLE")
+        + "mpicoll asks: allgather 64\n"
+    )  # fmt: skip
+    found = heard("NCCL", asked, text)
+    assert found["allreduce"].obeyed and not found["allreduce"].refused
+    assert found["reduce_scatter"].refused == [4096]
+    assert found["reduce_scatter"].said == "ring_simple"
+    assert found["allgather"].obeyed is None
 
 
 def test_a_folder_keeps_one_study(tmp_path: Path) -> None:

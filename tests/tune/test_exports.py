@@ -12,6 +12,7 @@ from launcher import ranks
 from mpicoll.errors import ArgumentError
 from mpicoll.records.lines import CaseRecord, Forced, LaunchRecord, Record, Run, Times
 from mpicoll.records.reading import encoded
+from mpicoll.study.libraries import forced
 from mpicoll.tune.exports import mpich, openmpi, settings
 from mpicoll.tune.exports.choices import Choice, Range, choices
 from mpicoll.tune.exports.command import main
@@ -58,6 +59,20 @@ def test_what_is_faster_by_more_than_three_per_cent_is_taken() -> None:
     (found,) = choices(study(), "MPICH", mpich.takes)
     assert found[:3] == ("allreduce", 4, 1)
     assert [each[:2] for each in found.ranges] == [(512, None), (None, "ring")]
+
+
+def test_what_one_launch_contradicts_is_not_taken() -> None:
+    """Ring's launches beside the native's: faster in the median, but not surely."""
+    slow = [case("slow", "native(algorithm=ring)", nbytes, 1e3) for nbytes in (4096, 65536)]
+    assert choices([*study(), launch("slow", "ring"), *slow], "MPICH", mpich.takes) == []
+
+
+def test_a_library_that_cannot_be_left_the_choice_gets_all_sizes_or_none() -> None:
+    (found,) = choices(study(), "MPICH", mpich.takes, says_own=False)
+    assert [each[:2] for each in found.ranges] == [(None, "ring")]
+    slow = [case(f"ring{n}", "native(algorithm=ring)", 16, 1e6) for n in range(3)]
+    slow += [case(f"own{n}", "native", 16, 1.0) for n in range(3)]
+    assert choices([*study(), *slow], "MPICH", mpich.takes, says_own=False) == []
 
 
 def relaunched(**more: object) -> list[Record]:
@@ -122,8 +137,8 @@ def test_mpich_keeps_its_tree_for_other_ranks_sizes_and_operators() -> None:
     found = json.loads(mpich.tree(chosen("ring"), BASE))
     own = BASE["collective=allreduce"]["comm_type=intra"]
     sizes = found["collective=allreduce"]["comm_type=intra"]
-    assert [*sizes] == ["comm_size<4", "comm_size<=4", "comm_size=any"]
-    assert sizes["comm_size<4"] == sizes["comm_size=any"] == own
+    assert [*sizes] == ["comm_size<=3", "comm_size<=4", "comm_size=any"]
+    assert sizes["comm_size<=3"] == sizes["comm_size=any"] == own
     assert sizes["comm_size<=4"] == {
         "is_commutative=yes": {
             "avg_msg_size<=1000": own,
@@ -134,21 +149,58 @@ def test_mpich_keeps_its_tree_for_other_ranks_sizes_and_operators() -> None:
     assert found["collective=alltoall"] == BASE["collective=alltoall"]
 
 
-def test_mpich_keeps_its_flags_but_where_an_algorithm_was_chosen() -> None:
-    own = {"is_multi_threaded=no": {"algorithm=MPIDI_POSIX_mpi_allreduce_release_gather": {}}}
-    base = {"collective=allreduce": {"comm_type=intra": own}, "collective=bcast": {}}
-    text = mpich.posix_tree(chosen("ring"), base)
-    assert text is not None
-    found = json.loads(text)["collective=allreduce"]["comm_type=intra"]["is_multi_threaded=no"]
-    assert [*found] == ["comm_size<=3", "comm_size<=4", "comm_size=any"]
-    assert found["comm_size<=4"] == {
-        "avg_msg_size<=1000": own, "avg_msg_size=any": {"comm_type=inter": own}
-    }  # fmt: skip
-    assert mpich.posix_tree(chosen("pairwise", "alltoall"), base) is None
-    assert mpich.posix_tree([Choice("allreduce", 4, 2, [OWN])], base) is None
-    given = mpich.variables([*chosen("ring"), *chosen("ring", "allgather")], Path("a"), Path("b"))
-    assert "MPIR_CVAR_ALLREDUCE_DEVICE_COLLECTIVE" not in given
-    assert given["MPIR_CVAR_ALLGATHER_DEVICE_COLLECTIVE"] == "0"
+DEVICE = {"collective=allreduce": {"comm_type=intra": {"composition=X": {}}}, "collective=scan": {}}
+FLAGS = {"collective=allreduce": {"comm_type=intra": {"is_multi_threaded=no": {"algorithm=X": {}}}}}
+BOTH = {mpich.CH4: DEVICE, mpich.POSIX: FLAGS}
+
+
+def branch(text: str, ranks: int) -> dict[str, object]:
+    """Return what stands for allreduces of the larger size on so many ranks."""
+    sizes = json.loads(text)["collective=allreduce"]["comm_type=intra"]
+    assert [*sizes] == [f"comm_size<={ranks - 1}", f"comm_size<={ranks}", "comm_size=any"]
+    ranges: dict[str, dict[str, object]] = sizes[f"comm_size<={ranks}"]["is_commutative=yes"]
+    return ranges["avg_msg_size=any"]
+
+
+def test_the_device_of_mpich_has_a_gap_where_an_algorithm_was_chosen() -> None:
+    """There MPIR decides for the same ranks, by its own tree."""
+    (text,) = mpich.layers(chosen("ring"), BOTH).values()
+    own = DEVICE["collective=allreduce"]["comm_type=intra"]
+    assert branch(text, 4) == {"comm_type=inter": own}
+    assert json.loads(text)["collective=allreduce"]["comm_type=intra"]["comm_size=any"] == own
+    assert json.loads(text)["collective=scan"] == {}
+
+
+def test_mpich_takes_a_composition_from_the_tree_of_its_device() -> None:
+    (text,) = mpich.layers(chosen("composition_beta"), BOTH).values()
+    assert branch(text, 4) == {"composition=MPIDI_Allreduce_intra_composition_beta": {}}
+    own = BASE["collective=allreduce"]["comm_type=intra"]
+    assert branch(mpich.tree(chosen("composition_beta"), BASE), 4) == own
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "leaf"),
+    [
+        ("mpir", {"algorithm=MPIR_Allreduce_impl": {}}),
+        ("release_gather", {"is_multi_threaded=no": {
+            "algorithm=MPIDI_POSIX_mpi_allreduce_release_gather": {}}}),
+    ],
+)  # fmt: skip
+def test_mpich_chooses_within_a_node_by_its_ranks(algorithm: str, leaf: dict[str, object]) -> None:
+    (choice,) = chosen(algorithm)
+    found = mpich.layers([choice._replace(nodes=2)], BOTH)
+    assert branch(found[mpich.POSIX], 2) == leaf
+    assert branch(found[mpich.CH4], 4) == DEVICE["collective=allreduce"]["comm_type=intra"]
+
+
+def test_mpich_without_a_tree_of_its_device_leaves_the_device_out() -> None:
+    given = mpich.variables(chosen("ring"), {mpich.MPIR: Path("a")})
+    assert given["MPIR_CVAR_ALLREDUCE_DEVICE_COLLECTIVE"] == "0"
+    given = mpich.variables(chosen("ring"), {mpich.MPIR: Path("a"), mpich.CH4: Path("b")})
+    assert sorted(given) == [
+        "MPIR_CVAR_CH4_COLL_SELECTION_TUNING_JSON_FILE",
+        "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE",
+    ]
 
 
 def test_mpich_counts_the_bytes_of_a_row_in_alltoall() -> None:
@@ -177,6 +229,17 @@ def test_open_mpi_decides_itself_for_other_ranks() -> None:
     ]  # fmt: skip
 
 
+def test_open_mpi_is_told_of_requests_in_version_2() -> None:
+    most = {"OMPI_MCA_coll_tuned_alltoall_algorithm_max_requests": "2"}
+    found = chosen("linear_sync_2", "alltoall", **most)
+    lines = openmpi.rules(found).splitlines()
+    assert lines[0] == "rule-file-version-2"
+    assert "0 0 0 0 # its own choice" in lines and "1001 4 0 0 2 # linear_sync_2" in lines
+    assert '"alg": 4,' in openmpi.json_rules(found) and '"reqs": 2' in openmpi.json_rules(found)
+    assert openmpi.takes("alltoall", "linear_sync_2", most)
+    assert not openmpi.takes("alltoall", "linear_sync_2", {next(iter(most)): "2 # x"})
+
+
 def test_open_mpi_6_gets_json() -> None:
     found = json.loads(openmpi.json_rules(chosen("binomial", "broadcast")))
     (rule,) = found["collectives"]["bcast"]
@@ -188,15 +251,17 @@ def test_open_mpi_6_gets_json() -> None:
     ("write", "variables", "text"),
     [
         (settings.intel, {"I_MPI_ADJUST_ALLREDUCE": "8"},
-         "export I_MPI_ADJUST_ALLREDUCE='0:0-1000;8:1001-2147483647'\n"),
+         "export I_MPI_ADJUST_ALLREDUCE='8:0-2147483647'\n"),
         (settings.ucc, {"UCC_TL_UCP_TUNE": ""},
          "export UCC_TL_UCP_TUNE='allreduce:1001-inf:[4-4]:inf:@ring'\n"),
-        (settings.nccl, {"NCCL_ALGO": "Ring", "NCCL_PROTO": "LL"},
+        (settings.nccl, {"NCCL_ALGO": "allreduce:ring", "NCCL_PROTO": "allreduce:ll"},
          "allreduce,1001,4611686018427387904,ring,ll,-1,1,4,-1,-1\n"),
     ],
 )  # fmt: skip
 def test_other_libraries_are_told_in_a_line(write, variables: dict[str, str], text: str) -> None:
-    assert write(chosen("ring", **variables)) == text
+    ranges = [Range(None, "ring", variables)]
+    given = [OWN, *ranges] if write is not settings.intel else ranges
+    assert write([Choice("allreduce", 4, 1, given)]) == text
 
 
 def test_nccl_s_plugin_has_names_of_its_own() -> None:
@@ -248,15 +313,20 @@ def test_the_command_writes_the_table_and_says_what_to_set(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     library = tmp_path / "libmpi.so"
-    library.write_bytes(b"\x7fELF\0" + json.dumps(BASE).encode() + b"\0more")
+    trees = BASE, {"collective=allreduce": {"comm_type=intra": {"composition=MPIDI_x": {}}}}
+    library.write_bytes(b"\x7fELF\0" + b"\0more\0".join(json.dumps(t).encode() for t in trees))
     table = tmp_path / "table.json"
     files = ["--to", "mpich", "-o", str(table), "--library", str(library)]
     code, text = command(saved(tmp_path, study()), *files, capsys=capsys)
     assert code == 0, text
     assert "allreduce, 4 ranks: its own choice to 512 B, ring" in text
     assert f"export MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE={table}" in text
-    assert "export MPIR_CVAR_ALLREDUCE_DEVICE_COLLECTIVE=0" in text
+    assert (
+        f"export MPIR_CVAR_CH4_COLL_SELECTION_TUNING_JSON_FILE={table.with_suffix('.ch4.json')}"
+        in text
+    )
     assert "MPIR_Allreduce_intra_ring" in table.read_text()
+    assert "comm_type=inter" in table.with_suffix(".ch4.json").read_text()
 
 
 def test_records_without_an_answer_are_refused(
@@ -275,7 +345,7 @@ def test_records_without_an_answer_are_refused(
 
 @pytest.mark.launches
 def test_mpich_takes_what_the_file_says(tmp_path: Path) -> None:
-    """Ring, which rounds otherwise, in one range of sizes on 6 ranks, and its own choice beside.
+    """What rounds otherwise in one range of sizes on 6 ranks, and its own choice beside it.
 
     In a single-threaded program that is flags in shared memory.
     """
@@ -285,22 +355,35 @@ def test_mpich_takes_what_the_file_says(tmp_path: Path) -> None:
 
     if MPI.get_vendor()[0] != "MPICH":
         pytest.skip("not MPICH")
-    table = [Choice("allreduce", 6, 1, [OWN, Range(32768, "ring", {}), Range(None, None, {})])]
-    path, posix = tmp_path / "mpich.json", tmp_path / "mpich.posix.json"
-    path.write_text(mpich.tree(table, mpich.built_in(_library())))
-    flags = mpich.posix_tree(table, mpich.built_in_posix(_library()))
-    assert flags is not None
-    posix.write_text(flags)
-    both = mpich.variables(table, path, posix)
-    force = {
-        "MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM": "ring",
-        "MPIR_CVAR_ALLREDUCE_DEVICE_COLLECTIVE": "0",
-    }
+    base, bases = mpich.built_in(_library()), mpich.built_in_layers(_library())
+
+    def written(name: str, *found: Range) -> dict[str, str]:
+        table = [Choice("allreduce", 6, 1, [OWN, *found, Range(None, None, {})])]
+        texts = {mpich.MPIR: mpich.tree(table, base), **mpich.layers(table, bases)}
+        paths = {end: tmp_path / f"{name}{end or '.json'}" for end in texts}
+        for end, text in texts.items():
+            paths[end].write_text(text)
+        return mpich.variables(table, paths)
+
+    ring = written("ring", Range(32768, "ring", {}))
     # Flags in shared memory are otherwise set up in the fifth call.
     single = {"MPI4PY_RC_THREAD_LEVEL": "single", "MPIR_CVAR_POSIX_NUM_COLLS_THRESHOLD": "0"}
+    # Two nodes for MPICH, between which it would compose by itself.
+    nodes = {"MPIR_CVAR_NUM_CLIQUES": "2"}
+    flat = written("flat", Range(32768, "composition_beta", {}))
     program = "tests/support/fingerprints.py", "128", "4096", "65536"
-    done = [ranks(6, *program, environment=each) for each in (both, both | single, force)]
-    tuned, flagged, forced = (json.loads(each.stdout.splitlines()[-1]) for each in done)
-    assert tuned["allreduce 4096"] == flagged["allreduce 4096"] == forced["allreduce 4096"]
+    tuned, flagged, asked, composed, asked_flat = (
+        json.loads(ranks(6, *program, environment=each).stdout.splitlines()[-1])
+        for each in (
+            ring, ring | single, forced_("ring"), flat | nodes, forced_("composition_beta") | nodes
+        )
+    )  # fmt: skip
+    assert tuned["allreduce 4096"] == flagged["allreduce 4096"] == asked["allreduce 4096"]
+    assert composed["allreduce 4096"] == asked_flat["allreduce 4096"]
     for name in ("allreduce 128", "allreduce 65536"):
-        assert len({each[name] for each in (tuned, flagged, forced)}) == 3
+        assert len({each[name] for each in (tuned, flagged, asked)}) == 3
+        assert composed[name] != asked_flat[name]
+
+
+def forced_(algorithm: str) -> dict[str, str]:
+    return forced("MPICH", "allreduce", algorithm).variables

@@ -1,7 +1,8 @@
 """Choose a library's own algorithms from the records of launches that forced them.
 
-At a size the library's choice stays where no other is more than 3 % faster, over the medians of
-launches. Where the algorithm changes, it does so half-way between the sizes that were measured.
+At a size the library's choice stays where no other is surely faster: by more than 3 %, and so that
+the interval of the ratio over launches is above 1. Where the algorithm changes, it does so half-way
+between the sizes that were measured.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import isqrt
-from statistics import median
+from statistics import geometric_mean, median
 from typing import NamedTuple
 
+from mpicoll.compare.two_sample import shift
 from mpicoll.errors import ArgumentError
 from mpicoll.records.lines import CaseRecord, LaunchRecord, Record
 from mpicoll.records.reading import only
@@ -67,13 +69,16 @@ Times = dict[str, list[float]]
 
 
 def choices(
-    records: Iterable[Record], library: str, takes: Takes, environment: str | None = None
-) -> list[Choice]:
+    records: Iterable[Record], library: str, takes: Takes, environment: str | None = None, *,
+    says_own: bool = True,
+) -> list[Choice]:  # fmt: skip
     """Return what to run of a library, for every collective that was measured with its algorithms.
 
     Args:
         library: how its description begins in the records.
         environment: of the study, where it has several of this library.
+        says_own: a range of sizes can be left to the library. Where not, a collective is chosen for
+            at all sizes or at none.
 
     Raises:
         ArgumentError: nothing was measured, or in several environments.
@@ -99,7 +104,11 @@ def choices(
         if takes(each.collective, forced.algorithm, forced.variables):
             times[group][each.bytes_total][forced.algorithm].append(each.time_us.median)
             variables[each.collective, forced.algorithm] = forced.variables
-    found = [Choice(*group, _ranges(group, sizes, variables)) for group, sizes in times.items()]
+    best = _best if says_own else _fastest
+    found = [
+        Choice(*group, _ranges(group, sizes, variables, best)) for group, sizes in times.items()
+        if says_own or _is_worth_it(sizes.values())
+    ]  # fmt: skip
     if not variables:
         raise ArgumentError(
             f"no launch forced an algorithm of {library} that its table can name: make a study "
@@ -134,9 +143,10 @@ def _of_one_environment(
 
 
 def _ranges(
-    group: _Group, sizes: dict[int, Times], variables: dict[tuple[str, str], dict[str, str]]
-) -> list[Range]:
-    best = [(size, _best(times)) for size, times in sorted(sizes.items())]
+    group: _Group, sizes: dict[int, Times], variables: dict[tuple[str, str], dict[str, str]],
+    chosen: Callable[[Times], str | None],
+) -> list[Range]:  # fmt: skip
+    best = [(size, chosen(times)) for size, times in sorted(sizes.items())]
     found: list[Range] = []
     for index, (size, name) in enumerate(best):
         last = index + 1 == len(best)
@@ -149,8 +159,26 @@ def _ranges(
 
 def _best(times: Times) -> str | None:
     """Return the algorithm to take, None for the library's choice."""
-    medians = {name: median(each) for name, each in times.items()}
-    fastest = min(medians, key=medians.__getitem__)
-    own = medians.get(_NATIVE)
+    own, name = times.get(_NATIVE), _fastest(times)
     # Without the library's own choice beside it there is nothing to be faster than.
-    return fastest if own is not None and medians[fastest] * _MARGIN < own else None
+    if own is None or name is None:
+        return None
+    found = shift(own, times[name])
+    return name if found.ratio > _MARGIN and found.low > 1 else None
+
+
+def _fastest(times: Times) -> str | None:
+    """Return the algorithm of the least median, None without any."""
+    others = {name: median(each) for name, each in times.items() if name != _NATIVE}
+    return min(others, key=others.__getitem__, default=None)
+
+
+def _is_worth_it(sizes: Iterable[Times]) -> bool:
+    """Whether the fastest algorithms beat the library's choice over all sizes together."""
+    ratios = []
+    for times in sizes:
+        name = _fastest(times)
+        if name is None or _NATIVE not in times:
+            return False
+        ratios.append(shift(times[_NATIVE], times[name]).ratio)
+    return geometric_mean(ratios) > _MARGIN

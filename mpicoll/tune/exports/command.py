@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from shutil import which
@@ -25,18 +25,20 @@ class _Target(NamedTuple):
     """A library: how its description begins, which algorithms its table can name, the table.
 
     Attributes:
-        beside: a second table, where the library reads two.
+        beside: further tables, by what their names end in.
+        says_own: the table can leave a range of sizes to the library's own choice.
     """
 
     library: str
     takes: Takes
     written: Callable[[Sequence[Choice], Path, Path | None], str]
-    beside: Callable[[Sequence[Choice], Path | None], str | None] = lambda found, library: None
+    beside: Callable[[Sequence[Choice], Path | None], dict[str, str]] = lambda *_: {}
+    says_own: bool = True
 
 
-def _posix(found: Sequence[Choice], library: Path | None) -> str | None:
-    """Return the tree of flags in shared memory, with gaps for the choices."""
-    return mpich.posix_tree(found, mpich.built_in_posix(library or _library()))
+def _layers(found: Sequence[Choice], library: Path | None) -> dict[str, str]:
+    """Return the trees of MPICH's device that have to change."""
+    return mpich.layers(found, mpich.built_in_layers(library or _library()))
 
 
 def _mpich(found: Sequence[Choice], path: Path, library: Path | None) -> str:
@@ -60,9 +62,12 @@ def _openmpi(found: Sequence[Choice], path: Path, library: Path | None) -> str:
 
 
 _TARGETS = {
-    "mpich": _Target(mpich.LIBRARY, mpich.takes, _mpich, _posix),
+    "mpich": _Target(mpich.LIBRARY, mpich.takes, _mpich, _layers),
     "openmpi": _Target(openmpi.LIBRARY, openmpi.takes, _openmpi),
-    "intel": _Target(settings.INTEL, settings.intel_takes, lambda found, *_: settings.intel(found)),
+    "intel": _Target(
+        settings.INTEL, settings.intel_takes, lambda found, *_: settings.intel(found),
+        says_own=False,
+    ),
     "ucc": _Target("", settings.ucc_takes, lambda found, *_: settings.ucc(found)),
     "nccl": _Target("", settings.nccl_takes, lambda found, *_: settings.nccl(found)),
 }  # fmt: skip
@@ -91,21 +96,21 @@ def main(
         writable(output)
         records = [each for path in files for each in load(path)]
         to = _TARGETS[target]
-        found = choices(records, to.library, to.takes, environment)
+        found = choices(records, to.library, to.takes, environment, says_own=to.says_own)
         if not found:
-            click.echo(f"{target}: its own choice is within 3 % of the fastest everywhere")
+            click.echo(f"{target}: no algorithm is surely faster than its own choice")
             return
-        texts = {output: to.written(found, output, library)}
-        if second := to.beside(found, library):
-            writable(beside := output.with_suffix(".posix.json"))
-            texts[beside] = second
+        texts = {"": to.written(found, output, library), **to.beside(found, library)}
+        paths = {end: output.with_suffix(end) if end else output for end in texts}
+        for path in paths.values():
+            writable(path)
     except ArgumentError as error:
         raise click.UsageError(str(error)) from error
-    for path, text in texts.items():
-        write_whole(path, partial(Path.write_text, data=text, encoding="utf-8"))
+    for end, text in texts.items():
+        write_whole(paths[end], partial(Path.write_text, data=text, encoding="utf-8"))
     for each in found:
         click.echo(printable(_line(each)))
-    click.echo(printable(_advice(target, found, *texts)))
+    click.echo(printable(_advice(target, found, paths)))
 
 
 def _line(choice: Choice) -> str:
@@ -117,12 +122,13 @@ def _line(choice: Choice) -> str:
     return f"{choice.collective}, {choice.ranks} ranks: {', '.join(parts)}"
 
 
-def _advice(target: str, found: Sequence[Choice], path: Path, beside: Path | None = None) -> str:
-    """Return how the library is told of the table."""
+def _advice(target: str, found: Sequence[Choice], paths: Mapping[str, Path]) -> str:
+    """Return how the library is told of the tables."""
+    path = paths[""]
     if target in ("intel", "ucc"):
         return f". {shlex.quote(str(path))}"
     if target == "nccl":
         return f"export NCCL_TUNER_CONFIG_FILE={shlex.quote(str(path.resolve()))}"
     is_mpich = target == "mpich"
-    given = mpich.variables(found, path, beside) if is_mpich else openmpi.variables(found, path)
+    given = mpich.variables(found, paths) if is_mpich else openmpi.variables(found, path)
     return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in given.items())

@@ -1,18 +1,19 @@
-"""MPICH's selection of algorithms: the tree of ``MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE``.
+"""MPICH's selection of algorithms: the trees of its three layers.
 
-A file replaces the built-in tree as a whole, and what it leaves out falls to the least able
-algorithm. So the tree starts as the one in the library, which it contains as text.
+``MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE`` names the algorithms of MPIR. Before it the device is
+asked (``CH4``): which composition of parts between and within nodes; and within a node the POSIX
+layer, which has flags in shared memory (``release_gather``). Where either tree finds nothing, MPIR
+decides for the same ranks; so the device's gets gaps where an algorithm of MPIR was chosen.
 
-On one node a single-threaded program runs flags in shared memory instead (``release_gather``), as
-another tree says, that of ``MPIR_CVAR_CH4_POSIX_COLL_SELECTION_TUNING_JSON_FILE``. It names nothing
-else: where it finds nothing, the first tree decides. So it gets gaps where an algorithm was chosen,
-and keeps the flags where the library's choice was. (src/mpi/coll/src/csel.c of MPICH 5.0.)
+A file replaces a built-in tree as a whole, and what it leaves out falls to the least able
+algorithm. So each tree starts as the one in the library, which it contains as text.
+(src/mpi/coll/src/csel.c and src/mpid/ch4/src/ch4_coll.h of MPICH 5.0.)
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from mpicoll.tune.exports.choices import Choice
 
 LIBRARY = "MPICH"
 Tree = dict[str, Any]
+Leaf = Callable[[str, str, Tree], Tree]
+"""What stands for an algorithm of a collective in a layer, given what stood there before."""
 _NAMES = {
     "allreduce": "allreduce", "broadcast": "bcast", "reduce": "reduce", "allgather": "allgather",
     "reduce_scatter": "reduce_scatter_block", "alltoall": "alltoall",
@@ -32,7 +35,7 @@ _NAMES = {
 _PLAIN = {
     "recursive_doubling", "reduce_scatter_allgather", "ring", "binomial", "reduce_scatter_gather",
     "scatter_recursive_doubling_allgather", "scatter_ring_allgather", "brucks", "pairwise",
-    "scattered", "recursive_halving",
+    "scattered", "recursive_halving", "noncommutative",
 }  # fmt: skip
 """Algorithms without parameters: the others need some in the tree."""
 _FROM_POWER = {"reduce_scatter_allgather", "reduce_scatter_gather"}
@@ -40,15 +43,26 @@ _FROM_POWER = {"reduce_scatter_allgather", "reduce_scatter_gather"}
 _TOTAL = {"allgather", "reduce_scatter"}
 """Where conditions are on the bytes of all ranks; elsewhere on a vector's, or a row's."""
 _REDUCING = {"allreduce", "reduce", "reduce_scatter"}
-
-
+_COMPOSITION = "composition_"
+_WITHIN = {"mpir": "MPIR_{}_impl", "release_gather": "MPIDI_POSIX_mpi_{}_release_gather"}
+"""What the POSIX layer can run, as its tree names it."""
 _POSIX = "allreduce", "broadcast", "reduce"
-"""What has flags in shared memory; the device sends all others by algorithms of its own."""
+MPIR, CH4, POSIX = "", ".ch4.json", ".posix.json"
+"""The layers, by what ends the name of their file: that of MPIR is the one that is asked for."""
+_VARIABLES = {
+    MPIR: "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE",
+    CH4: "MPIR_CVAR_CH4_COLL_SELECTION_TUNING_JSON_FILE",
+    POSIX: "MPIR_CVAR_CH4_POSIX_COLL_SELECTION_TUNING_JSON_FILE",
+}
 
 
 def takes(collective: str, algorithm: str, variables: dict[str, str]) -> bool:
-    """Whether the tree can name an algorithm."""
-    return collective in _NAMES and algorithm in _PLAIN
+    """Whether the trees can name an algorithm."""
+    return collective in _NAMES and (
+        algorithm in _PLAIN
+        or algorithm.startswith(_COMPOSITION)
+        or (collective in _POSIX and algorithm in _WITHIN)
+    )
 
 
 def built_in(library: Path) -> Tree:
@@ -63,9 +77,11 @@ def built_in(library: Path) -> Tree:
     return found
 
 
-def built_in_posix(library: Path) -> Tree:
-    """Return the tree of flags in shared memory, empty where the library has none."""
-    return _tree_with(b"algorithm=MPIDI_POSIX_mpi_", content_of(library)) or {}
+def built_in_layers(library: Path) -> dict[str, Tree]:
+    """Return the trees of the device and of its POSIX layer, where the library has them."""
+    content = content_of(library)
+    words = {CH4: b"composition=MPIDI_", POSIX: b"algorithm=MPIDI_POSIX_mpi_"}
+    return {layer: own for layer, word in words.items() if (own := _tree_with(word, content))}
 
 
 def _tree_with(word: bytes, content: bytes) -> Tree | None:
@@ -83,27 +99,48 @@ def _tree_with(word: bytes, content: bytes) -> Tree | None:
 
 
 def tree(choices: Sequence[Choice], base: Tree) -> str:
-    """Return the tree that takes the choices, and elsewhere what the built-in one takes.
+    """Return the tree of MPIR that takes the choices, and elsewhere what the built-in one takes.
 
     Raises:
         ArgumentError: the built-in tree has no such collective.
     """
+    for name in dict.fromkeys(_NAMES[each.collective] for each in choices):
+        branch = base.get(f"collective={name}")
+        if not isinstance(branch, dict) or "comm_type=intra" not in branch:
+            raise ArgumentError(f"the library's tree has no {name}")
+    return _changed(choices, base, _algorithm)
+
+
+def layers(choices: Sequence[Choice], bases: Mapping[str, Tree]) -> dict[str, str]:
+    """Return the trees of the other layers that have to change."""
+    found = {}
+    if CH4 in bases:
+        found[CH4] = _changed(choices, bases[CH4], _composition)
+    within = [each for each in choices if any(part.algorithm in _WITHIN for part in each.ranges)]
+    if within and POSIX in bases:
+        found[POSIX] = _changed(within, bases[POSIX], _flags)
+    return found
+
+
+def _changed(choices: Sequence[Choice], base: Tree, leaf: Leaf) -> str:
     found = deepcopy(base)
     for name in dict.fromkeys(each.collective for each in choices):
-        branch = found.get(f"collective={_NAMES[name]}")
-        if not isinstance(branch, dict) or "comm_type=intra" not in branch:
-            raise ArgumentError(f"the library's tree has no {_NAMES[name]}")
-        own = branch["comm_type=intra"]
+        branch = found.get(f"collective={_NAMES[name]}", {})
+        own = branch.get("comm_type=intra")
+        if own is None:
+            continue
         by_size: Tree = {}
         for each in (each for each in choices if each.collective == name):
-            by_size[f"comm_size<{each.ranks}"] = own
-            by_size[f"comm_size<={each.ranks}"] = _chosen(each, own)
+            ranks = each.ranks // each.nodes if leaf is _flags else each.ranks
+            # When it looks a size up in a tree with gaps, 5.0 takes < for <=.
+            by_size.setdefault(f"comm_size<={ranks - 1}", own)
+            by_size[f"comm_size<={ranks}"] = _chosen(each, own, leaf)
         by_size["comm_size=any"] = own
         branch["comm_type=intra"] = by_size
     return json.dumps(found, indent=1) + "\n"
 
 
-def _chosen(choice: Choice, own: Tree) -> Tree:
+def _chosen(choice: Choice, own: Tree, leaf: Leaf) -> Tree:
     """Return the branch of one number of ranks."""
     total = choice.collective in _TOTAL
     rows = choice.ranks if choice.collective == "alltoall" else 1
@@ -111,56 +148,47 @@ def _chosen(choice: Choice, own: Tree) -> Tree:
     ranges: Tree = {}
     for upto, algorithm, _ in choice.ranges:
         key = f"{condition}=any" if upto is None else f"{condition}<={upto // rows}"
-        ranges[key] = own if algorithm is None else _leaf(choice.collective, algorithm, own)
+        ranges[key] = own if algorithm is None else leaf(choice.collective, algorithm, own)
     if choice.collective in _REDUCING:
         return {"is_commutative=yes": ranges, "is_commutative=no": own}
     return ranges
 
 
-def _leaf(collective: str, algorithm: str, own: Tree) -> Tree:
-    name = _NAMES[collective].capitalize()
-    leaf: Tree = {f"algorithm=MPIR_{name}_intra_{algorithm}": {}}
+def _algorithm(collective: str, algorithm: str, own: Tree) -> Tree:
+    if algorithm not in _PLAIN:
+        return own
+    leaf: Tree = {f"algorithm=MPIR_{_function(collective)}_intra_{algorithm}": {}}
     return {"count<pow2": own, "count=any": leaf} if algorithm in _FROM_POWER else leaf
 
 
-def posix_tree(choices: Sequence[Choice], base: Tree) -> str | None:
-    """Return the tree of flags with gaps for the choices, None where there is nothing to say."""
-    found = deepcopy(base)
-    names = [each for each in _through_posix(choices) if f"collective={_NAMES[each]}" in found]
-    for name in names:
-        branch = found[f"collective={_NAMES[name]}"]
-        own = branch["comm_type=intra"]
-        by_size: Tree = {}
-        for each in (each for each in choices if each.collective == name):
-            # When it looks a size up, 5.0 takes < for <=.
-            by_size.setdefault(f"comm_size<={each.ranks - 1}", own)
-            by_size[f"comm_size<={each.ranks}"] = {
-                "avg_msg_size=any" if upto is None else f"avg_msg_size<={upto}":
-                own if algorithm is None else {"comm_type=inter": own}
-                for upto, algorithm, _ in each.ranges
-            }  # fmt: skip
-        by_size["comm_size=any"] = own
-        # A branch that any program may take is searched as a whole, and may find nothing.
-        branch["comm_type=intra"] = {"is_multi_threaded=no": by_size}
-    return json.dumps(found, indent=1) + "\n" if names else None
+def _composition(collective: str, algorithm: str, own: Tree) -> Tree:
+    if algorithm in _PLAIN:
+        return {"comm_type=inter": own}  # which it is not: a gap
+    if collective == "broadcast" and algorithm in _WITHIN:
+        algorithm = "composition_beta"  # the others may pass by the POSIX layer
+    if not algorithm.startswith(_COMPOSITION):
+        return own
+    return {f"composition=MPIDI_{_function(collective)}_intra_{algorithm}": {}}
 
 
-def _through_posix(choices: Sequence[Choice]) -> list[str]:
-    """Return the collectives whose choices are all for one node."""
-    nodes = {name: {e.nodes for e in choices if e.collective == name} for name in _POSIX}
-    return [name for name, found in nodes.items() if found == {1}]
+def _flags(collective: str, algorithm: str, own: Tree) -> Tree:
+    if algorithm not in _WITHIN:
+        return own
+    flags = algorithm == "release_gather"
+    name = _NAMES[collective] if flags else _function(collective)
+    leaf: Tree = {f"algorithm={_WITHIN[algorithm].format(name)}": {}}
+    return {"is_multi_threaded=no": leaf} if flags else leaf
 
 
-def variables(
-    choices: Sequence[Choice], path: Path, posix: Path | None = None
-) -> dict[str, str]:  # fmt: skip
-    """Return what to set, so that MPICH reads the trees.
+def _function(collective: str) -> str:
+    return _NAMES[collective].capitalize()
 
-    Its device leaves the choice to them: at once where there is no tree of flags.
+
+def variables(choices: Sequence[Choice], paths: Mapping[str, Path]) -> dict[str, str]:
+    """Return what to set, so that MPICH reads the trees of these layers.
+
+    A device without a tree leaves the choice to MPIR.
     """
-    read = _through_posix(choices) if posix else []
-    names = dict.fromkeys(each.collective for each in choices if each.collective not in read)
-    found = {"MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE": str(path.resolve())}
-    if posix:
-        found["MPIR_CVAR_CH4_POSIX_COLL_SELECTION_TUNING_JSON_FILE"] = str(posix.resolve())
-    return found | {f"MPIR_CVAR_{_NAMES[name].upper()}_DEVICE_COLLECTIVE": "0" for name in names}
+    found = {_VARIABLES[layer]: str(path.resolve()) for layer, path in paths.items()}
+    names = [] if CH4 in paths else [_NAMES[each.collective].upper() for each in choices]
+    return found | {f"MPIR_CVAR_{name}_DEVICE_COLLECTIVE": "0" for name in names}

@@ -1,6 +1,7 @@
 """Open MPI's rules for coll_tuned: files of versions 4 and 5, and JSON from 6 on.
 
-The older format has a rule for each number of ranks and up; so the numbers beside those that were
+Files are of version 1, and of version 2 where a rule has the most requests of an alltoall. The
+format has a rule for each number of ranks and up; so the numbers beside those that were
 measured get the rule 0, which is the library's own decision. From 6 on its ranges are shifted by
 one entry, so that release is given JSON, whose ranges have both ends.
 """
@@ -40,19 +41,35 @@ _ALGORITHMS = {
 }  # fmt: skip
 """The library's names and numbers, as `ompi_info --param coll tuned --level 9` lists them."""
 
+_REQUESTS = "OMPI_MCA_coll_tuned_alltoall_algorithm_max_requests"
+_SYNC = "linear_sync"
 _HAN = {"allgather", "allreduce", "bcast", "reduce"}
 """What coll_han takes on several nodes before coll_tuned, unless it hands it on to module 3."""
 
 
 def takes(collective: str, algorithm: str, variables: dict[str, str]) -> bool:
     """Whether the rules can name an algorithm."""
-    return algorithm in _ALGORITHMS.get(collective, {})
+    return _plain(algorithm) in _ALGORITHMS.get(collective, {}) and (
+        _REQUESTS not in variables or variables[_REQUESTS].isdecimal()
+    )
+
+
+def _plain(algorithm: str) -> str:
+    """Return the library's name without the number of requests."""
+    return _SYNC if algorithm.startswith(_SYNC) else algorithm
+
+
+def _number(collective: str, algorithm: str | None) -> int:
+    """Return an algorithm's number, 0 for the library's own decision."""
+    return _ALGORITHMS[collective][_plain(algorithm)] if algorithm else 0
 
 
 def rules(choices: Sequence[Choice]) -> str:
     """Return a file of rules for Open MPI 4 and 5."""
     names = [*dict.fromkeys(each.collective for each in choices)]
-    lines = [f"{len(names)} # collectives"]
+    has_requests = any(_REQUESTS in part.variables for each in choices for part in each.ranges)
+    lines = ["rule-file-version-2"] if has_requests else []
+    lines.append(f"{len(names)} # collectives")
     for name in names:
         sizes = _sizes([each for each in choices if each.collective == name])
         lines += [f"{_IDS[name]} # {name}", f"{len(sizes)} # numbers of ranks"]
@@ -60,8 +77,9 @@ def rules(choices: Sequence[Choice]) -> str:
             ranges = choice.ranges if choice else [Range(None, None, {})]
             lines += [f"{ranks} # ranks and more", f"{len(ranges)} # sizes"]
             for start, each in starts(ranges):
-                number = _ALGORITHMS[name][each.algorithm] if each.algorithm else 0
-                lines.append(f"{start} {number} 0 0 # {each.algorithm or 'its own choice'}")
+                parts = (start, _number(name, each.algorithm), 0, 0, each.variables.get(_REQUESTS))
+                numbers = " ".join(str(part) for part in parts if part is not None)
+                lines.append(f"{numbers} # {each.algorithm or 'its own choice'}")
     return "\n".join(lines) + "\n"
 
 
@@ -84,7 +102,8 @@ def json_rules(choices: Sequence[Choice]) -> str:
             {
                 "msg_size_min": start,
                 "msg_size_max": "inf" if each.upto is None else each.upto,
-                "alg": _ALGORITHMS[choice.collective][each.algorithm],
+                "alg": _number(choice.collective, each.algorithm),
+                **({"reqs": int(most)} if (most := each.variables.get(_REQUESTS)) else {}),
             }
             for start, each in starts(choice.ranges) if each.algorithm
         ]  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from mpicoll.errors import ArgumentError
 from mpicoll.tune.exports.choices import Choice, Range, starts
@@ -45,7 +45,8 @@ def _are_words(*texts: str) -> bool:
 def intel(choices: Sequence[Choice]) -> str:
     """Return a shell's assignments of the I_MPI_ADJUST variables.
 
-    Every range is named, 0 where Intel MPI decides: sizes without a range take the first one.
+    Every range has a preset: sizes without a range take the first one, and 0 is no choice of its
+    own, but "basic logic" (Intel's reference), slower than what it does without the variable.
     Ranges have no numbers of ranks: with them 2021.15 takes the first range at every size.
 
     Raises:
@@ -98,8 +99,13 @@ def ucc(choices: Sequence[Choice]) -> str:
 
 def nccl_takes(collective: str, algorithm: str, variables: dict[str, str]) -> bool:
     """Whether NCCL's tuner plugin can name an algorithm."""
-    named, protocol = (variables.get(name, "").lower() for name in (_ALGORITHM, _PROTOCOL))
+    named, protocol = (_of_nccl(variables, name) for name in (_ALGORITHM, _PROTOCOL))
     return collective in _NCCL and named in _NCCL_ALGORITHMS and protocol in _NCCL_PROTOCOLS
+
+
+def _of_nccl(variables: Mapping[str, str], name: str) -> str:
+    """Return what a variable of NCCL names, with or without the collective before it."""
+    return variables.get(name, "").lower().rpartition(":")[2]
 
 
 def nccl(choices: Sequence[Choice]) -> str:
@@ -110,8 +116,8 @@ def nccl(choices: Sequence[Choice]) -> str:
     """
     lines = [
         f"{_NCCL[choice.collective]},{start},{(1 << 62) if each.upto is None else each.upto},"
-        f"{_NCCL_ALGORITHMS[each.variables[_ALGORITHM].lower()]},"
-        f"{each.variables[_PROTOCOL].lower()},"
+        f"{_NCCL_ALGORITHMS[_of_nccl(each.variables, _ALGORITHM)]},"
+        f"{_of_nccl(each.variables, _PROTOCOL)},"
         f"-1,{choice.nodes},{choice.ranks},-1,-1\n"
         for choice in choices
         for start, each in _forced(choice)
