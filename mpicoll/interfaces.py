@@ -76,7 +76,7 @@ class Arrays(Protocol):
         """Bind a copy between flat arrays of one length."""
 
     def copy(self, target: Array, source: Array) -> None:
-        """Copy between flat arrays of one length, once."""
+        """Copy between C-contiguous arrays of one shape, once."""
 
     def folder(self, op: ReduceOp, left: Array, right: Array, out: Array) -> Thunk:
         """Bind ``out = left op right`` on flat arrays; `out` may be either operand."""
@@ -595,6 +595,7 @@ class NativeCall:
         counts: rows per rank, or per pair of ranks; None for equal ones.
         in_place: `x` and `out` share memory, each block at its own place.
         rank: of the caller in its group.
+        apart: of `Calls.apart`, where a rank may leave the call in its middle.
     """
 
     collective: Collective
@@ -605,6 +606,7 @@ class NativeCall:
     counts: Sequence[Any] | None
     in_place: bool
     rank: int
+    apart: Apart | None = None
 
 
 class Native(NamedTuple):
@@ -624,15 +626,31 @@ class Native(NamedTuple):
     method: Thunk | None = None
 
 
+class Apart(Protocol):
+    """Keeps the library's own calls of one plan from those of others.
+
+    Attributes:
+        left: a rank has left such a call in its middle.
+    """
+
+    left: bool
+
+    def free(self) -> None:
+        """Release it, unless a rank has left such a call; collective."""
+
+
 class Calls(Protocol):
     """States in which call of a method this rank is: `mpicoll.peers.calls`.
 
     Attributes:
         drop: takes the numbers of plans that no rank may run again, as messages of them that
             nobody has received may be under way.
+        apart: takes a tag that no other plan has, and returns what the library's own calls of one
+            plan need so that a rank can leave them in their middle; collective.
     """
 
     drop: Callable[[set[int]], None]
+    apart: Callable[[int], Apart]
 
     def begin(self, plan: int) -> None:
         """State that this rank begins a call that a plan serves."""

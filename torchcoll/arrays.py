@@ -110,7 +110,7 @@ class TorchArrays:
         return start < end and other < stop
 
     def copy(self, target: Array, source: Array) -> None:
-        self.copier(target, source)()
+        self.copier(self.flat(target), self.flat(source))()
 
     def copier(self, target: Array, source: Array) -> Thunk:
         if target.is_cuda or source.is_cuda or not source.numel():

@@ -20,7 +20,7 @@ from mpicoll.errors import Unavailable
 from mpicoll.interfaces import Array, Arrays, Native, NativeCall, Request, Stage, Thunk
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.mpi.arrays import numpy_dtype
-from mpicoll.mpi.requests import Resources, StartedRequest, Waits, abort, of_collective
+from mpicoll.mpi.requests import Apart, Resources, StartedRequest, Waits, abort, of_collective
 from mpicoll.notation.elements import ReduceOp
 from mpicoll.peers.known import Peers
 from mpicoll.peers.watch import guarded
@@ -44,7 +44,8 @@ def bind(
 ) -> Native:
     """Bind MPI's own collective.
 
-    A started or persistent one ends at the deadline. `run` cannot be left: there, the process ends.
+    A started or persistent one ends at the deadline, and so does one that has a communicator of its
+    own. Else `run` cannot be left: there, the process ends.
 
     Raises:
         Unavailable: this MPI has no persistent form of it.
@@ -52,7 +53,10 @@ def bind(
     if call.in_place and (call.collective.name == "reduce_scatter" or _is_alltoallv(call)):
         return _out_of_place(comm, arrays, peers, call, persistent=persistent)
     name, arguments, copies = _arguments(call)
-    resources = Resources()
+    resources, apart = Resources(), call.apart
+    if apart is not None:
+        assert isinstance(apart, Apart)
+        comm = apart.comm
     if call.collective.reduces:
         position = 3 if name == "Reduce_scatter" else 2
         arguments.insert(position, _op(arrays, call, resources))
@@ -62,8 +66,11 @@ def bind(
         return _persistent(comm, name, arguments, resources, copies, peers)
     what = f"MPI's own {call.collective.name}"
     plain = partial(getattr(comm, name), *arguments)
-    run = guarded(resources.kept_by(plain), peers, what, abort)
     begin = partial(getattr(comm, "I" + name.lower()), *arguments)
+    if apart is None:
+        run = guarded(resources.kept_by(plain), peers, what, abort)
+    else:
+        run = resources.kept_by(apart.completing(begin, what, arguments))
 
     def start() -> Request:
         return of_collective(begin(), resources, peers, what, copies)

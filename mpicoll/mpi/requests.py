@@ -144,6 +144,51 @@ def completed(request: MPI.Request, peers: Peers, stage: Stage, *written: object
         raise
 
 
+class Apart:
+    """A communicator for the library's own calls of one plan, which a rank may leave in its middle.
+
+    After that those of the ranks no longer fit together, there and nowhere else.
+
+    Args:
+        operation: the number by which all ranks know the calls.
+    """
+
+    def __init__(self, comm: MPI.Comm, peers: Peers, operation: int) -> None:
+        self.comm, self.peers, self.operation, self.left = comm, peers, operation, False
+
+    def completing(self, begin: Callable[[], MPI.Request], what: str, kept: object) -> Thunk:
+        """Return a call of MPI's own, given its nonblocking form, that can be left in its middle.
+
+        Args:
+            kept: what MPI reads and writes meanwhile.
+        """
+        waits = Waits(self.peers, Stage(what, operation=self.operation), self.missing)
+
+        def run() -> None:
+            request = begin()
+            try:
+                waits.until(request.Test)()
+            except BaseException as error:
+                self.left = True
+                _unfinished.append((request, kept))
+                self.peers.leave(self.operation, error)
+                raise
+
+        return run
+
+    def missing(self) -> list[int]:
+        """Return the ranks that a call waits for: all complete it after all have begun it."""
+        calls = self.peers.calls
+        return self.peers.absent(
+            lambda answer: calls is not None and calls.is_behind(answer.call), self.operation
+        )
+
+    def free(self) -> None:
+        """Free the communicator, unless messages may be under way there."""
+        if not (self.left or self.peers.has_lost or MPI.Is_finalized()):
+            self.comm.Free()
+
+
 def within(peers: Peers, what: str, call: Callable[[], T]) -> T:
     """Return the result of a call of MPI's that only blocks, such as one that makes a group.
 

@@ -49,11 +49,12 @@ from mpicoll.interfaces import (
 )
 from mpicoll.machine.cores import Cores, is_oversubscribed, own_cores
 from mpicoll.machine.nodes import group_by_node, place_on_node, stated_node
+from mpicoll.memory.notes import GROUP
 from mpicoll.memory.segments import open_memory
 from mpicoll.mpi import natives, nccl
 from mpicoll.mpi.arrays import MpiArrays
 from mpicoll.mpi.gpu_awareness import GpuAwareness
-from mpicoll.mpi.requests import Resources, Waits, completed, of_message, within
+from mpicoll.mpi.requests import Apart, Resources, Waits, completed, of_message, within
 from mpicoll.mpi.staging import CupyCopies, StagedMessages
 from mpicoll.notation.contract import Collective
 from mpicoll.peers.known import Peers
@@ -106,6 +107,8 @@ class MpiTransport:
         self.peers.open(memory, self.nodes, self.exchange)
         self.shared = memory
         self.peers.ask_for_calls()
+        if self.peers.calls is not None:
+            self.peers.calls.apart = self._apart
 
     # -- messages -------------------------------------------------------------------
 
@@ -275,6 +278,10 @@ class MpiTransport:
                 through_host().free()
 
         return native._replace(start=lambda: through_host().start(), free=free)
+
+    def _apart(self, tag: int) -> Apart:
+        """Return a communicator for the calls of one plan; collective."""
+        return Apart(_duplicate(self.natives_comm, self.peers), self.peers, GROUP - tag)
 
     # -- control --------------------------------------------------------------------
 

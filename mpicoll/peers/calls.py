@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from mpicoll.errors import RankLost
+from mpicoll.interfaces import Apart
 
 
 class Stated(NamedTuple):
@@ -52,14 +53,27 @@ class Calls:
         left: the number of a plan that this rank has left in its middle, 0 where there is none.
         drop: takes the numbers of plans that no rank may run again, as messages of them that
             nobody has received may be under way.
+        apart: as `mpicoll.interfaces.Calls` has it.
     """
+
+    apart: Callable[[int], Apart]
 
     def __init__(
         self, exchanges: Callable[[], int], ask: Callable[[Sequence[int]], list[CallState | None]]
     ) -> None:
         self.exchanges, self.ask = exchanges, ask
-        self.stated, self.left = Stated(), 0
+        self._stated: tuple[int, int, bool, int] = Stated()
+        self.left = 0
         self.drop: Callable[[set[int]], None] = lambda numbers: None
+
+    @property
+    def stated(self) -> Stated:
+        """The call that this rank is in, or was in last."""
+        return Stated(*self._stated)
+
+    @stated.setter
+    def stated(self, call: Stated) -> None:
+        self._stated = call
 
     def state(self) -> CallState:
         """Return what this rank answers; another thread may call it."""
@@ -68,14 +82,21 @@ class Calls:
 
     def begin(self, plan: int) -> None:
         """State that this rank begins a call that a plan serves."""
-        epoch, last = self.exchanges(), self.stated
-        number = last.number + 1 if last.epoch == epoch else 1
-        self.stated = Stated(epoch, number, False, plan)
+        # A plain tuple takes a third of the time.
+        (before, last, *_), epoch = self._stated, self.exchanges()
+        self._stated = epoch, last + 1 if before == epoch else 1, False, plan
 
     def end(self) -> None:
         """State that it has completed that call."""
-        own = self.stated
-        self.stated = Stated(own.epoch, own.number, True, own.plan)
+        epoch, number, _, plan = self._stated
+        self._stated = epoch, number, True, plan
+
+    def is_behind(self, state: CallState | None) -> bool:
+        """Whether a rank that answers so has not begun the call that this one is in."""
+        if state is None:
+            return False
+        own, other = self.stated, state.stated
+        return (other.epoch, other.number) < (own.epoch, own.number) or _differs(own, state)
 
     def check(self, ranks: Sequence[int]) -> None:
         """Compare the call that this rank is in with that of ranks that it waits for.

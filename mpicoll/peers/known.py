@@ -221,22 +221,27 @@ class Peers(HasDeadline):
         answers = self.contact.ask([rank for rank in ranks if rank not in near], operation)
         return any(_told(rank, each).gone for rank, each in answers.items())
 
-    def absent(self, is_late: Callable[[Answer], bool] = lambda answer: False) -> list[int]:
+    def absent(
+        self, is_late: Callable[[Answer], bool] = lambda answer: False, operation: int = GROUP
+    ) -> list[int]:
         """Return the ranks that keep a collective of all from its end, as far as can be told.
 
-        Those that have ended, are stopped or cannot be reached; else those whose answer is late.
+        Those that have ended or left it, are stopped or cannot be reached; else those whose answer
+        is late.
         """
         others = [rank for rank in range(self.size) if rank != self.rank]
         near = [rank for rank in others if self.shared is not None and rank in self.processes]
-        if found := [rank for rank in near if self._near(rank, GROUP).fact]:
+        if found := [rank for rank in near if self._near(rank, operation).fact]:
             return found
         if self.contact is None:
             return []
-        answers = self.contact.ask(others, GROUP)
-        if found := [rank for rank, each in answers.items() if _told(rank, each).fact]:
+        answers = self.contact.ask(others, operation)
+        out = [rank for rank, each in answers.items() if _told(rank, each).fact]
+        # One that has told of the rank that it lost may be on its way to end.
+        if found := [rank for rank in out if rank not in self.heard]:
             return found
         told = {rank: each for rank, each in answers.items() if isinstance(each, Answer)}
-        return [rank for rank, each in told.items() if is_late(each)]
+        return [rank for rank, each in told.items() if is_late(each)] or out
 
     def is_behind(self, answer: Answer) -> bool:
         """Whether a rank has not begun the exchange that this one waits in."""

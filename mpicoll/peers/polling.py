@@ -12,6 +12,7 @@ from mpicoll.peers.known import Peers
 
 _AWAKE = 1.0
 """Seconds in which this rank only yields: the library moves its messages while it is asked."""
+_YIELDS = 16
 _NAP = 100e-6
 _LOOK, _MOST = 0.05, 2.0
 """Seconds between two looks at the ranks that are missing: the longer a wait, the fewer."""
@@ -33,13 +34,11 @@ def wait_polling(
         if test():
             return
     waited = Waited()
-    looked, step = 0.0, _LOOK
-    while not test():
-        seconds = waited.look()
-        if seconds < _AWAKE:
-            os.sched_yield()
-        else:
+    seconds, looked, step = 0.0, 0.0, _LOOK
+    while not (_comes(test) if seconds < _AWAKE else test()):
+        if seconds >= _AWAKE:
             sleep(_NAP)
+        seconds = waited.look()
         if seconds - looked > step:
             looked, step = seconds, min(2 * step, _MOST)
             found = missing()
@@ -55,3 +54,12 @@ def wait_polling(
             raise peers.lost(stage, missing(), f"which did not come in {seconds:.3g} s")
     if looked:
         peers.wait_for(None)
+
+
+def _comes(test: Callable[[], bool]) -> bool:
+    """Whether a test holds after a few yields; to look at the clock takes as long as to yield."""
+    for _ in range(_YIELDS):
+        if test():
+            return True
+        os.sched_yield()
+    return False

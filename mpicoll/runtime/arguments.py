@@ -12,7 +12,7 @@ from types import MethodType
 from typing import Any, TypedDict, cast
 
 from mpicoll.errors import ArgumentError, CollectiveError, Disagreement, brief
-from mpicoll.interfaces import Array, Arrays, Thunk, Transport
+from mpicoll.interfaces import Apart, Array, Arrays, Thunk, Transport
 from mpicoll.notation.contract import Collective, Counts, Place, Shape, Side, collective
 from mpicoll.notation.elements import OPS, ReduceOp, check_op, itemsize, kind_of, reduce_op
 from mpicoll.notation.schedule import Block
@@ -39,6 +39,7 @@ class Arguments:
         in_place: `x` and `out` share memory, each block at its own place.
         device: ``host`` or ``gpu``, where the arrays lie; None as for `row`.
         unbound: the plan is to run on other arrays of this signature, too, where it can.
+        apart: what the library's own call needs so that a rank can leave it in its middle.
     """
 
     collective: Collective
@@ -55,6 +56,7 @@ class Arguments:
     in_place: bool = False
     device: str | None = None
     unbound: bool = False
+    apart: Apart | None = None
 
     def place(self, blocks: int = 1) -> Place:
         """Return this rank's place, the vector cut into `blocks`."""

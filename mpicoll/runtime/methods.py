@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mpicoll.errors import CollectiveError
 from mpicoll.execution import compiled
 from mpicoll.execution.plan import Plan
-from mpicoll.interfaces import Array, Transport
+from mpicoll.interfaces import Apart, Array, Transport
 from mpicoll.peers.calls import OtherCall
 from mpicoll.runtime.arguments import (
     Arguments,
@@ -53,18 +53,22 @@ class Kept(NamedTuple):
         arguments: its own arrays, which a call is copied to and from; None where it runs on any,
             or is bound anew to those of each call.
         meet: a barrier before each run, where the plan itself does not wait for all ranks.
+        apart: of the library's own call, the barrier's or the plan's.
     """
 
     number: int
     plan: Plan
     arguments: Arguments | None
     meet: Plan | None = None
+    apart: Apart | None = None
 
     def free(self) -> None:
         """Release the plans."""
         self.plan.free()
         if self.meet is not None:
             self.meet.free()
+        if self.apart is not None:
+            self.apart.free()
 
 
 class Served(NamedTuple):
@@ -254,7 +258,10 @@ class PlanCache:
     def _set_aside(self, numbers: set[int]) -> None:
         """Run plans of these numbers no more."""
         for key in [key for key, each in self._plans.items() if each.number in numbers]:
-            self._broken.append(self._take(key))
+            kept = self._take(key)
+            if kept.apart is not None:
+                kept.apart.left = True
+            self._broken.append(kept)
 
     def _break(self, key: Any, error: BaseException) -> None:
         """Remove a plan that this rank has left in the middle of a run."""
@@ -267,30 +274,39 @@ class PlanCache:
         while len(self._plans) >= _MOST_PLANS or self._has_little_room(arguments):
             self._take(next(iter(self._plans))).free()
         self._made += 1
-        own = meet = None
+        own = meet = apart = None
         plan = self._on_any_arrays(arguments)
         if plan is None:
             with self.together():
                 own = self.planner.allocated(replace(arguments, unbound=True), copies=True)
                 plan = self.planner.build_allocated(own)
-                if self.calls is not None and not _meets(plan, arguments):
-                    meet = self.planner.build(self._barrier())
+                meets = _meets(arguments)
+                if self.calls is not None and (plan.executor == "native" or not meets):
+                    tag = self.planner.tags.take()
+                    apart = self.calls.apart(tag)
+                    self.planner.tags.hold(tag, apart)
+                    if meets and plan.algorithm == "native" and arguments.device != "gpu":
+                        plan.free()
+                        own = replace(own, algorithm="native", apart=apart)
+                        plan = self.planner.build_allocated(own)
+                    else:
+                        meet = self.planner.build(self._barrier(apart))
             is_native = plan.executor == "native" and arguments.device != "gpu"
             if is_native and arguments.nbytes > _COPIED:
                 plan.free()
                 own = None
         if self.flight is not None and plan.program is not None:
             plan.record(self.flight.log, call_of(self.flight, arguments, plan))
-        self._plans[key] = Kept(self._made, plan, own, meet)
+        self._plans[key] = Kept(self._made, plan, own, meet, apart)
         return self._plans[key]
 
-    def _barrier(self) -> Arguments:
+    def _barrier(self, apart: Apart) -> Arguments:
         transport = self.transport
         barrier = check_arguments(
             transport.arrays, transport.rank, transport.size, "barrier", None,
-            out=None, op="sum", root=0, counts=None, algorithm="auto",
+            out=None, op="sum", root=0, counts=None, algorithm="native",
         )  # fmt: skip
-        return replace(barrier, unbound=True)
+        return replace(barrier, apart=apart)
 
     def _on_any_arrays(self, arguments: Arguments) -> Plan | None:
         """Return a plan that runs on any arrays of a signature, None where there is none."""
@@ -320,7 +336,8 @@ class PlanCache:
         if kept.plan.program is None:
             takes = arguments.x is not None, arguments.out is not None
             place = 0 if self.flight is None else call_of(self.flight, arguments, kept.plan)
-            like = replace(arguments, x=None, out=None)
+            apart = None if kept.meet else kept.apart
+            like = replace(arguments, x=None, out=None, apart=apart)
             gives = bool(arguments.collective.after(arguments.place()))
             served = Served(kept, like, digest, takes, gives, place)
             out = self._run(served, arguments.x, arguments.out)
@@ -345,20 +362,16 @@ class PlanCache:
 
     def _serve(self, served: Served, x: Array | None, out: Array | None) -> Array | None:
         """Run a known call for arrays that are like those of the first."""
-        with Row(self.flight, served.place):
-            return self._run_known(served, x, out)
-
-    def _run_known(self, served: Served, x: Array | None, out: Array | None) -> Array | None:
         takes_x, takes_out = served.takes
-        kept = served.kept
-        try:
-            if self.matches(served.digest, kept):
-                return self._run(served, x if takes_x else None, out if takes_out else None)
-        except BaseException as error:
-            for key in [key for key, each in self._plans.items() if each is kept]:
-                self.fail(key, error)
-            raise
-        raise OtherCall("the ranks call different things")
+        with Row(self.flight, served.place):
+            try:
+                if self.calls is not None or self.matches(served.digest, served.kept):
+                    return self._run(served, x if takes_x else None, out if takes_out else None)
+            except BaseException as error:
+                for key in [key for key, each in self._plans.items() if each is served.kept]:
+                    self.fail(key, error)
+                raise
+            raise OtherCall("the ranks call different things")
 
     def _run(self, served: Served, x: Array | None, out: Array | None) -> Array | None:
         """Run a plan of calls from Python for a caller's arrays.
@@ -403,13 +416,13 @@ class PlanCache:
                 bound.run()
             return out
         if x is not None:
-            arrays.copy(arrays.flat(own.x), arrays.flat(x))
+            arrays.copy(own.x, x)
         plan.run()
         if plan.out is None:
             return None
         out = self._output(served.arguments) if out is None else out
         if served.gives:
-            arrays.copy(arrays.flat(out), arrays.flat(plan.out))
+            arrays.copy(out, plan.out)
         return out
 
     def free(self) -> None:
@@ -429,10 +442,10 @@ def _copied_bytes(arguments: Arguments) -> int:
     return arrays * arguments.bytes_per_row
 
 
-def _meets(plan: Plan, arguments: Arguments) -> bool:
-    """Whether no rank completes a plan before all have begun it, as all results need all inputs."""
+def _meets(arguments: Arguments) -> bool:
+    """Whether no rank completes a call before all have begun it, as all results need all inputs."""
     what = arguments.collective
-    if plan.executor == "native" or arguments.counts is not None or not what.synchronizes:
+    if arguments.counts is not None or not what.synchronizes:
         return False
     return what.unit == "none" or arguments.bytes_per_row > 0
 

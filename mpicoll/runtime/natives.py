@@ -41,7 +41,7 @@ def plan_bound(
     """
     call = NativeCall(
         arguments.collective, arguments.x, arguments.out, arguments.op,
-        arguments.root, arguments.counts, arguments.in_place, transport.rank,
+        arguments.root, arguments.counts, arguments.in_place, transport.rank, arguments.apart,
     )  # fmt: skip
     bound, out = bind(call), arguments.out
     plan = Plan(name, bound.transport, out, bound.run, bound.start, bound.free)

@@ -55,7 +55,7 @@ CANDIDATES: dict[str, tuple[str, ...]] = {
 """The schedules that may be the fastest where all ranks share memory."""
 
 _PRICED_RANKS = 8
-_SMALL, _LARGE = 16384, 65536
+_LARGE = 65536
 _BETWEEN_NODES = {
     "barrier": ("dissemination",) * 2,
     "broadcast": ("binomial", "scatter_ring"),
@@ -78,7 +78,6 @@ _ONE_BY_ONE = {
     "exscan": ("one_shot", "chain"),
 }
 """The same where the order of folding is fixed (`mpicoll.runtime.order`)."""
-_TWO_LEVEL = "two_level"
 _BY_NODES = {
     "barrier": ("two_level", "recexch(radix=4)"),
     "broadcast": ("two_level", "chain(segments=64)", "pipelined_circulant(segments=16)"),
@@ -138,11 +137,6 @@ class AutoChooser:
                 yield found.lookup(payload(arguments))
             if on_node:
                 yield from self._by_price(arguments)
-            elif found is None and arguments.unbound and self._agrees_by_itself(arguments):
-                several = max(layout(self.transport.nodes)) > 1
-                if several and _TWO_LEVEL in _BY_NODES[arguments.collective.name]:
-                    yield _TWO_LEVEL
-                yield _BETWEEN_NODES[arguments.collective.name][0]
         yield "native"
         name = arguments.collective.name
         is_large = arguments.bytes_per_row >= _LARGE
@@ -150,15 +144,6 @@ class AutoChooser:
         if name in _ONE_BY_ONE:
             yield _ONE_BY_ONE[name][is_large]
         yield from map(str, algorithms(name))
-
-    def _agrees_by_itself(self, arguments: Arguments) -> bool:
-        """Whether a schedule saves more than the library's own call is faster, for a method.
-
-        The library's begins after a barrier, where ranks of several nodes find that they are in
-        the same call; in messages of a schedule they find that out at once.
-        """
-        asks, what = self.transport.calls is not None, arguments.collective
-        return asks and what.synchronizes and payload(arguments) <= _SMALL
 
     def candidates(self, arguments: Arguments) -> list[str]:
         """Return the algorithms worth measuring, likely ones first, the same on all ranks.

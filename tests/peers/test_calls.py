@@ -41,6 +41,27 @@ def test_what_another_rank_says(other: Stated, exchanges: int, differs: bool) ->
     assert calls.left == (OWN.plan if differs else 0)
 
 
+@pytest.mark.parametrize(
+    ("other", "exchanges", "is_behind"),
+    [
+        pytest.param(Stated(5, 2, True, 8), 5, True, id="has not come yet"),
+        pytest.param(Stated(4, 3, False, 8), 5, True, id="comes from an exchange in a call"),
+        pytest.param(Stated(5, 3, False, 8), 5, True, id="in another call"),
+        pytest.param(OWN, 6, True, id="has left the call for an exchange"),
+        pytest.param(OWN, 5, False, id="in the same call"),
+        pytest.param(Stated(5, 4, False, 7), 5, False, id="in the call after"),
+        pytest.param(Stated(6, 1, False, 7), 6, False, id="in a call after an exchange"),
+    ],
+)
+def test_which_ranks_a_call_of_the_library_waits_for(
+    other: Stated, exchanges: int, is_behind: bool
+) -> None:
+    calls = Calls(lambda: OWN.epoch, lambda ranks: [])
+    calls.stated = OWN
+    assert calls.is_behind(CallState(other, exchanges)) == is_behind
+    assert not calls.is_behind(None)
+
+
 def test_a_rank_that_is_in_no_call_asks_nobody() -> None:
     asked: list[int] = []
     exchanges = [2]
