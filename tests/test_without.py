@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from launcher import ROOT, python, ranks
 
+FEW = ("allreduce", "--sizes", "64", "--algorithms", "ring", "--calls", "plans", "-n", "3")
 INSTALL = "torchcoll needs torch: pip install 'mpicoll[torch]'"
 
 
@@ -55,8 +56,7 @@ def test_the_benchmark_of_torch_alone_tells_it_in_one_line(without: Any) -> None
 
 def test_the_benchmark_runs_without_torch(without: Any) -> None:
     pytest.importorskip("mpi4py")
-    command = ("-m", "mpicoll.bench", "allreduce", "--sizes", "64", "--algorithms", "ring")
-    done = ranks(2, *command, timeout=60, environment=without("torch"))
+    done = ranks(2, "-m", "mpicoll.bench", *FEW, timeout=60, environment=without("torch"))
     assert done.returncode == 0, done.stdout
     assert f"# torch is left out: {INSTALL}" in done.stdout
     assert "mpi4py    ring" in done.stdout
@@ -65,8 +65,7 @@ def test_the_benchmark_runs_without_torch(without: Any) -> None:
 def test_the_benchmark_runs_without_mpi4py(without: Any) -> None:
     pytest.importorskip("torch")
     launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "mpicoll.bench")
-    flags = ("allreduce", "--sizes", "64", "--algorithms", "ring")
-    done = python(*launcher, *flags, timeout=60, environment=without("mpi4py"))
+    done = python(*launcher, *FEW, timeout=60, environment=without("mpi4py"))
     assert done.returncode == 0, done.stdout
     assert "# mpi4py is left out: mpicoll.world() needs mpi4py: pip install mpi4py" in done.stdout
     assert "torch     ring" in done.stdout

@@ -295,7 +295,8 @@ def test_lone_ranks_say_how_to_mend_it() -> None:
 @pytest.mark.parametrize("command", ["bench", "p2p"])
 def test_a_flag_states_the_nodes(command: str, tmp_path: Path) -> None:
     file = tmp_path / "records.jsonl"
-    what = ("allreduce", "--algorithms", "two_level", "-n", "3") if command == "bench" else ()
+    what = {"bench": ("allreduce", "--algorithms", "two_level", "-n", "3"),
+            "p2p": ("--transports", "point-to-point")}[command]  # fmt: skip
     done = mpirun(3, "-m", f"mpicoll.{command}", *what, "--ranks-per-node", "2", "--backends",
                   "mpi4py", "--sizes", "8,1K", "--time", "1", "-J", file)  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -147,9 +147,9 @@ def test_a_call_against_itself_delayed(tmp_path: Path) -> None:
 
 
 @needs_mpi
-@pytest.mark.parametrize("count", [1, 8])
+@pytest.mark.parametrize("count", [1, 5])
 def test_ranks_without_cores_of_their_own_come_to_an_end(count: int, tmp_path: Path) -> None:
-    """Several ranks on each core: nothing hangs, and records are those of this many ranks."""
+    """More ranks than cores: nothing hangs, and records are those of this many ranks."""
     path = tmp_path / "records.jsonl"
     done = ranks(count, "-m", "mpicoll.bench", "allreduce", "barrier", "--backends", "mpi4py",
                  "--algorithms", "native,ring,naive,dissemination", "--sizes", "1K,256K", "-n", "4",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,9 @@ from typing import Any
 
 import click
 import pytest
-from launcher import QUIRKS, ROOT, mpirun, ranks
+from forked import forked
+from joining import by_hand
+from launcher import ROOT, mpirun, ranks
 
 from mpicoll.cli.ending import reason
 from mpicoll.errors import Deadlock, LaunchError, RankLost
@@ -127,28 +128,16 @@ main(obj=numpy.ones(4) if sys.argv[1] == "mpi4py" else __import__("torch").ones(
 """
 
 
-@pytest.mark.launches
 def test_a_survivor_says_whom_it_lost(tmp_path: Path) -> None:
     """Also over torch.distributed, which puts a hook of its own before the words."""
     pytest.importorskip("torch")
     script = tmp_path / "killed.py"
     script.write_text(ON_RANKS.format(fault="os.kill(os.getpid(), signal.SIGKILL)"))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    started = [
-        subprocess.Popen(
-            [sys.executable, str(script), "torch"], cwd=ROOT, text=True, stderr=subprocess.PIPE,
-            env={**os.environ, **QUIRKS, **place, "RANK": str(rank), "PYTHONPATH": str(ROOT)},
-        )
-        for rank in range(2)
-    ]  # fmt: skip
-    survivor, killed = (each.communicate(timeout=100)[1] for each in started)
-    assert [each.returncode for each in started] == [1, -signal.SIGKILL]
-    (line,) = [each for each in survivor.splitlines() if each.startswith("Error: ")]
+    survivor, killed = by_hand(script, "torch", size=2)
+    assert [survivor.returncode, killed.returncode] == [1, -signal.SIGKILL]
+    (line,) = [each for each in survivor.output.splitlines() if each.startswith("Error: ")]
     assert line.startswith(f"Error: rank 0 on {os.uname().nodename}: ") and "rank" in line[30:]
-    assert "Traceback" not in survivor and killed == ""
+    assert "Traceback" not in survivor.output and killed.output == ""
 
 
 def test_the_first_rank_names_itself_where_each_was_started_by_hand() -> None:
@@ -162,7 +151,6 @@ def test_the_first_rank_names_itself_where_each_was_started_by_hand() -> None:
     assert shared.stderr == "Error: no such size\n"
 
 
-@pytest.mark.launches
 def test_what_refuses_all_ranks_is_printed_once(tmp_path: Path) -> None:
     """Without a launcher that would end the others before they print it, too."""
     pytest.importorskip("torch")
@@ -171,22 +159,18 @@ def test_what_refuses_all_ranks_is_printed_once(tmp_path: Path) -> None:
     dist.init_process_group("gloo", init_method="file://{0}", rank={1}, world_size=2)
     raise ArgumentError("no such file")
 """
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", COMMAND.format(
-                kind="RanksCommand", body=body.strip().format(tmp_path / "store", rank)
-            )],
-            cwd=ROOT, text=True, stderr=subprocess.PIPE,
-            env={**os.environ, **QUIRKS, "RANK": str(rank), "WORLD_SIZE": "2"},
+    started = []
+    for rank in range(2):
+        (script := tmp_path / f"{rank}.py").write_text(
+            COMMAND.format(kind="RanksCommand", body=body.strip().format(tmp_path / "store", rank))
         )
-        for rank in range(2)
-    ]  # fmt: skip
-    said = [each.communicate(timeout=60)[1] for each in started]
+        place = {"RANK": str(rank), "WORLD_SIZE": "2"}
+        started.append(forked(script, environment=place))
+    said = [each.wait() for each in started]
     assert [each.returncode for each in started] == [2, 2]
     assert [each.count("no such file") for each in said] == [1, 0]
 
 
-@pytest.mark.launches
 @pytest.mark.skipif(mpirun() is None, reason="no mpirun here")
 def test_a_rank_that_is_refused_alone_says_so(tmp_path: Path) -> None:
     """Neither does it leave the words to rank 0, nor does MPI wait for the others at exit."""

@@ -8,8 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from forked import Forked, forked
-from joining import free_port
+from joining import by_hand
 from launcher import ROOT, mpirun, python
 
 from mpicoll.execution.compiled import MISSING
@@ -59,19 +58,6 @@ def leftovers() -> set[str]:
     return {each.name for each in Path("/dev/shm").iterdir()} - mapped
 
 
-def launched(script: Path, *arguments: str, size: int = SIZE) -> list[Forked]:
-    """Run ranks of torch.distributed on their own, with nobody who ends the others."""
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
-             "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)}  # fmt: skip
-    started = [
-        forked(script, "torch", *arguments, environment={**place, "RANK": str(rank)})
-        for rank in range(size)
-    ]
-    for each in started:
-        each.wait()
-    return started
-
-
 @pytest.mark.parametrize(
     ("how", "why", "algorithm"),
     [
@@ -86,7 +72,7 @@ def test_survivors_name_the_lost_rank(tmp_path: Path, how: str, why: str, algori
     before = leftovers()
     script = tmp_path / "victim.py"
     script.write_text(VICTIM)
-    done = launched(script, how, algorithm)
+    done = by_hand(script, "torch", how, algorithm, size=SIZE)
     told = "\n".join(each.output for each in done)
     if {each.returncode for each in done} == {5}:
         pytest.skip(told)
@@ -149,7 +135,7 @@ def test_a_rank_killed_in_the_middle_of_a_program(tmp_path: Path) -> None:
     """One rank of each pair runs another part of its instructions, and is killed."""
     script, pairs = tmp_path / "killed.py", 3
     script.write_text(KILLED)
-    done = launched(script, size=2 * pairs)
+    done = by_hand(script, size=2 * pairs)
     for each in done[::2]:
         assert re.search(r"after \d\.\d s: .*which has ended", each.output), each.output
         assert "survived" not in each.output, each.output

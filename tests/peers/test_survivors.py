@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import socket
-import subprocess
-import sys
 from pathlib import Path
 from time import sleep
 
 import numpy as np
 import pytest
-from launcher import QUIRKS, ROOT
+from joining import by_hand
+from launcher import ROOT
 
 import mpicoll
 from mpicoll import Collectives, RankLost
@@ -28,7 +25,6 @@ PLANTED = """
 """
 
 
-@pytest.mark.launches
 def test_a_training_loop_goes_on_without_a_rank(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     text = (ROOT / "torchcoll" / "README.md").read_text()
@@ -37,25 +33,13 @@ def test_a_training_loop_goes_on_without_a_rank(tmp_path: Path) -> None:
     assert planted != example
     script = tmp_path / "train.py"
     script.write_text(planted)
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    started = [
-        subprocess.Popen(
-            [sys.executable, str(script)], cwd=ROOT, text=True, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **QUIRKS, "RANK": str(rank), "WORLD_SIZE": str(SIZE),
-                 "LOCAL_WORLD_SIZE": str(SIZE), "MASTER_ADDR": "127.0.0.1",
-                 "MASTER_PORT": str(port)},
-        )
-        for rank in range(SIZE)
-    ]  # fmt: skip
-    said = [each.communicate(timeout=200)[0] for each in started]
+    started = by_hand(script, size=SIZE)
     left = [rank for rank in range(SIZE) if rank != VICTIM]
     assert [each.returncode for each in started] == [-9 if r == VICTIM else 0 for r in range(SIZE)]
     for new, rank in enumerate(left):
-        assert f"rank {rank} goes on without rank {VICTIM}" in said[rank]
-        found = re.search(rf"rank {new} of 2: loss ([\d.]+) after 200 steps", said[rank])
-        assert found, said[rank]
+        assert f"rank {rank} goes on without rank {VICTIM}" in started[rank].output
+        found = re.search(rf"rank {new} of 2: loss ([\d.]+) after 200 steps", started[rank].output)
+        assert found, started[rank].output
         assert float(found[1]) < 0.5
 
 

@@ -142,7 +142,7 @@ def test_the_job_measures_and_prints_the_study(tmp_path: Path) -> None:
     if not (beside / "mpirun").exists():
         pytest.skip("no mpirun beside this Python")
     done = subprocess.run(
-        ("bash", str(ROOT / "jobs" / "allreduce.sbatch"), "-e", "4K", "-n", "6"),
+        ("bash", str(ROOT / "jobs" / "allreduce.sbatch"), "-b", "1K", "-e", "4K", "-n", "3"),
         env={
             **{name: text for name, text in os.environ.items() if not name.startswith("SLURM_")},
             "PATH": f"{beside}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "RANKS": "2",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
-from forked import forked
+from forked import Forked, forked
 from launcher import ROOT
 
 from mpicoll.machine.launchers import LAUNCHERS
@@ -46,3 +47,15 @@ def together(
     ]
     outputs = [each.wait() for each in processes]
     return [(each.returncode, output) for each, output in zip(processes, outputs, strict=True)]
+
+
+def by_hand(script: Path | str, *arguments: str, size: int) -> list[Forked]:
+    """Run a script on ranks that nobody launches together or ends, and wait for their ends."""
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
+             "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)}  # fmt: skip
+    started = [
+        forked(script, *arguments, environment={**place, "RANK": str(rank)}) for rank in range(size)
+    ]
+    for each in started:
+        each.wait()
+    return started
