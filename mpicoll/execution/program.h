@@ -54,12 +54,18 @@ typedef struct Program {
     int64_t position;         /* the next instruction; `length` between runs */
     int64_t until;            /* the position at which `program_advance` stops */
     char retired;             /* serves no call any more: its memory may be others' */
+    char *const *apart;       /* the rows of the output in this run; NULL where they lie together */
+    int64_t apart_nbytes;     /* of each */
+    char parts;               /* whether they may lie apart: 1, or -1; 0 where nobody has asked */
 } Program;
 
 enum state { DONE, WAITING, FAILED };
 
 /* Begin a run. */
 void program_begin(Program *program);
+
+/* Whether the rows of the output, of so many bytes, may lie apart: no instruction spans two. */
+int program_parts(Program *program, int64_t nbytes);
 
 /* Run up to `until`. WAITING at an AWAIT whose word has not come after `spins` looks at it, and
    then FOR `yield_ns` nanoseconds of yielding the core between looks; FAILED, with errno set, where

@@ -109,7 +109,10 @@ static int begin(Queue *queue, Call *call)
         return 0;
     if (call->inputs.rows && !(call->input = make_room(&queue->inputs, &call->inputs)))
         return 0;
-    if (call->outputs.rows && !(call->output = make_room(&queue->outputs, &call->outputs)))
+    if (call->outputs.rows && call->direct &&
+        program_parts(program, (int64_t)call->outputs.nbytes))
+        program->apart = call->outputs.rows, program->apart_nbytes = (int64_t)call->outputs.nbytes;
+    else if (call->outputs.rows && !(call->output = make_room(&queue->outputs, &call->outputs)))
         return 0;
     for (int64_t each = 0; each < call->inputs.many; each++)
         copy_bytes(call->input + (size_t)each * call->inputs.nbytes, call->inputs.rows[each],
@@ -138,9 +141,10 @@ static enum state agree(Queue *queue, int64_t digest, int64_t spins, int64_t yie
 
 static void end(Queue *queue, const Call *call)
 {
-    for (int64_t each = 0; each < call->outputs.many; each++)
+    for (int64_t each = 0; !call->program->apart && each < call->outputs.many; each++)
         copy_bytes(call->outputs.rows[each], call->output + (size_t)each * call->outputs.nbytes,
                    call->outputs.nbytes, 0);
+    call->program->apart = NULL;
     keep_little(&queue->inputs);
     keep_little(&queue->outputs);
     queue_skip(queue);

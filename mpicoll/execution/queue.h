@@ -8,7 +8,8 @@
 
 #include "statements.h"
 
-/* Equal rows that lie apart: while their call runs, they are laid side by side. */
+/* Equal rows that lie apart: while their call runs, they are laid side by side, but for those of the
+   output that the program can write where they are. */
 typedef struct {
     char **rows; /* NULL where the array is one */
     int64_t many;
@@ -21,6 +22,7 @@ typedef struct Call {
     int64_t digest, check; /* `check`: the row before which the ranks must have agreed */
     char *input, *output;
     Apart inputs, outputs;
+    char direct;  /* the rows of the output may be written while the input is read */
     void *owner; /* what keeps the program alive */
     uint64_t row; /* of the flight recorder, 0 for none */
     char *rows[]; /* of both */

@@ -94,6 +94,18 @@ static void place_rows(const CallsObject *calls, const Side *side, Apart *apart,
     }
 }
 
+/* Whether no row overlaps the input, but for this rank's own, which may be the input. */
+static int are_clear(const Apart *apart, const Given *x, int64_t rank)
+{
+    for (int64_t each = 0; each < apart->many; each++) {
+        const char *const row = apart->rows[each];
+        const int own = each == rank && row == x->address && (Py_ssize_t)apart->nbytes == x->nbytes;
+        if (!own && row < x->address + x->nbytes && x->address < row + apart->nbytes)
+            return 0;
+    }
+    return 1;
+}
+
 /* Make the call of name, x, out, op, root, counts, algorithm and which are rows; NULL, without an
    error, where only Python can serve it. */
 static Call *make_call(QueueObject *self, PyObject *const *args, Py_ssize_t many)
@@ -122,6 +134,7 @@ static Call *make_call(QueueObject *self, PyObject *const *args, Py_ssize_t many
         return NULL;
     place_rows(calls, &x, &call->inputs, 0);
     place_rows(calls, &out, &call->outputs, 1);
+    call->direct = x.many || are_clear(&call->outputs, &x.given, calls->statements.rank);
     call->input = key.x.address, call->output = key.out.address;
     call->program = &entry->program->program;
     call->digest = entry->digest, call->check = entry->program->check;

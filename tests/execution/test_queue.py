@@ -100,6 +100,29 @@ def test_rows_may_lie_apart(name: str, rows: int, blocks: bool) -> None:
     mpicoll.threads(3)(run)
 
 
+@pytest.mark.parametrize("count", [SMALL, LARGE])
+@pytest.mark.parametrize("place", ["its own row", "another row", "across two rows"])
+def test_the_input_may_be_one_of_the_rows(place: str, count: int) -> None:
+    """What overlaps it is written when it has been read."""
+
+    def run(c: Collectives) -> None:
+        whole = np.empty((c.size, count))
+        queue = opened(c, known("allgather", np.empty(count), whole, OUTPUT_ROWS))
+        memory = np.empty((c.size + 1, count))
+        apart = [memory[each + (each == c.size - 1)] for each in range(c.size)]
+        if place == "across two rows":
+            x = memory.reshape(-1)[count // 2 :][:count]
+        else:
+            x = apart[(c.rank + (place == "another row")) % c.size]
+        for turn in range(3):
+            x[:] = turn + 10 * c.rank
+            assert queue.run(*known("allgather", x, apart, OUTPUT_ROWS))
+            for rank, row in enumerate(apart):
+                assert (row == turn + 10 * rank).all()
+
+    mpicoll.threads(3)(run)
+
+
 def test_what_is_not_known_is_left_to_python() -> None:
     def run(c: Collectives) -> None:
         x = np.ones(SMALL)
