@@ -79,7 +79,7 @@ def tables(records: Sequence[CaseRecord], out: Console, unicode: bool = True) ->
     out.width = room
     if records:
         methods = _METHODS if any(_beside(records)[1]) else ""
-        out.print(_LEGEND.format(best="★" if unicode else "*", methods=methods), markup=False)
+        out.print(_LEGEND.format(best="★" if unicode else "*", methods=methods))
 
 
 def _title(record: CaseRecord) -> str:

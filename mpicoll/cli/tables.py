@@ -1,6 +1,7 @@
 """Tables on standard output: as wide as the terminal or COLUMNS says, and no cell cut short.
 
-Control characters are spelled out: host names, variables and records are not to steer a terminal.
+Text is shown as it is, not read as rich's markup, and control characters are spelled out: host
+names, variables and records are not to steer a terminal.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from rich.table import Table
 from mpicoll.machine.launchers import is_terminal
 from mpicoll.text.printable import printable
 
+_AS_IT_IS: dict[str, Any] = {"markup": False, "emoji": False}
 _ENDLESS = 1 << 16
 _WORD = 8
 """The fewest letters of a word that stay in one line."""
@@ -47,14 +49,14 @@ def console(piped: int, **more: Any) -> Console:
     """
     # Without both numbers rich takes a terminal that is called dumb for one of 80 columns.
     width, height = get_terminal_size((piped, 25))
-    out = Console(width=width, height=height, **more)
+    out = Console(width=width, height=height, **_AS_IT_IS, **more)
     out.push_render_hook(_SpellOut())
     return out
 
 
 def least_width(table: Table) -> int:
     """Return the columns in which no cell of a table is cut: long words go on below."""
-    wide = Console(width=_ENDLESS, height=1)
+    wide = Console(width=_ENDLESS, height=1, **_AS_IT_IS)
     for column in table.columns:
         column.overflow = "fold"
         if column.no_wrap:

@@ -13,8 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
+from mpicoll.cli.tables import console
 from mpicoll.errors import CollectiveError
 from mpicoll.flight.job import look
 from mpicoll.flight.summary import show
@@ -52,4 +51,4 @@ def _print(descriptor: int, directory: Path) -> None:
         os.eventfd_read(descriptor)
         with suppress(CollectiveError, OSError, ValueError):
             found, _, faults = look(directory)
-            show(Console(file=sys.stderr, width=_WIDTH), directory, found, faults)
+            show(console(_WIDTH, file=sys.stderr), directory, found, faults)

@@ -62,7 +62,7 @@ def report(
         out.print(f"a matrix of {ranks} ranks is too wide here: see --plot, --format csv, --output")
     out.print(_classes(pairs, fits, unicode))
     out.print()
-    out.print(_LEGEND.format(mark=_MARK), markup=False)
+    out.print(_LEGEND.format(mark=_MARK))
 
 
 def measured_transports(pairs: Sequence[PairRecord]) -> list[tuple[str, str]]:

@@ -148,6 +148,8 @@ def _check_entry(entry: dict[str, Any]) -> None:
     for name, kind in kinds.items():
         if not isinstance(entry[name], kind):
             raise ArgumentError(f"{name} of an entry is {brief(entry[name])}")
+    if not all(isinstance(each, int) for each in entry["ranks_per_node"]):
+        raise ArgumentError(f"ranks_per_node of an entry is {brief(entry['ranks_per_node'])}")
     limits = [each["upto"] for each in entry["ranges"]]
     if limits[-1:] != [None] or limits[:-1] != sorted(map(operator.index, limits[:-1])):
         raise ArgumentError(f"ranges must ascend in bytes to null, not end at {brief(limits)}")

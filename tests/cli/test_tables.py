@@ -47,19 +47,25 @@ def test_a_pipe_has_a_width_of_its_own(
     assert {len(line) for line in capsys.readouterr().out.splitlines()} == {70}
 
 
-HOSTILE = "host\x1b[2J\x9b31m\u202e"
+HOSTILE = "host\x1b[2J\x9b31m\u202e[/][red]:smile:[link=x]"
 
 
 @pytest.mark.parametrize(
-    "make", [str, Text, lambda text: Table(text), lambda text: Table(Column(Text(text)))]
+    "make",
+    [
+        str,
+        Text,
+        lambda text: Table(text),
+        lambda text: Table(Column(Text(text))),
+    ],
 )
 def test_no_text_steers_the_terminal(make: Callable[[str], Any]) -> None:
     """Unlike the console's own colours."""
     text = StringIO()
     out = console(100, file=text, force_terminal=True, color_system="standard")
-    out.print("[red]own[/red]")
+    out.print("own", style="red")
     assert text.getvalue() == "\x1b[31mown\x1b[0m\n"
     plain = StringIO()
     console(100, file=plain, color_system=None).print(make(HOSTILE))
-    assert r"host\x1b[2J\x9b31m\u202e" in plain.getvalue()
+    assert r"host\x1b[2J\x9b31m\u202e[/][red]:smile:[link=x]" in plain.getvalue()
     assert not set("\x1b\x9b\u202e") & set(plain.getvalue())
