@@ -15,15 +15,16 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 from unittest.mock import patch
 
 import pytest
+from kept import KeptRanks
 from layouts import FEW, MORE, Layout
 from reach import reaches
 
 from mpicoll import Collectives
-from mpicoll.threads import Threads
 
 LAUNCHED = os.environ.get("MPICOLL_TEST_BACKEND", "mpi4py") if "--with-mpi" in sys.argv else None
 """In a launch: whose ranks these are, ``mpi4py`` or ``torch``."""
@@ -59,7 +60,7 @@ def _layout(given: Layout | int) -> Layout:
 
 
 @pytest.fixture(scope="session")
-def c(request: pytest.FixtureRequest) -> Iterator[Collectives | Threads]:
+def c(request: pytest.FixtureRequest) -> Iterator[Collectives | KeptRanks]:
     """All ranks of this launch; without one, what runs a test on threads."""
     if not LAUNCHED:
         yield _threads(request.param)
@@ -77,25 +78,26 @@ def c(request: pytest.FixtureRequest) -> Iterator[Collectives | Threads]:
         group.free()
 
 
-def _threads(layout: Layout) -> Threads:
+@cache
+def _threads(layout: Layout) -> KeptRanks:
     make = importlib.import_module("torchcoll" if layout.library == "torch" else "mpicoll").threads
-    found: Threads = make(layout.size, ranks_per_node=layout.per_node or None, deadline=_DEADLINE)
-    return found
+    return KeptRanks(make(layout.size, ranks_per_node=layout.per_node or None, deadline=_DEADLINE))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Call a test on every thread with its own `c`.
 
-    No calls are recorded: files for each of so many groups are a quarter of the time of a test, and
-    the flight recorder has tests of its own.
+    They are of a new group, which costs more than most tests, unless one is marked `kept_group`.
+    No calls are recorded: the flight recorder has tests of its own.
     """
     ranks = pyfuncitem.funcargs.get("c")
-    if not isinstance(ranks, Threads):
+    if not isinstance(ranks, KeptRanks):
         return None
     given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
     with patch.dict(os.environ, MPICOLL_FLIGHT="0"):
-        ranks(lambda c: pyfuncitem.obj(**{**given, "c": c}))
+        run = ranks if pyfuncitem.get_closest_marker("kept_group") else ranks.threads
+        run(lambda c: pyfuncitem.obj(**{**given, "c": c}))
     return True
 
 

@@ -25,32 +25,47 @@ from mpicoll.algorithms.registry import algorithms
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.notation.elements import OPS
 
-in_place = pytest.mark.parametrize("in_place", [False, True], ids=["apart", "in_place"])
+
+def is_librarys(algorithm: str) -> bool:
+    """Whether a launch runs it: schedules run there in `execution/test_shared_memory.py`."""
+    return algorithm == "auto" or "native" in algorithm
+
+
+def marked(name: str, algorithm: str, *more: bool) -> Any:
+    """Return one case; threads have no persistent calls."""
+    only = () if is_librarys(algorithm) else pytest.mark.threads_only
+    if algorithm == "native_persistent":
+        only = pytest.mark.launch_only
+    return pytest.param(name, algorithm, *more, marks=only)
 
 
 def cases(found: list[tuple[str, str]]) -> pytest.MarkDecorator:
-    """Parametrise by some of `EVERY`; of these a launch runs what its library does itself.
-
-    Schedules run there over every transport, in `execution/test_shared_memory.py`.
-    """
-    marked = [
-        each if each[1] == "auto" or "native" in each[1]
-        else pytest.param(*each, marks=pytest.mark.threads_only)
-        for each in found
-    ]  # fmt: skip
-    return pytest.mark.parametrize(("name", "algorithm"), marked)
+    """Parametrise by some of `EVERY`."""
+    return pytest.mark.parametrize(("name", "algorithm"), [marked(*each) for each in found])
 
 
-every, every_reduction = cases(EVERY), cases(EVERY_REDUCTION)
+def in_turns(found: list[tuple[str, str]]) -> pytest.MarkDecorator:
+    """Parametrise by some of `EVERY`, the library's both in place and not, schedules by turns."""
+    both = [
+        marked(*each, turn)
+        for index, each in enumerate(found)
+        for turn in ((False, True) if is_librarys(each[1]) else (index % 2 == 1,))
+    ]
+    return pytest.mark.parametrize(("name", "algorithm", "in_place"), both)
 
 
+every = cases(EVERY)
+
+
+@pytest.mark.kept_group
 @pytest.mark.ranks(2, more=(5,))
-@every
-@in_place
+@in_turns(EVERY)
 def test_serves_the_last_root(c: Collectives, name: str, algorithm: str, in_place: bool) -> None:
+    in_place ^= c.size % 2 == 1  # schedules meet the other turn on five ranks
     run(c, name, algorithm, root=c.size - 1 if name in ROOTED else 0, in_place=in_place)
 
 
+@pytest.mark.kept_group
 @pytest.mark.threads_only
 @pytest.mark.ranks(Layout(4, per_node=2))
 @every
@@ -61,16 +76,18 @@ def test_serves_every_shape(
     run(c, name, algorithm, row=row, in_place=in_place)
 
 
+@pytest.mark.kept_group
 @pytest.mark.threads_only
 @pytest.mark.ranks(Layout(4, per_node=2), more=(7,))
-@pytest.mark.parametrize(("name", "algorithm"), [each for each in EVERY if each[0] in ROOTED])
-@pytest.mark.parametrize("nth", [1, 2, 6])
-def test_serves_every_root(c: Collectives, name: str, algorithm: str, nth: int) -> None:
-    if nth >= c.size:
-        pytest.skip(f"no rank {nth} in {c.size}")
-    run(c, name, algorithm, root=nth, in_place=nth % 2 == 1)
+@cases([each for each in EVERY if each[0] in ROOTED])
+@pytest.mark.parametrize(("nth", "in_place"), [(1, True), (-2, False)])
+def test_serves_every_root(
+    c: Collectives, name: str, algorithm: str, nth: int, in_place: bool
+) -> None:
+    run(c, name, algorithm, root=nth % c.size, in_place=in_place)
 
 
+@pytest.mark.kept_group
 @pytest.mark.ranks(3)
 @cases([each for each in EVERY if each[0] in UNEVEN])
 @pytest.mark.parametrize(("step", "in_place"), [(0, True), (1, False), (3, True)])
@@ -85,16 +102,17 @@ def test_serves_uneven_counts(
     run(c, name, algorithm, row=(2,), counts=counts, in_place=in_place)
 
 
+@pytest.mark.kept_group
 @pytest.mark.ranks(3)
-@every_reduction
-@in_place
+@in_turns(EVERY_REDUCTION)
 def test_keeps_rank_order(c: Collectives, name: str, algorithm: str, in_place: bool) -> None:
     """An operator that does not commute is folded in rank order, or refused."""
     run(c, name, algorithm, dtype="uint8", op=affine, in_place=in_place)
 
 
+@pytest.mark.kept_group
 @pytest.mark.ranks(3)
-@every_reduction
+@cases(EVERY_REDUCTION)
 def test_folds_a_commutative_function(c: Collectives, name: str, algorithm: str) -> None:
     gcd = user_op(lambda left, right: left & right, commutative=True)
     inputs = [

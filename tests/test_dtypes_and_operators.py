@@ -14,16 +14,22 @@ from mpicoll import Collectives
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.notation.elements import DTYPES
 
-pytestmark = pytest.mark.ranks(2, more=(Layout(2, library="torch"),))
+pytestmark = [
+    pytest.mark.ranks(2, more=(Layout(2, library="torch"),)), pytest.mark.kept_group,
+]  # fmt: skip
 NATIVES = [(name, text) for name, text in EVERY if "native" in text]
 ODD_TURNS = [(dtype, index % 2 == 1) for index, dtype in enumerate(DTYPES)]
 OPERATORS = [(*pair, index % 2 == 1) for index, pair in enumerate(pairs_of_op_and_dtype())]
 """In place or not is another question: half of the cases ask it."""
 every_dtype = pytest.mark.parametrize(("dtype", "in_place"), ODD_TURNS)
 every_op = pytest.mark.parametrize(("op", "dtype", "in_place"), OPERATORS)
-schedules = pytest.mark.parametrize(("name", "algorithm"), SCHEDULES)
 natives = pytest.mark.parametrize(("name", "algorithm"), NATIVES)
-over = pytest.mark.parametrize("transport", ["point-to-point", "symmetric"])
+CARRIED = [
+    (*schedule, ("point-to-point", "symmetric")[(row // 2 + column) % 2], *turn)
+    for column, schedule in enumerate(SCHEDULES)
+    for row, turn in enumerate(ODD_TURNS)
+]
+"""Every schedule with every dtype; each of both meets each transport, in place and not."""
 
 
 def folding(cases: list[tuple[str, str]]) -> pytest.MarkDecorator:
@@ -48,9 +54,7 @@ def test_every_collective_has_a_schedule_here() -> None:
 
 
 @pytest.mark.threads_only
-@schedules
-@over
-@every_dtype
+@pytest.mark.parametrize(("name", "algorithm", "transport", "dtype", "in_place"), CARRIED)
 def test_schedules_carry_every_dtype(
     c: Collectives, name: str, algorithm: str, transport: str, dtype: str, in_place: bool
 ) -> None:

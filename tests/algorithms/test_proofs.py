@@ -123,7 +123,7 @@ def test_one_rank_sends_nothing(each) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=200)
+@settings(max_examples=settings().max_examples * 2)
 def test_uneven_and_empty_blocks_are_right(data: st.DataObject) -> None:
     each = data.draw(st.sampled_from(CATALOGUE))
     size = data.draw(st.integers(1, 12).filter(each.needs.holds))

@@ -24,7 +24,7 @@ def test_a_docstring_says_idea_rounds_and_bytes(each: Algorithm) -> None:
 
 @pytest.mark.parametrize("each", REDUCING, ids=label)
 def test_a_docstring_says_whether_rank_order_is_kept(each: Algorithm) -> None:
-    sizes = [size for size in range(2, 20) if each.needs.holds(size)]
+    sizes = [size for size in (*range(2, 10), 12, 16, 17) if each.needs.holds(size)]
     ordered = all(is_ordered(each, size) for size in sizes)
     assert (table.row(each).order == "yes") is ordered, table.UNORDERED
 

@@ -51,7 +51,7 @@ def told(counts) -> dict:
     return {(s, t): rows for s, row in enumerate(counts) for t, rows in enumerate(row)}
 
 
-@pytest.mark.parametrize("size", range(1, 65))
+@pytest.mark.parametrize("size", [*range(1, 34), 49, 64])
 def test_skips_send_no_more_than_digits(size: int) -> None:
     skips, digits = (prove(find("alltoall", name), size) for name in ("circulant", "bruck"))
     assert (skips.rounds, skips.ports) == (digits.rounds, digits.ports)
@@ -97,7 +97,7 @@ def test_bundles_cross_between_nodes(name: str, crossing: int) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=60)
+@settings(max_examples=settings().max_examples * 3 // 5)
 def test_hybrid_sends_small_rows_by_digits_and_large_ones_straight(data: st.DataObject) -> None:
     size, limit = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 4))
     rows = st.lists(st.integers(0, 6), min_size=size, max_size=size).map(tuple)
@@ -126,7 +126,6 @@ def finish(trace, counts) -> int:
 
 
 @given(st.lists(st.integers(0, 50), min_size=2, max_size=20).map(tuple), st.data())
-@settings(max_examples=100)
 def test_a_size_aware_gather_takes_as_long_as_its_root_receives(counts, data) -> None:
     """At the root at which merging ends by itself; at others up to twice as long."""
     *_, [(_, free, _)] = merges(counts, -1)

@@ -48,8 +48,8 @@ def launch(*command: object, **more: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def mpirun(ranks: int, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return launch(MPIRUN, "-n", str(ranks), sys.executable, *arguments)
+def mpirun(ranks: int, *arguments: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
+    return launch(MPIRUN, "-n", str(ranks), sys.executable, *arguments, **more)
 
 
 BENCH = ("-m", "mpicoll.bench", "--backends", "mpi4py")
@@ -127,8 +127,8 @@ def test_records_say_the_thread_level_and_the_executor(level: str, tmp_path: Pat
 @needs_mpi
 def test_records_say_why_closures_ran(tmp_path: Path) -> None:
     file = tmp_path / "records.jsonl"
-    done = launch(MPIRUN, "-n", 2, sys.executable, *BENCH, *TINY, "scan", "--algorithms", "auto",
-                  "--calls", "plans", "-J", file, MPICOLL_COMPILED="0")  # fmt: skip
+    done = mpirun(2, *BENCH, *TINY, "scan", "--algorithms", "auto", "--calls", "plans", "-J", file,
+                  MPICOLL_COMPILED="0")  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "closures: MPICOLL_COMPILED turns it off" in done.stdout
     found = only(CaseRecord, load(file))
@@ -321,10 +321,7 @@ def test_stated_nodes_count_where_mpi_knows_better(tmp_path: Path) -> None:
     """MPICH takes each rank for a host of its own: nodes are as stated, and no memory is shared."""
     script = tmp_path / "apart.py"
     script.write_text(APART)
-    done = launch(
-        "env", "MPIR_CVAR_NOLOCAL=1", "MPICOLL_RANKS_PER_NODE=2", MPIRUN, "-n", "4",
-        sys.executable, script,
-    )  # fmt: skip
+    done = mpirun(4, script, MPIR_CVAR_NOLOCAL="1", MPICOLL_RANKS_PER_NODE="2")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("((0, 1), (2, 3)) ") and done.stdout.endswith(" 4.0\n")
     assert "several hosts" in done.stdout or "MPICH" not in done.stdout

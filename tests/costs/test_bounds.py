@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -72,13 +73,13 @@ def test_a_network_of_one_node_says_nothing_of_several(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("nbytes", [64, 1 << 20])
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 6, 7, 8])
+@pytest.mark.parametrize("size", [1, 2, 3, 6, 8])
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_no_schedule_beats_the_bound(collective: str, size: int, nbytes: int) -> None:
     nbytes = nbytes // size * size if collective != "barrier" else 0
     bound = lower_bound(collective, size, nbytes, NETWORK)
     for each in _serving(collective, size):
-        at_least = bound.seconds if _has_one_port(each, size) else bound.bandwidth
+        at_least = bound.seconds if _has_one_port(collective, str(each), size) else bound.bandwidth
         assert price(each, size, nbytes, NETWORK) >= at_least * (1 - 1e-9), each
 
 
@@ -97,8 +98,10 @@ def _serving(collective: str, size: int) -> list[Algorithm]:
     return [each for each in algorithms(collective) if each.needs.holds(size)]
 
 
-def _has_one_port(given: Algorithm, size: int) -> bool:
+@cache
+def _has_one_port(collective: str, text: str, size: int) -> bool:
     """Whether no rank sends, or receives, two messages in a round."""
+    given = find(collective, text)
     rounds = [each for rank in range(size) for each in given.rounds(rank, size)]
     kinds = [[type(op) for op in each] for each in rounds]
     return all(each.count(Send) <= 1 and each.count(Receive) <= 1 for each in kinds)
@@ -113,7 +116,7 @@ models = st.one_of(
 
 @given(st.data(), st.sampled_from([*COLLECTIVES]), st.integers(1, 12), models,
        st.sampled_from([0, 1, 100, 10**6]))  # fmt: skip
-@settings(max_examples=150)
+@settings(max_examples=settings().max_examples * 3 // 2)
 def test_no_algorithm_beats_the_bound_on_any_topology(
     data: st.DataObject, collective: str, size: int, model: Model, nbytes: int
 ) -> None:

@@ -21,7 +21,7 @@ models = st.one_of(
 
 
 @given(st.sampled_from(CATALOGUE), st.integers(1, 40), models, st.integers(0, 10**9))
-@settings(max_examples=300)
+@settings(max_examples=settings().max_examples * 3)
 def test_a_closed_form_is_what_the_simulation_finds(algorithm, size, model, nbytes) -> None:  # type: ignore[no-untyped-def]
     try:
         pattern = pattern_of(algorithm, size)

@@ -241,7 +241,7 @@ def sized(call: Call, collective: str) -> Call:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("collective", "counted"), CALLS)
-@settings(max_examples=60)
+@settings(max_examples=settings().max_examples * 3 // 5)
 @given(drawn=calls(1100), rank=some.integers(0, 1099))
 def test_every_choice_serves_its_ranks(
     name: str, collective: str, counted: bool, drawn: tuple[Call, Nodes], rank: int
@@ -255,7 +255,7 @@ def test_every_choice_serves_its_ranks(
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("collective", "counted"), CALLS)
-@settings(max_examples=12)
+@settings(max_examples=settings().max_examples // 8)
 @given(drawn=calls(13))
 def test_every_choice_is_right_and_in_order(
     name: str, collective: str, counted: bool, drawn: tuple[Call, Nodes]
@@ -327,7 +327,7 @@ def test_the_command_prints_the_table() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("collective", "counted"), CALLS)
-@settings(max_examples=30)
+@settings(max_examples=settings().max_examples * 3 // 10)
 @given(
     nodes=some.integers(1, 8), per_node=some.integers(1, 8), commutative=some.booleans(),
     nbytes=some.one_of(some.integers(0, 300), some.integers(0, 1 << 21)),

@@ -189,7 +189,7 @@ def test_sizes_must_agree(out, left, right, message):
 
 
 @pytest.mark.parametrize(("op", "dtype"), FOLDS)
-@settings(max_examples=20)
+@settings(max_examples=settings().max_examples // 5)
 @given(
     many=st.integers(1, 9),
     count=st.integers(0, 300) | st.integers(4090, 4102) | st.integers(0, 9000),

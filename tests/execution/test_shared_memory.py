@@ -81,6 +81,7 @@ def check(
                 np.testing.assert_array_equal(c.transport.arrays.to_host(x), inputs[c.rank])
 
 
+@pytest.mark.kept_group
 @pytest.mark.ranks(3)
 @pytest.mark.parametrize("transport", ["point-to-point", "symmetric", "cma"])
 @pytest.mark.parametrize(("name", "algorithm"), SCHEDULES)
@@ -90,6 +91,7 @@ def test_every_schedule_over_every_transport(
     check(c, name, f"{algorithm}@{transport}", (11,))
 
 
+@pytest.mark.kept_group
 @pytest.mark.ranks(3, more=(Layout(4, per_node=2),))
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize(("make", "transport"), [(place, "symmetric"), (device, "cma")])
@@ -101,6 +103,7 @@ def test_large_messages(
     check(c, name, f"{algorithm}@{transport}", (203,), root=c.size - 1, make=make)
 
 
+@pytest.mark.kept_group
 @pytest.mark.threads_only
 @pytest.mark.ranks(3, more=(Layout(4, per_node=2),))
 @pytest.mark.usefixtures("tiny")
@@ -114,6 +117,7 @@ def test_large_messages_in_place(c: Collectives, name: str, transport: str, make
             check(c, name, f"{each}@{transport}", (203,), make=make, in_place=True)
 
 
+@pytest.mark.kept_group
 @pytest.mark.threads_only
 @pytest.mark.ranks(3, more=(Layout(4, per_node=2),))
 @pytest.mark.usefixtures("tiny")
@@ -126,6 +130,7 @@ def test_large_messages_keep_rank_order(c: Collectives, name: str, transport: st
             check(c, name, f"{each}@{transport}", (97,), "uint8", op=affine)
 
 
+@pytest.mark.kept_group
 @pytest.mark.ranks(2)
 @pytest.mark.parametrize("transport", ["symmetric", "cma"])
 @pytest.mark.parametrize(("name", "algorithm"), LARGE)

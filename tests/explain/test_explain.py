@@ -45,13 +45,17 @@ def printed(*names: str, of: str = "allreduce", ranks: int = 4, **more: object) 
 
 @pytest.mark.parametrize("each", CATALOGUE, ids=label)
 def test_every_schedule_ends_as_the_contract_demands(each: Algorithm) -> None:
-    """With a sentence for each round, a verdict, reasons, and the page's data."""
+    """With a sentence for each round, a verdict, reasons, the page's data, and a diagram."""
     shown = trace_rounds(each, served(each))
     assert shown.done(shown.rounds) == 1.0
     assert all(sentence(shown, now).endswith(".") for now in range(shown.rounds + 1))
     assert str(each) in verdict(shown)
     assert reasons(shown)
     assert len(as_data(shown)["rounds"]) == shown.rounds + 1
+    drawn = ElementTree.fromstring(diagram([shown]))
+    heads = [path for path in drawn.iter(f"{SVG}path") if path.get("class") == "head"]
+    assert len(heads) == shown.proof.messages
+    assert verdict(shown) in [text.text for text in drawn.iter(f"{SVG}text")]
 
 
 @pytest.mark.parametrize("of", COLLECTIVES)
@@ -60,15 +64,6 @@ def test_a_rank_alone_has_nothing_to_explain(of: str) -> None:
     assert {reason for each in alone for reason in reasons(each)} == {
         "A single rank has no one to send to."
     }
-
-
-@pytest.mark.parametrize("each", CATALOGUE, ids=label)
-def test_every_schedule_has_a_diagram(each: Algorithm) -> None:
-    shown = trace_rounds(each, served(each))
-    drawn = ElementTree.fromstring(diagram([shown]))
-    heads = [path for path in drawn.iter(f"{SVG}path") if path.get("class") == "head"]
-    assert len(heads) == shown.proof.messages
-    assert verdict(shown) in [text.text for text in drawn.iter(f"{SVG}text")]
 
 
 def test_the_page_builds_the_states_that_the_simulator_saw() -> None:

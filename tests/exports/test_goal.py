@@ -33,27 +33,20 @@ TIED = {
 """Of messages that are ready at one time, prices and interpreter take another one first."""
 
 
-def written(algorithm: Algorithm) -> tuple[str, int, int, list[str]]:
-    name = f"{algorithm.collective.name} {algorithm}"
-    nbytes, recorded = RECORDED[name]
-    return name, nbytes, recorded, [*goal(algorithm, SIZE, nbytes)]
-
-
 def test_no_algorithm_is_left_out() -> None:
     assert len(SERVED) == sum(each.needs.holds(SIZE) for each in CATALOGUE)
 
 
 @pytest.mark.parametrize("algorithm", SERVED, ids=label)
-def test_the_file_takes_as_long_as_in_the_simulator(algorithm: Algorithm) -> None:
-    name, _, recorded, lines = written(algorithm)
+def test_the_file_takes_as_long_as_in_the_simulator_and_costs_what_the_schedule_does(
+    algorithm: Algorithm,
+) -> None:
+    """The latter by the rules of our prices; LogGP's n - 1 bytes of a message are n there."""
+    name = f"{algorithm.collective.name} {algorithm}"
+    nbytes, recorded = RECORDED[name]
+    lines = [*goal(algorithm, SIZE, nbytes)]
     slack = 0.25 if name in UNSORTED else 0
     assert completion(lines, TIMES) == pytest.approx(recorded, rel=slack)
-
-
-@pytest.mark.parametrize("algorithm", SERVED, ids=label)
-def test_the_file_costs_what_the_schedule_costs(algorithm: Algorithm) -> None:
-    """By the rules of our prices; LogGP's n - 1 bytes of a message are n there."""
-    name, nbytes, _, lines = written(algorithm)
     price = simulate(pattern_of(algorithm, SIZE), nbytes, MODEL, Switch(SIZE))
     found = completion(lines, TIMES, RULES)
     assert found == pytest.approx(1e9 * price, rel=0.06 if name in TIED else 0.01)

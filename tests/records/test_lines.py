@@ -8,9 +8,11 @@ from typing import Any
 
 import jsonschema
 import pytest
+from click.testing import CliRunner
 from launcher import python
 
 from mpicoll.errors import ArgumentError
+from mpicoll.records.__main__ import main
 from mpicoll.records.lines import KINDS, CaseRecord, FullRun, Run, RunRecord, json_schema
 from mpicoll.records.reading import encoded, full, load, only, record_of, runs
 
@@ -116,8 +118,7 @@ def test_a_line_that_is_no_record_is_named(line: str, complaint: str, tmp_path: 
 
 
 def test_the_schema_is_one_and_refuses_what_is_no_record() -> None:
-    done = python("-m", "mpicoll.records", "--schema")
-    schema = json.loads(done.stdout)
+    schema = json.loads(CliRunner().invoke(main, ["--schema"]).stdout)
     jsonschema.Draft202012Validator.check_schema(schema)
     for bad in (OLDEST | {"ranks": "two"}, {"schema": 1, "kind": "fit"}, []):
         with pytest.raises(jsonschema.ValidationError):
@@ -136,4 +137,4 @@ def test_a_wrong_line_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("arguments", [[], ["--schema", "x"], ["nowhere"]])
 def test_bad_usage_leaves_with_2(arguments: list[str]) -> None:
-    assert python("-m", "mpicoll.records", *arguments).returncode == 2
+    assert CliRunner().invoke(main, arguments).exit_code == 2

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from expect import expected, input_shape, values
+from layouts import Layout
 from run_collective import compare, device
 
 from mpicoll import ArgumentError, Collectives
@@ -110,6 +111,7 @@ def call_until_settled(c: Collectives, name: str, counts: Any = None) -> str:
     pytest.fail("it does not settle")
 
 
+@pytest.mark.ranks(3, more=(2, Layout(4, per_node=2)))
 @pytest.mark.parametrize("name", COLLECTIVES)
 def test_every_call_is_right_while_it_measures(c: Collectives, name: str) -> None:
     with group(c) as part:

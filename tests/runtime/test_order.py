@@ -17,6 +17,7 @@ from mpicoll.memory import segments
 from mpicoll.runtime import planner, probe
 from mpicoll.runtime.order import REPRODUCIBLE
 
+pytestmark = pytest.mark.kept_group
 COUNTS = (1, 7, 601)
 """One element, less than a rank's share each, and several windows of a few slots."""
 

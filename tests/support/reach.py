@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from itertools import chain
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -19,12 +20,11 @@ def reaches(item: pytest.Function, names: Sequence[str]) -> bool:
 
 @cache  # the cases of a test call the same functions
 def _reach(functions: tuple[Any, ...], names: tuple[str, ...]) -> bool:
-    open_ = [*functions]
-    seen: set[Any] = set()
+    open_ = [*_functions(functions)]
+    seen: set[FunctionType] = set()
     while open_:
-        found = open_.pop()
-        function = getattr(found, "__wrapped__", found)
-        if not isinstance(function, FunctionType) or function in seen:
+        function = open_.pop()
+        if function in seen:
             continue
         seen.add(function)
         if function.__name__ in names:
@@ -33,14 +33,21 @@ def _reach(functions: tuple[Any, ...], names: tuple[str, ...]) -> bool:
     return False
 
 
-def _called(function: FunctionType) -> Iterator[Any]:
-    """Yield the functions whose names a function's code has."""
-    for name in _names(function.__code__):
-        found = function.__globals__.get(name)
-        if isinstance(found, type):
-            yield from filter(callable, vars(found).values())
-        elif callable(found):
-            yield found
+@cache  # tests share their helpers
+def _called(function: FunctionType) -> tuple[FunctionType, ...]:
+    """Return the functions whose names a function's code has, and the methods of such classes."""
+    known = function.__globals__
+    found = [known[name] for name in _names(function.__code__) if name in known]
+    methods = (vars(each).values() for each in found if isinstance(each, type))
+    return (*_functions(found), *_functions(chain.from_iterable(methods)))
+
+
+def _functions(found: Iterable[Any]) -> Iterator[FunctionType]:
+    """Yield what is a function, or wraps one."""
+    for each in found:
+        function = getattr(each, "__wrapped__", each)
+        if isinstance(function, FunctionType):
+            yield function
 
 
 def _names(code: CodeType) -> Iterator[str]:
