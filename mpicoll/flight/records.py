@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated
 
 import msgspec
 
@@ -84,6 +85,8 @@ TYPES: dict[int, type[Record]] = {
     Kind.PROCESS: Process, Kind.GROUP: Group, Kind.CALL: Call, Kind.WHERE: Where, Kind.TEXT: Text,
 }  # fmt: skip
 _KINDS = {each: kind for kind, each in TYPES.items()}
+# msgspec crashes where two threads are the first to decode a type: these are made beforehand.
+_DECODE = {kind: msgspec.json.Decoder(each).decode for kind, each in TYPES.items()}
 
 
 def encode(record: Record) -> tuple[int, bytes]:
@@ -93,14 +96,13 @@ def encode(record: Record) -> tuple[int, bytes]:
 
 def decode(kind: int, data: bytes) -> Record | None:
     """Return a record, None where the bytes are not one of this kind."""
-    expected: Any = TYPES.get(kind)
-    if expected is None:
+    decode: Callable[[bytes], Record] | None = _DECODE.get(kind)
+    if decode is None:
         return None
     try:
-        found: Record = msgspec.json.decode(data, type=expected)
+        return decode(data)
     except (ValueError, RecursionError):
         return None
-    return found
 
 
 def ranks_of(text: str, most: int = 1 << 16) -> list[int]:

@@ -70,6 +70,10 @@ class Question(msgspec.Struct):
     told: Told | None = None
 
 
+# msgspec crashes where two threads are the first to decode a type: these are made beforehand.
+_answer = msgspec.json.Decoder(Answer).decode
+_question = msgspec.json.Decoder(Question).decode
+
 Reply = Callable[[int], Answer]
 Hear = Callable[[int, tuple[str, int | None]], None]
 
@@ -105,7 +109,7 @@ class _Listener:
     def _answer(self, connection: socket.socket) -> None:
         name, nonce = _exactly(connection, _NAME), _exactly(connection, _NONCE)
         key, reply, hear = self.groups[name]
-        question = msgspec.json.decode(_read(connection, key, nonce), type=Question)
+        question = _question(_read(connection, key, nonce))
         if question.told is not None:
             hear(question.told.rank, (question.told.text, question.told.lost))
         _write(connection, key, nonce[::-1], msgspec.json.encode(reply(question.operation)))
@@ -195,8 +199,7 @@ class Contact:
                 connection.settimeout(_SECONDS)
                 connection.sendall(self.name + nonce)
                 _write(connection, self.key, nonce, msgspec.json.encode(question))
-                text = _read(connection, self.key, nonce[::-1])
-                return msgspec.json.decode(text, type=Answer)
+                return _answer(_read(connection, self.key, nonce[::-1]))
             except TimeoutError:
                 return "whose process does not answer: it is stopped, or its node is gone"
             except ConnectionError:

@@ -8,6 +8,7 @@ from time import process_time
 from typing import Any
 
 import pytest
+from launcher import python
 
 from mpicoll.errors import ArgumentError
 from mpicoll.execution.compiled import MISSING, WRITERS
@@ -124,6 +125,31 @@ def test_links_and_pipes_are_not_followed(whole: bytes, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / f"rank-00001.{JOB}.2{SUFFIX}")
     with pytest.raises(ArgumentError, match="no regular file"):
         read_all(tmp_path)
+
+
+FIRST_DECODED = """
+import importlib, sys, threading
+from mpicoll.flight import records
+
+sys.setswitchinterval(1e-6)
+for _ in range(100):
+    importlib.reload(records)  # whose types nothing has decoded yet
+    kind, data = records.encode(records.Group("id", "world", 0, "0-3"))
+    together = threading.Barrier(6)
+    threads = [
+        threading.Thread(target=lambda: together.wait() >= 0 and records.decode(kind, data))
+        for _ in range(6)
+    ]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+"""
+
+
+def test_threads_may_be_the_first_to_decode_at_once() -> None:
+    done = python("-c", FIRST_DECODED)
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize(
