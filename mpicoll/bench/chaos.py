@@ -2,10 +2,11 @@
 
 ``python -m mpicoll.bench.chaos --faults kill,stop,slow,raise,mismatch,cut --minutes 10``: each
 launch has 2 to 8 ranks on one node, on several nodes, or on emulated hosts, random calls that are
-checked, and one fault after the other. Prints a table, and writes a line of JSON for each launch;
-ends with 1 where a target is missed. ``--seed`` and ``--first`` replay launches. Ranks of torch are
-forked, those of mpi4py start under mpirun, each by a shell that outlives it: mpirun ends all others
-where a process that it has started is killed.
+checked, and one fault after the other; several run at once, as ranks under a fault mostly wait.
+Prints a table, and writes a line of JSON for each launch; ends with 1 where a target is missed.
+``--seed`` and ``--first`` replay launches. Ranks of torch are forked, those of mpi4py start under
+mpirun, each by a shell that outlives it: mpirun ends all others where a process that it has started
+is killed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -25,13 +26,16 @@ from typing import Any
 
 import click
 
-from mpicoll.bench.faults import CUT, FAULTS, MOST_HOSTS, MOST_RANKS, launch_of
+from mpicoll.algorithms.registry import algorithms
+from mpicoll.bench.faults import CUT, FAULTS, MOST_HOSTS, MOST_RANKS, Launch, launch_of
 from mpicoll.bench.launches import Found, run
+from mpicoll.bench.side_by_side import side_by_side
 from mpicoll.bench.under_faults import (
     HUNG,
     LOST,
     OTHER,
     OWN,
+    PAUSED,
     REFUSED,
     RIGHT,
     WRONG,
@@ -40,6 +44,7 @@ from mpicoll.bench.under_faults import (
 )
 from mpicoll.cli.command import Command
 from mpicoll.cli.options import FILE, Parsed, Real, Whole, option
+from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
 from mpicoll.hosts.emulation import Hosts, missing
 from mpicoll.machine.memory import SHM
@@ -53,7 +58,7 @@ _GROWTH = 4
 """Descriptors and threads that a rank may hold more, or one for two faults."""
 MISSES = (WRONG_NAME, WRONG, HUNG, OTHER)
 """Endings of which there should be none, or few."""
-_WAYS = (RIGHT, LOST, WRONG_NAME, REFUSED, OWN, WRONG, HUNG, OTHER)
+_WAYS = (RIGHT, LOST, WRONG_NAME, REFUSED, OWN, WRONG, HUNG, OTHER, PAUSED)
 
 
 def leftovers() -> set[str]:
@@ -101,6 +106,26 @@ def _possible(kinds: Sequence[str]) -> tuple[list[str], bool]:
     return found, why is None
 
 
+def _import_for_ranks() -> None:
+    """Import what ranks of torch need before they are forked: each would take seconds for it."""
+    for name in ("torchcoll.transport", "torchcoll.launch", "mpicoll.flight.groups"):
+        importlib.import_module(name)
+    algorithms("allreduce")
+
+
+def _launched(
+    numbers: Sequence[int], plan: dict[str, Any], backend: str, deadline: float, folder: Path,
+    make: Callable[[], Collectives], hosts: Hosts | None, until: float,
+) -> Iterator[tuple[Launch, Found]]:  # fmt: skip
+    """Yield launches of these numbers, and what each has shown, as long as there is time."""
+    for number in numbers:
+        if time.monotonic() >= until:
+            return
+        launch = launch_of(**plan, number=number, backend=backend)
+        numbered = {**plan, "number": number}
+        yield launch, run(launch, numbered, deadline, folder, make, hosts, until)
+
+
 class _Counts:
     """What all launches have shown."""
 
@@ -144,6 +169,7 @@ class _Counts:
 @option("--each", type=Whole(1, 10**4), default=40, shown=True, help="Faults of a launch, at most.")
 @option("--backend", type=click.Choice([*BOTH]), default="torch", shown=True)
 @option("--deadline", type=Real(0.5, 300), default=4.0, shown=True, help="Of the ranks, seconds.")
+@option("--at-once", type=Whole(1, 256), default=2, shown=True, help="Launches.")
 @option("--seed", type=Whole(0), default=1, shown=True)
 @option("--first", type=Whole(0), default=0, shown=True, help="The number of the first launch.")
 @option("--ranks", type=Whole(2, MOST_RANKS), default=MOST_RANKS, shown=True, help="At most.")
@@ -151,32 +177,34 @@ class _Counts:
 @click.pass_obj
 def main(
     makers: Worlds, /, faults: Sequence[str], minutes: float, launches: int, each: int,
-    backend: str, deadline: float, seed: int, first: int, ranks: int, output: Path | None,
+    backend: str, deadline: float, at_once: int, seed: int, first: int, ranks: int,
+    output: Path | None,
 ) -> int:  # fmt: skip
     """Try the faults, print the table, and return 1 where a target is missed."""
     records = Lines(output, f'{{"schema": "{SCHEMA}", '.encode(), keep=True)
     kinds, hosts = _possible(faults)
     if backend == "torch":
-        importlib.import_module("torchcoll.transport")  # each rank would take seconds for it
+        _import_for_ranks()
 
     before, own, until = leftovers(), held(), time.monotonic() + 60 * minutes
-    counts, number = _Counts(kinds), first
+    counts, last = _Counts(kinds), first + (launches or 10**9)
     with ExitStack() as stack:
         prefix = "mpicoll-chaos-"
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix)))
-        cluster = stack.enter_context(Hosts(MOST_HOSTS)) if hosts else None
-        while time.monotonic() < until and (not launches or number < first + launches):
-            plan: dict[str, Any] = {"seed": seed, "number": number, "kinds": kinds, "most": ranks,
-                    "faults": each, "hosts": hosts}  # fmt: skip
-            launch = launch_of(**plan, backend=backend)
-            make = partial(makers[backend], None)
-            found = run(launch, plan, deadline, folder, make, cluster, until)
-            counts.add(number, [fault.kind for fault in launch.faults], found)
+        plan: dict[str, Any] = {"seed": seed, "kinds": kinds, "most": ranks, "faults": each,
+                "hosts": hosts}  # fmt: skip
+        turns = [range(first + turn, last, at_once) for turn in range(at_once)]
+        parts = [
+            _launched(numbers, plan, backend, deadline, folder, partial(makers[backend], None),
+                      stack.enter_context(Hosts(MOST_HOSTS)) if hosts else None, until)
+            for numbers in turns if numbers
+        ]  # fmt: skip
+        for launch, found in side_by_side(parts):
+            counts.add(launch.number, [fault.kind for fault in launch.faults], found)
             told = [one._asdict() for part in found.endings for one in part]
             record = {"schema": SCHEMA, **launch._asdict(), "endings": told, "left": found.left}
             record["faults"] = [fault._asdict() for fault in launch.faults]
             records.append([json.dumps(record)])
-            number += 1
     for text in counts.table():
         print(text)
     left = [f"{each} is left in {SHM}" for each in sorted(leftovers() - before)]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from mpicoll.bench.faults import CUT, KILL, STOP, Fault, Launch
-from mpicoll.bench.under_faults import HUNG, OTHER, WRONG, Ending, be_rank
+from mpicoll.bench.under_faults import HUNG, OTHER, PAUSED, WRONG, WRONG_NAME, Ending, be_rank
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
 from mpicoll.hosts.emulation import Hosts
@@ -34,6 +34,9 @@ _END = 10.0
 _STAYS = ["sh", "-c", '"$@"; while [ -S "$0" ]; do sleep 0.2; done']
 """Starts a rank of MPI's and outlives it while a socket is there: MPI's launchers, which end all
 ranks where a process that they have started ends, do not see that."""
+_LOOK, _PAUSE = 0.5, 1.0
+"""Seconds between two looks, and beyond them, after which this machine, or the part of it that the
+command is given, stood still: ranks miss their deadlines then."""
 _GRACE = 10.0
 """Seconds past two deadlines in which a call ends, else it counts as hung."""
 
@@ -82,6 +85,7 @@ class Ranks:
         self.over: dict[int, str] = {}
         self.held: dict[int, list[tuple[int, tuple[int, int]]]] = {}
         self.selector = selectors.DefaultSelector()
+        self.paused = False
         if launch.backend == "torch":
             for rank in range(launch.ranks):
                 process = os.fork()
@@ -145,10 +149,12 @@ class Ranks:
 
         A rank that has ended says nothing, as an empty dictionary.
         """
-        until = time.monotonic() + limit
-        while not done() and (left := until - time.monotonic()) > 0:
-            for key, _ in self.selector.select(min(left, 0.5)):
+        until = (looked := time.monotonic()) + limit
+        while not done() and (left := until - looked) > 0:
+            for key, _ in self.selector.select(min(left, _LOOK)):
                 yield from self._read(key.data)
+            before, looked = looked, time.monotonic()
+            self.paused |= looked - before > _LOOK + _PAUSE
 
     def _read(self, rank: int) -> Iterator[tuple[int, dict[str, Any]]]:
         try:
@@ -195,6 +201,7 @@ class Ranks:
     def through(self, fault: Fault) -> list[Ending]:
         """Have a fault happen, and return how it ends for the ranks that it does not end."""
         found: dict[int, Ending] = {}
+        self.paused = False
         stopped = fault.victims if fault.kind == STOP else ()
         first = set(fault.left) - set(stopped)
         self._hear(fault, first, found)
@@ -204,7 +211,13 @@ class Ranks:
             self._resume(stopped)
             self._hear(fault, set(stopped), found)
         self.tell(fault.left)
-        return [each for rank, each in sorted(found.items()) if _counts(each, rank in stopped)]
+        endings = [each for rank, each in sorted(found.items()) if _counts(each, rank in stopped)]
+        return [self.excused(each) for each in endings] if self.paused else endings
+
+    def excused(self, ending: Ending) -> Ending:
+        """Return the ending of a rank for which this machine stood still meanwhile."""
+        is_late = ending.how in (WRONG_NAME, HUNG, OTHER) and ending.rank not in self.over
+        return ending._replace(how=PAUSED) if is_late else ending
 
     def _hear(self, fault: Fault, ranks: set[int], found: dict[int, Ending]) -> None:
         """Hear the endings of some ranks."""
@@ -317,7 +330,7 @@ def run(
             return Found([[Ending(0, 0, OTHER, 0.0, wrong)]], (0, 0), [])
         for fault in launch.faults:
             endings.append(ranks.through(fault))
-            bad = any(each.how in (WRONG, HUNG, OTHER) for each in endings[-1])
+            bad = any(each.how in (WRONG, HUNG, OTHER, PAUSED) for each in endings[-1])
             if bad or time.monotonic() > until:
                 break
         else:

@@ -40,8 +40,9 @@ from mpicoll.errors import ArgumentError, CollectiveError, RankLost, Unavailable
 from mpicoll.measurement.worlds import BOTH
 from mpicoll.notation.elements import ReduceOp, user_op
 
-RIGHT, LOST, WRONG_NAME, WRONG, REFUSED, OTHER, HUNG, OWN = (
-    "right", "named", "wrong name", "wrong result", "refused", "other error", "hung", "own error"
+RIGHT, LOST, WRONG_NAME, WRONG, REFUSED, OTHER, HUNG, OWN, PAUSED = (
+    "right", "named", "wrong name", "wrong result", "refused", "other error", "hung", "own error",
+    "paused",
 )  # fmt: skip
 _NAMES = ("allreduce", "reduce", "broadcast", "allgather", "scan")
 _SIZES = (1, 7, 100, 3000, 20_000)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,11 @@ from launcher import python
 import mpicoll
 from mpicoll.bench import chaos
 from mpicoll.bench.faults import CUT, FAULTS, KILL, Fault, launch_of
+from mpicoll.bench.launches import Ranks
+from mpicoll.bench.side_by_side import side_by_side
 from mpicoll.bench.soak import Kept, growth, soak
+from mpicoll.bench.under_faults import Ending
+from mpicoll.errors import ArgumentError
 from mpicoll.measurement.worlds import BOTH
 
 
@@ -53,6 +59,49 @@ def test_who_may_be_named() -> None:
 )
 def test_targets(counts: dict[str, int], left: list[str], said: list[str]) -> None:
     assert list(chaos.missed(Counter(counts), left)) == said
+
+
+def numbered(number: int) -> Iterator[tuple[int, int]]:
+    for _ in range(3):
+        yield number, os.getpid()
+
+
+def refused(number: int) -> Iterator[tuple[int, int]]:
+    yield from numbered(number)
+    raise ArgumentError("no mpirun")
+
+
+def ended(number: int) -> Iterator[tuple[int, int]]:
+    yield from numbered(number)
+    os._exit(3)
+
+
+def test_launches_run_at_once_in_processes_of_their_own() -> None:
+    found = list(side_by_side([numbered(1), numbered(2)]))
+    assert Counter(number for number, _ in found) == {1: 3, 2: 3}
+    assert len({process for _, process in found} | {os.getpid()}) == 3
+    assert list(side_by_side([numbered(5)])) == [(5, os.getpid())] * 3
+
+
+@pytest.mark.parametrize(("part", "error"), [(refused, ArgumentError), (ended, RuntimeError)])
+def test_one_that_fails_ends_the_others(
+    part: Callable[[int], Iterator[tuple[int, int]]], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        list(side_by_side([numbered(1), part(2), (time.sleep(100) for _ in range(9))]))
+
+
+def test_what_a_rank_misses_while_the_machine_stands_still_is_told_apart(tmp_path: Path) -> None:
+    launch = launch_of(1, 0, ["slow"], most=2)
+    ranks = Ranks(launch._replace(ranks=0), {}, 4.0, tmp_path, mpicoll.world, None)
+    ranks.over[1] = "killed by SIGSEGV"
+    endings = [
+        Ending(0, rank, how, 9.0, "")
+        for rank, how in enumerate((chaos.HUNG, chaos.OTHER, chaos.WRONG, chaos.RIGHT))
+    ]
+    told = [ranks.excused(each).how for each in endings]
+    assert told == [chaos.PAUSED, chaos.OTHER, chaos.WRONG, chaos.RIGHT]
+    assert ranks.end() == []
 
 
 def test_a_fault_that_is_not_known_is_refused() -> None:

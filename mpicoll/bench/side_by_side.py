@@ -1,0 +1,68 @@
+"""Run several parts of a command side by side, each in a process of its own."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection, wait
+from typing import TypeVar
+
+from mpicoll.errors import CollectiveError
+from mpicoll.machine.children import end_with_parent
+
+T = TypeVar("T")
+
+
+def side_by_side(parts: Sequence[Iterator[T]]) -> Iterator[T]:
+    """Yield what iterators yield, as it comes; each runs in a process that is forked.
+
+    Raises:
+        CollectiveError: one of them raises it.
+        RuntimeError: one of them ends otherwise.
+    """
+    if len(parts) == 1:
+        yield from parts[0]
+        return
+    context = multiprocessing.get_context("fork")
+    going = {}
+    for part in parts:
+        reading, writing = context.Pipe(duplex=False)
+        process = context.Process(target=_give, args=(part, writing), daemon=True)
+        process.start()
+        writing.close()
+        going[reading] = process
+    try:
+        while going:
+            come = wait(list(going))
+            for reading in [each for each in going if each in come]:
+                try:
+                    kind, found = reading.recv()
+                except EOFError:
+                    raise RuntimeError("a process of this command has ended") from None
+                if kind == "error":
+                    raise found
+                if kind == "end":
+                    going.pop(reading).join()
+                    reading.close()
+                else:
+                    yield found
+    finally:
+        for reading, process in going.items():
+            process.kill()
+            process.join()
+            reading.close()
+
+
+def _give(part: Iterator[T], writing: Connection) -> None:
+    end_with_parent(signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends by it, and this process then
+    with suppress(BrokenPipeError):
+        try:
+            for each in part:
+                writing.send(("item", each))
+        except CollectiveError as error:
+            writing.send(("error", error))
+        else:
+            writing.send(("end", None))
