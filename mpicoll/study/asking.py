@@ -19,7 +19,7 @@ from mpicoll.measurement.cases import Case, Wanted, groups
 from mpicoll.measurement.workbench import Workbench
 from mpicoll.measurement.worlds import BOTH
 from mpicoll.records.lines import Forced
-from mpicoll.study.libraries import libraries
+from mpicoll.study.libraries import Library, libraries
 
 _MARK = "mpicoll asks:"
 _PAUSE = 0.05
@@ -50,9 +50,14 @@ def heard(vendor: str, forced: Mapping[str, Forced], printed: str | None) -> dic
         if name not in forced:
             continue
         if library.runs:
-            ran = _ran(library.runs, name, text)
-            own = "" if forced[name].algorithm in ran else ", ".join(ran)
-            is_answer = bool(ran)
+            ran = _ran(library, name, text)
+            wanted = forced[name].algorithm
+            own = "" if _plain(wanted) in map(_plain, ran) else ", ".join(ran)
+            # What it names with a prefix it also prints, where it runs.
+            prefix = library.named.partition("{")[0]
+            if not ran and prefix and wanted.startswith(prefix):
+                own = f"nothing of {wanted}"
+            is_answer = bool(ran or own)
         else:
             own = _refusal(library.refusal, name, start if library.at_start else text)
             # Silence as it starts is no answer: it has such a number, and may run another.
@@ -71,13 +76,18 @@ def _refusal(pattern: str, name: str, text: str) -> str:
     return own[0].strip()[:200] if own else ""
 
 
-def _ran(pattern: str, name: str, text: str) -> list[str]:
+def _ran(library: Library, name: str, text: str) -> list[str]:
     """Return the algorithms that a library says it ran, as `libraries.toml` names them."""
-    return [
-        f"{algorithm.replace('_', '')}_{protocol}".lower()
-        for of, algorithm, protocol in re.findall(pattern, text)
-        if of.lower() == name.replace("_", "")
-    ]
+    found = []
+    for each in re.finditer(library.runs, text):
+        said = each.groupdict()
+        if _plain(said.pop("function")) in (_plain(name), _plain(function(name))):
+            found.append(library.named.format(**said).lower())
+    return found
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").lower()
 
 
 def _with(how: Forced, asked: Sequence[int], refused: Mapping[int, str]) -> Forced:

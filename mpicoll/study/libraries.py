@@ -74,7 +74,8 @@ class Library(Struct, forbid_unknown_fields=True):
         question: how it is asked what it runs, or that it cannot be asked.
         refusal: a pattern of what it prints where it takes another one; "": it prints nothing.
         at_start: it prints that as it starts, not with a call.
-        runs: a pattern of what it prints of a call: the function, the algorithm and its protocol.
+        runs: a pattern of what it prints of a call, with the function and what `named` has.
+        named: how an algorithm is called here that it says it ran.
         asking: variables set where it is asked, and nothing is timed.
         variables: set with any of its algorithms.
         joined: variables that have texts of several collectives, with semicolons between.
@@ -86,6 +87,7 @@ class Library(Struct, forbid_unknown_fields=True):
     refusal: str = ""
     at_start: bool = False
     runs: str = ""
+    named: str = ""
     asking: dict[str, str] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)
     joined: list[str] = field(default_factory=list)

@@ -213,6 +213,25 @@ def test_nccl_says_what_it_ran() -> None:
     assert found["allgather"].obeyed is None
 
 
+def test_open_mpi_says_where_han_runs() -> None:
+    asked = {
+        "allreduce": forced("Open MPI", "allreduce", "han_simple"),
+        "broadcast": forced("Open MPI", "broadcast", "binomial"),
+        "gather": forced("Open MPI", "gather", "binomial"),
+        "reduce": forced("Open MPI", "reduce", "han_intra"),
+    }
+    line = "\n[host0:7] coll:han:get_algorithm {} size:4 algorithm:2 {}\n"
+    text = (
+        "mpicoll asks: allreduce 4" + line.format("allreduce", "simple")
+        + "mpicoll asks: broadcast 4" + line.format("bcast", "default")
+        + "mpicoll asks: gather 4\nmpicoll asks: reduce 4\n"
+    )  # fmt: skip
+    found = heard("Open MPI", asked, text)
+    assert {name: each.obeyed for name, each in found.items()} == {
+        "allreduce": True, "broadcast": False, "gather": None, "reduce": False,
+    }  # fmt: skip
+
+
 def test_a_folder_keeps_one_study(tmp_path: Path) -> None:
     folder = tmp_path / "made"
     with taken(folder):

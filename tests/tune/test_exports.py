@@ -286,11 +286,24 @@ def test_intel_mpi_has_one_table_for_all_numbers_of_ranks() -> None:
         settings.intel([one, one._replace(ranks=8)])
 
 
-def test_open_mpi_takes_rules_for_several_nodes_before_han() -> None:
-    name = "OMPI_MCA_coll_han_bcast_dynamic_global_communicator_module"
-    one, two = (Choice("broadcast", 4, nodes, [OWN]) for nodes in (1, 2))
-    assert name not in openmpi.variables([one], Path("rules"))
-    assert openmpi.variables([one, two], Path("rules"))[name] == "3"
+def test_han_hands_on_what_was_chosen_on_several_nodes() -> None:
+    (one,) = chosen("binomial", "broadcast")
+    assert openmpi.han_rules([one]) is None
+    ranges = [OWN, Range(2000, "ring", {}), Range(None, "han_simple", {})]
+    wide = Choice("allgather", 4, 2, ranges)
+    lines = str(openmpi.han_rules([one, wide])).splitlines()
+    assert [line.split("#")[0].strip() for line in lines] == [
+        "1", "allgather", "1", "global_communicator", "3",
+        "1", "1", "0 han",
+        "4", "3", "0 han", "251 tuned", "501 han @simple",
+        "5", "1", "0 han",
+    ]  # fmt: skip
+    # Of coll_tuned HAN's algorithms are its own choice.
+    assert "2001 0 0 0 # han_simple" in openmpi.rules([wide])
+    assert openmpi.takes("allgather", "han_simple", {})
+    assert not openmpi.takes("alltoall", "han_simple", {})
+    given = openmpi.variables({"": Path("a"), openmpi.HAN_RULES: Path("b")})
+    assert given["OMPI_MCA_coll_han_use_dynamic_file_rules"] == "1"
 
 
 # -- the command --------------------------------------------------------------------------

@@ -159,12 +159,15 @@ def _ranges(
 
 def _best(times: Times) -> str | None:
     """Return the algorithm to take, None for the library's choice."""
-    own, name = times.get(_NATIVE), _fastest(times)
+    name = _fastest(times)
     # Without the library's own choice beside it there is nothing to be faster than.
-    if own is None or name is None:
-        return None
-    found = shift(own, times[name])
-    return name if found.ratio > _MARGIN and found.low > 1 else None
+    return name if name and _gain(times, name) > _MARGIN else None
+
+
+def _gain(times: Times, name: str) -> float:
+    """Return how many times as fast an algorithm surely is as the library's choice, 1 if unsure."""
+    found = shift(times[_NATIVE], times[name]) if _NATIVE in times else None
+    return found.ratio if found and (found.low > 1 or found.high < 1) else 1.0
 
 
 def _fastest(times: Times) -> str | None:
@@ -175,10 +178,6 @@ def _fastest(times: Times) -> str | None:
 
 def _is_worth_it(sizes: Iterable[Times]) -> bool:
     """Whether the fastest algorithms beat the library's choice over all sizes together."""
-    ratios = []
-    for times in sizes:
-        name = _fastest(times)
-        if name is None or _NATIVE not in times:
-            return False
-        ratios.append(shift(times[_NATIVE], times[name]).ratio)
-    return geometric_mean(ratios) > _MARGIN
+    found = [(times, _fastest(times)) for times in sizes]
+    gains = [_gain(times, name) for times, name in found if name]
+    return len(gains) == len(found) and geometric_mean(gains) > _MARGIN

@@ -56,6 +56,12 @@ def _library() -> Path:
     return max(files, key=lambda each: each.stat().st_size)
 
 
+def _han(found: Sequence[Choice], library: Path | None) -> dict[str, str]:
+    """Return the rules of Open MPI's coll_han, where some are for several nodes."""
+    text = openmpi.han_rules(found)
+    return {openmpi.HAN_RULES: text} if text else {}
+
+
 def _openmpi(found: Sequence[Choice], path: Path, library: Path | None) -> str:
     """Return JSON for a file that ends so, else the older format."""
     return (openmpi.json_rules if path.suffix == ".json" else openmpi.rules)(found)
@@ -63,7 +69,7 @@ def _openmpi(found: Sequence[Choice], path: Path, library: Path | None) -> str:
 
 _TARGETS = {
     "mpich": _Target(mpich.LIBRARY, mpich.takes, _mpich, _layers),
-    "openmpi": _Target(openmpi.LIBRARY, openmpi.takes, _openmpi),
+    "openmpi": _Target(openmpi.LIBRARY, openmpi.takes, _openmpi, _han),
     "intel": _Target(
         settings.INTEL, settings.intel_takes, lambda found, *_: settings.intel(found),
         says_own=False,
@@ -130,5 +136,5 @@ def _advice(target: str, found: Sequence[Choice], paths: Mapping[str, Path]) -> 
     if target == "nccl":
         return f"export NCCL_TUNER_CONFIG_FILE={shlex.quote(str(path.resolve()))}"
     is_mpich = target == "mpich"
-    given = mpich.variables(found, paths) if is_mpich else openmpi.variables(found, path)
+    given = mpich.variables(found, paths) if is_mpich else openmpi.variables(paths)
     return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in given.items())

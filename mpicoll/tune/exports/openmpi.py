@@ -1,15 +1,18 @@
 """Open MPI's rules for coll_tuned: files of versions 4 and 5, and JSON from 6 on.
 
-Files are of version 1, and of version 2 where a rule has the most requests of an alltoall. The
-format has a rule for each number of ranks and up; so the numbers beside those that were
-measured get the rule 0, which is the library's own decision. From 6 on its ranges are shifted by
-one entry, so that release is given JSON, whose ranges have both ends.
+Files are of version 1, and of version 2 where a rule has the most requests of an alltoall. They
+have a rule for each number of ranks and up; so the numbers beside those that were measured get the
+rule 0, which is the library's own decision. From 6 on their ranges are shifted by one entry, so
+that release is given JSON, whose ranges have both ends.
+
+On several nodes coll_han is asked before, which has a file of its own: it hands the calls of a
+range on to coll_tuned, or takes them as it would by itself.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mpicoll.tune.exports.choices import Choice, Range, starts
@@ -43,12 +46,17 @@ _ALGORITHMS = {
 
 _REQUESTS = "OMPI_MCA_coll_tuned_alltoall_algorithm_max_requests"
 _SYNC = "linear_sync"
-_HAN = {"allgather", "allreduce", "bcast", "reduce"}
-"""What coll_han takes on several nodes before coll_tuned, unless it hands it on to module 3."""
+_HAN = {"allgather", "allreduce", "broadcast", "reduce"}
+"""What coll_han takes on several nodes before coll_tuned, unless it hands it on."""
+_OF_HAN = "han_"
+HAN_RULES = ".han.rules"
+"""How the name of the file for coll_han ends."""
 
 
 def takes(collective: str, algorithm: str, variables: dict[str, str]) -> bool:
     """Whether the rules can name an algorithm."""
+    if algorithm.startswith(_OF_HAN):
+        return collective in _HAN
     return _plain(algorithm) in _ALGORITHMS.get(collective, {}) and (
         _REQUESTS not in variables or variables[_REQUESTS].isdecimal()
     )
@@ -60,8 +68,10 @@ def _plain(algorithm: str) -> str:
 
 
 def _number(collective: str, algorithm: str | None) -> int:
-    """Return an algorithm's number, 0 for the library's own decision."""
-    return _ALGORITHMS[collective][_plain(algorithm)] if algorithm else 0
+    """Return an algorithm's number for coll_tuned, 0 for the library's own decision."""
+    if algorithm is None or algorithm.startswith(_OF_HAN):
+        return 0
+    return _ALGORITHMS[collective][_plain(algorithm)]
 
 
 def rules(choices: Sequence[Choice]) -> str:
@@ -81,6 +91,33 @@ def rules(choices: Sequence[Choice]) -> str:
                 numbers = " ".join(str(part) for part in parts if part is not None)
                 lines.append(f"{numbers} # {each.algorithm or 'its own choice'}")
     return "\n".join(lines) + "\n"
+
+
+def han_rules(choices: Sequence[Choice]) -> str | None:
+    """Return a file of rules for coll_han, None where nothing is chosen for several nodes."""
+    wide = [each for each in choices if each.nodes > 1 and each.collective in _HAN]
+    names = [*dict.fromkeys(each.collective for each in wide)]
+    lines = [f"{len(names)} # collectives"]
+    for name in names:
+        sizes = _sizes([each for each in wide if each.collective == name])
+        lines += [_NAMES.get(name, name), "1 # level", "global_communicator"]
+        lines += [f"{len(sizes)} # numbers of ranks"]
+        for ranks, choice in sizes.items():
+            ranges = choice.ranges if choice else [Range(None, None, {})]
+            # Of an allgather HAN counts the bytes of one rank.
+            parts = ranks if name == "allgather" else 1
+            lines += [f"{max(1, ranks)} # ranks and more", f"{len(ranges)} # sizes"]
+            lines += [f"{-(-start // max(1, parts))} {_module(each)}"
+                      for start, each in starts(ranges)]  # fmt: skip
+    return "\n".join(lines) + "\n" if names else None
+
+
+def _module(chosen: Range) -> str:
+    """Return what coll_han runs: itself, one of its algorithms, or coll_tuned."""
+    if chosen.algorithm is None:
+        return "han"
+    is_own = chosen.algorithm.startswith(_OF_HAN)
+    return f"han @{chosen.algorithm.removeprefix(_OF_HAN)}" if is_own else "tuned"
 
 
 def _sizes(choices: Sequence[Choice]) -> dict[int, Choice | None]:
@@ -105,7 +142,7 @@ def json_rules(choices: Sequence[Choice]) -> str:
                 "alg": _number(choice.collective, each.algorithm),
                 **({"reqs": int(most)} if (most := each.variables.get(_REQUESTS)) else {}),
             }
-            for start, each in starts(choice.ranges) if each.algorithm
+            for start, each in starts(choice.ranges) if _number(choice.collective, each.algorithm)
         ]  # fmt: skip
         name = _NAMES.get(choice.collective, choice.collective)
         collectives.setdefault(name, []).append(
@@ -115,14 +152,15 @@ def json_rules(choices: Sequence[Choice]) -> str:
     return json.dumps(document, indent=1) + "\n"
 
 
-def variables(choices: Sequence[Choice], path: Path) -> dict[str, str]:
-    """Return what to set, so that Open MPI reads the rules, and HAN leaves calls to them."""
-    wide = {_NAMES.get(each.collective, each.collective) for each in choices if each.nodes > 1}
-    return {
+def variables(paths: Mapping[str, Path]) -> dict[str, str]:
+    """Return what to set, so that Open MPI reads the rules of coll_tuned, and those of coll_han."""
+    found = {
         "OMPI_MCA_coll_tuned_use_dynamic_rules": "1",
-        "OMPI_MCA_coll_tuned_dynamic_rules_filename": str(path.resolve()),
-        **{
-            f"OMPI_MCA_coll_han_{name}_dynamic_global_communicator_module": "3"
-            for name in sorted(wide & _HAN)
-        },
+        "OMPI_MCA_coll_tuned_dynamic_rules_filename": str(paths[""].resolve()),
     }
+    if HAN_RULES in paths:
+        found |= {
+            "OMPI_MCA_coll_han_use_dynamic_file_rules": "1",
+            "OMPI_MCA_coll_han_dynamic_rules_filename": str(paths[HAN_RULES].resolve()),
+        }
+    return found
