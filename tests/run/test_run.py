@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from launcher import python, ranks
 
 from mpicoll.execution.compiled import MISSING
+from mpicoll.run.__main__ import main
 from mpicoll.trace.reading import load
 
 PROGRAM = """
@@ -64,6 +66,25 @@ def test_a_module_runs_and_its_exit_status_is_kept(program: Path) -> None:
     assert (done.returncode, done.stdout.strip()) == (3, "1 ranks, ['fail']")
 
 
+@pytest.fixture
+def refused(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
+    """Return a function that tries to run a program, and returns why it is refused."""
+    started = "mpicoll.run.__main__.replace_communicators"
+    monkeypatch.setattr(started, lambda: pytest.fail("it is started"))
+
+    def run(*arguments: str, **environment: str) -> str:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        assert main([*arguments]) == 2
+        said = capfd.readouterr().err
+        assert said.startswith("Error: ") and "Traceback" not in said
+        return said
+
+    return run
+
+
 @pytest.mark.parametrize(
     ("arguments", "variable", "said"),
     [
@@ -78,27 +99,22 @@ def test_a_module_runs_and_its_exit_status_is_kept(program: Path) -> None:
         ((__file__,), "allreduce=rnig", "did you mean 'ring'"),
     ],
 )
-def test_what_cannot_be_run(arguments: tuple[str, ...], variable: str, said: str) -> None:
-    done = python(
-        "-m", "mpicoll.run", *arguments, environment={"MPICOLL_ALGORITHM": variable}, timeout=60
-    )
-    assert done.returncode == 2
-    assert done.stdout.startswith("Error: ")
-    assert said in done.stdout
-    assert "Traceback" not in done.stdout
+def test_what_cannot_be_run(
+    refused: Callable[..., str], arguments: tuple[str, ...], variable: str, said: str
+) -> None:
+    assert said in refused(*arguments, MPICOLL_ALGORITHM=variable)
 
 
 @pytest.mark.parametrize("trace", ["letter.txt", ".", "nowhere/x"])
-def test_a_trace_is_refused_before_the_program_runs(tmp_path: Path, trace: str) -> None:
+def test_a_trace_is_refused_before_the_program_runs(
+    refused: Callable[..., str], tmp_path: Path, trace: str
+) -> None:
     """It may run for hours."""
     (letter := tmp_path / "letter.txt").write_text("a letter")
     (path := tmp_path / "program.py").write_text("print('runs')")
-    place = tmp_path / trace
-    done = python(
-        "-m", "mpicoll.run", str(path), environment={"MPICOLL_TRACE": str(place)}, timeout=60
-    )
-    assert done.returncode == 2
-    assert done.stdout.startswith("Error: MPICOLL_TRACE: ") and str(place) in done.stdout
+    place = str(tmp_path / trace)
+    message = refused(str(path), MPICOLL_TRACE=place)
+    assert message.startswith("Error: MPICOLL_TRACE: ") and place in message
     assert letter.read_text() == "a letter"
 
 
