@@ -45,7 +45,8 @@ def test_all_messages_at_once_or_one_by_one(
     # Waves only, or chains wherever there are any.
     monkeypatch.setattr(events, "_FEW", -1000 if size % 2 == 0 else 16)
     # Which model meets which topology changes with the size.
-    for topology, model in zip(topologies(size), cycle(MODELS[size % 4 :] + MODELS), strict=False):
+    found = [*topologies(size)][5 if size == 8 else 0 :]  # those that only eight ranks have
+    for topology, model in zip(found, cycle(MODELS[size % 4 :] + MODELS), strict=False):
         try:
             pattern = pattern_of(algorithm, size, 0, topology.groups)
         except Unsupported:
