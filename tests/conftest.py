@@ -12,10 +12,13 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from functools import cache
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -119,7 +122,10 @@ def _abort() -> None:
 # -- markers ----------------------------------------------------------------------------------
 
 
-LONG = ("test_jobs.py", "test_ranks.py")
+LONG = (
+    "test_jobs.py", "test_ranks.py", "test_hosts.py", "test_run.py", "test_mpi4py_suite.py",
+    "test_backend.py", "test_chaos.py",
+)  # fmt: skip
 """Modules whose launches take longest: where others run beside them, they begin first."""
 STARTS = ("ranks", "mpirun", "forked")
 """Functions that start ranks; tests that do it by themselves are marked."""
@@ -131,6 +137,24 @@ ALONE = (
     "test_torch_alone_needs_no_mpi",
 )
 """Tests that run a whole benchmark, if on one rank only."""
+SIGNS = re.compile(
+    r"^from (launcher import .*\b(ranks|mpirun)\b|forked|joining|minislurm)|mark\.launches|MPIRUN|"
+    + "|".join(ALONE),
+    re.MULTILINE,
+)
+"""What a module has that starts ranks."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Spare each worker that runs launches the collection of modules that start none."""
+    is_module = fnmatch(collection_path.name, "test_*.py")
+    launches = config.option.markexpr == "launches or slurm"
+    return True if launches and is_module and not _may_launch(collection_path) else None
+
+
+@cache
+def _may_launch(path: Path) -> bool:
+    return bool(SIGNS.search(path.read_text()))
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
@@ -164,7 +188,7 @@ def _needs(item: pytest.Item) -> Iterator[str]:
     if not isinstance(item, pytest.Function):
         return
     yield from {"browser", "slurm"}.intersection(item.fixturenames)
-    if item.originalname in ALONE or reaches(item, STARTS):
+    if item.originalname in ALONE or (_may_launch(item.path) and reaches(item, STARTS)):
         yield "launches"
 
 

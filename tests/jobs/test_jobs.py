@@ -140,9 +140,9 @@ class Run:
 # Both nodes are this host, which the ranks would see otherwise.
 STATED = ("--ranks-per-node", str(CORES))
 RUNS: dict[str, Run] = {
-    **{launcher: Run("cpu.sbatch", (*TINY, *MPI_ONLY, *STATED, "--timeout", "20"),
+    **{launcher: Run("cpu.sbatch", (*TINY, *MPI_ONLY, *STATED, "--timeout", seconds),
                      variables={"MPICOLL_LAUNCHER": launcher, **BOUND})
-       for launcher in ("srun-pmi2", "srun-pmix", "mpirun")},
+       for launcher, seconds in (("srun-pmi2", "20"), ("srun-pmix", "60"), ("mpirun", "60"))},
     **{rendezvous: Run("torch.sbatch", TINY, PAIR, {"MPICOLL_RENDEZVOUS": rendezvous}, NODES)
        for rendezvous in ("env", "tcp", "torchrun")},
     "both": Run("cpu.sbatch", TINY, PAIR, MPIRUN, NODES),

@@ -189,8 +189,10 @@ def _configure(state: Path) -> dict[str, str]:
         name: value for name, value in os.environ.items()
         if not name.startswith(("SLURM_", "SBATCH_", "PMI_", "OMPI_COMM_"))
     }  # fmt: skip
-    # As root, which the daemons need, Open MPI wants to be told twice.
-    told = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    # As root, which the daemons need, Open MPI wants to be told twice. It sees as many cores as
+    # ranks on each node, not that both nodes are the same cores: a rank that waits must yield.
+    told = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+            "OMPI_MCA_mpi_yield_when_idle": "1"}  # fmt: skip
     return {**own, **told, "SLURM_CONF": str(conf), "PATH": search_path()}
 
 
