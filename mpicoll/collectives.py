@@ -15,6 +15,8 @@ from mpicoll.memory.waiting import check_deadline
 from mpicoll.notation.contract import COLLECTIVES, collective
 from mpicoll.notation.elements import ReduceOp, itemsize
 from mpicoll.runtime.adaptive import Adaptive
+from mpicoll.runtime.agreement import compare, raise_any
+from mpicoll.runtime.allocation import own_gpu
 from mpicoll.runtime.arguments import (
     Arguments,
     check_arguments,
@@ -24,9 +26,6 @@ from mpicoll.runtime.arguments import (
     check_rank,
     check_shape,
     check_tag,
-    compare,
-    own_gpu,
-    raise_any,
 )
 from mpicoll.runtime.methods import ADAPTIVE, PlanCache
 from mpicoll.runtime.planner import Planner

@@ -18,6 +18,7 @@ from mpicoll.errors import CollectiveError, Unavailable, Unsupported
 from mpicoll.execution.plan import Plan
 from mpicoll.interfaces import Array
 from mpicoll.peers.calls import OtherCall
+from mpicoll.runtime.allocation import with_arrays
 from mpicoll.runtime.arguments import Arguments
 from mpicoll.runtime.methods import ADAPTIVE, FOR_EVER, Given, Kept, PlanCache
 
@@ -261,7 +262,7 @@ class Adaptive:
 
     def _fastest(self, arguments: Arguments) -> str:
         plans, transport = self.plans, self.plans.transport
-        own, arrays = plans.planner.allocated(arguments, copies=True), transport.arrays
+        own, arrays = with_arrays(transport, arguments, copies=True), transport.arrays
         if own.x is not None:
             arrays.copier(arrays.flat(own.x), arrays.flat(arguments.x))()
         made: dict[str, Plan] = {}

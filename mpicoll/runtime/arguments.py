@@ -1,18 +1,17 @@
-"""The arguments of a collective call: checked by each rank, then compared by all ranks."""
+"""The arguments of a collective call, checked by each rank."""
 
 from __future__ import annotations
 
 import hashlib
 import operator
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from math import prod
 from types import MethodType
 from typing import Any, TypedDict, cast
 
-from mpicoll.errors import ArgumentError, CollectiveError, Disagreement, brief
-from mpicoll.interfaces import Apart, Array, Arrays, Thunk, Transport
+from mpicoll.errors import ArgumentError, brief
+from mpicoll.interfaces import Apart, Array, Arrays
 from mpicoll.notation.contract import Collective, Counts, Place, Shape, Side, collective
 from mpicoll.notation.elements import OPS, ReduceOp, check_op, itemsize, kind_of, reduce_op
 from mpicoll.notation.schedule import Block
@@ -329,97 +328,3 @@ def _in_place(arguments: Arguments, arrays: Arrays) -> bool:
     sides = [side for side in how if side in arguments.collective.stacks]
     form = how[sides[0]] if len(sides) == 1 else "out is x"
     raise ArgumentError(f"x and out of {arguments.collective.name} overlap: in place, {form}")
-
-
-def reconcile(own: Arguments | CollectiveError, everyone: Sequence[Any]) -> Arguments:
-    """Return this rank's arguments, completed from the other ranks' where they all match.
-
-    Args:
-        everyone: every rank's signature, or the text of its error.
-
-    Raises:
-        CollectiveError: this rank's own error.
-        Disagreement: another rank's error, or arguments that do not fit together.
-    """
-    raise_any(own, everyone)
-    assert isinstance(own, Arguments)
-    known: dict[str, Any] = {}
-    for name in own.signature:
-        given = [(rank, each[name]) for rank, each in enumerate(everyone) if each[name] is not None]
-        differing = [pair for pair in given if pair[1] != given[0][1]]
-        if differing:
-            (first, value), (rank, other) = given[0], differing[0]
-            raise Disagreement(
-                f"{name} differs: rank {first} has {value!r}, rank {rank} has {other!r}"
-            )
-        known[name] = given[0][1] if given else None
-    if own.collective.unit != "none" and own.dtype is None:
-        return replace(own, dtype=known["dtype"], row=known["shape"], device=known["device"])
-    return own
-
-
-def raise_any(own: object, everyone: Sequence[Any]) -> None:
-    """Raise the error of any rank on every rank.
-
-    Args:
-        own: this rank's error; anything else where it has none.
-        everyone: for each rank the text of its error; no text where it has none.
-
-    Raises:
-        CollectiveError: this rank's own error.
-        Disagreement: the error of another rank.
-    """
-    if isinstance(own, CollectiveError):
-        raise own
-    for rank, text in enumerate(everyone):
-        if isinstance(text, str):
-            raise Disagreement(f"rank {rank}: {text}")
-
-
-def compare(said: Sequence[str]) -> None:
-    """Raise Disagreement where a rank does something else than the first."""
-    for rank, other in enumerate(said):
-        if other != said[0]:
-            raise Disagreement(f"rank 0 {said[0]}, rank {rank} {other}")
-
-
-def own_gpu(transport: Transport) -> Array:
-    """Return an empty array on this rank's GPU, which it makes the current one.
-
-    A thread that uses a GPU already keeps it. Otherwise the ranks of a node take its GPUs in turn,
-    as ``CUDA_VISIBLE_DEVICES`` shows them.
-
-    Raises:
-        Unavailable: CuPy or torch finds none.
-    """
-    return transport.arrays.on_gpu(transport.gpu_turn)
-
-
-def empty(transport: Transport, arguments: Arguments, shape: tuple[int, ...]) -> Array:
-    """Allocate an array of the call's dtype, on the device of its arrays."""
-    assert arguments.dtype is not None
-    like = arguments.x if arguments.x is not None else arguments.out
-    if like is None and arguments.device == "gpu":
-        like = own_gpu(transport)
-    return transport.arrays.empty(shape, arguments.dtype, like)
-
-
-def empty_like_input(transport: Transport, arguments: Arguments) -> Array | None:
-    """Allocate an array like the input, None where this rank gives none."""
-    if arguments.x is None:
-        return None
-    return empty(transport, arguments, tuple(arguments.x.shape))
-
-
-def is_mean(arguments: Arguments) -> bool:
-    """Whether a sum is to be divided in the end, as the operator is ``avg``."""
-    op = arguments.op
-    return op.name == "avg" and op.function is None and arguments.collective.reduces
-
-
-def divide_mean(transport: Transport, arguments: Arguments) -> list[Thunk]:
-    """Return the division that makes a sum a mean, where the operator is ``avg``."""
-    out = arguments.out
-    if out is None or not is_mean(arguments):
-        return []
-    return [transport.arrays.divider(transport.arrays.flat(out), transport.size)]

@@ -13,14 +13,9 @@ from mpicoll.execution import compiled
 from mpicoll.execution.plan import Plan
 from mpicoll.interfaces import Apart, Array, Transport
 from mpicoll.peers.calls import OtherCall
-from mpicoll.runtime.arguments import (
-    Arguments,
-    Signature,
-    check_arguments,
-    compare,
-    empty,
-    reconcile,
-)
+from mpicoll.runtime.agreement import compare, reconcile
+from mpicoll.runtime.allocation import empty, with_arrays
+from mpicoll.runtime.arguments import Arguments, Signature, check_arguments
 from mpicoll.runtime.known_calls import KnownCalls
 from mpicoll.runtime.planner import Planner
 from mpicoll.runtime.recording import Row, call_of
@@ -278,7 +273,7 @@ class PlanCache:
         plan = self._on_any_arrays(arguments)
         if plan is None:
             with self.together():
-                own = self.planner.allocated(replace(arguments, unbound=True), copies=True)
+                own = with_arrays(self.transport, replace(arguments, unbound=True), copies=True)
                 plan = self.planner.build_allocated(own)
                 meets = _meets(arguments)
                 if self.calls is not None and (plan.executor == "native" or not meets):
@@ -310,7 +305,7 @@ class PlanCache:
 
     def _on_any_arrays(self, arguments: Arguments) -> Plan | None:
         """Return a plan that runs on any arrays of a signature, None where there is none."""
-        if arguments.device == "gpu" or not self.planner.may_compile(arguments):
+        if arguments.device == "gpu" or not self.planner.routes.may_compile(arguments):
             return None
         plan = self.build(replace(arguments, unbound=True))
         if plan.program is not None:

@@ -9,7 +9,9 @@ from math import prod
 from mpicoll.errors import Unsupported
 from mpicoll.execution.plan import Plan
 from mpicoll.interfaces import Array, Native, NativeCall, Request, Thunk, Transport
-from mpicoll.runtime.arguments import Arguments, check_arguments, divide_mean, empty
+from mpicoll.runtime.allocation import empty
+from mpicoll.runtime.arguments import Arguments, check_arguments
+from mpicoll.runtime.mean import divide_mean
 
 COMPOSITIONS: dict[str, tuple[str, ...]] = {
     "allreduce": ("reduce+broadcast", "reduce_scatter+allgather"),

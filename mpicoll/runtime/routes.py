@@ -1,13 +1,10 @@
-"""Choose how the messages of a schedule travel: over which transport, and under which tag."""
+"""Choose the transport of a schedule's messages."""
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
 
-from mpicoll.errors import Unavailable, Unsupported, first_error
+from mpicoll.errors import Unavailable, first_error
 from mpicoll.gpu.ipc import GpuMemory, open_gpu_memory
 from mpicoll.interfaces import (
     CMA,
@@ -21,15 +18,14 @@ from mpicoll.interfaces import (
 )
 from mpicoll.notation.contract import Collective
 from mpicoll.runtime import probe
-from mpicoll.runtime.arguments import Arguments, own_gpu
+from mpicoll.runtime.allocation import own_gpu
+from mpicoll.runtime.arguments import Arguments
 from mpicoll.runtime.rates import NEVER, Costs, constants
 
 _MAY_FETCH = range(4096, 32 << 20)
 """Bytes of a vector or row for which the probe decides whether CMA is the default."""
 _MOST_SINGLE = 512 * 1024
 """Bytes from which a message of a program over CMA is fetched at the latest."""
-MOST_TAGS = 32767
-"""The largest tag that every MPI library has (MPI-4.1, 9.1.2)."""
 
 
 class Routes:
@@ -49,6 +45,10 @@ class Routes:
         """Choose transports for the compiled executor."""
         self.has_executor = True
         self._use(self._constants())
+
+    def may_compile(self, arguments: Arguments) -> bool:
+        """Whether it runs a schedule over shared memory of the host, on all ranks alike."""
+        return self.has_executor and arguments.op.function is None
 
     def _constants(self) -> Costs:
         shared = self.transport.shared
@@ -194,38 +194,3 @@ class Routes:
             if memory is not None:
                 memory.close()
         self._gpus.clear()
-
-
-class Tags:
-    """The tags of one group's plans, the same on every rank.
-
-    Plans are made in one order on all ranks, but go at any time: a rank's garbage collector
-    decides. So tags are given out in order, and when the last one is, the ranks exchange
-    which are still held and begin again with the others.
-    """
-
-    def __init__(self, exchange: Callable[..., list[Any]], most: int = MOST_TAGS) -> None:
-        self.exchange, self.every = exchange, range(1, most + 1)
-        self.held: weakref.WeakValueDictionary[int, object] = weakref.WeakValueDictionary()
-        self.left: Iterator[int] = iter(self.every)
-
-    def take(self) -> int:
-        """Return a tag that no rank holds; collective.
-
-        Raises:
-            Unsupported: there is none.
-        """
-        tag = next(self.left, None)
-        if tag is None:
-            held = set().union(*self.exchange(set(self.held), set[int]))
-            self.left = iter([each for each in self.every if each not in held])
-            tag = next(self.left, None)
-        if tag is None:
-            raise Unsupported(
-                f"{len(self.every)} plans of this group are in use: free some of them"
-            )
-        return tag
-
-    def hold(self, tag: int, owner: object) -> None:
-        """Keep a tag from others as long as its owner lives."""
-        self.held[tag] = owner

@@ -12,7 +12,7 @@ from run_collective import compare, device
 
 from mpicoll import Collectives, Unavailable
 from mpicoll.interfaces import Transport
-from mpicoll.runtime import planner
+from mpicoll.runtime import allocation, binding
 from mpicoll.runtime.arguments import Arguments
 
 pytestmark = pytest.mark.ranks(2, 3)
@@ -29,8 +29,8 @@ def refusing(request: pytest.FixtureRequest) -> Iterator[None]:
         return found(transport, arguments, shape)
 
     with pytest.MonkeyPatch.context() as patch:
-        found = planner.empty
-        patch.setattr(planner, "empty", empty)
+        found = allocation.empty
+        patch.setattr(allocation, "empty", empty)
         yield
 
 
@@ -62,9 +62,9 @@ def short_for_folds(monkeypatch: pytest.MonkeyPatch) -> None:
             raise MemoryError("cannot allocate 1 TiB")
         take(bound)
 
-    fill, reserve = planner.Table.fill, planner.Binding.reserve
-    monkeypatch.setattr(planner.Table, "fill", lambda bound: refuse(bound, fill))
-    monkeypatch.setattr(planner.Binding, "reserve", lambda bound: refuse(bound, reserve))
+    fill, reserve = binding.Table.fill, binding.Binding.reserve
+    monkeypatch.setattr(binding.Table, "fill", lambda bound: refuse(bound, fill))
+    monkeypatch.setattr(binding.Binding, "reserve", lambda bound: refuse(bound, reserve))
 
 
 @pytest.mark.usefixtures("short_for_folds")
@@ -91,9 +91,9 @@ def short_of(monkeypatch: pytest.MonkeyPatch) -> None:
             raise MemoryError("cannot allocate 1 TiB")
         return copied(transport, arguments)
 
-    bound, copied = planner.bind_messages, planner.empty_like_input
-    monkeypatch.setattr(planner, "bind_messages", bind)
-    monkeypatch.setattr(planner, "empty_like_input", copy)
+    bound, copied = binding.bind_messages, binding.empty_like_input
+    monkeypatch.setattr(binding, "bind_messages", bind)
+    monkeypatch.setattr(binding, "empty_like_input", copy)
 
 
 @pytest.mark.ranks(2, Layout(4, per_node=2))

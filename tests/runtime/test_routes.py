@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from mpicoll.errors import Unsupported
-from mpicoll.runtime.routes import Tags
+from mpicoll.runtime.tags import Tags
 
 RANKS, MOST = 2, 3
 

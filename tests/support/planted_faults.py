@@ -205,7 +205,7 @@ FAULTS = {
         f"{PLANS} -k may_be_made_again",
     ),
     "a tag in use is given again": Fault(
-        "mpicoll/runtime/routes.py", "for each in self.every if each not in held",
+        "mpicoll/runtime/tags.py", "for each in self.every if each not in held",
         "for each in self.every", "tests/runtime",
     ),
     # -- arrays, natives and transports ------------------------------------------------------

@@ -18,7 +18,7 @@ from mpicoll.execution.compiled import WRITERS
 from mpicoll.flight.groups import GroupFlight, join
 from mpicoll.mpi.communicator.served import Served
 from mpicoll.mpi.transport import exchange
-from mpicoll.runtime.arguments import raise_any
+from mpicoll.runtime.agreement import raise_any
 from mpicoll.runtime.order import is_asked_for
 from mpicoll.selection.forced import forced
 from mpicoll.text.numbers import whole

@@ -1,0 +1,76 @@
+"""Allocate the arrays of calls: on all ranks, or on none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+from mpicoll.errors import on_all
+from mpicoll.interfaces import Array, Transport
+from mpicoll.runtime.arguments import Arguments
+
+Made = TypeVar("Made")
+
+
+def own_gpu(transport: Transport) -> Array:
+    """Return an empty array on this rank's GPU, which it makes the current one.
+
+    A thread that uses a GPU already keeps it. Otherwise the ranks of a node take its GPUs in turn,
+    as ``CUDA_VISIBLE_DEVICES`` shows them.
+
+    Raises:
+        Unavailable: CuPy or torch finds none.
+    """
+    return transport.arrays.on_gpu(transport.gpu_turn)
+
+
+def empty(transport: Transport, arguments: Arguments, shape: tuple[int, ...]) -> Array:
+    """Allocate an array of the call's dtype, on the device of its arrays."""
+    assert arguments.dtype is not None
+    like = arguments.x if arguments.x is not None else arguments.out
+    if like is None and arguments.device == "gpu":
+        like = own_gpu(transport)
+    return transport.arrays.empty(shape, arguments.dtype, like)
+
+
+def empty_like_input(transport: Transport, arguments: Arguments) -> Array | None:
+    """Allocate an array like the input, None where this rank gives none."""
+    if arguments.x is None:
+        return None
+    return empty(transport, arguments, tuple(arguments.x.shape))
+
+
+def with_arrays(transport: Transport, arguments: Arguments, *, copies: bool = False) -> Arguments:
+    """Return a call with the output that the caller did not give; collective.
+
+    Args:
+        copies: give it arrays of its own, whatever the caller gave.
+
+    Raises:
+        Unavailable: on all ranks, where one has no memory for its arrays.
+    """
+
+    def allocate() -> Arguments:
+        found = arguments
+        if copies:
+            found = replace(found, x=empty_like_input(transport, found), out=None, in_place=False)
+        if found.out is None and found.has_output:
+            found = replace(found, out=empty(transport, found, found.shape("output")))
+        return found
+
+    return with_memory(transport, allocate)
+
+
+def with_memory(transport: Transport, make: Callable[[], Made]) -> Made:
+    """Return what `make` does, which takes memory; collective.
+
+    Raises:
+        Unavailable: on all ranks, where one has no memory for it. One that failed alone would
+            leave the others waiting for it in the call.
+    """
+    what = "there is no memory for the arrays of a call: "
+    exchange = partial(transport.exchange, kind=str)
+    refusals = MemoryError, RuntimeError  # NumPy's and CuPy's, and torch's
+    return on_all(make, transport.rank, exchange, what, refusals)
