@@ -103,7 +103,7 @@ class Collectives:
         self._messages: dict[tuple[str, str, int, int], Callable[..., None]] = {}
         self.plans = PlanCache(transport, self.planner, self._slow, self.flight)
         self.adaptive = Adaptive(self.plans)
-        self._call = self.plans.find or self.plans.known or self._slow
+        self._call = self.plans.call
 
     # -- the group --------------------------------------------------------------------
 

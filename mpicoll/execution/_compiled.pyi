@@ -170,11 +170,14 @@ class Calls:
             tally: to which their times are added, where they return None.
         """
 
+    def serve(self, given: tuple[Any, ...], function: Callable[[Any, Any], Any], /) -> bool:
+        """Serve such calls by a function of x and out from now on; whether it will."""
+
     def reads(self, given: tuple[Any, ...], /) -> bool:
         """Whether such calls can be found here, once they are added."""
 
     def forget(self, program: object, /) -> None:
-        """Serve no call by a program any more."""
+        """Serve no call by a program, or a function, any more."""
 
 class Queue:
     """Calls of a group that were issued; the progress thread runs them in order: ``queue.c``.

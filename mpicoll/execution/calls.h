@@ -29,10 +29,11 @@ typedef struct {
 
 typedef struct {
     Key key;
-    PyObject *kept; /* the objects of which the key has the addresses */
+    PyObject *kept; /* the objects of which the key has the addresses; NULL where the place is empty */
+    PyObject *serve; /* a function of x and out that serves such calls instead of a program */
     int x_in_out;   /* the input lies in the array given as output */
     Py_ssize_t x_shift, out_shift; /* bytes from the arrays to where input and output begin */
-    ProgramObject *program; /* NULL where the place is empty */
+    ProgramObject *program;
     int64_t digest, until; /* `until`: the program's run from which Python decides again */
     int returns;    /* whether this rank gets an array */
     PyObject *make; /* makes that array where none was given; True: the result of such a call */

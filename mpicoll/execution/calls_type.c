@@ -270,7 +270,7 @@ Entry *calls_find(const CallsObject *self, const Key *key)
     size_t place = hash_key(key);
     for (size_t probe = 0; probe < PROBES; probe++) {
         Entry *entry = self->entries + (place + probe) % PLACES;
-        if (entry->program && same_key(&entry->key, key))
+        if (entry->kept && same_key(&entry->key, key))
             return entry;
     }
     return NULL;
@@ -279,19 +279,20 @@ Entry *calls_find(const CallsObject *self, const Key *key)
 static void empty_entry(Entry *entry)
 {
     ProgramObject *program = entry->program;
-    PyObject *make = entry->make, *kept = entry->kept, *words[WORDS];
+    PyObject *make = entry->make, *kept = entry->kept, *serve = entry->serve, *words[WORDS];
     memcpy(words, entry->key.words, sizeof words);
     Py_buffer tally = entry->tally;
-    entry->program = NULL, entry->make = NULL, entry->kept = NULL;
+    entry->program = NULL, entry->make = NULL, entry->kept = NULL, entry->serve = NULL;
     memset(&entry->tally, 0, sizeof tally);
-    if (!program)
+    if (!kept)
         return;
     for (int each = 0; each < WORDS; each++)
         Py_DECREF(words[each]);
     Py_XDECREF(make);
-    Py_XDECREF(kept);
+    Py_XDECREF(serve);
+    Py_DECREF(kept);
     PyBuffer_Release(&tally);
-    Py_DECREF(program);
+    Py_XDECREF(program);
 }
 
 /* -- a call ------------------------------------------------------------------------------------ */
@@ -402,6 +403,14 @@ static PyObject *calls_tallied(
     return done;
 }
 
+static PyObject *calls_serve(const Entry *entry, PyObject *const *args)
+{
+    PyObject *serve = Py_NewRef(entry->serve), *given[] = {args[1], args[2]}; /* it may go meanwhile */
+    PyObject *done = PyObject_Vectorcall(serve, given, 2, NULL);
+    Py_DECREF(serve);
+    return done;
+}
+
 /* calls(name, x, out, op, root, counts, algorithm) */
 static PyObject *calls_call(PyObject *object, PyObject *const *args, size_t flags, PyObject *names)
 {
@@ -413,6 +422,8 @@ static PyObject *calls_call(PyObject *object, PyObject *const *args, size_t flag
     Key key;
     int ended = self->statements.number[1] != 0;
     Entry *entry = !ended && read_key(self, args, &key) ? calls_find(self, &key) : NULL;
+    if (entry && entry->serve)
+        return calls_serve(entry, args);
     if (entry && entry->program->program.sequence < entry->until)
         return entry->tally.buf ? calls_tallied(self, entry, &key, args)
                                 : calls_run(self, entry, &key, args);
@@ -501,6 +512,34 @@ static PyObject *kept_of(PyObject *given)
     return kept;
 }
 
+/* A place for such calls, with nothing that serves them yet; NULL where only Python understands them,
+   or it has raised. */
+static Entry *entry_for(CallsObject *self, PyObject *given)
+{
+    Key key;
+    if (PyTuple_GET_SIZE(given) != 7) {
+        PyErr_SetString(PyExc_TypeError, "a call takes seven arguments");
+        return NULL;
+    }
+    if (!read_key(self, ((PyTupleObject *)given)->ob_item, &key))
+        return NULL;
+    Entry *entry = calls_find(self, &key);
+    size_t place = hash_key(&key), probe = 0;
+    while (probe < PROBES - 1 && self->entries[(place + probe) % PLACES].kept)
+        probe++;
+    if (!entry)
+        entry = self->entries + (place + probe) % PLACES;
+    PyObject *kept = kept_of(given);
+    if (!kept)
+        return NULL;
+    empty_entry(entry);
+    for (int each = 0; each < WORDS; each++)
+        Py_INCREF(key.words[each]);
+    entry->key = key;
+    entry->kept = kept;
+    return entry;
+}
+
 /* add(arguments, program, digest, returns, make, until, x_in_out, x_shift, out_shift, tally): serve
    such calls by a program. */
 static PyObject *calls_add(CallsObject *self, PyObject *args)
@@ -513,34 +552,31 @@ static PyObject *calls_add(CallsObject *self, PyObject *args)
                           &digest, &returns, &make, &until, &x_in_out, &x_shift, &out_shift,
                           &tally))
         return NULL;
-    Key key;
-    if (PyTuple_GET_SIZE(given) != 7) {
-        PyErr_SetString(PyExc_TypeError, "a call takes seven arguments");
-        return NULL;
-    }
-    if (!read_key(self, ((PyTupleObject *)given)->ob_item, &key))
-        Py_RETURN_NONE;
-    Entry *entry = calls_find(self, &key);
-    size_t place = hash_key(&key), probe = 0;
-    while (probe < PROBES - 1 && self->entries[(place + probe) % PLACES].program)
-        probe++;
+    Entry *entry = entry_for(self, given);
     if (!entry)
-        entry = self->entries + (place + probe) % PLACES;
-    empty_entry(entry);
-    PyObject *kept = kept_of(given);
-    if (!kept || (tally != Py_None && tally_open(tally, &entry->tally) < 0)) {
-        Py_XDECREF(kept);
+        return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+    entry->program = (ProgramObject *)Py_NewRef(program);
+    if (tally != Py_None && tally_open(tally, &entry->tally) < 0) {
+        empty_entry(entry);
         return NULL;
     }
-    for (int each = 0; each < WORDS; each++)
-        Py_INCREF(key.words[each]);
-    entry->kept = kept;
     entry->x_in_out = x_in_out, entry->x_shift = x_shift, entry->out_shift = out_shift;
-    entry->key = key;
     entry->digest = digest, entry->until = until, entry->returns = returns;
     entry->make = make == Py_None ? NULL : Py_NewRef(make);
-    entry->program = (ProgramObject *)Py_NewRef(program);
     Py_RETURN_NONE;
+}
+
+/* serve(arguments, function): serve such calls by a function of x and out; whether it will. */
+static PyObject *calls_serve_by(CallsObject *self, PyObject *args)
+{
+    PyObject *given, *function;
+    if (!PyArg_ParseTuple(args, "O!O", &PyTuple_Type, &given, &function))
+        return NULL;
+    Entry *entry = entry_for(self, given);
+    if (!entry)
+        return PyErr_Occurred() ? NULL : Py_NewRef(Py_False);
+    entry->serve = Py_NewRef(function);
+    Py_RETURN_TRUE;
 }
 
 /* reads(arguments): whether such calls can be found here. */
@@ -554,13 +590,14 @@ static PyObject *calls_reads(CallsObject *self, PyObject *given)
     return PyBool_FromLong(read_key(self, ((PyTupleObject *)given)->ob_item, &key));
 }
 
-/* forget(program): serve no call by it any more, not even one that was issued. */
+/* forget(program): serve no call by it any more, not even one that was issued; or by a function. */
 static PyObject *calls_forget(CallsObject *self, PyObject *program)
 {
     if (PyObject_TypeCheck(program, &ProgramType))
         ((ProgramObject *)program)->program.retired = 1;
     for (int place = 0; self->entries && place < PLACES; place++)
-        if ((PyObject *)self->entries[place].program == program)
+        if ((PyObject *)self->entries[place].program == program ||
+            self->entries[place].serve == program)
             empty_entry(self->entries + place);
     Py_RETURN_NONE;
 }
@@ -578,9 +615,10 @@ static int calls_traverse(CallsObject *self, visitproc visit, void *arg)
     Py_VISIT(self->broken);
     Py_VISIT(self->keep);
     for (int place = 0; self->entries && place < PLACES; place++)
-        if (self->entries[place].program) {
+        if (self->entries[place].kept) {
             Py_VISIT(self->entries[place].program);
             Py_VISIT(self->entries[place].make);
+            Py_VISIT(self->entries[place].serve);
             Py_VISIT(self->entries[place].kept);
         }
     return 0;
@@ -613,6 +651,7 @@ static void calls_dealloc(CallsObject *self)
 
 static PyMethodDef calls_methods[] = {
     {"add", (PyCFunction)calls_add, METH_VARARGS, NULL},
+    {"serve", (PyCFunction)calls_serve_by, METH_VARARGS, NULL},
     {"reads", (PyCFunction)calls_reads, METH_O, NULL},
     {"forget", (PyCFunction)calls_forget, METH_O, NULL},
     {NULL},

@@ -402,6 +402,17 @@ def calls(
     )  # fmt: skip
 
 
+def functions(layout: tuple[Array, object] | None, slow: Any) -> Any:
+    """Return what finds the functions that serve calls without Python: `_compiled.Calls`.
+
+    None where there is no compiled executor, or no known layout of arrays.
+    """
+    if MISSING or layout is None:
+        return None
+    none = [0], 1, 0, array("q", [0, 0])
+    return _compiled.Calls(*layout, *none, spins=0, slow=slow, wait=print, broken=print, keep=None)
+
+
 def queue(calls: Any) -> Any:
     """Return what runs calls that were issued, `_compiled.Queue`; None without `calls`."""
     return None if calls is None else _compiled.Queue(calls)

@@ -88,15 +88,15 @@ class Waits:
 
     def until(self, test: Callable[[], bool]) -> Thunk:
         """Return the wait for a test."""
+        return partial(self.wait, test)
 
-        def wait() -> None:
-            try:
-                if not test():
-                    wait_polling(test, self.missing, self.stage, self.peers)
-            except MPI.Exception as error:
-                raise self.failed(error) from error
-
-        return wait
+    def wait(self, test: Callable[[], bool]) -> None:
+        """Return when a test holds."""
+        try:
+            if not test():
+                wait_polling(test, self.missing, self.stage, self.peers)
+        except MPI.Exception as error:
+            raise self.failed(error) from error
 
     def all_done(self, requests: Sequence[MPI.Request]) -> bool:
         """Whether all requests are complete."""
@@ -138,7 +138,7 @@ def completed(request: MPI.Request, peers: Peers, stage: Stage, *written: object
     """
     waits = Waits(peers, stage, partial(peers.absent, peers.is_behind))
     try:
-        waits.until(request.Test)()
+        waits.wait(request.Test)
     except BaseException:
         _unfinished.append((request, written))
         raise
@@ -167,7 +167,7 @@ class Apart:
         def run() -> None:
             request = begin()
             try:
-                waits.until(request.Test)()
+                waits.wait(request.Test)
             except BaseException as error:
                 self.left = True
                 _unfinished.append((request, kept))

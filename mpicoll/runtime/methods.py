@@ -18,7 +18,7 @@ from mpicoll.runtime.allocation import empty, with_arrays
 from mpicoll.runtime.arguments import Arguments, Signature, check_arguments
 from mpicoll.runtime.known_calls import KnownCalls
 from mpicoll.runtime.planner import Planner
-from mpicoll.runtime.recording import Row, call_of
+from mpicoll.runtime.recording import call_of
 
 if TYPE_CHECKING:
     from mpicoll.flight.groups import GroupFlight
@@ -91,6 +91,7 @@ class PlanCache:
     Attributes:
         find: finds and runs the program of a call without Python; None where Python does.
         known: serves the calls that Python has served before; None where `find` does.
+        call: serves any call of a method, given its arguments as they came.
     """
 
     def __init__(
@@ -104,9 +105,11 @@ class PlanCache:
         if self.calls is not None:
             self.calls.drop = self._set_aside
         self.find = self._finder(slow) if planner.routes.has_executor else None
-        self.known = None
+        self.known: KnownCalls[Served] | None = None
+        self.call: Any = self.find
         if self.find is None:
             self.known = KnownCalls(transport.arrays, self._serve, slow)
+            self.call = self.known.call
 
     def _finder(self, slow: Any) -> Any:
         """Return what serves known calls; it leaves the others to `slow`."""
@@ -358,15 +361,21 @@ class PlanCache:
     def _serve(self, served: Served, x: Array | None, out: Array | None) -> Array | None:
         """Run a known call for arrays that are like those of the first."""
         takes_x, takes_out = served.takes
-        with Row(self.flight, served.place):
-            try:
-                if self.calls is not None or self.matches(served.digest, served.kept):
-                    return self._run(served, x if takes_x else None, out if takes_out else None)
-            except BaseException as error:
-                for key in [key for key, each in self._plans.items() if each is served.kept]:
-                    self.fail(key, error)
-                raise
-            raise OtherCall("the ranks call different things")
+        log = None if self.flight is None else self.flight.log
+        row = 0 if log is None else log.begin(served.place)
+        error: BaseException | None = None
+        try:
+            if self.calls is not None or self.matches(served.digest, served.kept):
+                return self._run(served, x if takes_x else None, out if takes_out else None)
+        except BaseException as caught:
+            error = caught
+            for key in [key for key, each in self._plans.items() if each is served.kept]:
+                self.fail(key, error)
+            raise
+        finally:
+            if log is not None:
+                log.end(row, error)
+        raise OtherCall("the ranks call different things")
 
     def _run(self, served: Served, x: Array | None, out: Array | None) -> Array | None:
         """Run a plan of calls from Python for a caller's arrays.

@@ -269,6 +269,37 @@ def test_what_is_added_and_forgotten_leaks_no_references() -> None:
     assert sys.getrefcount(counts) <= before + 1
 
 
+def test_a_function_serves_known_calls() -> None:
+    alone, x, out = Alone(), np.ones(5), np.ones(5)
+    served: list[tuple[Any, Any]] = []
+
+    def function(x: Any, out: Any) -> int:
+        served.append((x, out))
+        return 3
+
+    assert alone.calls.serve(given(x, out), function)
+    assert not alone.calls.serve(given([1.0]), function)
+    assert alone.calls(*given(x, out)) == 3
+    assert served == [(x, out)] and served[0][0] is x
+    assert not alone.knows(x) and not alone.knows(np.ones(6), out)
+    alone.calls.forget(function)
+    assert alone.calls(*given(x, out)) == "slow"
+
+
+def test_functions_that_are_added_and_forgotten_leak_no_references() -> None:
+    alone, x, name = Alone(), np.ones(5), "".join(["all", "reduce"])
+
+    def function(x: Any, out: Any) -> None: ...
+
+    before = sys.getrefcount(name), sys.getrefcount(function)
+    for _ in range(1000):
+        alone.calls.serve(given(x, name=name), function)
+        alone.calls.serve(given(x, name=name), function)
+        alone.calls(*given(x, name=name))
+        alone.calls.forget(function)
+    assert (sys.getrefcount(name), sys.getrefcount(function)) == before
+
+
 def test_tensors_of_unusual_kinds_are_left_to_python() -> None:
     torch = pytest.importorskip("torch")
     from torchcoll.arrays import TorchArrays
