@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from expect import expected, input_shape, values
+from expect import case, expected, input_shape, values
 from layouts import Layout
 from random_calls import play
-from run_collective import EVERY, affine, compare, device, serves
+from run_collective import EVERY, affine, assert_equal, compare, device, serves
 
 from mpicoll import ArgumentError, Collectives, Disagreement, Unavailable, UnknownName, Unsupported
 from mpicoll.algorithms.registry import algorithms, find
@@ -60,8 +60,8 @@ def check(
     op: Any = "sum", root: int = 0, make: Any = device, in_place: bool = False,
 ) -> None:  # fmt: skip
     """Run a plan several times on changing inputs; compare each result."""
-    shapes = [input_shape(name, c.size, rank, row, None) for rank in range(c.size)]
-    x = make(c, values(shapes[c.rank], dtype, c.rank, op), dtype)
+    shapes = tuple(input_shape(name, c.size, rank, row, None) for rank in range(c.size))
+    x = make(c, case(name, shapes, dtype, op, root)[0][c.rank], dtype)
     out = x if in_place else None
     try:
         plan = c.plan(name, x, op=op, root=root, out=out, algorithm=algorithm)
@@ -69,16 +69,15 @@ def check(
         pytest.skip(str(refused))
     with plan:
         for turn in range(4):
-            inputs = [values(s, dtype, rank + 31 * turn, op) for rank, s in enumerate(shapes)]
+            inputs, wanted = case(name, shapes, dtype, op, root, shift=31 * turn)
             c.transport.arrays.from_host(x, inputs[c.rank])
             if turn % 2:
                 plan.start().wait()
             else:
                 plan.run()
-            wanted = expected(name, inputs, op, root, None)[c.rank]
-            compare(c, plan.out, wanted, dtype)
+            compare(c, plan.out, wanted[c.rank], dtype)
             if not in_place:
-                np.testing.assert_array_equal(c.transport.arrays.to_host(x), inputs[c.rank])
+                assert_equal(c.transport.arrays.to_host(x), inputs[c.rank])
 
 
 @pytest.mark.kept_group

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import accumulate
 from typing import Any
 
@@ -101,3 +101,18 @@ def values(shape: tuple[int, ...], dtype: str, rank: int, op: Any = "sum") -> Va
     if op == "prod":
         return random.choice(np.array([1, 2]), shape).astype(host)
     return random.integers(0 if dtype.startswith("u") else -3, 4, shape).astype(host)
+
+
+@lru_cache(maxsize=512)
+def case(
+    name: str, shapes: tuple[tuple[int, ...], ...], dtype: str, op: str | Function, root: int,
+    counts: Any = None, shift: int = 0,
+) -> tuple[list[Values], list[Values | None]]:  # fmt: skip
+    """Return all ranks' inputs and results, which nobody may change: all ask for the same ones.
+
+    Args:
+        counts: as tuples.
+        shift: inputs of another turn.
+    """
+    inputs = [values(shape, dtype, rank + shift, op) for rank, shape in enumerate(shapes)]
+    return inputs, expected(name, inputs, op, root, counts)
