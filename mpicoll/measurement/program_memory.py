@@ -72,10 +72,8 @@ def _lowered(group: Group, world: Collectives, schedule: str, asked: str) -> _Lo
         group.dtype, world.rank, world.size, group.in_place,
         "gpu" if group.device == CUDA else "host",
     )  # fmt: skip
-    blocks = chosen.blocks(world.size)
-    place, sizes = arguments.place(blocks), arguments.sizes(blocks)
     rounds = chosen.rounds(world.rank, world.size, group.root, world.nodes)
-    given = rounds, sizes, what.before(place), list(what.after(place))
+    given = rounds, *arguments.blocks(chosen.blocks(world.size))
     route = world.routes.check(arguments, asked)
     if route in (world.transport.name, DIRECT, STAGED):
         by_messages = lower(*given, in_place=group.in_place)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from math import prod
@@ -122,6 +123,15 @@ class Arguments:
             return whole
         pieces = (cut(length, parts) for length in whole.values())
         return dict(enumerate(chain.from_iterable(pieces)))
+
+    def blocks(self, count: int) -> tuple[dict[Block, int], Sequence[Block], list[Block]]:
+        """Return the elements of each block, and this rank's blocks of input and output, in order.
+
+        Args:
+            count: into how many blocks a vector is cut.
+        """
+        what, place = self.collective, self.place(count)
+        return self.sizes(count), what.before(place), list(what.after(place))
 
     def shape(self, side: Side) -> Shape:
         """Return the shape of this rank's input or output."""

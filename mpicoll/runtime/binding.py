@@ -59,9 +59,7 @@ class _Call:
     @property
     def blocks(self) -> tuple[dict[Block, int], Sequence[Block], list[Block]]:
         """The elements of each block, and the blocks of the input and of the output."""
-        count = self.chosen.blocks(self.arguments.size)
-        what, place = self.arguments.collective, self.arguments.place(count)
-        return self.arguments.sizes(count), what.before(place), list(what.after(place))
+        return self.arguments.blocks(self.chosen.blocks(self.arguments.size))
 
 
 class Binder:

@@ -1,40 +1,23 @@
-"""Choose algorithms: ``auto`` by a measured table or by price, and libraries' defaults.
-
-A schedule over shared memory is priced from the program that would run. A rank pays for every
-instruction, for every byte that it copies or folds, and for every round in which it waits: alpha,
-beta and gamma of the Hockney model, in nanoseconds, of the machine at hand
-(`mpicoll.runtime.rates`). Prices are compared with each other, not with a clock; `mpicoll.tune`
-measures.
-"""
+"""Choose algorithms: ``auto`` by a measured table or by price, and libraries' defaults."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import chain
-from math import ceil, inf, prod
+from math import prod
 
 from mpicoll import defaults
-from mpicoll.algorithms.registry import Algorithm, algorithms, find
-from mpicoll.errors import CollectiveError
+from mpicoll.algorithms.registry import algorithms, find
 from mpicoll.gpu.ipc import ZERO_COPY
 from mpicoll.interfaces import CMA, IPC, STAGED, SYMMETRIC, Nodes, Transport
 from mpicoll.memory.segments import tile_of
 from mpicoll.notation.elements import itemsize
-from mpicoll.programs.instructions import (
-    Await,
-    Reach,
-    SharedProgram,
-    WaitForReaders,
-    is_remote,
-    message_of,
-)
-from mpicoll.programs.messages import Combine, Move, Piece
-from mpicoll.programs.shared_memory import share
+from mpicoll.programs.instructions import Reach
 from mpicoll.runtime.arguments import Arguments
-from mpicoll.runtime.rates import Rates
+from mpicoll.runtime.rates import NEVER
 from mpicoll.runtime.routes import Routes
 from mpicoll.selection import tables
+from mpicoll.selection.prices import ON_GPU, price
 
 CHOOSERS = (*tables.OPEN, *defaults.NAMES)
 """Names that leave the algorithm to a choice at each call."""
@@ -54,7 +37,6 @@ CANDIDATES: dict[str, tuple[str, ...]] = {
 }
 """The schedules that may be the fastest where all ranks share memory."""
 
-_PRICED_RANKS = 8
 _LARGE = 65536
 _BETWEEN_NODES = {
     "barrier": ("dissemination",) * 2,
@@ -94,11 +76,6 @@ _BY_NODES = {
 """Schedules that use the links between nodes best; some do not serve uneven nodes."""
 
 
-ON_GPU = Rates(wait=15_000, step=3_000, copy=0.0008, fold=0.0012)
-"""Estimates, not fitted: a stream is waited for, a kernel launched, memory read and written at
-a few TB/s."""
-
-
 class AutoChooser:
     """Chooses for one group of ranks; the choice is the same on all of them."""
 
@@ -134,7 +111,7 @@ class AutoChooser:
         else:
             found = self.decisions.get(arguments.collective.name)
             if found is not None:
-                yield found.lookup(payload(arguments))
+                yield found.lookup(arguments.nbytes)
             if on_node:
                 yield from self._by_price(arguments)
         yield "native"
@@ -154,10 +131,10 @@ class AutoChooser:
             return ["auto"]
         name, shared = arguments.collective.name, self.transport.shared
         found = self.decisions.get(name)
-        likely = [found.lookup(payload(arguments))] if found else []
+        likely = [found.lookup(arguments.nbytes)] if found else []
         if shared is None or len(self.transport.nodes) > 1:
             return list(dict.fromkeys((*likely, "native", *between(name))))
-        fetches = payload(arguments) >= shared.least_fetched and not shared.no_cma
+        fetches = arguments.nbytes >= shared.least_fetched and not shared.no_cma
         routes = (SYMMETRIC, CMA) if fetches else (SYMMETRIC,)
         priced = [f"{text}@{each}" for text in self._by_price(arguments) for each in routes]
         return list(dict.fromkeys((*likely, *priced, "native")))
@@ -175,7 +152,7 @@ class AutoChooser:
         """Return the candidates, cheapest first, for payloads within a power of two."""
         name = arguments.collective.name
         on_gpu = arguments.device == "gpu"
-        key = name, payload(arguments).bit_length(), arguments.dtype or "", on_gpu
+        key = name, arguments.nbytes.bit_length(), arguments.dtype or "", on_gpu
         if key not in self.prices:
             shared = self.transport.shared
             assert shared is not None
@@ -188,62 +165,12 @@ class AutoChooser:
             reach = Reach(frozenset(), private, shared.least_fetched // width, tile // width)
             if on_gpu:
                 everything = frozenset(("input", "output", "scratch"))
-                reach = Reach(frozenset(), everything, ZERO_COPY // width, 1 << 62)
+                reach = Reach(frozenset(), everything, ZERO_COPY // width, NEVER)
             prices = {
                 text: price(find(name, text), arguments, reach, rates) for text in CANDIDATES[name]
             }
             self.prices[key] = sorted(prices, key=prices.__getitem__)
         return self.prices[key]
-
-
-def price(algorithm: Algorithm, arguments: Arguments, reach: Reach, rates: Rates) -> float:
-    """Return the nanoseconds of the slowest of a few ranks of one node; inf if it cannot run.
-
-    Args:
-        reach: what ranks read of each other; its `intra_node` is not used.
-    """
-    blocks = algorithm.blocks(arguments.size)
-    sizes = arguments.sizes(blocks)
-    width = itemsize(arguments.dtype) if arguments.dtype else 1
-    everyone = frozenset(range(arguments.size))
-    worst = 0.0
-    for rank in range(0, arguments.size, ceil(arguments.size / _PRICED_RANKS)):
-        place = arguments.place(blocks)._replace(rank=rank)
-        before, after = arguments.collective.before(place), list(arguments.collective.after(place))
-        try:
-            rounds = algorithm.rounds(rank, arguments.size, arguments.root, counts=arguments.counts)
-        except CollectiveError:
-            return inf
-        own = replace(reach, intra_node=everyone - {rank})
-        program = share(rounds, sizes, before, after, own)
-        worst = max(worst, _cost(program, width, own, rates))
-    return worst
-
-
-def _cost(program: SharedProgram, width: int, reach: Reach, rates: Rates) -> float:
-    numbered = list(zip(program.instructions, program.rounds, strict=True))
-    waits = len({number for each, number in numbered if isinstance(each, Await)})
-    waits += any(isinstance(each, WaitForReaders) for each, _ in numbered)
-    total = waits * rates.wait
-    for each, number in numbered:
-        total += rates.step
-        if isinstance(each, Move | Combine):
-            kind = rates.copy if isinstance(each, Move) else rates.fold
-            total += each.target.length * width * kind
-            total += sum(_reading(each, number, program, width, reach, rates) for each in each[1:])
-    return total
-
-
-def _reading(
-    piece: Piece, number: int, program: SharedProgram, width: int, reach: Reach, rates: Rates
-) -> float:
-    """Return the nanoseconds that it takes more to read an operand of another rank."""
-    if not is_remote(piece):
-        return 0
-    message = program.receipts[message_of(piece)].length
-    fetched = bool(reach.readable) and message >= reach.least
-    rate = rates.clean if fetched and number == 1 else rates.dirty
-    return fetched * rates.fetch + piece.length * width * rate
 
 
 def _call(arguments: Arguments, nodes: Nodes) -> defaults.Call:
@@ -269,12 +196,6 @@ def _call(arguments: Arguments, nodes: Nodes) -> defaults.Call:
 def between(name: str) -> tuple[str, ...]:
     """Return the schedules worth measuring between nodes."""
     return tuple(dict.fromkeys((*_BETWEEN_NODES[name], *_BY_NODES[name])))
-
-
-def payload(arguments: Arguments) -> int:
-    """Return the total bytes of a call, as nccl-tests counts them."""
-    rows = 1 if arguments.collective.unit == "vector" else arguments.size
-    return arguments.bytes_per_row * rows
 
 
 def layout(nodes: Nodes) -> list[int]:

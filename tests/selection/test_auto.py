@@ -24,6 +24,7 @@ from mpicoll.runtime.arguments import check_arguments
 from mpicoll.runtime.rates import ALONE
 from mpicoll.selection import auto, tables
 from mpicoll.selection.auto import CANDIDATES, between
+from mpicoll.selection.prices import price
 from mpicoll.simulator import contiguous, prove
 
 needs_mpi = pytest.mark.skipif(mpirun() is None, reason="no mpirun here")
@@ -104,8 +105,8 @@ def test_every_candidate_has_a_price(name: str, size: int) -> None:
     request = check_arguments(arrays, 0, size, name, x, out=None, op="sum", root=0, counts=None,
                     algorithm="auto")  # fmt: skip
     reach = Reach(frozenset(), frozenset(), 1 << 17, 1 << 17)
-    prices = [auto.price(find(name, text), request, reach, ALONE) for text in CANDIDATES[name]]
-    assert all(price > 0 for price in prices)
+    prices = [price(find(name, text), request, reach, ALONE) for text in CANDIDATES[name]]
+    assert all(each > 0 for each in prices)
     assert not all(map(math.isinf, prices))
 
 
@@ -154,10 +155,10 @@ def test_auto_runs_what_the_table_says(tmp_path: Path) -> None:
 def cheapest(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The candidate that costs less than all others."""
 
-    def price(algorithm: Any, *_: Any) -> float:
+    def made_up(algorithm: Any, *_: Any) -> float:
         return 1.0 if str(algorithm) == request.param else 2.0
 
-    monkeypatch.setattr(auto, "price", price)
+    monkeypatch.setattr(auto, "price", made_up)
     return str(request.param)
 
 

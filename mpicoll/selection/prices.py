@@ -1,0 +1,83 @@
+"""Price a schedule over shared memory from the program that would run.
+
+A rank pays for every instruction, for every byte that it copies or folds, and for every round in
+which it waits: alpha, beta and gamma of the Hockney model, in nanoseconds, of the machine at hand
+(`mpicoll.runtime.rates`). Prices are compared with each other, not with a clock; `mpicoll.tune`
+measures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil, inf
+
+from mpicoll.algorithms.registry import Algorithm
+from mpicoll.errors import CollectiveError
+from mpicoll.notation.elements import itemsize
+from mpicoll.programs.instructions import (
+    Await,
+    Reach,
+    SharedProgram,
+    WaitForReaders,
+    is_remote,
+    message_of,
+)
+from mpicoll.programs.messages import Combine, Move, Piece
+from mpicoll.programs.shared_memory import share
+from mpicoll.runtime.arguments import Arguments
+from mpicoll.runtime.rates import Rates
+
+ON_GPU = Rates(wait=15_000, step=3_000, copy=0.0008, fold=0.0012)
+"""Estimates, not fitted: a stream is waited for, a kernel launched, memory read and written at
+a few TB/s."""
+_PRICED_RANKS = 8
+
+
+def price(algorithm: Algorithm, arguments: Arguments, reach: Reach, rates: Rates) -> float:
+    """Return the nanoseconds of the slowest of a few ranks of one node; inf if it cannot run.
+
+    Args:
+        reach: what ranks read of each other; its `intra_node` is not used.
+    """
+    blocks = algorithm.blocks(arguments.size)
+    sizes = arguments.sizes(blocks)
+    width = itemsize(arguments.dtype) if arguments.dtype else 1
+    everyone = frozenset(range(arguments.size))
+    worst = 0.0
+    for rank in range(0, arguments.size, ceil(arguments.size / _PRICED_RANKS)):
+        place = arguments.place(blocks)._replace(rank=rank)
+        before, after = arguments.collective.before(place), list(arguments.collective.after(place))
+        try:
+            rounds = algorithm.rounds(rank, arguments.size, arguments.root, counts=arguments.counts)
+        except CollectiveError:
+            return inf
+        own = replace(reach, intra_node=everyone - {rank})
+        program = share(rounds, sizes, before, after, own)
+        worst = max(worst, _cost(program, width, own, rates))
+    return worst
+
+
+def _cost(program: SharedProgram, width: int, reach: Reach, rates: Rates) -> float:
+    numbered = list(zip(program.instructions, program.rounds, strict=True))
+    waits = len({number for each, number in numbered if isinstance(each, Await)})
+    waits += any(isinstance(each, WaitForReaders) for each, _ in numbered)
+    total = waits * rates.wait
+    for each, number in numbered:
+        total += rates.step
+        if isinstance(each, Move | Combine):
+            kind = rates.copy if isinstance(each, Move) else rates.fold
+            total += each.target.length * width * kind
+            total += sum(_reading(each, number, program, width, reach, rates) for each in each[1:])
+    return total
+
+
+def _reading(
+    piece: Piece, number: int, program: SharedProgram, width: int, reach: Reach, rates: Rates
+) -> float:
+    """Return the nanoseconds that it takes more to read an operand of another rank."""
+    if not is_remote(piece):
+        return 0
+    message = program.receipts[message_of(piece)].length
+    fetched = bool(reach.readable) and message >= reach.least
+    rate = rates.clean if fetched and number == 1 else rates.dirty
+    return fetched * rates.fetch + piece.length * width * rate
