@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 
+import launcher
 import pytest
 from jsonschema import Draft202012Validator
+from launcher import python, ranks
 
 from mpicoll.execution.compiled import MISSING, executor
 from mpicoll.machine.variables import THREAD_LEVELS
@@ -18,8 +18,6 @@ from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.records.lines import AARecord, CaseRecord, RunRecord, json_schema
 from mpicoll.records.reading import load, only
 
-ROOT = Path(__file__).parents[2]
-MPIRUN = Path(sys.executable).parent / "mpirun"
 KEYS = {
     "schema", "run", "collective", "algorithm", "executed", "backend", "library", "transport",
     "device", "dtype", "op", "root", "in_place", "ranks", "nodes", "bytes_total",
@@ -27,29 +25,12 @@ KEYS = {
     "correct", "wrong", "message",
 }  # fmt: skip
 
-needs_mpi = pytest.mark.skipif(not MPIRUN.exists(), reason="no mpirun beside this Python")
+needs_mpi = pytest.mark.skipif(launcher.mpirun() is None, reason="no mpirun here")
 
 
-def launch(*command: object, **more: str) -> subprocess.CompletedProcess[str]:
-    own = {
-        "PYTHONPATH": str(ROOT), "OMPI_ALLOW_RUN_AS_ROOT": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "PYTHONIOENCODING": "utf-8",
-        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-    }  # fmt: skip
-    # What launched this test must not seem to have launched the run.
-    clean = {
-        key: value
-        for key, value in os.environ.items()
-        if not key.startswith(("PMI", "OMPI_", "PMIX_", "PRTE_", "MPI_", "HYDRA", "MPIR_"))
-    }
-    return subprocess.run(
-        [*map(str, command)], check=False, capture_output=True, text=True, timeout=100,
-        env=clean | own | more, cwd=ROOT,
-    )  # fmt: skip
-
-
-def mpirun(ranks: int, *arguments: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
-    return launch(MPIRUN, "-n", str(ranks), sys.executable, *arguments, **more)
+def mpirun(count: int, *arguments: str | Path, **more: str) -> CompletedProcess[str]:
+    environment = {"PYTHONIOENCODING": "utf-8", **more}
+    return ranks(count, *map(str, arguments), environment=environment, timeout=100, merged=False)
 
 
 BENCH = ("-m", "mpicoll.bench", "--backends", "mpi4py")
@@ -283,10 +264,8 @@ def test_list_and_dry_run_do_not_measure() -> None:
 
 @needs_mpi
 def test_lone_ranks_say_how_to_mend_it() -> None:
-    done = launch(
-        sys.executable, *BENCH, *TINY,
-        OMPI_COMM_WORLD_SIZE="2", OMPI_COMM_WORLD_RANK="0",
-    )  # fmt: skip
+    told = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"}
+    done = python(*BENCH, *TINY, environment=told, timeout=100, merged=False)
     assert done.returncode == 2, done.stderr
     assert "independent run of 1 rank" in done.stderr and "start it with" in done.stderr
 

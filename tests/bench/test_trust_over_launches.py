@@ -8,11 +8,12 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from reporting import case, typed
 
 from mpicoll.bench.self_check import Claim, claims, disagreements
 from mpicoll.compare.comparison import load
 from mpicoll.measurement.statistics import ratio_of
-from mpicoll.records.lines import AARecord, CaseRecord, Record, Run, Speedup, Times
+from mpicoll.records.lines import AARecord, CaseRecord, Record, Speedup, Times
 from mpicoll.records.reading import encoded
 
 LAUNCHES, CASES = 10, 200
@@ -88,27 +89,11 @@ def study(random: Random, truths: Sequence[float], flips: float = 0.0) -> list[C
             if random.random() < flips:
                 ratio = 1 / ratio
             us = 10 / ratio
-            found.append(
-                CaseRecord(
-                    run=Run(id=f"{launch}"),
-                    collective="allreduce",
-                    algorithm="ring",
-                    backend="mpi4py",
-                    dtype="float32",
-                    op="sum",
-                    root=None,
-                    in_place=False,
-                    ranks=2,
-                    bytes_total=4 * number,
-                    samples=1,
-                    samples_us=[us],
-                    correct=True,
-                    time_us=Times(us, us, us),
-                    environment="mpich",
-                    launch=launch,
-                    speedup_vs_native=Speedup(ratio, ratio, ratio, "tie"),
-                )
-            )
+            known = {"run": {"id": f"{launch}"}, "environment": "mpich", "launch": launch}
+            times = {"samples": 1, "samples_us": [us], "time_us": Times(us, us, us)}
+            against = Speedup(ratio, ratio, ratio, "tie")
+            made = case("ring", us, 4 + 4 * number, speedup_vs_native=against, **known, **times)
+            found.append(typed(made))
     return found
 
 

@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from launcher import QUIRKS
+from reporting import case, typed
 
 from mpicoll.errors import ArgumentError
-from mpicoll.records.lines import CaseRecord, Run, Times
+from mpicoll.records.lines import CaseRecord
 from mpicoll.records.reading import load as load_records
 from mpicoll.records.reading import only
 from mpicoll.study.analysis import crossing, fits, ranges, unbeaten
@@ -29,13 +31,7 @@ SIZES = [4**power for power in range(1, 12)]
 
 
 def record(algorithm: str, size: int, us: float, **more: Any) -> CaseRecord:
-    known: dict[str, Any] = {
-        "run": Run(), "collective": "allreduce", "algorithm": algorithm, "backend": "mpi4py",
-        "library": "MPI", "dtype": "float32", "op": "sum", "root": None, "in_place": False,
-        "ranks": 4, "bytes_total": size, "correct": True,
-        "time_us": Times(us, 0.99 * us, 1.01 * us),
-    }  # fmt: skip
-    return CaseRecord(**{**known, **more})
+    return typed(case(algorithm, us, size, **more))
 
 
 def measured(lines: Mapping[str, tuple[float, float]], **more: Any) -> list[CaseRecord]:
@@ -146,8 +142,7 @@ def test_the_job_measures_and_prints_the_study(tmp_path: Path) -> None:
         env={
             **{name: text for name, text in os.environ.items() if not name.startswith("SLURM_")},
             "PATH": f"{beside}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "RANKS": "2",
-            "MPICOLL_LAUNCHER": "mpirun", "OMPI_ALLOW_RUN_AS_ROOT": "1",
-            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+            "MPICOLL_LAUNCHER": "mpirun", **QUIRKS,
         },
         cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
