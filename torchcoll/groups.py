@@ -13,6 +13,7 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
@@ -95,14 +96,15 @@ def count_split(parent: Group) -> None:
 
 
 def new_group(
-    parent: Group, ranks: list[int], color: int, sealed: SealedStore | None = None,
-    meeting: Store | None = None,
+    parent: Group, ranks: list[int], color: int, limit: timedelta,
+    sealed: SealedStore | None = None, meeting: Store | None = None,
 ) -> Group:  # fmt: skip
     """Make a group of its members alone, in the order given.
 
     Args:
         ranks: of the world; `color`: theirs in the split of `parent` that was counted last.
         color: see `ranks`.
+        limit: within which they connect.
         sealed: the store through which `parent` has connected, where torchcoll has set it up.
         meeting: the store where `parent` has met; by default that of the world, which may have
             ended with a rank.
@@ -115,13 +117,15 @@ def new_group(
     store = sealed or meeting or c10d._get_default_store()
     rank = ranks.index(dist.get_rank())
     backend = dist.get_backend_config(parent)
-    timeout = c10d._get_default_timeout(dist.Backend(backend))
     connects = partial(
         c10d._new_process_group_helper,
-        len(ranks), rank, ranks, dist.Backend(backend), store, name, timeout=timeout,
+        len(ranks), rank, ranks, dist.Backend(backend), store, name, timeout=limit,
     )  # fmt: skip
     with _not_split_from(dist.group.WORLD):
-        group, _ = connect(connects, sealed, name, rank, len(ranks)) if sealed else connects()
+        if sealed is None:
+            group, _ = connects()
+        else:
+            group, _ = connect(connects, sealed, name, rank, len(ranks), limit.total_seconds())
     c10d._world.pg_group_ranks[group] = {each: index for index, each in enumerate(ranks)}
     return group
 

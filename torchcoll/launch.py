@@ -120,7 +120,7 @@ def _join(
         distributed().init_process_group, choose_backend(members, place.rank, backend),
         store=sealed, rank=place.rank, world_size=place.size,
     )  # fmt: skip
-    connect(connects, sealed, "world", place.rank, place.size)
+    connect(connects, sealed, "world", place.rank, place.size, timeout)
     return sealed
 
 

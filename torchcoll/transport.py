@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -56,6 +56,7 @@ from mpicoll.memory.segments import open_memory
 from mpicoll.memory.waiting import DEADLINE
 from mpicoll.notation.contract import Collective
 from mpicoll.peers.known import Peers
+from mpicoll.peers.polling import in_thread
 from mpicoll.peers.survivors import Decision, go_on
 from mpicoll.text.encoding import check_lengths, decode_alike, encode_for
 from torchcoll import natives
@@ -79,6 +80,7 @@ from torchcoll.staging import StagedMessages, TorchCopies
 from torchcoll.survivors import Meeting, group_of_survivors, meeting_place
 from torchcoll.symmetric import Symmetric
 
+T = TypeVar("T")
 _PLANS = 1 << 20
 """Above every tag of a user: the messages of plans and of users never mix."""
 _AFTER = 60.0
@@ -417,8 +419,14 @@ class TorchTransport:
         members.sort(key=lambda rank: given[rank][1])
         ranks = [self.ranks[rank] for rank in members]
         store = self.meeting and self.meeting.store
-        part = new_group(self.group, ranks, color, self.store, store)
+        limit = limit_of(self.deadline)
+        connects = partial(new_group, self.group, ranks, color, limit, self.store, store)
+        part = self._blocking(connects, members, "splitting the group")
         return TorchTransport(part, owned=True, store=self.store, parent=self)
+
+    def _blocking(self, call: Callable[[], T], ranks: Sequence[int], what: str) -> T:
+        """Return what a call makes of some ranks: a store or gloo may not answer for ever."""
+        return in_thread(call, partial(self.peers.out, ranks), Stage(what), self.peers)
 
     def survive(self, make: Callable[[Transport], Any]) -> Any:
         """Return what `make` makes of the ranks that are left; collective among them.
@@ -432,7 +440,9 @@ class TorchTransport:
         come = partial(group_of_survivors, parent, self.ranks, self.store, limit)
 
         def meet(decision: Decision, attempt: int) -> Any:
-            group, meeting = come(decision, attempt)
+            group, meeting = self._blocking(
+                partial(come, decision, attempt), decision.ranks, "making a group of the survivors"
+            )
             try:
                 return make(
                     TorchTransport(

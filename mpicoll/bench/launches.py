@@ -21,6 +21,8 @@ from mpicoll.bench.faults import CUT, KILL, STOP, Fault, Launch
 from mpicoll.bench.under_faults import HUNG, OTHER, PAUSED, WRONG, WRONG_NAME, Ending, be_rank
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
+from mpicoll.flight import stacks
+from mpicoll.flight.stack_text import last_stacks
 from mpicoll.hosts.emulation import Hosts
 from mpicoll.machine.children import end_with_parent
 from mpicoll.machine.launchers import mpirun
@@ -216,7 +218,8 @@ class Ranks:
 
     def excused(self, ending: Ending) -> Ending:
         """Return the ending of a rank for which this machine stood still meanwhile."""
-        is_late = ending.how in (WRONG_NAME, HUNG, OTHER) and ending.rank not in self.over
+        crashed = self.over.get(ending.rank, "").startswith("killed")
+        is_late = ending.how in (WRONG_NAME, HUNG, OTHER) and not crashed
         return ending._replace(how=PAUSED) if is_late else ending
 
     def _hear(self, fault: Fault, ranks: set[int], found: dict[int, Ending]) -> None:
@@ -234,7 +237,7 @@ class Ranks:
                 if found[rank].seconds > 2 * self.deadline + _GRACE:
                     found[rank] = found[rank]._replace(how=HUNG)
         for rank in ranks - found.keys():
-            found[rank] = Ending(fault.number, rank, HUNG, limit, "")
+            found[rank] = Ending(fault.number, rank, HUNG, limit, self._stacks(rank))
 
     def hear_the_end(self, ranks: Sequence[int]) -> None:
         """Return when ranks are through, or have ended."""
@@ -253,13 +256,25 @@ class Ranks:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGCONT)
 
+    def _stacks(self, rank: int) -> str:
+        """Return where a rank is that does not answer."""
+        stacks.ask(self.processes[rank])
+        time.sleep(1)
+        every = [each.read_text(errors="replace") for each in self._written(self.processes[rank])]
+        found = [frames for text in every for frames in last_stacks(text)]
+        return "\n".join(" < ".join(map(str, frames)) for frames in reversed(found))
+
+    def _written(self, process: int | str = "*") -> list[Path]:
+        """Return the files with the stacks of a rank's process, or of all."""
+        return sorted(self.flight.glob(f"*.{process}.stacks"))
+
     def last_words(self) -> str:
         """Return the end of what ranks have printed."""
         time.sleep(0.5)  # the launcher's, too
         said = ""
         with suppress(OSError):
             said = self.log.read_text(errors="replace")[-1000:]
-        for path in sorted(self.flight.glob("*.stacks")):
+        for path in self._written():
             fatal = path.read_text(errors="replace").partition("Fatal Python error")[2]
             said += fatal.partition("Current thread")[2][:1500] or fatal[:1500]
         return said

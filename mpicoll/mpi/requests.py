@@ -6,10 +6,8 @@ Its counterpart is `torchcoll.requests`.
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -19,12 +17,10 @@ from mpi4py import MPI
 from mpicoll.errors import RankLost
 from mpicoll.interfaces import Stage, Thunk
 from mpicoll.peers.known import Peers
-from mpicoll.peers.polling import wait_polling
+from mpicoll.peers.polling import in_thread, wait_polling
 from mpicoll.peers.watch import guarded
 
 T = TypeVar("T")
-_SHORT = 1e-3
-"""Seconds for which one thread sleeps until another has made a call."""
 
 
 class Resources:
@@ -189,35 +185,24 @@ class Apart:
             self.comm.Free()
 
 
-def within(peers: Peers, what: str, call: Callable[[], T]) -> T:
+def within(
+    peers: Peers, what: str, call: Callable[[], T],
+    missing: Callable[[], Sequence[int]] | None = None,
+) -> T:  # fmt: skip
     """Return the result of a call of MPI's that only blocks, such as one that makes a group.
 
-    Where MPI may be called by several threads, one of them calls it, and this one waits; that
-    thread stays in the call for ever where a rank never comes. Elsewhere this thread calls it, and
-    the process ends at the deadline.
+    Where MPI may be called by several threads, one of them calls it, and this one waits. Elsewhere
+    this thread calls it, and the process ends at the deadline.
+
+    Args:
+        missing: returns the ranks that keep it from returning; by default any of the group.
 
     Raises:
         RankLost: it has not returned within the deadline.
     """
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         return guarded(call, peers, what, abort)()
-    future: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(call())
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, daemon=True, name="mpicoll making a group").start()
-    wait_polling(partial(_is_done, future), peers.absent, Stage(what), peers)
-    return future.result()
-
-
-def _is_done(future: Future[Any]) -> bool:
-    with suppress(TimeoutError):
-        future.exception(_SHORT)
-    return future.done()
+    return in_thread(call, missing or peers.absent, Stage(what), peers)
 
 
 def abort() -> None:

@@ -363,7 +363,8 @@ class MpiTransport:
         def meet(decision: Decision, attempt: int) -> Any:
             members = comm.group.Incl(decision.ranks)
             create: Callable[[], MPI.Comm] = partial(comm.Create_group, members, attempt)
-            part = within(self.peers, "making a group of the survivors", create)
+            left = partial(self.peers.out, decision.ranks)
+            part = within(self.peers, "making a group of the survivors", create, left)
             made = make(MpiTransport(part, self))
             part.Free()
             return made

@@ -163,23 +163,34 @@ class Peers(HasDeadline):
         call = self.calls.state() if self.calls is not None else None
         return Answer(left, lost, awaits, self.exchanges, self.native, other, call)
 
-    def read(self, peer: int, operation: int) -> str:
-        """Return what a rank has stated last about an operation; empty where it has not."""
-        if peer == self.rank:
-            return self.left.get(operation, ("", None))[0]
-        if self.shared is not None and peer in self.processes:
-            return self.shared.notes.read(peer, operation)
-        answer = self.contact.ask([peer], operation)[peer] if self.contact is not None else ""
-        return "" if isinstance(answer, str) or answer.other else answer.left
+    def hear(self, ranks: Sequence[int], operation: int) -> tuple[set[int], dict[int, str]]:
+        """Return which ranks are out, and what each has stated last about an operation.
 
-    def is_out(self, peer: int) -> bool:
-        """Whether a rank has ended, is stopped or cannot be reached."""
-        if peer == self.rank:
-            return False
-        if self.shared is not None and peer in self.processes:
-            return has_ended(self.processes[peer]) or is_stopped(self.processes[peer])
-        answer = self.contact.ask([peer], GROUP)[peer] if self.contact is not None else ""
-        return isinstance(answer, str) and bool(answer)
+        Those are out that have ended, are stopped or cannot be reached; a statement is empty where
+        a rank has made none.
+        """
+        out, said = set[int](), dict.fromkeys(ranks, "")
+        others = [rank for rank in ranks if rank != self.rank]
+        if self.rank in said:
+            said[self.rank] = self.left.get(operation, ("", None))[0]
+        near = [rank for rank in others if self.shared is not None and rank in self.processes]
+        for rank in near:
+            assert self.shared is not None
+            process = self.processes[rank]
+            out |= {rank} if has_ended(process) or is_stopped(process) else set()
+            said[rank] = self.shared.notes.read(rank, operation)
+        far = [rank for rank in others if rank not in near]
+        answers = self.contact.ask(far, operation) if self.contact is not None else {}
+        for rank, answer in answers.items():
+            if isinstance(answer, str):
+                out |= {rank} if answer else set()
+            elif not answer.other:
+                said[rank] = answer.left
+        return out, said
+
+    def out(self, ranks: Sequence[int]) -> list[int]:
+        """Return those of some ranks that have ended, are stopped or cannot be reached."""
+        return sorted(self.hear(ranks, GROUP)[0])
 
     # -- what it knows ----------------------------------------------------------------------
 

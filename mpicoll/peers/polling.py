@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
 from time import sleep
+from typing import Any, TypeVar
 
 from mpicoll.interfaces import Stage
 from mpicoll.machine.waited import Waited
 from mpicoll.peers.known import Peers
 
+T = TypeVar("T")
+_SHORT = 1e-3
+"""Seconds for which one thread sleeps until another has made a call."""
 _AWAKE = 1.0
 """Seconds in which this rank only yields: the library moves its messages while it is asked."""
 _YIELDS = 16
@@ -63,3 +71,36 @@ def _comes(test: Callable[[], bool]) -> bool:
             return True
         os.sched_yield()
     return False
+
+
+def in_thread(
+    call: Callable[[], T], missing: Callable[[], Sequence[int]], stage: Stage, peers: Peers
+) -> T:
+    """Return the result of a call that can only block, such as one that makes a group.
+
+    A thread makes the call, and this one waits; that thread stays in the call for ever where a
+    rank never comes.
+
+    Args:
+        missing: as for `wait_polling`.
+
+    Raises:
+        RankLost: it has not returned within the deadline, or one of the ranks has ended.
+    """
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True, name=f"mpicoll {stage}").start()
+    wait_polling(partial(_is_done, future), missing, stage, peers)
+    return future.result()
+
+
+def _is_done(future: Future[Any]) -> bool:
+    with suppress(TimeoutError):
+        future.exception(_SHORT)
+    return future.done()

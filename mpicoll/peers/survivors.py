@@ -32,11 +32,11 @@ class Others(Protocol):
     def post(self, operation: int, text: str) -> None:
         """State a short text about an operation."""
 
-    def read(self, peer: int, operation: int) -> str:
-        """Return what a rank has stated last about an operation; empty where it has not."""
+    def hear(self, ranks: Sequence[int], operation: int) -> tuple[set[int], dict[int, str]]:
+        """Return which ranks have ended, are stopped or cannot be reached, and what each has said.
 
-    def is_out(self, peer: int) -> bool:
-        """Whether a rank has ended, is stopped or cannot be reached."""
+        That is its last statement about an operation; empty where it has made none.
+        """
 
     def lost(self, stage: Stage, missing: Sequence[int], what: str) -> RankLost:
         """Return the error of this rank's wait for others."""
@@ -151,8 +151,8 @@ def _decided(
     waited, limit = Waited(), others.deadline + min(others.deadline, _GRACE)
     before: set[int] = set()
     while True:
-        out = {rank for rank in ranks if others.is_out(rank)}
-        said = {rank: _statement(others.read(rank, operation)) for rank in ranks}
+        out, texts = others.hear(ranks, operation)
+        said = {rank: _statement(text) for rank, text in texts.items()}
         found = next((each for each in said.values() if each.startswith(_DECIDED)), None)
         if found is not None:
             others.post(operation, found)

@@ -195,11 +195,9 @@ class _Statements:
     def post(self, operation: int, text: str) -> None:
         self.group.stated[self.rank, operation] = text
 
-    def read(self, peer: int, operation: int) -> str:
-        return self.group.stated.get((peer, operation), "")
-
-    def is_out(self, peer: int) -> bool:
-        return self.group.has_ended(peer)
+    def hear(self, ranks: Sequence[int], operation: int) -> tuple[set[int], dict[int, str]]:
+        out = {rank for rank in ranks if self.group.has_ended(rank)}
+        return out, {rank: self.group.stated.get((rank, operation), "") for rank in ranks}
 
     def lost(self, stage: Stage, missing: Sequence[int], what: str) -> RankLost:
         return RankLost(

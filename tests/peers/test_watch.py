@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from threading import Event
 from time import monotonic, sleep
 
 import pytest
@@ -13,7 +14,7 @@ from mpicoll import RankLost
 from mpicoll.interfaces import Stage
 from mpicoll.peers import watch
 from mpicoll.peers.known import Peers
-from mpicoll.peers.polling import wait_polling
+from mpicoll.peers.polling import in_thread, wait_polling
 
 PROGRAM = """
 import time
@@ -73,3 +74,20 @@ def test_asking_the_other_ranks_counts_as_waiting() -> None:
     with pytest.raises(RankLost, match=r"rank 1, which did not come in 2\.8"):
         wait_polling(lambda: False, missing, Stage("a call"), peers)
     assert monotonic() - began < 4.2
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "said"),
+    [
+        (Event().wait, RankLost, "making a group: rank 0 waits for rank 1, which did not come in"),
+        (lambda: int("x"), ValueError, "invalid literal"),
+    ],
+)
+def test_a_call_that_can_only_block_is_left(
+    call: Callable[[], object], error: type[Exception], said: str
+) -> None:
+    peers, stage = Peers(0, 2), Stage("making a group")
+    peers.deadline = 0.1
+    with pytest.raises(error, match=said):
+        in_thread(call, lambda: [1], stage, peers)
+    assert in_thread(lambda: 7, lambda: [1], stage, peers) == 7

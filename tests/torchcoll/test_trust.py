@@ -128,6 +128,13 @@ def test_changed_data_is_refused(change: Callable[[bytes], Any]) -> None:
     assert unseal(*change(seal(KEY, "name", b"data"))) is None
 
 
+def test_ranks_that_never_connect_are_not_waited_for() -> None:
+    store = SealedStore(dist.HashStore(), KEY)
+    with pytest.raises(LaunchError, match=r"^1 of 3 ranks have connected in 0\.1 s$"):
+        store.wait_for_all("world", 3, 0.1)
+    store.wait_for_all("world", 2, 0.1)
+
+
 def test_an_overwritten_value_is_refused() -> None:
     plain = dist.HashStore()
     store = SealedStore(plain, KEY)

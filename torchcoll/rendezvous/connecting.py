@@ -16,8 +16,9 @@ _LOOKS = 0.1
 
 
 def connect(
-    connects: Callable[[], Connected], store: SealedStore, name: str, rank: int, size: int
-) -> Connected:
+    connects: Callable[[], Connected], store: SealedStore, name: str, rank: int, size: int,
+    timeout: float,
+) -> Connected:  # fmt: skip
     """Return what `connects` does; raise on every rank where it fails on one.
 
     gloo waits for a rank that has failed until its own timeout, half an hour, and cannot be
@@ -28,6 +29,7 @@ def connect(
         name: of the group, which no other group of this store has.
         rank: of this process among the `size` that connect.
         size: see `rank`.
+        timeout: seconds in which the others have connected, once this rank has.
 
     Raises:
         LaunchError: another rank could not connect, with its reason; or the store is gone.
@@ -50,7 +52,7 @@ def connect(
             if thread.is_alive():
                 store.check_refused()
         if made:
-            store.wait_for_all(name, size)
+            store.wait_for_all(name, size, timeout)
     except BaseException as error:
         store.keep_for_ever()
         if isinstance(error, LaunchError) or not isinstance(error, RuntimeError):

@@ -99,16 +99,19 @@ class SealedStore(dist.Store):  # type: ignore[name-defined,misc]
     def set_timeout(self, timeout: timedelta) -> None:
         self._store.set_timeout(timeout)
 
-    def wait_for_all(self, name: str, size: int) -> None:
+    def wait_for_all(self, name: str, size: int, timeout: float) -> None:
         """Return when `size` ranks have called this.
 
         Raises:
-            LaunchError: another rank has refused this launch.
+            LaunchError: another rank has refused this launch, or they have not come within
+                `timeout` seconds.
         """
-        key, pause = f"connecting/{name}", 0.001
+        key, pause, until = f"connecting/{name}", 0.001, monotonic() + timeout
         come = self.add(key, 1)
         while come < size:
             self.check_refused()
+            if monotonic() > until:
+                raise LaunchError(f"{come} of {size} ranks have connected in {timeout:g} s")
             sleep(pause)
             pause = min(1.5 * pause, 0.05)
             come = self.add(key, 0)
