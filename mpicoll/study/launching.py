@@ -17,7 +17,7 @@ from msgspec import structs
 
 from mpicoll.errors import ArgumentError
 from mpicoll.machine.children import end_with_parent
-from mpicoll.machine.variables import masked_arguments
+from mpicoll.machine.variables import THREAD_LEVEL, masked_arguments
 from mpicoll.measurement.cases import BASELINES
 from mpicoll.records import reading
 from mpicoll.records.lines import (
@@ -112,6 +112,7 @@ def asked(study: Description, configuration: Configuration, folder: Path) -> str
         )  # fmt: skip
         command = configuration.environment.command(configuration.ranks, program)
         own = variables(configuration) | library.asking
+        own[THREAD_LEVEL] = configuration.environment.level
         if run(command, own, printed, study.timeout + _GRACE) is not None:
             return None
         write_whole(kept, lambda fresh: fresh.write_bytes(printed.read_bytes()))

@@ -17,7 +17,10 @@ from launcher import QUIRKS, ROOT, mpirun, python
 from mpicoll.records.lines import CaseRecord, LaunchRecord
 from mpicoll.records.reading import load, only
 from mpicoll.study.__main__ import main
-from mpicoll.study.launching import run
+from mpicoll.study.description import Description, Environment
+from mpicoll.study.environments import Found
+from mpicoll.study.launching import asked, run, variables
+from mpicoll.study.planning import plan
 
 STUDY = """
 launches = 1
@@ -84,6 +87,25 @@ def test_why_a_launch_failed_is_told(program: str, said: str, tmp_path: Path) ->
     begin = time.monotonic()
     found = run((sys.executable, "-c", program), dict(os.environ), tmp_path / "printed", 1.0)
     assert found == said and time.monotonic() - begin < 20
+
+
+def test_a_library_is_asked_as_it_is_launched(tmp_path: Path) -> None:
+    """By a launcher that prints the variables of its processes."""
+    launcher = tmp_path / "launch"
+    launcher.write_text("#!/bin/sh\nenv >&2\n")
+    launcher.chmod(0o755)
+    (tmp_path / "running").mkdir()
+    given = Environment(
+        name="gpu", backends=["torch"], group="nccl", launcher=str(launcher),
+        algorithms=["allreduce=ring_ll", "bcast=ring_simple"],
+    )  # fmt: skip
+    study = Description()
+    _, forced = plan(study, [Found("gpu", given, "single", "MPICH", "", True)]).configurations
+    lines = str(asked(study, forced, tmp_path)).splitlines()
+    assert "MPI4PY_RC_THREAD_LEVEL=single" in lines
+    assert "NCCL_DEBUG=INFO" in lines and "TORCHCOLL_BACKEND=nccl" in lines
+    assert "NCCL_ALGO=allreduce:ring;broadcast:ring" in lines
+    assert "NCCL_DEBUG=INFO" not in [f"{k}={v}" for k, v in variables(forced).items()]
 
 
 @pytest.mark.parametrize(
