@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from mpicoll.defaults import function
 from mpicoll.errors import ArgumentError
@@ -43,10 +43,9 @@ def heard(vendor: str, forced: Mapping[str, Forced], printed: str | None) -> dic
     if printed is None:
         return dict(forced)
     library = libraries()[vendor]
-    start, answers = _answers(printed)
     asked: dict[str, list[int]] = {name: [] for name in forced}
     refused: dict[str, dict[int, str]] = {name: {} for name in forced}
-    for name, size, text in answers:
+    for name, size, text in _answers(printed):
         if name not in forced:
             continue
         if library.runs:
@@ -59,7 +58,7 @@ def heard(vendor: str, forced: Mapping[str, Forced], printed: str | None) -> dic
                 own = f"nothing of {wanted}"
             is_answer = bool(ran or own)
         else:
-            own = _refusal(library.refusal, name, start if library.at_start else text)
+            own = _refusal(library.refusal, name, printed if library.at_start else text)
             # Silence as it starts is no answer: it has such a number, and may run another.
             is_answer = bool(own) or not library.at_start
         if is_answer:
@@ -99,11 +98,11 @@ def _with(how: Forced, asked: Sequence[int], refused: Mapping[int, str]) -> Forc
     )
 
 
-def _answers(printed: str) -> tuple[str, list[tuple[str, int, str]]]:
-    """Return what was printed first, and with each call, after its collective and size."""
-    start, *parts = re.split(rf"{_MARK} (\w+) (\d{{1,18}})\b", printed, flags=re.ASCII)
-    found = zip(parts[::3], parts[1::3], parts[2::3], strict=True)
-    return start, [(name, int(size), text) for name, size, text in found]
+def _answers(printed: str) -> Iterator[tuple[str, int, str]]:
+    """Yield the collective and the size of each call, and what was printed meanwhile."""
+    _, *parts = re.split(rf"{_MARK} (\w+) (\d{{1,18}})\b", printed, flags=re.ASCII)
+    for name, size, text in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+        yield name, int(size), text
 
 
 def main(given: Sequence[str]) -> None:

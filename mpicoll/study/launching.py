@@ -113,7 +113,7 @@ def asked(study: Description, configuration: Configuration, folder: Path) -> str
         command = configuration.environment.command(configuration.ranks, program)
         own = variables(configuration) | library.asking
         own[THREAD_LEVEL] = configuration.environment.level
-        if run(command, own, printed, study.timeout + _GRACE) is not None:
+        if run(command, own, printed, study.timeout + _GRACE, both=True) is not None:
             return None
         write_whole(kept, lambda fresh: fresh.write_bytes(printed.read_bytes()))
     return kept.read_text(errors="replace")
