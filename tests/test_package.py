@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import importlib
 import subprocess
-from pathlib import Path
 
 import pytest
-from launcher import python
+from launcher import ROOT, python
+from planted_faults import FAULTS
 
-ROOT = Path(__file__).parent.parent
 BACKENDS = ("mpi4py", "torch", "cupy")
 
 
@@ -59,3 +58,9 @@ def test_top_level_is_fixed() -> None:
     allowed = {"pyproject.toml", "README.md", "mpicoll", "torchcoll", "tests", "jobs", "LICENSE",
                "CHANGELOG.md", "CONTRIBUTING.md"}  # fmt: skip
     assert {name for name in told.stdout.split() if not name.startswith(".")} <= allowed
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults_can_be_planted(fault: str) -> None:
+    """A fault whose text has changed since is planted nowhere, and nobody would notice."""
+    assert FAULTS[fault].right in (ROOT / FAULTS[fault].file).read_text()

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 from mpicoll.errors import RankLost
 from mpicoll.execution.runs import Program
-from mpicoll.execution.shared_memory import LaidOut
 from mpicoll.flight.rows import PYTHON
 from mpicoll.interfaces import Array, SharedMemory, WaitContext, Words
 from mpicoll.memory.allocator import LINE
+from mpicoll.memory.layout import LaidOut
 from mpicoll.memory.mailbox import CAPACITY
 from mpicoll.memory.slots import Published
 from mpicoll.memory.waiting import started_here, wait_advancing

@@ -24,9 +24,10 @@ from typing import Protocol
 
 from mpicoll.execution.plan import Variant
 from mpicoll.execution.runs import NO_MESSAGES, BoundRound
-from mpicoll.execution.shared_memory import Binding, LaidOut
+from mpicoll.execution.shared_memory import Binding
 from mpicoll.execution.stream_watch import Awaited, StreamWatch
 from mpicoll.interfaces import Batch, Stream, Thunk, Transport, WordOperation
+from mpicoll.memory.layout import LaidOut
 from mpicoll.memory.slots import Published
 from mpicoll.notation.elements import ReduceOp
 from mpicoll.programs.fusing import Fused

@@ -13,11 +13,12 @@ from mpicoll.execution.compiled import Table
 from mpicoll.execution.messages import bind_messages
 from mpicoll.execution.plan import Plan, Variant, compiled, scheduled
 from mpicoll.execution.runs import NO_MESSAGES, BoundRound, Program, Resources
-from mpicoll.execution.shared_memory import Binding, LaidOut, lay_out
+from mpicoll.execution.shared_memory import Binding
 from mpicoll.execution.stream_order import StreamBinding
 from mpicoll.gpu.ipc import GpuMemory
 from mpicoll.gpu.streams import PlanStream
 from mpicoll.interfaces import CMA, DIRECT, STAGED, SYMMETRIC, Array, Transport
+from mpicoll.memory.layout import LaidOut, lay_out
 from mpicoll.notation.schedule import Block, Round
 from mpicoll.programs.instructions import Reach
 from mpicoll.programs.messages import lower

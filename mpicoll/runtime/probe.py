@@ -16,9 +16,10 @@ from time import perf_counter_ns
 from mpicoll.errors import Unavailable
 from mpicoll.execution.compiled import Table
 from mpicoll.execution.plan import Plan, compiled, scheduled
-from mpicoll.execution.shared_memory import Binding, lay_out
+from mpicoll.execution.shared_memory import Binding
 from mpicoll.interfaces import SYMMETRIC, SharedMemory, Thunk, Transport
 from mpicoll.memory import cma
+from mpicoll.memory.layout import lay_out
 from mpicoll.memory.segments import tile_of
 from mpicoll.notation.elements import reduce_op
 from mpicoll.notation.schedule import Block, Round, copy, recv, send

@@ -188,7 +188,7 @@ FAULTS = {
     ),
     # -- runtime -----------------------------------------------------------------------------
     "ranks do not agree on a call": Fault(
-        CACHE, "if differs or not self.matches(digest, kept):",
+        CACHE, "if is_new or differs or not self.matches(digest, kept):",
         "if False:", "tests/runtime/test_arguments.py -k deviating",
     ),
     "a cached plan serves any dtype": Fault(
@@ -201,7 +201,7 @@ FAULTS = {
         f"{PLANS} -k twins",
     ),
     "a broken plan is kept": Fault(
-        CACHE, "        plan = self._take(key)\n        plan.fail(error)\n", "        return\n",
+        CACHE, "kept = self._take(key)\n        kept.plan.fail(error)\n", "return\n",
         f"{PLANS} -k may_be_made_again",
     ),
     "a tag in use is given again": Fault(

@@ -1,0 +1,127 @@
+"""Lay a program's publications out in the memory of all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from mpicoll.errors import Unavailable, first_error
+from mpicoll.interfaces import Array, SharedMemory, Store
+from mpicoll.memory.slots import Layout, LayoutTable, Published, SharedResources, match
+from mpicoll.programs import windows
+from mpicoll.programs.instructions import SharedProgram, is_remote, message_of
+from mpicoll.programs.messages import Piece
+
+
+class LaidOut(NamedTuple):
+    """A program whose publications have their places in the memory of all ranks.
+
+    Attributes:
+        incoming: the publication that each of its receipts reads.
+    """
+
+    layout: Layout
+    incoming: list[Published]
+    resources: SharedResources
+
+    def slot_of(self, piece: Piece) -> tuple[int, Published] | None:
+        """Return the rank that publishes a piece, and the publication; None for other memory."""
+        program, rank = self.layout.program, self.layout.memory.rank
+        if piece.buffer.startswith("slot "):
+            return rank, self.layout.published[message_of(piece)]
+        if is_remote(piece):
+            number = message_of(piece)
+            return program.receipts[number].peer, self.incoming[number]
+        return None
+
+
+def lay_out(
+    program: SharedProgram, memory: SharedMemory, buffers: dict[str, Array], dtype: str, *,
+    what: str, meets: bool, like: Array | None, store: Store | None = None, tile: int = 0,
+) -> LaidOut:  # fmt: skip
+    """Find room for the publications of a program, on all ranks; collective.
+
+    Args:
+        buffers: the input and the output, where others may read them in place.
+        what: the operation, for an error's text.
+        meets: no rank ends a run before all have begun it.
+        like: scratch memory lies on the device of this array.
+        store: the memory of its bytes; by default that of its flags.
+        tile: elements of a tile that large messages may pass by through a window, 0 for none.
+
+    Raises:
+        Unavailable: there is no memory left, or a rank cannot share or open some; on all ranks.
+        ScheduleError: a rank expects other messages than another sends.
+    """
+    if tile:
+        windows.agree(program, memory.rank, memory.exchange, tile)
+    resources = SharedResources(deadline=lambda: memory.wait_policy.deadline, leave=memory.leave)
+    resources.number = memory.enter(resources)
+    failure = ""
+    try:
+        for name, n in program.scratch.items():
+            buffers[name] = memory.arrays.empty((n,), dtype, like)
+    # On a GPU that is full, CuPy raises the one and torch the other.
+    except (Unavailable, MemoryError, RuntimeError) as error:
+        failure = f"rank {memory.rank}: {error}"
+    resources.buffers += buffers.values()
+    layout = Layout(memory, store or memory, program, buffers, dtype, meets, resources)
+    try:
+        tables = _exchange(memory, layout, failure)
+    except Unavailable:
+        resources.free()
+        raise
+    match(tables, memory.intra_node, what)
+    incoming = [
+        tables[each.peer].published[tables[each.peer].sent[memory.rank][each.order]]
+        for each in program.receipts
+    ]
+    # While messages of the library travel, a host waits.
+    layout.by_streams = layout.words is not None and not any(each.posts for each in tables)
+    if layout.has_store:
+        _open(layout, incoming)
+    if tile:
+        received = [number for number, each in enumerate(incoming) if each.window]
+        layout.program = windows.through_windows(program, tile, received)
+    return LaidOut(layout, incoming, resources)
+
+
+def _open(layout: Layout, incoming: Sequence[Published]) -> None:
+    """Map the memory of other ranks that a program reads, and its flags, on all ranks or on none.
+
+    In its first run, a rank that cannot would leave the others waiting.
+    """
+    memory, resources, failure = layout.memory, layout.resources, ""
+    try:
+        for each in incoming:
+            if each.private is not None:
+                _, alive = layout.store.foreign(each.private, 0, "uint8", 0)
+                resources.opened.append(alive)
+        if layout.words:
+            for receipt, each in zip(layout.program.receipts, incoming, strict=True):
+                layout.words.word(receipt.peer, each.segment, 0)
+            # All of this rank's own lie in one area.
+            layout.words.word(memory.rank, *layout.progress)
+    except Unavailable as error:
+        failure = f"rank {memory.rank}: {error}"
+    if failure := first_error(memory.exchange(failure)):
+        resources.free()
+        raise Unavailable(f"GPU memory cannot be shared: {failure}")
+
+
+def _exchange(memory: SharedMemory, layout: Layout, failure: str) -> list[LayoutTable]:
+    """Return the layouts of all ranks, growing the memory until each has room."""
+    while True:
+        before = memory.take_retired()
+        own = layout.table(memory.under_way, failure)
+        tables: list[LayoutTable] = memory.exchange(own, LayoutTable)
+        memory.give_back(before, frozenset().union(*(each.under_way for each in tables)))
+        if failure := first_error(each.failure for each in tables):
+            raise Unavailable(failure)
+        flags, data = (max(each.lacks[kind] for each in tables) for kind in (0, 1))
+        if flags:
+            memory.grow(max(flags, memory.largest))
+        if data:
+            layout.store.grow(data)
+        if not flags and not data:
+            return tables
