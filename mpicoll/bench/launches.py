@@ -14,6 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -136,7 +137,8 @@ class Ranks:
             launcher = mpirun()
             if launcher is None:
                 raise ArgumentError("no mpirun: pip install 'mpicoll[mpich]' brings MPICH's")
-            command = [launcher, "-n", str(self.launch.ranks), *starter, sys.executable, *python]
+            size = str(self.launch.ranks)
+            command = [*letting_live(launcher), "-n", size, *starter, sys.executable, *python]
         with open(self.log, "ab") as log:
             self.launcher = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
@@ -322,6 +324,13 @@ class Ranks:
         more = [sorted(last[n] - first[n] for first, last in pairs) or [0] for n in range(2)]
         middle = (len(more[0]) - 1) // 2  # of two the one without a store
         return more[0][middle], more[1][middle]
+
+
+@cache
+def letting_live(launcher: str) -> Sequence[str]:
+    """Return the command of a launcher that lets ranks live where another ends."""
+    said = subprocess.run([launcher, "--version"], capture_output=True, text=True, check=False)
+    return (launcher, "--enable-recovery") if "Open MPI" in said.stdout else (launcher,)
 
 
 def _counts(ending: Ending, was_stopped: bool) -> bool:

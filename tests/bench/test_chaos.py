@@ -16,7 +16,7 @@ from launcher import python
 import mpicoll
 from mpicoll.bench import chaos
 from mpicoll.bench.faults import CUT, FAULTS, KILL, Fault, launch_of
-from mpicoll.bench.launches import Ranks
+from mpicoll.bench.launches import Ranks, letting_live
 from mpicoll.bench.side_by_side import side_by_side
 from mpicoll.bench.soak import Kept, growth, soak
 from mpicoll.bench.under_faults import Ending
@@ -102,6 +102,19 @@ def test_what_a_rank_misses_while_the_machine_stands_still_is_told_apart(tmp_pat
     told = [ranks.excused(each).how for each in endings]
     assert told == [chaos.PAUSED, chaos.OTHER, chaos.WRONG, chaos.RIGHT]
     assert ranks.end() == []
+
+
+@pytest.mark.parametrize(
+    ("version", "more"),
+    [("mpirun (Open MPI) 5.0.8", ("--enable-recovery",)), ("HYDRA build details: 5.0.2", ())],
+)
+def test_open_mpis_launcher_is_told_to_let_ranks_live(
+    tmp_path: Path, version: str, more: tuple[str, ...]
+) -> None:
+    launcher = tmp_path / "mpirun"
+    launcher.write_text(f"#!/bin/sh\necho '{version}'")
+    launcher.chmod(0o755)
+    assert letting_live(str(launcher)) == (str(launcher), *more)
 
 
 def test_a_fault_that_is_not_known_is_refused() -> None:
