@@ -1,8 +1,8 @@
 """Collectives of Python's objects: mpi4py's lower-case methods, without a pickle of arrays.
 
 An object travels as a header of fixed length and, where it does not fit there, a payload. Numbers,
-NumPy arrays and tuples of them are described in the header, and their data goes as it lies in
-memory; any other object is pickled, as mpi4py does.
+short texts and bytes, NumPy arrays and tuples of them are described in the header, and their data
+goes as it lies in memory; any other object is pickled, as mpi4py does.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ _LENGTH = struct.Struct("=q")
 _TAIL = HEADER - _LENGTH.size
 """Where a header ends that says, last, how long all payloads of its sender are."""
 _ROOM = _TAIL - _HEAD.size
-_NUMBERS = frozenset((int, float, complex, bool, type(None)))
+_WRITTEN = frozenset((int, float, complex, bool, type(None), str, bytes))
+"""The types of what `marshal` writes as pickle would, and faster."""
+_SCALARS = np.bool, np.number
 _PLAIN, _ARRAYS, _PICKLE = range(3)
 _MORE = 128
 """Added to the kind of a header that a payload belongs to."""
-_NUMBER = bytes([_PLAIN])
+_BEGINNING = bytes([_PLAIN])
 _BYTE = np.dtype("uint8")
 _NOTHING: Flat = np.empty(0, _BYTE)
 
@@ -40,15 +42,18 @@ def encode(item: Any) -> Message:
     """Return an object as a message."""
     parts: list[Flat] = []
     form = b""
-    if type(item) in _NUMBERS:
+    if type(item) in _WRITTEN:
         form = marshal.dumps(item)
         if len(form) < _TAIL:
-            return (_NUMBER + form).ljust(HEADER, b"\0"), _NOTHING
+            return (_BEGINNING + form).ljust(HEADER, b"\0"), _NOTHING
     elif (outline := _outline(item, parts)) is not None:
         form = marshal.dumps(outline)
     kind = _ARRAYS
     if not form or len(form) > _ROOM:
-        kind, form, parts = _PICKLE, b"", [np.frombuffer(MPI.pickle.dumps(item), _BYTE)]
+        data = MPI.pickle.dumps(item)
+        if len(data) <= _ROOM:
+            return _header(_PICKLE, 0, data, 0), _NOTHING
+        kind, form, parts = _PICKLE, b"", [np.frombuffer(data, _BYTE)]
     payload = parts[0] if len(parts) == 1 else np.concatenate([_NOTHING, *parts])
     if payload.nbytes <= _ROOM - len(form):
         return _header(kind, 0, form + payload.tobytes(), len(form)), _NOTHING
@@ -96,13 +101,14 @@ class Messages:
         sizes: their bytes.
     """
 
-    def __init__(self, given: Any, many: int) -> None:
+    def __init__(self, given: Any, comm: Any) -> None:
+        many = comm.size
         items = [None] * many if given is None else list(given)
         if len(items) != many:
             raise ValueError(f"expecting {many} items, got {len(items)}")
-        numbers = _numbers(items)
-        if numbers is not None:
-            self.headers = np.frombuffer(numbers, _BYTE)
+        written = _written(items, comm)
+        if written is not None:
+            self.headers = written
             return
         messages = [encode(each) for each in items]
         headers = bytearray(b"".join([header for header, _ in messages]))
@@ -115,17 +121,20 @@ class Messages:
         self.headers = np.frombuffer(headers, _BYTE)
 
 
-def _numbers(items: list[Any]) -> bytearray | None:
-    """Return the headers of numbers, None where an item is none, or too long for a header."""
-    headers = bytearray(len(items) * HEADER)  # of the kind that is 0, and no payload
+def _written(items: list[Any], comm: Any) -> Flat | None:
+    """Return the headers of what `marshal` writes, None for other items, or too long ones.
+
+    They last until the next such call: of the kind that is 0, and without a payload.
+    """
+    headers, whole = _memory(comm, "_sent", len(items))
     at = 1
     for each in items:
-        form = marshal.dumps(each) if type(each) in _NUMBERS else None
+        form = marshal.dumps(each) if type(each) in _WRITTEN else None
         if form is None or len(form) >= _TAIL:
             return None
         headers[at : at + len(form)] = form
         at += HEADER
-    return headers
+    return whole
 
 
 def _alike(headers: bytearray, start: int = 0) -> int:
@@ -139,12 +148,12 @@ def _outline(item: Any, parts: list[Flat]) -> Any:
 
     None where it is something else than numbers, arrays and tuples of them.
     """
-    if type(item) in _NUMBERS:
+    if type(item) in _WRITTEN:
         return (item,)
     if type(item) is tuple:
         inner = [_outline(each, parts) for each in item]
         return None if None in inner else inner
-    if not (type(item) is np.ndarray or isinstance(item, np.bool | np.number)):
+    if not (type(item) is np.ndarray or isinstance(item, _SCALARS)):
         return None
     if item.dtype.kind not in "biufc" or not item.dtype.isnative:
         return None
@@ -174,12 +183,13 @@ def _filled(outline: Any, data: Any, position: list[int]) -> Any:
 # -- collectives ---------------------------------------------------------------------------------
 
 
-def _header_of(comm: Any) -> tuple[bytearray, Flat]:
-    """Return memory for one header, also as an array: it lasts until the next such call."""
-    found: tuple[bytearray, Flat] | None = comm.__dict__.get("_header")
+def _memory(comm: Any, name: str, many: int = 1) -> tuple[bytearray, Flat]:
+    """Return memory for headers, also as an array: it lasts until the next call for that name."""
+    found: tuple[bytearray, Flat] | None = comm.__dict__.get(name)
     if found is None:
-        header = bytearray(HEADER)
-        found = comm._header = header, np.frombuffer(header, _BYTE)
+        headers = bytearray(many * HEADER)
+        found = headers, np.frombuffer(headers, _BYTE)
+        setattr(comm, name, found)
     return found
 
 
@@ -191,7 +201,7 @@ def bcast(comm: Any, item: Any, root: int) -> Any:
         if own.size:
             comm.Bcast(own, root)
         return decode(bytearray(sent), own.copy() if own.size else None)
-    (header, room), payload = _header_of(comm), None
+    (header, room), payload = _memory(comm, "_header"), None
     comm.Bcast(room, root)
     if size := missing(header):
         payload = np.empty(size, _BYTE)
@@ -201,13 +211,19 @@ def bcast(comm: Any, item: Any, root: int) -> Any:
 
 def gather(comm: Any, item: Any, root: int | None) -> list[Any] | None:
     """Return every rank's object on the root, None elsewhere; on all ranks where `root` is None."""
-    (header, own), size = encode(item), comm.size
-    headers = bytearray(size * HEADER)
-    comm.Allgather(_given(header), np.frombuffer(headers, _BYTE))
+    size, own = comm.size, _NOTHING
+    header, room = _memory(comm, "_header")
+    form = marshal.dumps(item) if type(item) in _WRITTEN else b""
+    if 0 < len(form) < _TAIL:
+        header[0], header[1 : 1 + len(form)] = _PLAIN, form
+    else:
+        header[:], own = encode(item)
+    headers, whole = _memory(comm, "_received", size)
+    comm.Allgather(room, whole)
     gets = root is None or comm.rank == root
     starts = range(0, size * HEADER, HEADER)
     kinds = headers[::HEADER]
-    if not any(kinds):  # numbers alone
+    if not any(kinds):  # nothing but numbers and texts
         return [marshal.loads(headers[at + 1 : at + HEADER]) for at in starts] if gets else None
     if max(kinds) < _MORE:
         return [decode(headers, None, start) for start in starts] if gets else None
@@ -218,8 +234,8 @@ def gather(comm: Any, item: Any, root: int | None) -> list[Any] | None:
 
 def scatter(comm: Any, items: Any, root: int) -> Any:
     """Return this rank's item of the root's."""
-    sent = Messages(items, comm.size) if comm.rank == root else None
-    header, room = _header_of(comm)
+    sent = Messages(items, comm) if comm.rank == root else None
+    header, room = _memory(comm, "_header")
     comm.Scatter(sent and sent.headers, room, root)
     alike = _alike(header)
     if not alike:
@@ -234,9 +250,9 @@ def scatter(comm: Any, items: Any, root: int) -> Any:
 
 def alltoall(comm: Any, items: Any) -> list[Any]:
     """Return every rank's item for this one."""
-    sent, size = Messages(items, comm.size), comm.size
-    headers = bytearray(size * HEADER)
-    comm.Alltoall(sent.headers, np.frombuffer(headers, _BYTE))
+    sent, size = Messages(items, comm), comm.size
+    headers, whole = _memory(comm, "_received", size)
+    comm.Alltoall(sent.headers, whole)
     starts = range(0, size * HEADER, HEADER)
     # Every rank sees what each says of all its payloads.
     alike = {_alike(headers, start) for start in starts}
