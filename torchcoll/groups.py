@@ -82,7 +82,8 @@ def _gloo_threads() -> dict[str, tuple[str, int]]:
     found: dict[str, tuple[str, int]] = {}
     for status in Path("/proc/self/task").glob("*/status"):
         with suppress(OSError, KeyError):  # the thread has ended, or the system tells less
-            lines = (line.partition(":") for line in status.read_text().splitlines())
+            text = status.read_text(errors="replace")
+            lines = (line.partition(":") for line in text.splitlines())
             facts = {name: fact.strip() for name, _, fact in lines}
             if facts["Name"] == _GLOO_THREAD:
                 switches = facts["voluntary_ctxt_switches"], facts["nonvoluntary_ctxt_switches"]

@@ -47,7 +47,7 @@ def kept(us: float) -> Kept:
     """Return what this process holds now."""
     resident = int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
     descriptors, threads = (len(os.listdir(f"/proc/self/{each}")) for each in ("fd", "task"))
-    maps = Path("/proc/self/maps").read_text()
+    maps = Path("/proc/self/maps").read_text(errors="replace")
     shared = sum(maps.count(each) for each in (f"{SHM}/", "/memfd:"))
     return Kept(resident, descriptors, threads, shared, us)
 

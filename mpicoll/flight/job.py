@@ -44,7 +44,7 @@ def _is_here(dump: Dump) -> bool:
         return False
     with suppress(OSError):
         inode = str(dump.path.stat().st_ino)
-        with open(f"/proc/{dump.process.pid}/maps") as file:
+        with open(f"/proc/{dump.process.pid}/maps", errors="replace") as file:
             return any(line.split()[4:5] == [inode] and dump.path.name in line for line in file)
     return False
 
@@ -77,7 +77,7 @@ def _with_py_spy(dump: Dump) -> Dump:
     with suppress(OSError, subprocess.SubprocessError):
         told = subprocess.run(
             (command, "dump", "--pid", str(dump.process.pid)), capture_output=True, text=True,
-            timeout=5, check=True, env={**os.environ, "NO_COLOR": "1"},
+            errors="replace", timeout=5, check=True, env={**os.environ, "NO_COLOR": "1"},
         )  # fmt: skip
         return dump._replace(stacks=_as_faulthandler(told.stdout))
     return dump

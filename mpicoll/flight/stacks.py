@@ -66,7 +66,7 @@ def ask(process: int) -> None:
 def is_caught(process: int) -> bool:
     """Whether a process has a handler for the signal."""
     try:
-        with open(f"/proc/{process}/status") as file:
+        with open(f"/proc/{process}/status", errors="replace") as file:
             caught = next(line for line in file if line.startswith("SigCgt:"))
         return bool(int(caught.split()[1], 16) >> (SIGNAL - 1) & 1)
     except (OSError, StopIteration, ValueError, IndexError):

@@ -33,7 +33,7 @@ def how_ended(process: int) -> str:
     It knows until the parent has waited for it: "killed by SIGKILL", "status 3".
     """
     try:
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        fields = _stat(process)
         code = int(fields[_EXIT_CODE]) if fields[0] in "ZX" else None
     except (OSError, IndexError, ValueError):
         return ""
@@ -49,7 +49,11 @@ def how_ended(process: int) -> str:
 def is_stopped(process: int) -> bool:
     """Whether a signal or a debugger has stopped a process."""
     try:
-        status = Path(f"/proc/{process}/stat").read_text()
-    except OSError:
+        return _stat(process)[0] in "tT"
+    except (OSError, IndexError):
         return False
-    return status.rpartition(")")[2].split()[0] in "tT"
+
+
+def _stat(process: int) -> list[str]:
+    """Return what /proc/PID/stat has after the name, which may be any bytes; from the state on."""
+    return Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()

@@ -108,6 +108,6 @@ def _groups(own: str, root: str) -> Iterator[tuple[str, _Names]]:
 
 def _read(path: str) -> str:
     """Return the text of a file, none where it cannot be read."""
-    with suppress(OSError), open(path) as file:
+    with suppress(OSError), open(path, errors="surrogateescape") as file:
         return file.read()
     return ""

@@ -63,8 +63,8 @@ def _lead_to_ours(target: Path) -> None:
 def _run(command: Sequence[str]) -> None:
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
-            preexec_fn=end_with_parent,
+            command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL,
+            check=False, preexec_fn=end_with_parent,
         )  # fmt: skip
     except OSError as error:
         raise ArgumentError(f"{command[0]} does not start: {error.strerror}") from None

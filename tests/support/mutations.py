@@ -470,21 +470,23 @@ def main() -> int:
     tally: Counter[tuple[str, str, str]] = Counter()
     made = Path(tempfile.mkdtemp())
     files = [each for each in given.files or samples(made) if kind_of(each) in given.kinds]
-    for found in failures(
+    damaged = failures(
         files, _progress(numbers, given.seed), given.seed, given.draws, given.ways, tally
-    ):
-        kept = folder / f"{given.seed}-{found.number}-{found.path.name}"
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_bytes(found.content)
-        kind = f"{found.reader}: {found.error.strip().splitlines()[-1]}"
-        kinds[kind] += 1
-        print(f"{kept}: {found.error if kinds[kind] == 1 else ''}{kind}", flush=True)
+    )
+    with suppress(KeyboardInterrupt):  # what was tried until then is told
+        for found in damaged:
+            kept = folder / f"{given.seed}-{found.number}-{found.path.name}"
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            kept.write_bytes(found.content)
+            kind = f"{found.reader}: {found.error.strip().splitlines()[-1]}"
+            kinds[kind] += 1
+            print(f"{kept}: {found.error if kinds[kind] == 1 else ''}{kind}", flush=True)
     shutil.rmtree(made)
     for (name, reader, how), times in sorted(tally.items()):
         print(f"{times:>8,} {name}, {reader}: {how}")
     for kind, times in kinds.most_common():
         print(f"{times} times: {kind}")
-    print(f"seed {given.seed}: {given.count:,} damaged files, {kinds.total()} failures")
+    print(f"seed {given.seed}: {tally.total():,} damaged files read, {kinds.total()} failures")
     return int(bool(kinds))
 
 

@@ -64,5 +64,6 @@ def _process(number: int) -> tuple[str, list[str]]:
 
     psutil's start time depends on the clock, and ranks that ask at different times may differ.
     """
-    name, _, rest = Path(f"/proc/{number}/stat").read_text().partition("(")[2].rpartition(")")
+    text = Path(f"/proc/{number}/stat").read_text(errors="replace")  # a name may be any bytes
+    name, _, rest = text.partition("(")[2].rpartition(")")
     return name, rest.split()
