@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from expect import affine, expected, input_shape, values
+from expect import affine, case, input_shape
 from hypothesis import given
 from hypothesis import strategies as some
 
@@ -192,9 +192,9 @@ def test_any_order_of_ranks_is_right(each: Algorithm, size: int, readable: tuple
         pytest.skip(str(refused))
     if each.collective.reduces and not is_ordered(each, size, root, None):
         op = user_op(np.bitwise_xor, commutative=True)
-    shapes = [input_shape(name, size, rank, (29,), None) for rank in range(size)]
-    inputs = [
-        [values(shape, "uint8", rank + 10 * sequence, affine) for rank, shape in enumerate(shapes)]
+    shapes = tuple(input_shape(name, size, rank, (29,), None) for rank in range(size))
+    cases = [
+        case(name, shapes, "uint8", op.function, root, shift=10 * sequence)
         for sequence in range(RUNS)
     ]
     programs = []
@@ -218,8 +218,7 @@ def test_any_order_of_ranks_is_right(each: Algorithm, size: int, readable: tuple
         Rank(made, np.empty(shape, "uint8"), np.zeros(length, "uint8"), op.function)
         for (made, length), shape in zip(programs, shapes, strict=True)
     ]
-    wanted = [expected(name, each, op.function, root, None) for each in inputs]
-    execute(everyone, inputs, wanted, seed=size)
+    execute(everyone, [given for given, _ in cases], [wanted for _, wanted in cases], seed=size)
 
 
 def through_windows(programs: list[SharedProgram]) -> int:
