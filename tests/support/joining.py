@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,7 @@ def by_hand(script: Path | str, *arguments: str, size: int) -> list[Forked]:
     started = [
         forked(script, *arguments, environment={**place, "RANK": str(rank)}) for rank in range(size)
     ]
+    until = time.monotonic() + 200
     for each in started:
-        each.wait()
+        each.wait(max(1.0, until - time.monotonic()))
     return started
