@@ -57,6 +57,7 @@ def run(options: Options, makers: Worlds) -> int:
         options.backends, makers, options.timeout, options.interface,
         on_gpu=wanted.device == candidates.CUDA,
     )  # fmt: skip
+    ranks.check_alike(options)
     candidates.check_algorithms(wanted, ranks.worlds)
     session = _Session(options, ranks)
     if options.lists:

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, is_dataclass
 
 from mpicoll.cli.watchdog import Watchdog
 from mpicoll.collectives import Collectives
+from mpicoll.errors import Disagreement, brief
 from mpicoll.machine.processes import Process, other_load, oversubscription, own_process
 from mpicoll.measurement.worlds import Worlds, form_worlds, worlds_with_gpus
 from mpicoll.text.printable import printable
+
+_OWN = ("output", "plot", "interface")
+"""Options that may differ between ranks."""
+
+
+def _texts(options: object) -> Iterator[tuple[str, str]]:
+    for name, value in vars(options).items():
+        if is_dataclass(value):
+            yield from _texts(value)
+        elif name not in _OWN:
+            yield name, brief(value)
 
 
 @dataclass(frozen=True)
@@ -47,6 +59,25 @@ class Ranks:
         """Print on rank 0."""
         if self.is_root:
             print(printable(text), flush=True)
+
+    def check_alike(self, options: object) -> None:
+        """Check that all ranks were started with the same options; collective.
+
+        Args:
+            options: a record; only rank 0 writes files, and interfaces differ between hosts.
+
+        Raises:
+            Disagreement: on every rank, with the first option that differs.
+        """
+        own = dict(_texts(options))
+        first, *others = self.everyone.exchange(own, dict[str, str])
+        for rank, given in enumerate(others, 1):
+            for name, text in first.items():
+                if given.get(name) != text:
+                    raise Disagreement(
+                        f"rank {rank} was started with other arguments than rank 0: {name} is "
+                        f"{given.get(name)} there, not {text}"
+                    )
 
     def log(self, text: str) -> None:
         """Print progress and warnings on rank 0's standard error."""

@@ -37,6 +37,7 @@ def run(options: Options, makers: Worlds) -> int:
         on_gpu=options.device == "cuda",
     )  # fmt: skip
     worlds, everyone = ranks.worlds, ranks.everyone
+    ranks.check_alike(options)
     known = _transports(ranks)
     _refuse(options, everyone, known)
     remarks = [*ranks.left_out, *ranks.busy]

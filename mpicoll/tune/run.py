@@ -45,6 +45,7 @@ def run(options: Options, makers: Worlds) -> int:
     began = time.monotonic()
     ranks = form_ranks(options.backends, makers, options.timeout, options.interface)
     worlds, everyone, is_root = ranks.worlds, ranks.everyone, ranks.is_root
+    ranks.check_alike(options)
     _refuse_output(options.output, everyone)
     for remark in [*ranks.left_out, *ranks.oversubscribed, *ranks.busy]:
         ranks.print(f"warning: {remark}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,27 @@ def run_on(size: int, output: Path, *collectives: str) -> list[int]:
         return tuning.run(options, {"threads": lambda interface: c})
 
     return mpicoll.threads(size)(one)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"wanted": Wanted(("allreduce",), (), (128,))}, r"sizes is \(128,\) there, not \(64,\)"),
+        ({"budget": 2.0}, r"rank 1 was started with other .*: budget is 2.0 there, not 1.0"),
+        ({"output": Path("/proc/x.json"), "interface": "lo"}, "cannot write /proc/table.json"),
+    ],
+)
+def test_ranks_are_started_alike(change: dict[str, Any], said: str) -> None:
+    """But for files, which only rank 0 writes, and interfaces of hosts."""
+    output, wanted = Path("/proc/table.json"), Wanted(("allreduce",), (), (64,))
+    options = tuning.Options(wanted, ("threads",), 1.0, output, 0.0, None, resume=False)
+
+    def one(c: Collectives) -> None:
+        own = replace(options, **change) if c.rank else options
+        with pytest.raises(ArgumentError, match=said):
+            tuning.run(own, {"threads": lambda interface: c})
+
+    mpicoll.threads(2)(one)
 
 
 @pytest.fixture
