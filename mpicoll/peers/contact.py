@@ -201,7 +201,7 @@ class Contact:
                 _write(connection, self.key, nonce, msgspec.json.encode(question))
                 return _answer(_read(connection, self.key, nonce[::-1]))
             except TimeoutError:
-                return "whose process does not answer: it is stopped, or its node is gone"
+                return SILENT
             except ConnectionError:
                 return ENDED
             except (OSError, ValueError):
@@ -209,6 +209,7 @@ class Contact:
 
 
 ENDED = "which has ended"
+SILENT = "whose process does not answer: it is stopped, or its node is gone"
 
 
 def _write(connection: socket.socket, key: bytes, nonce: bytes, text: bytes) -> None:

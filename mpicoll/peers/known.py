@@ -14,7 +14,7 @@ from mpicoll.memory.notes import GROUP, described
 from mpicoll.memory.segments import MappedMemory
 from mpicoll.memory.waiting import HasDeadline, default_deadline
 from mpicoll.peers.calls import Calls, CallState, OtherCall
-from mpicoll.peers.contact import ENDED, Answer, Contact, Told
+from mpicoll.peers.contact import ENDED, SILENT, Answer, Contact, Told
 
 _MOST_LEFT = 64
 """Operations that this rank has left, and of which it keeps why."""
@@ -201,6 +201,8 @@ class Peers(HasDeadline):
         if self.contact is None or peer == self.rank:
             return State()
         answer = self.contact.ask([peer], operation)[peer]
+        if answer == SILENT:  # on a busy host it may take longer
+            answer = self.contact.ask([peer], operation)[peer]
         if answer == ENDED and peer in self.heard:
             return _after("", *self.heard[peer])
         return _told(peer, answer)
