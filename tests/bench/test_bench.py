@@ -189,7 +189,9 @@ def test_a_wrong_result_in_one_array_of_the_pool_is_found(tmp_path: Path) -> Non
 
 
 BROKEN = """
+import os, signal
 from mpicoll.algorithms import algorithm
+from mpicoll.measurement.workbench import Workbench
 from mpicoll.measurement.worlds import mpi4py_world
 from mpicoll.bench.command import main
 from mpicoll.notation.schedule import recv, send
@@ -204,6 +206,12 @@ def stuck(rank, size):
     '''Wait for a message that nobody sends.'''
     yield (recv(1 - rank, 0),)
 
+def stop(bench, case):
+    if bench.world.rank and "ring" in case.algorithm:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return bind(bench, case)
+
+bind, Workbench.bind = Workbench.bind, stop
 main(obj={"mpi4py": mpi4py_world})
 """
 
@@ -220,13 +228,15 @@ def test_wrong_results_are_named_and_fail(tmp_path: Path) -> None:
 
 
 @needs_mpi
-def test_a_hang_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["stuck", "ring"])
+def test_a_hang_is_named(name: str, tmp_path: Path) -> None:
+    """Also where a signal has stopped a rank, which mpirun ends with the others."""
     script = tmp_path / "stuck.py"
     script.write_text(BROKEN)
-    done = mpirun(2, script, "allreduce", "--algorithms", "stuck@point-to-point",
+    done = mpirun(2, script, "allreduce", "--algorithms", f"{name}@point-to-point",
                   "-n", "3", "-T", "2")  # fmt: skip
     assert done.returncode not in (0, 1, 2)
-    assert "HUNG" in done.stderr and "allreduce stuck" in done.stderr and "rank" in done.stderr
+    assert "HUNG" in done.stderr and f"allreduce {name}" in done.stderr and "rank" in done.stderr
     assert "measure.py" in done.stderr
 
 
