@@ -62,7 +62,7 @@ def run(options: Options, makers: Worlds) -> int:
     session = _Session(options, ranks)
     if options.lists:
         return session.list_algorithms()
-    too_large = remarks_on_memory(session.asked(), ranks.worlds, options.memory)
+    too_large = remarks_on_memory(session.asked(), ranks.worlds, ranks.watchdog, options.memory)
     if options.dry:
         session.remarks += too_large
         return session.estimate()

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
+from mpicoll.cli.watchdog import Watchdog
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
 from mpicoll.machine.gpu_links import own_gpu
@@ -43,14 +44,19 @@ class Weighed(NamedTuple):
 
 
 def remarks_on_memory(
-    asked: Sequence[Sequence[Case]], worlds: Mapping[str, Collectives], limit: int | None = None
-) -> list[str]:
+    asked: Sequence[Sequence[Case]], worlds: Mapping[str, Collectives], watchdog: Watchdog,
+    limit: int | None = None,
+) -> list[str]:  # fmt: skip
     """Return a remark for each group of cases that does not fit; collective.
 
     Raises:
         ArgumentError: none fits.
     """
-    found = [(cases[0].group, weigh(cases, worlds, limit).refusal) for cases in asked]
+    found = []
+    for cases in asked:
+        watchdog.step(f"estimating the memory of {cases[0].group}")
+        found.append((cases[0].group, weigh(cases, worlds, limit).refusal))
+    watchdog.step("")
     refused = [f"{group} is left out: {refusal}" for group, refusal in found if refusal]
     if refused and len(refused) == len(found):
         raise ArgumentError(refused[0])

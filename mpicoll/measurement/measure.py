@@ -109,6 +109,8 @@ class Bench:
         """Measure cases of one group side by side, for about `seconds`."""
         self.synchroniser.synchronise()
         until = self.synchroniser.time + int(seconds * 1e9)
+        # A rank that the others wait for here may be stopped. Before, one may write a record.
+        self.watchdog.step(f"estimating the memory of {cases[0].group}")
         # Memory that was free when the run began may be gone by now.
         refusal = weigh(cases, self.worlds, self.memory).refusal
         candidates = [

@@ -60,7 +60,7 @@ def run(options: Options, makers: Worlds) -> int:
     if done:
         ranks.print(f"{options.output} has {', '.join(sorted(done))} already")
     asked = [_asked(bench, each, options.wanted.algorithms) for each in groups]
-    for remark in remarks_on_memory(asked, worlds):
+    for remark in remarks_on_memory(asked, worlds, ranks.watchdog):
         ranks.print(f"warning: {remark}")
     count, unsaved = 0, list[dict[str, Any]]()
     for name, measured in _measure(bench, groups, options.wanted.algorithms, until):

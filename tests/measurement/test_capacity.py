@@ -167,11 +167,27 @@ def test_a_stated_limit_counts_for_each_rank(c: Collectives) -> None:
 @pytest.mark.ranks(2)
 @pytest.mark.usefixtures("free")
 def test_a_run_is_refused_where_nothing_fits(c: Collectives) -> None:
-    worlds = {c.backend: c}
-    (remark,) = remarks_on_memory(asked(c, "allreduce", SIZE, 900 << 30), worlds)
+    worlds, watchdog = {c.backend: c}, Steps(0)
+    (remark,) = remarks_on_memory(asked(c, "allreduce", SIZE, 900 << 30), worlds, watchdog)
+    assert [each.partition(" B ")[0] for each in watchdog.names] == [
+        "estimating the memory of allreduce 16777216",
+        "estimating the memory of allreduce 966367641600",
+        "",
+    ]
     assert remark.startswith("allreduce 966367641600 B float32 sum is left out")
     with pytest.raises(ArgumentError, match="would fit"):
-        remarks_on_memory(asked(c, "allreduce", 900 << 30), worlds)
+        remarks_on_memory(asked(c, "allreduce", 900 << 30), worlds, watchdog)
+
+
+class Steps(Watchdog):
+    """Notes what it is to watch."""
+
+    def __init__(self, limit: float) -> None:
+        self.names: list[str] = []
+        super().__init__(limit)
+
+    def step(self, name: str) -> None:
+        self.names.append(name)
 
 
 @pytest.mark.ranks(2)
