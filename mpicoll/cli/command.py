@@ -83,6 +83,8 @@ class RanksCommand(Command):
             ending.leave(super().fail(error))
         if is_first_process():
             super().fail(error)
+        if not is_by_hand():
+            ending.unwatch_termination()  # as the launcher does next, to all
         have_come = ending.arrivals()
         if have_come is None and ending.shares_command_line():
             # A launcher may end all ranks when one leaves so: let the first one print.

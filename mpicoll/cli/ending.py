@@ -156,7 +156,7 @@ def watch_termination() -> None:
     os.set_blocking(end, False)
     signal.set_wakeup_fd(end, warn_on_full_buffer=False)
     signal.signal(signal.SIGTERM, _terminated)
-    os.register_at_fork(after_in_child=_unwatch_termination)
+    os.register_at_fork(after_in_child=_unwatch_in_child)
     threading.Thread(target=_await_termination, args=(numbers,), daemon=True).start()
 
 
@@ -170,7 +170,14 @@ def _terminated(*_signal: object) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _unwatch_termination() -> None:
+def unwatch_termination() -> None:
+    """Have SIGTERM end this process without a word from here on."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and signal.getsignal(signal.SIGTERM) is _terminated:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _unwatch_in_child() -> None:
     """Have a forked process end by SIGTERM, and not the one that it was forked from."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

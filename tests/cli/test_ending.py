@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -210,6 +211,21 @@ def test_sigterm_ends_a_process_after_one_line(wait: str) -> None:
         _, words = process.communicate(timeout=30)
     assert process.returncode == -signal.SIGTERM
     assert words == f"Error: {PLACE}ended by SIGTERM, as by kill, a launcher or a time limit\n"
+
+
+@pytest.mark.exhaustive
+def test_a_refusal_stays_the_only_words_when_a_launcher_then_ends_the_ranks() -> None:
+    body = "print('ready', flush=True); raise ArgumentError('no such size')"
+    with subprocess.Popen(
+        [sys.executable, "-c", COMMAND.format(kind="RanksCommand", body=body)], cwd=ROOT, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env={**os.environ, "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"},
+    ) as process:  # fmt: skip
+        assert process.stdout and process.stdout.readline() == "ready\n"
+        time.sleep(0.5)
+        process.terminate()
+        _, words = process.communicate(timeout=30)
+    assert (process.returncode, words) == (-signal.SIGTERM, "")
 
 
 @pytest.mark.exhaustive
