@@ -135,9 +135,10 @@ def test_a_forked_child_leaves_its_parent_alone(tmp_path: Path) -> None:
 
 
 INTERRUPTED = """
-import os, signal, sys, threading, time
+import faulthandler, os, signal, sys, threading, time
 import numpy as np
 import mpicoll
+faulthandler.dump_traceback_later(60, exit=True)
 c = mpicoll.world()
 x = np.ones(3000)
 def call():
