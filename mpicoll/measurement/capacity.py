@@ -52,15 +52,26 @@ def remarks_on_memory(
     Raises:
         ArgumentError: none fits.
     """
-    found = []
-    for cases in asked:
-        watchdog.step(f"estimating the memory of {cases[0].group}")
-        found.append((cases[0].group, weigh(cases, worlds, limit).refusal))
+    found = [
+        (cases[0].group, weigh_watched(cases, worlds, watchdog, limit).refusal) for cases in asked
+    ]
     watchdog.step("")
     refused = [f"{group} is left out: {refusal}" for group, refusal in found if refusal]
     if refused and len(refused) == len(found):
         raise ArgumentError(refused[0])
     return refused
+
+
+def weigh_watched(
+    cases: Sequence[Case], worlds: Mapping[str, Collectives], watchdog: Watchdog,
+    limit: int | None = None,
+) -> Weighed:  # fmt: skip
+    """Weigh the cases of one group as a step of the watchdog's, as a rank may be stopped meanwhile.
+
+    Arguments and result are those of `weigh`; the step goes on until the next one begins.
+    """
+    watchdog.step(f"estimating the memory of {cases[0].group}")
+    return weigh(cases, worlds, limit)
 
 
 def weigh(

@@ -22,7 +22,7 @@ from mpicoll.errors import CollectiveError
 from mpicoll.interfaces import CMA, IPC, SYMMETRIC
 from mpicoll.measurement import clock
 from mpicoll.measurement.candidate import Candidate, Settings, active, level
-from mpicoll.measurement.capacity import weigh
+from mpicoll.measurement.capacity import weigh_watched
 from mpicoll.measurement.cases import NEW_ARRAYS, PLAN, Case
 from mpicoll.measurement.checking import Wrong
 from mpicoll.measurement.synchroniser import Report, StartSynchroniser
@@ -89,13 +89,8 @@ class Bench:
         host = clock.now() - start
         elapsed = bench.watch.nanoseconds() or host
         lost = clock.switches() - before
-        return self.synchroniser.exchange(
-            late,
-            elapsed,
-            host,
-            lost,
-            nap=self._needs_cores(candidate.case.backend, candidate.plan.transport),
-        )
+        nap = self._needs_cores(candidate.case.backend, candidate.plan.transport)
+        return self.synchroniser.exchange(late, elapsed, host, lost, nap=nap)
 
     def _needs_cores(self, backend: str, transport: str) -> bool:
         """Whether ranks still at work would lose their cores to ranks that poll for them."""
@@ -109,10 +104,8 @@ class Bench:
         """Measure cases of one group side by side, for about `seconds`."""
         self.synchroniser.synchronise()
         until = self.synchroniser.time + int(seconds * 1e9)
-        # A rank that the others wait for here may be stopped. Before, one may write a record.
-        self.watchdog.step(f"estimating the memory of {cases[0].group}")
         # Memory that was free when the run began may be gone by now.
-        refusal = weigh(cases, self.worlds, self.memory).refusal
+        refusal = weigh_watched(cases, self.worlds, self.watchdog, self.memory).refusal
         candidates = [
             Candidate(case, message=refusal and f"no memory: {refusal}") for case in cases
         ]

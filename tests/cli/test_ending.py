@@ -194,16 +194,20 @@ WAITS = {
 }  # fmt: skip
 
 
+def started(body: str, **environment: str) -> subprocess.Popen[str]:
+    """Start a command of ranks of this body."""
+    return subprocess.Popen(
+        [sys.executable, "-c", COMMAND.format(kind="RanksCommand", body=body)], cwd=ROOT, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **environment},
+    )  # fmt: skip
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS)
 def test_sigterm_ends_a_process_after_one_line(wait: str) -> None:
     """Also one that waits in a library, and not one whose child it ends."""
     body = f"import ctypes, time; print('ready', flush=True); {wait}"
-    with subprocess.Popen(
-        [sys.executable, "-c", COMMAND.format(kind="RanksCommand", body=body)], cwd=ROOT, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        env={**os.environ, "RANK": "1", "WORLD_SIZE": "2"},
-    ) as process:  # fmt: skip
+    with started(body, RANK="1", WORLD_SIZE="2") as process:
         assert process.stdout and process.stdout.readline() == "ready\n"
         if "child" in wait:
             assert process.stdout.readline() == f"{int(signal.SIGTERM)}\n"
@@ -216,11 +220,7 @@ def test_sigterm_ends_a_process_after_one_line(wait: str) -> None:
 @pytest.mark.exhaustive
 def test_a_refusal_stays_the_only_words_when_a_launcher_then_ends_the_ranks() -> None:
     body = "print('ready', flush=True); raise ArgumentError('no such size')"
-    with subprocess.Popen(
-        [sys.executable, "-c", COMMAND.format(kind="RanksCommand", body=body)], cwd=ROOT, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        env={**os.environ, "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"},
-    ) as process:  # fmt: skip
+    with started(body, OMPI_COMM_WORLD_RANK="1", OMPI_COMM_WORLD_SIZE="2") as process:
         assert process.stdout and process.stdout.readline() == "ready\n"
         time.sleep(0.5)
         process.terminate()
