@@ -78,6 +78,8 @@ INPUT, OUTPUT = range(2)
 _SPINS, _OVERSUBSCRIBED_SPINS = 1000, 8
 _STREAMED = 2 << 20
 """From these bytes on a run's copies exceed the cache."""
+_PASSED = 8 * 1024
+"""From these bytes on a copy into a slot is written past the cache."""
 _LIGHT = 32 * 1024
 """Up to these bytes a run keeps Python's interpreter: less than it costs to give it back."""
 _HEAVY = 4 << 20
@@ -268,8 +270,10 @@ class Table:
         if where is not None:
             self._fetch(target, where, each.source, count)
         elif count:
-            # A result beyond the cache is written past it; a slot is what others read next.
+            # A result beyond the cache is written past it, and so is a slot, of which the cache of
+            # another core holds every line since it read the last message there.
             streams = self.moves >= _STREAMED and each.target.buffer == "output"
+            streams |= count >= _PASSED and each.target.buffer.startswith("slot ")
             self._row(COPY, target, self._operand(each.source), count=count, extra=int(streams))
         self.nbytes += count
 

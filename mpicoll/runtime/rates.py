@@ -138,7 +138,8 @@ def costs_of(read: Readings, usual: Costs, *, oversubscribed: bool) -> Costs:
     more = _level(rates) / _level(base)
     moves, folds = (_threshold(each, more) for each in FETCHED[base])
     # What is folded is fetched into a buffer first, of which the probe reads nothing.
-    return Costs(rates, Fetched(moves, max(folds, usual.fetched.folds)), origin)
+    folds = NEVER if waits and fetched > passed else max(folds, usual.fetched.folds)
+    return Costs(rates, Fetched(moves, folds), origin)
 
 
 def _times(own: float | None, other: float | None) -> float:

@@ -13,6 +13,7 @@ import pytest
 
 from mpicoll.execution import compiled
 from mpicoll.memory.numpy_arrays import NumpyArrays
+from mpicoll.threads import threads
 
 pytestmark = pytest.mark.skipif(bool(compiled.MISSING), reason="it was not built")
 COPY, FOLD, DIVIDE, RAISE, AWAIT, FETCH = range(6)
@@ -33,6 +34,28 @@ def program(rows: list[list[int]], registers: Any = (0, 0), **given: Any) -> Any
 
 def address(x: Any) -> int:
     return int(x.__array_interface__["data"][0])
+
+
+# -- Table ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("nbytes", "streams"), [(4096, False), (8192, True), (1 << 18, True)])
+def test_copies_into_slots_are_streamed_and_small_ones_and_results_are_not(
+    nbytes: int, streams: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cache of another core holds every line of a slot that it has read before."""
+    found = []
+
+    def note(table: Any, code: int, target: compiled.Operand, *_: Any, **given: Any) -> None:
+        if code == COPY:
+            found.append((target.register == compiled.OUTPUT, given["extra"]))
+        add(table, code, target, *_, **given)
+
+    add = compiled.Table._row
+    monkeypatch.setattr(compiled.Table, "_row", note)
+    x = np.ones(nbytes, np.uint8)
+    threads(2)(lambda c: c.allgather(x, algorithm="direct@symmetric"))
+    assert set(found) == {(True, False), (False, streams)}
 
 
 # -- Program ----------------------------------------------------------------------------------

@@ -54,6 +54,12 @@ def test_slow_reads_of_private_memory_are_never_taken() -> None:
     assert math.isfinite(sum(costs_of(IDLE._replace(fetch=1e9)).rates))
 
 
+def test_where_fetching_is_slower_beside_passing_nothing_is_fetched_to_be_folded() -> None:
+    assert costs_of(IDLE._replace(fetched=2 * 5500)).fetched.folds == NEVER
+    both = IDLE._replace(fetched=2 * 5500, passed=2 * 16_300)
+    assert costs_of(both).fetched.folds < NEVER
+
+
 @pytest.mark.parametrize("lost", [{"flag": 1e6}, {"passed": 1e7}, {"flag": None, "passed": None}])
 def test_waits_for_ranks_without_a_core_are_not_believed(lost: dict[str, Any]) -> None:
     found = costs_of(IDLE._replace(**lost))
