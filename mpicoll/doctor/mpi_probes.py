@@ -83,7 +83,7 @@ def _probe() -> str:
         if group.transport.shared is None:
             return f"none, as ranks share no memory: {group.transport.unshared}"
         found = group.routes.costs()
-        least = "never" if found.fetched.moves == NEVER else size_text(found.fetched.moves)
+        least = "never" if found.fetched.rows == NEVER else size_text(found.fetched.rows)
         return f"{found.origin}; CMA moves from {least} on"
 
 

@@ -31,8 +31,8 @@ SWITCH = "MPICOLL_PROBE"
 """``0`` in this variable takes the constants of the reference machine instead."""
 _WORD, _FEW = 8, 16 * 1024
 _DTYPE = "float64"
-_PASSES, _NANOSECONDS = 8, 10_000_000
-"""How often everything is timed, and after how long no more."""
+_PASSES, _NANOSECONDS = 24, 20_000_000
+"""How often everything is timed, of which the first few are slow, and after how long no more."""
 _ALONE = 5
 """How often in a pass what needs no other rank is timed."""
 _CALLS, _SHORT = 20, 20_000

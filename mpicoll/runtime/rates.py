@@ -32,10 +32,15 @@ class Rates(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """From how many bytes of a vector or row CMA is the default, to move them and to fold them."""
+    """From how many bytes of a vector or row CMA is the default.
 
-    moves: int
-    folds: int
+    Attributes:
+        rows: where every rank fetches rows of its own.
+        others: where all fetch the same, one fetches for all, or what is fetched is folded.
+    """
+
+    rows: int
+    others: int
 
 
 class Readings(NamedTuple):
@@ -84,10 +89,10 @@ OVERSUBSCRIBED = Rates(wait=2500, step=60, copy=0.05, fold=0.1, fetch=1000)
 FETCHED = {
     COMPILED: Fetched(16 * 1024, 16 * 1024),
     ALONE: Fetched(32 << 20, 32 << 20),
-    OVERSUBSCRIBED: Fetched(32 * 1024, 1 << 20),
+    OVERSUBSCRIBED: Fetched(32 * 1024, 32 << 20),
 }
 """Below 16 KiB two copies cost less than a system call. Ranks that share cores share a cache, too:
-what is folded is best read there."""
+what is folded, or read by several, is best read there."""
 ON_REFERENCE = {
     COMPILED: Readings(copy=3500, fetch=2130, fetched=5500, flag=195, passed=16_300),
     OVERSUBSCRIBED: Readings(copy=3750, fetch=3570, fetched=7400),
@@ -136,10 +141,10 @@ def costs_of(read: Readings, usual: Costs, *, oversubscribed: bool) -> Costs:
         max(0.0, (base.copy + base.dirty) * passed - copy),
     )
     more = _level(rates) / _level(base)
-    moves, folds = (_threshold(each, more) for each in FETCHED[base])
+    rows, others = (_threshold(each, more) for each in FETCHED[base])
     # What is folded is fetched into a buffer first, of which the probe reads nothing.
-    folds = NEVER if waits and fetched > passed else max(folds, usual.fetched.folds)
-    return Costs(rates, Fetched(moves, folds), origin)
+    others = NEVER if waits and fetched > passed else max(others, usual.fetched.others)
+    return Costs(rates, Fetched(rows, others), origin)
 
 
 def _times(own: float | None, other: float | None) -> float:

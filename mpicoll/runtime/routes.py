@@ -81,7 +81,8 @@ class Routes:
         if shared is None or shared.no_cma:
             return NEVER
         fetched = (self._costs or self._constants()).fetched
-        return fetched.folds if what.reduces else fetched.moves
+        own = what.unit in ("rows", "pairs") and not (what.reduces or what.to_root)
+        return fetched.rows if own else fetched.others
 
     def names(self) -> list[str]:
         """Return the transports of schedules on the host."""

@@ -45,7 +45,7 @@ def test_what_takes_longer_costs_more(field: str, times: float) -> None:
     before, after = getattr(COMPILED, priced), getattr(found.rates, priced)
     assert (after > before) == (times > 1) and after != before
     slower_to_fetch = (times > 1) == (field in ("fetch", "fetched", "flag"))
-    least, usual = found.fetched.moves, rates.FETCHED[COMPILED].moves
+    least, usual = found.fetched.rows, rates.FETCHED[COMPILED].rows
     assert least >= usual if slower_to_fetch else least <= usual
 
 
@@ -54,10 +54,10 @@ def test_slow_reads_of_private_memory_are_never_taken() -> None:
     assert math.isfinite(sum(costs_of(IDLE._replace(fetch=1e9)).rates))
 
 
-def test_where_fetching_is_slower_beside_passing_nothing_is_fetched_to_be_folded() -> None:
-    assert costs_of(IDLE._replace(fetched=2 * 5500)).fetched.folds == NEVER
+def test_where_fetching_is_slower_beside_passing_only_own_rows_are_fetched() -> None:
+    assert costs_of(IDLE._replace(fetched=2 * 5500)).fetched.others == NEVER
     both = IDLE._replace(fetched=2 * 5500, passed=2 * 16_300)
-    assert costs_of(both).fetched.folds < NEVER
+    assert costs_of(both).fetched.others < NEVER
 
 
 @pytest.mark.parametrize("lost", [{"flag": 1e6}, {"passed": 1e7}, {"flag": None, "passed": None}])
