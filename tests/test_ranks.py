@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
-from launcher import ranks
+from launcher import python, ranks
 
 COUNTS = [int(number) for number in os.environ.get("MPICOLL_TEST_RANKS", "1,2,3,4").split(",")]
 PYTEST = ("-m", "pytest", "--with-mpi", "-x", "-q", "-p", "no:hypothesispytest")
@@ -63,6 +63,36 @@ def test_every_module_is_launched() -> None:
     launched = {Path(each.partition("::")[0]) for each in paths(*tests)}
     assert set((HERE / "on_ranks").glob("test_*.py")) <= launched
     assert all(path.exists() for path in launched)
+
+
+def test_what_starts_ranks_for_a_module_starts_them_once(tmp_path: Path) -> None:
+    """Two workers would start them twice, and nothing but the time would tell."""
+    module = tmp_path / "test_shared.py"
+    module.write_text(SHARED_BY_TESTS)
+    done = python(
+        *PYTEST[:2], "-q", "-c", os.devnull, "--rootdir", str(tmp_path), "--confcutdir", str(HERE),
+        "-p", "conftest", "-n", "2", "--dist", "loadgroup", str(module),
+        environment={"PYTHONPATH": f"{HERE}:{HERE / 'support'}:{HERE.parent}"},
+    )  # fmt: skip
+    assert "4 passed" in done.stdout
+    assert len(list(tmp_path.glob("started-*"))) == 1
+
+
+SHARED_BY_TESTS = """
+import os
+from pathlib import Path
+
+import pytest
+
+@pytest.fixture(scope="module")
+def started():
+    Path(__file__).with_name(f"started-{os.getpid()}").touch()
+
+@pytest.mark.launches
+@pytest.mark.parametrize("number", range(4))
+def test_shared(started, number):
+    pass
+"""
 
 
 def limits(seconds: int) -> tuple[str, ...]:
