@@ -169,9 +169,11 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _last(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    wrong = [line for line in lines if "error" in line.lower()]
-    return (" | ".join(wrong[-2:] or lines[-2:]) or "it printed nothing")[-_LAST:]
+    """Return the last errors, else the first line, in which launchers explain, and the last."""
+    lines = [line.strip() for line in text.splitlines() if line.strip("- \t")]
+    errors = [line for line in lines if "error" in line.lower()]
+    told = errors[-2:] or dict.fromkeys(lines[:1] + lines[-1:])
+    return (" | ".join(told) or "it printed nothing")[-_LAST:]
 
 
 def _save(path: Path, record: LaunchRecord, records: Iterable[Record]) -> None:

@@ -81,8 +81,11 @@ def test_a_study_is_killed_and_goes_on(tmp_path: Path) -> None:
         ("import time; time.sleep(60)", "it had not ended after 1 s"),
         ("raise SystemExit(7)", "exit status 7: it printed nothing"),
         ("import sys; sys.exit('Error: no memory')", "exit status 1: Error: no memory"),
+        ("import sys; sys.exit('-----')", "exit status 1: it printed nothing"),
+        ("import sys; sys.exit('not as root\\nmay break\\nat your risk\\n---')",
+         "exit status 1: not as root | at your risk"),
     ],
-)
+)  # fmt: skip
 def test_why_a_launch_failed_is_told(program: str, said: str, tmp_path: Path) -> None:
     begin = time.monotonic()
     found = run((sys.executable, "-c", program), dict(os.environ), tmp_path / "printed", 1.0)
