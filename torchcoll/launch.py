@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpicoll.collectives import Collectives
 from mpicoll.errors import LaunchError, UnknownName
+from mpicoll.machine.background import within
 from mpicoll.machine.network import (
     LOOPBACK,
     check_interface,
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 INIT_METHOD = "TORCHCOLL_INIT_METHOD"
 _groups = count()
+_LATER = 5.0
+"""Seconds after which nothing but the store itself can be what keeps a rank."""
 
 
 def world(
@@ -106,11 +109,16 @@ def _join(
 
     opened = open_store(place, init_method, interface, timeout)
     store = distributed().PrefixStore(f"torchcoll/{next(_groups)}", opened.store)
+    silent = LaunchError(
+        f"rank {place.rank} of {place.size} has no answer of the store for {timeout:g} s: the "
+        "process that has it (rank 0, or torchrun) or has locked its file is stopped, or its host "
+        "is gone"
+    )
     try:
         gpus = own_gpus()
-        members, key = meet(
-            store, opened.secret, place, gpus, timeout, why_not_shared() if gpus else ""
-        )
+        why = why_not_shared() if gpus else ""
+        meets = partial(meet, store, opened.secret, place, gpus, timeout, why)
+        members, key = within(timeout + _LATER, meets, silent)
     finally:
         opened.done()
     one_host = len({each.host for each in members}) == 1
@@ -120,7 +128,8 @@ def _join(
         distributed().init_process_group, choose_backend(members, place.rank, backend),
         store=sealed, rank=place.rank, world_size=place.size,
     )  # fmt: skip
-    connect(connects, sealed, "world", place.rank, place.size, timeout)
+    joins = partial(connect, connects, sealed, "world", place.rank, place.size, timeout)
+    within(2 * timeout + _LATER, joins, silent)
     return sealed
 
 

@@ -421,12 +421,15 @@ class TorchTransport:
         store = self.meeting and self.meeting.store
         limit = limit_of(self.deadline)
         connects = partial(new_group, self.group, ranks, color, limit, self.store, store)
-        part = self._blocking(connects, members, "splitting the group")
+        undo = dist.destroy_process_group
+        part = self._blocking(connects, members, "splitting the group", undo)
         return TorchTransport(part, owned=True, store=self.store, parent=self)
 
-    def _blocking(self, call: Callable[[], T], ranks: Sequence[int], what: str) -> T:
+    def _blocking(
+        self, call: Callable[[], T], ranks: Sequence[int], what: str, undo: Callable[[T], object]
+    ) -> T:
         """Return what a call makes of some ranks: a store or gloo may not answer for ever."""
-        return in_thread(call, partial(self.peers.out, ranks), Stage(what), self.peers)
+        return in_thread(call, partial(self.peers.out, ranks), Stage(what), self.peers, undo)
 
     def survive(self, make: Callable[[Transport], Any]) -> Any:
         """Return what `make` makes of the ranks that are left; collective among them.
@@ -441,8 +444,9 @@ class TorchTransport:
 
         def meet(decision: Decision, attempt: int) -> Any:
             group, meeting = self._blocking(
-                partial(come, decision, attempt), decision.ranks, "making a group of the survivors"
-            )
+                partial(come, decision, attempt), decision.ranks, "making a group of the survivors",
+                undo,
+            )  # fmt: skip
             try:
                 return make(
                     TorchTransport(
@@ -450,9 +454,13 @@ class TorchTransport:
                     )
                 )
             except BaseException:
-                dist.destroy_process_group(group)
-                meeting.end()
+                undo((group, meeting))
                 raise
+
+        def undo(made: tuple[Group, Meeting]) -> None:
+            group, meeting = made
+            dist.destroy_process_group(group)
+            meeting.end()
 
         place = partial(meeting_place, one_host)
         made, self.shrunk = go_on(self.peers, place, meet, self.shrunk)

@@ -31,6 +31,7 @@ from mpicoll.bench.faults import CUT, FAULTS, MOST_HOSTS, MOST_RANKS, Launch, la
 from mpicoll.bench.launches import Found, run
 from mpicoll.bench.side_by_side import side_by_side
 from mpicoll.bench.under_faults import (
+    DESCRIPTOR,
     HUNG,
     LOST,
     OTHER,
@@ -38,11 +39,13 @@ from mpicoll.bench.under_faults import (
     PAUSED,
     REFUSED,
     RIGHT,
+    THREAD,
     WRONG,
     WRONG_NAME,
     held,
 )
 from mpicoll.cli.command import Command
+from mpicoll.cli.ending import unwind_at_termination
 from mpicoll.cli.options import FILE, Parsed, Real, Whole, option
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
@@ -141,10 +144,15 @@ class _Counts:
             self.tried[kind] += 1
             self.ways.setdefault(kind, Counter()).update(each.how for each in endings)
             self.longest = max(self.longest, *(each.seconds for each in endings), 0.0)
-        self.grown = max(self.grown[0], found.grown[0]), max(self.grown[1], found.grown[1])
         self.left += found.left
-        if max(found.grown) > max(_GROWTH, len(found.endings) // 2):
-            self.left.append(f"{found.grown} descriptors and threads in launch {number}")
+        grown = tuple(
+            sum(many for kind, many in found.grown.items() if kind.startswith(which))
+            for which in (DESCRIPTOR, THREAD)
+        )
+        self.grown = max(self.grown[0], grown[0]), max(self.grown[1], grown[1])
+        if max(grown) > max(_GROWTH, len(found.endings) // 2):
+            kinds_of = ", ".join(f"{many:+} {kind}" for kind, many in found.grown.items() if many)
+            self.left.append(f"held more in launch {number} ({kinds_of})")
 
     def table(self) -> Iterator[str]:
         """Yield the lines of the table."""
@@ -183,6 +191,7 @@ def main(
     """Try the faults, print the table, and return 1 where a target is missed."""
     records = Lines(output, f'{{"schema": "{SCHEMA}", '.encode(), keep=True)
     kinds, hosts = _possible(faults)
+    unwind_at_termination()  # removes the hosts
     if backend == "torch":
         _import_for_ranks()
 
@@ -202,15 +211,16 @@ def main(
         for launch, found in side_by_side(parts):
             counts.add(launch.number, [fault.kind for fault in launch.faults], found)
             told = [one._asdict() for part in found.endings for one in part]
-            record = {"schema": SCHEMA, **launch._asdict(), "endings": told, "left": found.left}
+            record = {"schema": SCHEMA, **launch._asdict(), "endings": told, "left": found.left,
+                      "grown": +found.grown}  # fmt: skip
             record["faults"] = [fault._asdict() for fault in launch.faults]
             records.append([json.dumps(record)])
     for text in counts.table():
         print(text)
     left = [f"{each} is left in {SHM}" for each in sorted(leftovers() - before)]
     left += [f"{each} is left" for each in counts.left]
-    if held() > own:
-        left.append(f"descriptors and threads of this process: {own}, then {held()}")
+    if more := held() - own:
+        left.append(f"held more by this process: {dict(more)}")
     found_missed = list(missed(sum(counts.ways.values(), Counter[str]()), left))
     for text in found_missed:
         print(f"missed: {text}")

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
@@ -19,7 +20,16 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from mpicoll.bench.faults import CUT, KILL, STOP, Fault, Launch
-from mpicoll.bench.under_faults import HUNG, OTHER, PAUSED, WRONG, WRONG_NAME, Ending, be_rank
+from mpicoll.bench.under_faults import (
+    HUNG,
+    OTHER,
+    PAUSED,
+    THREAD,
+    WRONG,
+    WRONG_NAME,
+    Ending,
+    be_rank,
+)
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
 from mpicoll.flight import stacks
@@ -29,6 +39,8 @@ from mpicoll.machine.children import end_with_parent
 from mpicoll.machine.launchers import mpirun
 from mpicoll.machine.living import has_ended, how_ended, is_stopped
 
+_STORE = f"{THREAD} pt_tcpstore_uv"
+"""What a store of torch holds, beside descriptors."""
 _START, _LATE = 120.0, 20.0
 """Seconds in which ranks start; and the deadline of the group that no fault happens to."""
 _DEADLINES = 6
@@ -49,12 +61,13 @@ class Found(NamedTuple):
 
     Attributes:
         endings: of each fault that was tried.
-        grown: how many more descriptors and threads a rank in the middle holds at the end.
+        grown: how many more descriptors and threads of each kind a rank in the middle holds at the
+            end.
         left: what is still there of it: processes, and temporary files.
     """
 
     endings: list[list[Ending]]
-    grown: tuple[int, int]
+    grown: Counter[str]
     left: list[str]
 
 
@@ -86,7 +99,7 @@ class Ranks:
         self.wires: dict[int, socket.socket] = {}
         self.heard: dict[int, bytes] = {}
         self.over: dict[int, str] = {}
-        self.held: dict[int, list[tuple[int, tuple[int, int]]]] = {}
+        self.held: dict[int, list[tuple[int, Counter[str]]]] = {}
         self.selector = selectors.DefaultSelector()
         self.paused = False
         if launch.backend == "torch":
@@ -173,7 +186,7 @@ class Ranks:
         for line in lines:
             said = json.loads(line)
             if "held" in said and not said["group"]:
-                self.held.setdefault(rank, []).append((said["after"], tuple(said["held"])))
+                self.held.setdefault(rank, []).append((said["after"], Counter(said["held"])))
             yield rank, said
 
     def come(self) -> str:
@@ -311,19 +324,20 @@ class Ranks:
             shutil.rmtree(folder, ignore_errors=True)
         return left
 
-    def grown(self) -> tuple[int, int]:
+    def grown(self) -> Counter[str]:
         """Return by how much what a rank holds has grown since it was warm: the middle of all.
 
         Once a rank has been killed, the others keep torch's default group until they end, and one
-        of them has the store of those that are left.
+        of them, after the next kill perhaps another, has the store of those that are left.
         """
         kills = (each.number for each in self.launch.faults if each.kind == KILL)
         warm = next(kills, 0) + 1
         found = [[what for after, what in each if after >= warm] for each in self.held.values()]
-        pairs = [(each[0], each[-1]) for each in found if each]
-        more = [sorted(last[n] - first[n] for first, last in pairs) or [0] for n in range(2)]
-        middle = (len(more[0]) - 1) // 2  # of two the one without a store
-        return more[0][middle], more[1][middle]
+        more = [Counter(each[-1]) for each in found if each]
+        for last, each in zip(more, filter(None, found), strict=True):
+            last.subtract(each[0])
+        alike = sorted((each for each in more if each[_STORE] != 1), key=Counter.total)
+        return alike[(len(alike) - 1) // 2] if alike else Counter()
 
 
 @cache
@@ -351,7 +365,7 @@ def run(
     ranks, endings = Ranks(launch, plan, deadline, folder, make, hosts), []
     try:
         if wrong := ranks.come():
-            return Found([[Ending(0, 0, OTHER, 0.0, wrong)]], (0, 0), [])
+            return Found([[Ending(0, 0, OTHER, 0.0, wrong)]], Counter(), [])
         for fault in launch.faults:
             endings.append(ranks.through(fault))
             bad = any(each.how in (WRONG, HUNG, OTHER, PAUSED) for each in endings[-1])

@@ -15,8 +15,11 @@ import socket
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,6 +47,7 @@ RIGHT, LOST, WRONG_NAME, WRONG, REFUSED, OTHER, HUNG, OWN, PAUSED = (
     "right", "named", "wrong name", "wrong result", "refused", "other error", "hung", "own error",
     "paused",
 )  # fmt: skip
+DESCRIPTOR, THREAD = "descriptor", "thread"
 _NAMES = ("allreduce", "reduce", "broadcast", "allgather", "scan")
 _SIZES = (1, 7, 100, 3000, 20_000)
 _SLOW = 0.25
@@ -223,11 +227,18 @@ def _shrunk(world: Collectives, fault: Fault, rank: int, seed: str) -> Collectiv
     return made
 
 
-def held() -> tuple[int, int]:
-    """Return how many descriptors and threads this process has."""
+def held() -> Counter[str]:
+    """Return how many descriptors and threads of each kind this process has."""
     gc.collect()  # errors hold the frames of calls, and these arrays in shared memory
-    descriptors, threads = (len(os.listdir(f"/proc/self/{each}")) for each in ("fd", "task"))
-    return descriptors, threads
+    found: Counter[str] = Counter()
+    for each in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            kind, colon, _ = os.readlink(each).partition(":")
+            found[f"{DESCRIPTOR} of a {kind if colon else 'file'}"] += 1
+    for each in Path("/proc/self/task").iterdir():
+        with suppress(OSError):
+            found[f"{THREAD} {(each / 'comm').read_text().strip()}"] += 1
+    return found
 
 
 def be_rank(

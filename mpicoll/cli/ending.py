@@ -177,6 +177,16 @@ def unwatch_termination() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
+def unwind_at_termination() -> None:
+    """Have SIGTERM end this process as an exception does: with what it has made for a while."""
+    signal.signal(signal.SIGTERM, _unwound)
+
+
+def _unwound(*_signal: object) -> NoReturn:
+    say_terminated()
+    sys.exit(128 + signal.SIGTERM)
+
+
 def _unwatch_in_child() -> None:
     """Have a forked process end by SIGTERM, and not the one that it was forked from."""
     signal.set_wakeup_fd(-1)

@@ -99,6 +99,9 @@ class Log:
     def recorded(self, call: int, function: Callable[..., Any], /) -> Callable[..., Any]:
         """Return a function whose calls are recorded."""
 
+def issued(attribute: str, call: Callable[[], int], method: Any, /) -> Any:
+    """Return a method whose beginnings are recorded: `mpicoll.flight.rows.issued`."""
+
 def watch_signals(memory: Buffer, descriptor: int, /) -> None:
     """Have signals that end this process leave their number and sender in memory.
 

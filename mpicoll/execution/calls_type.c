@@ -357,8 +357,10 @@ static PyObject *calls_run(CallsObject *self, Entry *entry, const Key *key, PyOb
             Py_CLEAR(out);
         }
         if (!out) {
-            /* Python tells the other ranks if there is no memory then, either. */
             Py_DECREF(program);
+            if (!PyErr_ExceptionMatches(PyExc_Exception))
+                return NULL; /* an interrupt, before the call has begun */
+            /* Python tells the other ranks if there is no memory then, either. */
             PyErr_Clear();
             return PyObject_Vectorcall(self->slow, args, 7, NULL);
         }

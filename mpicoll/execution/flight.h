@@ -12,6 +12,7 @@ typedef struct LogObject LogObject;
 #pragma GCC visibility push(hidden)
 
 extern PyTypeObject RingType, LogType;
+extern PyMethodDef flight_methods[];
 
 /* Begin the row of a call, and return its number; 0 where there is none, because `log` is NULL or
    this thread is within another call on this group. */

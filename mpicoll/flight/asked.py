@@ -22,6 +22,11 @@ _WIDTH = 120
 _open: list[tuple[Any, int]] = []
 
 
+def can_watch(writers: Any) -> bool:
+    """Whether the extension module is there, which has the handler."""
+    return hasattr(writers, "watch_signals")
+
+
 def watch(writers: Any, ending: memoryview, directory: Path) -> None:
     """Have signals leave what they are, and SIGUSR1 print.
 
@@ -29,7 +34,7 @@ def watch(writers: Any, ending: memoryview, directory: Path) -> None:
         writers: the extension module; without its functions nothing is done.
         ending: where a signal that ends the process leaves its number.
     """
-    if _open or not hasattr(writers, "watch_signals"):
+    if _open or not can_watch(writers):
         return
     descriptor = os.eventfd(0)
     _open.append((writers, descriptor))

@@ -121,7 +121,7 @@ def _listed(groups: dict[str, Group]) -> dict[str, Group]:
 
 
 def _died_in(rank: Rank, entry: Entry) -> bool:
-    return rank.is_over and entry.outcome is Outcome.UNDER_WAY
+    return rank.is_over and entry.outcome in (Outcome.UNDER_WAY, Outcome.ISSUED)
 
 
 def _last_time(dump: Dump) -> int:
@@ -192,6 +192,7 @@ def _stuck(group: Group, members: dict[int, Dump], now: int, after: float) -> St
         for number, dump in members.items()
     }
     waiting = [each for each in map(last_waiting, calls.values()) if each]
+    waiting = waiting or _issued(calls.values())
     if not waiting:
         return None
     first = min(waiting, key=lambda each: (each.sequence, each.start))
@@ -209,6 +210,16 @@ def _stuck(group: Group, members: dict[int, Dump], now: int, after: float) -> St
             absent.append(number)
     since = min((each.start for each in came.values()), default=first.start)
     return Stuck(group, first.sequence, first.call, since, came, passed, absent, _asked(came))
+
+
+def _issued(calls: Iterable[list[Entry]]) -> list[Entry]:
+    """Return the calls that ranks have issued last, and some rank has not: their ranks may wait."""
+    lasts = [entries[-1] if entries else None for entries in calls]
+    least = min((each.sequence if each else 0 for each in lasts), default=0)
+    return [
+        each for each in lasts
+        if each and each.outcome is Outcome.ISSUED and each.sequence > least
+    ]  # fmt: skip
 
 
 def _asked(came: dict[int, Entry]) -> dict[str, list[int]]:

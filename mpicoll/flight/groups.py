@@ -129,7 +129,7 @@ def _open(job: str, place: tuple[int, int], *, threads: bool, writers: Any) -> R
         if threads:
             _of_thread.recorder = made
             return made
-        if stacks.watch(made.stacks):
+        if stacks.watch(made.stacks, every=asked.can_watch(writers)):
             asked.watch(writers, made.ending, made.directory)
         RankLost.raised = staticmethod(ask_for_stacks)
         _of_process.append(made)

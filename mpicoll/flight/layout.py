@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import NamedTuple
 from zlib import crc32
 
-MAGIC, VERSION = b"mpicollF", 1
+MAGIC, VERSION = b"mpicollF", 2
 SUFFIX, STACKS = ".flight", ".stacks"
 ROWS = 1024
 """Calls that are kept."""
@@ -62,6 +62,8 @@ class Outcome(IntEnum):
     UNDER_WAY = 0
     DONE = 1
     RAISED = 2
+    ISSUED = 3
+    """It has begun, and its end is not recorded."""
 
 
 class Kind(IntEnum):

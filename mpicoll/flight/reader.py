@@ -61,8 +61,9 @@ class Entry(NamedTuple):
     """One call of one rank.
 
     Attributes:
-        start, end: nanoseconds since the epoch; `end` is 0 while it is under way.
-        outcome: under way, done, or raised.
+        start, end: nanoseconds since the epoch; `end` is 0 while it is under way, and `start` where
+            only that is recorded.
+        outcome: under way, done, raised, or issued.
         error: its text, where it raised.
     """
 
@@ -213,7 +214,7 @@ def _check_head(path: Path, data: bytes, faults: list[str]) -> None:
         whole = crc32(data[: HEAD.size - 4]) == check
         if whole and version != VERSION:
             raise DamagedFile(f"{path}: of version {version}; this mpicoll reads {VERSION}")
-        faults.append("the head is damaged: read as version 1")
+        faults.append(f"the head is damaged: read as version {VERSION}")
     if len(data) != FILE_BYTES:
         faults.append(f"it has {min(len(data), FILE_BYTES + 1)} bytes, not {FILE_BYTES}")
 
@@ -282,9 +283,9 @@ def _entry(row: Row, table: dict[int, Record], clock: Callable[[int], int], shif
     text = named(row.text, Text)
     outcome = Outcome(row.outcome)
     start = clock(row.start) + shift
-    end = 0 if outcome is Outcome.UNDER_WAY else clock(row.end) + shift
+    end = start if outcome is Outcome.ISSUED else clock(row.end) + shift
     return Entry(
-        row.number, row.sequence, start, end,
+        row.number, row.sequence, start, 0 if outcome is Outcome.UNDER_WAY else end,
         named(row.group, Group), named(row.call, Call) or Call("a call"),
         named(row.where, Where), row.thread, outcome, text.text if text else "",
     )  # fmt: skip

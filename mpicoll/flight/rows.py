@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 from collections.abc import Callable
@@ -89,7 +90,7 @@ class PythonLog:
             self.inside = thread
         return number
 
-    def start(self, call: int) -> int:
+    def start(self, call: int, outcome: Outcome = Outcome.UNDER_WAY) -> int:
         ring = self.ring
         where, thread = ring.where(), threading.get_native_id()
         with ring.lock:
@@ -98,7 +99,7 @@ class PythonLog:
             ring.written += 1
             self.sequence += 1
             row = Row(ring.written, self.sequence, monotonic_ns(), 0, self.group, call, where,
-                      thread, Outcome.UNDER_WAY, 0)  # fmt: skip
+                      thread, outcome, 0)  # fmt: skip
             start = (row.number - 1) % ring.many * ROW.size
             ring.memory[start : start + ROW.size] = packed(row)
         return row.number
@@ -133,9 +134,41 @@ class PythonLog:
 
         return run
 
+    def withdraw(self, number: int) -> None:
+        """Take back the last row."""
+        ring = self.ring
+        with ring.lock:
+            if number and number == ring.written and ring.memory is not None:
+                start = (number - 1) % ring.many * ROW.size
+                ring.memory[start : start + ROW.size] = bytes(ROW.size)
+                self.sequence -= 1
+
+
+def issued(attribute: str, call: Callable[[], int], method: Callable[..., Any]) -> Any:
+    """Return a method whose beginnings are recorded, where its object has a log.
+
+    Args:
+        attribute: of the object, with the log; None there where nothing is recorded.
+        call: returns the place of such calls in the table.
+    """
+
+    @functools.wraps(method)
+    def run(own: Any, *given: Any, **named: Any) -> Any:
+        log: PythonLog | None = getattr(own, attribute)
+        number = 0 if log is None else log.start(call(), Outcome.ISSUED)
+        try:
+            return method(own, *given, **named)
+        except BaseException:
+            if log is not None:
+                log.withdraw(number)
+            raise
+
+    return run
+
 
 class PYTHON:
-    """The types that write rows, as `mpicoll.execution._compiled` has others of these names."""
+    """What writes rows, as `mpicoll.execution._compiled` has others of these names."""
 
     Ring = PythonRing
     Log = PythonLog
+    issued = staticmethod(issued)

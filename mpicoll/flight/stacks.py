@@ -2,7 +2,8 @@
 
 The handler is `faulthandler`'s: it runs in C, so it writes, too, where a rank waits in a library or
 keeps the interpreter; in a copy of the process (``execution/signals.c``), as threads that end
-meanwhile can make it fail. A program's own handler is left alone.
+meanwhile can make it fail. Where that was not built, the main thread writes its own stack alone. A
+program's own handler is left alone.
 """
 
 from __future__ import annotations
@@ -17,10 +18,14 @@ SIGNAL = signal.SIGUSR1
 _open: list[int] = []
 
 
-def watch(path: Path) -> bool:
+def watch(path: Path, *, every: bool) -> bool:
     """Have the stacks written to a file; whether SIGUSR1 does so from now on.
 
     Where the program has not turned `faulthandler` on, what a fatal signal says goes there, too.
+
+    Args:
+        every: those of all threads, which takes a copy of the process; else that of the thread
+            which gets the signal, the main one by the system's choice.
     """
     if _open or signal.getsignal(SIGNAL) is not signal.SIG_DFL:
         return False
@@ -29,7 +34,7 @@ def watch(path: Path) -> bool:
         file = os.open(path, flags, 0o600)
     except OSError:
         return False
-    faulthandler.register(SIGNAL, file=file, all_threads=True, chain=False)
+    faulthandler.register(SIGNAL, file=file, all_threads=every, chain=False)
     _open.append(file)
     if not faulthandler.is_enabled():
         faulthandler.enable(file=file, all_threads=True)

@@ -15,6 +15,7 @@ from mpicoll.flight.reader import Entry
 
 _NANO = 1e9
 _MOST_RANKS = 32
+_HOW = {Outcome.DONE: "done", Outcome.RAISED: "raised", Outcome.ISSUED: "issued"}
 
 
 def show(
@@ -77,5 +78,4 @@ def lasting(found: Diagnosis, last: Entry) -> str:
     """Return how long a call is under way, or how it has ended, and when."""
     if last.outcome is Outcome.UNDER_WAY:
         return f"{max(0.0, (found.now - last.start) / _NANO):.3g} s"
-    how = "raised" if last.outcome is Outcome.RAISED else "done"
-    return f"{how} {max(0.0, (found.now - last.end) / _NANO):.3g} s ago"
+    return f"{_HOW[last.outcome]} {max(0.0, (found.now - last.end) / _NANO):.3g} s ago"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mpicoll.flight.diagnosis import Diagnosis, Rank, Stuck, last_waiting
-from mpicoll.flight.layout import State
+from mpicoll.flight.layout import Outcome, State
 from mpicoll.flight.reader import Dump, Entry
 from mpicoll.flight.records import Where
 from mpicoll.text.numbers import ranges
@@ -97,7 +97,7 @@ def _call(found: Diagnosis, stuck: Stuck) -> Iterator[str]:
 
 
 def _since(found: Diagnosis, stuck: Stuck) -> str:
-    ends = [each.end for each in stuck.came.values() if each.end]
+    ends = [each.end for each in stuck.came.values() if each.outcome is Outcome.RAISED]
     if not found.is_alive and not ends:
         return "was under way when its ranks ended"
     until = found.now if found.is_alive else max(ends)
@@ -140,7 +140,8 @@ def _in_which_call(found: Diagnosis, dump: Dump) -> str:
     if waiting is not None:
         return f"in {told}"
     ago = max(0.0, (found.now - each.end) / _NANO)
-    return f"in no call: its last, {told}, had ended {ago:.3g} s before"
+    had = "was issued" if each.outcome is Outcome.ISSUED else "had ended"
+    return f"in no call: its last, {told}, {had} {ago:.3g} s before"
 
 
 def from_where(entry: Entry) -> str:

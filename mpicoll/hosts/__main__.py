@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from reprlib import repr as short
-from typing import NoReturn
 
 import click
 
 from mpicoll.cli.command import Command
-from mpicoll.cli.ending import say_terminated
+from mpicoll.cli.ending import unwind_at_termination
 from mpicoll.cli.options import Parsed, Whole, option
 from mpicoll.errors import ArgumentError, LaunchError
 from mpicoll.hosts.emulation import MOST_HOSTS, PROVIDERS, Hosts
@@ -52,7 +49,7 @@ def main(
     hosts: int, per_host: int, rate: str, mtu: int, provider: str, python: Sequence[str]
 ) -> int:
     """Run Python on the ranks of emulated hosts, such as: -- -m mpicoll.bench allreduce."""
-    signal.signal(signal.SIGTERM, _end)
+    unwind_at_termination()  # removes the hosts
     try:
         with Hosts(hosts, None if rate == "none" else rate, mtu) as cluster:
             variables = {**os.environ, **cluster.environment(provider)}
@@ -60,12 +57,6 @@ def main(
             return subprocess.run(command, env=variables, check=False).returncode
     except LaunchError as error:
         raise click.ClickException(str(error)) from None
-
-
-def _end(*_signal: object) -> NoReturn:
-    """Remove the hosts before SIGTERM ends this process."""
-    say_terminated()
-    sys.exit(128 + signal.SIGTERM)
 
 
 if __name__ == "__main__":

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from functools import partial
 from time import sleep
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from mpicoll.interfaces import Stage
+from mpicoll.machine.background import background, is_done
 from mpicoll.machine.waited import Waited
 from mpicoll.peers.known import Peers
 
@@ -74,8 +73,9 @@ def _comes(test: Callable[[], bool]) -> bool:
 
 
 def in_thread(
-    call: Callable[[], T], missing: Callable[[], Sequence[int]], stage: Stage, peers: Peers
-) -> T:
+    call: Callable[[], T], missing: Callable[[], Sequence[int]], stage: Stage, peers: Peers,
+    undo: Callable[[T], object] | None = None,
+) -> T:  # fmt: skip
     """Return the result of a call that can only block, such as one that makes a group.
 
     A thread makes the call, and this one waits; that thread stays in the call for ever where a
@@ -83,24 +83,21 @@ def in_thread(
 
     Args:
         missing: as for `wait_polling`.
+        undo: takes a result that comes too late.
 
     Raises:
         RankLost: it has not returned within the deadline, or one of the ranks has ended.
     """
-    future: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(call())
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, daemon=True, name=f"mpicoll {stage}").start()
-    wait_polling(partial(_is_done, future), missing, stage, peers)
+    future = background(call, f"mpicoll {stage}")
+    try:
+        wait_polling(partial(is_done, future, _SHORT), missing, stage, peers)
+    except BaseException:
+        if undo is not None:
+            future.add_done_callback(partial(_undone, undo))
+        raise
     return future.result()
 
 
-def _is_done(future: Future[Any]) -> bool:
-    with suppress(TimeoutError):
-        future.exception(_SHORT)
-    return future.done()
+def _undone(undo: Callable[[T], object], future: Future[T]) -> None:
+    if future.exception() is None:
+        undo(future.result())

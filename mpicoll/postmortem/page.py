@@ -19,6 +19,7 @@ _MOST_CALLS = 20_000
 _WIDTH, _ROW = 1000.0, 18
 _HUES = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#9c755f", "#76b7b2", "#edc948", "#ff9da7")
 _RED = "#d62728"
+_NO_END = {Outcome.UNDER_WAY: "under way", Outcome.ISSUED: "issued"}
 
 
 class Bar(NamedTuple):
@@ -86,7 +87,8 @@ def _bars(
 
 def _title(dump: Dump, entry: Entry) -> str:
     call = entry.call
-    took = "under way" if not entry.end else f"{(entry.end - entry.start) / 1e3:.1f} us"
+    took = f"{(entry.end - entry.start) / 1e3:.1f} us"
+    took = _NO_END.get(entry.outcome, took)
     where = words.line(entry.where) if entry.where else ""
     what = words.described(call.collective, call.signature)
     parts = (f"rank {dump.rank}", f"{entry.sequence}", what, call.algorithm, call.transport, took,

@@ -30,7 +30,10 @@ _DTYPES = {
     "int64": "Long", "int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte",
     "bool": "Bool", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
 }  # fmt: skip
-_STATES = {Outcome.UNDER_WAY: "started", Outcome.DONE: "completed", Outcome.RAISED: "started"}
+_STATES = {
+    Outcome.UNDER_WAY: "started", Outcome.DONE: "completed", Outcome.RAISED: "started",
+    Outcome.ISSUED: "scheduled",
+}  # fmt: skip
 _SIGNATURE = re.compile(r"(\w+)(?: \(([\d, ]*)\))?")
 _NUMBER = re.compile(r"\d{1,18}")
 

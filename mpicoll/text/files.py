@@ -163,13 +163,13 @@ def _lock_file(name: Path, busy: str) -> int:
         os.close(file)
 
 
-def lock(file: int, busy: str) -> None:
+def lock(file: int, busy: str, seconds: float = _LOCK_WAIT) -> None:
     """Lock an open file; a lock goes with its process, however that ends.
 
     Raises:
-        ArgumentError: another process keeps it locked; `busy` is the message.
+        ArgumentError: another process keeps it locked for so many seconds; `busy` is the message.
     """
-    until = time.monotonic() + _LOCK_WAIT
+    until = time.monotonic() + seconds
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

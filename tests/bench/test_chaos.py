@@ -104,6 +104,31 @@ def test_what_a_rank_misses_while_the_machine_stands_still_is_told_apart(tmp_pat
     assert ranks.end() == []
 
 
+STORE = {"thread pt_tcpstore_uv": 1, "descriptor of a pipe": 4}
+
+
+@pytest.mark.parametrize(
+    ("last", "grown"),
+    [
+        ([{}, {}, {}], {}),
+        ([STORE, {}, STORE], {}),
+        ([STORE, STORE], {}),
+        ([{"thread pt_tcpstore_uv": 2}] * 2, {"thread pt_tcpstore_uv": 2}),
+        ([STORE, {"descriptor of a socket": 3}], {"descriptor of a socket": 3}),
+        ([{}, {"thread a": 3}, {"thread a": 2}], {"thread a": 2}),
+    ],
+)
+def test_what_ranks_hold_is_compared_without_the_store_that_one_has(
+    tmp_path: Path, last: list[dict[str, int]], grown: dict[str, int]
+) -> None:
+    launch = launch_of(1, 0, ["slow"], most=2)
+    ranks = Ranks(launch._replace(ranks=0, faults=()), {}, 4.0, tmp_path, mpicoll.world, None)
+    warm = Counter({"descriptor of a file": 3})
+    ranks.held = {rank: [(1, warm), (2, warm + Counter(each))] for rank, each in enumerate(last)}
+    assert +ranks.grown() == grown
+    assert ranks.end() == []
+
+
 @pytest.mark.parametrize(
     ("version", "more"),
     [("mpirun (Open MPI) 5.0.8", ("--enable-recovery",)), ("HYDRA build details: 5.0.2", ())],
@@ -128,6 +153,27 @@ def test_faults_that_cannot_be_tried_are_refused() -> None:
     done = python("-m", "mpicoll.bench.chaos", "--faults", "cut", environment=nothing)
     assert done.returncode == 2
     assert "cut is left out, as it takes emulated hosts: no ip" in done.stdout
+
+
+TERMINATED = """
+import os, signal, time
+from mpicoll.bench import chaos
+from mpicoll.measurement.worlds import BOTH
+
+class Hosts:
+    def __init__(self, count): ...
+    def __enter__(self): ...
+    def __exit__(self, *error): print("removed")
+
+chaos.Hosts, chaos._possible = Hosts, lambda kinds: (kinds, True)
+chaos.run = lambda *given: os.kill(os.getpid(), signal.SIGTERM) or time.sleep(60)
+chaos.main(["--at-once", "1", "--backend", "mpi4py"], obj=BOTH)
+"""
+
+
+def test_its_hosts_are_removed_where_sigterm_ends_it() -> None:
+    done = python("-c", TERMINATED, timeout=60)
+    assert (done.returncode, "removed" in done.stdout) == (143, True), done.stdout
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "link", "pipe", "folder"])

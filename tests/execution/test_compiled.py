@@ -182,6 +182,17 @@ def test_python_tells_the_others_that_there_is_no_memory() -> None:
     assert not alone.knows(x) and alone.number[0] == 0
 
 
+def test_an_interrupt_is_not_taken_for_want_of_memory() -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    alone, x = Alone(), np.arange(5.0)
+    alone.calls.add(given(x), program([]), 7, True, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        alone.calls(*given(x))
+    assert not alone.slow and alone.number[0] == 0
+
+
 BOTH = np.zeros(20)
 OTHERS: dict[str, Callable[[], dict[str, Any]]] = {
     "name": lambda: {"name": "scan"},

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from mpicoll.errors import RankLost
 from mpicoll.flight.diagnosis import diagnose
-from mpicoll.flight.layout import STATE, STATE_AT, State
+from mpicoll.flight.layout import STATE, STATE_AT, Outcome, State
 from mpicoll.flight.reader import read_all
 from mpicoll.flight.recorder import Recorder
 from mpicoll.flight.records import Call, Group
@@ -89,6 +89,31 @@ def test_a_rank_that_is_elsewhere_is_named(write: Write, tmp_path: Path) -> None
     assert absent.startswith("Rank 1 has not come: it was in no call: its last, call 5 of")
     assert "and its stack says /u/train.py:7 in load" in absent
     assert "is gone" in absent
+
+
+IALLREDUCE = Call("iallreduce", "", "native", "MPI")
+
+
+@pytest.mark.parametrize("issuing", [(0, 2), (0, 1, 2)])
+def test_a_rank_that_has_not_issued_what_others_have_is_named(
+    write: Write, tmp_path: Path, issuing: tuple[int, ...]
+) -> None:
+    """Where all have, nothing is known of their requests."""
+    ranks = write(3)
+    for rank in ranks:
+        rank.done(2)
+    for each in issuing:
+        ranks[each].logs["world"].start(ranks[each].recorder.intern(IALLREDUCE), Outcome.ISSUED)
+    said = told(tmp_path, ranks)
+    if len(issuing) == 3:
+        assert not any("Call 3" in each for each in said)
+        return
+    assert said[0] == "Rank 1 keeps the others waiting."
+    assert said[1] == (
+        "Call 3 of group world (3 ranks), iallreduce by native over MPI, was under way when its "
+        "ranks ended."
+    )
+    assert said[2].startswith("Ranks 0,2 have come, from ")
 
 
 def test_ranks_that_ask_for_different_things_are_named(write: Write, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ MPI = pytest.importorskip("mpi4py.MPI")
 from mpicoll import Collectives, Comm  # noqa: E402
 from mpicoll.errors import ArgumentError  # noqa: E402
 from mpicoll.flight import reader  # noqa: E402
+from mpicoll.flight.layout import Outcome  # noqa: E402
 from mpicoll.mpi.communicator import served, state  # noqa: E402
 from mpicoll.mpi.communicator.served import Signature  # noqa: E402
 from mpicoll.mpi.communicator.state import AFTER, FORCED  # noqa: E402
@@ -522,6 +523,10 @@ def test_our_calls_and_mpis_own_are_recorded_in_the_same_order(comm: Comm) -> No
     op = MPI.Op.Create(lambda left, right, dtype: None, commute=True)
     comm.Reduce(of(comm), np.empty(3), op)
     op.Free()
+    comm.Iallreduce(of(comm), np.empty(3)).Wait()
+    comm.Barrier_init().Free()
+    with pytest.raises((MPI.Exception, TypeError)):
+        comm.Ibcast(3)
     flight = state.find_flight(comm)
     assert flight is not None
     found = reader.read(flight.recorder.path)
@@ -532,4 +537,6 @@ def test_our_calls_and_mpis_own_are_recorded_in_the_same_order(comm: Comm) -> No
     algorithms = [each.call.algorithm for each in entries if each.call.collective == "allreduce"]
     assert algorithms[-1] not in ("", "native")
     assert ("reduce", "native") in [(each.call.collective, each.call.algorithm) for each in entries]
+    issued = [each for each in entries if each.outcome is Outcome.ISSUED]
+    assert [each.call.collective for each in issued] == ["iallreduce", "barrier_init"]
     assert {each.where.file for each in entries if each.where} == {__file__}

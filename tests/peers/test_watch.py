@@ -91,3 +91,17 @@ def test_a_call_that_can_only_block_is_left(
     with pytest.raises(error, match=said):
         in_thread(call, lambda: [1], stage, peers)
     assert in_thread(lambda: 7, lambda: [1], stage, peers) == 7
+
+
+def test_what_comes_too_late_is_undone() -> None:
+    """A group that its ranks have given up, and that one of them gets in the end."""
+    peers, undone, may_end = Peers(0, 2), list[object](), Event()
+    peers.deadline = 0.05
+    with pytest.raises(RankLost):
+        in_thread(may_end.wait, lambda: [1], Stage("making a group"), peers, undone.append)
+    assert not undone
+    may_end.set()
+    until = monotonic() + 5
+    while not undone and monotonic() < until:
+        sleep(0.01)
+    assert undone == [True]

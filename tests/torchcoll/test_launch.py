@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import os
 import subprocess
 import sys
 import tempfile
+import threading
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,11 +20,15 @@ from launcher import QUIRKS, ROOT, mpirun, python, ranks
 
 pytest.importorskip("torch")
 
+import torch.distributed as dist
+
 from mpicoll import ArgumentError
-from torchcoll import LaunchError, UnknownName, devices, world
+from torchcoll import LaunchError, UnknownName, devices, launch, world
 from torchcoll.devices import choose_backend, own_gpus
 from torchcoll.rendezvous import Member
+from torchcoll.rendezvous.mpi import is_equal
 from torchcoll.rendezvous.secret import private_directory
+from torchcoll.rendezvous.store import Rendezvous
 
 LOOPBACK = "0100007F"
 needs_mpirun = pytest.mark.skipif(mpirun() is None, reason="no mpirun")
@@ -208,6 +215,36 @@ def test_nobody_at_the_address() -> None:
     ((code, output),) = together([{"init_method": method, "rank": 1, "size": 2, "timeout": 1}])
     assert code == 1
     assert "is rank 0 running" in output
+
+
+class Silent:
+    """A store whose process is stopped: a call of it never returns."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *given: threading.Event().wait()
+
+
+def test_a_store_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "open_store", lambda *given: Rendezvous(Silent(), b"secret"))
+    monkeypatch.setattr(launch, "_LATER", 0.05)
+    monkeypatch.setattr(dist, "PrefixStore", lambda prefix, store: store)
+    with pytest.raises(LaunchError, match=r"rank 1 of 2 has no answer of the store for 0\.1 s"):
+        world(rank=1, size=2, timeout=0.1)
+
+
+def test_a_file_that_a_stopped_rank_has_locked_is_not_waited_for(tmp_path: Path) -> None:
+    with (tmp_path / "store").open("w") as file:
+        (tmp_path / "store").chmod(0o600)
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(LaunchError, match="store is locked by a process that is stopped"):
+            world(init_method=f"file://{tmp_path}/store", rank=1, size=2, timeout=0.1)
+
+
+def test_a_rank_that_is_stopped_before_ranks_meet_over_mpi_is_not_waited_for() -> None:
+    comm = SimpleNamespace(rank=1, size=2)
+    comm.Iallgather = lambda mine, every: SimpleNamespace(Test=lambda: False)
+    with pytest.raises(LaunchError, match=r"rank 1 of 2 waited 0\.05 s for another over MPI"):
+        is_equal(comm, "host", 0.05)
 
 
 def test_a_stolen_directory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

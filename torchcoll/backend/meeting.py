@@ -22,5 +22,5 @@ def meet_over_mpi() -> Iterator[tuple[Any, int, int]] | None:
     comm = mpi_world(place)
     if comm is None:
         return None
-    use_interface(None, is_equal(comm, host_identity()))
+    use_interface(None, is_equal(comm, host_identity(), _SECONDS))
     return iter([(open_over_mpi(comm, place, None, _SECONDS).store, place.rank, place.size)])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from threading import Thread
 from typing import TypeVar
 
 from mpicoll.errors import LaunchError
+from mpicoll.machine.background import background, is_done
 from torchcoll.rendezvous.sealed import SealedStore
 
 Connected = TypeVar("Connected")
@@ -35,23 +35,11 @@ def connect(
         LaunchError: another rank could not connect, with its reason; or the store is gone.
         Exception: what `connects` raised on this rank.
     """
-    made: list[Connected] = []
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            made.append(connects())
-        except BaseException as error:
-            failed.append(error)
-
-    thread = Thread(target=run, daemon=True)
-    thread.start()
+    future = background(connects, f"torchcoll connecting {name}")
     try:
-        while not (made or failed):
-            thread.join(_LOOKS)
-            if thread.is_alive():
-                store.check_refused()
-        if made:
+        while not is_done(future, _LOOKS):
+            store.check_refused()
+        if (failed := future.exception()) is None:
             store.wait_for_all(name, size, timeout)
     except BaseException as error:
         store.keep_for_ever()
@@ -60,9 +48,8 @@ def connect(
         raise LaunchError(
             f"rank {rank} of {size} lost the store: the rank that held it has ended"
         ) from None
-    if failed:
+    if failed is not None:
         store.keep_for_ever()
         with suppress(LaunchError, RuntimeError):
-            store.refuse(rank, size - 1, failed[0])
-        raise failed[0]
-    return made[0]
+            store.refuse(rank, size - 1, failed)
+    return future.result()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 from secrets import token_hex
+from time import sleep
 from typing import Any
 
 import msgspec
@@ -12,9 +13,14 @@ import numpy as np
 from mpicoll.errors import LaunchError
 from mpicoll.machine.launchers import SRUN
 from mpicoll.machine.network import LOOPBACK, host_address, host_identity, interfaces
+from mpicoll.machine.waited import Waited
 from torchcoll.place import Place
 from torchcoll.rendezvous.store import Rendezvous, client, server
 from torchcoll.rendezvous.url import FORMS
+
+_PAUSE = 0.001
+_left: list[Any] = []
+"""Requests that were given up: MPI may still write to their memory."""
 
 
 def mpi_world(place: Place) -> Any:
@@ -50,7 +56,7 @@ class _Offer(msgspec.Struct):
 
 def open_over_mpi(comm: Any, place: Place, interface: str | None, timeout: float) -> Rendezvous:
     """Let rank 0 open a store on a free port, and send its address and a secret by MPI."""
-    is_one_host = is_equal(comm, host_identity())
+    is_one_host = is_equal(comm, host_identity(), timeout)
     store: Any = None
     offer = _Offer(LOOPBACK if is_one_host else host_address())
     if comm.rank == 0:
@@ -61,25 +67,38 @@ def open_over_mpi(comm: Any, place: Place, interface: str | None, timeout: float
             offer.secret = token_hex(32)
         except LaunchError as error:
             offer.refusal = str(error)
-    offer = msgspec.json.decode(_broadcast(comm, msgspec.json.encode(offer)), type=_Offer)
+    said = _broadcast(comm, msgspec.json.encode(offer), timeout)
+    offer = msgspec.json.decode(said, type=_Offer)
     if offer.refusal:
         raise LaunchError(offer.refusal)
     store = store or client(place, offer.address, offer.port, timeout)
     return Rendezvous(store, offer.secret.encode())
 
 
-def is_equal(comm: Any, text: str) -> bool:
+def is_equal(comm: Any, text: str, timeout: float) -> bool:
     """Whether all ranks gave the same text."""
     digest = blake2b(text.encode(), digest_size=16).digest()
     every = bytearray(len(digest) * comm.size)
-    comm.Allgather(digest, every)
+    _complete(comm, comm.Iallgather(digest, every), timeout)
     return every == digest * int(comm.size)
 
 
-def _broadcast(comm: Any, data: bytes) -> bytearray:
+def _broadcast(comm: Any, data: bytes, timeout: float) -> bytearray:
     """Return rank 0's bytes: mpi4py's own method for any object would pickle them."""
     length = np.array([len(data)])
-    comm.Bcast(length)
+    _complete(comm, comm.Ibcast(length), timeout)
     found = bytearray(data if comm.rank == 0 else int(length[0]))
-    comm.Bcast(found)
+    _complete(comm, comm.Ibcast(found), timeout)
     return found
+
+
+def _complete(comm: Any, request: Any, timeout: float) -> None:
+    waited = Waited()
+    while not request.Test():
+        if waited.look() > timeout:
+            _left.append(request)
+            raise LaunchError(
+                f"rank {comm.rank} of {comm.size} waited {timeout:g} s for another over MPI: one "
+                "is stopped, or has not come to this call"
+            )
+        sleep(_PAUSE)

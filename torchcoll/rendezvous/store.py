@@ -8,10 +8,11 @@ import socket
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from threading import Thread
+from functools import partial
 from typing import Any, NamedTuple
 
 from mpicoll.errors import LaunchError
+from mpicoll.machine.background import within
 from mpicoll.machine.network import listener
 from torchcoll.place import Place
 
@@ -117,25 +118,16 @@ def client(place: Place, host: str, port: int, timeout: float) -> Store:
                     "running, and is that its address?"
                 ) from None
         time.sleep(0.05)
-    found: list[Store] = []
     # torch waits without end for the answer of one who listens and says nothing.
-    within = min(left, _ANSWERS_WITHIN)
-    thread = Thread(target=_connect, args=(found, host, port, within), daemon=True)
-    thread.start()
-    thread.join(within)
-    if not found:
-        raise LaunchError(_foreign(place, host, port))
-    found[0].set_timeout(timedelta(seconds=timeout))
-    return found[0]
-
-
-def _connect(found: list[Store], host: str, port: int, timeout: float) -> None:
+    soon = min(left, _ANSWERS_WITHIN)
+    foreign = LaunchError(_foreign(place, host, port))
+    connects = partial(
+        distributed().TCPStore, host, port, is_master=False, wait_for_workers=False,
+        timeout=timedelta(seconds=soon),
+    )  # fmt: skip
     try:
-        found.append(
-            distributed().TCPStore(
-                host, port, is_master=False, wait_for_workers=False,
-                timeout=timedelta(seconds=timeout),
-            )
-        )  # fmt: skip
+        store = within(soon, connects, foreign)
     except (RuntimeError, ValueError):
-        return
+        raise foreign from None
+    store.set_timeout(timedelta(seconds=timeout))
+    return store

@@ -6,7 +6,8 @@ import os
 import stat
 from urllib.parse import urlsplit
 
-from mpicoll.errors import LaunchError, brief
+from mpicoll.errors import ArgumentError, LaunchError, brief
+from mpicoll.text.files import lock
 from mpicoll.text.numbers import whole
 from torchcoll.place import Place
 from torchcoll.rendezvous.secret import own_secret
@@ -32,7 +33,7 @@ def _open(place: Place, init_method: str, timeout: float) -> Store:
     except ValueError as error:
         raise LaunchError(f"init_method {init_method!r}: {error}") from None
     if url.scheme == "file" and url.path and not url.netloc:
-        _check_file(url.path)
+        _check_file(url.path, timeout)
         return distributed().FileStore(url.path, place.size)
     if url.scheme == "tcp":
         port = _port(url.netloc.rpartition(":")[2], brief(init_method))
@@ -43,11 +44,12 @@ def _open(place: Place, init_method: str, timeout: float) -> Store:
     raise LaunchError(f"init_method {init_method!r} is none of {FORMS}")
 
 
-def _check_file(path: str) -> None:
+def _check_file(path: str, timeout: float) -> None:
     """Make the file if there is none: torch waits minutes for a folder, and takes any file.
 
     Raises:
-        LaunchError: it cannot be written, or others can write it.
+        LaunchError: it cannot be written, others can write it, or a rank that is stopped has
+            locked it.
     """
     how = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
@@ -58,7 +60,13 @@ def _check_file(path: str) -> None:
             "in a folder where you can write"
         ) from None
     status = os.fstat(file)
-    os.close(file)
+    try:
+        # torch would wait for ever, and keep Python's interpreter.
+        lock(file, f"file://{path} is locked by a process that is stopped", timeout)
+    except ArgumentError as error:
+        raise LaunchError(str(error)) from None
+    finally:
+        os.close(file)
     is_own = status.st_uid == os.geteuid() and not status.st_mode & 0o022
     if not stat.S_ISREG(status.st_mode) or not is_own:
         raise LaunchError(f"file://{path} is not your own file: give one that does not exist")

@@ -12,9 +12,9 @@ import numpy as np
 from mpi4py import MPI
 
 from mpicoll.mpi.communicator import objects
-from mpicoll.mpi.communicator.recording import recorded
+from mpicoll.mpi.communicator.recording import LOG, recorded
 from mpicoll.mpi.communicator.served import THEIRS
-from mpicoll.mpi.communicator.state import serving, theirs
+from mpicoll.mpi.communicator.state import find_flight, serving, theirs
 from mpicoll.mpi.communicator.tracing import AS_OBJECT, base
 
 if TYPE_CHECKING:
@@ -33,11 +33,16 @@ class Comm(_Base):
 
     def _call(self, *given: Any) -> Any:
         """Run a collective; whether MPI is to do so. What serves it takes this method's place."""
-        served = serving(self)
+        served = self._serving()
         if served is None:
             return True
         self._call = served  # type: ignore[method-assign]
         return served(*given)
+
+    def _serving(self) -> Any:
+        served, flight = serving(self), find_flight(self)
+        setattr(self, LOG, flight and flight.log)
+        return served
 
     # -- collectives, with mpi4py's own arguments -----------------------------------------
 
@@ -164,7 +169,7 @@ class Comm(_Base):
 
     def _is_ours(self) -> bool:
         """Whether collectives here are ours, the same on all ranks."""
-        served = self.__dict__.get("_call") or serving(self)
+        served = self.__dict__.get("_call") or self._serving()
         if served is None or served is theirs:
             return False
         self._call = served  # type: ignore[method-assign]

@@ -1,13 +1,20 @@
-"""Record MPI's own collectives on our communicators; what is ours records itself."""
+"""Record MPI's own collectives on our communicators; what is ours records itself.
+
+Of nonblocking and persistent ones the beginning is recorded: their ends are those of requests.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from mpi4py import MPI
 
+from mpicoll.execution.compiled import WRITERS
+from mpicoll.flight import groups
+from mpicoll.flight.records import Call
 from mpicoll.mpi.communicator.state import find_flight
 
 NAMES = {
@@ -21,12 +28,33 @@ NAMES = {
     "allreduce": "allreduce", "scan": "scan", "exscan": "exscan",
 }  # fmt: skip
 """mpi4py's methods that are recorded, each with our name of its collective."""
+LOG = "_log"
+"""The attribute of a communicator with what writes its rows; None while nothing does."""
 
 
 def recorded(kind: type[MPI.Intracomm]) -> type[MPI.Intracomm]:
-    """Return a class of this kind whose blocking collectives are recorded."""
+    """Return a class of this kind whose collectives are recorded."""
     methods = {name: _recorded(name, getattr(kind, name)) for name in NAMES}
-    return type("Intracomm", (kind,), methods)
+    methods |= {
+        name: WRITERS.issued(LOG, partial(_place, collective), getattr(kind, name))
+        for name, collective in _issued_names()
+        if hasattr(kind, name)
+    }
+    return type("Intracomm", (kind,), {**methods, LOG: None})
+
+
+def _issued_names() -> Iterator[tuple[str, str]]:
+    """Yield mpi4py's methods that return a request, each with a name of its collective."""
+    for name, collective in NAMES.items():
+        if name[0].isupper():
+            yield f"I{name.lower()}", f"i{collective}"
+            yield f"{name}_init", f"{collective}_init"
+
+
+def _place(collective: str) -> int:
+    """Return the place of such calls in the table of this process."""
+    recorder = groups.find()
+    return 0 if recorder is None else recorder.intern(Call(collective, "", "native", "MPI"))
 
 
 def _recorded(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
