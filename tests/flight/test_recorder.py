@@ -14,9 +14,9 @@ import pytest
 from launcher import python
 
 import mpicoll
-from mpicoll.errors import RankLost
+from mpicoll.errors import ArgumentError, RankLost
 from mpicoll.execution.compiled import SWITCH
-from mpicoll.flight import directory, groups, recorder, stacks
+from mpicoll.flight import asked, directory, groups, recorder, stacks
 from mpicoll.flight.diagnosis import diagnose
 from mpicoll.flight.layout import SUFFIX, Outcome
 from mpicoll.flight.reader import Dump, read_all
@@ -228,6 +228,29 @@ def test_a_rank_whose_threads_end_while_it_is_asked_for_their_stacks_lives(
 ) -> None:
     done = python("-c", ASKED, str(tmp_path / "stacks"), environment={SWITCH: compiled})
     assert done.returncode == 0, done.stdout
+
+
+def test_a_signal_does_not_end_the_thread_that_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    come, descriptor = threading.Event(), os.eventfd(0)
+
+    def look(directory: Path) -> None:
+        come.set()
+        raise ArgumentError(f"{directory} has no flight files")
+
+    monkeypatch.setattr(asked, "look", look)
+    thread = threading.Thread(target=asked._print, args=(descriptor, tmp_path), daemon=True)
+    before = signal.signal(signal.SIGUSR2, lambda *given: None)
+    try:
+        thread.start()
+        for _ in range(5):
+            time.sleep(0.02)
+            signal.pthread_kill(thread.ident or 0, signal.SIGUSR2)
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    os.eventfd_write(descriptor, 1)
+    assert come.wait(5)
 
 
 def test_messages_between_two_ranks_are_recorded_apart(place: Path) -> None:
