@@ -1,0 +1,94 @@
+"""A library's own collectives, bound to arrays, and which call a rank is in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from mpicoll.interfaces.arrays import Array, Thunk
+from mpicoll.notation.contract import Collective
+from mpicoll.notation.elements import ReduceOp
+
+
+@dataclass(frozen=True)
+class NativeCall:
+    """The checked arguments of a native collective.
+
+    Attributes:
+        x: the input array, None where this rank gives none; `out` likewise.
+        counts: rows per rank, or per pair of ranks; None for equal ones.
+        in_place: `x` and `out` share memory, each block at its own place.
+        rank: of the caller in its group.
+        apart: of `Calls.apart`, where a rank may leave the call in its middle.
+    """
+
+    collective: Collective
+    x: Array | None
+    out: Array | None
+    op: ReduceOp
+    root: int
+    counts: Sequence[Any] | None
+    in_place: bool
+    rank: int
+    apart: Apart | None = None
+
+
+class Native(NamedTuple):
+    """A bound native collective: `run` blocks, `start` returns a request.
+
+    Attributes:
+        transport: how its arrays reach the library, for the record.
+        averages: whether the library divides a mean itself.
+        method: the library's own method as its users write it; None where `run` is that.
+    """
+
+    run: Thunk
+    start: Callable[[], Request]
+    free: Thunk
+    transport: str = "native"
+    averages: bool = False
+    method: Thunk | None = None
+
+
+class Apart(Protocol):
+    """Keeps the library's own calls of one plan from those of others.
+
+    Attributes:
+        left: a rank has left such a call in its middle.
+    """
+
+    left: bool
+
+    def free(self) -> None:
+        """Release it, unless a rank has left such a call; collective."""
+
+
+class Calls(Protocol):
+    """States in which call of a method this rank is: `mpicoll.peers.calls`.
+
+    Attributes:
+        drop: takes the numbers of plans that no rank may run again, as messages of them that
+            nobody has received may be under way.
+        apart: takes a tag that no other plan has, and returns what the library's own calls of one
+            plan need so that a rank can leave them in their middle; collective.
+    """
+
+    drop: Callable[[set[int]], None]
+    apart: Callable[[int], Apart]
+
+    def begin(self, plan: int) -> None:
+        """State that this rank begins a call that a plan serves."""
+
+    def end(self) -> None:
+        """State that it has completed that call."""
+
+
+class Request(Protocol):
+    """An operation under way."""
+
+    def wait(self) -> None:
+        """Block until it is complete."""
+
+    def test(self) -> bool:
+        """Advance without blocking; whether it is complete."""

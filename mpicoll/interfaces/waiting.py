@@ -1,0 +1,124 @@
+"""How ranks wait for each other, tell each other why they leave, and exchange small items."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, Protocol
+
+from mpicoll.errors import RankLost
+
+Words = Any
+"""A memoryview of 64-bit integers."""
+
+
+def _stays() -> str:
+    return ""
+
+
+class Stage(NamedTuple):
+    """The round of an operation in which a rank waits for others.
+
+    Attributes:
+        rounds: 0 for an operation that has none.
+        operation: the number by which all ranks know it; 0 where it has none.
+    """
+
+    what: str
+    round: int = 0
+    rounds: int = 0
+    operation: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.what}, round {self.round} of {self.rounds}" if self.rounds else self.what
+
+
+class WaitContext(NamedTuple):
+    """The operation during which a rank waits for `peer`.
+
+    Attributes:
+        left: returns why that rank has left the operation; empty where it has not.
+        operation: the number by which all ranks know it; 0 where it has none.
+    """
+
+    what: str
+    round: int
+    rounds: int
+    peer: int
+    left: Callable[[], str] = _stays
+    operation: int = 0
+
+
+class WaitPolicy(Protocol):
+    """How the ranks of one group wait for each other: `mpicoll.memory.waiting`.
+
+    Attributes:
+        oversubscribed: whether these ranks outnumber the cores they may use.
+        deadline: seconds after which a rank gives up.
+        lost: returns the error of a wait, given what happened as the end of a sentence.
+        tell: takes the rank that this one has waited for long, None once it no longer does.
+        check: takes such ranks now and then, and raises where the wait is to end.
+    """
+
+    oversubscribed: bool
+    deadline: float
+    lost: Callable[[WaitContext, str], RankLost]
+    tell: Callable[[int | None], None]
+    check: Callable[[Sequence[int]], None]
+
+    def wait(self, words: Words, index: int, least: int, context: WaitContext) -> None:
+        """Return when ``words[index] >= least``.
+
+        Raises:
+            RankLost: the rank that should write it has ended or left the operation, or the
+                deadline has passed.
+        """
+
+    def test(self, words: Words, index: int, least: int, context: WaitContext) -> bool:
+        """Whether ``words[index] >= least``, without waiting.
+
+        Raises:
+            RankLost: the rank that should write it has ended or left the operation.
+        """
+
+
+class Notes(Protocol):
+    """Why ranks have left an operation in its middle: `mpicoll.memory.notes`."""
+
+    def leave(self, operation: int, error: BaseException) -> None:
+        """Tell the other ranks that this one has left an operation, and why."""
+
+    def why(self, rank: int, operation: int) -> str:
+        """Return why a rank has left an operation; empty where it has not."""
+
+    def wait_for(self, peer: int | None) -> None:
+        """Tell the other ranks whom this one waits for."""
+
+
+class Exchange(Protocol):
+    """A small allgather between all ranks: `mpicoll.memory.mailbox`.
+
+    Attributes:
+        start: the offset of a rank's buffers in its first segment.
+        number: of the last round, and 1 once the group has ended: an array of two 64-bit integers.
+    """
+
+    start: int
+
+    @property
+    def number(self) -> Any: ...
+
+    def together(self) -> AbstractContextManager[None]:
+        """Use the group no more where this rank alone leaves what all do within this context."""
+
+    def wait(self, rank: int, number: int) -> None:
+        """Return when a rank has begun a round."""
+
+    def missing(self) -> list[int]:
+        """Return the ranks that have not begun the round that this rank has."""
+
+    def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
+        """Return every rank's item of a type, in rank order."""
+
+    def agree(self, digest: bytes) -> bool:
+        """Whether all ranks gave the same few bytes."""
