@@ -33,30 +33,15 @@ def test_allreduce_of_a_hundred_ranks(name: str, figures: tuple[float, ...]) -> 
     assert trace.ports == 1
 
 
-@pytest.mark.parametrize("name", ["rabenseifner", "circulant", "swing"])
-def test_allreduce_of_sixty_four_ranks(name: str) -> None:
-    trace = prove(find("allreduce", name), 64)
-    assert (trace.rounds, round(trace.sent, 2), round(trace.reduced, 2)) == (12, 1.97, 0.98)
-
-
 @pytest.mark.parametrize(
     ("of", "name", "size", "figures"),
     [
-        ("allreduce", "ring", 8, (14, 1.75, 0.875)),
-        ("allreduce", "recursive_doubling", 8, (3, 3, 3)),
-        ("allreduce", "rabenseifner", 8, (6, 1.75, 0.875)),
-        ("allreduce", "recursive_doubling", 100, (8, 7, 7)),
-        ("allreduce", "rabenseifner", 100, (15, 3.46875, 1.484375)),
         ("allreduce", "rabenseifner", 64, (12, 1.96875, 0.984375)),
+        ("allreduce", "circulant", 64, (12, 1.96875, 0.984375)),
+        ("allreduce", "swing", 64, (12, 1.96875, 0.984375)),
         ("reduce", "rabenseifner", 8, (6, 1.375, 0.875)),
-        ("allgather", "recursive_doubling", 8, (3, 0.875, 0)),
-        ("allgather", "neighbor_exchange", 8, (4, 0.875, 0)),
-        ("reduce_scatter", "recursive_halving", 8, (3, 0.875, 0.875)),
-        ("reduce_scatter", "butterfly", 8, (3, 0.875, 0.875)),
-        ("scatter", "bine", 12, (4, 11 / 12, 0)),
         ("gather", "bine", 8, (3, 0.5, 0)),
         ("gather", "size_aware", 8, (3, 0.5, 0)),
-        ("alltoall", "bruck", 8, (3, 1.5, 0)),
         ("alltoall", "circulant", 64, (6, 3, 0)),
         ("alltoall", "circulant", 33, (6, 73 / 33, 0)),
         ("alltoall", "swing", 64, (6, 3, 0)),
@@ -65,8 +50,6 @@ def test_allreduce_of_sixty_four_ranks(name: str) -> None:
         ("alltoall", "grid", 64, (14, 112 / 64, 0)),
         ("alltoall", "grid", 12, (5, 17 / 12, 0)),
         ("alltoall", "grid", 13, (12, 12 / 13, 0)),
-        ("broadcast", "scatter_recursive_doubling", 8, (6, 1.75, 0)),
-        ("exscan", "hillis_steele", 9, (4, 4, 3)),
         ("exscan", "one_two_three", 33, (6, 6, 6)),
         ("exscan", "one_two_three", 64, (7, 7, 7)),
         ("exscan", "recursive_doubling", 64, (6, 6, 11)),
@@ -76,6 +59,7 @@ def test_allreduce_of_sixty_four_ranks(name: str) -> None:
     ],
 )
 def test_figures_of_the_catalogue(of: str, name: str, size: int, figures) -> None:
+    """Of those without a closed form, and of some at sizes to which these are not held."""
     trace = prove(find(of, name), size)
     assert (trace.rounds, trace.sent, trace.reduced) == figures
 

@@ -142,17 +142,20 @@ def test_open_mpis_launcher_is_told_to_let_ranks_live(
     assert letting_live(str(launcher)) == (str(launcher), *more)
 
 
-def test_a_fault_that_is_not_known_is_refused() -> None:
-    done = python("-m", "mpicoll.bench.chaos", "--faults", "kill,meteor", timeout=100)
-    assert done.returncode == 2
-    assert "no fault 'meteor'" in done.stdout
-
-
-def test_faults_that_cannot_be_tried_are_refused() -> None:
-    nothing = {"PATH": "/nonexistent"}
-    done = python("-m", "mpicoll.bench.chaos", "--faults", "cut", environment=nothing)
-    assert done.returncode == 2
-    assert "cut is left out, as it takes emulated hosts: no ip" in done.stdout
+@pytest.mark.parametrize(
+    ("faults", "said"),
+    [
+        ("kill,meteor", "no fault 'meteor'"),
+        ("cut", "cut is left out, as it takes emulated hosts: no ip"),
+    ],
+)
+def test_faults_that_cannot_be_tried_are_refused(
+    faults: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(SystemExit, match="2"):
+        chaos.main(["--faults", faults], obj=BOTH)
+    assert said in capsys.readouterr().err
 
 
 TERMINATED = """

@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from launcher import ROOT, python
+from click.testing import CliRunner
+from launcher import ROOT
 from msgspec.structs import replace
 
+from mpicoll.records.__main__ import main
 from mpicoll.records.lines import CaseRecord, SpeedupVsStrongest
 from mpicoll.records.reading import load, only
 
@@ -59,17 +61,17 @@ def test_the_cells_of_a_study_keep_all_their_fields() -> None:
 def test_the_command_writes_a_file(tmp_path: Path, name: str) -> None:
     from pyarrow import feather, parquet
 
-    done = python("-m", "mpicoll.records", str(FILE), str(FILE), "-o", str(tmp_path / name))
-    assert done.returncode == 0, done.stdout
+    done = CliRunner().invoke(main, [str(FILE), str(FILE), "-o", str(tmp_path / name)])
+    assert done.exit_code == 0, done.output
     read = parquet.read_table if name.endswith("parquet") else feather.read_table
     assert read(str(tmp_path / name)).num_rows == 2 * len(cases())
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def test_another_extension_is_refused(tmp_path: Path) -> None:
-    done = python("-m", "mpicoll.records", str(FILE), "-o", str(tmp_path / "records.xlsx"))
-    assert done.returncode == 2
-    assert "give the name of a table, .parquet or .arrow" in done.stdout
+    done = CliRunner().invoke(main, [str(FILE), "-o", str(tmp_path / "records.xlsx")])
+    assert done.exit_code == 2
+    assert "give the name of a table, .parquet or .arrow" in done.stderr
 
 
 def test_the_example_draws_the_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import jsonschema
 import pytest
 from click.testing import CliRunner
-from launcher import python
 
 from mpicoll.errors import ArgumentError
 from mpicoll.records.__main__ import main
@@ -134,12 +133,12 @@ def test_the_schema_is_one_and_refuses_what_is_no_record() -> None:
 
 def test_a_wrong_line_is_named(tmp_path: Path) -> None:
     good = write(tmp_path / "good", LINES)
-    done = python("-m", "mpicoll.records", str(good))
-    assert done.returncode == 0 and "2 case" in done.stdout
+    done = CliRunner().invoke(main, [str(good)])
+    assert done.exit_code == 0 and "2 case" in done.stdout
     bad = write(tmp_path / "bad", [*LINES, OLDEST | {"ranks": None}])
-    done = python("-m", "mpicoll.records", str(good), str(bad))
-    assert done.returncode == 1
-    assert f"{bad}, line {len(LINES) + 1}, is no whole record" in done.stdout
+    done = CliRunner().invoke(main, [str(good), str(bad)])
+    assert done.exit_code == 1
+    assert f"{bad}, line {len(LINES) + 1}, is no whole record" in done.stderr
 
 
 @pytest.mark.parametrize("arguments", [[], ["--schema", "x"], ["nowhere"]])
