@@ -373,7 +373,7 @@ class Collectives:
     def _recorded(
         self, what: str, way: str, peer: int, tag: int, run: Callable[..., None]
     ) -> Callable[..., None]:  # fmt: skip
-        """Return what sends or receives a message, recorded; the same for all of one kind."""
+        """Return a recorded function for messages of one kind, the same for all of them."""
         key = what, way, peer, tag
         found = self._messages.get(key)
         if found is None:

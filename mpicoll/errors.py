@@ -107,7 +107,7 @@ def on_all(
     make: Callable[[], Made], rank: int, exchange: Callable[[Any], list[Any]], what: str = "",
     refusals: tuple[type[BaseException], ...] = (Unavailable,),
 ) -> Made:  # fmt: skip
-    """Return what `make` does; collective. One that failed alone would leave the others waiting.
+    """Return the result of `make`; collective. One that fails alone would leave others waiting.
 
     Args:
         exchange: returns every rank's item.

@@ -104,7 +104,7 @@ def limit_of(seconds: float) -> timedelta:
 
 
 def said(error: BaseException) -> str:
-    """Return what a library says of a failure, without the place in its source."""
+    """Return a library's message of a failure, without the place in its source."""
     text = str(error).partition("\n")[0]
     if text.startswith("["):
         text = text.partition("] ")[2]

@@ -99,7 +99,7 @@ class Symmetric:
         self.transport = transport
 
     def natives(self, collective: str) -> Mapping[str, Callable[[NativeCall], Native]]:
-        """Return what binds a collective, by the names of the kernels."""
+        """Return the functions that bind a collective, by the names of the kernels."""
         found = KERNELS.get(collective, {}) if _has_kernels() else {}
         return {name: partial(self.bind, kernel) for name, kernel in found.items()}
 

@@ -428,11 +428,11 @@ class TorchTransport:
     def _blocking(
         self, call: Callable[[], T], ranks: Sequence[int], what: str, undo: Callable[[T], object]
     ) -> T:
-        """Return what a call makes of some ranks: a store or gloo may not answer for ever."""
+        """Return the result of a call among some ranks: a store or gloo may not answer for ever."""
         return in_thread(call, partial(self.peers.out, ranks), Stage(what), self.peers, undo)
 
     def survive(self, make: Callable[[Transport], Any]) -> Any:
-        """Return what `make` makes of the ranks that are left; collective among them.
+        """Return the result of `make` on the ranks that are left; collective among them.
 
         They meet at a store of their own, as that of the launch may have ended with a rank. torch
         has no way to end the default group and keep others, so that this one stays until the

@@ -1,4 +1,4 @@
-"""Measure what one instruction of a program costs, and how long a flag travels between two cores.
+"""Measure the cost of one instruction of a program, and how long a flag travels between two cores.
 
 ``mpirun -n 2 python -m mpicoll.bench.overhead``: rank 0 replays its program of an allreduce of 64
 ranks with all flags raised, so that it waits for none: what is left is the loop over instructions,

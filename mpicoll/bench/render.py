@@ -224,7 +224,7 @@ def footer(records: Sequence[CaseRecord], remarks: Sequence[str]) -> list[str]:
 
 
 def _software(records: Sequence[CaseRecord]) -> Iterable[str]:
-    """Yield what ran native calls and schedules, as far as records of one run say it."""
+    """Yield the software of native calls and schedules, as far as records of one run say it."""
     if not records:
         return
     run = records[0].run

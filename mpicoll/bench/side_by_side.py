@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def side_by_side(parts: Sequence[Iterator[T]]) -> Iterator[T]:
-    """Yield what iterators yield, as it comes; each runs in a process that is forked.
+    """Yield the items of iterators, as they come; each runs in a process that is forked.
 
     Raises:
         CollectiveError: one of them raises it.

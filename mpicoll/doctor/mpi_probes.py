@@ -76,7 +76,7 @@ def _cma() -> str:
 
 
 def _probe() -> str:
-    """Return what moving bytes costs among the ranks of this job, as `auto` takes it."""
+    """Return the cost of moving bytes among the ranks of this job, as `auto` takes it."""
     import mpicoll
 
     with mpicoll.world() as group:
@@ -106,7 +106,7 @@ def _gpu_transports(package: str) -> Probe:
 
 
 def _sharing(group: Collectives) -> str:
-    """Return what ranks pay that share a GPU; empty where none do, or where nothing tells."""
+    """Return the cost of sharing a GPU; empty where no ranks do, or where nothing tells."""
     try:
         driver = Driver(group.transport.arrays.gpu(group.gpu()))
         own = os.uname().nodename + driver.identity, driver.uses_mps

@@ -88,7 +88,7 @@ def _memcpy() -> str:
 
 
 def _tunables() -> str:
-    """Return what the C library says of its tunables, environment included; empty before 2.33."""
+    """Return the C library's list of tunables, environment included; empty before 2.33."""
     linker = next(Path("/lib64").glob("ld-linux-x86-64.so.2"), None)
     if linker is None:
         return ""

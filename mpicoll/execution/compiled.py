@@ -87,7 +87,7 @@ _HEAVY = 4 << 20
 
 
 def executor() -> str:
-    """Return what runs programs over host memory in this process.
+    """Return the executor of programs over host memory in this process.
 
     ``compiled (avx512)`` names the instructions; after ``closures:`` stands why Python runs them.
     """

@@ -34,7 +34,7 @@ class PlanStream(Protocol):
     """The stream of a plan's runs on a GPU: `mpicoll.gpu.streams`."""
 
     def check(self) -> None:
-        """Raise what has ended an earlier run on the GPU."""
+        """Raise the error that has ended an earlier run on the GPU."""
 
     def begin(self) -> Stream:
         """Return the stream of a run that begins."""

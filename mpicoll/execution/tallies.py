@@ -40,7 +40,7 @@ def new() -> array[int]:
 
 
 def read(tally: array[int], tick: float) -> Times:
-    """Return what a tally says; `tick` is how long one takes."""
+    """Return the times of a tally; `tick` is how long one takes."""
     timed = tally[_TIMED]
     return Times(
         tally[_CALLS], timed, tally[_TICKS] * tick / max(timed, 1), tally[_LEAST] * tick,

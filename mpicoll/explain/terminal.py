@@ -55,7 +55,7 @@ def show(traces: Sequence[RoundTrace], console: Console) -> None:
         console.print(part, highlight=False, soft_wrap=False)
 
 
-def played(trace: RoundTrace, width: int, glyphs: Glyphs = UNICODE) -> Iterator[RenderableType]:
+def played(trace: RoundTrace, width: int, glyphs: Glyphs) -> Iterator[RenderableType]:
     """Yield the rounds of a schedule and how it compares with the least possible."""
     yield _title([trace])
     yield Text(trace.algorithm.summary, "italic")

@@ -15,14 +15,12 @@ from mpicoll.interfaces import Nodes
 
 
 def goal(
-    algorithm: Algorithm, size: int, nbytes: int, root: int = 0, nodes: Nodes | None = None,
-    gamma: float = DEFAULT.gamma,
-) -> Iterator[str]:  # fmt: skip
+    algorithm: Algorithm, size: int, nbytes: int, root: int = 0, nodes: Nodes | None = None
+) -> Iterator[str]:
     r"""Yield the lines of a GOAL file.
 
     Args:
         nbytes: as in `sized_rounds`.
-        gamma: seconds to fold a byte.
 
     >>> from mpicoll.algorithms import find
     >>> print("\n".join(goal(find("allreduce", "ring"), 2, 400)))
@@ -53,11 +51,11 @@ def goal(
     yield f"num_ranks {size}"
     for rank in range(size):
         yield f"rank {rank} {{"
-        yield from _rank([*sized_rounds(algorithm, rank, size, nbytes, root, nodes)], gamma)
+        yield from _rank([*sized_rounds(algorithm, rank, size, nbytes, root, nodes)])
         yield "}"
 
 
-def _rank(rounds: list[SizedRound], gamma: float) -> Iterator[str]:
+def _rank(rounds: list[SizedRound]) -> Iterator[str]:
     number, before = 0, 0  # labels count from 1: 0 is none
     for index, (messages, folded) in enumerate(rounds):
         first = number + 1
@@ -67,7 +65,7 @@ def _rank(rounds: list[SizedRound], gamma: float) -> Iterator[str]:
             if before:
                 yield f"l{number} requires l{before}"
         if folded or (len(messages) > 1 and index + 1 < len(rounds)):
-            yield f"l{number + 1}: calc {round(1e9 * gamma * folded)}"
+            yield f"l{number + 1}: calc {round(1e9 * DEFAULT.gamma * folded)}"
             for required in range(first, number + 1) if messages else filter(None, [before]):
                 yield f"l{number + 1} requires l{required}"
             number += 1

@@ -79,7 +79,7 @@ class Driver:
         return int(address)
 
     def free(self, address: int) -> None:
-        """Free what `allocate` returned, which no other process may have open."""
+        """Free memory of `allocate`, which no other process may have open."""
         with self._current():
             self._call("cuMemFree", address)
 

@@ -230,7 +230,7 @@ class GpuMemory:
         return self.arrays.at(address, dtype, count, self.like), opened
 
     def _mapped(self, where: Exported) -> tuple[int, _Opened]:
-        """Return where another rank's memory is here, and what keeps it mapped."""
+        """Return the address of another rank's memory here, and the owner of the mapping."""
         opened = self._open(where.handle)
         return opened.address + where.offset, opened
 

@@ -82,7 +82,7 @@ def blocks() -> bool:
 
 
 def error_of(communicator: int) -> str:
-    """Return what has failed in the background; empty where nothing has, or without an address.
+    """Return the failure in the background; empty where there is none, or without an address.
 
     "If an error occurs on the communicator, nothing can be assumed about the completion or
     correctness of operations enqueued on that communicator" (NCCL's user guide,

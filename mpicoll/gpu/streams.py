@@ -32,7 +32,7 @@ class PlanStream:
         self.last: Stream | None = None
 
     def check(self) -> None:
-        """Raise what has ended an earlier run on the GPU: RankLost."""
+        """Raise the error that has ended an earlier run on the GPU: RankLost."""
         if self.watch is not None and self.watch.error is not None:
             raise self.watch.error
 

@@ -77,20 +77,20 @@ def is_first_process(variables: Mapping[str, str] = os.environ) -> bool:
     return launch is None or launch.rank == 0
 
 
-def is_first_of_host(variables: Mapping[str, str] = os.environ) -> bool:
+def is_first_of_host() -> bool:
     """Whether this process prints for those of its host, as files differ between hosts.
 
     Where nobody says which process that is, as where each was started by hand, it is any.
     """
-    found = (variables[each] for each in _LOCAL_RANKS if each in variables)
-    return is_first_process(variables) or next(found, "0") == "0"
+    found = (os.environ[each] for each in _LOCAL_RANKS if each in os.environ)
+    return is_first_process() or next(found, "0") == "0"
 
 
-def is_by_hand(variables: Mapping[str, str] = os.environ) -> bool:
+def is_by_hand() -> bool:
     """Whether somebody started this process, and gave it its place, as torchrun would have."""
-    launch = find_launch(variables)
+    launch = find_launch()
     by_torchrun = launch is not None and launch.launcher == TORCHRUN
-    return by_torchrun and "TORCHELASTIC_RUN_ID" not in variables
+    return by_torchrun and "TORCHELASTIC_RUN_ID" not in os.environ
 
 
 def place() -> str:

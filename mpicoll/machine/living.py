@@ -28,7 +28,7 @@ def has_ended(process: int) -> bool:
 
 
 def how_ended(process: int) -> str:
-    """Return by what a process has ended, empty where the system has forgotten it.
+    """Return how a process has ended, empty where the system has forgotten it.
 
     It knows until the parent has waited for it: "killed by SIGKILL", "status 3".
     """
@@ -55,5 +55,5 @@ def is_stopped(process: int) -> bool:
 
 
 def _stat(process: int) -> list[str]:
-    """Return what /proc/PID/stat has after the name, which may be any bytes; from the state on."""
+    """Return the fields of /proc/PID/stat from the state on, after the name, which is any bytes."""
     return Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()

@@ -102,7 +102,7 @@ def pool_size(group: Group) -> int:
 
 
 def _in_turn(calls: Sequence[Thunk]) -> Thunk:
-    """Return what makes these calls in turn, one at a time."""
+    """Return a function that makes these calls in turn, one at a time."""
     if len(calls) == 1:
         return calls[0]
     turns = cycle(calls)

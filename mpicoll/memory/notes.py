@@ -63,7 +63,7 @@ class Notes:
         return text and f"which has left it: {text}"
 
     def read(self, rank: int, operation: int) -> str:
-        """Return what a rank has stated last about an operation; empty where it has not."""
+        """Return a rank's last statement about an operation; empty where there is none."""
         place = self._find(rank, operation)
         if place is None:
             return ""

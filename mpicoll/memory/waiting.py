@@ -146,7 +146,7 @@ _local = threading.local()
 
 
 def started_here() -> list[StartedRun]:
-    """Return what this thread, which may be a rank of its own, started and has to advance."""
+    """Return the runs that this thread, maybe a rank of its own, started and has to advance."""
     found: list[StartedRun] = _local.__dict__.setdefault("started", [])
     return found
 

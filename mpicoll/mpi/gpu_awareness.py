@@ -57,7 +57,7 @@ class GpuAwareness:
         return next((each for each in everyone if not each.aware), everyone[0])
 
     def tried(self, gpu: int) -> Self:
-        """Return what a child process has found that hands memory of this GPU to MPI."""
+        """Return the finding of a child process that hands memory of this GPU to MPI."""
         why = obstacle(gpu)
         if why:
             return type(self)(False, f"{self.reason}, but a child process that tried: {why}")

@@ -180,7 +180,7 @@ class Nccl:
         self.gpu = gpu
 
     def _post(self, call: NativeCall, reduction: _Reduction | None) -> Post:
-        """Return what puts a call on a stream."""
+        """Return a function that puts a call on a stream."""
         name, comm = call.collective.name, self.communicator
         x, out = call.x, cast("Array", call.out)
         if reduction is not None:
@@ -210,7 +210,7 @@ class Nccl:
     def _messages(
         self, call: NativeCall
     ) -> tuple[list[_Part], list[_Part], Callable[[], object] | None]:
-        """Return what this rank sends and receives, and what must be done before."""
+        """Return the parts that this rank sends and receives, and the work to be done before."""
         name, x, out = call.collective.name, cast("Array", call.x), cast("Array", call.out)
         before: Callable[[], object] | None = None
         everyone, root, counts = range(self.size), call.root, call.counts

@@ -353,7 +353,7 @@ class MpiTransport:
         return transport
 
     def survive(self, make: Callable[[Transport], Any]) -> Any:
-        """Return what `make` makes of the ranks that are left; collective among them.
+        """Return the result of `make` on the ranks that are left; collective among them.
 
         MPI makes a group by a call of its members alone (MPI-4.1, 7.4.2, MPI_Comm_create_group),
         where the launcher has let them live.

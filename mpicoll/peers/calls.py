@@ -76,7 +76,7 @@ class Calls:
         self._stated = call
 
     def state(self) -> CallState:
-        """Return what this rank answers; another thread may call it."""
+        """Return this rank's answer; another thread may call it."""
         exchanges = self.exchanges()  # read first, as the call may end meanwhile
         return CallState(self.stated, exchanges)
 

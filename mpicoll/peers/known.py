@@ -164,7 +164,7 @@ class Peers(HasDeadline):
         return Answer(left, lost, awaits, self.exchanges, self.native, other, call)
 
     def hear(self, ranks: Sequence[int], operation: int) -> tuple[set[int], dict[int, str]]:
-        """Return which ranks are out, and what each has stated last about an operation.
+        """Return which ranks are out, and each one's last statement about an operation.
 
         Those are out that have ended, are stopped or cannot be reached; a statement is empty where
         a rank has made none.
@@ -195,7 +195,7 @@ class Peers(HasDeadline):
     # -- what it knows ----------------------------------------------------------------------
 
     def state(self, peer: int, operation: int = _ANY) -> State:
-        """Return what is known of a rank, which may be asked for it."""
+        """Return the known state of a rank, which may be asked for it."""
         if self.shared is not None and peer in self.processes:
             return self._near(peer, operation)
         if self.contact is None or peer == self.rank:

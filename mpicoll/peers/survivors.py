@@ -82,7 +82,7 @@ def _read(text: str) -> Decision:
 def go_on(
     others: Others, place: Callable[[], str], meet: Callable[[Decision, int], M], first: int
 ) -> tuple[M, int]:
-    """Return what `meet` makes of the ranks that are left, and the attempts it took; collective.
+    """Return the result of `meet` on the ranks that are left, and the attempts it took; collective.
 
     Args:
         place: returns where the ranks meet; called on the one that decides.
@@ -138,7 +138,7 @@ def _decided(
     others: Others, ranks: Sequence[int], operation: int, state: str,
     decide: Callable[[Mapping[int, str]], str],
 ) -> str:  # fmt: skip
-    """Return what the first of some ranks that lives decides, once all that live have come.
+    """Return the decision of the first of some ranks that lives, once all that live have come.
 
     Args:
         state: what this rank states about the operation.

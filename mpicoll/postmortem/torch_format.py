@@ -51,7 +51,7 @@ def write(directory: Path, dumps: Sequence[Dump]) -> None:
 
 
 def as_torch(dump: Dump) -> dict[str, Any]:
-    """Return what torch would have dumped; calls that it does not know are left out."""
+    """Return the dump that torch would have written; calls that it does not know are left out."""
     groups = {
         each.id: {"name": each.id, "desc": each.name, "ranks": str(ranks_of(each.ranks))}
         for each in dump.groups

@@ -72,7 +72,7 @@ class Trials:
         return [[median_low(self.times[each]), min(self.times[each])] for each in self.left]
 
     def narrow(self, everyone: Sequence[list[list[int]]]) -> str | None:
-        """Leave out what is too slow; return the choice once it is made.
+        """Leave out the candidates that are too slow; return the choice once it is made.
 
         Args:
             everyone: what `given` returned on each rank.
@@ -111,7 +111,7 @@ class _Signature:
         return self.trials.current if self.trials else self.chosen
 
     def watch(self, kept: Kept | None) -> None:
-        """Begin to compare what runs with the next of the others once it has run long enough."""
+        """Begin to compare the choice with the next of the others once it has run long enough."""
         if self.trials or self.count(kept) < self.until:
             return
         others = [each for each in self.candidates if each != self.chosen]
@@ -138,7 +138,7 @@ class Adaptive:
         self._signatures: dict[Any, _Signature] = {}
 
     def choice(self, arguments: Arguments) -> str:
-        """Return what calls of these arguments have settled on; empty before."""
+        """Return the algorithm that calls of these arguments have settled on; empty before."""
         found = self._signatures.get(arguments.key)
         return found.chosen if found else ""
 
@@ -254,7 +254,7 @@ class Adaptive:
     # -- plans ------------------------------------------------------------------------
 
     def plan(self, arguments: Arguments) -> Plan:
-        """Make a plan of what is the fastest on arrays of its own; collective."""
+        """Make a plan of the fastest candidate on arrays of its own; collective."""
         with self.plans.together():
             plan = self.plans.planner.build(replace(arguments, algorithm=self._fastest(arguments)))
         plan.note = ADAPTIVE

@@ -1,4 +1,4 @@
-"""Compare what the ranks call, and raise on all of them where they differ or one has an error."""
+"""Compare the ranks' calls, and raise on all of them where they differ or one has an error."""
 
 from __future__ import annotations
 

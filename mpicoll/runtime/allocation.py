@@ -64,7 +64,7 @@ def with_arrays(transport: Transport, arguments: Arguments, *, copies: bool = Fa
 
 
 def with_memory(transport: Transport, make: Callable[[], Made]) -> Made:
-    """Return what `make` does, which takes memory; collective.
+    """Return the result of `make`, which takes memory; collective.
 
     Raises:
         Unavailable: on all ranks, where one has no memory for it. One that failed alone would

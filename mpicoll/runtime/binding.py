@@ -155,7 +155,7 @@ class Binder:
             return laid_out_by(store.reach(buffers, call.dtype, private=False))
 
     def _with_room(self, route: str, make: Callable[[], Made], resources: Resources) -> Made:
-        """Return what `make` does, which takes memory for what it fetches; collective.
+        """Return the result of `make`, which takes memory for what it fetches; collective.
 
         Raises:
             Unavailable: as for `with_memory`; the resources are released.

@@ -1,4 +1,4 @@
-"""Find what serves a call of a method by what was given, where Python runs it.
+"""Find what serves a call of a method by its arguments, where Python runs it.
 
 `calls_type.c` does the same for compiled programs, and finds most of these calls, too.
 """

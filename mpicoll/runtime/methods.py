@@ -112,7 +112,7 @@ class PlanCache:
             self.call = self.known.call
 
     def _finder(self, slow: Any) -> Any:
-        """Return what serves known calls; it leaves the others to `slow`."""
+        """Return the function that serves known calls; it leaves the others to `slow`."""
         shared = self.transport.shared
         layout = self.transport.arrays.layout()
         if shared is None or shared.mailbox is None or layout is None:

@@ -36,7 +36,7 @@ def plan_native(transport: Transport, arguments: Arguments, *, persistent: bool 
 def plan_bound(
     transport: Transport, arguments: Arguments, name: str, bind: Callable[[NativeCall], Native]
 ) -> Plan:
-    """Make a plan of what a library binds to a call.
+    """Make a plan of a call that a library binds.
 
     Raises:
         Unavailable: the library has no such call for these arguments.

@@ -1,4 +1,4 @@
-"""The order in which a call folds: what an operator needs, and what a user asks for.
+"""The order in which a call folds: as an operator needs it, and as a user asks for it.
 
 ``MPICOLL_REPRODUCIBLE=1`` asks for one order, ((rank 0 op rank 1) op rank 2) op ..., each step
 rounded to the dtype, whatever the number of elements, the nodes, the transport and the executor.

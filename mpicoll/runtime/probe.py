@@ -1,4 +1,4 @@
-"""Measure what the ranks of a node take to wait for each other, and to read each other's memory.
+"""Measure how long ranks of a node wait for each other, and read each other's memory.
 
 Each rank copies, reads private memory of the next one, raises a flag for it, and hands it bytes
 through shared memory: over the executor, the cores and the kernel at hand. Where ranks share cores,
@@ -46,7 +46,7 @@ _found: dict[_Key, Costs] = {}
 
 
 def costs(transport: Transport, *, executes: bool) -> Costs:
-    """Return what moving bytes costs among the ranks of a group, alike on all; collective.
+    """Return the cost of moving bytes among the ranks of a group, alike on all; collective.
 
     Measured once for the same processes, or some of them.
 
@@ -77,7 +77,7 @@ def costs(transport: Transport, *, executes: bool) -> Costs:
 
 
 def _known(key: _Key) -> Costs | None:
-    """Return what was measured for the same ranks or more."""
+    """Return the costs that were measured for the same ranks or more."""
     processes, *how = key
     for (others, *others_how), found in list(_found.items()):
         if how == others_how and Counter(processes) <= Counter(others):
@@ -88,7 +88,7 @@ def _known(key: _Key) -> Costs | None:
 def _read(
     transport: Transport, shared: SharedMemory, processes: Sequence[int], *, executes: bool
 ) -> Readings | str:
-    """Return what the probe reads, the same on all ranks, or why it makes no sense; collective."""
+    """Return the readings, the same on all ranks, or why they make no sense; collective."""
     rank, size = transport.rank, transport.size
     right, left = (rank + 1) % size, (rank - 1) % size
     local: _Schedule = [(copy(1, 0),)], [0], [1]
@@ -174,7 +174,7 @@ def _time(run: Thunk, calls: int) -> float:
 
 
 def _readings(times: Sequence[float], fetches: int) -> Readings | str:
-    """Return what the times tell, or how those of private memory contradict each other.
+    """Return the readings of these times, or how those of private memory contradict each other.
 
     Args:
         times: `fetches` reads of private memory, a copy, and where ranks have cores of their own,

@@ -44,7 +44,7 @@ class Fetched(NamedTuple):
 
 
 class Readings(NamedTuple):
-    """What the probe reads, in nanoseconds; None for what it does not.
+    """The probe's readings in nanoseconds; None for those that it does not take.
 
     Attributes:
         copy: of a copy of `PROBED` bytes of a rank's own.
@@ -113,7 +113,7 @@ def constants(*, compiled: bool, oversubscribed: bool) -> Costs:
 
 
 def costs_of(read: Readings, usual: Costs, *, oversubscribed: bool) -> Costs:
-    """Return the costs of a machine from what the probe reads there.
+    """Return the costs of a machine from the probe's readings there.
 
     Each is the reference machine's times a power of two: readings that differ by less than a
     factor of 1.4, as those of one machine do, make the same choices.

@@ -58,7 +58,7 @@ class Recording:
     def message(
         self, what: str, way: str, tag: int, run: Callable[..., None]
     ) -> Callable[..., None]:
-        """Return what sends or receives a message, recorded.
+        """Return a recorded function that sends or receives a message.
 
         Args:
             way: ``to rank 3``.
@@ -104,13 +104,13 @@ class Row:
 
 
 def call_of(flight: GroupFlight, arguments: Arguments, plan: Plan) -> int:
-    """Return the place of what a plan runs in the table of the flight recorder."""
+    """Return the place of a plan's call in the table of the flight recorder."""
     name, signature = arguments.collective.name, signature_text(arguments)
     return flight.call(name, signature, plan.algorithm, plan.transport)
 
 
 def signature_text(arguments: Arguments) -> str:
-    """Return what all ranks must give alike; empty where this rank does not know it.
+    """Return the arguments that all ranks must give alike; empty where this rank lacks some.
 
     ``float32 (4, 8), sum`` or ``float32 (8,), counts (1, 2), root 1``.
     """

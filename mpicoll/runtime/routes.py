@@ -61,7 +61,7 @@ class Routes:
             shared.least_fetched = min(*found.fetched, _MOST_SINGLE)
 
     def costs(self) -> Costs:
-        """Return what moving bytes costs, by a probe where ranks share a node; collective.
+        """Return the cost of moving bytes, by a probe where ranks share a node; collective.
 
         Measured at the first call.
         """

@@ -170,7 +170,7 @@ class ThreadTransport(HasDeadline):
         return ThreadTransport(part, ranks.index(self.rank), self.deadline)
 
     def survive(self, make: Callable[[Transport], Any]) -> Any:
-        """Return what `make` makes of the ranks that are left; collective among them."""
+        """Return the result of `make` on the ranks that are left; collective among them."""
 
         def meet(decision: Decision, attempt: int) -> Any:
             part = self.group.part(("survivors", attempt), decision.ranks)

@@ -55,10 +55,8 @@ def total(what: Collective, kind: Kind) -> int:
     return kind.bytes_per_rank * (kind.ranks if what.unit == "rows" else 1)
 
 
-def model_of(
-    kinds: Iterable[Kind], source: Path | None, backend: str = "mpi4py"
-) -> tuple[Model, str]:
-    """Return a model of this machine, and what it comes from.
+def model_of(kinds: Iterable[Kind], source: Path | None) -> tuple[Model, str]:
+    """Return a model of this machine, and its source.
 
     Args:
         source: records of `mpicoll.p2p` or `mpicoll.bench`; by default it is fitted to the trace
@@ -68,7 +66,7 @@ def model_of(
         ArgumentError: the records tell nothing.
     """
     if source is not None:
-        found = fitted(load(source), backend, None)
+        found = fitted(load(source), "mpi4py", None)
         gamma = DEFAULT.gamma if found.gamma is None else found.gamma
         return Hockney(*found.message, gamma, ports=None), f"{source}: {found.source}"
     rows, times = [], []

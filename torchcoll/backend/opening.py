@@ -57,7 +57,7 @@ def wait_for_all(store: Any, rank: int, size: int, seconds: float) -> None:
 
 
 def queue_of(opened: Any) -> Any:
-    """Return what runs the calls of opened collectives without Python; None where nothing does."""
+    """Return the queue that runs opened collectives without Python; None where there is none."""
     return compiled.queue(opened.plans.find)
 
 

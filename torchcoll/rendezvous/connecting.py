@@ -19,7 +19,7 @@ def connect(
     connects: Callable[[], Connected], store: SealedStore, name: str, rank: int, size: int,
     timeout: float,
 ) -> Connected:  # fmt: skip
-    """Return what `connects` does; raise on every rank where it fails on one.
+    """Return the result of `connects`; raise on every rank where it fails on one.
 
     gloo waits for a rank that has failed until its own timeout, half an hour, and cannot be
     interrupted: so it waits in a thread of its own, which such an error leaves behind. Or it finds

@@ -18,7 +18,7 @@ Flat = np.ndarray[Any, np.dtype[Any]]
 """A C-contiguous array of one axis."""
 
 
-def _of(*names: str, unless: str = "") -> list[MPI.Datatype]:
+def _of(*names: str) -> list[MPI.Datatype]:
     found = (getattr(MPI, name, MPI.DATATYPE_NULL) for name in names)
     return [each for each in found if each != MPI.DATATYPE_NULL]
 

@@ -67,7 +67,7 @@ class State:
 
 
 def serving(comm: MPI.Comm) -> Callable[..., Any] | None:
-    """Return what serves a call, None where MPI is to; collective.
+    """Return the function that serves a call, None where MPI is to; collective.
 
     Raises:
         ArgumentError: the environment names an algorithm that does not exist; `Disagreement` where
@@ -95,7 +95,7 @@ def serving(comm: MPI.Comm) -> Callable[..., Any] | None:
 
 
 def find_flight(comm: MPI.Comm) -> GroupFlight | None:
-    """Return what records the calls on a communicator, None where nothing does."""
+    """Return the recorder of the calls on a communicator, None where nothing records them."""
     state: Any = comm.Get_attr(_key())
     found: GroupFlight | None = None if state is None else state.flight
     return found
@@ -122,7 +122,7 @@ def _wishes() -> Wishes:
 
 
 def _agreed(comm: MPI.Comm) -> Wishes:
-    """Return what the environment says on all ranks."""
+    """Return the wishes of the environment, the same on all ranks."""
     own = _wishes()
     found = exchange(comm, own, Wishes)
     raise_any(own.error and ArgumentError(own.error), [each.error for each in found])

@@ -72,7 +72,7 @@ def choices(
     records: Iterable[Record], library: str, takes: Takes, environment: str | None = None, *,
     says_own: bool = True,
 ) -> list[Choice]:  # fmt: skip
-    """Return what to run of a library, for every collective that was measured with its algorithms.
+    """Return the choices for a library, for every collective that was measured with its algorithms.
 
     Args:
         library: how its description begins in the records.

@@ -185,7 +185,7 @@ def _function(collective: str) -> str:
 
 
 def variables(choices: Sequence[Choice], paths: Mapping[str, Path]) -> dict[str, str]:
-    """Return what to set, so that MPICH reads the trees of these layers.
+    """Return the variables by which MPICH reads the trees of these layers.
 
     A device without a tree leaves the choice to MPIR.
     """

@@ -113,7 +113,7 @@ def han_rules(choices: Sequence[Choice]) -> str | None:
 
 
 def _module(chosen: Range) -> str:
-    """Return what coll_han runs: itself, one of its algorithms, or coll_tuned."""
+    """Return the module that coll_han runs: itself, one of its algorithms, or coll_tuned."""
     if chosen.algorithm is None:
         return "han"
     is_own = chosen.algorithm.startswith(_OF_HAN)
@@ -153,7 +153,7 @@ def json_rules(choices: Sequence[Choice]) -> str:
 
 
 def variables(paths: Mapping[str, Path]) -> dict[str, str]:
-    """Return what to set, so that Open MPI reads the rules of coll_tuned, and those of coll_han."""
+    """Return the variables by which Open MPI reads the rules of coll_tuned and coll_han."""
     found = {
         "OMPI_MCA_coll_tuned_use_dynamic_rules": "1",
         "OMPI_MCA_coll_tuned_dynamic_rules_filename": str(paths[""].resolve()),

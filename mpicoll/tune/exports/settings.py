@@ -104,7 +104,7 @@ def nccl_takes(collective: str, algorithm: str, variables: dict[str, str]) -> bo
 
 
 def _of_nccl(variables: Mapping[str, str], name: str) -> str:
-    """Return what a variable of NCCL names, with or without the collective before it."""
+    """Return the name in a variable of NCCL, with or without the collective before it."""
     return variables.get(name, "").lower().rpartition(":")[2]
 
 
