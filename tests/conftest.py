@@ -169,7 +169,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.get_closest_marker("launches") or item.get_closest_marker("slurm"):
             fixtures = item._fixtureinfo.name2fixturedefs.values()
             if any(each.scope == "module" for found in fixtures for each in found):
-                item.add_marker(pytest.mark.xdist_group(str(item.path)))
+                item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
     items.sort(key=lambda item: item.path.name not in LONG)
     other = "threads_only" if LAUNCHED else "launch_only"
     left = [item for item in items if item.get_closest_marker(other)]
