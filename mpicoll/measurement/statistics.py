@@ -104,13 +104,15 @@ def ratio_of(ratios: Sequence[float], confidence: float = 0.95) -> Ratio | None:
     if not ratios:
         return None
     value, low, high = median_interval(ratios, confidence)
-    return Ratio(value, low, high, _verdict(low, high, is_enough(len(ratios), confidence)))
+    sure = is_enough(len(ratios), confidence)
+    return Ratio(value, low, high, verdict(low, high) if sure else "tie")
 
 
-def _verdict(low: float, high: float, sure: bool) -> Verdict:
-    if sure and low > 1 + FLOOR:
+def verdict(low: float, high: float) -> Verdict:
+    """Return what an interval of a ratio says; what may be `FLOOR` or less from 1 is a tie."""
+    if low > 1 + FLOOR:
         return "faster"
-    if sure and high < 1 / (1 + FLOOR):
+    if high < 1 / (1 + FLOOR):
         return "slower"
     return "tie"
 

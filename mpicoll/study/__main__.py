@@ -2,8 +2,8 @@
 
 -o DIR alone runs the default study of this machine, in under 15 minutes; study.toml describes
 another one. The same command goes on where a study was killed. It ends with DIR/study.html and
-DIR/findings.md; --records FILES -o DIR makes both from records that exist. Without -o, FILES are
-records of allreduce, and the study prints in which form it is fastest at which sizes, and why.
+DIR/findings.md; --records FILES -o DIR makes both from records that exist. Of FILES alone the
+findings are printed.
 
 Exit status: 0, 1 no launch measured anything, or 2 for bad usage or files.
 """
@@ -23,7 +23,6 @@ from mpicoll.study import running
 from mpicoll.study.default import default_study
 from mpicoll.study.description import Description, load
 from mpicoll.study.environments import find
-from mpicoll.study.forms_command import print_forms
 from mpicoll.study.installing import PACKAGES, install
 from mpicoll.study.outcome import check_folder, write_outcome
 from mpicoll.study.planning import Plan, plan
@@ -40,26 +39,22 @@ from mpicoll.text.printable import printable
 @option("--dry-run", "dry", is_flag=True, help="Print the plan and how long it takes.")
 @option("--install", "library", type=click.Choice(sorted(PACKAGES)),
         help="Make an environment with this MPI from PyPI, for later studies.")  # fmt: skip
-@option("--csv", "table", type=FILE, metavar="FILE", help="Without -o: write all times there.")
-@option("--markdown", "plain", is_flag=True, help="Without -o: print tables for a README.")
+@option("--csv", "table", type=FILE, metavar="FILE",
+        help="Of records: write the times of allreduce in one call and in two there.")  # fmt: skip
 def main(
     files: Sequence[Path], folder: Path | None, made: bool, dry: bool, library: str | None,
-    table: Path | None, plain: bool,
+    table: Path | None,
 ) -> int:  # fmt: skip
     """Run what the command line asks for; return the exit status."""
     if library is not None:
         print(printable(str(install(library))))
         return 0
-    if made:
-        if not files or folder is None:
-            raise click.UsageError("--records takes FILES and -o DIR")
-        make_folder(folder)
-        write_outcome(files, folder)
-        return 0
-    if folder is None and not dry:
+    if made or (folder is None and not dry):
         if not files:
-            raise click.UsageError("give -o DIR, or records")
-        print_forms(files, table, plain)
+            raise click.UsageError("give FILES to --records" if made else "give -o DIR, or records")
+        if folder is not None:
+            make_folder(folder)
+        write_outcome(files, folder, table=table)
         return 0
     if len(files) > 1:
         raise click.UsageError("one file describes a study; --records takes several")

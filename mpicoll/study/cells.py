@@ -13,7 +13,7 @@ from statistics import median
 
 from mpicoll.compare.two_sample import can_differ, shift
 from mpicoll.measurement.launches import MARGIN, undisturbed
-from mpicoll.measurement.statistics import FLOOR, ratio_of, spread
+from mpicoll.measurement.statistics import median_interval, ratio_of, spread, verdict
 from mpicoll.records.lines import (
     CaseRecord,
     Forced,
@@ -83,7 +83,7 @@ class Contestant:
     """The measurements of one name in a cell.
 
     Attributes:
-        times: the median of each launch, us, by the id of its run.
+        times: the median of each launch, us, by the id of its run; `bounds`: its interval.
         within: the spread of the samples of each launch.
         samples: those of each launch.
         to_native, to_forced: the ratio to the native call side by side, in the launches that had
@@ -94,6 +94,7 @@ class Contestant:
 
     name: Name
     times: dict[str, float] = field(default_factory=dict)
+    bounds: dict[str, tuple[float, float]] = field(default_factory=dict)
     within: dict[str, float] = field(default_factory=dict)
     samples: dict[str, Sequence[float]] = field(default_factory=dict)
     to_native: dict[str, float] = field(default_factory=dict)
@@ -115,6 +116,13 @@ class Contestant:
     def launches(self) -> int:
         """The number of launches."""
         return len(self.times)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The bounds of the median of the launches, of a single one those of its samples."""
+        if self.launches == 1:
+            return next(iter(self.bounds.values()))
+        return median_interval(list(self.times.values()))[1:]
 
     @property
     def spread_within(self) -> float:
@@ -213,6 +221,8 @@ def compared(one: Contestant, other: Contestant, confidence: float = 0.95) -> Ra
     if one.launches == other.launches == 1:
         # Nothing is known of other launches.
         ours, theirs = (next(iter(each.samples.values())) for each in (one, other))
+        if not (ours and theirs):
+            return _of_intervals(one, other)
         return _unpaired(ours, theirs, confidence, launches=1)
     return _unpaired(list(one.times.values()), list(other.times.values()), confidence)
 
@@ -241,20 +251,22 @@ def _unpaired(
     if not can_differ(len(ours), len(theirs), confidence):
         return None
     found = shift(theirs, ours, 0.0, confidence)
-    verdict: Verdict = "tie"
-    if found.low > 1 + FLOOR:
-        verdict = "faster"
-    elif found.high < 1 / (1 + FLOOR):
-        verdict = "slower"
     # The launches of the side that has fewer are counted, each against the other's median.
     if len(ours) <= len(theirs):
         agreeing = sum((us < median(theirs)) == (found.ratio > 1) for us in ours)
     else:
         agreeing = sum((us > median(ours)) == (found.ratio > 1) for us in theirs)
     return Ratio(
-        found.ratio, found.low, found.high, verdict, launches or min(len(ours), len(theirs)),
-        launches or agreeing, False,
+        found.ratio, found.low, found.high, verdict(found.low, found.high),
+        launches or min(len(ours), len(theirs)), launches or agreeing, False,
     )  # fmt: skip
+
+
+def _of_intervals(one: Contestant, other: Contestant) -> Ratio:
+    """Return the ratio of one launch of each whose samples are not known, by both intervals."""
+    (low, high), (least, most) = one.interval, other.interval
+    bounds = least / high, most / low
+    return Ratio(other.us / one.us, *bounds, verdict(*bounds), 1, 1, False)
 
 
 # -- from records -------------------------------------------------------------------------
@@ -331,6 +343,7 @@ def _add(contestant: Contestant, record: CaseRecord) -> None:
     assert record.time_us is not None
     run = record.run.id
     contestant.times[run] = record.time_us.median
+    contestant.bounds[run] = record.time_us.low, record.time_us.high
     contestant.within[run] = spread(record.samples_us)
     contestant.samples[run] = record.samples_us
     executed = record.executed or record.algorithm

@@ -8,7 +8,8 @@ from dataclasses import replace
 from mpicoll.records.lines import Forced
 from mpicoll.study.cells import Cell, Contestant, Name, Panel, Study, counterpart
 from mpicoll.study.crossovers import Crossings
-from mpicoll.study.questions import QUESTIONS, Question
+from mpicoll.study.forms import forms_of, sentences
+from mpicoll.study.questions import ONE_OR_TWO, QUESTIONS, Question
 from mpicoll.study.sentences import (
     OPEN,
     Choose,
@@ -17,6 +18,7 @@ from mpicoll.study.sentences import (
     launches,
     pairs,
     place,
+    place_of,
     ranges,
     said,
     said_of_places,
@@ -52,6 +54,8 @@ def findings(study: Study, crossings: Crossings | None = None) -> list[Finding]:
     for question in QUESTIONS:
         for panel in panels:
             found += _answers(study, panel, question)
+    for forms in forms_of(study):
+        found += [Finding(ONE_OR_TWO, text, forms.panel) for text in sentences(forms)]
     if crossings is not None:
         found += [Finding(CROSSOVERS, text, panel) for panel, text in crossings.sentences(study)]
     for panel in panels:
@@ -197,9 +201,7 @@ def _answers(study: Study, panel: Panel, question: Question) -> Iterator[Finding
         for environment in study.environments():
             for backend in ("mpi4py", "torch"):
                 one, other = (Name(environment, backend, each) for each in names)
-                where = environment or backend
-                where += f" ({backend})" if environment and backend != "mpi4py" else ""
-                found[where] = pairs(study, panel, _both(one, other))
+                found[place_of(environment, backend)] = pairs(study, panel, _both(one, other))
         yield from said_of_places(found, question.title)
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from mpicoll.report.figures import slug
 from mpicoll.study.cells import Panel, Study
-from mpicoll.study.questions import QUESTIONS
+from mpicoll.study.forms import COLUMNS, LEGEND, Forms, forms_of, rows
+from mpicoll.study.questions import ONE_OR_TWO, QUESTIONS
 from mpicoll.study.sentences import Finding
 from mpicoll.text.numbers import number
 
@@ -18,9 +19,15 @@ def anchor(panel: Panel) -> str:
     return "figure-" + slug(str(panel)).lower()
 
 
-def markdown(study: Study, found: Sequence[Finding], remarks: Sequence[str] = ()) -> str:
-    """Return the findings with their headings, each with a link to its figure."""
-    return "\n".join(_lines(study, found, remarks)) + "\n"
+def markdown(
+    study: Study, found: Sequence[Finding], remarks: Sequence[str] = (), *, linked: bool = True
+) -> str:
+    """Return the findings with their headings, and tables of the forms of allreduce.
+
+    Args:
+        linked: each has a link to its figure on the page.
+    """
+    return "\n".join(_lines(study, found, remarks, linked)) + "\n"
 
 
 def facts(study: Study) -> Iterator[str]:
@@ -56,7 +63,9 @@ def _machines(study: Study) -> Iterator[str]:
         )
 
 
-def _lines(study: Study, found: Sequence[Finding], remarks: Sequence[str]) -> Iterator[str]:
+def _lines(
+    study: Study, found: Sequence[Finding], remarks: Sequence[str], linked: bool
+) -> Iterator[str]:
     yield "# Findings"
     yield ""
     for fact in (*facts(study), *remarks):
@@ -66,7 +75,17 @@ def _lines(study: Study, found: Sequence[Finding], remarks: Sequence[str]) -> It
         yield from ("", f"## {section}", "")
         if section in texts:
             yield from (texts[section], "")
+        if section == ONE_OR_TWO:
+            for forms in forms_of(study):
+                yield from _table(forms)
         for each in found:
             if each.section == section:
-                link = f" [figure]({PAGE}#{anchor(each.panel)})" if each.panel else ""
+                link = f" [figure]({PAGE}#{anchor(each.panel)})" if each.panel and linked else ""
                 yield f"- {each.text}{link}"
+
+
+def _table(forms: Forms) -> Iterator[str]:
+    yield from (f"{forms} ({LEGEND}):", "")
+    for row in (COLUMNS, ["---:"] * len(COLUMNS), *rows(forms)):
+        yield f"| {' | '.join(row)} |"
+    yield ""

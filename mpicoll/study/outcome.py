@@ -15,6 +15,7 @@ from mpicoll.records.reading import only
 from mpicoll.study.cells import Study, compared, name_of, panel_of, study_of
 from mpicoll.study.crossovers import Crossings
 from mpicoll.study.findings import findings
+from mpicoll.study.forms import write_times
 from mpicoll.study.markdown import PAGE, markdown
 from mpicoll.study.page import page
 from mpicoll.study.sentences import Finding
@@ -28,15 +29,28 @@ def check_folder(folder: Path) -> None:
     check_ours(folder / "cells.jsonl")
 
 
-def write_outcome(files: Sequence[Path], folder: Path, remarks: Sequence[str] = ()) -> None:
+def write_outcome(
+    files: Sequence[Path], folder: Path | None, remarks: Sequence[str] = (),
+    table: Path | None = None,
+) -> None:  # fmt: skip
     """Write ``findings.md``, ``study.html`` and ``cells.jsonl`` of records; print their names.
+
+    Args:
+        folder: None to print the findings.
+        table: also write the times of allreduce in one call and in two to this file.
 
     Raises:
         ArgumentError: a file cannot be read, or there are no cases.
     """
-    check_folder(folder)
+    if folder is not None:
+        check_folder(folder)
     records = [each for path in files for each in reading.load(path)]
     study, found = found_in(records)
+    if table is not None:
+        write_times(study, table)
+    if folder is None:
+        print(printable(markdown(study, found, remarks, linked=False)), end="")
+        return
     text = markdown(study, found, remarks)
     write_whole(folder / "findings.md", lambda fresh: fresh.write_text(text, encoding="utf-8"))
     print(printable(f"{folder / 'findings.md'}: {len(found)} findings"))

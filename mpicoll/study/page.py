@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 from mpicoll.report.page import POLICY, asset, finite, plotly
 from mpicoll.study.cells import Cell, Contestant, Panel, Ratio, Study, compared
+from mpicoll.study.forms import COLUMNS, LEGEND, forms_of, rows
 from mpicoll.study.markdown import anchor, facts
-from mpicoll.study.questions import QUESTIONS
+from mpicoll.study.questions import ONE_OR_TWO, QUESTIONS
 from mpicoll.study.sentences import Finding
 from mpicoll.text.numbers import number
 from mpicoll.text.pages import templates
@@ -45,8 +46,9 @@ def page(study: Study, found: Sequence[Finding], remarks: Sequence[str] = ()) ->
     data = {anchor(panel): _traces(study, panel) for panel in study.panels()}
     return templates(__package__).get_template("study.html").render(
         policy=POLICY, style=asset("page.css"), facts=[*facts(study), *remarks], panels=panels,
-        sections=_sections(found), columns=_COLUMNS, data=finite(data), plotly=library,
-        anchor=anchor,
+        sections=_sections(found), forms=[(each, list(rows(each))) for each in forms_of(study)],
+        one_or_two=ONE_OR_TWO, forms_columns=COLUMNS, legend=LEGEND, columns=_COLUMNS,
+        data=finite(data), plotly=library, anchor=anchor,
     )  # fmt: skip
 
 

@@ -19,9 +19,10 @@ class Question(NamedTuple):
     pairs: Mapping[str, Sequence[tuple[str, str]]]
 
 
+ONE_OR_TWO = "Allreduce in one call or in two"
 QUESTIONS = (
     Question(
-        "Allreduce in one call or in two",
+        ONE_OR_TWO,
         "Two calls synchronise twice, which decides below a few KiB. From the size at which bytes "
         "dominate, reduce_scatter + allgather moves 2(p-1)/p of the vector per rank, the lower "
         "bound, and reduce + broadcast all of it through the root, 2 log2 p times at worst "

@@ -152,7 +152,7 @@ def _finding(kind: str, groups: Sequence[Sequence[Pair]], section: str, sides: _
         high = max(each.ratio.high for each in every)
         text = (
             f"{where}: whether {ours} is faster than {theirs}: the ratio is between "
-            f"{number(low)} and {number(high)}, from {_count(every)} launches"
+            f"{number(low)} and {number(high)}, from {_launches(every)}"
         )
         return Finding(OPEN, f"{text}.", panel)
     is_slower = kind == "slower"
@@ -233,9 +233,24 @@ def launches(same: Sequence[Pair]) -> str:
     return f"in {agreeing} of {every} launches{each}"
 
 
+def _launches(same: Sequence[Pair]) -> str:
+    return "one launch" if (count := _count(same)) == "1" else f"{count} launches"
+
+
 def _count(same: Sequence[Pair]) -> str:
     counts = sorted({each.ratio.launches for each in same})
     return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+
+
+def place_of(environment: str, backend: str) -> str:
+    """Return a place: an environment with its backend, which goes without saying with MPI.
+
+    >>> place_of("mpich", "mpi4py"), place_of("mpich", "torch"), place_of("", "torch")
+    ('mpich', 'mpich (torch)', 'torch')
+    """
+    if not environment:
+        return backend
+    return environment if backend == "mpi4py" else f"{environment} ({backend})"
 
 
 def listed(names: Sequence[str]) -> str:

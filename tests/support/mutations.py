@@ -128,7 +128,7 @@ def _of_records(path: Path, whole: Path, folder: Path) -> dict[str, Reader]:
         "compare jsonl": (mpicoll.compare.__main__.main, [path, path, "--format", "jsonl"]),
         "compare csv": (mpicoll.compare.__main__.main, [path, path, "--format", "csv"]),
         "study": (mpicoll.study.__main__.main, [path, "--csv", folder / "times.csv"]),
-        "study markdown": (mpicoll.study.__main__.main, [path, whole, "--markdown"]),
+        "studies": (mpicoll.study.__main__.main, [path, whole]),
         "findings": (mpicoll.study.__main__.main, ["--records", path, whole, "-o", folder / "out"]),
         "page": (mpicoll.report.__main__.main, [path, "-o", folder / "page.html"]),
         "pages": (mpicoll.report.__main__.main, [whole, path, "-o", folder / "page.html"]),

@@ -240,6 +240,16 @@ def test_open_mpi_is_told_of_requests_in_version_2() -> None:
     assert not openmpi.takes("alltoall", "linear_sync_2", {next(iter(most)): "2 # x"})
 
 
+def test_open_mpi_is_told_the_fan_of_a_chain_and_the_radix_of_bruck() -> None:
+    """A fan of 0 is 1, and the variables that force a chain leave it at 4; a radix of 0 hangs."""
+    found = chosen("chain", "reduce")
+    assert "1001 2 4 0 # chain" in openmpi.rules(found).splitlines()
+    assert '"faninout": 4' in openmpi.json_rules(found)
+    bruck = chosen("bruck", "allgather")
+    assert "1001 2 0 0 # bruck" in openmpi.rules(bruck).splitlines()
+    assert '"faninout": 2' in openmpi.json_rules(bruck)
+
+
 def test_open_mpi_6_gets_json() -> None:
     found = json.loads(openmpi.json_rules(chosen("binomial", "broadcast")))
     (rule,) = found["collectives"]["bcast"]

@@ -44,6 +44,10 @@ _ALGORITHMS = {
 }  # fmt: skip
 """The library's names and numbers, as `ompi_info --param coll tuned --level 9` lists them."""
 
+_FAN = {("broadcast", "chain"): 4, ("reduce", "chain"): 4}
+"""As the variables of a study leave it, where a rule's 0 is a fan of 1."""
+_RADIX = {("allgather", "bruck"): 2}
+"""The algorithm takes any radix from 6 on, and with a rule's 0 it does not end."""
 _REQUESTS = "OMPI_MCA_coll_tuned_alltoall_algorithm_max_requests"
 _SYNC = "linear_sync"
 _HAN = {"allgather", "allreduce", "broadcast", "reduce"}
@@ -87,7 +91,9 @@ def rules(choices: Sequence[Choice]) -> str:
             ranges = choice.ranges if choice else [Range(None, None, {})]
             lines += [f"{ranks} # ranks and more", f"{len(ranges)} # sizes"]
             for start, each in starts(ranges):
-                parts = (start, _number(name, each.algorithm), 0, 0, each.variables.get(_REQUESTS))
+                fan = _FAN.get((name, each.algorithm or ""), 0)
+                number = _number(name, each.algorithm)
+                parts = (start, number, fan, 0, each.variables.get(_REQUESTS))
                 numbers = " ".join(str(part) for part in parts if part is not None)
                 lines.append(f"{numbers} # {each.algorithm or 'its own choice'}")
     return "\n".join(lines) + "\n"
@@ -139,17 +145,26 @@ def json_rules(choices: Sequence[Choice]) -> str:
             {
                 "msg_size_min": start,
                 "msg_size_max": "inf" if each.upto is None else each.upto,
-                "alg": _number(choice.collective, each.algorithm),
-                **({"reqs": int(most)} if (most := each.variables.get(_REQUESTS)) else {}),
+                **_asked(choice.collective, each),
             }
-            for start, each in starts(choice.ranges) if _number(choice.collective, each.algorithm)
-        ]  # fmt: skip
+            for start, each in starts(choice.ranges)
+            if _number(choice.collective, each.algorithm)
+        ]
         name = _NAMES.get(choice.collective, choice.collective)
         collectives.setdefault(name, []).append(
             {"comm_size_min": choice.ranks, "comm_size_max": choice.ranks, "rules": found}
         )
     document = {"rule_file_version": 3, "module": "tuned", "collectives": collectives}
     return json.dumps(document, indent=1) + "\n"
+
+
+def _asked(collective: str, chosen: Range) -> dict[str, int]:
+    """Return the number of an algorithm and its parameters, as a rule of JSON has them."""
+    place = collective, chosen.algorithm or ""
+    parameters = {"faninout": _FAN.get(place) or _RADIX.get(place),
+                  "reqs": chosen.variables.get(_REQUESTS)}  # fmt: skip
+    given = {name: int(value) for name, value in parameters.items() if value}
+    return {"alg": _number(collective, chosen.algorithm), **given}
 
 
 def variables(paths: Mapping[str, Path]) -> dict[str, str]:
