@@ -52,6 +52,8 @@ def main(
     if made or (folder is None and not dry):
         if not files:
             raise click.UsageError("give FILES to --records" if made else "give -o DIR, or records")
+        if not made and files[0].suffix == ".toml":
+            raise click.UsageError("a study takes -o DIR, or --dry-run")
         if folder is not None:
             make_folder(folder)
         write_outcome(files, folder, table=table)

@@ -115,7 +115,8 @@ def test_a_library_is_asked_as_it_is_launched(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         ((), "give -o DIR, or records"),
-        (("--records", "x"), "--records takes FILES and -o DIR"),
+        (("--records",), "give FILES to --records"),
+        (("study.toml",), "a study takes -o DIR"),
         (("no.toml", "-o", "x"), "cannot read no.toml"),
         (("a.toml", "b.toml", "-o", "x"), "one file describes a study"),
     ],
