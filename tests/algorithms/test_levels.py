@@ -8,7 +8,7 @@ import pytest
 from catalogue import label
 
 from mpicoll.algorithms.registry import Algorithm, algorithms, find
-from mpicoll.errors import Unsupported
+from mpicoll.errors import ArgumentError, Unsupported
 from mpicoll.notation.contract import collective
 from mpicoll.simulator import contiguous, is_ordered, prove
 
@@ -95,3 +95,34 @@ def test_two_level_keeps_order_where_nodes_are_neighbours(nodes: int, ordered: b
 
 def test_two_level_loses_order_where_ranks_are_dealt_round() -> None:
     assert not is_ordered(find("allreduce", "two_level"), 4, 0, ((0, 2), (1, 3)))
+
+
+@pytest.mark.parametrize("over", ["nonsense", "scatter_ring", "rabenseifner"])
+def test_reduce_and_broadcast_take_what_both_have(over: str) -> None:
+    with pytest.raises(ArgumentError, match=over):
+        find("allreduce", f"reduce+broadcast(over={over})").blocks(4)
+
+
+@pytest.mark.parametrize(
+    ("of", "text", "said"),
+    [
+        ("broadcast", "two_level(across='chain(segments=32)')", ""),
+        ("allgather", "lanes(across='pipelined_circulant(segments=9)')", ""),
+        ("allreduce", "two_level(local=rabenseifner,back=chain)", ""),
+        ("allreduce", "two_level(local=rabenseifner)", "name one by back="),
+        ("allgather", "lanes(across='bruck(radix=2)')", ""),
+        ("allreduce", "two_level(across='hello')", "unknown allreduce algorithm 'hello'"),
+    ],
+)
+def test_inner_algorithms_that_cannot_be_are_refused(of: str, text: str, said: str) -> None:
+    algorithm = find(of, text)
+    if not said:
+        assert algorithm.rounds(0, 4, nodes=((0, 1), (2, 3)))
+        return
+    with pytest.raises(ArgumentError, match=said):
+        algorithm.rounds(0, 4, nodes=((0, 1), (2, 3)))
+
+
+def test_lanes_refuse_uneven_nodes() -> None:
+    with pytest.raises(Unsupported, match="as many ranks on every node, not 1, 3"):
+        find("allreduce", "lanes").rounds(0, 4, nodes=((0,), (1, 2, 3)))

@@ -12,13 +12,9 @@ from torchcoll.arrays import TorchArrays
 
 torch = pytest.importorskip("torch")
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(
-        os.environ.get("MPICOLL_TEST_GPU", "") in ("", "0"),
-        reason="needs a GPU: MPICOLL_TEST_GPU=1",
-    ),
-]
+if os.environ.get("MPICOLL_TEST_GPU", "") in ("", "0"):
+    pytest.skip("needs a GPU: MPICOLL_TEST_GPU=1", allow_module_level=True)
+pytestmark = pytest.mark.gpu
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 

@@ -1,17 +1,20 @@
-"""Names of algorithms with parameters: whatever is given, an algorithm or a documented error."""
+"""The registry: a name with parameters gives an algorithm or a documented error, whatever it is."""
 
 from __future__ import annotations
 
 import pytest
+from catalogue import CATALOGUE, label
 from hypothesis import example, given
 from hypothesis import strategies as some
 
-from mpicoll.algorithms.registry import DEEPEST, LONGEST, MOST, algorithms, find, parse
-from mpicoll.errors import ArgumentError, CollectiveError, UnknownName
+from mpicoll.algorithms import registry
+from mpicoll.algorithms.registry import DEEPEST, LONGEST, MOST, algorithm, aliases, find, parse
+from mpicoll.errors import ArgumentError, CollectiveError, UnknownName, Unsupported
 from mpicoll.notation.contract import COLLECTIVES
+from mpicoll.notation.schedule import send
 
-REGISTERED = [each for of in COLLECTIVES for each in algorithms(of)]
-PARAMETERS = sorted({key for each in REGISTERED for key in each.parameters})
+ALIASES = [(name, alias, target) for name in COLLECTIVES for alias, target in aliases(name).items()]
+PARAMETERS = sorted({key for each in CATALOGUE for key in each.parameters})
 
 
 def nested(depth: int) -> str:
@@ -38,6 +41,14 @@ def nested(depth: int) -> str:
         ("chain(**{1: 2})", "not of the form"),
         ("two_level(local=3)", "must be a name, not 3"),
         ("two_level(local=)", "not of the form"),
+        ("chain(", "not of the form"),
+        ("chain(4)", "not of the form"),
+        ("chain)(x=1)", "not of the form"),
+        ("knomial(radix=2).x(radix=3)", "not of the form"),
+        ("knomail", "did you mean 'knomial'"),
+        ("knomial(radix=1)", "at least 2"),
+        ("knomial(fanout=2)", "it takes radix"),
+        ("chain(segments=0)", "at least 1"),
         ("a" * 5_000_000, f"longer than {LONGEST}"),
     ],
     ids=lambda text: text[:30],
@@ -58,8 +69,77 @@ def test_brackets_as_deep_as_may_be_are_served() -> None:
     assert find("allreduce", nested(DEEPEST)).rounds(0, 4)
 
 
+@pytest.mark.parametrize(
+    ("text", "name", "parameters"),
+    [
+        ("ring", "ring", {}),
+        ("knomial(radix=8)", "knomial", {"radix": 8}),
+        ("reduce+broadcast(over=tree)", "reduce+broadcast", {"over": "tree"}),
+        (
+            "reduce+broadcast(over=chain(segments=4))",
+            "reduce+broadcast",
+            {"over": "chain(segments=4)"},
+        ),
+        ("two_level(across='ring')", "two_level", {"across": "ring"}),
+    ],
+)
+def test_parse(text: str, name: str, parameters: dict) -> None:
+    assert parse(text) == (name, parameters)
+
+
+@pytest.mark.parametrize("each", CATALOGUE, ids=label)
+def test_every_algorithm_is_found_by_its_own_text(each) -> None:
+    assert find(each.collective.name, str(each)) == each
+
+
+@pytest.mark.parametrize(("name", "alias", "target"), ALIASES)
+def test_every_alias_leads_to_an_algorithm(name: str, alias: str, target: str) -> None:
+    assert find(name, alias) == find(name, target)
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "blocks"),
+    [
+        ("ring", 6, 6),
+        ("recursive_doubling", 6, 1),
+        ("rabenseifner", 6, 4),
+        ("tree", 6, 1),
+        ("pipeline", 6, 8),
+        ("reduce+broadcast(over=chain(segments=3))", 6, 3),
+    ],
+)
+def test_vectors_are_cut_as_the_algorithm_says(text: str, size: int, blocks: int) -> None:
+    assert find("allreduce", text).blocks(size) == blocks
+
+
+@pytest.mark.parametrize(
+    ("of", "name", "size"),
+    [
+        ("allgather", "recursive_doubling", 6),
+        ("allgather", "neighbor_exchange", 5),
+        ("reduce_scatter", "neighbor_exchange", 7),
+        ("broadcast", "scatter_recursive_doubling", 12),
+    ],
+)
+def test_sizes_that_cannot_be_served_are_refused(of: str, name: str, size: int) -> None:
+    with pytest.raises(Unsupported, match=f"{name} needs .*, not {size}"):
+        find(of, name).rounds(0, size)
+
+
+def test_a_new_algorithm_is_one_decorated_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    shelf = dict(registry._REGISTRY["broadcast"])
+    monkeypatch.setitem(registry._REGISTRY, "broadcast", shelf)
+
+    @algorithm("broadcast", blocks=lambda size, parts: parts * size)
+    def mine(rank: int, size: int, root: int, parts: int = 2):
+        yield send(1, root)
+
+    assert find("broadcast", "mine(parts=3)").blocks(4) == 12
+    assert find("broadcast", "mine").rounds(0, 2, root=1) == [(send(1, 1),)]
+
+
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("algorithm", [each for each in REGISTERED if each.parameters], ids=str)
+@pytest.mark.parametrize("algorithm", [each for each in CATALOGUE if each.parameters], ids=str)
 def test_the_largest_parameters_end(algorithm: object) -> None:
     """Each is served, or refused for the number of blocks."""
     name, of = algorithm.name, algorithm.collective.name  # type: ignore[attr-defined]
@@ -85,11 +165,11 @@ def test_any_text_is_parsed_or_refused(text: str) -> None:
 
 
 NAMES = some.recursive(
-    some.sampled_from([each.name for each in REGISTERED]) | some.integers().map(str)
+    some.sampled_from([each.name for each in CATALOGUE]) | some.integers().map(str)
     | some.sampled_from(["nan", "1e400", "²", "", "0x10", "None"]),
     lambda inner: some.builds(
         lambda name, pairs: f"{name}({','.join(f'{key}={value}' for key, value in pairs.items())})",
-        some.sampled_from([each.name for each in REGISTERED if each.parameters]),
+        some.sampled_from([each.name for each in CATALOGUE if each.parameters]),
         some.dictionaries(some.sampled_from(PARAMETERS), inner, max_size=3),
     ),
     max_leaves=6,
