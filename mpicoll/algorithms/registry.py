@@ -13,13 +13,12 @@ import pkgutil
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
 from typing import Any
 
 from mpicoll.errors import ArgumentError, UnknownName, Unsupported, brief
 from mpicoll.notation.contract import COLLECTIVES, Collective, collective
 from mpicoll.notation.schedule import Round, Schedule, rounds
-from mpicoll.notation.sweep import outside_brackets
+from mpicoll.notation.sweep import DEEPEST, LONGEST, depth, outside_brackets
 
 Nodes = tuple[tuple[int, ...], ...]
 Rows = Sequence[int]
@@ -31,8 +30,6 @@ Blocks = int | str | Callable[..., int]
 
 MOST = 16384
 """The largest parameter, and the most blocks that parameters may cut a vector into."""
-LONGEST, DEEPEST = 1000, 8
-"""Characters of a name with its parameters, and brackets within each other there."""
 
 
 @dataclass(frozen=True)
@@ -267,8 +264,7 @@ def parse(text: str) -> tuple[str, dict[str, Any]]:
     """
     if len(text) > LONGEST:
         raise ArgumentError(f"algorithm {brief(text)} is longer than {LONGEST} characters")
-    depths = accumulate((letter == "(") - (letter == ")") for letter in text)
-    if max(depths, default=0) > DEEPEST:
+    if depth(text) > DEEPEST:
         raise ArgumentError(f"algorithm {brief(text)} has more than {DEEPEST} levels of brackets")
     return _parse(re.sub(r"\s*([(),=])\s*", r"\1", text.strip()), text)
 

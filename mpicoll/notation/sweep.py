@@ -23,8 +23,8 @@ from mpicoll.errors import ArgumentError
 
 MOST = 256
 """Algorithms that one name may stand for."""
-_LONGEST, _DEEPEST = 1000, 8
-"""Characters of a name, and algorithms in it that are parameters of each other."""
+LONGEST, DEEPEST = 1000, 8
+"""Characters of a name with its parameters, and brackets within each other there."""
 _RANGE = re.compile(r"([0-9]{1,18}):([0-9]{1,18})(?::([*+])([0-9]{1,18}))?")
 
 
@@ -43,6 +43,11 @@ def expand(text: str) -> list[str]:
     choices = [_parameter(each, text) for each in outside_brackets(inner, ",")]
     _check_number(prod(map(len, choices)), text)
     return [f"{name}({','.join(each)}){after}" for each in product(*choices)]
+
+
+def depth(text: str) -> int:
+    """Return how many brackets of a text are within each other."""
+    return max(accumulate((letter == "(") - (letter == ")") for letter in text), default=0)
 
 
 def outside_brackets(text: str, separator: str) -> list[str]:
@@ -103,14 +108,13 @@ def _multiplied(first: int, last: int, factor: int, whole: str) -> list[int]:
 
 
 def _check_form(text: str) -> None:
-    if len(text) > _LONGEST:
+    if len(text) > LONGEST:
         raise ArgumentError(
             f"{_cut(text)} is no name of an algorithm: it has {len(text)} characters, and may "
-            f"have {_LONGEST}"
+            f"have {LONGEST}"
         )
-    depths = accumulate((letter == "(") - (letter == ")") for letter in text)
-    if max(depths, default=0) > _DEEPEST:
-        raise ArgumentError(f"{_cut(text)} is nested too deeply: at most {_DEEPEST} algorithms")
+    if depth(text) > DEEPEST:
+        raise ArgumentError(f"{_cut(text)} is nested too deeply: at most {DEEPEST} algorithms")
 
 
 def _cut(text: str) -> str:

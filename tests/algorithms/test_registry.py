@@ -8,10 +8,11 @@ from hypothesis import example, given
 from hypothesis import strategies as some
 
 from mpicoll.algorithms import registry
-from mpicoll.algorithms.registry import DEEPEST, LONGEST, MOST, algorithm, aliases, find, parse
+from mpicoll.algorithms.registry import MOST, algorithm, aliases, find, parse
 from mpicoll.errors import ArgumentError, CollectiveError, UnknownName, Unsupported
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.notation.schedule import send
+from mpicoll.notation.sweep import DEEPEST, LONGEST
 
 ALIASES = [(name, alias, target) for name in COLLECTIVES for alias, target in aliases(name).items()]
 PARAMETERS = sorted({key for each in CATALOGUE for key in each.parameters})
