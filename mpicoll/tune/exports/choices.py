@@ -104,16 +104,20 @@ def choices(
         if takes(each.collective, forced.algorithm, forced.variables):
             times[group][each.bytes_total][forced.algorithm].append(each.time_us.median)
             variables[each.collective, forced.algorithm] = forced.variables
-    best = _best if says_own else _fastest
-    found = [
-        Choice(*group, _ranges(group, sizes, variables, best)) for group, sizes in times.items()
-        if says_own or _is_worth_it(sizes.values())
-    ]  # fmt: skip
     if not variables:
         raise ArgumentError(
             f"no launch forced an algorithm of {library} that its table can name: make a study "
             "whose environments list algorithms"
         )
+    if not any(_NATIVE in each for sizes in times.values() for each in sizes.values()):
+        raise ArgumentError(
+            f"{library}'s own choice was not measured: there is nothing to be faster than"
+        )
+    best = _best if says_own else _fastest
+    found = [
+        Choice(*group, _ranges(group, sizes, variables, best)) for group, sizes in times.items()
+        if says_own or _is_worth_it(sizes.values())
+    ]  # fmt: skip
     return sorted(each for each in found if each.changes)
 
 
@@ -164,10 +168,14 @@ def _best(times: Times) -> str | None:
     return name if name and _gain(times, name) > _MARGIN else None
 
 
-def _gain(times: Times, name: str) -> float:
-    """Return how many times as fast an algorithm surely is as the library's choice, 1 if unsure."""
+def _gain(times: Times, name: str, *, likely: bool = False) -> float:
+    """Return how many times as fast an algorithm is as the library's choice, 1 if it is unsure.
+
+    Args:
+        likely: count what is unsure, too.
+    """
     found = shift(times[_NATIVE], times[name]) if _NATIVE in times else None
-    return found.ratio if found and (found.low > 1 or found.high < 1) else 1.0
+    return found.ratio if found and (likely or found.low > 1 or found.high < 1) else 1.0
 
 
 def _fastest(times: Times) -> str | None:
@@ -177,7 +185,10 @@ def _fastest(times: Times) -> str | None:
 
 
 def _is_worth_it(sizes: Iterable[Times]) -> bool:
-    """Whether the fastest algorithms beat the library's choice over all sizes together."""
+    """Whether the fastest algorithms surely gain over all sizes, and are likely to lose at none."""
     found = [(times, _fastest(times)) for times in sizes]
     gains = [_gain(times, name) for times, name in found if name]
-    return len(gains) == len(found) and geometric_mean(gains) > _MARGIN
+    is_whole = len(gains) == len(found) and geometric_mean(gains) > _MARGIN
+    return is_whole and all(
+        name and _gain(times, name, likely=True) * _MARGIN > 1 for times, name in found
+    )
