@@ -137,6 +137,9 @@ class Calls:
         wait: ``wait(rank, number)`` returns when a rank has stated a call, or raises.
         broken: takes a program that has failed in the middle of a run, and the error; None instead
             of it where a `Queue` has found that the ranks differ.
+        late: takes the name of a call that this rank has left to another, and in which the ranks
+            have found that they differ. With None a rank reads what the others state before it
+            leaves a call, and else before the next.
         in_place, datatype: with these an array may stand in a list or tuple, beside counts and
             objects of the type `datatype`, and `in_place` instead of an input.
 
@@ -149,7 +152,7 @@ class Calls:
         number: Buffer, *, spins: int, slow: Callable[..., Any],
         wait: Callable[[int, int], object],
         broken: Callable[[Program, BaseException | None], object], keep: object,
-        in_place: object = ..., datatype: object = ...,
+        late: Callable[[str], object] | None = ..., in_place: object = ..., datatype: object = ...,
     ) -> None: ...  # fmt: skip
     def __call__(
         self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any, /

@@ -36,7 +36,8 @@ typedef struct {
     ProgramObject *program;
     int64_t digest, until; /* `until`: the program's run from which Python decides again */
     int returns;    /* whether this rank gets an array */
-    PyObject *make; /* makes that array where none was given; True: the result of such a call */
+    PyObject *make; /* makes that array where none was given; True: another serves such a call, which
+                       is the result */
     Py_buffer tally; /* of these calls; empty where nobody wants to know their times */
 } Entry;
 
@@ -49,6 +50,9 @@ typedef struct {
     int64_t spins;
     Py_buffer number; /* of the last call that was stated, and whether the group has ended */
     PyObject *slow, *wait, *broken, *keep;
+    PyObject *late; /* told of a call that was left unsettled, and in which the ranks differed */
+    PyObject *unsettled; /* the name of the last call, where this rank has not read what others state */
+    int64_t settles; /* what it has stated of that call */
     PyObject *in_place, *datatype; /* a word, and the type of objects that are known by identity */
     Entry *entries;
 } CallsObject;

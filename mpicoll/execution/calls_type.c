@@ -341,6 +341,35 @@ void calls_give_up(CallsObject *self, PyObject *program)
     PyErr_Restore(type, value, trace);
 }
 
+/* Leave a call to another, as this rank does whatever the others state: it states its own, and reads
+   theirs before it states the next. So it need not wait here, and yet nobody states two calls more
+   than another has read. */
+static PyObject *calls_leave(CallsObject *self, const Entry *entry, PyObject *name)
+{
+    ProgramObject *program = entry->program;
+    uint64_t row = log_begin(program->log, program->call);
+    state_call(&self->statements, entry->digest);
+    log_end(program->log, row, 0);
+    self->settles = entry->digest;
+    self->unsettled = Py_NewRef(name);
+    Py_RETURN_TRUE;
+}
+
+/* Read what the others have stated of a call that this rank has left; -1 where Python raised. */
+static int settle(CallsObject *self)
+{
+    PyObject *name = self->unsettled;
+    self->unsettled = NULL;
+    int same = agree(self, *self->statements.number, self->settles);
+    if (!same) {
+        PyObject *done = PyObject_CallOneArg(self->late, name);
+        same = done ? 0 : -1;
+        Py_XDECREF(done);
+    }
+    Py_DECREF(name);
+    return same < 0 ? -1 : 0;
+}
+
 static PyObject *calls_run(CallsObject *self, Entry *entry, const Key *key, PyObject *const *args)
 {
     ProgramObject *program = (ProgramObject *)Py_NewRef(entry->program);
@@ -423,9 +452,13 @@ static PyObject *calls_call(PyObject *object, PyObject *const *args, size_t flag
     }
     Key key;
     int ended = self->statements.number[1] != 0;
+    if (self->unsettled && !ended && settle(self) < 0)
+        return NULL;
     Entry *entry = !ended && read_key(self, args, &key) ? calls_find(self, &key) : NULL;
     if (entry && entry->serve)
         return calls_serve(entry, args);
+    if (entry && entry->make == Py_True && self->late != Py_None)
+        return calls_leave(self, entry, args[0]);
     if (entry && entry->program->program.sequence < entry->until)
         return entry->tally.buf ? calls_tallied(self, entry, &key, args)
                                 : calls_run(self, entry, &key, args);
@@ -443,13 +476,13 @@ static int calls_init(CallsObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"probe",  "exchange", "lines", "stride", "rank", "number",
                             "spins",  "slow",     "wait",  "broken", "keep",
-                            "in_place", "datatype", NULL};
+                            "late",   "in_place", "datatype", NULL};
     PyObject *probe, *exchange, *lines, *number, *slow, *wait, *broken, *keep;
-    PyObject *in_place = NULL, *datatype = NULL;
+    PyObject *late = Py_None, *in_place = NULL, *datatype = NULL;
     long long spins, stride, rank;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOLLOLOOOO|OO", names, &probe, &exchange,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOLLOLOOOO|OOO", names, &probe, &exchange,
                                      &lines, &stride, &rank, &number, &spins, &slow, &wait,
-                                     &broken, &keep, &in_place, &datatype))
+                                     &broken, &keep, &late, &in_place, &datatype))
         return -1;
     if (self->entries) {
         PyErr_SetString(PyExc_TypeError, "it is made once");
@@ -491,6 +524,7 @@ static int calls_init(CallsObject *self, PyObject *args, PyObject *kwargs)
     self->tensors = (PyTypeObject *)Py_NewRef(Py_TYPE(probe));
     self->slow = Py_NewRef(slow), self->wait = Py_NewRef(wait);
     self->broken = Py_NewRef(broken), self->keep = Py_NewRef(keep);
+    self->late = Py_NewRef(late);
     if (self->dtypes)
         self->in_place = Py_XNewRef(in_place), self->datatype = Py_XNewRef(datatype);
     ((CallableCalls *)self)->vectorcall = calls_call;
@@ -616,6 +650,7 @@ static int calls_traverse(CallsObject *self, visitproc visit, void *arg)
     Py_VISIT(self->wait);
     Py_VISIT(self->broken);
     Py_VISIT(self->keep);
+    Py_VISIT(self->late);
     for (int place = 0; self->entries && place < PLACES; place++)
         if (self->entries[place].kept) {
             Py_VISIT(self->entries[place].program);
@@ -633,6 +668,7 @@ static int calls_clear(CallsObject *self)
     Py_CLEAR(self->wait);
     Py_CLEAR(self->broken);
     Py_CLEAR(self->keep);
+    Py_CLEAR(self->late);
     return 0;
 }
 
@@ -645,6 +681,7 @@ static void calls_dealloc(CallsObject *self)
     Py_XDECREF(self->tensors);
     Py_XDECREF(self->dtypes);
     Py_XDECREF(self->in_place);
+    Py_XDECREF(self->unsettled);
     Py_XDECREF(self->datatype);
     PyMem_Free(self->entries);
     PyMem_Free(self->statements.lines);

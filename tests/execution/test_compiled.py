@@ -193,6 +193,52 @@ def test_an_interrupt_is_not_taken_for_want_of_memory() -> None:
     assert not alone.slow and alone.number[0] == 0
 
 
+class Two:
+    """What two ranks state to each other, the calls of the first, and what it is told.
+
+    Attributes:
+        waited: the ranks and numbers for which it had to wait.
+        late: the names of calls in which it has found, later, that the ranks differ.
+    """
+
+    def __init__(self) -> None:
+        self.lines, self.number = [np.zeros(16, np.int64) for _ in range(2)], array("q", [0, 0])
+        self.waited: list[tuple[int, int]] = []
+        self.late: list[str] = []
+        self.calls = compiled._compiled.Calls(
+            *NumpyArrays().layout(), [address(each) for each in self.lines], 8, 0, self.number,
+            spins=1, slow=None, wait=self._wait, broken=None, keep=None, late=self.late.append,
+        )  # fmt: skip
+
+    def _wait(self, rank: int, number: int) -> None:
+        self.waited.append((rank, number))
+        self.state(number, 7)
+
+    def state(self, number: int, digest: int) -> None:
+        """Let the other rank state a call."""
+        self.lines[1][number % 2 * 8 + 2] = digest
+        self.lines[1][number % 2 * 8] = number
+
+
+def test_a_rank_that_leaves_a_call_to_another_waits_before_the_next() -> None:
+    two, x = Two(), np.arange(5.0)
+    two.calls.add(given(x), program([]), 7, False, True)
+    assert two.calls(*given(x)) is True
+    assert two.number[0] == 1 and not two.waited
+    assert two.calls(*given(x)) is True
+    assert two.number[0] == 2 and two.waited == [(1, 1)] and not two.late
+
+
+def test_a_rank_that_has_left_a_call_is_told_later_that_the_other_has_not() -> None:
+    two, x = Two(), np.arange(5.0)
+    two.calls.add(given(x), program([]), 7, False, True)
+    assert two.calls(*given(x)) is True
+    two.state(1, 8)
+    assert not two.late
+    assert two.calls(*given(x)) is True
+    assert two.late == ["allreduce"] and not two.waited
+
+
 BOTH = np.zeros(20)
 OTHERS: dict[str, Callable[[], dict[str, Any]]] = {
     "name": lambda: {"name": "scan"},

@@ -394,6 +394,23 @@ def test_counts_may_change_in_every_call(monkeypatch: pytest.MonkeyPatch, comm: 
     assert left == {"alltoallv"}
 
 
+def test_a_rank_that_need_not_wait_counts_with_the_others(
+    monkeypatch: pytest.MonkeyPatch, comm: Any
+) -> None:
+    """Ranks between the root and the last one know a call that is MPI's, and go on at once."""
+    monkeypatch.setattr(served, "_MISSES", 4)
+    monkeypatch.setattr(served, "_FASTER", {MPI.get_vendor()[0]: {"gatherv": range(1 << 20)}})
+    for turn in (1, 1, 1, *range(1, 8)):
+        counts = [5] * (comm.size - 1) + [turn]
+        out = np.zeros(sum(counts))
+        x = np.full(counts[comm.rank], comm.rank + turn)
+        comm.Gatherv(x.astype(float), [out, counts] if comm.rank == 0 else None, 0)
+        comm.Allreduce(MPI.IN_PLACE, out)
+        np.testing.assert_array_equal(out, np.repeat(np.arange(comm.size) + turn, counts))
+    left = comm.Get_attr(state._key()).served.asked.left if comm.size > 1 else {"gatherv"}
+    assert comm.allgather(left) == [{"gatherv"}] * comm.size
+
+
 def test_ranks_keep_calls_of_their_own(comm: Any) -> None:
     """One rank has met so many calls that it keeps no other, not even that one is left to MPI."""
     check(comm, _long_double)

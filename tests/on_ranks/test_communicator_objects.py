@@ -19,6 +19,7 @@ ITEMS: dict[str, Any] = {
     "large array": np.arange(1e5), "columns": np.asfortranarray(np.arange(12).reshape(3, 4)),
     "part": np.arange(10)[::2], "no axes": np.array(7), "empty": np.empty((0, 3)),
     "tuple": (1, (2.0, np.arange(2), np.ones((60, 70), "int8")), ()), "text": "text",
+    "list": [1, "a", None, 2.5], "long list": list(range(300)), "nested": [1, (2, [3])],
     "dictionary": {"a": [1, None]}, "long text": "text" * 200, "structured": np.zeros(2, "i4,f8"),
     "bytes": b"\0\xff", "surrogate": "\udc80", "long bytes": bytes(300),
     "dates": np.array(["2026-01-01"], "M8[D]"), "objects": np.array([None, 1], object),
@@ -119,7 +120,9 @@ def test_folds_are_mpi4pys(comm: Any, method: str, name: str) -> None:
 def test_arrays_are_not_pickled(name: str) -> None:
     header, _ = encode(ITEMS[name])
     short = type(ITEMS[name]) in (str, bytes) and "long" not in name
-    plain = type(ITEMS[name]) in (int, float, complex, bool, type(None), np.float32, tuple)
+    plain = name == "list" or type(ITEMS[name]) in (
+        int, float, complex, bool, type(None), np.float32, tuple
+    )  # fmt: skip
     arrays = isinstance(ITEMS[name], np.ndarray) and ITEMS[name].dtype.kind in "biufc"
     pickled = (header[0] & 127) == 2
     assert pickled == (not (short or plain or arrays))

@@ -13,7 +13,7 @@ from mpi4py import MPI
 
 from mpicoll.mpi.communicator import objects
 from mpicoll.mpi.communicator.recording import LOG, recorded
-from mpicoll.mpi.communicator.served import THEIRS
+from mpicoll.mpi.communicator.served import LEFT_ALONE
 from mpicoll.mpi.communicator.state import find_flight, serving, theirs
 from mpicoll.mpi.communicator.tracing import AS_OBJECT, base
 
@@ -29,7 +29,12 @@ class Comm(_Base):
     Args:
         comm: whose handle it has, as with mpi4py's own classes: it is the same communicator, and
             freeing the one frees the other.
+
+    Attributes:
+        left: the class with MPI's own methods, as they are traced and recorded.
     """
+
+    left = _Base
 
     def _call(self, *given: Any) -> Any:
         """Run a collective; whether MPI is to do so. What serves it takes this method's place."""
@@ -169,11 +174,13 @@ class Comm(_Base):
 
     def _is_ours(self) -> bool:
         """Whether collectives here are ours, the same on all ranks."""
-        served = self.__dict__.get("_call") or self._serving()
-        if served is None or served is theirs:
-            return False
-        self._call = served  # type: ignore[method-assign]
-        return True
+        served = self.__dict__.get("_call")
+        if served is None:
+            served = self._serving()
+            if served is None:
+                return False
+            self._call = served  # type: ignore[method-assign]
+        return served is not theirs
 
     def _fold(self, name: str, item: Any, op: Any, root: int) -> tuple[Any] | None:
         """Return the fold of all ranks' objects, None where MPI must make it."""
@@ -181,7 +188,7 @@ class Comm(_Base):
             return None
         x = objects.foldable(item, op, self.size)
         if x is None:
-            self._call(THEIRS, None, None, None, 0, None, None)
+            self._call(*LEFT_ALONE)
             return None
         out = np.empty_like(x)
         if self._call(name, x, out, op, root, None, AS_OBJECT):

@@ -1,17 +1,19 @@
 """Collectives of Python's objects: mpi4py's lower-case methods, without a pickle of arrays.
 
 An object travels as a header of fixed length and, where it does not fit there, a payload. Numbers,
-short texts and bytes, NumPy arrays and tuples of them are described in the header, and their data
-goes as it lies in memory; any other object is pickled, as mpi4py does.
+short texts and bytes, and short tuples and lists of them are written there by `marshal`. NumPy
+arrays and tuples of them are described there, and their data goes as it lies in memory; any other
+object is pickled, as mpi4py does.
 """
 
 from __future__ import annotations
 
 import marshal
 import struct
+from collections.abc import Sequence
 from itertools import accumulate
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
@@ -27,10 +29,14 @@ _ROOM = _TAIL - _HEAD.size
 _WRITTEN = frozenset((int, float, complex, bool, type(None), str, bytes))
 """The types of what `marshal` writes as pickle would, and faster."""
 _SCALARS = np.bool, np.number
+_ROWS = frozenset((tuple, list))
 _PLAIN, _ARRAYS, _PICKLE = range(3)
 _MORE = 128
 """Added to the kind of a header that a payload belongs to."""
-_BEGINNING = bytes([_PLAIN])
+_SOME = 64
+"""Added to those of all headers of a sender that sends a payload to any rank."""
+_OLD = 2
+"""The version of `marshal`'s format that looks for no object twice: faster for short ones."""
 _BYTE = np.dtype("uint8")
 _NOTHING: Flat = np.empty(0, _BYTE)
 
@@ -40,13 +46,10 @@ Message = tuple[bytes, Flat]
 
 def encode(item: Any) -> Message:
     """Return an object as a message."""
+    if form := _plain(item):
+        return (bytes([_PLAIN]) + form).ljust(HEADER, b"\0"), _NOTHING
     parts: list[Flat] = []
-    form = b""
-    if type(item) in _WRITTEN:
-        form = marshal.dumps(item)
-        if len(form) < _TAIL:
-            return (_BEGINNING + form).ljust(HEADER, b"\0"), _NOTHING
-    elif (outline := _outline(item, parts)) is not None:
+    if (outline := _outline(item, parts)) is not None:
         form = marshal.dumps(outline)
     kind = _ARRAYS
     if not form or len(form) > _ROOM:
@@ -60,13 +63,23 @@ def encode(item: Any) -> Message:
     return _header(kind | _MORE, payload.nbytes, form, len(form)), payload
 
 
+def _plain(item: Any) -> bytes:
+    """Return what `marshal` writes of an object that it restores as pickle does; nothing of others.
+
+    Nor of what is too long for a header.
+    """
+    kind = type(item)
+    if kind in _ROWS:
+        if len(item) > _TAIL or not _WRITTEN.issuperset(map(type, item)):
+            return b""
+    elif kind not in _WRITTEN:
+        return b""
+    form = marshal.dumps(item, _OLD)
+    return form if len(form) < _TAIL else b""
+
+
 def _header(kind: int, size: int, body: bytes, length: int) -> bytes:
     return (_HEAD.pack(kind, length, size) + body).ljust(HEADER, b"\0")
-
-
-def _given(headers: bytes) -> Flat:
-    """Return headers as an array that is written nowhere, but could be, as MPI's calls want it."""
-    return np.frombuffer(bytearray(headers), _BYTE)
 
 
 def missing(headers: bytearray, start: int = 0) -> int:
@@ -81,17 +94,17 @@ def decode(headers: bytearray, payload: Flat | None, start: int = 0) -> Any:
     An array that is the whole payload keeps its memory.
     """
     end = start + HEADER
-    if headers[start] == _PLAIN:
+    if headers[start] & ~_SOME == _PLAIN:
         return marshal.loads(headers[start + 1 : end])
     kind, length, _ = _HEAD.unpack_from(headers, start)
     form = start + _HEAD.size
     data = headers[form + length : end] if payload is None else payload
-    if kind & ~_MORE == _PICKLE:
+    if kind & ~(_MORE | _SOME) == _PICKLE:
         return MPI.pickle.loads(data)
     return _filled(marshal.loads(headers[form : form + length]), data, [0])
 
 
-class Messages:
+class Messages(NamedTuple):
     """What one rank sends to all.
 
     Attributes:
@@ -101,40 +114,38 @@ class Messages:
         sizes: their bytes.
     """
 
-    def __init__(self, given: Any, comm: Any) -> None:
-        many = comm.size
-        items = [None] * many if given is None else list(given)
-        if len(items) != many:
-            raise ValueError(f"expecting {many} items, got {len(items)}")
-        written = _written(items, comm)
-        if written is not None:
-            self.headers = written
-            return
-        messages = [encode(each) for each in items]
-        headers = bytearray(b"".join([header for header, _ in messages]))
-        self.sizes = [payload.nbytes for _, payload in messages]
-        if any(self.sizes):
-            self.payload = np.concatenate([payload for _, payload in messages])
-            alike = self.sizes[0] if min(self.sizes) == max(self.sizes) else -1
-            for start in range(0, many * HEADER, HEADER):
-                _LENGTH.pack_into(headers, start + _TAIL, alike)
-        self.headers = np.frombuffer(headers, _BYTE)
+    headers: Flat
+    payload: Flat = _NOTHING
+    sizes: Sequence[int] = ()
 
 
-def _written(items: list[Any], comm: Any) -> Flat | None:
-    """Return the headers of what `marshal` writes, None for other items, or too long ones.
-
-    They last until the next such call: of the kind that is 0, and without a payload.
-    """
-    headers, whole = _memory(comm, "_sent", len(items))
+def _messages(given: Any, rooms: Rooms) -> Messages:
+    """Return what goes to all ranks; headers without a payload last until the next such call."""
+    many = rooms.size
+    items = [None] * many if given is None else list(given)
+    if len(items) != many:
+        raise ValueError(f"expecting {many} items, got {len(items)}")
+    headers, whole, _ = rooms.sent
     at = 1
     for each in items:
-        form = marshal.dumps(each) if type(each) in _WRITTEN else None
-        if form is None or len(form) >= _TAIL:
-            return None
+        form = _plain(each)
+        if not form:
+            break
         headers[at : at + len(form)] = form
         at += HEADER
-    return whole
+    else:
+        return Messages(whole)
+    messages = [encode(each) for each in items]
+    headers = bytearray(b"".join([header for header, _ in messages]))
+    sizes = [payload.nbytes for _, payload in messages]
+    if not any(sizes):
+        return Messages(np.frombuffer(headers, _BYTE))
+    alike = sizes[0] if min(sizes) == max(sizes) else -1
+    for start in range(0, many * HEADER, HEADER):
+        headers[start] |= _SOME
+        _LENGTH.pack_into(headers, start + _TAIL, alike)
+    payload = np.concatenate([payload for _, payload in messages])
+    return Messages(np.frombuffer(headers, _BYTE), payload, sizes)
 
 
 def _alike(headers: bytearray, start: int = 0) -> int:
@@ -183,48 +194,79 @@ def _filled(outline: Any, data: Any, position: list[int]) -> Any:
 # -- collectives ---------------------------------------------------------------------------------
 
 
-def _memory(comm: Any, name: str, many: int = 1) -> tuple[bytearray, Flat]:
-    """Return memory for headers, also as an array: it lasts until the next call for that name."""
-    found: tuple[bytearray, Flat] | None = comm.__dict__.get(name)
+Room = tuple[bytearray, Flat, list[memoryview]]
+"""Room for headers, the same as an array, and where `marshal` writes in each."""
+
+
+def _room(many: int) -> Room:
+    headers = bytearray(many * HEADER)
+    view = memoryview(headers)
+    forms = [view[start + 1 : start + HEADER] for start in range(0, many * HEADER, HEADER)]
+    return headers, np.frombuffer(headers, _BYTE), forms
+
+
+class Rooms:
+    """What a communicator keeps for its calls of objects: what is there lasts until the next one.
+
+    Attributes:
+        own: for the header of this rank, or the one that it gets.
+        sent, received: for one header for each rank, or of each; of those that are sent, for such
+            as need nothing but `marshal`.
+    """
+
+    def __init__(self, comm: Any) -> None:
+        self.rank, self.size = comm.rank, comm.size
+        self.own = _room(1)
+        self.sent, self.received = _room(self.size), _room(self.size)
+
+
+def _rooms(comm: Any) -> Rooms:
+    found: Rooms | None = comm.__dict__.get("_rooms")
     if found is None:
-        headers = bytearray(many * HEADER)
-        found = headers, np.frombuffer(headers, _BYTE)
-        setattr(comm, name, found)
+        found = comm._rooms = Rooms(comm)
     return found
+
+
+def _write(header: bytearray, item: Any) -> Flat:
+    """Write the header of an object; return its payload."""
+    form = _plain(item)
+    if not form:
+        header[:], own = encode(item)
+        return own
+    header[0], header[1 : 1 + len(form)] = _PLAIN, form
+    return _NOTHING
 
 
 def bcast(comm: Any, item: Any, root: int) -> Any:
     """Return the root's object on every rank, a copy of it on the root."""
-    if comm.rank == root:
-        sent, own = encode(item)
-        comm.Bcast(_given(sent), root)
-        if own.size:
-            comm.Bcast(own, root)
-        return decode(bytearray(sent), own.copy() if own.size else None)
-    (header, room), payload = _memory(comm, "_header"), None
-    comm.Bcast(room, root)
-    if size := missing(header):
-        payload = np.empty(size, _BYTE)
-        comm.Bcast(payload, root)
+    rooms = _rooms(comm)
+    header, room, (form,) = rooms.own
+    own = _write(header, item) if rooms.rank == root else None
+    if comm._call("bcast", room, room, None, root, None, None):
+        comm.left.Bcast(comm, room, root)
+    if not header[0]:
+        return marshal.loads(form)
+    size = missing(header)
+    if not size:
+        return decode(header, None)
+    payload = np.empty(size, _BYTE) if own is None else own.copy()
+    comm.Bcast(payload, root)
     return decode(header, payload)
 
 
 def gather(comm: Any, item: Any, root: int | None) -> list[Any] | None:
     """Return every rank's object on the root, None elsewhere; on all ranks where `root` is None."""
-    size, own = comm.size, _NOTHING
-    header, room = _memory(comm, "_header")
-    form = marshal.dumps(item) if type(item) in _WRITTEN else b""
-    if 0 < len(form) < _TAIL:
-        header[0], header[1 : 1 + len(form)] = _PLAIN, form
-    else:
-        header[:], own = encode(item)
-    headers, whole = _memory(comm, "_received", size)
-    comm.Allgather(room, whole)
-    gets = root is None or comm.rank == root
-    starts = range(0, size * HEADER, HEADER)
+    rooms = _rooms(comm)
+    header, room, _ = rooms.own
+    own = _write(header, item)
+    headers, whole, forms = rooms.received
+    if comm._call("allgather", room, whole, None, 0, None, None):
+        comm.left.Allgather(comm, room, whole)
+    gets = root is None or rooms.rank == root
     kinds = headers[::HEADER]
     if not any(kinds):  # nothing but numbers and texts
-        return [marshal.loads(headers[at + 1 : at + HEADER]) for at in starts] if gets else None
+        return [marshal.loads(form) for form in forms] if gets else None
+    starts = range(0, len(headers), HEADER)
     if max(kinds) < _MORE:
         return [decode(headers, None, start) for start in starts] if gets else None
     sizes = [missing(headers, start) for start in starts]
@@ -234,9 +276,14 @@ def gather(comm: Any, item: Any, root: int | None) -> list[Any] | None:
 
 def scatter(comm: Any, items: Any, root: int) -> Any:
     """Return this rank's item of the root's."""
-    sent = Messages(items, comm) if comm.rank == root else None
-    header, room = _memory(comm, "_header")
-    comm.Scatter(sent and sent.headers, room, root)
+    rooms = _rooms(comm)
+    sent = _messages(items, rooms) if rooms.rank == root else None
+    header, room, (form,) = rooms.own
+    headers = None if sent is None else sent.headers
+    if comm._call("scatter", headers, room, None, root, None, None):
+        comm.left.Scatter(comm, headers, room, root)
+    if not header[0]:
+        return marshal.loads(form)
     alike = _alike(header)
     if not alike:
         return decode(header, None)
@@ -250,10 +297,14 @@ def scatter(comm: Any, items: Any, root: int) -> Any:
 
 def alltoall(comm: Any, items: Any) -> list[Any]:
     """Return every rank's item for this one."""
-    sent, size = Messages(items, comm), comm.size
-    headers, whole = _memory(comm, "_received", size)
-    comm.Alltoall(sent.headers, whole)
-    starts = range(0, size * HEADER, HEADER)
+    rooms = _rooms(comm)
+    sent = _messages(items, rooms)
+    headers, whole, forms = rooms.received
+    if comm._call("alltoall", sent.headers, whole, None, 0, None, None):
+        comm.left.Alltoall(comm, sent.headers, whole)
+    if not any(headers[::HEADER]):
+        return [marshal.loads(form) for form in forms]
+    starts = range(0, len(headers), HEADER)
     # Every rank sees what each says of all its payloads.
     alike = {_alike(headers, start) for start in starts}
     if alike == {0}:
@@ -307,7 +358,7 @@ def foldable(item: Any, op: Any, size: int) -> Flat | None:
     A number becomes an array without axes, as no user's array is given.
     """
     kind = type(item)
-    if not isinstance(op, MPI.Op):
+    if (kind not in _DTYPES and kind is not np.ndarray) or not isinstance(op, MPI.Op):
         return None
     if kind in _DTYPES:
         if op.handle not in _FOLDED[kind] or item != item:
@@ -315,7 +366,7 @@ def foldable(item: Any, op: Any, size: int) -> Flat | None:
         if kind is int and abs(item) > (1 << 62) // size:
             return None  # Python's sum would not overflow
         return np.array(item, _DTYPES[kind])
-    if kind is not np.ndarray or not item.ndim or op.handle not in _FOLDED_ARRAYS:
+    if not item.ndim or op.handle not in _FOLDED_ARRAYS:
         return None
     fits: bool = item.dtype.kind in "iufc" and item.flags.c_contiguous
     return item if fits else None

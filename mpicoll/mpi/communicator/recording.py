@@ -58,15 +58,16 @@ def _place(collective: str) -> int:
 
 
 def _recorded(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    attribute = f"_recorded_{name}"
+
     @functools.wraps(method)
     def call(comm: Any, *arguments: Any, **keywords: Any) -> Any:
-        known = comm.__dict__.get("_recorded")
-        if known is None:
-            known = comm._recorded = {}
-        run = known.get(name)
+        run = comm.__dict__.get(attribute)
         if run is None:
-            run = known[name] = _on(comm, name, method)
-        return run(comm, *arguments, **keywords)
+            run = _on(comm, name, method)
+            setattr(comm, attribute, run)
+        # Empty keywords take as long to hand on as a call takes to be recorded.
+        return run(comm, *arguments, **keywords) if keywords else run(comm, *arguments)
 
     return call
 
