@@ -49,7 +49,7 @@ _READ = "read"
 
 _KIB = 1024
 _FASTER = {
-    "MPICH": {"scatterv": range(192 * _KIB, sys.maxsize)},
+    "MPICH": {"scatterv": range(2048 * _KIB, sys.maxsize)},
     "Open MPI": {
         "reduce": range(256 * _KIB, sys.maxsize), "allgatherv": range(48 * _KIB, 192 * _KIB),
         "scatterv": range(48 * _KIB, 384 * _KIB),
