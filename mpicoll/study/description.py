@@ -7,17 +7,21 @@ r"""What ``study.toml`` says: the environments, the factors, and how many launch
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct, field
 
-from mpicoll.errors import ArgumentError
+from mpicoll.algorithms.registry import find
+from mpicoll.errors import ArgumentError, CollectiveError
 from mpicoll.interfaces import TRANSPORTS
 from mpicoll.measurement.cases import CALLS
 from mpicoll.notation.contract import collective
 from mpicoll.notation.elements import kind_of, reduce_op
+from mpicoll.selection.auto import CHOOSERS
 from mpicoll.text.files import content_of
 from mpicoll.text.names import swept_names
 from mpicoll.text.sizes import parse_size
@@ -172,7 +176,7 @@ def check(found: Description, name: str = "study") -> None:
         ("factors.sizes", [str(each) for each in factors.sizes], parse_size),
         ("factors.dtypes", factors.dtypes, kind_of),
         ("factors.operators", factors.operators, reduce_op),
-        ("factors.algorithms", factors.algorithms, swept_names),
+        ("factors.algorithms", factors.algorithms, partial(_algorithms, factors.collectives)),
         ("factors.transports", factors.transports, _transport),
     ):
         for each in values:
@@ -194,6 +198,22 @@ def check(found: Description, name: str = "study") -> None:
                 f"{name}: $.environments: {own.name}: group {own.group} is torch.distributed's: "
                 'give backends = ["torch"]'
             )
+
+
+def _algorithms(collectives: Sequence[str], text: str) -> None:
+    for name in swept_names(text):
+        base = name.partition("@")[0]
+        is_open = base.lower() == "all" or base in CHOOSERS or base.startswith("native")
+        if not is_open and not any(_has(each, base) for each in collectives):
+            raise ArgumentError(f"no collective of this study has an algorithm {name!r}")
+
+
+def _has(name: str, algorithm: str) -> bool:
+    try:
+        find(name, algorithm)
+    except CollectiveError:
+        return False
+    return True
 
 
 def _transport(name: str) -> str:

@@ -31,6 +31,7 @@ OMPI = Found(
         ("factors = { sizes = [] }", r"length >= 1 - at `\$.factors.sizes`"),
         ("factors = { collectives = ['allfoo'] }", r"\$.factors.collectives: .*allfoo"),
         ("factors = { transports = ['pigeon'] }", r"\$.factors.transports: 'pigeon'"),
+        ("factors = { algorithms = ['none'] }", r"\$.factors.algorithms: .* algorithm 'none'"),
         ("environments = [{ name = '../x' }]", r"at `\$.environments\[0\].name`"),
         ("environments = [{ name = 'x', threads = ['many'] }]", r"threads"),
         ("environments = [{ name = 'x' }, { name = 'x' }]", "two are called x"),
