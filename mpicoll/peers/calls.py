@@ -83,8 +83,8 @@ class Calls:
     def begin(self, plan: int) -> None:
         """State that this rank begins a call that a plan serves."""
         # A plain tuple takes a third of the time.
-        (before, last, *_), epoch = self._stated, self.exchanges()
-        self._stated = epoch, last + 1 if before == epoch else 1, False, plan
+        last, epoch = self._stated, self.exchanges()
+        self._stated = epoch, last[1] + 1 if last[0] == epoch else 1, False, plan
 
     def end(self) -> None:
         """State that it has completed that call."""

@@ -19,7 +19,8 @@ _SHORT = 1e-3
 """Seconds for which one thread sleeps until another has made a call."""
 _AWAKE = 1.0
 """Seconds in which this rank only yields: the library moves its messages while it is asked."""
-_YIELDS = 16
+_FIRST_YIELDS, _YIELDS = 48, 16
+"""Looks between yields before the clock is asked, and then from one time to the next."""
 _NAP = 100e-6
 _LOOK, _MOST = 0.05, 2.0
 """Seconds between two looks at the ranks that are missing: the longer a wait, the fewer."""
@@ -40,6 +41,10 @@ def wait_polling(
     for _ in range(peers.spins):
         if test():
             return
+    for _ in range(_FIRST_YIELDS):
+        if test():
+            return
+        os.sched_yield()
     waited = Waited()
     seconds, looked, step = 0.0, 0.0, _LOOK
     while not (_comes(test) if seconds < _AWAKE else test()):

@@ -6,23 +6,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from functools import partial
 from typing import Any, Generic, TypeVar
 
 from mpicoll.execution import compiled
 from mpicoll.interfaces import Array, Arrays
-from mpicoll.peers.calls import OtherCall
 
 _MOST = 512
 T = TypeVar("T")
+Serve = Callable[[Array | None, Array | None], Array | None]
+"""Serves a call of a method for its x and out."""
 
 
 class KnownCalls(Generic[T]):
     """The calls that were served before.
 
     Args:
-        serve: serves a known call for these arrays; OtherCall where the ranks call different
-            things.
+        bind: returns what serves calls like one that was served, for any x and out; it takes what
+            served that one, and what serves such calls where the ranks call different things.
         slow: serves any call; with True in the end where the ranks differ.
 
     Attributes:
@@ -30,12 +30,10 @@ class KnownCalls(Generic[T]):
     """
 
     def __init__(
-        self, arrays: Arrays, serve: Callable[[T, Array | None, Array | None], Array | None],
-        slow: Callable[..., Any],
-    ) -> None:  # fmt: skip
-        self.arrays, self.serve, self.slow = arrays, serve, slow
-        self._found: dict[Hashable, T] = {}
-        self._functions: list[tuple[T, Callable[..., Any]]] = []
+        self, arrays: Arrays, bind: Callable[[T, Serve], Serve], slow: Callable[..., Any]
+    ) -> None:
+        self.arrays, self.bind, self.slow = arrays, bind, slow
+        self._found: dict[Hashable, tuple[T, Serve]] = {}
         self.finder = compiled.functions(arrays.layout(), self)
         self.call: Callable[..., Any] = self if self.finder is None else self.finder
 
@@ -48,15 +46,7 @@ class KnownCalls(Generic[T]):
             found = None
         if found is None:
             return self.slow(name, x, out, op, root, counts, algorithm)
-        return self._serve(found, (name,), (op, root, counts, algorithm), x, out)
-
-    def _serve(
-        self, found: T, before: tuple[Any, ...], after: tuple[Any, ...], x: Any, out: Any
-    ) -> Any:
-        try:
-            return self.serve(found, x, out)
-        except OtherCall:
-            return self.slow(*before, x, out, *after, True)
+        return found[1](x, out)
 
     def _key(
         self, name: Any, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any
@@ -77,19 +67,20 @@ class KnownCalls(Generic[T]):
             hash(key)
         except TypeError:
             return
-        if key is not None:
-            if len(self._found) >= _MOST:
-                self.forget(lambda served: True)
-            self._found[key] = served
-            if self.finder is not None:
-                function = partial(self._serve, served, given[:1], given[3:])
-                if self.finder.serve(given, function):
-                    self._functions.append((served, function))
+        if key is None:
+            return
+        if len(self._found) >= _MOST:
+            self.forget(lambda served: True)
+        slow, (name, _, _, *after) = self.slow, given
+        function = self.bind(served, lambda x, out: slow(name, x, out, *after, True))
+        self._found[key] = served, function
+        if self.finder is not None:
+            self.finder.serve(given, function)
 
     def forget(self, is_gone: Callable[[T], bool]) -> None:
         """Serve some calls no more."""
-        self._found = {key: each for key, each in self._found.items() if not is_gone(each)}
-        for served, function in self._functions:
-            if is_gone(served):
+        gone = [key for key, (served, _) in self._found.items() if is_gone(served)]
+        for key in gone:
+            _, function = self._found.pop(key)
+            if self.finder is not None:
                 self.finder.forget(function)
-        self._functions = [each for each in self._functions if not is_gone(each[0])]

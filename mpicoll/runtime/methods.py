@@ -12,11 +12,12 @@ from mpicoll.errors import CollectiveError
 from mpicoll.execution import compiled
 from mpicoll.execution.plan import Plan
 from mpicoll.interfaces import Apart, Array, Transport
+from mpicoll.notation.elements import reduce_op
 from mpicoll.peers.calls import OtherCall
 from mpicoll.runtime.agreement import compare, reconcile
 from mpicoll.runtime.allocation import empty, with_arrays
 from mpicoll.runtime.arguments import Arguments, Signature, check_arguments
-from mpicoll.runtime.known_calls import KnownCalls
+from mpicoll.runtime.known_calls import KnownCalls, Serve
 from mpicoll.runtime.planner import Planner
 from mpicoll.runtime.recording import call_of
 
@@ -31,9 +32,21 @@ _MOST_GPU_BYTES = 1 << 30
 FOR_EVER = (1 << 63) - 1
 _COPIED = 64 * 1024
 """Bytes up to which the library's own calls run on copies: to bind them anew takes as long."""
+_FEW = 1024
+"""Bytes up to which a call that gives all ranks the result costs less than a barrier."""
+_MEETING = {"broadcast": "allreduce", "reduce": "allreduce", "gather": "allgather"}
+"""Calls that no rank completes before all have begun them, instead of those that ranks may."""
 _NOT_KEPT = 0
 _NO_DIGEST = b"unsettle"
 """Instead of a digest, from a rank that needs the other ranks' arguments first."""
+
+
+class _NoLog:
+    """Records nothing."""
+
+    begin = staticmethod(lambda place: 0)
+    end = staticmethod(lambda row, error: None)
+
 
 Given = tuple[Any, ...]
 """The arguments of a method as they came: name, x, out, op, root, counts, algorithm."""
@@ -108,7 +121,7 @@ class PlanCache:
         self.known: KnownCalls[Served] | None = None
         self.call: Any = self.find
         if self.find is None:
-            self.known = KnownCalls(transport.arrays, self._serve, slow)
+            self.known = KnownCalls(transport.arrays, self._bind, slow)
             self.call = self.known.call
 
     def _finder(self, slow: Any) -> Any:
@@ -283,10 +296,14 @@ class PlanCache:
                     tag = self.planner.tags.take()
                     apart = self.calls.apart(tag)
                     self.planner.tags.hold(tag, apart)
-                    if meets and plan.algorithm == "native" and arguments.device != "gpu":
+                    on_host = plan.algorithm == "native" and arguments.device != "gpu"
+                    if on_host and meets:
                         plan.free()
                         own = replace(own, algorithm="native", apart=apart)
                         plan = self.planner.build_allocated(own)
+                    elif on_host and _may_meet(arguments):
+                        plan.free()
+                        own, plan = self._meeting(own, apart)
                     else:
                         meet = self.planner.build(self._barrier(apart))
             is_native = plan.executor == "native" and arguments.device != "gpu"
@@ -297,6 +314,33 @@ class PlanCache:
             plan.record(self.flight.log, call_of(self.flight, arguments, plan))
         self._plans[key] = Kept(self._made, plan, own, meet, apart)
         return self._plans[key]
+
+    def _meeting(self, own: Arguments, apart: Apart) -> tuple[Arguments, Plan]:
+        """Return a call with other arrays, and a plan that serves it without a barrier before.
+
+        The plan is of a call of the library's that gives every rank what the root alone gets; what
+        is broadcast is the bitwise or of what the root has and of zeros.
+        """
+        transport, arrays, what, x, op = self.transport, self.transport.arrays, "", own.x, own.op
+        if own.collective.name == "broadcast":
+            what, op = "allreduce", reduce_op("bor")
+            x = arrays.empty((own.bytes_per_row,), "uint8")
+            arrays.from_host(x, 0)
+        else:
+            what = _MEETING[own.collective.name]
+        call = check_arguments(
+            arrays, transport.rank, transport.size, what, x,
+            out=None, op=op, root=0, counts=None, algorithm="native",
+        )  # fmt: skip
+        assert isinstance(call, Arguments)
+        plan = self.planner.build(replace(call, apart=apart))
+        if own.collective.name == "broadcast":
+            assert own.dtype is not None and own.row is not None
+            held: list[Any] = [x, plan.out]
+            x, plan.out = (arrays.over(memoryview(each), own.dtype, own.row) for each in held)
+        elif not own.has_output:
+            plan.out = None
+        return replace(own, x=x, apart=apart), plan
 
     def _barrier(self, apart: Apart) -> Arguments:
         transport = self.transport
@@ -338,7 +382,7 @@ class PlanCache:
             like = replace(arguments, x=None, out=None, apart=apart)
             gives = bool(arguments.collective.after(arguments.place()))
             served = Served(kept, like, digest, takes, gives, place)
-            out = self._run(served, arguments.x, arguments.out)
+            out = self._bind(served)(arguments.x, arguments.out)
             if self.known is not None and given and given[_ALGORITHM] == arguments.algorithm:
                 self.known.add(given, served)
             return out
@@ -358,51 +402,89 @@ class PlanCache:
     def _address(self, array: Array | None) -> int:
         return 0 if array is None else self.transport.arrays.span(array)[0]
 
-    def _serve(self, served: Served, x: Array | None, out: Array | None) -> Array | None:
-        """Run a known call for arrays that are like those of the first."""
-        takes_x, takes_out = served.takes
-        log = None if self.flight is None else self.flight.log
-        row = 0 if log is None else log.begin(served.place)
-        error: BaseException | None = None
-        try:
-            if self.calls is not None or self.matches(served.digest, served.kept):
-                return self._run(served, x if takes_x else None, out if takes_out else None)
-        except BaseException as caught:
-            error = caught
-            for key in [key for key, each in self._plans.items() if each is served.kept]:
-                self.fail(key, error)
-            raise
-        finally:
-            if log is not None:
-                log.end(row, error)
-        raise OtherCall("the ranks call different things")
+    def _bind(self, served: Served, differ: Serve | None = None) -> Serve:
+        """Return what runs a plan of calls from Python for arrays that are like those of a call.
 
-    def _run(self, served: Served, x: Array | None, out: Array | None) -> Array | None:
-        """Run a plan of calls from Python for a caller's arrays.
+        It is one function: ranks that share cores find the caches taken, and each call of Python
+        takes several times as long then.
+
+        Args:
+            differ: serves such a call where the ranks call different things, or may as this one
+                has no memory; by default OtherCall is raised.
+        """
+        kept, (takes_x, takes_out), calls = served.kept, served.takes, self.calls
+        log = _NoLog if self.flight is None else self.flight.log
+        begin, end, place = log.begin, log.end, served.place
+        if calls is None:
+
+            def agree(x: Array | None, out: Array | None) -> Array | None:
+                row = begin(place)
+                try:
+                    if differ is not None and not self.matches(served.digest, kept):
+                        end(row, None)
+                        return differ(x, out)
+                    out = self._run_for(served, x if takes_x else None, out if takes_out else None)
+                except BaseException as error:
+                    end(row, error)
+                    self._fail(kept, error)
+                    raise
+                end(row, None)
+                return out
+
+            return agree
+        state, complete, number = calls.begin, calls.end, kept.number
+        meet = None if kept.meet is None else kept.meet.run
+        plan, own, on_gpu = kept.plan, kept.arguments, served.arguments.device == "gpu"
+        own_out, run = plan.out, plan.run
+        own_x: Any = None if own is None else own.x
+        returns = own is None or own_out is not None
+        copies, gives = own is not None and not on_gpu, served.gives and own_out is not None
+
+        def ask(x: Array | None, out: Array | None) -> Array | None:
+            row, found = begin(place), out
+            try:
+                if out is None or not takes_out:
+                    found = self._output_or_other(served.arguments)
+                state(number)
+                if meet is not None:
+                    meet()
+                if copies:
+                    if takes_x:
+                        own_x[...] = x
+                    run()
+                    if gives:
+                        found[...] = own_out  # type: ignore[index]
+                else:
+                    self._run_for(served, x if takes_x else None, found)
+            except BaseException as error:
+                if not isinstance(error, OtherCall):
+                    complete()
+                end(row, error)
+                self._fail(kept, error)
+                if differ is not None and isinstance(error, OtherCall):
+                    return differ(x, out)
+                raise
+            complete()
+            end(row, None)
+            return found if returns else None
+
+        return ask
+
+    def _fail(self, kept: Kept, error: BaseException) -> None:
+        """Remove a plan that has failed on this rank."""
+        for key in [key for key, each in self._plans.items() if each is kept]:
+            self.fail(key, error)
+
+    def _output_or_other(self, arguments: Arguments) -> Array | None:
+        """Return a new array for the result of this rank, None where it gets none.
 
         Raises:
-            OtherCall: the ranks are in different calls, or may be as this one has no memory.
+            OtherCall: there is no memory, of which the other ranks must hear.
         """
-        kept, arguments = served.kept, served.arguments
-        if self.calls is None:
-            return self._run_for(served, x, out)
-        if out is None:
-            try:
-                out = self._output(arguments)
-            except (MemoryError, RuntimeError) as error:
-                raise OtherCall(str(error)) from error
-        self.calls.begin(kept.number)
         try:
-            if kept.meet is not None:
-                kept.meet.run()
-            out = self._run_for(served, x, out)
-        except OtherCall:
-            raise
-        except BaseException:
-            self.calls.end()
-            raise
-        self.calls.end()
-        return out
+            return self._output(arguments)
+        except (MemoryError, RuntimeError) as error:
+            raise OtherCall(str(error)) from error
 
     def _output(self, arguments: Arguments) -> Array | None:
         """Return a new array for the result of this rank, None where it gets none."""
@@ -452,6 +534,15 @@ def _meets(arguments: Arguments) -> bool:
     if arguments.counts is not None or not what.synchronizes:
         return False
     return what.unit == "none" or arguments.bytes_per_row > 0
+
+
+def _may_meet(arguments: Arguments) -> bool:
+    """Whether another call that all ranks wait for takes less time than this one and a barrier."""
+    return (
+        arguments.algorithm == "auto" and arguments.collective.name in _MEETING
+        and arguments.counts is None and arguments.op.function is None
+        and 0 < arguments.nbytes <= _FEW
+    )  # fmt: skip
 
 
 def _is_fixed(counts: Any) -> bool:

@@ -136,6 +136,18 @@ def test_known_calls_of_several_nodes_exchange_nothing(apart: Collectives) -> No
     compare(c, prefix, np.full(60, c.rank + 1), "float64")
     if c.rank == 0:
         compare(c, folded, np.full(60, c.size), "float64")
+    meets = {key[0]: kept.meet for key, kept in c.plans._plans.items()}
+    assert meets["scan"] is not None and meets["broadcast"] is meets["reduce"] is None
+    for root in (0, c.size - 1):  # small enough for a call that gives all ranks the result
+        few = device(c, np.full(20, c.rank + 1.0), "float32")
+        for _ in range(3):
+            compare(c, c.broadcast(few, root), np.full(20, root + 1), "float32")
+            gathered, folded = c.gather(few, root), c.reduce(few, "max", root)
+            assert (gathered is None) == (folded is None) == (c.rank != root)
+            if c.rank == root:
+                each = np.repeat(np.arange(1, c.size + 1), 20).reshape(c.size, 20)
+                compare(c, gathered, each, "float32")
+                compare(c, folded, np.full(20, c.size), "float32")
     for count in (1 << 14, 1 << 15):  # large enough to be bound to the arrays of each call
         large = ones(c, count)
         for _ in range(3):
