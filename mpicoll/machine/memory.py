@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-import psutil
-
 from mpicoll.text.sizes import rounded_size_text
 
 SHM = "/dev/shm"
@@ -34,6 +32,8 @@ _UNLIMITED = 1 << 62
 
 def available_memory() -> int:
     """Return the bytes that this process can still take before the kernel ends one for them."""
+    import psutil  # importing mpicoll is quicker without
+
     return min([psutil.virtual_memory().available, *container_memory()])
 
 
@@ -45,6 +45,8 @@ def free_in_process() -> int | None:
     most, _ = resource.getrlimit(resource.RLIMIT_AS)
     if most == resource.RLIM_INFINITY:
         return None
+    import psutil  # importing mpicoll is quicker without
+
     return max(0, most - psutil.Process().memory_info().vms)
 
 

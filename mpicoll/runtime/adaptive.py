@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import ceil
-from statistics import median_low
 from time import perf_counter_ns
 from typing import Any
 
@@ -69,7 +68,7 @@ class Trials:
 
     def given(self) -> list[list[int]]:
         """Return this rank's median and shortest time of each candidate, in nanoseconds."""
-        return [[median_low(self.times[each]), min(self.times[each])] for each in self.left]
+        return [[_median(self.times[each]), min(self.times[each])] for each in self.left]
 
     def narrow(self, everyone: Sequence[list[list[int]]]) -> str | None:
         """Leave out the candidates that are too slow; return the choice once it is made.
@@ -290,3 +289,8 @@ _TIMES = tuple[int, list[list[int]]]
 
 def _passes(arguments: Arguments) -> int:
     return PASSES if arguments.bytes_per_row > SMALL else PASSES_OF_SMALL
+
+
+def _median(times: Sequence[int]) -> int:
+    """Return the median, the lower one of two."""
+    return sorted(times)[(len(times) - 1) // 2]

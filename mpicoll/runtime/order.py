@@ -13,7 +13,6 @@ from mpicoll.algorithms.registry import Algorithm, algorithms
 from mpicoll.errors import Unsupported
 from mpicoll.interfaces import Transport
 from mpicoll.runtime.arguments import Arguments
-from mpicoll.simulator import folds_one_by_one, is_ordered
 
 REPRODUCIBLE = "MPICOLL_REPRODUCIBLE"
 
@@ -63,6 +62,8 @@ class FoldOrder:
 
     def keeps(self, chosen: Algorithm, root: int) -> bool:
         """Whether an algorithm folds in rank order, as operators that do not commute need."""
+        from mpicoll.simulator import is_ordered  # importing mpicoll is quicker without
+
         try:
             return is_ordered(chosen, self.transport.size, root, self.transport.nodes)
         except Unsupported:
@@ -70,6 +71,8 @@ class FoldOrder:
 
     def is_one_by_one(self, chosen: Algorithm, root: int) -> bool:
         """Whether an algorithm adds one rank after the other to the first."""
+        from mpicoll.simulator import folds_one_by_one  # importing mpicoll is quicker without
+
         try:
             return folds_one_by_one(chosen, self.transport.size, root, self.transport.nodes)
         except Unsupported:

@@ -22,12 +22,9 @@ import platform
 import warnings
 from bisect import bisect_left
 from dataclasses import dataclass
-from importlib import metadata
 from math import inf
 from pathlib import Path
 from typing import Any
-
-from platformdirs import user_cache_path
 
 from mpicoll import defaults
 from mpicoll.algorithms.registry import find
@@ -64,6 +61,8 @@ Decisions = dict[str, Decision]
 
 def fingerprint(library: str) -> dict[str, Any]:
     """Return the properties that a table depends on: processor, cores, library, versions."""
+    from importlib import metadata  # importing mpicoll is quicker without
+
     return {
         "processor": processor_name(),
         "cores": usable_cores([own_cores()]),
@@ -75,6 +74,8 @@ def fingerprint(library: str) -> dict[str, Any]:
 
 def default_path() -> Path:
     """Return where `mpicoll.tune` writes, and ``auto`` reads."""
+    from platformdirs import user_cache_path  # importing mpicoll is quicker without
+
     given = os.environ.get(VARIABLE)
     return Path(given) if given else user_cache_path("mpicoll", appauthor=False) / "table.json"
 
