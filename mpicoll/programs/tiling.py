@@ -135,7 +135,11 @@ def _anchors(program: SharedProgram, actions: Sequence[Action]) -> Anchors:
 
 
 def _aligned(program: SharedProgram, anchors: Anchors) -> bool:
-    """Whether a step may run tile by tile: no tile touches memory that another one writes."""
+    """Whether a step may run tile by tile: what touches memory that is written stays in order.
+
+    Of two actions the earlier one must touch an element in the same tile as the later one, or in
+    an earlier tile.
+    """
     touched: list[tuple[Piece, tuple[int, int], bool]] = []
     for action, (start, tiles) in anchors.items():
         for index, piece in enumerate(action):
@@ -145,7 +149,18 @@ def _aligned(program: SharedProgram, anchors: Anchors) -> bool:
             elif shift or _tiles(program, piece) != tiles:
                 return False
     return not any(
-        (first[2] or second[2]) and first[1] != second[1] and overlaps(first[0], [second[0]])
-        for index, first in enumerate(touched)
-        for second in touched[:index]
-    )
+        (later[2] or earlier[2]) and not _follows(later[1], earlier[1])
+        and overlaps(later[0], [earlier[0]])
+        for index, later in enumerate(touched)
+        for earlier in touched[:index]
+    )  # fmt: skip
+
+
+def _follows(later: tuple[int, int], earlier: tuple[int, int]) -> bool:
+    """Whether no element comes in an earlier tile than where it comes first.
+
+    Args:
+        later, earlier: for each of two messages by how much an element's place there exceeds its
+            place in memory, and how many tiles there are.
+    """
+    return all(after >= before for after, before in zip(later, earlier, strict=True))

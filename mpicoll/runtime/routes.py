@@ -81,7 +81,7 @@ class Routes:
         if shared is None or shared.no_cma:
             return NEVER
         fetched = (self._costs or self._constants()).fetched
-        own = what.unit in ("rows", "pairs") and not (what.reduces or what.to_root)
+        own = what.unit == "pairs" or (what.unit == "rows" and what.from_root)
         return fetched.rows if own else fetched.others
 
     def names(self) -> list[str]:

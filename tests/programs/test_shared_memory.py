@@ -255,21 +255,26 @@ def test_windows_are_found_where_ranks_read_as_they_write() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "algorithm"),
+    ("name", "algorithm", "size"),
     [
-        ("allreduce", "one_shot"),
-        ("allreduce", "two_shot"),  # the fold of a partial sum and the own vector reads no message
-        ("broadcast", "binomial"),  # ranks begin one after the other
-        ("scan", "linear"),
-        ("scan", "binary_tree(segments=2)"),
-        ("scatter", "naive"),  # the root's rows in turn
-        ("reduce", "two_shot"),
-        ("exscan", "chain(segments=2)"),  # copies of what is no message
-        ("exscan", "two_shot"),
+        ("allreduce", "one_shot", 4),
+        (
+            "allreduce",
+            "two_shot",
+            4,
+        ),  # the fold of a partial sum and the own vector reads no message
+        ("broadcast", "binomial", 4),  # ranks begin one after the other
+        ("scan", "linear", 4),
+        ("scan", "binary_tree(segments=2)", 4),
+        ("scatter", "naive", 4),  # the root's rows in turn
+        ("reduce", "two_shot", 4),
+        ("exscan", "chain(segments=2)", 4),  # copies of what is no message
+        ("exscan", "two_shot", 4),
+        ("reduce_scatter", "recursive_doubling", 5),  # sends rows before it writes them again
     ],
 )
-def test_all_messages_pass_through_windows(name: str, algorithm: str) -> None:
-    size, schedule, what = 4, find(name, algorithm), COLLECTIVES[name]
+def test_all_messages_pass_through_windows(name: str, algorithm: str, size: int) -> None:
+    schedule, what = find(name, algorithm), COLLECTIVES[name]
     blocks = schedule.blocks(size)
     lengths = dict.fromkeys(range(blocks), 29)
     made = []
