@@ -165,7 +165,8 @@ def _terminated(*_signal: object) -> None:
     with _ending:
         # `signal.signal` is for the main thread. From here on another SIGTERM ends the process.
         ctypes.pythonapi.PyOS_setsig(signal.SIGTERM, None)
-        say_terminated()
+        if is_first_process() or is_by_hand() or _has_joined():
+            say_terminated()
         remove_unfinished()
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -222,6 +223,13 @@ def shares_command_line() -> bool:
     """Whether all ranks were given this rank's command line."""
     launch = find_launch()
     return launch is None or launch.launcher != TORCHRUN
+
+
+def _has_joined() -> bool:
+    """Whether this rank has met the others: until then a launcher ends it for another's failure."""
+    mpi, torch = sys.modules.get("mpi4py.MPI"), sys.modules.get("torch.distributed")
+    asked = getattr(mpi, "Is_initialized", bool), getattr(torch, "is_initialized", bool)
+    return any(has_joined() for has_joined in asked)
 
 
 def arrivals() -> Callable[[], bool] | None:

@@ -198,7 +198,8 @@ def started(body: str, **environment: str) -> subprocess.Popen[str]:
     """Start a command of ranks of this body."""
     return subprocess.Popen(
         [sys.executable, "-c", COMMAND.format(kind="RanksCommand", body=body)], cwd=ROOT, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **environment},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env={**os.environ, **environment},
     )  # fmt: skip
 
 
@@ -226,6 +227,21 @@ def test_a_refusal_stays_the_only_words_when_a_launcher_then_ends_the_ranks() ->
         process.terminate()
         _, words = process.communicate(timeout=30)
     assert (process.returncode, words) == (-signal.SIGTERM, "")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_is_ended_before_it_has_met_the_others_leaves_the_words_to_the_first(
+    rank: int,
+) -> None:
+    """A launcher ends it for another's failure, which has said why."""
+    place = {"OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": "2"}
+    with started("print('ready', flush=True); sys.stdin.read()", **place) as process:
+        assert process.stdout and process.stdout.readline() == "ready\n"
+        process.terminate()
+        _, words = process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGTERM
+    assert words.count("ended by SIGTERM") == (rank == 0), words
 
 
 @pytest.mark.exhaustive
