@@ -6,12 +6,13 @@ import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Sequence
 from time import sleep
-from typing import Any
+from typing import Any, TypeVar
 
 from mpicoll.errors import ArgumentError, RankLost
 from mpicoll.interfaces import Array, Arrays, Stage, WaitContext, Words
 from mpicoll.machine.waited import Waited
 
+Queued = TypeVar("Queued")
 _AWAKE = 0.02
 _NAP = 1e-3
 _LOOK = 0.5
@@ -47,15 +48,16 @@ class Group:
     """The state that the ranks of one group share.
 
     Attributes:
-        members: the ranks of the group as ranks of the world.
+        members: the ranks of the group as ranks of the world; `come`: how many have joined it.
         nodes: its ranks on each node.
+        parts: groups of some of its ranks, until all these have come for theirs.
         left: why a rank has left an operation.
         stated: what a rank states of one while the ranks agree who is left.
     """
 
     def __init__(self, world: World, members: Sequence[int], nodes: Sequence[int]) -> None:
         self.world, self.members = world, tuple(members)
-        self.size = len(members)
+        self.size, self.come = len(members), 0
         on: dict[int, list[int]] = {}
         for rank, member in enumerate(self.members):
             on.setdefault(nodes[member], []).append(rank)
@@ -74,7 +76,11 @@ class Group:
             if key not in self.parts:
                 members = [self.members[rank] for rank in ranks]
                 self.parts[key] = Group(self.world, members, self.node_of_member)
-            return self.parts[key]
+            part = self.parts[key]
+            part.come += 1
+            if part.come == part.size:
+                del self.parts[key]
+            return part
 
     def send(self, x: Array | None, rank: int, peer: int, tag: Hashable) -> None:
         """Give a message to its receiver, or keep a copy until it is asked for."""
@@ -172,19 +178,27 @@ class Inbox:
 
     def put(self, data: Array | None, key: Hashable) -> None:
         """Deliver a message, or keep a copy."""
-        if self.asked[key]:
-            self.asked[key].popleft().land(self.arrays, data)
+        if key in self.asked:
+            _next(self.asked, key).land(self.arrays, data)
         else:
             self.sent[key].append(copied(self.arrays, data))
 
     def ask(self, x: Array | None, key: Hashable) -> Delivery:
         """Return the delivery of the next message into `x`."""
         delivery = Delivery(x)
-        if self.sent[key]:
-            delivery.land(self.arrays, self.sent[key].popleft())
+        if key in self.sent:
+            delivery.land(self.arrays, _next(self.sent, key))
         else:
             self.asked[key].append(delivery)
         return delivery
+
+
+def _next(queues: dict[Hashable, deque[Queued]], key: Hashable) -> Queued:
+    """Take the first of a queue, and the queue away with the last: tags are of one plan each."""
+    found = queues[key].popleft()
+    if not queues[key]:
+        del queues[key]
+    return found
 
 
 def _unfit(arrays: Arrays, data: Array | None, x: Array | None) -> ArgumentError | None:

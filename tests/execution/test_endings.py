@@ -13,8 +13,10 @@ from launcher import mpirun, ranks
 from run_collective import compare, device
 
 from mpicoll import Collectives
+from mpicoll.bench.soak import kept
 
 COUNT = 2000
+WAYS = ("ring@symmetric", "native", "one_shot", "ring@point-to-point")
 
 
 def ones(c: Collectives) -> Any:
@@ -41,6 +43,32 @@ def test_arrays_dropped_while_a_plan_is_under_way(c: Collectives, algorithm: str
     request.wait()
     is_sum(c, out)
     del trash
+
+
+@pytest.mark.ranks(2)
+def test_plans_and_groups_leave_nothing(c: Collectives) -> None:
+    """What each left would be seen in these few as in thousands."""
+    x = ones(c)
+
+    def make(plans: int, groups: int) -> tuple[int, int, int, int]:
+        for turn in range(plans):
+            with c.plan("allreduce", x, algorithm=WAYS[turn % len(WAYS)]) as plan:
+                plan.run()
+        for _ in range(groups):
+            with c.split(0) as part:
+                part.allreduce(x)
+        c.barrier()
+        gc.collect()
+        c.barrier()
+        found = kept(0.0)
+        held = found.descriptors, found.threads, found.shared, len(gc.get_objects())
+        c.barrier()
+        return held
+
+    make(20, 4)
+    before, after = make(20, 4), make(160, 32)
+    # The other rank may look, too: these are threads of one process.
+    assert all(now < then + 16 for now, then in zip(after, before, strict=True)), (before, after)
 
 
 def test_a_new_array_is_dropped_with_the_caller(c: Collectives) -> None:
