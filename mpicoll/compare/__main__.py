@@ -21,6 +21,7 @@ from mpicoll.cli.options import FILE, Real, option
 from mpicoll.compare.comparison import compare, load
 from mpicoll.compare.rendering import LAYOUTS, summary
 from mpicoll.errors import ArgumentError
+from mpicoll.text.printable import plain_markdown
 
 
 @click.command(cls=Command, help=__doc__)
@@ -42,7 +43,7 @@ def main(first: Path, second: Path, margin: float, only_changes: bool, layout: s
     # A program reads these: the lines for people must not follow them.
     stream = sys.stderr if layout in ("csv", "jsonl") else sys.stdout
     for line in summary(found, margin):
-        print(line, file=stream)
+        print(plain_markdown(line) if layout == "markdown" else line, file=stream)
     return int(found.counts()["slower"] > 0)
 
 

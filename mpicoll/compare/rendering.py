@@ -18,6 +18,7 @@ from mpicoll.records.identity import FIELDS, variant
 from mpicoll.records.lines import CaseRecord
 from mpicoll.selection.auto import CHOOSERS
 from mpicoll.text.numbers import number
+from mpicoll.text.printable import plain_markdown
 from mpicoll.text.sizes import size_text
 
 _WIDTH = 100
@@ -60,7 +61,8 @@ def _table(rows: Sequence[Compared], box: Box) -> Table:
     for name in _COLUMNS:
         table.add_column(name, justify="right" if name in _RIGHT else "left", no_wrap=True)
     for each in rows:
-        table.add_row(*map(Text, _cells(each)), style=_STYLES.get(each.verdict, ""))
+        cells = map(plain_markdown, _cells(each)) if box is MARKDOWN else _cells(each)
+        table.add_row(*map(Text, cells), style=_STYLES.get(each.verdict, ""))
     return table
 
 

@@ -10,6 +10,7 @@ from mpicoll.study.forms import COLUMNS, LEGEND, Forms, forms_of, rows
 from mpicoll.study.questions import ONE_OR_TWO, QUESTIONS
 from mpicoll.study.sentences import Finding
 from mpicoll.text.numbers import number
+from mpicoll.text.printable import plain_markdown
 
 PAGE = "study.html"
 
@@ -69,7 +70,7 @@ def _lines(
     yield "# Findings"
     yield ""
     for fact in (*facts(study), *remarks):
-        yield f"- {fact}"
+        yield f"- {plain_markdown(fact)}"
     texts = {each.title: each.text for each in QUESTIONS}
     for section in dict.fromkeys(each.section for each in found):
         yield from ("", f"## {section}", "")
@@ -81,11 +82,11 @@ def _lines(
         for each in found:
             if each.section == section:
                 link = f" [figure]({PAGE}#{anchor(each.panel)})" if each.panel and linked else ""
-                yield f"- {each.text}{link}"
+                yield f"- {plain_markdown(each.text)}{link}"
 
 
 def _table(forms: Forms) -> Iterator[str]:
-    yield from (f"{forms} ({LEGEND}):", "")
+    yield from (f"{plain_markdown(str(forms))} ({LEGEND}):", "")
     for row in (COLUMNS, ["---:"] * len(COLUMNS), *rows(forms)):
         yield f"| {' | '.join(row)} |"
     yield ""

@@ -1,4 +1,6 @@
-"""Texts of files and of other processes, so that they cannot steer a terminal."""
+"""Texts of files and of other processes, so that they steer neither a terminal nor a page."""
+
+import re
 
 
 def printable(text: str) -> str:
@@ -12,3 +14,12 @@ def printable(text: str) -> str:
     return "".join(
         each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in text
     )
+
+
+def plain_markdown(text: str) -> str:
+    r"""Return one line of Markdown that shows a text: no tag, link, code or end of a cell.
+
+    >>> plain_markdown("ring<img>|[a](b)"), plain_markdown("recursive_doubling(radix=2)")
+    ('ring\\<img>\\|\\[a](b)', 'recursive_doubling(radix=2)')
+    """
+    return re.sub(r"([\\`<|\[])", r"\\\1", text.replace("\n", " "))

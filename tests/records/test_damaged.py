@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -176,6 +177,21 @@ def test_texts_cannot_steer_a_terminal(tmp_path: Path) -> None:
     (found,) = only(CaseRecord, load(path))
     assert found.algorithm == r"ring\x1b]0;owned\x07\x9b31m\u202e\ud800\r"
     assert CliRunner().invoke(compare, [str(path), str(path)]).exit_code == 0
+
+
+def test_texts_cannot_steer_a_page_of_markdown(tmp_path: Path) -> None:
+    hostile = "<img src=x onerror=alert(1)>|[a](b)`\\<script>\n# d"
+    hosts = run(host=hostile, library=hostile)
+    path = write(tmp_path / "a", [case("native", run=hosts), case(hostile, run=hosts)])
+    found = CliRunner().invoke(compare, [str(path), str(path), "--format", "markdown"])
+    made = CliRunner().invoke(study, ["--records", str(path), "-o", str(tmp_path / "out")])
+    tables = CliRunner().invoke(study, [str(path), "--markdown"])
+    findings = (tmp_path / "out" / "findings.md").read_text()
+    assert found.exit_code == made.exit_code == tables.exit_code == 0
+    assert "\\<img" in found.output and "\\<img" in findings
+    for text in (found.output, findings, tables.output):
+        plain = re.sub(r"\\[\\<|[`]", "", text)
+        assert not re.search(r"<|\[a\]|`|^# d", plain, re.MULTILINE), text
 
 
 def test_credentials_in_older_files_are_not_shown(tmp_path: Path) -> None:
