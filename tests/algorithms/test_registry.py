@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 from catalogue import CATALOGUE, label
+from damage import CODE, PLANTED
 from hypothesis import example, given
 from hypothesis import strategies as some
 
 from mpicoll.algorithms import registry
 from mpicoll.algorithms.registry import MOST, algorithm, aliases, find, parse
+from mpicoll.cli.options import transport_names
 from mpicoll.errors import ArgumentError, CollectiveError, UnknownName, Unsupported
-from mpicoll.notation.contract import COLLECTIVES
+from mpicoll.notation.contract import COLLECTIVES, collective
+from mpicoll.notation.elements import reduce_op
 from mpicoll.notation.schedule import send
 from mpicoll.notation.sweep import DEEPEST, LONGEST
+from mpicoll.runtime.arguments import check_dtype
+from mpicoll.selection.forced import forced
+from mpicoll.text.sizes import parse_sizes
 
 ALIASES = [(name, alias, target) for name in COLLECTIVES for alias, target in aliases(name).items()]
 PARAMETERS = sorted({key for each in CATALOGUE for key in each.parameters})
@@ -58,6 +67,21 @@ def test_what_is_no_name_is_refused_briefly(text: str, message: str) -> None:
     with pytest.raises(ArgumentError, match=message) as caught:
         find("broadcast", text)
     assert len(str(caught.value)) < 400
+
+
+READERS: tuple[Callable[[str], object], ...] = (
+    partial(find, "allreduce"), collective, reduce_op, check_dtype, transport_names, parse_sizes,
+    lambda text: forced("FORCED", {"FORCED": f"allreduce:{text}"}),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("read", READERS)
+@pytest.mark.parametrize("text", CODE)
+def test_no_name_is_evaluated(text: str, read: Callable[[str], object]) -> None:
+    """Neither are those in files, which `mutations.py` holds to it."""
+    with pytest.raises(CollectiveError):
+        read(text)
+    assert not PLANTED.exists()
 
 
 def test_an_unknown_name_is_told_briefly() -> None:

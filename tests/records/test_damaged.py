@@ -185,7 +185,7 @@ def test_texts_cannot_steer_a_page_of_markdown(tmp_path: Path) -> None:
     path = write(tmp_path / "a", [case("native", run=hosts), case(hostile, run=hosts)])
     found = CliRunner().invoke(compare, [str(path), str(path), "--format", "markdown"])
     made = CliRunner().invoke(study, ["--records", str(path), "-o", str(tmp_path / "out")])
-    tables = CliRunner().invoke(study, [str(path), "--markdown"])
+    tables = CliRunner().invoke(study, [str(path)])
     findings = (tmp_path / "out" / "findings.md").read_text()
     assert found.exit_code == made.exit_code == tables.exit_code == 0
     assert "\\<img" in found.output and "\\<img" in findings

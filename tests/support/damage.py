@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import random
+import tempfile
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from mpicoll.flight.layout import (
@@ -27,6 +29,15 @@ from mpicoll.flight.layout import (
 )
 
 Damage = Callable[[bytes, random.Random], bytes]
+PLANTED = Path(tempfile.gettempdir()) / "mpicoll-planted-by-a-text"
+"""What a text makes where Python, a shell or a template runs it."""
+CODE = (
+    f"__import__('os').mkdir('{PLANTED}')",
+    f"ring(radix=__import__('os').mkdir('{PLANTED}'))",
+    f"two_level(local=\"__import__('os').mkdir('{PLANTED}')\")",
+    f"';mkdir {PLANTED};'", f'"$(mkdir {PLANTED})`mkdir {PLANTED}`',
+    f"{{{{ cycler.__init__.__globals__.os.mkdir('{PLANTED}') }}}}",
+)  # fmt: skip
 VALUES: tuple[Any, ...] = (
     None, True, False, 0, 1, 2, 3, -1, 7, 64, 30000, 1 << 20, 1 << 53, 1 << 62, 10**30, 10**400,
     0.0, -0.0, 0.5, 1.5, -1.5, 1e-15, 1e-300, 5e-324, 1e18, 1e308, float("nan"), float("inf"),
@@ -35,7 +46,7 @@ VALUES: tuple[Any, ...] = (
     "{0}%s", "\x1b[2J", "\x9b31m", "\x00", "\ud800", "\u202e", "a\nb", "=1+1", "<script>", "$x^$",
     "float32 (1 2), sum", "float32 (" + "9" * 5000 + ")", "0-70000", "1-x", "../x", "all", "1G",
     "ring@cma", "auto@cma", "ring(radix=2", "two_level(local=two_level(local=ring))",
-    "knomial(radix=1000000)", [], [[]], [None], [0], [1.0], [-1.0], [1, 2, 3], ["a", 1],
+    "knomial(radix=1000000)", *CODE, [], [[]], [None], [0], [1.0], [-1.0], [1, 2, 3], ["a", 1],
     {}, {"a": 1}, {"a": {"b": None}}, {"median": 1.0},
 )  # fmt: skip
 WORDS = (0, 1, 2, 3, 63, 64, 1000, 1 << 20, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 62,

@@ -34,7 +34,7 @@ from unittest.mock import patch
 import click
 import msgspec
 import numpy as np
-from damage import Damage, of_flight, of_json, of_lines, of_text, of_toml
+from damage import PLANTED, Damage, of_flight, of_json, of_lines, of_text, of_toml
 from markupsafe import Markup
 
 import mpicoll
@@ -380,6 +380,7 @@ def failures(
         by_kind.setdefault(kind_of(each), []).append(each)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        stack.callback(shutil.rmtree, PLANTED, ignore_errors=True)
         for where, name, instead in (
             (mpicoll.report.page, "plotly", lambda: Markup()),  # 4 MB for each page
             (mpicoll.study.page, "plotly", lambda: Markup()),
@@ -407,6 +408,7 @@ def failures(
                 try:
                     tally[kind, name, _tried(found[name])] += 1
                     assert path.read_bytes() == content, "the file is changed"
+                    assert not PLANTED.exists(), "a text of the file was run"
                 except (Exception, Unending):
                     tally[kind, name, "failed"] += 1
                     yield Failure(number, name, traceback.format_exc(), path, content)
