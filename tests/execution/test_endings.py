@@ -67,8 +67,9 @@ def test_plans_and_groups_leave_nothing(c: Collectives) -> None:
 
     make(20, 4)
     before, after = make(20, 4), make(160, 32)
-    # The other rank may look, too: these are threads of one process.
-    assert all(now < then + 16 for now, then in zip(after, before, strict=True)), (before, after)
+    # The other rank may look, too, where ranks are threads; torch keeps one object for a group.
+    most = 64 if c.backend == "torch" else 16
+    assert all(now < then + most for now, then in zip(after, before, strict=True)), (before, after)
 
 
 def test_a_new_array_is_dropped_with_the_caller(c: Collectives) -> None:
