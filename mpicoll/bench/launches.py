@@ -38,6 +38,7 @@ from mpicoll.hosts.emulation import Hosts
 from mpicoll.machine.children import end_with_parent
 from mpicoll.machine.launchers import mpirun
 from mpicoll.machine.living import has_ended, how_ended, is_stopped
+from mpicoll.machine.waited import Waited
 
 _STORE = f"{THREAD} pt_tcpstore_uv"
 """What a store of torch holds, beside descriptors."""
@@ -191,14 +192,16 @@ class Ranks:
 
     def come(self) -> str:
         """Wait for all ranks to come; return what is wrong, empty for nothing."""
-        until = time.monotonic() + _START
+        waited = Waited()
+        self.listener.settimeout(_LOOK)
         while len(self.processes) < self.launch.ranks:
-            self.listener.settimeout(max(0.1, until - time.monotonic()))
             try:
                 wire, _ = self.listener.accept()
-                wire.settimeout(max(0.1, until - time.monotonic()))
+                wire.settimeout(_START)
                 said = json.loads(wire.makefile("rb").readline())
             except (OSError, ValueError) as error:
+                if isinstance(error, TimeoutError) and waited.look() < _START:
+                    continue
                 come = f"{len(self.processes)} of {self.launch.ranks} ranks have come"
                 return f"{come}: {error!r}: {self.last_words()}"
             wire.settimeout(None)

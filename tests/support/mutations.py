@@ -55,7 +55,7 @@ from mpicoll.bench.resume import unlike
 from mpicoll.costs.ranking import candidates as every
 from mpicoll.doctor.mpi_probes import MPI_PROBES
 from mpicoll.errors import ArgumentError
-from mpicoll.flight.layout import STACKS, SUFFIX
+from mpicoll.flight.layout import STACKS, SUFFIX, Outcome
 from mpicoll.flight.recorder import Recorder
 from mpicoll.flight.records import Call, Group
 from mpicoll.flight.rows import PYTHON
@@ -308,6 +308,7 @@ def _record(rank: int) -> None:
     place = recorder.intern(Call("allreduce", "float32 (8), sum", "ring", "symmetric"))
     for _ in range(20 + rank):
         log.end(log.begin(place))
+    log.start(recorder.intern(Call("iallreduce", "", "native", "MPI")), Outcome.ISSUED)
     log.begin(place)
     recorder.describe(ValueError("no"))
     recorder.close()
