@@ -241,21 +241,33 @@ class Ranks:
         return ending._replace(how=PAUSED) if is_late else ending
 
     def _hear(self, fault: Fault, ranks: set[int], found: dict[int, Ending]) -> None:
-        """Hear the endings of some ranks."""
-        limit = _DEADLINES * self.deadline + 3 * _LATE
-        for rank, said in self.until(limit, lambda: ranks <= found.keys()):
-            if not said and rank in fault.left:
-                text = f"ended ({self.over[rank]}): {self.last_words()}"
-                found[rank] = Ending(fault.number, rank, OTHER, 0.0, text)
-            if "cut" in said and self.hosts is not None:
-                self.hosts.link(said["cut"], up=False)
-                self.tell([rank] if said["waits"] else [])
-            if "ending" in said:
-                found[rank] = Ending(*said["ending"])
-                if found[rank].seconds > 2 * self.deadline + _GRACE:
-                    found[rank] = found[rank]._replace(how=HUNG)
+        """Hear the endings of some ranks.
+
+        Those of which nothing is heard are asked where they are, and given as long again, but for
+        `shrink`: on a busy machine what lies between two calls may take minutes.
+        """
+        limit, where = _DEADLINES * self.deadline + 3 * _LATE, dict[int, str]()
+        times = 1 if fault.kind == KILL else 2
+        for _ in range(times):
+            for rank, said in self.until(limit, lambda: ranks <= found.keys()):
+                self._take(fault, rank, said, found)
+            where = where or {rank: self._stacks(rank) for rank in ranks - found.keys()}
         for rank in ranks - found.keys():
-            found[rank] = Ending(fault.number, rank, HUNG, limit, self._stacks(rank))
+            found[rank] = Ending(fault.number, rank, HUNG, times * limit, where[rank])
+
+    def _take(
+        self, fault: Fault, rank: int, said: dict[str, Any], found: dict[int, Ending]
+    ) -> None:
+        if not said and rank in fault.left:
+            text = f"ended ({self.over[rank]}): {self.last_words()}"
+            found[rank] = Ending(fault.number, rank, OTHER, 0.0, text)
+        if "cut" in said and self.hosts is not None:
+            self.hosts.link(said["cut"], up=False)
+            self.tell([rank] if said["waits"] else [])
+        if "ending" in said:
+            found[rank] = Ending(*said["ending"])
+            if found[rank].seconds > 2 * self.deadline + _GRACE:
+                found[rank] = found[rank]._replace(how=HUNG)
 
     def hear_the_end(self, ranks: Sequence[int]) -> None:
         """Return when ranks are through, or have ended."""

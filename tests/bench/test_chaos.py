@@ -104,6 +104,21 @@ def test_what_a_rank_misses_while_the_machine_stands_still_is_told_apart(tmp_pat
     assert ranks.end() == []
 
 
+@pytest.mark.parametrize(("kind", "how"), [("slow", chaos.RIGHT), (KILL, chaos.HUNG)])
+def test_a_rank_that_is_late_between_two_calls_has_not_hung(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, how: str
+) -> None:
+    launch = launch_of(1, 0, ["slow"], most=2)
+    ranks = Ranks(launch._replace(ranks=0), {}, 4.0, tmp_path, mpicoll.world, None)
+    said = iter([[], [(0, {"ending": Ending(0, 0, chaos.RIGHT, 1.0, "")})]])
+    monkeypatch.setattr(ranks, "until", lambda limit, done: next(said))
+    monkeypatch.setattr(ranks, "_stacks", lambda rank: "somewhere")
+    found: dict[int, Ending] = {}
+    ranks._hear(Fault(0, kind, 1, 0.0, (0, 1), (1,)), {0}, found)
+    assert found[0].how == how
+    assert ranks.end() == []
+
+
 STORE = {"thread pt_tcpstore_uv": 1, "descriptor of a pipe": 4}
 
 
