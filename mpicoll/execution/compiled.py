@@ -141,6 +141,7 @@ class Table:
         self.registers: dict[object, int] = {"input": INPUT, "output": OUTPUT}
         self.addresses = [0, 0]
         self.waits: dict[int, Waited] = {}
+        self.sources: dict[int, int] = {}
         self.check = -1
         self.nbytes = self.moves = 0
         self.keep: list[object] = [self.resources]
@@ -303,6 +304,7 @@ class Table:
         flag = Operand(self._segment(peer, where.segment), where.start)
         start = Operand(INPUT, piece.start * self.width)
         other = 0 if process == os.getpid() else process
+        self.sources[self.length] = peer
         self._row(FETCH, target, flag, start, count=count, extra=other)
 
     def _fetched(self, name: str, piece: Piece) -> Operand:
@@ -366,7 +368,8 @@ class Table:
 
         def complete(position: int, error: int) -> None:
             if error:
-                raise RankLost(f"{self.what}: reading another rank's memory: {os.strerror(error)}")
+                peer, why = self.sources[position], os.strerror(error)
+                raise RankLost(f"{self.what}: reading memory of rank {peer}: {why}", rank=peer)
             wait_advancing(policy, started, *awaited(position))
 
         def wait(position: int, error: int) -> None:

@@ -160,7 +160,15 @@ class Binding:
     def _fetch(self, piece: Piece, where: Any, target: Array) -> Thunk:
         process, address = where
         start, stop = self.arrays.span(target)
-        return cma.reader(process, address + piece.start * self.width, start, stop - start)
+        read = cma.reader(process, address + piece.start * self.width, start, stop - start)
+        return partial(self._read, read, self.program.receipts[message_of(piece)].peer)
+
+    def _read(self, read: Thunk, peer: int) -> None:
+        try:
+            read()
+        except RankLost as error:
+            what = f"{self.what}: reading memory of rank {peer}: {error.reason}"
+            raise RankLost(what, rank=peer) from None
 
     def _move(self, each: Move) -> list[Thunk]:
         target = self._view(each.target)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,22 @@ from layouts import Layout
 from random_calls import play
 from run_collective import EVERY, affine, assert_equal, compare, device, serves
 
-from mpicoll import ArgumentError, Collectives, Disagreement, Unavailable, UnknownName, Unsupported
+from mpicoll import (
+    ArgumentError,
+    Collectives,
+    Disagreement,
+    RankLost,
+    Unavailable,
+    UnknownName,
+    Unsupported,
+    threads,
+)
 from mpicoll.algorithms.registry import algorithms, find
 from mpicoll.execution.compiled import MISSING
 from mpicoll.interfaces import SharedMemory
-from mpicoll.memory import segments, slots
+from mpicoll.memory import cma, segments, slots
 from mpicoll.notation.contract import COLLECTIVES
+from mpicoll.notation.elements import user_op
 from mpicoll.programs import windows
 from mpicoll.runtime import probe, rates
 
@@ -375,3 +386,29 @@ def test_memory_does_not_grow_with_the_message(c: Collectives, name: str, algori
         for _ in range(3):
             plan.run()
             compare(c, plan.out, np.full(count, c.size if name == "allreduce" else 1), "int64")
+
+
+def test_a_rank_whose_memory_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where it has been killed, and the system notices before this rank looks."""
+
+    def refused(*given: int) -> Callable[[], None]:
+        def read() -> None:
+            raise RankLost("reading 8 bytes of process 7: has ended")
+
+        return read
+
+    def run(c: Collectives) -> tuple[str, int | None]:
+        if "cma" not in c.transports:
+            pytest.skip("the system does not let processes read each other's memory")
+        monkeypatch.setattr(cma, "reader", refused)
+        op = user_op(lambda left, right: left + right, commutative=True)
+        plan = c.plan("allreduce", np.ones(30_000), op=op, algorithm="two_shot@cma")
+        with pytest.raises(RankLost) as lost:
+            plan.run()
+        return str(lost.value), lost.value.rank
+
+    found = [each for each in threads(2)(run) if "reading memory of rank" in each[0]]
+    assert found
+    assert all(
+        f"allreduce two_shot: reading memory of rank {rank}:" in said for said, rank in found
+    )
