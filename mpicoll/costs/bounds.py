@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from functools import cache
+from functools import lru_cache
 from math import sqrt
 from typing import NamedTuple
 
@@ -156,7 +156,7 @@ def _quickest(model: Model, topology: Topology) -> _Quickest:
     return within if len(topology.groups) == 1 else _Quickest(*map(min, between, within))
 
 
-@cache
+@lru_cache(maxsize=None, typed=True)  # 1 and 1.0 are equal
 def _spread(size: int, latency: float, hold: float, servers: int) -> float:
     """Return the least time in which the data of one rank reaches `size` ranks.
 

@@ -247,10 +247,10 @@ def test_a_signal_does_not_end_the_thread_that_prints(
         for _ in range(5):
             time.sleep(0.02)
             signal.pthread_kill(thread.ident or 0, signal.SIGUSR2)
+        os.eventfd_write(descriptor, 1)
+        assert come.wait(5)
     finally:
         signal.signal(signal.SIGUSR2, before)
-    os.eventfd_write(descriptor, 1)
-    assert come.wait(5)
 
 
 def test_messages_between_two_ranks_are_recorded_apart(place: Path) -> None:

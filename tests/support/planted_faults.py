@@ -217,7 +217,7 @@ FAULTS = {
         "mpicoll/threads/transport.py", '("plan", tag)', '("plan", 0)', f"{EVERY} {PLANS}",
     ),
     "messages overtake each other": Fault(
-        "mpicoll/threads/world.py", "self.sent[key].popleft()", "self.sent[key].pop()",
+        "mpicoll/threads/world.py", "queues[key].popleft()", "queues[key].pop()",
         "tests/threads",
     ),
     "a message is not copied": Fault(
