@@ -56,6 +56,7 @@ def run(options: Options, makers: Worlds) -> int:
     survey = Survey(worlds, settings, ranks.watchdog)
     # A batch system sends SIGTERM before it ends a job: print what was measured until then.
     signal.signal(signal.SIGTERM, survey.end)
+    everyone.barrier()  # what is announced then holds on every rank
     ranks.log(f"{title(context)}: measuring for about {options.budget:g} s")
     found = survey.measure()
     pairs = pair_records(found, context)
