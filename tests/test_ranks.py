@@ -52,6 +52,15 @@ LAUNCHES = {
 """The tests of each launch; those that need no other processes run as threads on more ranks."""
 
 
+OWN_PATH = {"PYTHONPATH": f"{HERE}:{HERE / 'support'}:{HERE.parent}"}
+
+
+def apart(module: Path) -> tuple[str, ...]:
+    """Return the arguments of pytest for a module elsewhere, under our `conftest`."""
+    options = "-c", os.devnull, "--rootdir", str(module.parent), "--confcutdir", str(HERE)
+    return *options, "-p", "conftest", str(module)
+
+
 def paths(*tests: str) -> list[str]:
     """Return the arguments of pytest for modules and single tests."""
     return [str(HERE / (each if ".py" in each else f"{each}.py")) for each in tests]
@@ -70,9 +79,7 @@ def test_what_starts_ranks_for_a_module_starts_them_once(tmp_path: Path) -> None
     module = tmp_path / "test_shared.py"
     module.write_text(SHARED_BY_TESTS)
     done = python(
-        *PYTEST[:2], "-q", "-c", os.devnull, "--rootdir", str(tmp_path), "--confcutdir", str(HERE),
-        "-p", "conftest", "-n", "2", "--dist", "loadgroup", str(module),
-        environment={"PYTHONPATH": f"{HERE}:{HERE / 'support'}:{HERE.parent}"},
+        *PYTEST[:2], "-q", *apart(module), "-n", "2", "--dist", "loadgroup", environment=OWN_PATH,
     )  # fmt: skip
     assert "4 passed" in done.stdout
     assert len(list(tmp_path.glob("started-*"))) == 1
@@ -172,12 +179,8 @@ def test_a_bad_rank_fails_the_launch(planted: str, shown: str, tmp_path: Path) -
     module.write_text(PLANTED)
     hangs = planted in ("hang", "deadlock")
     status, output = launched(
-        2, tmp_path, *limits(8 if hangs else 50), "-c", os.devnull, "--rootdir", str(tmp_path),
-        "--confcutdir", str(HERE), "-p", "conftest", str(module), timeout=60,
-        environment={
-            "PLANTED": planted, "MPICOLL_TEST_BACKEND": "mpi4py",
-            "PYTHONPATH": f"{HERE}:{HERE / 'support'}:{HERE.parent}",
-        },
+        2, tmp_path, *limits(8 if hangs else 50), *apart(module), timeout=60,
+        environment={"PLANTED": planted, "MPICOLL_TEST_BACKEND": "mpi4py", **OWN_PATH},
     )  # fmt: skip
     assert status != 0
     assert "killed after" not in output

@@ -48,7 +48,12 @@ def encode(item: Any) -> Message:
     """Return an object as a message."""
     if form := _plain(item):
         return (bytes([_PLAIN]) + form).ljust(HEADER, b"\0"), _NOTHING
-    parts: list[Flat] = []
+    return _described(item)
+
+
+def _described(item: Any) -> Message:
+    """Return the message of an object that is not plain: an outline or a pickle, and its data."""
+    form, parts = b"", list[Flat]()
     if (outline := _outline(item, parts)) is not None:
         form = marshal.dumps(outline)
     kind = _ARRAYS
@@ -231,7 +236,7 @@ def _write(header: bytearray, item: Any) -> Flat:
     """Write the header of an object; return its payload."""
     form = _plain(item)
     if not form:
-        header[:], own = encode(item)
+        header[:], own = _described(item)
         return own
     header[0], header[1 : 1 + len(form)] = _PLAIN, form
     return _NOTHING
