@@ -104,6 +104,7 @@ def _join(
     timeout: float,
 ) -> SealedStore:  # fmt: skip
     """Set up torch.distributed: open a store, exchange, choose, connect."""
+    from torchcoll.finalizing import outliving
     from torchcoll.rendezvous.connecting import connect
     from torchcoll.rendezvous.sealed import SealedStore
 
@@ -118,7 +119,7 @@ def _join(
         gpus = own_gpus()
         why = why_not_shared() if gpus else ""
         meets = partial(meet, store, opened.secret, place, gpus, timeout, why)
-        members, key = within(timeout + _LATER, meets, silent)
+        members, key = within(timeout + _LATER, outliving(meets), silent)
     finally:
         opened.done()
     one_host = len({each.host for each in members}) == 1
@@ -129,7 +130,7 @@ def _join(
         store=sealed, rank=place.rank, world_size=place.size,
     )  # fmt: skip
     joins = partial(connect, connects, sealed, "world", place.rank, place.size, timeout)
-    within(2 * timeout + _LATER, joins, silent)
+    within(2 * timeout + _LATER, outliving(joins), silent)
     return sealed
 
 

@@ -17,6 +17,7 @@ from mpicoll.interfaces import Messages, Stage, Thunk
 from mpicoll.peers.contact import Answer
 from mpicoll.peers.known import Peers
 from mpicoll.peers.polling import wait_polling
+from torchcoll.finalizing import outliving
 from torchcoll.groups import Group, nccl_communicator, nccl_of
 
 Post = Callable[..., Any]
@@ -206,7 +207,7 @@ class WaitingThread(threading.Thread):
 
     def __init__(self, wait: Thunk) -> None:
         super().__init__(daemon=True)
-        self.wait = wait
+        self.wait = outliving(wait)
         self.error: BaseException | None = None
         self.start()
 

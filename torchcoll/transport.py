@@ -61,6 +61,7 @@ from mpicoll.peers.survivors import Decision, go_on
 from mpicoll.text.encoding import check_lengths, decode_alike, encode_for
 from torchcoll import natives
 from torchcoll.arrays import TorchArrays, as_bytes
+from torchcoll.finalizing import outliving
 from torchcoll.groups import (
     Group,
     count_split,
@@ -429,7 +430,8 @@ class TorchTransport:
         self, call: Callable[[], T], ranks: Sequence[int], what: str, undo: Callable[[T], object]
     ) -> T:
         """Return the result of a call among some ranks: a store or gloo may not answer for ever."""
-        return in_thread(call, partial(self.peers.out, ranks), Stage(what), self.peers, undo)
+        missing = partial(self.peers.out, ranks)
+        return in_thread(outliving(call), missing, Stage(what), self.peers, undo)
 
     def survive(self, make: Callable[[Transport], Any]) -> Any:
         """Return the result of `make` on the ranks that are left; collective among them.

@@ -113,6 +113,12 @@ def watch_signals(memory: Buffer, descriptor: int, /) -> None:
 def unwatch_signals() -> None:
     """Leave signals as they were."""
 
+def sleep_when_finalizing() -> None:
+    """Have this thread sleep where C++ would end the process as the interpreter ends.
+
+    To be called once the C++ library is loaded, before this thread calls it.
+    """
+
 class Counted:
     """A call whose beginnings and ends are counted: `mpicoll.execution.compiled.PythonCounted`."""
 

@@ -37,7 +37,8 @@ static int execute(PyObject *module)
         return -1;
     if (PyModule_AddFunctions(module, tally_methods) < 0 ||
         PyModule_AddFunctions(module, flight_methods) < 0 ||
-        PyModule_AddFunctions(module, signal_methods) < 0)
+        PyModule_AddFunctions(module, signal_methods) < 0 ||
+        PyModule_AddFunctions(module, finalizing_methods) < 0)
         return -1;
     return PyModule_AddFunctions(module, kernel_methods);
 }

@@ -38,6 +38,9 @@ int program_drive(ProgramObject *self, int64_t until);
 /* Looks at a word while this thread keeps the interpreter: most waits end sooner. */
 enum { HELD_SPINS = 40 };
 
+/* Of threads that are inside a C++ library while the interpreter ends: finalizing.c. */
+extern PyMethodDef finalizing_methods[];
+
 /* Make the names that calls look up; -1 where Python has raised. */
 int calls_import(void);
 

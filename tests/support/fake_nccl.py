@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 
 from mpicoll import Collectives
+from torchcoll.finalizing import outliving
 
 SECONDS = 15.0
 
@@ -93,7 +94,7 @@ class Communicator:
             self.wire.barrier(options).wait()
         except RuntimeError as error:
             raise TimeoutError("ncclCommInitRank waits for the other ranks for ever") from error
-        self.thread = threading.Thread(target=self._serve, daemon=True)
+        self.thread = threading.Thread(target=outliving(self._serve), daemon=True)
         self.thread.start()
 
     def abort(self) -> None:

@@ -14,6 +14,8 @@ from queue import SimpleQueue
 from time import monotonic, sleep
 from typing import Any, Protocol
 
+from torchcoll.finalizing import outliving
+
 Call = tuple[Any, ...]
 """A function, and its arguments."""
 _NAPS = (50e-6, 1e-3)
@@ -153,7 +155,7 @@ class Order:
                 thread.join()
 
     def _start(self) -> None:
-        self._thread = threading.Thread(target=self._serve, name=self.name, daemon=True)
+        self._thread = threading.Thread(target=outliving(self._serve), name=self.name, daemon=True)
         self._thread.start()
 
     def _serve(self) -> None:
