@@ -6,6 +6,7 @@ A file is there whole or not at all, and a launch whose file is there is done.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -39,6 +40,8 @@ _GRACE = 60.0
 """Seconds that a launch may take beyond its plan, with the time of a step that hangs."""
 _LAST = 400
 """Characters of what a failed launch printed last."""
+_TOGETHER = 'trap "trap : TERM; kill 0; wait" TERM; "$@" & wait $!'
+"""For a shell: Intel MPI's launcher is a script, whose own end would leave what it has started."""
 
 
 def file_of(folder: Path, configuration: Configuration, index: int) -> Path:
@@ -60,9 +63,10 @@ def launch(
 ) -> LaunchRecord:
     """Run a launch, write its file, and return how it ended."""
     scratch = folder / "running"
+    # What a study that was killed had launched may take a while to end: it writes elsewhere.
+    shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(exist_ok=True)
-    output, printed = scratch / "records.jsonl", scratch / "printed.txt"
-    output.unlink(missing_ok=True)
+    output, printed = scratch / f"records-{os.getpid()}.jsonl", scratch / "printed.txt"
     command = configuration.environment.command(
         configuration.ranks, configuration.arguments(study, seconds, index, str(output))
     )
@@ -138,7 +142,7 @@ def run(
     with printed.open("wb") as out:
         try:
             process = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL,
+                ("sh", "-c", _TOGETHER, "sh", *command), env=environment, stdin=subprocess.DEVNULL,
                 stdout=out if both else subprocess.DEVNULL, stderr=out,
                 start_new_session=True, preexec_fn=end_with_parent,
             )  # fmt: skip
@@ -158,7 +162,7 @@ def run(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a launcher, which ends its ranks; then whatever is left of its session."""
+    """End a launcher, which ends its ranks; then whatever is left of its group."""
     with suppress(ProcessLookupError):
         process.terminate()
     with suppress(subprocess.TimeoutExpired):

@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from launcher import QUIRKS, ROOT, mpirun, python
 
+from mpicoll.machine.living import has_ended
 from mpicoll.records.lines import CaseRecord, LaunchRecord
 from mpicoll.records.reading import load, only
 from mpicoll.study.__main__ import main
@@ -90,6 +92,28 @@ def test_why_a_launch_failed_is_told(program: str, said: str, tmp_path: Path) ->
     begin = time.monotonic()
     found = run((sys.executable, "-c", program), dict(os.environ), tmp_path / "printed", 1.0)
     assert found == said and time.monotonic() - begin < 20
+
+
+def test_a_launcher_that_is_a_script_ends_with_the_study(tmp_path: Path) -> None:
+    launcher, begun = tmp_path / "mpirun", tmp_path / "begun"
+    launcher.write_text('#!/bin/sh\nsleep 60 &\necho $! > "$1.new"; mv "$1.new" "$1"\nwait\n')
+    launcher.chmod(0o755)
+    code = (
+        "import os, sys, pathlib; from mpicoll.study.launching import run; "
+        "run(sys.argv[1:3], dict(os.environ), pathlib.Path(sys.argv[3]), 60)"
+    )
+    paths = map(str, (launcher, begun, tmp_path / "printed"))
+    with subprocess.Popen((sys.executable, "-c", code, *paths), cwd=ROOT) as study:
+        until(begun.exists)
+        study.kill()
+    until(lambda: has_ended(int(begun.read_text())))
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_a_library_is_asked_as_it_is_launched(tmp_path: Path) -> None:
