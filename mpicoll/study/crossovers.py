@@ -6,7 +6,7 @@ same environment, over the transport that ran.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from mpicoll.algorithms.registry import find
 from mpicoll.costs import Network, price
 from mpicoll.costs.models import DEFAULT
 from mpicoll.errors import ArgumentError, CollectiveError
-from mpicoll.records.lines import FitRecord, LaunchRecord, Record
+from mpicoll.records.lines import FitRecord, Record
 from mpicoll.records.reading import only
 from mpicoll.study.cells import Cell, Name, Panel, Study, compared
 from mpicoll.study.questions import QUESTIONS
@@ -48,12 +48,12 @@ class Crossings:
 
     Args:
         records: those of a study; its fits are those of pairs of ranks.
+        environments: by the id of a run.
     """
 
-    def __init__(self, records: Iterable[Record]) -> None:
-        known = list(records)
-        where = {each.run: each.environment for each in only(LaunchRecord, known)}
-        self.fits = [(where.get(each.run.id, ""), each) for each in only(FitRecord, known)]
+    def __init__(self, records: Iterable[Record], environments: Mapping[str, str]) -> None:
+        fits = only(FitRecord, records)
+        self.fits = [(environments.get(each.run.id, ""), each) for each in fits]
 
     def sentences(self, study: Study) -> Iterator[tuple[Panel, str]]:
         """Yield the sentence of each pair that crosses, measured or by the model.

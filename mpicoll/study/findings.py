@@ -25,16 +25,18 @@ from mpicoll.study.sentences import (
     times,
     without_few,
 )
-from mpicoll.text.numbers import number
+from mpicoll.text.numbers import counted, number
 from mpicoll.text.sizes import bytes_text
 
 SHORT = "In short"
 WINNERS = "Who wins where"
 OWN = "Against each environment's own strongest native"
+BETWEEN = "Which environment's native calls are fastest"
 OTHERS = "Where a library's choice is beaten by its own other algorithm"
 SAME = "The same algorithm over the library's executor and over ours"
 CROSSOVERS = "Crossovers: measured, and by the cost model"
 BACKENDS = "What differs between the backends"
+MEASURED = "What was measured"
 _STRONGEST = "the strongest native"
 
 
@@ -47,6 +49,8 @@ def findings(study: Study, crossings: Crossings | None = None) -> list[Finding]:
     if len(study.environments()) > 1:
         for panel in panels:
             found += _winners_within(study, panel)
+        for panel in panels:
+            found += _between(study, panel)
     for panel in panels:
         found += _own_others(study, panel)
     for panel in panels:
@@ -60,7 +64,10 @@ def findings(study: Study, crossings: Crossings | None = None) -> list[Finding]:
         found += [Finding(CROSSOVERS, text, panel) for panel, text in crossings.sentences(study)]
     for panel in panels:
         found += _backends(study, panel)
-    found = [*without_few(found), *_failures(study)]
+    found = without_few(found)
+    if all(each.section == OPEN for each in found):
+        found = [*_measured(study), *found]
+    found += _failures(study)
     undecided = [each for each in found if each.section == OPEN]
     told = [each for each in found if each.section != OPEN]
     return [*_in_short(study, len(undecided)), *told, *undecided]
@@ -135,6 +142,37 @@ def _within(environment: str) -> Choose:
         return min(ours, key=lambda each: each.us, default=None), cell.strongest_native(environment)
 
     return choose
+
+
+def _between(study: Study, panel: Panel) -> Iterator[Finding]:
+    found = {name: pairs(study, panel, _behind(name)) for name in study.environments()}
+    return said_of_places(found, BETWEEN, _natives)
+
+
+def _behind(environment: str) -> Choose:
+    return lambda cell: (cell.strongest_native(), cell.strongest_native(environment))
+
+
+def _natives(same: Sequence[Pair]) -> tuple[str, str]:
+    label = _one_label([each.one for each in same])
+    return (f"{_STRONGEST} ({label})" if label else _STRONGEST), "the strongest there"
+
+
+def _measured(study: Study) -> Iterator[Finding]:
+    """Yield the times of records that decide no comparison."""
+    for panel in study.panels():
+        cells = study.of(panel)
+        for name in dict.fromkeys(name for cell in cells for name in cell.contestants):
+            own = [cell for cell in cells if name in cell.contestants]
+            ends = [own[0], *own[1:][-1:]]
+            found = [cell.contestants[name] for cell in ends]
+            times = " and ".join(
+                f"{number(one.us)} us" + (f" at {bytes_text(cell.size)}" if cell.size else "")
+                for cell, one in zip(ends, found, strict=True)
+            )
+            count = counted(found[0].launches, "launch")
+            text = f"{panel}: {found[0].label} takes {times}, from {count}."
+            yield Finding(MEASURED, text, panel)
 
 
 def _own_others(study: Study, panel: Panel) -> Iterator[Finding]:

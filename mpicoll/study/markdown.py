@@ -9,7 +9,7 @@ from mpicoll.study.cells import Panel, Study
 from mpicoll.study.forms import COLUMNS, LEGEND, Forms, forms_of, rows
 from mpicoll.study.questions import ONE_OR_TWO, QUESTIONS
 from mpicoll.study.sentences import Finding
-from mpicoll.text.numbers import number
+from mpicoll.text.numbers import counted, number
 from mpicoll.text.printable import plain_markdown
 
 PAGE = "study.html"
@@ -38,14 +38,13 @@ def facts(study: Study) -> Iterator[str]:
         names = dict.fromkeys(each.configuration for each in study.launches)
         minutes = sum(each.seconds for each in study.launches) / 60
         failed = len(study.launches) - len(good)
-        yield (
-            f"{len(good)} launches of {len(names)} configurations in random order, {minutes:.0f} "
-            f"minutes{f'; {failed} more failed' if failed else ''}."
-        )
+        launches = f"{counted(len(good), 'launch')} of {counted(len(names), 'configuration')}"
+        more = f"; {failed} more failed" if failed else ""
+        yield f"{launches} in random order, {minutes:.0f} minutes{more}."
     yield from dict.fromkeys(_machines(study))
     levels = {each.environment: each.threads for each in study.launches if each.threads}
     for name, library in study.libraries.items():
-        level = levels.get(name.split(" ")[0])
+        level = levels.get(name.rpartition(" ")[0])
         how = f", thread level {level}" if level and name.endswith("mpi4py") else ""
         words = library.replace("Version:", "").split()
         yield f"{name}: {' '.join(words)[:80]}{how}"
@@ -59,9 +58,11 @@ def _machines(study: Study) -> Iterator[str]:
             yield f"{machine.processor or 'a processor'}, {machine.cores} cores, ranks {bound}."
     loads = [each.load for each in study.runs if each.load is not None]
     if loads:
-        yield (
-            f"The load before the launches was {number(min(loads), 2)} to {number(max(loads), 2)}."
-        )
+        ends = dict.fromkeys(number(each, 2) for each in (min(loads), max(loads)))
+        yield f"The load before the launches was {' to '.join(ends)}."
+    commits = dict.fromkeys(each.git.commit[:7] for each in study.runs if each.git)
+    if len(commits) > 1:
+        yield f"Measured by several commits of this project: {', '.join(commits)}."
 
 
 def _lines(

@@ -12,6 +12,7 @@ from mpicoll.records import reading
 from mpicoll.records.journal import check_ours
 from mpicoll.records.lines import CaseRecord, Record, RunRecord, SpeedupVsStrongest
 from mpicoll.records.reading import only
+from mpicoll.study.apart import environments_of, tell_apart
 from mpicoll.study.cells import Study, compared, name_of, panel_of, study_of
 from mpicoll.study.crossovers import Crossings
 from mpicoll.study.findings import findings
@@ -93,10 +94,14 @@ def _against_strongest(record: CaseRecord, study: Study) -> None:
 def found_in(records: Sequence[Record]) -> tuple[Study, list[Finding]]:
     """Return the cells of records, and what was found in them.
 
+    Environments of one name that are not the same get names of their own in the records.
+
     Raises:
         ArgumentError: there are no cases with a time.
     """
+    environments = environments_of(records)
+    tell_apart(records, environments)
     study = study_of(records)
     if not study.cells:
         raise ArgumentError("no case in these records has a time: there is nothing to find")
-    return study, findings(study, Crossings(records))
+    return study, findings(study, Crossings(records, environments))

@@ -17,6 +17,7 @@ from mpicoll.text.sizes import bytes_text
 OPEN = "What could not be decided"
 _FEW = "few"
 """The section of comparisons that have too few launches: they are counted, and not told."""
+_APART = 1.2
 _MOST_SIZES = 6
 """Sizes whose times a sentence gives; of more the first and the last."""
 
@@ -61,6 +62,14 @@ class Pair:
 
 
 Choose = Callable[[Cell], tuple[Contestant | None, Contestant | None]]
+Called = Callable[[Sequence[Pair]], tuple[str, str]]
+
+
+def _algorithms(same: Sequence[Pair]) -> tuple[str, str]:
+    """Return the algorithms of both sides."""
+    sides = ([each.one for each in same], [each.other for each in same])
+    one, other = (listed(list(dict.fromkeys(e.name.algorithm for e in own))) for own in sides)
+    return one, other
 
 
 def pairs(study: Study, panel: Panel, choose: Choose, confidence: float = 0.95) -> list[Pair]:
@@ -100,22 +109,22 @@ def said(
     ]
 
 
-def said_of_places(by_place: dict[str, list[Pair]], section: str) -> Iterator[Finding]:
+def said_of_places(
+    by_place: dict[str, list[Pair]], section: str, called: Called = _algorithms
+) -> Iterator[Finding]:
     """Yield a sentence for each range of sizes with one verdict, once for all places that share it.
 
     Args:
-        by_place: two algorithms, compared in several environments and backends.
+        by_place: what is compared in several environments and backends.
+        called: returns what the two sides of pairs are called, by default by their algorithms.
     """
-    shared: dict[tuple[str, tuple[int, ...]], dict[str, list[Pair]]] = {}
+    shared: dict[tuple[str, tuple[int, ...], tuple[str, str]], dict[str, list[Pair]]] = {}
     for place, found in by_place.items():
         for kind, same in ranges(found):
             sizes = tuple(each.cell.size for each in same)
-            shared.setdefault((kind, sizes), {})[place] = same
-    for (kind, _), own in shared.items():
-        groups = list(own.values())
-        every = [each for same in groups for each in same]
-        sides = _Sides(_algorithms(every, 0), _algorithms(every, 1), listed(list(own)))
-        yield _finding(kind, groups, section, sides)
+            shared.setdefault((kind, sizes, called(same)), {})[place] = same
+    for (kind, _, names), own in shared.items():
+        yield _finding(kind, [*own.values()], section, _Sides(*names, listed(list(own))))
 
 
 def without_few(found: Sequence[Finding]) -> list[Finding]:
@@ -181,8 +190,20 @@ def _times_of(same: Sequence[Pair], sides: _Sides, is_slower: bool) -> str:
         ]
         first, second = reversed(texts) if is_slower else texts
         size = f" at {bytes_text(each.cell.size)}" if len(same) > 1 else ""
-        parts.append(f"{first} against {second}{size}")
+        parts.append(f"{first} against {second}{size}{_apart(each, is_slower)}")
     return "; ".join(parts)
+
+
+def _apart(each: Pair, is_slower: bool) -> str:
+    """Return the bounds of a ratio that the medians of both sides do not have.
+
+    So it is where one side has two speeds: in the launch in the middle it may be the other one.
+    """
+    (one, other), ratio = each.us, each.ratio
+    if 1 / _APART <= other / one / ratio.ratio <= _APART:
+        return ""
+    low, high = (1 / ratio.high, 1 / ratio.low) if is_slower else (ratio.low, ratio.high)
+    return f" (launches differ: {number(low)} to {number(high)} times)"
 
 
 def _called(one: Contestant, called: str, sides: _Sides) -> str:
@@ -190,7 +211,9 @@ def _called(one: Contestant, called: str, sides: _Sides) -> str:
     algorithm = one.name.algorithm
     if f"({one.label})" in called or called in (one.label, algorithm, f"our {algorithm}"):
         return ""
-    return f" ({one.short if sides.places else one.label})"
+    name = one.name
+    is_told = sides.places in (name.environment, place_of(name.environment, name.backend))
+    return f" ({one.short if is_told else one.label})"
 
 
 def place(same: Sequence[Pair]) -> str:
@@ -207,11 +230,6 @@ def _named(same: Sequence[Pair], side: int) -> str:
     """Return the contestants in the order of sizes, each once."""
     found = [(each.one, each.other)[side].label for each in same]
     return ", then ".join(dict.fromkeys(found))
-
-
-def _algorithms(same: Sequence[Pair], side: int) -> str:
-    """Return the algorithm of contestants of several places."""
-    return listed(list(dict.fromkeys((each.one, each.other)[side].name.algorithm for each in same)))
 
 
 def times(same: Sequence[Pair], upside_down: bool = False) -> str:

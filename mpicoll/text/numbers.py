@@ -24,10 +24,11 @@ def number(value: float | None, digits: int = 3) -> str:
 def counted(number: int, thing: str) -> str:
     """Return a count with its noun.
 
-    >>> counted(1, "round"), counted(6, "round")
-    ('1 round', '6 rounds')
+    >>> counted(1, "round"), counted(6, "round"), counted(2, "launch")
+    ('1 round', '6 rounds', '2 launches')
     """
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+    ending = "" if number == 1 else "es" if thing.endswith("ch") else "s"
+    return f"{number} {thing}{ending}"
 
 
 def ranges(numbers: Sequence[int]) -> str:

@@ -19,9 +19,12 @@ from mpicoll.records.lines import (
     CaseRecord,
     FitRecord,
     Forced,
+    FullRun,
     LaunchRecord,
+    Machine,
     Record,
     Run,
+    RunRecord,
     Speedup,
     SpeedupVsOther,
     SpeedupVsStrongest,
@@ -29,11 +32,14 @@ from mpicoll.records.lines import (
 )
 from mpicoll.records.reading import encoded, only
 from mpicoll.records.reading import load as load_records
+from mpicoll.study.apart import environments_of
 from mpicoll.study.cells import study_of
 from mpicoll.study.crossovers import Crossings
 from mpicoll.study.findings import (
     BACKENDS,
+    BETWEEN,
     CROSSOVERS,
+    MEASURED,
     OTHERS,
     OWN,
     SAME,
@@ -42,7 +48,7 @@ from mpicoll.study.findings import (
     findings,
 )
 from mpicoll.study.launching import native_name
-from mpicoll.study.outcome import write_outcome
+from mpicoll.study.outcome import found_in, write_outcome
 from mpicoll.study.page import page
 from mpicoll.study.sentences import OPEN
 
@@ -111,7 +117,7 @@ def _side_by_side(
 
 
 def told(records: list[Record], section: str) -> str:
-    found = findings(study_of(records), Crossings(records))
+    found = findings(study_of(records), Crossings(records, environments_of(records)))
     return "\n".join(each.text for each in found if each.section == section)
 
 
@@ -234,6 +240,78 @@ def test_what_is_not_known_is_not_told() -> None:
     assert "whether ring of mpich is faster" in told(records, OPEN)
     few = launched(constant(native=10.0, ring=5.0), ["ring"], count=3)
     assert not told(few, WINNERS)
+
+
+def test_environments_are_compared_where_only_natives_were_measured() -> None:
+    slow = {"slow": constant(native=9.0), "slower": constant(native=12.0)}
+    records = launched(constant(native=5.0), [])
+    for name, truth in slow.items():
+        records += launched(truth, [], name)
+    found = told(records, BETWEEN)
+    assert re.search(
+        r"allreduce on 4 ranks, 64 B to 1M, in slow and slower: the strongest native "
+        r"\(native of mpich\) is 1.[78]\d to 2.4\d times as fast as the strongest there, in 80 ",
+        found,
+    )
+    assert not told(records, WINNERS) and not told(records, MEASURED)
+
+
+@pytest.mark.parametrize("count", [1, 2, 10])
+def test_what_cannot_be_compared_is_told_with_its_times(count: int) -> None:
+    records = launched(constant(native=5.0), [], count=count)
+    found = told(records, MEASURED)
+    assert re.fullmatch(
+        r"allreduce on 4 ranks: native of mpich takes (4.9|5.0|5.1)\d us at 64 B and 8\d.\d us at "
+        rf"1M, from {count} launch(es)?\.",
+        found,
+    )
+
+
+def test_a_side_with_two_speeds_is_told() -> None:
+    """The median of its times is one of them, that of the ratios over launches another."""
+
+    def truth(algorithm: str, size: int, launch: int) -> float:
+        native, ring = [(120.0, 20.0), (30.0, 20.0), (100.0, 90.0)][launch % 3]
+        return {"native": native, "ring": ring}[algorithm]
+
+    found = told(launched(truth, ["ring"], count=12), WINNERS)
+    assert re.search(r"1.5\d times as fast as .* \(launches differ: 1.1\d to 5.9\d times\)", found)
+
+
+def described(records: Iterable[Record], **run: Any) -> list[Record]:
+    """Return records with the description of each run, and without an environment."""
+    found = [each for each in records if isinstance(each, CaseRecord)]
+    ids = dict.fromkeys(each.run.id for each in found)
+    for each in found:
+        each.environment = None
+    return [*(RunRecord(run=FullRun(id=name, **run)) for name in ids), *found]
+
+
+MPICH, INTEL = {"mpi4py": "MPICH Version:      5.0.2"}, {"mpi4py": "Intel(R) MPI 1 for Linux*"}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "names"),
+    [
+        ({"libraries": MPICH}, {"libraries": INTEL}, ["MPICH 5.0.2", "Intel(R) MPI 1"]),
+        ({"threads": "single"}, {"threads": "multiple"}, ["single", "multiple"]),
+        ({"libraries": MPICH, "machines": [Machine("a", 4, "Old CPU")]},
+         {"libraries": MPICH, "machines": [Machine("a", 4, "New CPU")]},
+         ["Old CPU", "New CPU"]),
+        ({"libraries": MPICH}, {"libraries": {"torch": "gloo"}}, [""]),
+    ],
+)  # fmt: skip
+def test_records_of_several_libraries_and_machines_are_told_apart(
+    one: dict[str, Any], other: dict[str, Any], names: list[str]
+) -> None:
+    records = [
+        *described(launched(constant(native=5.0), []), **one),
+        *described(launched(constant(native=9.0), [], seed=1), **other),
+    ]
+    study, found = found_in(records)
+    assert study.environments() == names
+    if len(names) > 1:
+        assert [each.section for each in found] == [BETWEEN]
 
 
 def test_backends_are_compared_side_by_side() -> None:

@@ -70,7 +70,7 @@ def test_a_study_is_killed_and_goes_on(tmp_path: Path) -> None:
     assert {(each.environment, each.launch) for each in cases} == {("good", 0)}
     text = (folder / "findings.md").read_text()
     assert "1 of 1 launches of bad-2-choice failed" in text
-    assert "\n- 1 launches of 2 configurations" in text
+    assert "\n- 1 launch of 2 configurations" in text
     # What is done stays done.
     before = {each: each.stat().st_mtime_ns for each in (folder / "launches").iterdir()}
     assert python(*command, timeout=60).returncode == 0
