@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, cast
 
 from mpicoll.bench.faults import CUT, KILL, STOP, Fault, Launch
 from mpicoll.bench.under_faults import (
@@ -54,7 +54,8 @@ _LOOK, _PAUSE = 0.5, 1.0
 """Seconds between two looks, and beyond them, after which this machine, or the part of it that the
 command is given, stood still: ranks miss their deadlines then."""
 _GRACE = 10.0
-"""Seconds past two deadlines in which a call ends, else it counts as hung."""
+"""Seconds past two deadlines in which a call ends, but for those in which its ranks had no core;
+else it counts as hung."""
 
 
 class Found(NamedTuple):
@@ -193,22 +194,34 @@ class Ranks:
     def come(self) -> str:
         """Wait for all ranks to come; return what is wrong, empty for nothing."""
         waited = Waited()
-        self.listener.settimeout(_LOOK)
-        while len(self.processes) < self.launch.ranks:
-            try:
-                wire, _ = self.listener.accept()
-                wire.settimeout(_START)
-                said = json.loads(wire.makefile("rb").readline())
-            except (OSError, ValueError) as error:
-                if isinstance(error, TimeoutError) and waited.look() < _START:
-                    continue
-                come = f"{len(self.processes)} of {self.launch.ranks} ranks have come"
-                return f"{come}: {error!r}: {self.last_words()}"
-            wire.settimeout(None)
-            rank = said["rank"]
-            self.processes[rank], self.wires[rank], self.heard[rank] = said["process"], wire, b""
-            self.selector.register(wire, selectors.EVENT_READ, rank)
+        with selectors.DefaultSelector() as arrivals:
+            arrivals.register(self.listener, selectors.EVENT_READ)
+            while len(self.processes) < self.launch.ranks:
+                if waited.look() > _START:
+                    return self._absent(f"{len(arrivals.get_map()) - 1} more say nothing")
+                for key, _ in arrivals.select(_LOOK):
+                    if key.fileobj is self.listener:
+                        arrivals.register(self.listener.accept()[0], selectors.EVENT_READ)
+                        continue
+                    arrivals.unregister(key.fileobj)
+                    try:
+                        self._meet(cast(socket.socket, key.fileobj))
+                    except (OSError, ValueError) as error:
+                        return self._absent(repr(error))
         return ""
+
+    def _absent(self, why: str) -> str:
+        come = f"{len(self.processes)} of {self.launch.ranks} ranks have come"
+        return f"{come}: {why}: {self.last_words()}"
+
+    def _meet(self, wire: socket.socket) -> None:
+        """Hear which rank has come; what it says next stays to be read."""
+        wire.settimeout(_LOOK)
+        said = json.loads(wire.makefile("rb", buffering=0).readline())
+        wire.settimeout(None)
+        rank = said["rank"]
+        self.processes[rank], self.wires[rank], self.heard[rank] = said["process"], wire, b""
+        self.selector.register(wire, selectors.EVENT_READ, rank)
 
     def tell(self, ranks: Iterable[int]) -> None:
         """Tell ranks to go on."""
@@ -229,10 +242,28 @@ class Ranks:
             self.hosts.link(fault.victims[0] // self.launch.per_host, up=True)
         if stopped:
             self._resume(stopped)
+            resumed = time.monotonic()
             self._hear(fault, set(stopped), found)
+            since = time.monotonic() - resumed
+            found |= {
+                rank: found[rank]._replace(seconds=min(found[rank].seconds, since))
+                for rank in stopped
+            }
         self.tell(fault.left)
-        endings = [each for rank, each in sorted(found.items()) if _counts(each, rank in stopped)]
+        endings = [each for _, each in sorted(found.items())]
+        starved = max((each.starved for each in endings), default=0.0)
+        endings = [self.judged(each, starved) for each in endings]
+        endings = [each for each in endings if _counts(each, each.rank in stopped)]
         return [self.excused(each) for each in endings] if self.paused else endings
+
+    def judged(self, ending: Ending, starved: float) -> Ending:
+        """Return an ending, as of a rank that hung where its call has taken too long.
+
+        Args:
+            starved: seconds for which a rank, or another that it waited for, had no core.
+        """
+        is_late = ending.seconds - starved > 2 * self.deadline + _GRACE
+        return ending._replace(how=HUNG) if is_late else ending
 
     def excused(self, ending: Ending) -> Ending:
         """Return the ending of a rank for which this machine stood still meanwhile."""
@@ -266,8 +297,6 @@ class Ranks:
             self.tell([rank] if said["waits"] else [])
         if "ending" in said:
             found[rank] = Ending(*said["ending"])
-            if found[rank].seconds > 2 * self.deadline + _GRACE:
-                found[rank] = found[rank]._replace(how=HUNG)
 
     def hear_the_end(self, ranks: Sequence[int]) -> None:
         """Return when ranks are through, or have ended."""

@@ -18,7 +18,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,6 +61,7 @@ class Ending(NamedTuple):
     Attributes:
         fault: the number of the fault.
         seconds: of the call that ended them.
+        starved: seconds of that call in which this rank could run, and other processes did.
     """
 
     fault: int
@@ -69,6 +69,7 @@ class Ending(NamedTuple):
     how: str
     seconds: float
     text: str
+    starved: float = 0.0
 
 
 class Wire:
@@ -163,11 +164,10 @@ class _Player:
 
     def ending(self) -> Ending:
         """Make the calls, and return how they end."""
-        how, text, began = RIGHT, "", time.monotonic()
-        made = partial(Ending, self.fault.number, self.rank)
+        how, text, began, starved = RIGHT, "", time.monotonic(), starvation()
         try:
             while self.turn < CALLS and how == RIGHT:
-                began = time.monotonic()
+                began, starved = time.monotonic(), starvation()
                 if not self.play():
                     how, text = WRONG, f"call {self.turn}"
                 if self.fault.kind == RAISE and self.turn == self.fault.turn:
@@ -181,10 +181,18 @@ class _Player:
             how, text = REFUSED if self.fault.kind == MISMATCH else OTHER, repr(error)
         except Exception as error:
             how, text = OTHER, repr(error)
-        seconds = time.monotonic() - began
+        seconds, starved = time.monotonic() - began, starvation() - starved
         if self.timer is not None:
             self.timer.join()
-        return made(how, seconds, text[:2500])
+        return Ending(self.fault.number, self.rank, how, seconds, text[:2500], starved)
+
+
+def starvation() -> float:
+    """Return for how many seconds this process's first thread could run, and another one did."""
+    try:
+        return int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError):  # Linux without CONFIG_SCHED_INFO
+        return 0.0
 
 
 def _wanted(name: str, count: int, rank: int, size: int, root: int) -> Any:

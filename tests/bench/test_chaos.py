@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ import pytest
 from launcher import python
 
 import mpicoll
-from mpicoll.bench import chaos
+from mpicoll.bench import chaos, launches
 from mpicoll.bench.faults import CUT, FAULTS, KILL, Fault, launch_of
 from mpicoll.bench.launches import Ranks, letting_live
 from mpicoll.bench.side_by_side import side_by_side
@@ -119,6 +120,76 @@ def test_a_rank_that_is_late_between_two_calls_has_not_hung(
     assert ranks.end() == []
 
 
+@pytest.mark.parametrize(("starved", "how"), [(6.0, chaos.LOST), (1.0, chaos.HUNG)])
+def test_a_call_that_waits_for_a_core_has_not_hung(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starved: float, how: str
+) -> None:
+    """A deadline of 4 s and two ranks: one that is late, and one that it waited for."""
+    launch = launch_of(1, 0, ["slow"], most=2)
+    ranks = Ranks(launch._replace(ranks=0), {}, 4.0, tmp_path, mpicoll.world, None)
+    late = Ending(0, 0, chaos.LOST, 20.0, "", 0.5)
+    other = Ending(0, 1, chaos.RIGHT, 1.0, "", starved)
+    said = [(0, {"ending": late}), (1, {"ending": other})]
+    monkeypatch.setattr(ranks, "until", lambda limit, done: said)
+    monkeypatch.setattr(ranks, "tell", lambda left: None)
+    fault = Fault(0, "slow", 1, 0.0, (0, 1), (1,))
+    assert [each.how for each in ranks.through(fault)] == [how, chaos.RIGHT]
+    assert ranks.end() == []
+
+
+def test_the_seconds_for_which_a_process_has_no_core_are_counted() -> None:
+    """Three that compute, where there is room for one."""
+    code = """if True:
+        import os, time
+        from mpicoll.bench.under_faults import starvation
+        os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+        os.fork()
+        os.fork()
+        began, before, used = time.monotonic(), starvation(), time.process_time()
+        while time.process_time() - used < 0.2:
+            pass
+        seconds, starved = time.monotonic() - began, starvation() - before
+        assert 0.05 < starved <= seconds - 0.15, (seconds, starved)
+    """
+    assert python("-c", code).returncode == 0
+
+
+def arriving(tmp_path: Path, lines: list[bytes]) -> tuple[Ranks, list[socket.socket]]:
+    """Return a launch of two ranks, and the connections by which some have come and said lines."""
+    launch = launch_of(1, 0, ["slow"], most=2)
+    ranks = Ranks(launch._replace(ranks=0), {}, 4.0, tmp_path, mpicoll.world, None)
+    ranks.launch = launch
+    ranks.listener.listen(2)
+    wires = [socket.socket(socket.AF_UNIX) for _ in lines]
+    for wire, line in zip(wires, lines, strict=True):
+        wire.connect(str(ranks.path))
+        wire.sendall(line)
+    return ranks, wires
+
+
+def line(rank: int) -> bytes:
+    return json.dumps({"rank": rank, "process": 2**22 + 1 + rank}).encode() + b"\n"
+
+
+def test_a_launch_whose_rank_comes_and_says_nothing_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launches, "_START", 1.5)
+    ranks, wires = arriving(tmp_path, [b"", line(1)])
+    assert ranks.come().startswith("1 of 2 ranks have come: 1 more say nothing")
+    wires[0].close()
+    assert ranks.end() == []
+
+
+def test_what_a_rank_says_as_it_comes_is_not_lost(tmp_path: Path) -> None:
+    ending = json.dumps({"ending": Ending(0, 0, chaos.RIGHT, 1.0, "")}).encode() + b"\n"
+    ranks, _wires = arriving(tmp_path, [line(0) + ending, line(1)])
+    assert ranks.come() == ""
+    assert [rank for rank, said in ranks.until(0.1, lambda: False) if "ending" in said] == [0]
+    ranks.processes.clear()
+    assert ranks.end() == []
+
+
 STORE = {"thread pt_tcpstore_uv": 1, "descriptor of a pipe": 4}
 
 
@@ -175,7 +246,7 @@ def test_faults_that_cannot_be_tried_are_refused(
 
 TERMINATED = """
 import os, signal, time
-from mpicoll.bench import chaos
+from mpicoll.bench import chaos, launches
 from mpicoll.measurement.worlds import BOTH
 
 class Hosts:
