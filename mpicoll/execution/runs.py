@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from mpicoll.errors import RankLost
 from mpicoll.interfaces import Messages, Request, Stream, Thunk
+from mpicoll.machine.waited import Looks
 from mpicoll.memory.waiting import StartedRun, Unadvanced, advance_others
 
 
@@ -87,6 +88,9 @@ class Run(Protocol):
     def mark(self) -> object:
         """Return something that differs once it has advanced."""
 
+    def look(self) -> None:
+        """Raise RankLost where a rank that it waits for will not come."""
+
     def stop(self) -> None:
         """Advance no more."""
 
@@ -144,6 +148,10 @@ class Rounds:
     def mark(self) -> object:
         return id(self.current)
 
+    def look(self) -> None:
+        if self.current:
+            self.current.messages.look()
+
     def stop(self) -> None:
         pass
 
@@ -188,7 +196,7 @@ class OnStream:
 
     def __init__(self, run: Run, stream: Stream) -> None:
         self.run, self.stream = run, stream
-        self.mark, self.stop, self.lost = run.mark, run.stop, run.lost
+        self.mark, self.look, self.stop, self.lost = run.mark, run.look, run.stop, run.lost
 
     def begin(self) -> bool:
         with self.stream.use():
@@ -254,6 +262,9 @@ class ProgramRun:
     def mark(self) -> object:
         return self.program.position
 
+    def look(self) -> None:
+        pass  # each test does
+
     def wait(self) -> bool:
         self.program.wait()
         return True
@@ -279,6 +290,8 @@ class Progress:
         self.run, self.resources, self.started, self.arrive = run, resources, started, arrive
         self.error: BaseException | None = None
         self.is_complete = False
+        self.marked: object = None
+        self.tested: Looks | None = None
         resources.under_way = True
         self._attempt(run.begin)
         if not (self.is_complete or run.goes_on):
@@ -291,7 +304,27 @@ class Progress:
 
     def test(self) -> bool:
         self.advance()
+        if not self.is_complete:
+            self._attempt(self._look)
         return self._result()
+
+    def _look(self) -> bool:
+        """Give up where tests have been in vain until the deadline, as a wait would be.
+
+        Raises:
+            RankLost: nothing has advanced until then, or a rank will not come.
+        """
+        mark = self.run.mark()
+        if self.tested is None or mark != self.marked:
+            self.marked, self.tested = mark, Looks()
+        seconds = self.tested.look()
+        if self.tested.is_due():
+            self.run.look()
+            self.tested.look()  # to ask a rank may take a second, which is no suspension
+        if seconds > self.resources.deadline():
+            what = f"which did not come in {seconds:.3g} s"
+            raise self.run.lost(what) or Unadvanced(f"no test was of use in {seconds:.3g} s")
+        return False
 
     def wait(self) -> None:
         deadline = self.resources.deadline()

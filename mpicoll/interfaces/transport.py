@@ -37,12 +37,16 @@ def _known_to_nobody(_what: str) -> None:
     return None
 
 
+def _seen_by_test() -> None: ...
+
+
 class Messages(NamedTuple):
     """The bound messages of one round: run all `start`, then all `wait`.
 
     Attributes:
         lost: returns the error of a wait for them that has lasted too long, given what happened
             as the end of a sentence.
+        look: raises RankLost where a rank will not come, and `test` has no way to see that.
     """
 
     start: tuple[Thunk, ...]
@@ -50,6 +54,7 @@ class Messages(NamedTuple):
     test: Callable[[], bool]
     free: Thunk
     lost: Callable[[str], RankLost | None] = _known_to_nobody
+    look: Thunk = _seen_by_test
 
 
 class Transport(Protocol):

@@ -6,6 +6,8 @@ from time import monotonic
 
 _STOPPED = 1.0
 """Seconds between two looks from which on a process was stopped instead of waiting."""
+_FIRST, _MOST = 0.05, 2.0
+"""Seconds between two looks at the ranks that are missing: the longer a wait, the fewer."""
 
 
 class Waited:
@@ -23,3 +25,18 @@ class Waited:
         self.seconds += min(now - self.looked, _STOPPED)
         self.looked = now
         return self.seconds
+
+
+class Looks(Waited):
+    """The seconds of a wait, and when it looks at the ranks that are missing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last, self.step = 0.0, _FIRST
+
+    def is_due(self) -> bool:
+        """Whether it is time to look at them, which counts as done."""
+        if self.seconds - self.last <= self.step:
+            return False
+        self.last, self.step = self.seconds, min(2 * self.step, _MOST)
+        return True

@@ -17,7 +17,7 @@ from typing import Protocol
 from mpicoll.errors import ArgumentError, RankLost
 from mpicoll.interfaces import SharedMemory, WaitContext, WaitPolicy, Words
 from mpicoll.machine.living import has_ended
-from mpicoll.machine.waited import Waited
+from mpicoll.machine.waited import Looks, Waited
 
 DEADLINE = "MPICOLL_DEADLINE"
 _SECONDS = 300.0
@@ -26,7 +26,7 @@ _OVERSUBSCRIBED_SPINS = 4
 _YIELDS = 16
 _AWAKE = 0.02
 _NAPS = (50e-6, 1e-3)
-_LOOK, _MOST_LOOK = 0.05, 2.0
+_LOOK = 0.05
 
 
 class SpinYieldSleep:
@@ -68,7 +68,7 @@ class SpinYieldSleep:
         for _ in range(self.spins):
             if words[index] >= least:
                 return
-        waited = Waited()
+        waited = Looks()
         while waited.look() < _AWAKE:
             for _ in range(_YIELDS):
                 os.sched_yield()
@@ -93,9 +93,9 @@ class SpinYieldSleep:
         return False
 
     def _sleep(
-        self, words: Words, index: int, least: int, context: WaitContext, waited: Waited
+        self, words: Words, index: int, least: int, context: WaitContext, waited: Looks
     ) -> None:
-        nap, looked, step = _NAPS[0], waited.seconds, _LOOK
+        nap = _NAPS[0]
         self.tell(context.peer)
         while words[index] < least:
             sleep(nap)
@@ -103,8 +103,7 @@ class SpinYieldSleep:
             self.progress()
             self._hear(words, index, least, context)
             seconds = waited.look()
-            if seconds - looked > step:
-                looked, step = seconds, min(2 * step, _MOST_LOOK)
+            if waited.is_due():
                 self._look(words, index, least, context)
                 self.check((context.peer,))
             if seconds > self.deadline:

@@ -17,7 +17,7 @@ from mpi4py import MPI
 from mpicoll.errors import RankLost
 from mpicoll.interfaces import Stage, Thunk
 from mpicoll.peers.known import Peers
-from mpicoll.peers.polling import in_thread, wait_polling
+from mpicoll.peers.polling import Patience, in_thread, wait_polling
 from mpicoll.peers.watch import guarded
 
 T = TypeVar("T")
@@ -111,6 +111,12 @@ class Waits:
                 if request and not request.Get_status():
                     found.append(peer)
         return list(dict.fromkeys(found))
+
+    def look(self) -> None:
+        """Raise RankLost where a rank that is missing will not come."""
+        gone = self.peers.have_gone(self.missing(), self.stage.operation)
+        if gone and (missing := self.missing()):
+            raise self.peers.lost(self.stage, missing, "which will not come")
 
     def lost(self, what: str) -> RankLost:
         """Return the error of a wait, given what happened as the end of a sentence."""
@@ -229,6 +235,7 @@ class StartedRequest:
         self.test_request: Callable[[], bool] = getattr(request, "Test", None) or request.test
         self.wait_request: Thunk = request.wait if waits is None else waits.until(self.test_request)
         self.waits = waits
+        self.patience: Patience | None = None
 
     def wait(self) -> None:
         try:
@@ -241,6 +248,11 @@ class StartedRequest:
     def test(self) -> bool:
         try:
             done = self.test_request()
+            if not done and self.waits is not None:
+                self._look(self.waits)
+        except RankLost:
+            _unfinished.append(self)
+            raise
         except MPI.Exception as error:
             _unfinished.append(self)
             if self.waits is None:
@@ -250,7 +262,14 @@ class StartedRequest:
             self._finish()
         return done
 
+    def _look(self, waits: Waits) -> None:
+        if self.patience is None:
+            self.patience = Patience(waits.missing, waits.stage, waits.peers)
+        self.patience.look(self.test_request)
+
     def _finish(self) -> None:
+        if self.patience is not None:
+            self.patience.end()
         after, self.after = self.after, ()
         for thunk in after:
             thunk()

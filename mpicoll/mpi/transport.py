@@ -168,7 +168,7 @@ class MpiTransport:
                 # The next piece of a message may be what another rank waits for.
                 return Messages(
                     (*before, staged.start, *start), (waits.until(test),), test, resources.free,
-                    waits.lost,
+                    waits.lost, waits.look,
                 )  # fmt: skip
             after = self._at_once(*found, mirror, tag, resources, waits, start, wait)
         else:
@@ -185,7 +185,9 @@ class MpiTransport:
                     thunk()
             return done
 
-        return Messages((*before, *start), tuple(wait), test_all, resources.free, waits.lost)
+        return Messages(
+            (*before, *start), tuple(wait), test_all, resources.free, waits.lost, waits.look
+        )
 
     def _at_once(
         self, receives: list[Pieces], sends: list[Pieces], mirror: Mirror, tag: int,

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from mpicoll.interfaces import Stage
 from mpicoll.machine.background import background, is_done
-from mpicoll.machine.waited import Waited
+from mpicoll.machine.waited import Looks
 from mpicoll.peers.known import Peers
 
 T = TypeVar("T")
@@ -22,8 +22,6 @@ _AWAKE = 1.0
 _FIRST_YIELDS, _YIELDS = 48, 16
 """Looks between yields before the clock is asked, and then from one time to the next."""
 _NAP = 100e-6
-_LOOK, _MOST = 0.05, 2.0
-"""Seconds between two looks at the ranks that are missing: the longer a wait, the fewer."""
 
 
 def wait_polling(
@@ -45,27 +43,51 @@ def wait_polling(
         if test():
             return
         os.sched_yield()
-    waited = Waited()
-    seconds, looked, step = 0.0, 0.0, _LOOK
-    while not (_comes(test) if seconds < _AWAKE else test()):
-        if seconds >= _AWAKE:
+    patience = Patience(missing, stage, peers)
+    while not (_comes(test) if patience.waited.seconds < _AWAKE else test()):
+        if patience.waited.seconds >= _AWAKE:
             sleep(_NAP)
-        seconds = waited.look()
-        if seconds - looked > step:
-            looked, step = seconds, min(2 * step, _MOST)
-            found = missing()
+        patience.look(test)
+    patience.end()
+
+
+class Patience:
+    """Ends a wait that tests in vain, whoever makes the loop.
+
+    Args:
+        missing: as for `wait_polling`.
+    """
+
+    def __init__(self, missing: Callable[[], Sequence[int]], stage: Stage, peers: Peers) -> None:
+        self.missing, self.stage, self.peers = missing, stage, peers
+        self.waited, self.is_told = Looks(), False
+
+    def look(self, test: Callable[[], bool]) -> None:
+        """Look at the clock, and now and then at the ranks that are missing.
+
+        Raises:
+            RankLost, OtherCall: as `wait_polling` does.
+        """
+        waited, peers = self.waited, self.peers
+        waited.look()
+        if waited.is_due():
+            found, self.is_told = self.missing(), True
             waited.look()  # a rank may be asked for as long as a second, which is no suspension
             peers.wait_for(found[0] if found else None)
             if peers.calls is not None:
                 peers.calls.check(found)
                 waited.look()
-            if peers.have_gone(found, stage.operation) and not test():
-                raise peers.lost(stage, missing(), "which will not come")
-            seconds = waited.look()
-        if seconds > peers.deadline:
-            raise peers.lost(stage, missing(), f"which did not come in {seconds:.3g} s")
-    if looked:
-        peers.wait_for(None)
+            if peers.have_gone(found, self.stage.operation) and not test():
+                raise peers.lost(self.stage, self.missing(), "which will not come")
+            waited.look()
+        if waited.seconds > peers.deadline:
+            what = f"which did not come in {waited.seconds:.3g} s"
+            raise peers.lost(self.stage, self.missing(), what)
+
+    def end(self) -> None:
+        """Wait for nobody any more."""
+        if self.is_told:
+            self.peers.wait_for(None)
 
 
 def _comes(test: Callable[[], bool]) -> bool:

@@ -26,6 +26,7 @@ from mpicoll.interfaces import (
     Thunk,
     Transport,
 )
+from mpicoll.machine.waited import Waited
 from mpicoll.memory.notes import described
 from mpicoll.memory.segments import open_memory
 from mpicoll.memory.waiting import HasDeadline
@@ -99,7 +100,11 @@ class ThreadTransport(HasDeadline):
         def test() -> bool:
             return all(each.test() for each in posted)
 
-        return Messages((start,), (wait,), test, posted.clear)
+        def lost(what: str) -> RankLost | None:
+            peer = next((each.peer for each in posted if not each.delivery.is_done), None)
+            return None if peer is None else _lost(stage, self.rank, peer, what)
+
+        return Messages((start,), (wait,), test, posted.clear, lost)
 
     def _ask(self, x: Array | None, peer: int, tag: Hashable, stage: Stage) -> _Receive:
         return _Receive(self, self.group.receive(x, self.rank, peer, tag), peer, stage)
@@ -200,9 +205,11 @@ class _Statements:
         return out, {rank: self.group.stated.get((rank, operation), "") for rank in ranks}
 
     def lost(self, stage: Stage, missing: Sequence[int], what: str) -> RankLost:
-        return RankLost(
-            f"{stage}: rank {self.rank} waits for rank {missing[0]}, {what}", rank=missing[0]
-        )
+        return _lost(stage, self.rank, missing[0], what)
+
+
+def _lost(stage: Stage, rank: int, peer: int, what: str) -> RankLost:
+    return RankLost(f"{stage}: rank {rank} waits for rank {peer}, {what}", rank=peer)
 
 
 class _Done:
@@ -221,7 +228,7 @@ class _Receive:
         self, transport: ThreadTransport, delivery: Delivery, peer: int, stage: Stage
     ) -> None:
         self.transport, self.delivery, self.peer = transport, delivery, peer
-        self.stage = stage
+        self.stage, self.tested = stage, Waited()
 
     def _missing(self) -> int | None:
         return None if self.delivery.is_done else self.peer
@@ -234,7 +241,7 @@ class _Receive:
             raise self.delivery.error
 
     def test(self) -> bool:
-        return _is_done(self.transport, self._missing, self.wait, self.stage)
+        return _is_done(self.transport, self._missing, self.wait, self.stage, self.tested)
 
 
 class _Gathered:
@@ -242,6 +249,7 @@ class _Gathered:
 
     def __init__(self, transport: ThreadTransport, board: dict[int, Any], what: str) -> None:
         self.transport, self.board, self.stage = transport, board, Stage(what)
+        self.tested = Waited()
         self.finish: Callable[[list[Any]], object] | None = None
 
     @property
@@ -259,7 +267,7 @@ class _Gathered:
             finish(self.items)
 
     def test(self) -> bool:
-        return _is_done(self.transport, self._missing, self.wait, self.stage)
+        return _is_done(self.transport, self._missing, self.wait, self.stage, self.tested)
 
 
 def _wait(transport: ThreadTransport, missing: Callable[[], int | None], stage: Stage) -> None:
@@ -267,11 +275,18 @@ def _wait(transport: ThreadTransport, missing: Callable[[], int | None], stage: 
 
 
 def _is_done(
-    transport: ThreadTransport, missing: Callable[[], int | None], wait: Thunk, stage: Stage
-) -> bool:
-    """Complete an operation if no rank is missing, or fail if the missing rank has ended."""
+    transport: ThreadTransport, missing: Callable[[], int | None], wait: Thunk, stage: Stage,
+    tested: Waited,
+) -> bool:  # fmt: skip
+    """Complete an operation if no rank is missing, or fail if the missing rank has ended.
+
+    Args:
+        tested: for how long there have been tests; they fail at the deadline, too.
+    """
     peer = missing()
     if peer is None or transport.group.lost(peer, stage.operation):
         wait()
         return True
+    if tested.look() > transport.deadline:
+        transport.group.wait(transport.rank, missing, stage, transport.deadline, tested)
     return False

@@ -107,14 +107,18 @@ class Group:
         return board
 
     def wait(
-        self, rank: int, missing: Callable[[], int | None], stage: Stage, deadline: float
-    ) -> None:
+        self, rank: int, missing: Callable[[], int | None], stage: Stage, deadline: float,
+        tested: Waited | None = None,
+    ) -> None:  # fmt: skip
         """Return when no rank is missing.
+
+        Args:
+            tested: for how long this rank has waited already.
 
         Raises:
             RankLost: the missing rank has ended or left the operation, or the deadline has passed.
         """
-        changed, waited = self.world.changed[self.members[rank]], Waited()
+        changed, waited = self.world.changed[self.members[rank]], tested or Waited()
         with changed:
             while (peer := missing()) is not None:
                 left = deadline - waited.look()

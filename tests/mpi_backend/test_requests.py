@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
+from time import sleep
 
 import numpy as np
 import pytest
 
 from mpicoll import RankLost
-from mpicoll.interfaces import Stage
+from mpicoll.interfaces import Message, Stage
 from mpicoll.peers.known import Peers
 
 MPI = pytest.importorskip("mpi4py.MPI")
@@ -34,3 +36,56 @@ def test_what_mpi_writes_to_outlives_a_wait_that_was_given_up() -> None:
     _unfinished.pop()
     request.Wait()
     assert landing.tolist() == [1]
+
+
+class _Others(Peers):
+    """Two ranks, of which the other has gone or not."""
+
+    gone = False
+
+    def have_gone(self, ranks: Sequence[int], operation: int) -> bool:
+        return self.gone and list(ranks) == [1]
+
+
+@pytest.mark.parametrize(("gone", "why"), [(False, "did not come in 0.[2-9]"), (True, "will not")])
+def test_a_loop_of_tests_ends(gone: bool, why: str) -> None:
+    """At the deadline, or before it where the rank has gone; the buffer may still be written to."""
+    from mpicoll.mpi.requests import _unfinished, of_message
+
+    peers, landing = _Others(0, 2), np.zeros(1, np.int64)
+    peers.gone, peers.deadline = gone, 100.0 if gone else 0.2
+    request = of_message(
+        MPI.COMM_SELF.Irecv(landing, 0, 78), landing, peers, "receiving a message", 1
+    )
+    with pytest.raises(RankLost, match=f"rank 0 waits for rank 1, which {why}"):  # noqa: PT012
+        while not request.test():
+            sleep(0.01)
+    assert _unfinished.pop() is request
+    MPI.COMM_SELF.Send(np.ones(1, np.int64), 0, 78)
+    while not request.test():
+        sleep(0.01)
+    assert (landing.tolist(), peers.awaits) == ([1], None)
+
+
+def test_a_round_of_messages_sees_a_rank_that_has_gone() -> None:
+    from mpicoll.mpi.transport import MpiTransport
+
+    transport = MpiTransport(MPI.COMM_SELF)
+    peers = _Others(0, 2)
+    transport.peers = peers
+    landing = np.zeros(1, np.int64)
+    messages = transport.messages([], [Message(0, landing)], 3, Stage("ring", 1, 2))
+    try:
+        for thunk in messages.start:
+            thunk()
+        peers.gone = True
+        messages.look()  # it waits for rank 0, which is there
+        transport.peers.have_gone = lambda ranks, operation: True  # type: ignore[method-assign]
+        with pytest.raises(RankLost, match="ring, round 1 of 2: rank 0 waits for rank 0"):
+            messages.look()
+        transport.plans_comm.Send(np.ones(1, np.int64), 0, 3)
+        assert messages.test()
+        messages.look()  # what has come before the rank went counts
+    finally:
+        messages.free()
+        transport.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import re
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -222,6 +223,31 @@ def test_a_deadlock_ends_by_the_deadline(transport: str) -> None:
     said = [str(each) for each in caught.value.exceptions]
     assert all(isinstance(each, RankLost) for each in caught.value.exceptions)
     assert any("did not come in 0.2" in each for each in said)
+
+
+@pytest.mark.parametrize("what", ["point-to-point", "symmetric", "native", "message"])
+def test_a_loop_of_tests_ends_by_the_deadline(what: str) -> None:
+    """Rank 1 comes too late; what is computed between a start and the first test does not count."""
+    algorithm = "native" if what == "native" else f"ring@{what}"
+    over = threading.Event()
+
+    def hang(c: Collectives) -> None:
+        plan = c.plan("allreduce", np.ones(3), algorithm=algorithm) if what != "message" else None
+        if c.rank:
+            over.wait(20)
+            return
+        request = plan.start() if plan else c.irecv(np.ones(1), 1)
+        time.sleep(0.6)
+        assert not request.test()
+        c.deadline = 1.5
+        try:
+            while not request.test():
+                time.sleep(0.01)
+        finally:
+            over.set()
+
+    with pytest.raises(RankLost, match=r"rank 0 waits for rank 1, which did not come in 1\.5"):
+        mpicoll.threads(2)(hang)
 
 
 def test_the_deadline_may_be_set_within() -> None:

@@ -7,6 +7,7 @@ import subprocess
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
+from time import sleep
 
 import pytest
 from joining import by_hand
@@ -171,4 +172,33 @@ def test_an_error_is_raised_where_a_work_is_waited_for() -> None:
     with pytest.raises(RuntimeError, match="rank 3 has ended"):
         future.wait()
     assert work.is_completed() and not work.is_success()
+    order.stop()
+
+
+def test_who_asks_whether_a_work_is_complete_learns_that_a_rank_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from mpicoll.errors import RankLost
+    from torchcoll.backend import works
+    from torchcoll.backend.order import Order
+
+    class Queue:
+        """Has one call under way, which only a wait ends."""
+
+        completed, issued, held = 0, 1, False
+
+        def complete(self, number: int) -> bool:
+            self.completed = number
+            raise RankLost("rank 3 did not come")
+
+    order = Order("test")
+    order.queue = Queue()  # type: ignore[assignment]
+    work = works.IssuedWork((print,), [], order, str)
+    work.number = 1
+    order._issued.append(work)
+    assert not work.is_completed()
+    monkeypatch.setattr(works, "_ASKED", 0.05)
+    while not work.is_completed():
+        sleep(0.01)
+    assert "rank 3 did not come" in str(work.exception()) and not work.is_success()
     order.stop()

@@ -13,9 +13,12 @@ import torch
 import torch.distributed as dist
 
 from mpicoll.errors import CollectiveError, RankLost
+from mpicoll.machine.waited import Waited
 from torchcoll.backend.order import Call, Order
 
 _NO_LIMIT = timedelta(0)
+_ASKED = 1.0
+"""Seconds of asking in vain, after which the group's thread waits for a call."""
 _FUTURES = threading.Lock()
 """Held while a call becomes done, or somebody asks for the future of one that is not."""
 
@@ -132,10 +135,22 @@ class IssuedWork(PendingWork):
         number: of the call in its queue.
     """
 
+    asked: Waited | None = None
+
     @property
     def is_done(self) -> bool:  # type: ignore[override]
         queue = self.order.queue
         return queue is not None and queue.completed >= self.number
+
+    def is_completed(self) -> bool:
+        if self.is_done:
+            return True
+        self.asked = self.asked or Waited()
+        before = self.asked.seconds
+        if before <= _ASKED < self.asked.look():
+            # Nobody else would find that a rank is missing.
+            self.order.attend(self)
+        return self.is_done
 
     def get_future(self) -> Any:
         if self.is_done and self.future is None:
