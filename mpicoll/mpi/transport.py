@@ -360,9 +360,12 @@ class MpiTransport:
         MPI makes a group by a call of its members alone (MPI-4.1, 7.4.2, MPI_Comm_create_group),
         where the launcher has let them live.
         """
-        comm = MPI.Intracomm(self.users_comm)
+        # Open MPI 5 makes no group from a communicator while another such call has not returned
+        # there, which one that a rank has left in its middle never does.
+        parents = [*map(MPI.Intracomm, (self.users_comm, self.plans_comm, self.natives_comm))]
 
         def meet(decision: Decision, attempt: int) -> Any:
+            comm = parents[attempt % len(parents)]
             members = comm.group.Incl(decision.ranks)
             create: Callable[[], MPI.Comm] = partial(comm.Create_group, members, attempt)
             left = partial(self.peers.out, decision.ranks)

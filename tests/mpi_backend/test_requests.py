@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from time import sleep
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from mpicoll import RankLost
 from mpicoll.interfaces import Message, Stage
 from mpicoll.peers.known import Peers
+from mpicoll.peers.survivors import Decision
 
 MPI = pytest.importorskip("mpi4py.MPI")
 
@@ -89,3 +91,30 @@ def test_a_round_of_messages_sees_a_rank_that_has_gone() -> None:
     finally:
         messages.free()
         transport.close()
+
+
+def test_each_attempt_to_make_a_group_of_survivors_has_a_communicator_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that Open MPI is still asked to make a group from makes no other."""
+    from mpicoll.mpi import transport
+
+    found = []
+
+    def within(peers: Peers, what: str, create: Any, left: object = None) -> Any:
+        found.append(create.func.__self__)
+        return create()
+
+    def go_on(others: object, place: object, meet: Any, first: int) -> Any:
+        for attempt in range(3):
+            meet(Decision((0,), ""), attempt)
+        return None, 3
+
+    group = transport.MpiTransport(MPI.COMM_SELF)
+    monkeypatch.setattr(transport, "go_on", go_on)
+    with monkeypatch.context() as patched:
+        patched.setattr(transport, "within", within)
+        patched.setattr(transport, "MpiTransport", lambda part, parent: None)
+        group.survive(lambda made: None)
+    assert len({each.handle for each in found}) == 3
+    group.close()
