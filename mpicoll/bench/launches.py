@@ -19,9 +19,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, cast
 
-from mpicoll.bench.faults import CUT, KILL, STOP, Fault, Launch
+from mpicoll.bench.faults import BREAKING, CUT, KILL, STOP, Fault, Launch
 from mpicoll.bench.under_faults import (
     HUNG,
+    LOST,
     OTHER,
     PAUSED,
     THREAD,
@@ -236,6 +237,7 @@ class Ranks:
         found: dict[int, Ending] = {}
         self.paused = False
         stopped = fault.victims if fault.kind == STOP else ()
+        self._begin(fault, found)
         first = set(fault.left) - set(stopped)
         self._hear(fault, first, found)
         if fault.kind == CUT and self.hosts is not None:
@@ -255,6 +257,15 @@ class Ranks:
         endings = [self.judged(each, starved) for each in endings]
         endings = [each for each in endings if _counts(each, each.rank in stopped)]
         return [self.excused(each) for each in endings] if self.paused else endings
+
+    def _begin(self, fault: Fault, found: dict[int, Ending]) -> None:
+        """Have the ranks go on once all have the group: a killed one would leave others in it."""
+        ready = set[int]()
+        for rank, said in self.until(3 * _LATE, lambda: ready >= {*fault.members}):
+            if "ready" in said or not said:
+                ready.add(rank)
+            self._take(fault, rank, said, found)
+        self.tell(fault.members)
 
     def judged(self, ending: Ending, starved: float) -> Ending:
         """Return an ending, as of a rank that hung where its call has taken too long.
@@ -413,6 +424,9 @@ def run(
         for fault in launch.faults:
             endings.append(ranks.through(fault))
             bad = any(each.how in (WRONG, HUNG, OTHER, PAUSED) for each in endings[-1])
+            # A group that has ended early would end what follows, too.
+            lost = any(each.how in (LOST, WRONG_NAME) for each in endings[-1])
+            bad |= lost and fault.kind not in BREAKING
             if bad or time.monotonic() > until:
                 break
         else:

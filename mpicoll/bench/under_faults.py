@@ -275,6 +275,8 @@ def be_rank(
             group = world.split(0)
             assert group is not None
             group.deadline = deadline
+        wire.say(ready=fault.number)
+        wire.hear()
         ending, before = _Player(group, launch, fault, rank, wire).ending(), world
         if fault.kind == KILL:
             try:

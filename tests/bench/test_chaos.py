@@ -6,6 +6,7 @@ import json
 import os
 import re
 import socket
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -186,6 +187,28 @@ def test_what_a_rank_says_as_it_comes_is_not_lost(tmp_path: Path) -> None:
     ranks, _wires = arriving(tmp_path, [line(0) + ending, line(1)])
     assert ranks.come() == ""
     assert [rank for rank, said in ranks.until(0.1, lambda: False) if "ending" in said] == [0]
+    ranks.processes.clear()
+    assert ranks.end() == []
+
+
+def test_a_fault_waits_until_all_ranks_have_the_group(tmp_path: Path) -> None:
+    """A rank that is killed as it leaves the call that makes it may take its messages with it."""
+    ranks, wires = arriving(tmp_path, [line(0), line(1)])
+    assert ranks.come() == ""
+    found: dict[int, Ending] = {}
+    begin = threading.Thread(
+        target=ranks._begin, args=(Fault(0, KILL, 1, 0.0, (0, 1), (1,)), found)
+    )
+    begin.start()
+    wires[0].sendall(b'{"ready": 0}\n')
+    wires[0].settimeout(0.3)
+    with pytest.raises(TimeoutError):
+        wires[0].recv(1)
+    wires[1].sendall(b'{"ready": 0}\n')
+    wires[0].settimeout(20)
+    assert wires[0].recv(1) == wires[1].recv(1) == b"\n"
+    begin.join()
+    assert not found
     ranks.processes.clear()
     assert ranks.end() == []
 
