@@ -8,10 +8,9 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -175,8 +174,8 @@ class TorchArrays:
     def stopwatch(self) -> Stopwatch:
         return TorchStopwatch()
 
-    def stream(self, like: Array) -> Stream:
-        return TorchStream(torch.cuda.current_stream(like.device))
+    def current_stream(self, gpu: int) -> Stream:
+        return TorchStream(torch.cuda.current_stream(gpu))
 
     def at(self, address: int, dtype: str, count: int, like: Array) -> Array:
         kind = getattr(torch, dtype)
@@ -194,8 +193,7 @@ class HostTensors(TorchArrays):
         return super().owns(x) and self.is_on_host(x)
 
 
-@dataclass(frozen=True)
-class TorchStream:
+class TorchStream(NamedTuple):
     """`mpicoll.interfaces.Stream` of torch."""
 
     stream: torch.cuda.Stream

@@ -22,7 +22,7 @@ What NCCL and torch 2.13 grant, and what follows:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from math import prod
@@ -47,7 +47,6 @@ class Nccl:
 
     def __init__(self, group: Group) -> None:
         self.group = group
-        self.ranks = dist.get_process_group_ranks(group)
         self.device: torch.device | None = None
         self.windows: list[Memory] = []
 
@@ -65,7 +64,7 @@ class Nccl:
 
     def _obstacle(self, x: Array) -> str:
         """Return why NCCL cannot serve this tensor; empty where it can."""
-        who, current = f"rank {dist.get_rank(self.group)}", torch.cuda.current_device()
+        who, current = f"rank {self.group.rank()}", torch.cuda.current_device()
         if x.device.index != current:
             return (
                 f"{who} gives a tensor on {x.device} to NCCL, but its current GPU is {current}: "
@@ -105,7 +104,7 @@ class Nccl:
         """
         self.connect(like, exchange)
         kind: torch.dtype = getattr(torch, dtype)
-        rank, nbytes = dist.get_rank(self.group), max(1, prod(shape)) * kind.itemsize
+        rank, nbytes = self.group.rank(), max(1, prod(shape)) * kind.itemsize
         memory = on_all(partial(Memory, nbytes), rank, exchange)
         self.windows.append(memory)
         on_all(partial(memory.register, nccl_communicator(self.group)), rank, exchange)
@@ -119,17 +118,29 @@ class Nccl:
                 memory.deregister()
         self.windows.clear()
 
-    def send(self, data: Array, peer: int) -> dist.P2POp:
-        """Return the operation that sends bytes, for a batch."""
-        return dist.P2POp(dist.isend, data, self.ranks[peer], self.group)
+    def send(self, data: Array, peer: int) -> Post:
+        """Bind the operation that sends bytes, for a batch."""
+        return partial(self.group.send, [data], peer, 0)
 
-    def receive(self, data: Array, peer: int) -> dist.P2POp:
-        """Return the operation that receives bytes, for a batch."""
-        return dist.P2POp(dist.irecv, data, self.ranks[peer], self.group)
+    def receive(self, data: Array, peer: int) -> Post:
+        """Bind the operation that receives bytes, for a batch."""
+        return partial(self.group.recv, [data], peer, 0)
 
-    def batch(self, operations: list[dist.P2POp]) -> Post:
-        """Bind operations that NCCL runs together."""
-        return partial(dist.batch_isend_irecv, operations)
+    def batch(self, operations: Sequence[Post]) -> Post:
+        """Bind operations that NCCL runs together.
+
+        By the calls of which `batch_isend_irecv` consists: it checks every operation anew in every
+        run, for longer than a short one takes.
+        """
+        group, device = self.group, self.device
+
+        def post() -> Any:
+            group._start_coalescing(device)
+            for each in operations:
+                each()
+            return group._end_coalescing(device)
+
+        return post
 
 
 class _Bytes:

@@ -21,7 +21,7 @@ from torchcoll.finalizing import outliving
 from torchcoll.groups import Group, nccl_communicator, nccl_of
 
 Post = Callable[..., Any]
-"""A call that starts an operation and returns its Work, several, or None."""
+"""A call that starts an operation and returns its Work, or None."""
 
 
 class Waits:
@@ -146,8 +146,7 @@ class Works:
         self.under_way = True
         try:
             for post in self.posts:
-                work = post()
-                self.works += work if isinstance(work, list) else [work]
+                self.works.append(post())
         except RuntimeError as error:
             if self.waits is None:
                 raise

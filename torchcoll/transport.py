@@ -174,7 +174,7 @@ class TorchTransport:
         """Bind one round to `send` and `recv` calls, or to one batch of NCCL."""
         ranks: list[int] = []
         posts: list[Post] = []
-        batch: list[dist.P2POp] = []
+        batch: list[Post] = []
         for messages, operation, post in (
             (receives, "receive", self.group.recv),
             (sends, "send", self.group.send),
@@ -218,7 +218,8 @@ class TorchTransport:
         if not lanes:
             return Messages((*before, works.start), (works.wait,), works.test, works.free, lost)
         like = next(each.data for each in (*receives, *sends) if self._needs_staging(each.data))
-        staged = StagedMessages(lanes, works, partial(self.arrays.stream, like))
+        stream = partial(self.arrays.current_stream, self.arrays.gpu(like))
+        staged = StagedMessages(lanes, works, stream)
         return Messages((*before, staged.start), (staged.wait,), staged.test, works.free, lost)
 
     def _at_once(

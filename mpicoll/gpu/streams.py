@@ -28,7 +28,8 @@ class PlanStream:
     watch: StreamWatch | None = None
 
     def __init__(self, arrays: Arrays, like: Array, *, captures: bool = False) -> None:
-        self.arrays, self.like, self.captures = arrays, like, captures
+        # A query for each run would make an object of its GPU.
+        self.arrays, self.gpu, self.captures = arrays, arrays.gpu(like), captures
         self.last: Stream | None = None
 
     def check(self) -> None:
@@ -42,7 +43,7 @@ class PlanStream:
         Raises:
             Unsupported: a CUDA graph is being captured on it.
         """
-        self.current = stream = self.arrays.stream(self.like)
+        self.current = stream = self.arrays.current_stream(self.gpu)
         if not stream.is_capturing():
             if self.last is not None and self.last != stream:
                 stream.follow(self.last)
@@ -59,6 +60,6 @@ class PlanStream:
 
     def end(self, stream: Stream) -> None:
         """Make the caller's stream follow a run that was started on another one."""
-        own = self.arrays.stream(self.like)
+        own = self.arrays.current_stream(self.gpu)
         if own != stream:
             own.follow(stream)

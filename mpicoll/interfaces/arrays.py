@@ -115,8 +115,8 @@ class Arrays(Protocol):
     def stopwatch(self) -> Stopwatch:
         """Return a stopwatch for the work on the caller's stream."""
 
-    def stream(self, like: Array) -> Stream:
-        """Return the caller's stream on the GPU of `like`."""
+    def current_stream(self, gpu: int) -> Stream:
+        """Return the caller's stream on a GPU, by its number."""
 
     def at(self, address: int, dtype: str, count: int, like: Array) -> Array:
         """Return a flat array over GPU memory that another object owns, on the GPU of `like`."""

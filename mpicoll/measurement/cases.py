@@ -210,7 +210,9 @@ def cases(group: Group, worlds: dict[str, Collectives], wanted: Wanted) -> list[
     return [
         Case(group, backend, name, call)
         for backend, world in worlds.items()
-        for name in algorithms(group.what, world, asked, wanted.transports)
+        for name in algorithms(
+            group.what, world, asked or _by_default(group, world), wanted.transports
+        )
         for call in _calls(group, name, wanted.calls)
     ]
 
@@ -231,18 +233,24 @@ def _calls(group: Group, algorithm: str, asked: str) -> Iterator[str]:
 def algorithms(
     what: Collective, world: Collectives, asked: Sequence[str], transports: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """Return the algorithms of a collective that were asked for, those of a default otherwise.
+    """Return the algorithms of a collective that were asked for, and the baselines.
 
     Schedules that name no transport run over each of `transports`, if any are given.
     """
     known = world.algorithms(what.name)
-    if not asked:
-        usual = ("native_persistent", "auto", *DEFAULT_ALGORITHMS.get(what.name, ()))
-        asked = [name for name in usual if is_known(what, name, known)]
     found = [_plain(what, name) for name in with_all(asked, known) if is_known(what, name, known)]
     ways = with_all(transports, TRANSPORTS)
     wide = [each for name in found for each in _over(name, ways)]
     return tuple(dict.fromkeys([*BASELINES, *wide]))
+
+
+def _by_default(group: Group, world: Collectives) -> list[str]:
+    """Return what is measured where nothing was asked for; on a GPU all that users may take."""
+    what, known = group.what, world.algorithms(group.what.name)
+    usual = ["native_persistent", "auto", *DEFAULT_ALGORITHMS.get(what.name, ())]
+    if group.device == CUDA:
+        usual += (f"native:{each}" for each in world.transport.other_natives(what.name))
+    return [name for name in usual if is_known(what, name, known)]
 
 
 def _plain(what: Collective, name: str) -> str:

@@ -138,7 +138,7 @@ class NumpyArrays:
     def stopwatch(self) -> Stopwatch:
         raise Unavailable("NumPy arrays lie on the host")
 
-    def stream(self, like: Array) -> Stream:
+    def current_stream(self, gpu: int) -> Stream:
         raise Unavailable("NumPy arrays lie on the host")
 
     def at(self, address: int, dtype: str, count: int, like: Array) -> Array:

@@ -9,9 +9,8 @@ import operator
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -149,9 +148,8 @@ class MpiArrays(NumpyArrays):
     def stopwatch(self) -> Stopwatch:
         return CupyStopwatch()
 
-    def stream(self, like: Array) -> Stream:
-        number = like.device.id
-        return CupyStream(number, sys.modules["cupy"].cuda.get_current_stream(number))
+    def current_stream(self, gpu: int) -> Stream:
+        return CupyStream(gpu, sys.modules["cupy"].cuda.get_current_stream(gpu))
 
     def at(self, address: int, dtype: str, count: int, like: Array) -> Array:
         cupy = sys.modules["cupy"]
@@ -198,8 +196,7 @@ def _gpus() -> int:
     return int(sys.modules["cupy"].cuda.runtime.getDeviceCount())
 
 
-@dataclass(frozen=True)
-class CupyStream:
+class CupyStream(NamedTuple):
     """`mpicoll.interfaces.Stream` of CuPy."""
 
     gpu: int

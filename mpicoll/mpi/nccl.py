@@ -91,7 +91,7 @@ class Nccl:
         def begin() -> Stream:
             stream = order.begin()
             try:
-                post(_address(stream))
+                post(stream.handle)
             except Exception:  # CuPy's own error class cannot be named without CuPy
                 if self.lost is None:
                     raise
@@ -328,8 +328,3 @@ def _place(gpu: int) -> tuple[Any, str]:
 def _is_done(stream: Stream) -> bool:
     """Whether a stream of CuPy has done its work."""
     return bool(stream.stream.done)  # type: ignore[attr-defined]
-
-
-def _address(stream: Stream) -> int:
-    """Return the address of a stream of CuPy."""
-    return int(stream.stream.ptr)  # type: ignore[attr-defined]

@@ -106,8 +106,10 @@ class AutoChooser:
         on_node = self.transport.shared is not None and len(self.transport.nodes) == 1
         if arguments.device == "gpu":
             # A library that reads GPU memory knows its links; one that cannot is no match.
-            if on_node and self.transport.gpu_transport == STAGED:
-                yield from (f"{text}@{IPC}" for text in self._by_price(arguments))
+            if self.transport.gpu_transport == STAGED:
+                if on_node:
+                    yield from (f"{text}@{IPC}" for text in self._by_price(arguments))
+                yield from self._by_nccl(arguments.collective.name)
         else:
             found = self.decisions.get(arguments.collective.name)
             if found is not None:
@@ -121,6 +123,11 @@ class AutoChooser:
         if name in _ONE_BY_ONE:
             yield _ONE_BY_ONE[name][is_large]
         yield from map(str, algorithms(name))
+
+    def _by_nccl(self, name: str) -> list[str]:
+        """Return NCCL's own collective beside an MPI, where all ranks have it; collective."""
+        has_it = "nccl" in self.transport.other_natives(name)
+        return ["native:nccl"] if all(self.transport.exchange(has_it, bool)) else []
 
     def candidates(self, arguments: Arguments) -> list[str]:
         """Return the algorithms worth measuring, likely ones first, the same on all ranks.

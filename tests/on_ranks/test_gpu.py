@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import time
+import weakref
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -235,6 +236,25 @@ def test_runs_in_a_row(g: Collectives, name: str, way: str) -> None:
             copy()
         for inputs, each in zip(every, kept, strict=True):
             compare(g, each, expected(name, inputs, "sum", 0, None)[g.rank], "int32")
+
+
+def test_a_part_of_a_group_has_the_turn_of_the_whole(c: Collectives) -> None:
+    """Each process takes one GPU of its node, whichever group asks first."""
+    part = c.split(c.rank)
+    assert part is not None
+    assert part.transport.gpu_turn == c.transport.gpu_turn
+    part.free()
+
+
+@pytest.mark.skipif(REAL, reason="the fake one is at hand at once")
+def test_the_first_array_of_a_group_is_not_kept(fresh: Any) -> None:
+    part, arrays = fresh
+    x = arrays.empty((1000,), "int32", arrays.on_gpu(part.rank))
+    part.routes.gpu_memory(x)
+    kept = weakref.ref(x)
+    del x
+    gc.collect()
+    assert kept() is None
 
 
 @pytest.mark.skipif(REAL, reason="a real GPU is done by then")

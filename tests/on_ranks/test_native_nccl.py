@@ -15,8 +15,10 @@ from expect import expected, input_shape, values
 from run_collective import ROOTED, compare, on_gpu
 
 from mpicoll import Collectives, RankLost, Unavailable, UnknownName
+from mpicoll.gpu.ipc import SWITCH
 from mpicoll.gpu.nccl import BLOCKING
-from mpicoll.interfaces import DIRECT
+from mpicoll.interfaces import DIRECT, IPC, STAGED
+from mpicoll.measurement.cases import CPU, CUDA, Wanted, cases, groups
 
 pytest.importorskip("mpi4py")
 from fake_cupy_nccl import Nccl, install
@@ -84,6 +86,41 @@ def check(
 def test_every_collective(g: Collectives, any_nccl: None, name: str) -> None:
     assert "native:nccl" in g.algorithms(name)
     check(g, name)
+
+
+@pytest.mark.parametrize(
+    ("lacks", "taken", "transport"),
+    [("nothing", "", IPC), ("shared memory", "native:nccl", DIRECT), ("NCCL, too", "native", STAGED),
+     ("a GPU of its own, too", "native", STAGED)],
+)  # fmt: skip
+def test_auto_takes_it_before_an_mpi_that_cannot_read_gpu_memory(
+    g: Collectives, fake: Nccl, lacks: str, taken: str, transport: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Where ranks share no memory, as between nodes; what one rank lacks, all do without."""
+    if g.size == 1:
+        pytest.skip("nothing is sent")
+    if lacks != "nothing":
+        monkeypatch.setenv(SWITCH, "0")
+    if lacks == "NCCL, too" and g.rank == 1:
+        monkeypatch.setattr(nccl, "library", lambda: None)
+    if lacks == "a GPU of its own, too":
+        monkeypatch.setattr(nccl, "_place", lambda gpu: ("here", "0"))
+    with g.plan("allreduce", on_gpu(g, np.full(9, g.rank), "int32")) as plan:
+        assert plan.transport == transport and plan.algorithm.startswith(taken)
+        plan.run()
+        g.transport.arrays.synchronize(g.gpu())
+        compare(g, plan.out, np.full(9, sum(range(g.size))), "int32")
+
+
+def test_the_benchmark_measures_it_beside_mpi_where_arrays_lie_on_a_gpu(
+    g: Collectives, fake: Nccl
+) -> None:
+    for device in (CPU, CUDA):
+        wanted = Wanted(collectives=("allreduce",), sizes=(64,), device=device)
+        (group,) = groups(wanted, g.size)
+        found = [each.algorithm for each in cases(group, {g.backend: g}, wanted)]
+        assert ("native:nccl" in found) == (device == CUDA)
 
 
 def test_one_communicator_serves_a_group(g: Collectives, fake: Nccl) -> None:

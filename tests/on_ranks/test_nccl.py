@@ -140,6 +140,14 @@ def test_a_gpu_that_is_not_the_current_one_is_refused_on_all_ranks(
     assert all(wanted in why for why in g.gpu_transports().values())
 
 
+def test_another_gpu_than_the_one_that_connects_the_ranks_is_refused(g: Collectives) -> None:
+    if REAL:
+        pytest.skip("takes a second GPU")
+    g.transport.nccl.device = torch.device("cuda", 7)  # type: ignore[attr-defined]
+    with pytest.raises(Unavailable, match="connected this group's ranks by cuda:7: make a group"):
+        g.plan("allreduce", on_gpu(g, np.zeros(COUNT)), algorithm="ring")
+
+
 def test_windows_hold_tensors(g: Collectives) -> None:
     if not REAL:
         pytest.skip("a fake has no memory of NCCL's")

@@ -130,5 +130,4 @@ def install(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> Nccl:
     transport.nccl.arrays = arrays
     monkeypatch.setattr(nccl, "library", lambda: fake)
     monkeypatch.setattr(nccl, "_place", lambda gpu: ("here", f"{c.rank}"))
-    monkeypatch.setattr(nccl, "_address", lambda stream: 0)
     return fake

@@ -258,8 +258,12 @@ class Arrays:
         start, _ = self.inner.span(x)
         return self.memory.gpu_of(start) if self.memory.holds(start) else 0
 
+    def current_stream(self, gpu: int) -> Stream:
+        return self.gpus[gpu].current
+
     def stream(self, like: Any) -> Stream:
-        return self.gpus[self.gpu(like)].current
+        """Return the caller's stream on the GPU of an array."""
+        return self.current_stream(self.gpu(like))
 
     def empty(self, shape: tuple[int, ...], dtype: str, like: Any = None) -> Any:
         if self.is_on_host(like):

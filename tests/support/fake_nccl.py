@@ -26,12 +26,11 @@ SECONDS = 15.0
 
 
 class Operation(NamedTuple):
-    """`torch.distributed.P2POp`."""
+    """A send or a receive of a batch."""
 
-    op: Callable[..., Any]
+    sends: bool
     tensor: Any
     peer: int
-    group: Any
 
 
 class Batch:
@@ -76,13 +75,21 @@ class Work:
 
 
 class Communicator:
-    """NCCL's communicator of one group, over a group of gloo; torch's ProcessGroupNCCL, too."""
+    """NCCL's communicator of one group, over a group of gloo; torch's ProcessGroupNCCL, too.
+
+    Attributes:
+        open: the operations of a batch that has begun.
+    """
 
     def __init__(self, wire: Any, stream: fake_gpu.Stream) -> None:
         self.wire, self.stream, self.batches = wire, stream, 0
         self.aborted, self.posted = False, list[Batch]()
         self.queue: SimpleQueue[Batch | None] = SimpleQueue()
         self.thread: threading.Thread | None = None
+        self.open: list[Operation] | None = None
+
+    def rank(self) -> int:
+        return int(self.wire.rank())
 
     def make(self) -> None:
         """Return when all ranks have called, as ncclCommInitRank does."""
@@ -102,7 +109,26 @@ class Communicator:
         for each in self.posted:
             each.end()
 
-    def post(self, operations: Sequence[Operation]) -> list[Work]:
+    def _start_coalescing(self, device: Any) -> None:
+        assert self.open is None
+        self.open = []
+
+    def send(self, tensors: list[Any], peer: int, tag: int) -> None:
+        self._add(Operation(True, *tensors, peer))
+
+    def recv(self, tensors: list[Any], peer: int, tag: int) -> None:
+        self._add(Operation(False, *tensors, peer))
+
+    def _add(self, operation: Operation) -> None:
+        assert self.open is not None, "a message alone may wait for ever"
+        self.open.append(operation)
+
+    def _end_coalescing(self, device: Any) -> Work:
+        assert self.open is not None
+        operations, self.open = self.open, None
+        return self.post(operations)
+
+    def post(self, operations: Sequence[Operation]) -> Work:
         if self.aborted:
             raise dist.DistBackendError("NCCL communicator was aborted")
         self.make()
@@ -112,7 +138,7 @@ class Communicator:
         self.stream.work.append(batch.begin)
         self.posted.append(batch)
         self.queue.put(batch)
-        return [Work(batch, self.stream)]
+        return Work(batch, self.stream)
 
     def _serve(self) -> None:
         while (batch := self.queue.get()) is not None:
@@ -128,7 +154,7 @@ class Communicator:
             batch.end()
 
     def _start(self, each: Operation) -> Any:
-        how = self.wire.send if each.op is dist.isend else self.wire.recv
+        how = self.wire.send if each.sends else self.wire.recv
         return how([each.tensor], each.peer, 0)
 
     def close(self) -> None:
@@ -138,19 +164,11 @@ class Communicator:
 class Library:
     """What `torchcoll.nccl` calls of torch.distributed."""
 
-    P2POp = Operation
-    isend, irecv = staticmethod(dist.isend), staticmethod(dist.irecv)
-    get_rank = staticmethod(dist.get_rank)
-    get_process_group_ranks = staticmethod(dist.get_process_group_ranks)
-
     def __init__(self) -> None:
         self.communicators: dict[Any, Communicator] = {}
 
-    def all_reduce(self, tensor: Any, group: Any) -> None:
-        self.communicators[group].make()
-
-    def batch_isend_irecv(self, operations: Sequence[Operation]) -> list[Work]:
-        return self.communicators[operations[0].group].post(operations)
+    def all_reduce(self, tensor: Any, group: Communicator) -> None:
+        group.make()
 
 
 def install(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> Communicator:
@@ -166,7 +184,7 @@ def install(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> Communicator:
     # The tensors lie on the host in truth, whose device has no number.
     monkeypatch.setattr(torch.cuda, "current_device", lambda: None)
     monkeypatch.setattr("torchcoll.requests.nccl_of", library.communicators.__getitem__)
-    transport.nccl = module.Nccl(transport.group)
     communicator = Communicator(wire.transport.group, arrays.stream(c.gpu()))  # type: ignore[attr-defined]
+    transport.nccl = module.Nccl(communicator)
     library.communicators[transport.group] = communicator
     return communicator

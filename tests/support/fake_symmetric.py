@@ -83,7 +83,10 @@ class SymmetricMemory:
     # -- the kernels ------------------------------------------------------------------
 
     def op(self, name: str, *arguments: Any) -> Callable[[], object]:
-        """Return what puts a kernel on the caller's stream."""
+        """Return what puts a kernel on the caller's stream, given as torch takes it."""
+        wanted = getattr(torch.ops.symm_mem, name).default._schema.arguments
+        kinds = {"Tensor": torch.Tensor, "str": str, "bool": bool}
+        assert [type(each) for each in arguments] == [kinds[str(each.type)] for each in wanted]
         run = getattr(self, name)
         return lambda: self.gpu.current.work.append(lambda: run(*arguments))
 

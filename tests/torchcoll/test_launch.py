@@ -306,6 +306,23 @@ def test_a_gpu_that_a_rank_uses_already_stays_its_own(
     assert (chosen, now[-1]) == ("cpu:gloo,cuda:nccl", taken)
 
 
+@pytest.mark.parametrize(("used", "taken"), [(True, 2), (False, 1)])
+def test_tensors_lie_on_the_gpu_that_a_thread_uses_already(
+    used: bool, taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from torchcoll.arrays import TorchArrays
+
+    now = [2]
+    monkeypatch.setattr("torchcoll.arrays.uses_gpu", lambda: used)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "set_device", now.append)
+    monkeypatch.setattr(torch, "empty", lambda *_shape, **_options: now[-1])
+    assert TorchArrays().on_gpu(4) == taken
+
+
 def test_shared_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 

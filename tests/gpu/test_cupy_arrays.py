@@ -1,0 +1,144 @@
+"""What is called of CuPy for arrays on a GPU, by a stand-in whose arrays are NumPy's."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpicoll.gpu.streams import PlanStream
+from mpicoll.mpi import arrays as module
+from mpicoll.mpi.arrays import MpiArrays
+from mpicoll.notation.elements import OPS
+
+
+class Device:
+    """`cupy.cuda.Device`."""
+
+    current = 0
+
+    def __init__(self, number: int) -> None:
+        self.id, self.before = number, 0
+
+    def use(self) -> None:
+        Device.current = self.id
+
+    def __enter__(self) -> None:
+        self.before, Device.current = Device.current, self.id
+
+    def __exit__(self, *_error: object) -> None:
+        Device.current = self.before
+
+
+class Array:
+    """`cupy.ndarray` over a NumPy array."""
+
+    def __init__(self, host: Any, gpu: int = 0) -> None:
+        self.host, self.gpu = host, gpu
+        self.data = SimpleNamespace(ptr=host.ctypes.data)
+        self.shape, self.dtype, self.nbytes = host.shape, host.dtype, host.nbytes
+
+    @property
+    def device(self) -> Device:
+        return Device(self.gpu)
+
+    def __getitem__(self, part: slice) -> Array:
+        return Array(self.host[part], self.gpu)
+
+
+class Stream:
+    """`cupy.cuda.Stream`."""
+
+    def __init__(self, ptr: int) -> None:
+        self.ptr = ptr
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stream) and self.ptr == other.ptr
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def is_capturing(self) -> bool:
+        return False
+
+
+class Cupy(ModuleType):
+    """The module, with what `mpicoll.mpi.arrays` calls of it.
+
+    Attributes:
+        calls: the arguments of folds, and the GPU that was current.
+    """
+
+    ndarray = Array
+    __version__ = "14"
+
+    def __init__(self, gpus: int) -> None:
+        super().__init__("cupy")
+        self.calls: list[tuple[Sequence[Any], int]] = []
+        self.streams = [Stream(0) for _ in range(gpus)]
+        runtime = SimpleNamespace(getDeviceCount=lambda: gpus)
+        self.cuda = SimpleNamespace(
+            runtime=runtime, Device=Device, get_current_stream=self.streams.__getitem__
+        )
+
+    def add(self, left: Array, right: Array, out: Array) -> None:
+        self.calls.append(((left, right, out), Device.current))
+
+    def ElementwiseKernel(self, *_text: str) -> Any:
+        return lambda *given: self.calls.append((given, Device.current))
+
+    def empty(self, count: int, dtype: str) -> Array:
+        return Array(np.empty(count, dtype), Device.current)
+
+
+@pytest.fixture
+def cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cupy]:
+    """A CuPy with two GPUs."""
+    made = Cupy(2)
+    monkeypatch.setitem(sys.modules, "cupy", made)
+    monkeypatch.setattr(Device, "current", 0)
+    yield made
+    module._gpus.cache_clear()
+    module._kernel.cache_clear()
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_fold_in_place_is_given_the_output_itself(cupy: Cupy, fused: bool) -> None:
+    """CuPy copies an operand that shares memory with the output and is another object."""
+    whole, other = Array(np.zeros(8, "float32"), gpu=1), Array(np.ones(8, "float32"), gpu=1)
+    left, right, out = whole[:4], other[:4], whole[:4]
+    arrays = MpiArrays()
+    if fused:
+        fold = arrays.fuser(OPS["sum"], [left, right], ((0, 1),), out)
+    else:
+        fold = arrays.folder(OPS["sum"], left, right, out)
+    assert fold is not None
+    fold()
+    ((given, gpu),) = cupy.calls
+    assert given[0] is out and given[1] is right and given[2] is out
+    assert (gpu, Device.current) == (1, 0), "it runs where its arrays are"
+
+
+@pytest.mark.parametrize(("uses", "turn", "taken"), [(True, 1, 0), (False, 3, 1)])
+def test_a_gpu_that_a_thread_uses_already_stays_its_own(
+    cupy: Cupy, uses: bool, turn: int, taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "uses_gpu", lambda: uses)
+    assert MpiArrays().on_gpu(turn).device.id == Device.current == taken
+
+
+def test_a_run_follows_the_last_one_where_the_callers_stream_is_another(
+    cupy: Cupy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    followed: list[tuple[int, int]] = []
+    monkeypatch.setattr(
+        module.CupyStream, "follow", lambda own, last: followed.append((own.handle, last.handle))
+    )
+    order = PlanStream(MpiArrays(), Array(np.zeros(1), gpu=1), captures=True)
+    for handle in (5, 5, 6):
+        cupy.streams[1] = Stream(handle)
+        assert order.begin().handle == handle
+    assert followed == [(6, 5)]
