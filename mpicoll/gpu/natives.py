@@ -106,10 +106,14 @@ class Queued:
 
     Args:
         ends: waits on the host until the work is done, if anything does.
+        is_done: whether it is done, where `ends` is given.
     """
 
-    def __init__(self, follow: Thunk, ends: Thunk | None = None) -> None:
-        self.follow, self.ends = follow, ends
+    def __init__(
+        self, follow: Thunk, ends: Thunk | None = None,
+        is_done: Callable[[], bool] = lambda: True,
+    ) -> None:  # fmt: skip
+        self.follow, self.ends, self.is_done = follow, ends, is_done
 
     def wait(self) -> None:
         self.follow()
@@ -118,4 +122,4 @@ class Queued:
 
     def test(self) -> bool:
         self.follow()
-        return True
+        return self.is_done()

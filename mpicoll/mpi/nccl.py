@@ -105,7 +105,10 @@ class Nccl:
 
         def start() -> Request:
             stream = begin()
-            return Queued(partial(order.end, stream), waits and partial(waits, stream))
+            follow = partial(order.end, stream)
+            if waits is None:
+                return Queued(follow)
+            return Queued(follow, partial(waits, stream), lambda: _is_done(stream))
 
         averages = reduction is not None and reduction.op == _OPS["avg"]
         return Native(run, start, lambda: None, DIRECT, averages)

@@ -90,8 +90,8 @@ def test_every_collective(g: Collectives, any_nccl: None, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("lacks", "taken", "transport"),
-    [("nothing", "", IPC), ("shared memory", "native:nccl", DIRECT), ("NCCL, too", "native", STAGED),
-     ("a GPU of its own, too", "native", STAGED)],
+    [("nothing", "", IPC), ("memory", "native:nccl", DIRECT), ("NCCL", "native", STAGED),
+     ("a GPU of its own", "native", STAGED)],
 )  # fmt: skip
 def test_auto_takes_it_before_an_mpi_that_cannot_read_gpu_memory(
     g: Collectives, fake: Nccl, lacks: str, taken: str, transport: str,
@@ -102,9 +102,9 @@ def test_auto_takes_it_before_an_mpi_that_cannot_read_gpu_memory(
         pytest.skip("nothing is sent")
     if lacks != "nothing":
         monkeypatch.setenv(SWITCH, "0")
-    if lacks == "NCCL, too" and g.rank == 1:
+    if lacks == "NCCL" and g.rank == 1:
         monkeypatch.setattr(nccl, "library", lambda: None)
-    if lacks == "a GPU of its own, too":
+    if lacks == "a GPU of its own":
         monkeypatch.setattr(nccl, "_place", lambda gpu: ("here", "0"))
     with g.plan("allreduce", on_gpu(g, np.full(9, g.rank), "int32")) as plan:
         assert plan.transport == transport and plan.algorithm.startswith(taken)
@@ -197,6 +197,20 @@ def test_a_rank_that_does_not_come_is_lost(
                 plan.start().wait() if started else plan.run()
         g.deadline = 60.0
     assert fake.aborted
+
+
+def test_a_started_call_is_complete_when_its_stream_is_where_the_host_waits(
+    g: Collectives, fake: Nccl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(BLOCKING, "1")
+    monkeypatch.setattr(nccl, "_is_done", lambda stream: not stream.work)
+    x = on_gpu(g, np.full(4, g.rank), "int32")
+    with g.plan("allreduce", x, algorithm="native:nccl") as plan:
+        request = plan.start()
+        assert not request.test()
+        g.transport.arrays.synchronize(x)
+        assert request.test()
+        compare(g, plan.out, np.full(4, sum(range(g.size))), "int32")
 
 
 def test_a_rank_that_does_not_connect_is_told_to_all(

@@ -5,10 +5,15 @@ from __future__ import annotations
 import ctypes
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
+from mpicoll.notation.elements import OPS
+from torchcoll import kernels
+from torchcoll.arrays import TorchArrays
 from torchcoll.kernels import source
 
 STEPS = ((0, 1), (3, 2))
@@ -77,6 +82,16 @@ def test_every_step_in_bfloat16_is_rounded(op: str, function: object, tmp_path: 
     wanted = function(function(given[0], given[1]), given[2])  # type: ignore[operator]
     found = folded(text, 8, tmp_path, given)
     torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("on_gpu", [True, False])
+def test_tensors_on_a_gpu_are_folded_by_one_kernel(
+    on_gpu: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "fuse", lambda *given: given)
+    out: Any = SimpleNamespace(is_cuda=on_gpu)
+    wanted = ("sum", [], STEPS, out) if on_gpu else None
+    assert TorchArrays().fuser(OPS["sum"], [], STEPS, out) == wanted
 
 
 @pytest.mark.parametrize(
