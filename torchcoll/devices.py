@@ -8,10 +8,7 @@ from importlib import import_module
 
 from mpicoll.errors import LaunchError, first_error
 from mpicoll.gpu.current import uses_gpu
-from mpicoll.gpu.nccl import why_not_shared
 from torchcoll.rendezvous import Member
-
-__all__ = ["BACKENDS", "choose_backend", "own_gpus", "why_not_shared"]
 
 BACKENDS = ("gloo", "nccl", "ccl")
 _ONECCL = "oneccl_bindings_for_pytorch"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpicoll.collectives import Collectives
 from mpicoll.errors import LaunchError, UnknownName
+from mpicoll.gpu.nccl import why_not_shared
 from mpicoll.machine.background import within
 from mpicoll.machine.network import (
     LOOPBACK,
@@ -23,7 +24,7 @@ from mpicoll.machine.network import (
     interface_of,
 )
 from mpicoll.memory.waiting import check_deadline
-from torchcoll.devices import BACKENDS, choose_backend, own_gpus, why_not_shared
+from torchcoll.devices import BACKENDS, choose_backend, own_gpus
 from torchcoll.place import Place, find_place
 from torchcoll.rendezvous import meet, open_store
 from torchcoll.rendezvous.store import distributed

@@ -41,7 +41,7 @@ _MOST_BROADCAST = (1 << 31) - 1
 """CuPy counts a broadcast by a C int, all else by size_t."""
 
 Post = Callable[[int], object]
-"""Puts a call on the stream at an address."""
+"""Puts a call on the stream at an address, the last argument of NCCL's calls."""
 
 
 def library() -> Any:
@@ -161,13 +161,13 @@ class Nccl:
         Raises:
             Unavailable: on all ranks, and why.
         """
-        *places, refusals = zip(*self.exchange((*_place(gpu), why_not_shared())), strict=True)
-        gpus = list(zip(*places, strict=True))
+        moved = "" if self.gpu in (None, gpu) else f"rank {self.rank}: NCCL has its GPU {self.gpu}"
+        everyone = self.exchange((_place(gpu), why_not_shared(), moved))
+        gpus, refusals, moves = zip(*everyone, strict=True)
         shared = [rank for rank, each in enumerate(gpus) if gpus.count(each) > 1]
         if shared and (why := first_error(refusals)):
             raise Unavailable(f"ranks {shared} share one GPU: {why}")
-        moved = self.gpu not in (None, gpu) and f"rank {self.rank}: NCCL has its GPU {self.gpu}"
-        if reason := first_error(self.exchange(moved or "")):
+        if reason := first_error(moves):
             raise Unavailable(f"{reason}, not another: make a group for that by split()")
         if self.gpu is not None:
             return
@@ -191,10 +191,10 @@ class Nccl:
         if name == "broadcast":
             count, kind = _units(out.nbytes)
             source = self._at(out if x is None else x)
-            return _called(comm.broadcast, source, self._at(out), count, kind, call.root)
+            return partial(comm.broadcast, source, self._at(out), count, kind, call.root)
         if name == "allgather" and call.counts is None:
             assert x is not None
-            return _called(comm.allGather, self._at(x), self._at(out), x.nbytes, _BYTE)
+            return partial(comm.allGather, self._at(x), self._at(out), x.nbytes, _BYTE)
         sends, receives, before = self._messages(call)
         return partial(_grouped, library(), comm, sends, receives, before)
 
@@ -202,12 +202,12 @@ class Nccl:
         name, comm = call.collective.name, self.communicator
         x, out = self._at(call.x), 0 if call.out is None else self._at(call.out)
         if name == "allreduce":
-            return _called(comm.allReduce, x, out, reduction.count(call.x), *reduction[:2])
+            return partial(comm.allReduce, x, out, reduction.count(call.x), *reduction[:2])
         if name == "reduce":
             given = x, out, reduction.count(call.x), *reduction[:2], call.root
-            return _called(comm.reduce, *given)
+            return partial(comm.reduce, *given)
         if name == "reduce_scatter" and call.counts is None:
-            return _called(comm.reduceScatter, x, out, reduction.count(call.out), *reduction[:2])
+            return partial(comm.reduceScatter, x, out, reduction.count(call.out), *reduction[:2])
         raise _lacks(call)
 
     def _messages(
@@ -296,11 +296,6 @@ def _units(nbytes: int) -> tuple[int, int]:
     if count > _MOST_BROADCAST:
         raise Unavailable(f"CuPy broadcasts no {nbytes} bytes by NCCL: use a schedule")
     return count, kind
-
-
-def _called(function: Callable[..., object], *arguments: int) -> Post:
-    """Bind a call of NCCL, whose last argument is the stream."""
-    return partial(function, *arguments)
 
 
 def _grouped(

@@ -129,6 +129,15 @@ def test_one_communicator_serves_a_group(g: Collectives, fake: Nccl) -> None:
     assert fake.made == 1
 
 
+def test_another_gpu_takes_another_group(g: Collectives, fake: Nccl) -> None:
+    check(g, "allreduce")
+    arrays: Any = g.transport.arrays
+    turn = g.transport.gpu_turn + (g.rank == g.size - 1)
+    x = arrays.empty((4,), "int32", arrays.on_gpu(turn))
+    with pytest.raises(Unavailable, match=f"rank {g.size - 1}: NCCL has its GPU .*, not another"):
+        g.plan("allreduce", x, algorithm="native:nccl")
+
+
 @pytest.mark.parametrize("name", IN_PLACE)
 def test_in_place(g: Collectives, any_nccl: None, name: str) -> None:
     check(g, name, in_place=True)
