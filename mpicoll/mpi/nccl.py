@@ -28,17 +28,15 @@ from mpicoll.notation.elements import ReduceOp
 from mpicoll.peers.known import Peers
 from mpicoll.peers.polling import wait_polling
 
-_BYTE, _WORD = 1, 5
+_BYTE = 1
 _TYPES = {
-    "bool": _BYTE, "int8": 0, "uint8": _BYTE, "int32": 2, "uint32": 3, "int64": 4, "uint64": _WORD,
+    "bool": _BYTE, "int8": 0, "uint8": _BYTE, "int32": 2, "uint32": 3, "int64": 4, "uint64": 5,
     "float16": 6, "float32": 7, "float64": 8, "bfloat16": 9, "complex64": 7, "complex128": 8,
 }  # fmt: skip
 """ncclDataType_t (nccl.h); a complex number is two floats."""
 _OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
 """ncclRedOp_t (nccl.h)."""
 _OPS_ON_BOOL = {"band": 3, "land": 3, "min": 3, "bor": 2, "lor": 2, "max": 2}
-_MOST_BROADCAST = (1 << 31) - 1
-"""CuPy counts a broadcast by a C int, all else by size_t."""
 
 Post = Callable[[int], object]
 """Puts a call on the stream at an address, the last argument of NCCL's calls."""
@@ -189,9 +187,8 @@ class Nccl:
         if reduction is not None:
             return self._reduce(call, reduction)
         if name == "broadcast":
-            count, kind = _units(out.nbytes)
             source = self._at(out if x is None else x)
-            return partial(comm.broadcast, source, self._at(out), count, kind, call.root)
+            return partial(comm.broadcast, source, self._at(out), out.nbytes, _BYTE, call.root)
         if name == "allgather" and call.counts is None:
             assert x is not None
             return partial(comm.allGather, self._at(x), self._at(out), x.nbytes, _BYTE)
@@ -288,14 +285,6 @@ def _reduction(op: ReduceOp, dtype: str) -> _Reduction:
         raise Unavailable(f"NCCL has no op {op.name!r} on {dtype}: use a schedule")
     # Its mean divides the two floats of a complex number, which rounds otherwise than a division.
     return _Reduction(kind, _OPS["sum"], 2) if is_complex else _Reduction(kind, found, 1)
-
-
-def _units(nbytes: int) -> tuple[int, int]:
-    """Return how many elements of which type a broadcast moves."""
-    count, kind = (nbytes, _BYTE) if nbytes % 8 else (nbytes // 8, _WORD)
-    if count > _MOST_BROADCAST:
-        raise Unavailable(f"CuPy broadcasts no {nbytes} bytes by NCCL: use a schedule")
-    return count, kind
 
 
 def _grouped(
