@@ -271,6 +271,9 @@ def test_memory_is_kept_until_it_has_been_copied(by_mirror: bool) -> None:
             weakref.finalize(lent, free.append, block)
             return lent
 
+        def copy(self, target: Any, source: Any) -> Late:
+            return Late(target, source[:])  # a GPU knows an address, and keeps nothing
+
     target = np.zeros(4)
     if by_mirror:
         mirror = Mirrors().for_round(0, Pool())
