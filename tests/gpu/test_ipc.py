@@ -10,6 +10,31 @@ import pytest
 
 from mpicoll import Unavailable
 from mpicoll.gpu.ipc import GpuMemory
+from mpicoll.interfaces import Exported
+from mpicoll.memory.numpy_arrays import NumpyArrays
+
+
+@pytest.mark.parametrize(
+    ("pooled", "readable"),
+    [((), {"input", "output", "scratch"}), (("output",), {"input"}), (("input", "output"), set())],
+)
+def test_others_read_in_place_what_has_a_handle(
+    pooled: tuple[str, ...], readable: set[str]
+) -> None:
+    """Scratch memory is a framework's too, and is tried where all else has one."""
+    buffers: dict[str, Any] = {name: np.empty(4) for name in ("input", "output")}
+    without = {buffers[name].ctypes.data for name in pooled}
+
+    def export(address: int) -> Exported:
+        if address in without:
+            raise Unavailable("no handle")
+        return Exported(b"", 0)
+
+    host: Any = SimpleNamespace(rank=0, intra_node=(0,), others=frozenset(), before_reuse=[])
+    gpu: Any = SimpleNamespace(export=export, synchronize=lambda: None)
+    memory = GpuMemory(host, NumpyArrays(), gpu, like=np.empty(0))
+    assert memory.reach(buffers, "float64").readable == readable
+    assert not memory.reach(buffers, "float64", private=False).readable
 
 
 def test_a_gpu_that_is_full_is_known_to_all() -> None:
