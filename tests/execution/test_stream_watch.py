@@ -19,7 +19,7 @@ def watch(words: list[int], numbers: list[int]) -> StreamWatch:
     memory: Any = SimpleNamespace(wait_policy=policy, processes=[0, 0])
     resources: Any = SimpleNamespace(failed=False, fail=lambda error: None)
     context: Any = SimpleNamespace(peer=1, left=lambda: "which has left it")
-    awaited = [[], [Awaited(words, 2, 1, context)]]  # type: ignore[list-item,arg-type]
+    awaited = [[], [Awaited(words, 2, 1, context)]]  # type: ignore[arg-type]
     return StreamWatch(memory, resources, words, 0, awaited, numbers.append)  # type: ignore[arg-type]
 
 

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import fake_gpu
@@ -114,10 +115,10 @@ class Communicator:
         self.open = []
 
     def send(self, tensors: list[Any], peer: int, tag: int) -> None:
-        self._add(Operation(True, *tensors, peer))
+        self._add(Operation(True, tensors[0], peer))
 
     def recv(self, tensors: list[Any], peer: int, tag: int) -> None:
-        self._add(Operation(False, *tensors, peer))
+        self._add(Operation(False, tensors[0], peer))
 
     def _add(self, operation: Operation) -> None:
         assert self.open is not None, "a message alone may wait for ever"
@@ -161,30 +162,19 @@ class Communicator:
         self.queue.put(None)
 
 
-class Library:
-    """What `torchcoll.nccl` calls of torch.distributed."""
-
-    def __init__(self) -> None:
-        self.communicators: dict[Any, Communicator] = {}
-
-    def all_reduce(self, tensor: Any, group: Communicator) -> None:
-        group.make()
-
-
 def install(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> Communicator:
     """Give each rank of a group a GPU of its own, and the group NCCL."""
-    import torchcoll.nccl as module
+    from torchcoll.nccl import Nccl
 
     wire = c.split(0)
     assert wire is not None
     arrays = fake_gpu.install(c)
     transport: Any = c.transport
-    library = module.dist if isinstance(module.dist, Library) else Library()
-    monkeypatch.setattr(module, "dist", library)
+    communicator = Communicator(wire.transport.group, arrays.stream(c.gpu()))  # type: ignore[attr-defined]
+    connecting = SimpleNamespace(all_reduce=lambda tensor, group: group.make())
+    monkeypatch.setattr("torchcoll.nccl.dist", connecting)
     # The tensors lie on the host in truth, whose device has no number.
     monkeypatch.setattr(torch.cuda, "current_device", lambda: None)
-    monkeypatch.setattr("torchcoll.requests.nccl_of", library.communicators.__getitem__)
-    communicator = Communicator(wire.transport.group, arrays.stream(c.gpu()))  # type: ignore[attr-defined]
-    transport.nccl = module.Nccl(communicator)
-    library.communicators[transport.group] = communicator
+    monkeypatch.setattr("torchcoll.requests.nccl_of", lambda group: communicator)
+    transport.nccl = Nccl(communicator)
     return communicator

@@ -35,9 +35,8 @@ def note(log: list[str], text: str) -> Callable[[], None]:
 @pytest.mark.parametrize("polls", [True, False])
 def test_what_follows_runs_once(polls: bool) -> None:
     log: list[str] = []
-    works = requests.Works(
-        [lambda: [Work(log, "a"), Work(log, "b")]], [note(log, "after")], polls=polls
-    )
+    posts = [lambda: Work(log, "a"), lambda: Work(log, "b")]
+    works = requests.Works(posts, [note(log, "after")], polls=polls)
     works.start()
     while not works.test():
         pass
