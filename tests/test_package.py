@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
+import tomllib
 
 import pytest
 from launcher import ROOT, python
@@ -58,6 +60,16 @@ def test_top_level_is_fixed() -> None:
     allowed = {"pyproject.toml", "README.md", "mpicoll", "torchcoll", "tests", "jobs", "LICENSE",
                "CHANGELOG.md", "CONTRIBUTING.md"}  # fmt: skip
     assert {name for name in told.stdout.split() if not name.startswith(".")} <= allowed
+
+
+@pytest.mark.parametrize("major", ["12", "13"])
+def test_extras_for_gpus_bring_what_kernels_are_compiled_with(major: str) -> None:
+    """CuPy's wheel has no headers of CUDA, and its bfloat16 is that of ml_dtypes."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    named = [re.split(r"[<>=]", each)[0] for each in extras[f"cuda{major}"]]
+    assert {f"cupy-cuda{major}x[ctk]", "cuda-bindings", "ml-dtypes"} == set(named)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

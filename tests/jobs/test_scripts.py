@@ -136,6 +136,14 @@ def test_the_variables_of_the_documents_are_read() -> None:
 # -- the suite on a GPU ----------------------------------------------------------------------
 
 
+def test_jobs_on_gpus_leave_cores_and_time() -> None:
+    """For the threads of NCCL beside each rank, and for about 100 kernels, compiled in a second."""
+    job, suite = ((JOBS / name).read_text() for name in ("gpu.sbatch", "gpu_suite.sh"))
+    (cores,) = re.findall(r"^#SBATCH --cpus-per-task=(\d+)", job, re.M)
+    (seconds,) = re.findall(r"by_rank (\d+) arrays ", suite)
+    assert int(cores) >= 4 and int(seconds) >= 120
+
+
 @pytest.mark.parametrize("how", ["fails", "is terminated"])
 def test_the_gpu_suite_leaves_no_folder(how: str, tmp_path: Path) -> None:
     """Wheels are installed into a temporary folder; here pip fails, or waits to be terminated."""
