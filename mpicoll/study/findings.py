@@ -145,6 +145,8 @@ def _within(environment: str) -> Choose:
 
 
 def _between(study: Study, panel: Panel) -> Iterator[Finding]:
+    if any(cell.ours() for cell in study.of(panel)):
+        return iter(())
     found = {name: pairs(study, panel, _behind(name)) for name in study.environments()}
     return said_of_places(found, BETWEEN, _natives)
 

@@ -38,8 +38,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two contestants of a cell, and their ratio."""
+    """Two contestants of a cell, and their ratio.
 
+    Attributes:
+        number: that of the cell among those of its panel.
+    """
+
+    number: int
     cell: Cell
     one: Contestant
     other: Contestant
@@ -75,20 +80,25 @@ def _algorithms(same: Sequence[Pair]) -> tuple[str, str]:
 def pairs(study: Study, panel: Panel, choose: Choose, confidence: float = 0.95) -> list[Pair]:
     """Return what a choice compares at each size of a panel."""
     found = []
-    for cell in study.of(panel):
+    for index, cell in enumerate(study.of(panel)):
         one, other = choose(cell)
         if one is None or other is None or one is other:
             continue
         ratio = compared(one, other, confidence)
         if ratio is not None:
-            found.append(Pair(cell, one, other, ratio))
+            found.append(Pair(index, cell, one, other, ratio))
     return found
 
 
 def ranges(found: Iterable[Pair]) -> Iterator[tuple[str, list[Pair]]]:
-    """Yield the ranges of sizes with one verdict."""
-    for kind, group in groupby(found, key=lambda each: each.kind):
-        yield kind, list(group)
+    """Yield the ranges of sizes with one verdict, without a size between that is not compared."""
+
+    def verdict_and_run(numbered: tuple[int, Pair]) -> tuple[str, int]:
+        place, pair = numbered
+        return pair.kind, pair.number - place
+
+    for (kind, _), group in groupby(enumerate(found), verdict_and_run):
+        yield kind, [pair for _, pair in group]
 
 
 def said(

@@ -256,6 +256,18 @@ def test_environments_are_compared_where_only_natives_were_measured() -> None:
     assert not told(records, WINNERS) and not told(records, MEASURED)
 
 
+def test_no_range_has_a_size_that_was_not_compared() -> None:
+    def is_kept(record: Record) -> bool:
+        left_out = isinstance(record, CaseRecord) and record.bytes_total == SIZES[1]
+        return not (left_out and record.algorithm == "ring")
+
+    records = [
+        each for each in launched(constant(native=10.0, ring=5.0), ["ring"]) if is_kept(each)
+    ]
+    found = told(records, WINNERS)
+    assert "4 ranks, 64 B: ring" in found and "4 ranks, 64K to 1M: ring" in found
+
+
 @pytest.mark.parametrize("count", [1, 2, 10])
 def test_what_cannot_be_compared_is_told_with_its_times(count: int) -> None:
     records = launched(constant(native=5.0), [], count=count)
