@@ -25,6 +25,8 @@ from mpicoll.programs.messages import Combine, Move, Piece, Step, Transfer, lowe
 COLLECTIVES = "allreduce", "allgather", "reduce_scatter", "alltoall"
 _MOST_STEPS, _MOST_CHUNKS, _MOST_PEERS = 256, 71, 32
 """Of a thread block, of one step, and of a rank each way: MSCCL's interpreter takes no more."""
+_MOST_RANKS = 1024
+"""MSCCL's reader writes beyond its table where a file has more."""
 _LOCAL = "local", -1
 _LETTERS = {"input": "i", "output": "o", "scratch": "s"}
 
@@ -149,7 +151,7 @@ def _write_rank(
     rank = _Rank(program.scratch["scratch"])
     for step in program.steps:
         _fill(rank, step)
-    _check(rank, algorithm)
+    _check(rank, algorithm, at.size)
     gpu = xml.SubElement(root, "gpu", {
         "id": str(at.rank), "i_chunks": str(len(before)), "o_chunks": str(len(after)),
         "s_chunks": str(rank.scratch),
@@ -235,11 +237,12 @@ def _is_alone(fold: Combine, work: Sequence[Move | Combine], sent: Sequence[Piec
     )
 
 
-def _check(rank: _Rank, algorithm: Algorithm) -> None:
-    """Raise Unsupported for what MSCCL's interpreter does not take."""
+def _check(rank: _Rank, algorithm: Algorithm, size: int) -> None:
+    """Raise Unsupported for what MSCCL's reader or interpreter does not take."""
     peers = max(sum(way == each for way, _ in rank.blocks) for each in ("send", "recv"))
     steps = max(map(len, rank.blocks.values()), default=0)
     for count, most, what in (
+        (size, _MOST_RANKS, "ranks"),
         (peers, _MOST_PEERS, "peers of a rank one way"),
         (steps, _MOST_STEPS, "steps of a thread block"),
     ):

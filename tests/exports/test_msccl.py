@@ -98,6 +98,7 @@ def test_the_interpreter_gets_what_the_contract_demands(algorithm: Algorithm) ->
     [
         ("broadcast", "binomial", 4, "MSCCL has no broadcast"),
         ("allreduce", "two_shot", 40, "32 peers of a rank one way"),
+        ("allreduce", "recursive_doubling", 2048, "1024 ranks"),
         ("allreduce", "ring", 512, "256 steps of a thread block"),
     ],
 )
