@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
-from launcher import python, ranks
+from launcher import check_ending, python, ranks
 
 COUNTS = [int(number) for number in os.environ.get("MPICOLL_TEST_RANKS", "1,2,3,4").split(",")]
 PYTEST = ("-m", "pytest", "--with-mpi", "-x", "-q", "-p", "no:hypothesispytest")
@@ -126,7 +126,9 @@ def launched(
         environment={"PYTHONUNBUFFERED": "1", **environment},
     )  # fmt: skip
     printed = [path.read_text(errors="replace") for path in sorted(folder.glob("*.txt"))]
-    return done.returncode, "\n".join([done.stdout, *printed])
+    output = "\n".join([done.stdout, *printed])
+    check_ending(done.returncode, output)
+    return done.returncode, output
 
 
 def passes(count: int, folder: Path, *modules: str, backend: str, **environment: str) -> None:

@@ -26,21 +26,21 @@ def without(tmp_path: Path) -> Any:
 
 
 def test_importing_torchcoll_tells_what_to_install(without: Any) -> None:
-    done = python("-c", "import torchcoll", timeout=60, environment=without("torch"))
+    done = python("-c", "import torchcoll", environment=without("torch"))
     assert done.returncode == 1
     assert done.stdout.splitlines()[-1] == f"ModuleNotFoundError: {INSTALL}"
 
 
 @pytest.mark.parametrize("command", ["bench", "p2p", "tune"])
 def test_a_command_of_torchcoll_tells_it_in_one_line(without: Any, command: str) -> None:
-    done = python("-m", f"torchcoll.{command}", timeout=60, environment=without("torch"))
+    done = python("-m", f"torchcoll.{command}", environment=without("torch"))
     assert (done.returncode, done.stdout) == (2, f"Error: {INSTALL}\n")
 
 
 @pytest.mark.parametrize("library", ["numpy", "msgspec", "click"])
 def test_a_command_tells_in_one_line_which_library_it_lacks(without: Any, library: str) -> None:
     environment = without(library) | {"RANK": "1", "WORLD_SIZE": "2"}
-    done = python("-m", "mpicoll.study", "x", timeout=60, environment=environment)
+    done = python("-m", "mpicoll.study", "x", environment=environment)
     assert done.returncode == 2
     (line,) = done.stdout.splitlines()
     assert line.startswith(f"Error: rank 1 on {os.uname().nodename}: ")
@@ -49,14 +49,14 @@ def test_a_command_tells_in_one_line_which_library_it_lacks(without: Any, librar
 
 def test_the_benchmark_of_torch_alone_tells_it_in_one_line(without: Any) -> None:
     command = ("-m", "mpicoll.bench", "allreduce", "--backends", "torch")
-    done = python(*command, timeout=60, environment=without("torch"))
+    done = python(*command, environment=without("torch"))
     assert done.returncode == 2
     assert done.stdout.splitlines() == [f"Error: torch is left out: {INSTALL}"]
 
 
 def test_the_benchmark_runs_without_torch(without: Any) -> None:
     pytest.importorskip("mpi4py")
-    done = ranks(2, "-m", "mpicoll.bench", *FEW, timeout=60, environment=without("torch"))
+    done = ranks(2, "-m", "mpicoll.bench", *FEW, environment=without("torch"))
     assert done.returncode == 0, done.stdout
     assert f"# torch is left out: {INSTALL}" in done.stdout
     assert "mpi4py    ring" in done.stdout
@@ -65,7 +65,7 @@ def test_the_benchmark_runs_without_torch(without: Any) -> None:
 def test_the_benchmark_runs_without_mpi4py(without: Any) -> None:
     pytest.importorskip("torch")
     launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "mpicoll.bench")
-    done = python(*launcher, *FEW, timeout=60, environment=without("mpi4py"))
+    done = python(*launcher, *FEW, environment=without("mpi4py"))
     assert done.returncode == 0, done.stdout
     assert "# mpi4py is left out: mpicoll.world() needs mpi4py: pip install mpi4py" in done.stdout
     assert "torch     ring" in done.stdout
@@ -79,7 +79,7 @@ def test_an_mpi4py_without_an_mpi_is_told_in_one_line(tmp_path: Path) -> None:
     (package / "MPI.py").write_text("raise RuntimeError('cannot load MPI library\\nlibmpi.so')")
     environment = {"PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))}
     command = ("-m", "mpicoll.bench", "allreduce", "--backends", "mpi4py")
-    done = python(*command, timeout=60, environment=environment)
+    done = python(*command, environment=environment)
     assert done.returncode == 2
     assert done.stdout.splitlines() == [
         "Error: mpi4py is left out: mpi4py finds no MPI library (cannot load MPI library): "

@@ -163,13 +163,14 @@ def _lock_file(name: Path, busy: str) -> int:
         os.close(file)
 
 
-def lock(file: int, busy: str, seconds: float = _LOCK_WAIT) -> None:
+def lock(file: int, busy: str, seconds: float | None = None) -> None:
     """Lock an open file; a lock goes with its process, however that ends.
 
     Raises:
-        ArgumentError: another process keeps it locked for so many seconds; `busy` is the message.
+        ArgumentError: another process keeps it locked for so many seconds, `_LOCK_WAIT` where none
+            are given; `busy` is the message.
     """
-    until = time.monotonic() + seconds
+    until = time.monotonic() + (_LOCK_WAIT if seconds is None else seconds)
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -30,7 +30,7 @@ needs_mpi = pytest.mark.skipif(launcher.mpirun() is None, reason="no mpirun here
 
 def mpirun(count: int, *arguments: str | Path, **more: str) -> CompletedProcess[str]:
     environment = {"PYTHONIOENCODING": "utf-8", **more}
-    return ranks(count, *map(str, arguments), environment=environment, timeout=100, merged=False)
+    return ranks(count, *map(str, arguments), environment=environment, merged=False)
 
 
 BENCH = ("-m", "mpicoll.bench", "--backends", "mpi4py")
@@ -275,7 +275,7 @@ def test_list_and_dry_run_do_not_measure() -> None:
 @needs_mpi
 def test_lone_ranks_say_how_to_mend_it() -> None:
     told = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"}
-    done = python(*BENCH, *TINY, environment=told, timeout=100, merged=False)
+    done = python(*BENCH, *TINY, environment=told, merged=False)
     assert done.returncode == 2, done.stderr
     assert "independent run of 1 rank" in done.stderr and "start it with" in done.stderr
 

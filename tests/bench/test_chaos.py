@@ -284,7 +284,7 @@ chaos.main(["--at-once", "1", "--backend", "mpi4py"], obj=BOTH)
 
 
 def test_its_hosts_are_removed_where_sigterm_ends_it() -> None:
-    done = python("-c", TERMINATED, timeout=60)
+    done = python("-c", TERMINATED)
     assert (done.returncode, "removed" in done.stdout) == (143, True), done.stdout
 
 
@@ -319,7 +319,7 @@ def tried(tmp_path: Path, minutes: str, *given: str) -> int:
     assert not ways & {chaos.WRONG, chaos.HUNG}, f"{done.stdout}\n{others}"
     assert others or done.returncode == 0, done.stdout
     for each in others:
-        again = python(*command, "--first", str(each["number"]), "--launches", "1", timeout=300)
+        again = python(*command, "--first", str(each["number"]), "--launches", "1")
         assert again.returncode == 0, f"{done.stdout}\n{each}\n{again.stdout}"
     (count,) = re.findall(r"^(\d+) faults, seed \d+, 0 things left", done.stdout, re.MULTILINE)
     return int(count)

@@ -30,7 +30,7 @@ def test_a_replayed_program_has_its_instructions_and_waits_for_nobody(
 def test_two_ranks_measure_a_trip() -> None:
     if mpirun() is None:
         pytest.skip("no mpirun here")
-    done = ranks(2, "-m", "mpicoll.bench.overhead", "--ranks", "8", timeout=90)
+    done = ranks(2, "-m", "mpicoll.bench.overhead", "--ranks", "8")
     assert done.returncode == 0, done.stdout
     assert re.search(LINES + r", [\d.]+ of a trip\n", done.stdout)
     assert re.search(r"a trip between two cores: \d+ ns", done.stdout)
@@ -39,12 +39,12 @@ def test_two_ranks_measure_a_trip() -> None:
 @compiled
 def test_one_process_says_how_to_measure_a_trip() -> None:
     pytest.importorskip("mpi4py")
-    done = python("-m", "mpicoll.bench.overhead", "--ranks", "8", timeout=90)
+    done = python("-m", "mpicoll.bench.overhead", "--ranks", "8")
     assert done.returncode == 0, done.stdout
     assert re.search(LINES + "\n", done.stdout) and "no trip between cores" in done.stdout
 
 
 def test_without_the_compiled_executor_it_says_why() -> None:
-    done = python("-m", "mpicoll.bench.overhead", timeout=60, environment={"MPICOLL_COMPILED": "0"})
+    done = python("-m", "mpicoll.bench.overhead", environment={"MPICOLL_COMPILED": "0"})
     assert done.returncode == 2
     assert "no compiled executor: MPICOLL_COMPILED turns it off" in done.stdout

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launcher import QUIRKS, ROOT, mpirun, python, ranks
+from launcher import LIMIT, QUIRKS, ROOT, mpirun, python, ranks
 from msgspec import convert
 
 from mpicoll.bench.resume import unlike
@@ -204,13 +204,13 @@ def test_records_without_a_description_of_their_run_are_refused() -> None:
 @needs_mpi
 def test_a_resumed_run_measures_only_what_is_missing(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
-    first = ranks(2, *BENCH, *SMALL, "-J", str(path), timeout=100)
+    first = ranks(2, *BENCH, *SMALL, "-J", str(path))
     assert first.returncode == 0, first.stdout
     whole = load(path)
     kept = [each for each in whole if isinstance(each, RunRecord) or each.bytes_total != 1024]
     text = "".join(f"{encoded(each)}\n" for each in kept)
     path.write_text(text + '{"schema": 1, "kind": "ca')
-    again = ranks(2, *BENCH, *SMALL, "--resume", str(path), timeout=100)
+    again = ranks(2, *BENCH, *SMALL, "--resume", str(path))
     assert again.returncode == 0, again.stdout
     assert "2 of 4 groups are measured already" in again.stdout
     found = load(path)
@@ -223,9 +223,9 @@ def test_a_resumed_run_measures_only_what_is_missing(tmp_path: Path) -> None:
 def test_another_launch_does_not_mix_its_records_in(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     arguments = (*BENCH, "barrier", "--algorithms", "native", "-n", "3")
-    assert python(*arguments, "-J", str(path), timeout=60).returncode == 0
+    assert python(*arguments, "-J", str(path)).returncode == 0
     before = path.read_bytes()
-    done = ranks(2, *arguments, "--resume", str(path), timeout=60)
+    done = ranks(2, *arguments, "--resume", str(path))
     assert done.returncode == 2 and "ranks was 1, and is 2" in done.stdout
     assert path.read_bytes() == before
 
@@ -251,14 +251,14 @@ def test_a_run_that_is_killed_again_and_again_comes_to_its_end(tmp_path: Path) -
         process.stdout.readline()
         time.sleep(dice.expovariate(1 / 0.02))
         os.killpg(process.pid, signal.SIGKILL)
-        process.communicate(timeout=30)
+        process.communicate(timeout=LIMIT)
         found = cases(load(path))
         assert len(found) >= known, "a completed record is gone"
         known = len(found)
         assert len(set(map(key, found))) == known
     done = subprocess.run(
         command, cwd=ROOT, env={**os.environ, **QUIRKS}, capture_output=True, text=True,
-        timeout=100, check=False,
+        timeout=LIMIT, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = cases(load(path))

@@ -125,7 +125,7 @@ def test_files_that_say_nothing_are_refused(lines: Any, tmp_path: Path) -> None:
 def test_the_command_says_whether_all_holds(right: int, status: int, tmp_path: Path) -> None:
     lines = comparisons(0.0, ["tie"] * right + ["slower"] * (20 - right))
     path = written(tmp_path / "twins.jsonl", lines)
-    done = python("-m", "mpicoll.bench.trust", str(path), timeout=30)
+    done = python("-m", "mpicoll.bench.trust", str(path))
     assert done.returncode == status and f"{right / 20:.1%}" in done.stdout
 
 
@@ -136,7 +136,7 @@ def test_the_command_says_whether_all_holds(right: int, status: int, tmp_path: P
 def test_a_call_against_itself_delayed(tmp_path: Path) -> None:
     """Four times as long is found on any machine; the README has the figures for 5 %."""
     done = ranks(2, "-m", "mpicoll.bench.twins", "--comparisons", "5", "--each", "1", "--delay",
-                 "300", timeout=100, merged=False)  # fmt: skip
+                 "300", merged=False)  # fmt: skip
     assert done.returncode == 0, done.stdout
     lines = [each for each in done.stdout.splitlines() if each.startswith("{")]
     described, *compared = (record_of(each, "stdout") for each in lines)
@@ -153,7 +153,7 @@ def test_ranks_without_cores_of_their_own_come_to_an_end(count: int, tmp_path: P
     path = tmp_path / "records.jsonl"
     done = ranks(count, "-m", "mpicoll.bench", "allreduce", "barrier", "--backends", "mpi4py",
                  "--algorithms", "native,ring,naive,dissemination", "--sizes", "1K,256K", "-n", "4",
-                 "-J", str(path), timeout=120)  # fmt: skip
+                 "-J", str(path))  # fmt: skip
     assert done.returncode == 0, done.stdout
     described, *found = load(path)
     assert isinstance(described, RunRecord) and len(described.run.hosts) == count

@@ -14,7 +14,7 @@ import click
 import pytest
 from forked import forked
 from joining import by_hand
-from launcher import ROOT, mpirun, ranks
+from launcher import LIMIT, ROOT, mpirun, ranks
 
 from mpicoll.cli.ending import reason
 from mpicoll.errors import Deadlock, LaunchError, RankLost
@@ -35,7 +35,7 @@ def run(body: str, kind: str = "Command", **environment: str) -> Any:
     """Run a command of this body."""
     return subprocess.run(
         [sys.executable, "-c", COMMAND.format(kind=kind, body=body)], cwd=ROOT, text=True,
-        capture_output=True, timeout=60, check=False, env={**os.environ, **environment},
+        capture_output=True, timeout=LIMIT, check=False, env={**os.environ, **environment},
     )  # fmt: skip
 
 
@@ -177,7 +177,7 @@ def test_a_rank_that_is_refused_alone_says_so(tmp_path: Path) -> None:
     """Neither does it leave the words to rank 0, nor does MPI wait for the others at exit."""
     script = tmp_path / "refused.py"
     script.write_text(ON_RANKS.format(fault="raise ArgumentError('nothing here')"))
-    done = ranks(2, str(script), "mpi4py", timeout=50, environment={"PYTHONPATH": str(ROOT)})
+    done = ranks(2, str(script), "mpi4py", environment={"PYTHONPATH": str(ROOT)})
     assert done.returncode != 0
     assert done.stdout.count("Error: ") == 1 and f"Error: {PLACE}nothing here" in done.stdout
 
@@ -213,7 +213,7 @@ def test_sigterm_ends_a_process_after_one_line(wait: str) -> None:
         if "child" in wait:
             assert process.stdout.readline() == f"{int(signal.SIGTERM)}\n"
         process.terminate()
-        _, words = process.communicate(timeout=30)
+        _, words = process.communicate(timeout=LIMIT)
     assert process.returncode == -signal.SIGTERM
     assert words == f"Error: {PLACE}ended by SIGTERM, as by kill, a launcher or a time limit\n"
 
@@ -225,7 +225,7 @@ def test_a_refusal_stays_the_only_words_when_a_launcher_then_ends_the_ranks() ->
         assert process.stdout and process.stdout.readline() == "ready\n"
         time.sleep(0.5)
         process.terminate()
-        _, words = process.communicate(timeout=30)
+        _, words = process.communicate(timeout=LIMIT)
     assert (process.returncode, words) == (-signal.SIGTERM, "")
 
 
@@ -239,7 +239,7 @@ def test_a_rank_that_is_ended_before_it_has_met_the_others_leaves_the_words_to_t
     with started("print('ready', flush=True); sys.stdin.read()", **place) as process:
         assert process.stdout and process.stdout.readline() == "ready\n"
         process.terminate()
-        _, words = process.communicate(timeout=30)
+        _, words = process.communicate(timeout=LIMIT)
     assert process.returncode == -signal.SIGTERM
     assert words.count("ended by SIGTERM") == (rank == 0), words
 

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any
 
 import pytest
-from launcher import ROOT
+from launcher import LIMIT, ROOT
 
 from mpicoll.cli.command import Command
 
@@ -44,7 +44,7 @@ def run(body: str, prepare: Callable[[], Any] = lambda: None, **streams: Any) ->
     """Run a command of this body; `prepare` runs in the process before it."""
     given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | streams
     return subprocess.run(
-        [sys.executable, "-c", COMMAND.format(body=body)], cwd=ROOT, text=True, timeout=60,
+        [sys.executable, "-c", COMMAND.format(body=body)], cwd=ROOT, text=True, timeout=LIMIT,
         check=False, preexec_fn=prepare, **given,
     )  # fmt: skip
 

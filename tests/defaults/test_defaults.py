@@ -305,7 +305,7 @@ if rank == 0:
 @pytest.mark.parametrize("per_node", ["2", "4"])
 def test_plans_run_what_the_tables_say(per_node: str) -> None:
     """On all ranks alike, on one node and on two, also where only the root has an array."""
-    done = ranks(4, "-c", PROGRAM, environment={"MPICOLL_RANKS_PER_NODE": per_node}, timeout=90)
+    done = ranks(4, "-c", PROGRAM, environment={"MPICOLL_RANKS_PER_NODE": per_node})
     assert done.returncode == 0, done.stdout
     if per_node == "2":
         assert "NODES 2 allreduce=two_level(local=binomial,across=rabenseifner)" in done.stdout

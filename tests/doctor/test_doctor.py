@@ -11,7 +11,7 @@ from mpicoll.doctor.probes import PROBES, ask, copies
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    done = python("-m", "mpicoll.doctor", timeout=60)
+    done = python("-m", "mpicoll.doctor")
     assert done.returncode == 0, done.stdout
     return done.stdout
 
@@ -26,14 +26,13 @@ def test_missing_packages_are_reported() -> None:
         "-c",
         "import sys; sys.modules['torch'] = sys.modules['mpi4py'] = None\n"
         "from mpicoll.doctor.__main__ import main; main()",
-        timeout=60,
     )
     assert done.returncode == 0, done.stdout
     assert "no: ModuleNotFoundError" in done.stdout
 
 
 def test_only_the_first_rank_prints() -> None:
-    done = ranks(2, "-m", "mpicoll.doctor", timeout=60)
+    done = ranks(2, "-m", "mpicoll.doctor")
     assert done.returncode == 0, done.stdout
     assert done.stdout.count("mpicoll doctor") == 1
     assert "2, started by" in done.stdout

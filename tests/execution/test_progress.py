@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from launcher import LIMIT
 from run_collective import compare, device
 
 from mpicoll import Collectives
@@ -145,6 +146,6 @@ def test_processes_that_fork_or_end_meanwhile(then: str) -> None:
         [sys.executable, "-W", "ignore", "-c", SCRIPT + then],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

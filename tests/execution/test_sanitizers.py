@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from launcher import LIMIT
 
 from mpicoll.execution import compiled
 from mpicoll.threads import threads
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.exhaustive
 
 
 def run(*command):
-    return subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=120)
+    return subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=LIMIT)
 
 
 class Built:

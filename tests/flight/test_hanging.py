@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from launcher import QUIRKS, mpirun
+from launcher import LIMIT, QUIRKS, mpirun
 
 from mpicoll.doctor.__main__ import main as doctor
 from mpicoll.flight.reader import read_all
@@ -26,7 +26,7 @@ CALL = next(number for number, line in enumerate(LINES, 1) if "c.allreduce" in l
 
 def wait_until_stuck(place: Path) -> list[int]:
     """Return the processes, once two of three ranks are in their fifth call."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + LIMIT
     while time.monotonic() < until:
         time.sleep(0.05)
         if len(list(place.glob("*.flight"))) < 3:
@@ -37,17 +37,17 @@ def wait_until_stuck(place: Path) -> list[int]:
     raise AssertionError("the ranks have not come so far")
 
 
-def wait_until_gone(place: Path) -> None:
-    """Return once no rank runs: the system ends a process some time after its signal."""
-    until = time.monotonic() + 60
-    while any(each.is_alive for each in read_all(place)[0]):
+def wait_until_gone(place: Path, *processes: int) -> None:
+    """Return once these ranks do not run: the system ends a process some time after its signal."""
+    until = time.monotonic() + LIMIT
+    while any(each.is_alive for each in read_all(place)[0] if each.process.pid in processes):
         assert time.monotonic() < until, "ranks have outlived SIGKILL"
         time.sleep(0.05)
 
 
 def wait_until_said(path: Path, text: str) -> None:
     """Return once a file has a text."""
-    until = time.monotonic() + 30
+    until = time.monotonic() + LIMIT
     while text not in path.read_text():
         assert time.monotonic() < until, path.read_text()
         time.sleep(0.05)
@@ -73,14 +73,14 @@ def test_the_rank_the_call_and_the_line_are_named(tmp_path: Path) -> None:
         os.kill(processes[0], signal.SIGUSR1)
         wait_until_said(said, "how it stands")
         os.kill(processes[2], signal.SIGTERM)
-        time.sleep(0.2)
+        wait_until_gone(tmp_path, processes[2])
         for each in processes:
             with suppress(ProcessLookupError):
                 os.kill(each, signal.SIGKILL)
     finally:
         os.killpg(job.pid, signal.SIGKILL)
         job.wait()
-    wait_until_gone(tmp_path)
+    wait_until_gone(tmp_path, *processes)
     asked = " ".join(said.read_text().split())
     assert asked.count("Rank 1 keeps the others waiting.") == 1
     assert asked.count(f"in elsewhere; it runs (process {processes[1]})") == 1

@@ -16,6 +16,7 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
+from launcher import LIMIT
 from minislurm import CORES, NODES, Cluster, cluster, missing, search_path, wait_until
 
 from mpicoll.records.lines import CaseRecord, PairRecord
@@ -64,12 +65,12 @@ class Job:
 
     def hung_at_start(self) -> bool:
         """Wait for its end, and say whether that was because MPI did not start."""
-        self.process.wait(timeout=240)
+        self.process.wait(timeout=LIMIT)
         return any(each in self.output() for each in ("in mpi4py_world", "error: mpi/pmi2"))
 
     def end(self, status: int = 0) -> str:
         """Wait for its end, fail unless it had this status, and return what it said."""
-        _, complaint = self.process.communicate(timeout=240)
+        _, complaint = self.process.communicate(timeout=LIMIT)
         output = self.output()
         assert self.process.returncode == status, f"{complaint}\n{output}\n{self.slurm.logs()}"
         return output
@@ -379,7 +380,7 @@ def test_sigterm_ends_the_benchmark_at_once(tmp_path: Path) -> None:
         while Long.lines(path) < 3 and process.poll() is None:
             time.sleep(0.05)
         process.terminate()
-        assert process.wait(timeout=30) == -signal.SIGTERM
+        assert process.wait(timeout=LIMIT) == -signal.SIGTERM
     finally:
         process.kill()
         process.wait()
@@ -448,7 +449,7 @@ def local(folder: Path, script: Path, **variables: str) -> subprocess.CompletedP
     own = {name: text for name, text in os.environ.items() if not name.startswith("SLURM_")}
     return subprocess.run(
         ("bash", str(script)), env={**own, "PATH": search_path(), **variables}, cwd=folder,
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=LIMIT,
     )  # fmt: skip
 
 

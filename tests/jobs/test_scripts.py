@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from launcher import ROOT
+from launcher import LIMIT, ROOT
 
 JOBS = ROOT / "jobs"
 SCRIPTS = [
@@ -166,5 +166,5 @@ def test_the_gpu_suite_leaves_no_folder(how: str, tmp_path: Path) -> None:
     if how == "is terminated":
         assert list(temporary.iterdir())
         os.killpg(process.pid, signal.SIGTERM)
-    assert process.wait(timeout=30) != 0
+    assert process.wait(timeout=LIMIT) != 0
     assert not list(temporary.iterdir())

@@ -147,7 +147,7 @@ def test_a_small_shm_is_enough(small_shm: tuple[str, ...], tmp_path: Path) -> No
     """MPI has its own files there; what ranks share needs none."""
     script = tmp_path / "small.py"
     script.write_text(SMALL)
-    done = ranks(2, str(script), before=small_shm, timeout=60)
+    done = ranks(2, str(script), before=small_shm)
     assert done.returncode == 0, done.stdout
     for rank in range(2):
         assert f"rank {rank}: 2, 2.0, symmetric" in done.stdout

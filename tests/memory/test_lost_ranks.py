@@ -30,12 +30,12 @@ if algorithm.partition("@")[2] not in c.transports:
     print(f"no {algorithm} here", flush=True)
     os._exit(5)
 plan = c.plan("allreduce", x, algorithm=algorithm)
-c.deadline = 2 if how == "late" else 60
 for turn in range(200):
+    if turn == 100 and how == "late":
+        c.deadline = 2
     if turn == 100 and c.rank == c.size - 1:
         if how == "late":
-            time.sleep(6)
-            os._exit(0)
+            sys.stdin.read()
         os.kill(os.getpid(), signal.SIGKILL)
     began = time.monotonic()
     try:
@@ -64,7 +64,7 @@ def leftovers() -> set[str]:
         ("killed", "has ended", "two_shot@symmetric"),
         ("killed", "has ended", "two_shot@cma"),
         ("killed", "has ended", "ring@symmetric"),
-        ("late", "did not come in 2", "ring@symmetric"),
+        ("late", "did not come in", "ring@symmetric"),
     ],
 )
 def test_survivors_name_the_lost_rank(tmp_path: Path, how: str, why: str, algorithm: str) -> None:
@@ -79,7 +79,8 @@ def test_survivors_name_the_lost_rank(tmp_path: Path, how: str, why: str, algori
     assert [each.returncode for each in done[:-1]] == [7] * (SIZE - 1), told
     assert re.search(rf"allreduce {algorithm.partition('@')[0]}, round \d of \d", told)
     assert re.search(rf"rank {SIZE - 1} \(process \d+\), which {why}", told), told
-    assert max(float(each) for each in re.findall(r"after ([\d.]+) s", told)) < 10
+    # Less than the deadline.
+    assert max(float(each) for each in re.findall(r"after ([\d.]+) s", told)) < 100
     # Without MPI, its files are those of other runs on this machine.
     assert not [each for each in leftovers() - before if not each.startswith("mpich_shm")]
 
@@ -149,7 +150,7 @@ def test_a_rank_killed_before_each_row_of_a_program() -> None:
     """The other one completes its run, or names the rank that has ended."""
     prefix = (str(mpirun()), "-n", "2")
     script = str(ROOT / "tests" / "support" / "killed_rows.py")
-    done = python(script, prefix=prefix, timeout=100)
+    done = python(script, prefix=prefix)
     assert done.returncode == 0, done.stdout
     found = re.findall(r"of (\d+) rows: (\d+) named, (\d+) complete, 0 otherwise", done.stdout)
     assert len(found) >= 3, done.stdout
@@ -171,7 +172,7 @@ def left_by(script: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[
     """Run ranks of which one is killed; return how many files stay in shared memory."""
     before = leftovers()
     prefix = (str(mpirun()), "-n", str(SIZE))
-    done = python(str(script), *arguments, prefix=prefix, timeout=60)
+    done = python(str(script), *arguments, prefix=prefix)
     new = leftovers() - before
     for name in new:
         Path("/dev/shm", name).unlink(missing_ok=True)
@@ -204,20 +205,21 @@ c = mpicoll.world()
 x = np.ones(4)
 with c.plan("allreduce", x, algorithm="one_shot@symmetric") as plan:
     plan.run()
+    began, used = time.monotonic(), time.process_time()
     if c.rank == 0:
         time.sleep(2)
-    used = time.process_time()
     plan.run()
-    print(f"rank {c.rank} used {time.process_time() - used:.3f} s", flush=True)
+    seconds, used = time.monotonic() - began, time.process_time() - used
+    print(f"rank {c.rank} used {used / seconds:.3f} of its time", flush=True)
 """
 
 
 @pytest.mark.skipif(mpirun() is None, reason="no mpirun here")
 def test_a_rank_that_waits_long_sleeps(tmp_path: Path) -> None:
-    """Of two seconds a waiting rank burns a few per cent of a core."""
+    """A waiting rank burns a few per cent of a core."""
     script = tmp_path / "idle.py"
     script.write_text(IDLE)
-    done = python(str(script), prefix=(str(mpirun()), "-n", "2"), timeout=60)
-    used = [float(each) for each in re.findall(r"used ([\d.]+) s", done.stdout)]
+    done = python(str(script), prefix=(str(mpirun()), "-n", "2"))
+    used = [float(each) for each in re.findall(r"used ([\d.]+) of", done.stdout)]
     assert len(used) == 2, done.stdout
-    assert max(used) < 0.5
+    assert max(used) < 0.25

@@ -24,7 +24,7 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
         yield started
 
 
-def policy(process: int, deadline: float = 30, oversubscribed: bool = False) -> SpinYieldSleep:
+def policy(process: int, deadline: float = 100, oversubscribed: bool = False) -> SpinYieldSleep:
     found = SpinYieldSleep(0, {1: process}, oversubscribed, lambda: None)
     found.deadline = deadline
     return found
@@ -55,7 +55,7 @@ def test_a_rank_that_has_ended_is_named(process: subprocess.Popen[bytes]) -> Non
     text = rf"allreduce ring, round 2 of 3: rank 0 waits for rank 1 \(process {process.pid}\)"
     with pytest.raises(RankLost, match=rf"{text}, which has ended"):
         policy(process.pid).wait(words(2), 0, 3, CONTEXT)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 50
 
 
 def test_a_rank_that_lives_is_waited_for_until_the_deadline(
@@ -79,7 +79,6 @@ def test_a_deadline_is_positive(seconds: float) -> None:
 
 
 SUSPENDED = """
-import time
 import numpy as np
 import mpicoll
 from mpicoll.errors import RankLost
@@ -88,8 +87,7 @@ def late(c):
     c.barrier()
     if c.rank == 1:
         print("late", flush=True)
-        for _ in range(100):
-            time.sleep(0.01)  # a longer sleep would end while all are stopped
+        input()
     try:
         {call}
     except RankLost as error:
@@ -107,11 +105,13 @@ CALLS = {
 def test_a_job_that_was_suspended_goes_on(call: str) -> None:
     """All ranks are stopped for longer than the deadline, and the last one comes soon after."""
     text = SUSPENDED.format(call=CALLS[call])
-    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True) as run:
-        assert run.stdout is not None
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", text], text=True, **pipes) as run:
+        assert run.stdin is not None and run.stdout is not None
         assert run.stdout.readline() == "late\n"
         time.sleep(0.2)
         run.send_signal(signal.SIGSTOP)
         time.sleep(3)
         run.send_signal(signal.SIGCONT)
+        print(file=run.stdin, flush=True)
         assert run.stdout.readline() == "[None, None]\n"

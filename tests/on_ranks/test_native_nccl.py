@@ -202,7 +202,7 @@ def test_a_rank_that_does_not_come_is_lost(
     with g.plan("allreduce", on_gpu(g, np.zeros(4), "int32"), algorithm="native:nccl") as plan:
         g.deadline = 0.3
         for _ in range(2):
-            with pytest.raises(RankLost, match=r"NCCL's own allreduce: .* did not come in 0\."):
+            with pytest.raises(RankLost, match=r"NCCL's own allreduce: .* did not come in \d"):
                 plan.start().wait() if started else plan.run()
         g.deadline = 60.0
     assert fake.aborted

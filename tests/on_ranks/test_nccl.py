@@ -187,7 +187,7 @@ def test_a_rank_that_does_not_come_is_lost(g: Collectives, waits: None) -> None:
     plan = g.plan("allreduce", on_gpu(g, np.zeros(COUNT)), algorithm=f"ring@{DIRECT}")
     if g.rank == 0:
         g.deadline = 0.3
-        with pytest.raises(RankLost, match=r"rank 0 waits for rank \d.* did not come in 0\."):
+        with pytest.raises(RankLost, match=r"rank 0 waits for rank \d.* did not come in \d"):
             plan.run()
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 from fake_nvml import pair
-from launcher import QUIRKS, ROOT, mpirun, python, ranks
+from launcher import LIMIT, QUIRKS, ROOT, mpirun, python, ranks
 
 from mpicoll.machine.links import NETWORK
 from mpicoll.measurement.ping_pong import COPY, LATENCY
@@ -35,7 +35,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("pairs")
     done = ranks(
         3, *P2P, *TINY, "-o", str(folder / "pairs.jsonl"), "--plot", str(folder / "pairs.png"),
-        environment={"MPICOLL_RANKS_PER_NODE": "2"}, timeout=120,
+        environment={"MPICOLL_RANKS_PER_NODE": "2"},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
     described, *records = load(folder / "pairs.jsonl")
@@ -91,7 +91,7 @@ def test_a_run_prints_and_draws(run: Any) -> None:
 
 @needs_mpi
 def test_bad_usage_is_printed_once() -> None:
-    done = ranks(2, *P2P, "--backends", "mpi4py", "--transports", "symmetric", timeout=60,
+    done = ranks(2, *P2P, "--backends", "mpi4py", "--transports", "symmetric",
                  environment={"MPICOLL_SYMMETRIC": "0"})  # fmt: skip
     assert done.returncode == 2, done.stdout
     assert done.stdout.count("Error:") == 1
@@ -121,7 +121,7 @@ def broken(tmp_path: Path, method: str, count: int, *arguments: str) -> Any:
     script = tmp_path / "broken.py"
     script.write_text(BROKEN.format(method=method))
     return ranks(count, str(script), "--backends", "mpi4py", "--transports", "symmetric",
-                 "--sizes", "8,4K", "--budget", "1", *arguments, timeout=60)  # fmt: skip
+                 "--sizes", "8,4K", "--budget", "1", *arguments)  # fmt: skip
 
 
 @needs_mpi
@@ -155,7 +155,7 @@ def test_a_run_that_is_terminated_writes_what_it_has(tmp_path: Path) -> None:
         for each in psutil.Process(process.pid).children(recursive=True):
             if str(file) in each.cmdline() and "python" in each.name():
                 each.terminate()
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=LIMIT)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -167,7 +167,7 @@ def test_a_run_that_is_terminated_writes_what_it_has(tmp_path: Path) -> None:
 def test_torch_alone_needs_no_mpi() -> None:
     pytest.importorskip("torch")
     done = python("-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "torchcoll.p2p",
-                  "--sizes", "8,4K", "--budget", "0.5", "--format", "csv", timeout=120)  # fmt: skip
+                  "--sizes", "8,4K", "--budget", "0.5", "--format", "csv")  # fmt: skip
     assert done.returncode == 0, done.stdout
     lines = done.stdout.splitlines()
     head = next(index for index, line in enumerate(lines) if line.startswith("schema,backend,"))

@@ -8,10 +8,11 @@ from threading import Event
 from time import monotonic, sleep
 
 import pytest
-from launcher import mpirun, ranks
+from launcher import LIMIT, mpirun, ranks
 
 from mpicoll import RankLost
 from mpicoll.interfaces import Stage
+from mpicoll.machine import waited
 from mpicoll.peers import watch
 from mpicoll.peers.known import Peers
 from mpicoll.peers.polling import in_thread, wait_polling
@@ -30,6 +31,8 @@ with mpicoll.world() as c:
     for step in range(50):
         plan.run()
         time.sleep(0.05)
+    c.exchange(None)
+    c.deadline = 5
     elsewhere() if c.rank == 1 else plan.run()
 """
 
@@ -38,8 +41,7 @@ with mpicoll.world() as c:
 def test_a_process_that_waits_in_mpi_ends(tmp_path: Path) -> None:
     if mpirun() is None:
         pytest.skip("no mpirun")
-    where = {"MPICOLL_DEADLINE": "5", "MPICOLL_FLIGHT_DIR": str(tmp_path)}
-    done = ranks(2, "-c", PROGRAM, timeout=60, environment=where)
+    done = ranks(2, "-c", PROGRAM, environment={"MPICOLL_FLIGHT_DIR": str(tmp_path)})
     assert done.returncode not in (0, -9), done.stdout
     assert "MPI's own allreduce cannot be left, so this process ends" in done.stdout
     assert "rank 0 waits for" in done.stdout
@@ -51,29 +53,39 @@ def test_calls_that_are_gone_are_watched_no_more() -> None:
     peers = Peers(0, 2)
     for number in range(100):
         assert watch.guarded(lambda number=number: number, peers, "a call", sleep)() == number
-    until = monotonic() + 5
+    until = monotonic() + LIMIT
     while len(watch._guards) and monotonic() < until:  # the thread may be looking at one
         sleep(0.01)
     assert not watch._guards
 
 
-def test_asking_the_other_ranks_counts_as_waiting() -> None:
+def test_asking_the_other_ranks_counts_as_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank of a host that has vanished answers after a second, as often as it is asked."""
+    now, asked = [0.0], [0.0]
+
+    def ask() -> None:
+        now[0] += 0.9
+        asked[0] += 0.9
 
     class Slow(Peers):
         def have_gone(self, ranks: Sequence[int], operation: int) -> bool:
-            sleep(0.7)
+            ask()
             return False
 
     def missing() -> list[int]:
-        sleep(0.7)
+        ask()
         return [1]
 
-    peers, began = Slow(0, 2), monotonic()
-    peers.deadline = 2.8
-    with pytest.raises(RankLost, match=r"rank 1, which did not come in [23]"):
-        wait_polling(lambda: False, missing, Stage("a call"), peers)
-    assert monotonic() - began < 4.2
+    def test() -> bool:
+        now[0] += 0.05
+        return False
+
+    monkeypatch.setattr(waited, "monotonic", lambda: now[0])
+    peers = Slow(0, 2)
+    peers.spins, peers.deadline = 0, 20
+    with pytest.raises(RankLost, match=r"rank 1, which did not come in 2[01]"):
+        wait_polling(test, missing, Stage("a call"), peers)
+    assert asked[0] > 5 and now[0] < 26
 
 
 @pytest.mark.parametrize(
@@ -101,7 +113,7 @@ def test_what_comes_too_late_is_undone() -> None:
         in_thread(may_end.wait, lambda: [1], Stage("making a group"), peers, undone.append)
     assert not undone
     may_end.set()
-    until = monotonic() + 5
+    until = monotonic() + LIMIT
     while not undone and monotonic() < until:
         sleep(0.01)
     assert undone == [True]

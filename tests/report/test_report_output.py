@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner
+from launcher import LIMIT
 from reporting import case, pair, ratio, reported, run, story, write
 
 from mpicoll.errors import ArgumentError
@@ -109,7 +110,7 @@ def command(*arguments: str | Path, before: str = "pass") -> subprocess.Complete
     call = "import runpy; runpy.run_module('mpicoll.report', run_name='__main__', alter_sys=True)"
     return subprocess.run(
         [sys.executable, "-c", f"import sys; {before}; {call}", *map(str, arguments)],
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=LIMIT,
     )  # fmt: skip
 
 

@@ -49,7 +49,6 @@ def test_a_program_runs_on_ranks_and_is_traced(program: Path) -> None:
     done = ranks(
         2, "-m", "mpicoll.run", str(program), "-x", "1",
         environment={"MPICOLL_TRACE": str(trace), "MPICOLL_ALGORITHM": "allreduce=ring"},
-        timeout=60,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
     assert "2 ranks, ['-x', '1']" in done.stdout
@@ -61,7 +60,7 @@ def test_a_program_runs_on_ranks_and_is_traced(program: Path) -> None:
 def test_a_module_runs_and_its_exit_status_is_kept(program: Path) -> None:
     done = python(
         "-m", "mpicoll.run", "-m", "program", "fail",
-        environment={"PYTHONPATH": f"{program.parent}:{Path(__file__).parents[2]}"}, timeout=60,
+        environment={"PYTHONPATH": f"{program.parent}:{Path(__file__).parents[2]}"},
     )  # fmt: skip
     assert (done.returncode, done.stdout.strip()) == (3, "1 ranks, ['fail']")
 
@@ -131,6 +130,6 @@ def test_other_hosts_say_what_their_files_lack() -> None:
 def test_a_programs_error_is_printed_as_pythons(tmp_path: Path) -> None:
     path = tmp_path / "wrong.py"
     path.write_text("import numpy.nothing")
-    done = python("-m", "mpicoll.run", str(path), timeout=60)
+    done = python("-m", "mpicoll.run", str(path))
     assert done.returncode == 1
     assert "ModuleNotFoundError: No module named 'numpy.nothing'" in done.stdout

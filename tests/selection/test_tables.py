@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from launcher import LIMIT
 
 from mpicoll.errors import ArgumentError
 from mpicoll.selection import tables
@@ -128,7 +129,7 @@ def test_two_processes_that_write_lose_no_entry(tmp_path: Path) -> None:
         assert each.stdin is not None and each.stdout is not None
         each.stdin.close()
     for each in writers:
-        assert each.wait(60) == 0 and each.stdout is not None
+        assert each.wait(LIMIT) == 0 and each.stdout is not None
         each.stdout.close()
     assert len(tables.read(path)["entries"]) == 2 * count
     assert [each.name for each in tmp_path.iterdir()] == ["table.json"]

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from launcher import QUIRKS
+from launcher import LIMIT, QUIRKS
 from reporting import case, typed
 
 from mpicoll.errors import ArgumentError
@@ -177,7 +177,7 @@ def test_the_job_measures_and_prints_the_study(tmp_path: Path) -> None:
             "PATH": f"{beside}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "RANKS": "2",
             "MPICOLL_LAUNCHER": "mpirun", **QUIRKS,
         },
-        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+        cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "mpi4py" in done.stdout and "torch" in done.stdout and "beats one call" in done.stdout

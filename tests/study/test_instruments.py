@@ -88,7 +88,6 @@ def test_a_size_of_which_osu_calls_nothing_is_left_out() -> None:
 def test_single_calls_are_timed_with_what_a_call_of_no_bytes_takes() -> None:
     done = ranks(
         2, "-m", "mpicoll.study.single_calls", "gather", "barrier", "--sizes", "8,64K",
-        timeout=60,
     )  # fmt: skip
     found = [json.loads(each) for each in done.stdout.splitlines() if each.startswith("{")]
     places = [(each["collective"], each["bytes_total"]) for each in found]
@@ -103,7 +102,7 @@ def test_a_program_that_fails_is_an_error_with_its_words(tmp_path: Path) -> None
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     done = python(
         "-m", "mpicoll.study.instruments", "--imb", str(program), "--launches", "1", "--seed", "1",
-        "--sizes", "4", "--time", "1", timeout=120,
+        "--sizes", "4", "--time", "1",
     )  # fmt: skip
     assert done.returncode == 2 and "no such benchmark" in done.stdout, done.stdout
     assert "Traceback" not in done.stdout

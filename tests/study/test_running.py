@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from launcher import QUIRKS, ROOT, mpirun, python
+from launcher import LIMIT, QUIRKS, ROOT, mpirun, python
 
 from mpicoll.machine.living import has_ended
 from mpicoll.records.lines import CaseRecord, LaunchRecord
@@ -57,7 +57,7 @@ def test_a_study_is_killed_and_goes_on(tmp_path: Path) -> None:
     assert re.match(r"\[ *1/2\] about \d+ s left: (good|bad)-2-choice, launch 1", first), first
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    done = python(*command, timeout=120)
+    done = python(*command)
     assert done.returncode == 0, done.stdout
     assert "bad-2-choice, launch 1 failed: " in done.stdout
     good, bad = (
@@ -73,14 +73,14 @@ def test_a_study_is_killed_and_goes_on(tmp_path: Path) -> None:
     assert "\n- 1 launch of 2 configurations" in text
     # What is done stays done.
     before = {each: each.stat().st_mtime_ns for each in (folder / "launches").iterdir()}
-    assert python(*command, timeout=60).returncode == 0
+    assert python(*command).returncode == 0
     assert before == {each: each.stat().st_mtime_ns for each in (folder / "launches").iterdir()}
 
 
 @pytest.mark.parametrize(
     ("program", "said"),
     [
-        ("import time; time.sleep(60)", "it had not ended after 1 s"),
+        ("import time; time.sleep(1000)", "it had not ended after 1 s"),
         ("raise SystemExit(7)", "exit status 7: it printed nothing"),
         ("import sys; sys.exit('Error: no memory')", "exit status 1: Error: no memory"),
         ("import sys; sys.exit('-----')", "exit status 1: it printed nothing"),
@@ -89,9 +89,9 @@ def test_a_study_is_killed_and_goes_on(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_why_a_launch_failed_is_told(program: str, said: str, tmp_path: Path) -> None:
-    begin = time.monotonic()
-    found = run((sys.executable, "-c", program), dict(os.environ), tmp_path / "printed", 1.0)
-    assert found == said and time.monotonic() - begin < 20
+    most = 1.0 if "after 1 s" in said else LIMIT
+    found = run((sys.executable, "-c", program), dict(os.environ), tmp_path / "printed", most)
+    assert found == said
 
 
 def test_a_launcher_that_is_a_script_ends_with_the_study(tmp_path: Path) -> None:

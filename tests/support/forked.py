@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from launcher import QUIRKS, ROOT
+from launcher import LIMIT, QUIRKS, ROOT, check_ending
 
 
 class Forked:
@@ -30,11 +30,12 @@ class Forked:
         self.pid, self.path = pid, path
         self.output, self.returncode = "", 0
 
-    def wait(self, timeout: float = 100) -> str:
+    def wait(self, timeout: float = LIMIT) -> str:
         """Wait for its end, kill it after `timeout` seconds, and return what it has printed."""
         self.returncode = _Server.started().ask({"wait": self.pid}, timeout)
         self.output = self.path.read_text(errors="replace")
         self.path.unlink()
+        check_ending(self.returncode, self.output)
         return self.output
 
 
@@ -64,7 +65,7 @@ class _Server:
     def started() -> _Server:
         return _Server()
 
-    def ask(self, request: dict[str, Any], timeout: float = 100) -> int:
+    def ask(self, request: dict[str, Any], timeout: float = LIMIT) -> int:
         """Return the answer; a process that is waited for in vain is killed."""
         assert self.process.stdin and self.process.stdout
         self.process.stdin.write(json.dumps(request) + "\n")

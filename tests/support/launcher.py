@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
+import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 QUIRKS = {
@@ -18,6 +22,14 @@ QUIRKS = {
     "OMP_NUM_THREADS": "1",
 }
 ROOT = Path(__file__).parent.parent.parent
+LIMIT = 300
+"""Seconds after which a process is given up: on no machine does one that goes on take as long."""
+
+_HIDDEN = re.compile(
+    r"terminate called|Segmentation fault|core dumped|Fatal Python error|leaked \S+ object"
+    r"|Exception ignored|resource_tracker|\w+Warning: "
+)
+"""What a process prints, though it then ends with status 0, where something went wrong in it."""
 
 
 def mpirun() -> str | None:
@@ -27,7 +39,7 @@ def mpirun() -> str | None:
 
 
 def ranks(
-    count: int, *command: str, timeout: float = 300, environment: dict[str, str] | None = None,
+    count: int, *command: str, timeout: float = LIMIT, environment: dict[str, str] | None = None,
     before: tuple[str, ...] = (), through: tuple[str, ...] = (), merged: bool = True,
 ) -> subprocess.CompletedProcess[str]:  # fmt: skip
     """Run Python with `command` on `count` ranks; kill all of it after `timeout` seconds.
@@ -43,7 +55,7 @@ def ranks(
 
 
 def python(
-    *command: str, prefix: tuple[str, ...] = (), timeout: float = 300,
+    *command: str, prefix: tuple[str, ...] = (), timeout: float = LIMIT,
     environment: dict[str, str] | None = None, merged: bool = True,
 ) -> subprocess.CompletedProcess[str]:  # fmt: skip
     """Run Python with `command`, in a session of its own so that all of it can be killed.
@@ -65,4 +77,19 @@ def python(
         os.killpg(process.pid, signal.SIGKILL)
         output, errors = process.communicate()
         output += f"\nkilled after {timeout} s"
+    check_ending(process.returncode, f"{output}{errors or ''}")
     return subprocess.CompletedProcess(arguments, process.returncode, output, errors)
+
+
+def check_ending(status: int, printed: str) -> None:
+    """Fail if a process ended with status 0, and yet something went wrong in it."""
+    assert status != 0 or not _HIDDEN.search(printed), printed
+
+
+def free_port() -> int:
+    """Return a port that nobody has, nor gets who asks the system for any."""
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", 10_000 + secrets.randbelow(max(first - 10_000, 1000))))
+            return int(probe.getsockname()[1])

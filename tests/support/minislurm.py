@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from launcher import LIMIT, free_port
+
 DAEMONS = ("slurmctld", "slurmd", "munged", "sbatch")
 NODES, CORES = 2, 2
 # A job's own processes share two cores with whatever else is tested.
@@ -88,7 +90,11 @@ class Cluster:
     state: Path
 
     def run(
-        self, *command: str | Path, cwd: Path | None = None, timeout: float = 60, **variables: str
+        self,
+        *command: str | Path,
+        cwd: Path | None = None,
+        timeout: float = LIMIT,
+        **variables: str,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command there, with these variables set."""
         return subprocess.run(
@@ -160,7 +166,7 @@ def _munge(state: Path) -> Sequence[str]:
 def _configure(state: Path) -> dict[str, str]:
     """Write the configuration; return the environment that leads to it."""
     host = socket.gethostname().split(".")[0]
-    ports = _free_ports(1 + NODES)
+    ports = [free_port() for _ in range(1 + NODES)]
     for name in (
         "ctld",
         *(f"{kind}.n{each}" for kind in ("spool", "tmp") for each in range(NODES)),
@@ -194,16 +200,6 @@ def _configure(state: Path) -> dict[str, str]:
     told = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
             "OMPI_MCA_mpi_yield_when_idle": "1"}  # fmt: skip
     return {**own, **told, "SLURM_CONF": str(conf), "PATH": search_path()}
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 def _idle(there: Cluster) -> int:

@@ -20,7 +20,7 @@ SUPPORT = Path(__file__).parent.parent / "support"
 
 def launch(count: int, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = *TORCHRUN, str(count), str(SUPPORT / script), *arguments
-    return python(*command, environment={"PYTHONPATH": str(ROOT)}, timeout=200)
+    return python(*command, environment={"PYTHONPATH": str(ROOT)})
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_calls_over_mpi() -> None:
     """They meet through MPI: no variable of torch's is set. The group is destroyed in the end."""
     environment = {"PYTHONPATH": str(ROOT)}
     program = str(SUPPORT / "check_backend.py")
-    done = ranks(2, program, "mpicoll", "destroy", environment=environment, timeout=200)
+    done = ranks(2, program, "mpicoll", "destroy", environment=environment)
     check([done.stdout] * 2)
     assert done.returncode == 0
 
@@ -74,7 +74,7 @@ def test_some_of_the_suite_of_torch_passes() -> None:
     """`tests/support/torch_suite.py` runs all of it, beside stock gloo."""
     pytest.importorskip("expecttest")
     command = str(SUPPORT / "torch_suite.py"), "--columns", "ours", "--tests", rf"test_({SOME})$"
-    done = python(*command, environment={"PYTHONPATH": str(ROOT)}, timeout=300)
+    done = python(*command, environment={"PYTHONPATH": str(ROOT)})
     assert done.returncode == 0, done.stdout
     assert re.search(r"^ok +6$", done.stdout, re.M), done.stdout
 
@@ -84,7 +84,7 @@ def test_an_unmodified_program_runs_over_ours(installed: dict[str, str], tmp_pat
     """Its backend is gloo, its ranks are processes that it starts itself."""
     program = str(SUPPORT / "spawning.py"), str(tmp_path / "store")
     environment = {**installed, "MPICOLL_TRACE": str(tmp_path / "trace.jsonl")}
-    done = python("-m", "torchcoll.run", *program, environment=environment, timeout=200)
+    done = python("-m", "torchcoll.run", *program, environment=environment)
     assert done.returncode == 0, done.stdout
     assert done.stdout.count("MPICOLL_TRACE: mpicoll.run writes it, torchcoll.run does not") == 1
     assert sorted(re.findall(r"rank .*", done.stdout)) == [
@@ -100,7 +100,7 @@ print(*(name for name in ("mpicoll", "mpi4py", "torchcoll.launch") if name in sy
 
 
 def test_importing_torch_registers_it_and_imports_nothing_more(installed: dict[str, str]) -> None:
-    done = python("-P", "-c", IMPORT, environment=installed, timeout=60)
+    done = python("-P", "-c", IMPORT, environment=installed)
     assert done.stdout.split() == ["True"], done.stdout
 
 
@@ -109,14 +109,14 @@ def test_importing_torch_registers_it_and_imports_nothing_more(installed: dict[s
     [((), "name a program"), (("nothing.py",), "no file 'nothing.py'"), (("-x",), "neither")],
 )
 def test_a_program_that_is_not_there_is_refused(arguments: tuple[str, ...], said: str) -> None:
-    done = python("-m", "torchcoll.run", *arguments, timeout=60)
+    done = python("-m", "torchcoll.run", *arguments)
     assert done.returncode == 2
     assert said in done.stdout and "Traceback" not in done.stdout
 
 
 def test_a_bad_choice_is_refused_before_the_program_starts() -> None:
     choice = {"TORCHCOLL_ALGORITHM": "allreduce=rnig"}
-    done = python("-m", "torchcoll.run", __file__, environment=choice, timeout=60)
+    done = python("-m", "torchcoll.run", __file__, environment=choice)
     assert done.returncode == 2
     assert "did you mean 'ring'" in done.stdout and "Traceback" not in done.stdout
 

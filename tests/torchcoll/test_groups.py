@@ -44,7 +44,7 @@ if FINISHES:
 def test_a_thread_of_gloo_outlasts_no_interpreter(finishes: bool) -> None:
     """The program ends while gloo still finishes a call, or while a call waits for its peer."""
     done = python(
-        "-c", f"FINISHES = {finishes}\n{LATE}", timeout=60,
+        "-c", f"FINISHES = {finishes}\n{LATE}",
         environment={"GLOO_SOCKET_IFNAME": "lo"},
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "")
@@ -67,5 +67,5 @@ with torchcoll.world() as world, world.split(0) as part:
 
 def test_a_group_is_not_split_from_nccl_communicator_of_the_world() -> None:
     """ncclCommSplit is called by all ranks of the world, but only members make a group."""
-    done = python("-c", BOUND, timeout=60, environment={"GLOO_SOCKET_IFNAME": "lo"})
+    done = python("-c", BOUND, environment={"GLOO_SOCKET_IFNAME": "lo"})
     assert (done.returncode, done.stdout) == (0, "1 True\n")

@@ -15,8 +15,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from joining import CHILD, forget_launcher, free_port, together, told
-from launcher import QUIRKS, ROOT, mpirun, python, ranks
+from joining import CHILD, forget_launcher, together, told
+from launcher import LIMIT, QUIRKS, ROOT, free_port, mpirun, python, ranks
 
 pytest.importorskip("torch")
 
@@ -98,7 +98,7 @@ def test_one_process_alone() -> None:
 
 @pytest.mark.launches
 def test_torchrun() -> None:
-    done = python("-m", "torch.distributed.run", "--nproc-per-node", "2", CHILD, timeout=60)
+    done = python("-m", "torch.distributed.run", "--nproc-per-node", "2", CHILD)
     assert done.returncode == 0, done.stdout
     check(told(done.stdout), 2)
 
@@ -110,7 +110,7 @@ def test_mpirun(with_mpi4py: bool, tmp_path: Path) -> None:
     if with_mpi4py and importlib.util.find_spec("mpi4py") is None:
         pytest.skip("no mpi4py")
     environment = {"WITHOUT_MPI4PY": "" if with_mpi4py else "1", "TMPDIR": str(tmp_path)}
-    done = ranks(2, CHILD, timeout=60, environment=environment)
+    done = ranks(2, CHILD, environment=environment)
     assert done.returncode == 0, done.stdout
     said = told(done.stdout)
     assert all(each["mpi4py"] == with_mpi4py for each in said)
@@ -127,7 +127,7 @@ def test_mpirun_through_a_shell(tmp_path: Path) -> None:
     assert launcher is not None
     done = subprocess.run(
         [launcher, "-n", "2", "sh", str(script)], cwd=ROOT, capture_output=True, text=True,
-        timeout=60, check=False, env={**os.environ, **QUIRKS, "WITHOUT_MPI4PY": "1"},
+        timeout=LIMIT, check=False, env={**os.environ, **QUIRKS, "WITHOUT_MPI4PY": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     check(told(done.stdout), 2)
@@ -358,5 +358,5 @@ def test_no_gpu_for_nccl() -> None:
 
 def test_importing_starts_nothing() -> None:
     code = "import sys, torchcoll; print(sorted({'torch', 'mpi4py'} & set(sys.modules)))"
-    done = python("-c", code, timeout=60)
+    done = python("-c", code)
     assert done.stdout.strip() == "[]"

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 from forked import Forked, forked
-from joining import CHILD, forget_launcher, free_port, together, told
-from launcher import ROOT
+from joining import CHILD, forget_launcher, together, told
+from launcher import LIMIT, ROOT, free_port
 
 pytest.importorskip("torch")
 
@@ -253,7 +253,7 @@ def test_another_user_cannot_join(tmp_path: Path) -> None:
             [{"init_method": f"tcp://127.0.0.1:{port}", "rank": 0, "size": 2}]
         )
     finally:
-        said = stranger.communicate(timeout=60)[0]
+        said = stranger.communicate(timeout=LIMIT)[0]
     assert "joined as user 65534" in said
     assert code == 1 and "does not know this run's secret" in output, output
     assert "rank 1 on host '\\x1b[31mhere'" in output

@@ -88,7 +88,7 @@ def test_what_has_no_price(tmp_path: Path, changes: dict[str, Any]) -> None:
 @pytest.mark.launches
 def test_calls_are_measured_again(tmp_path: Path) -> None:
     path = written(tmp_path / "t.jsonl", head(0), line(0, algorithm="mpi", transport=""))
-    done = python("-m", "mpicoll.trace", str(path), "--replay", "1", "--time", "6", timeout=90)
+    done = python("-m", "mpicoll.trace", str(path), "--replay", "1", "--time", "6")
     assert done.returncode == 0, done.stdout
     assert "Allreduce of 8 B on 2 ranks: mpi " in done.stdout
     assert "one_shot" in done.stdout

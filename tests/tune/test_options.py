@@ -46,8 +46,6 @@ def test_bad_usage_is_refused(collectives: list[str], given: dict[str, str], mes
 
 @pytest.mark.skipif(mpirun() is None, reason="no mpirun here")
 def test_bad_usage_is_printed_once() -> None:
-    done = ranks(
-        2, "-m", "mpicoll.tune", "--backends", "mpi4py", "--algorithms", "rnig", timeout=60
-    )
+    done = ranks(2, "-m", "mpicoll.tune", "--backends", "mpi4py", "--algorithms", "rnig")
     assert done.returncode == 2 and done.stdout.count("Error:") == 1
     assert "did you mean 'ring'?" in done.stdout
