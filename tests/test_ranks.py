@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
-from launcher import check_ending, python, ranks
+from launcher import LIMIT, check_ending, python, ranks
 
 COUNTS = [int(number) for number in os.environ.get("MPICOLL_TEST_RANKS", "1,2,3,4").split(",")]
 PYTEST = ("-m", "pytest", "--with-mpi", "-x", "-q", "-p", "no:hypothesispytest")
@@ -109,7 +109,7 @@ def limits(seconds: int) -> tuple[str, ...]:
     turn: only threads can speak. The first rank to leave takes the others with it, so each
     shows its stacks earlier than any of them ends.
     """
-    stacks = max(1, seconds - 3)
+    stacks = seconds // 3
     return f"--timeout={seconds}", "--timeout-method=thread", "-o", f"faulthandler_timeout={stacks}"
 
 
@@ -181,7 +181,7 @@ def test_a_bad_rank_fails_the_launch(planted: str, shown: str, tmp_path: Path) -
     module.write_text(PLANTED)
     hangs = planted in ("hang", "deadlock")
     status, output = launched(
-        2, tmp_path, *limits(8 if hangs else 50), *apart(module), timeout=60,
+        2, tmp_path, *limits(15 if hangs else 60), *apart(module), timeout=LIMIT,
         environment={"PLANTED": planted, "MPICOLL_TEST_BACKEND": "mpi4py", **OWN_PATH},
     )  # fmt: skip
     assert status != 0

@@ -49,7 +49,8 @@ def interrupted(after: float) -> Iterator[None]:
     thread, noticed = ctypes.c_ulong(threading.get_ident()), threading.Event()
 
     def interrupt() -> None:
-        time.sleep(after)
+        for _ in range(10):  # one long sleep may end while the whole process stands still
+            time.sleep(after / 10)
         while not noticed.is_set():
             raised = ctypes.py_object(KeyboardInterrupt)
             ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, raised)

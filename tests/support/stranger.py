@@ -32,7 +32,7 @@ def main(port: int, trap: str) -> None:
     os.setgroups([])
     os.setresgid(NOBODY, NOBODY, NOBODY)
     os.setresuid(NOBODY, NOBODY, NOBODY)
-    for _ in range(1000):
+    for _ in range(10_000):
         try:
             socket.create_connection(("127.0.0.1", port)).close()
             break
