@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -50,12 +51,23 @@ SIZE = 3
 
 
 def leftovers() -> set[str]:
-    """Return the files in shared memory that no process maps: others may be at work here, too."""
-    mapped: set[str] = set()
+    """Return the files in shared memory that no process maps, nor is about to.
+
+    Other tests may be at work here, too: a file of theirs is mapped soon after it is made.
+    """
+    found, before = unmapped(), set[str]()
+    while found != before:
+        time.sleep(0.5)
+        found, before = found & unmapped(), found
+    return found
+
+
+def unmapped() -> set[str]:
+    listed, mapped = {each.name for each in Path("/dev/shm").iterdir()}, set[str]()
     for each in Path("/proc").glob("[0-9]*/maps"):
         with suppress(OSError):
             mapped |= set(re.findall(r"/dev/shm/(\S+)", each.read_text()))
-    return {each.name for each in Path("/dev/shm").iterdir()} - mapped
+    return listed - mapped
 
 
 @pytest.mark.parametrize(

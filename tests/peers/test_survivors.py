@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from time import sleep
+from threading import Event
 
 import numpy as np
 import pytest
@@ -103,10 +103,15 @@ def test_a_group_of_survivors_loses_a_rank_too() -> None:
 
 
 def test_a_rank_that_comes_too_late_is_told_so() -> None:
+    gone_on = Event()
+
     def rank(c: Collectives) -> int:
+        c.barrier()
         if c.rank == 2:
-            sleep(1)
-        return c.shrink().size
+            gone_on.wait(60)
+        size = c.shrink().size
+        gone_on.set()
+        return size
 
     with pytest.raises(RankLost, match="ranks 0, 1 go on without rank 2, which came too late"):
-        mpicoll.threads(3, deadline=0.2)(rank)
+        mpicoll.threads(3, deadline=1)(rank)
