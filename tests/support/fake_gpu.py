@@ -15,6 +15,7 @@ import os
 import threading
 import time
 import weakref
+from bisect import bisect, insort
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -96,14 +97,29 @@ class Memory:
         self.view = memoryview(self.memory)
         self.base = _address(self.memory)
         self.opened: dict[int, mmap.mmap] = {}
+        self.bases = [self.base]
+
+    def open(self, memory: mmap.mmap) -> int:
+        """Return the address of another process's memory, mapped here."""
+        address = _address(memory)
+        self.opened[address] = memory
+        insort(self.bases, address)
+        return address
+
+    def offset(self, address: int) -> int | None:
+        """Return where an address lies in the memory of its process, None for the host's."""
+        index = bisect(self.bases, address) - 1
+        offset = address - self.bases[index]
+        return offset if index >= 0 and offset < SIZE else None
 
     def holds(self, address: int) -> bool:
         return self.base <= address < self.base + SIZE
 
     def gpu_of(self, address: int) -> int:
         """Return the number of the GPU of an address, which may be another process's."""
-        bases = [self.base, *self.opened]
-        return next((address - each) // _EACH for each in bases if each <= address < each + SIZE)
+        offset = self.offset(address)
+        assert offset is not None
+        return offset // _EACH
 
 
 class Gpu:
@@ -163,8 +179,7 @@ class Gpu:
         file = os.open(handle.partition(b"\0")[0].decode(), os.O_RDWR)
         memory = mmap.mmap(file, SIZE)
         os.close(file)
-        self.memory.opened[_address(memory)] = memory
-        return _address(memory)
+        return self.memory.open(memory)
 
     def close(self, address: int) -> None:
         # Arrays may still point there: reading them must be seen to be wrong, not crash.
@@ -249,10 +264,8 @@ class Arrays:
         if x is None:
             return True
         start, stop = self.inner.span(x)
-        foreign = any(each <= start < each + SIZE for each in self.memory.opened)
-        if start == stop and not foreign and not self.memory.holds(start):
-            return False  # of an empty array the backend may forget where it lay
-        return not (foreign or self.memory.holds(start))
+        # Of an empty array the backend may forget where it lay.
+        return start != stop and self.memory.offset(start) is None
 
     def gpu(self, x: Any) -> int:
         start, _ = self.inner.span(x)
