@@ -31,12 +31,14 @@ if algorithm.partition("@")[2] not in c.transports:
     print(f"no {algorithm} here", flush=True)
     os._exit(5)
 plan = c.plan("allreduce", x, algorithm=algorithm)
+others = c.exchange(os.getpid())[:-1]
 for turn in range(200):
     if turn == 100 and how == "late":
         c.deadline = 2
     if turn == 100 and c.rank == c.size - 1:
         if how == "late":
-            sys.stdin.read()
+            while any(os.path.exists(f"/proc/{each}") for each in others):
+                time.sleep(0.1)
         os.kill(os.getpid(), signal.SIGKILL)
     began = time.monotonic()
     try:
