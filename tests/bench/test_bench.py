@@ -234,7 +234,7 @@ def test_a_hang_is_named(name: str, tmp_path: Path) -> None:
     script = tmp_path / "stuck.py"
     script.write_text(BROKEN)
     done = mpirun(2, script, "allreduce", "--algorithms", f"{name}@point-to-point",
-                  "-n", "3", "-T", "2")  # fmt: skip
+                  "-n", "3", "-T", "5")  # fmt: skip
     assert done.returncode not in (0, 1, 2)
     assert "HUNG" in done.stderr and f"allreduce {name}" in done.stderr and "rank" in done.stderr
     assert "measure.py" in done.stderr

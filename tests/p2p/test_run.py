@@ -114,7 +114,7 @@ survey.PingPong = Broken
 main(obj=BOTH)
 """
 WRONG = "check(self):\n        return Wrong(0, 1, 5, 7, 255, 'message')"
-HUNG = "check(self):\n        time.sleep(60 if self.pair == (0, 2) else 0)"
+HUNG = "check(self):\n        time.sleep(1000 if self.pair == (0, 2) else 0)"
 
 
 def broken(tmp_path: Path, method: str, count: int, *arguments: str) -> Any:
@@ -133,7 +133,7 @@ def test_wrong_bytes_fail_the_run(tmp_path: Path) -> None:
 
 @needs_mpi
 def test_a_pair_that_hangs_is_named(tmp_path: Path) -> None:
-    done = broken(tmp_path, HUNG, 3, "-T", "4")
+    done = broken(tmp_path, HUNG, 3, "-T", "6")
     assert done.returncode not in (0, 1, 2)
     assert "HUNG" in done.stdout and "ranks 0 and 2 (mpi4py, symmetric)" in done.stdout
 
