@@ -85,6 +85,11 @@ def test_what_starts_ranks_for_a_module_starts_them_once(tmp_path: Path) -> None
     assert len(list(tmp_path.glob("started-*"))) == 1
 
 
+def test_a_fault_behind_status_0_fails_the_launch() -> None:
+    with pytest.raises(AssertionError, match="Exception ignored in"):
+        python("-c", "class Late:\n  def __del__(self): 1 / 0\nLate()")
+
+
 SHARED_BY_TESTS = """
 import os
 from pathlib import Path
