@@ -79,7 +79,8 @@ def test_what_starts_ranks_for_a_module_starts_them_once(tmp_path: Path) -> None
     module = tmp_path / "test_shared.py"
     module.write_text(SHARED_BY_TESTS)
     done = python(
-        *PYTEST[:2], "-q", *apart(module), "-n", "2", "--dist", "loadgroup", environment=OWN_PATH,
+        *PYTEST[:2], "-q", *apart(module), "-n", "2", "--dist", "loadgroup",
+        "-o", "markers=launches", environment=OWN_PATH,
     )  # fmt: skip
     assert "4 passed" in done.stdout
     assert len(list(tmp_path.glob("started-*"))) == 1
