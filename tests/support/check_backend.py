@@ -211,7 +211,7 @@ def check_works_complete_in_the_order_of_issue() -> None:
     for index, work in enumerate(works):
         work.get_future().then(lambda _, index=index: done.append(index))
     works[-1].get_future().then(lambda _: all_done.set())
-    assert all_done.wait(30)
+    assert all_done.wait(200)
     assert [each for each in done if each >= 900] == sorted(each for each in done if each >= 900)
     assert all(work.is_completed() for work in works)
     same(tensors[500], sum(every()))
@@ -352,7 +352,7 @@ def main() -> None:
 
     warnings.simplefilter("ignore")
     register()
-    dist.init_process_group(BACKEND, timeout=timedelta(seconds=20))
+    dist.init_process_group(BACKEND, timeout=timedelta(seconds=200))
     wrong = 0
     for name, check in list(globals().items()):
         if not name.startswith("check_"):

@@ -26,8 +26,7 @@ LIMIT = 300
 """Seconds after which a process is given up: on no machine does one that goes on take as long."""
 
 _HIDDEN = re.compile(
-    r"terminate called|Segmentation fault|core dumped|Fatal Python error|leaked \S+ object"
-    r"|Exception ignored|resource_tracker|\w+Warning: "
+    r"terminate called|Segmentation fault|core dumped|Fatal Python error|Exception ignored in"
 )
 """What a process prints, though it then ends with status 0, where something went wrong in it."""
 
