@@ -8,6 +8,7 @@ from __future__ import annotations
 import copyreg
 import sys
 from collections.abc import Sequence
+from ctypes import memmove
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
@@ -28,7 +29,14 @@ def _replace(module: ModuleType) -> None:
     from mpicoll.mpi.communicator.classes import Comm, reduced
 
     for name in ("COMM_WORLD", "COMM_SELF"):
-        setattr(module, name, Comm(getattr(module, name)))
+        plain = getattr(module, name)
+        if module.Is_initialized():
+            ours = Comm(plain)
+        else:
+            # The constructor asks MPI about a handle, which nobody may before the program starts it.
+            ours = Comm()
+            memmove(module._addressof(ours), module._addressof(plain), module._sizeof(plain))
+        setattr(module, name, ours)
     # mpi4py pickles these two by name, and finds other objects there now.
     copyreg.pickle(module.Intracomm, lambda comm: reduced(comm) or comm.__reduce__())
 

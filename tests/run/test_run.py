@@ -14,11 +14,15 @@ from mpicoll.trace.reading import load
 
 PROGRAM = """
 import mpi4py
-mpi4py.rc.thread_level = "funneled"
 import pickle, sys
+mpi4py.rc.thread_level = "funneled"
+mpi4py.rc.initialize = "itself" not in sys.argv
 import numpy as np
 from mpi4py import MPI
 import mpicoll
+
+if "itself" in sys.argv:
+    MPI.Init_thread(MPI.THREAD_FUNNELED)
 
 comm = MPI.COMM_WORLD
 assert type(comm) is type(MPI.COMM_SELF) is mpicoll.Comm and isinstance(comm, MPI.Intracomm)
@@ -32,7 +36,9 @@ for _ in range(100):
     assert (out == sum(range(1, comm.size + 1))).all()
 if comm.rank == 0:
     print(f"{comm.size} ranks, {sys.argv[1:]}")
-sys.exit(3 if "fail" in sys.argv else 0)
+if "itself" in sys.argv:
+    MPI.Finalize()
+    sys.exit(3)
 """
 
 
@@ -57,12 +63,12 @@ def test_a_program_runs_on_ranks_and_is_traced(program: Path) -> None:
     assert (found.algorithm, found.transport, found.ranks) == ("ring", "symmetric", 2)
 
 
-def test_a_module_runs_and_its_exit_status_is_kept(program: Path) -> None:
+def test_a_module_that_starts_mpi_itself_runs_and_its_exit_status_is_kept(program: Path) -> None:
     done = python(
-        "-m", "mpicoll.run", "-m", "program", "fail",
+        "-m", "mpicoll.run", "-m", "program", "itself",
         environment={"PYTHONPATH": f"{program.parent}:{Path(__file__).parents[2]}"},
     )  # fmt: skip
-    assert (done.returncode, done.stdout.strip()) == (3, "1 ranks, ['fail']")
+    assert (done.returncode, done.stdout.strip()) == (3, "1 ranks, ['itself']")
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from functools import cache
 from itertools import accumulate
 from typing import Any
 
@@ -35,10 +36,11 @@ _MOVED = _of("BYTE", "PACKED", "CHAR", "CHARACTER", "WCHAR", "LONG_DOUBLE", "LOG
              "C_LONG_DOUBLE_COMPLEX", "LOGICAL1", "LOGICAL2", "LOGICAL4", "LOGICAL8")  # fmt: skip
 
 
+@cache
 def _dtypes() -> dict[int, np.dtype[Any]]:
     """Return NumPy's dtype of every predefined datatype, by handle; raw bytes where NumPy has none.
 
-    Raw ones are moved, and never folded.
+    Raw ones are moved, and never folded. Not at import: a program may start MPI after it.
     """
     found = {each.handle: np.dtype(f"V{each.Get_size()}") for each in _MOVED}
     for kind, datatypes in (("i", _SIGNED), ("u", _UNSIGNED), ("f", _FLOATS), ("c", _COMPLEX)):
@@ -48,7 +50,6 @@ def _dtypes() -> dict[int, np.dtype[Any]]:
     return found
 
 
-_DTYPES = _dtypes()
 _INFERRED = frozenset(map(np.dtype, "?bhilqBHILQfdFDg"))
 """The dtypes whose datatype mpi4py infers as we do."""
 
@@ -174,7 +175,7 @@ def _memory(memory: Any, kind: Any, *, written: bool) -> Flat | None:
         return flat
     if isinstance(kind, str):
         kind = MPI.Datatype.fromcode(kind)
-    dtype = _DTYPES.get(kind.handle)
+    dtype = _dtypes().get(kind.handle)
     if dtype is None or flat.nbytes % dtype.itemsize:
         return None
     return flat if flat.dtype == dtype else flat.view(dtype)
