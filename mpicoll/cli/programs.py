@@ -9,8 +9,12 @@ import stat
 import sys
 import time
 from collections.abc import Sequence
+from importlib.machinery import SourceFileLoader, SourcelessFileLoader
 from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import get_importer
+from types import ModuleType
+from typing import Any
 
 from mpicoll.cli import ending
 from mpicoll.errors import ArgumentError
@@ -93,10 +97,26 @@ def run(arguments: Sequence[str]) -> None:
     check(arguments)
     # Errors of the program are its own: they are printed as Python prints them.
     sys.excepthook = sys.__excepthook__
+    # runpy's public functions drop their module at the program's end, which its threads outlive.
+    module = sys.modules["__main__"] = ModuleType("__main__")
+    as_python_does: Any = runpy
     if arguments[0] == "-m":
         sys.argv = list(arguments[1:])
-        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        as_python_does._run_module_as_main(arguments[1])
+        return
+    sys.argv = list(arguments)
+    path = str(Path(arguments[0]).absolute())
+    if get_importer(path) is not None:  # a folder or an archive
+        sys.path[0] = path
+        as_python_does._run_module_as_main("__main__", alter_argv=False)
+        return
+    sys.path[0] = str(Path(path).resolve().parent)
+    vars(module).update(__file__=path, __cached__=None)
+    if path.endswith(".pyc"):
+        module.__loader__ = compiled = SourcelessFileLoader("__main__", path)
+        code = compiled.get_code("__main__")
+        assert code is not None
     else:
-        sys.argv = list(arguments)
-        sys.path[0] = str(Path(arguments[0]).resolve().parent)
-        runpy.run_path(arguments[0], run_name="__main__")
+        module.__loader__ = source = SourceFileLoader("__main__", path)
+        code = source.source_to_code(source.get_data(path), path)
+    exec(code, vars(module))

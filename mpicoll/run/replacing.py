@@ -33,7 +33,7 @@ def _replace(module: ModuleType) -> None:
         if module.Is_initialized():
             ours = Comm(plain)
         else:
-            # The constructor asks MPI about a handle, which nobody may before the program starts it.
+            # The constructor asks MPI about a handle; nobody may before the program starts it.
             ours = Comm()
             memmove(module._addressof(ours), module._addressof(plain), module._sizeof(plain))
         setattr(module, name, ours)
