@@ -405,6 +405,8 @@ class MpiTransport:
             self.shared = None
         self.peers.close()
         self.nccl.close()
+        if MPI.Is_finalized():
+            return  # MPI ends the process where it is called then
         if self.peers.has_lost:
             # Its messages may be under way for ever, and must reach no group made later, to which
             # MPI would give the context of a communicator that is freed.

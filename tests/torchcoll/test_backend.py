@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import subprocess
 import tomllib
@@ -12,6 +13,8 @@ from time import sleep
 import pytest
 from joining import by_hand
 from launcher import ROOT, mpirun, python, ranks
+
+from mpicoll.errors import Disagreement
 
 pytest.importorskip("torch")
 TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node")
@@ -202,3 +205,13 @@ def test_who_asks_whether_a_work_is_complete_learns_that_a_rank_is_missing(
         sleep(0.01)
     assert "rank 3 did not come" in str(work.exception()) and not work.is_success()
     order.stop()
+
+
+def test_errors_of_ours_are_pickled() -> None:
+    """A hook of DDP ends in a future, and torch pickles the error of one."""
+    from torchcoll.backend.works import as_torch
+
+    told = as_torch(Disagreement("collective differs"))
+    again = pickle.loads(pickle.dumps(told))
+    assert isinstance(told, RuntimeError) and type(again) is type(told) is not Disagreement
+    assert again.args == told.args == ("collective differs",)
