@@ -27,6 +27,7 @@ from mpicoll.errors import ArgumentError, RankLost
 from mpicoll.execution.compiled import AWAIT, MISSING, NOWHERE, RAISE, Operand
 from mpicoll.execution.runs import Program
 from mpicoll.interfaces import SharedMemory
+from mpicoll.machine.waited import Waited
 from mpicoll.measurement.worlds import BOTH, Worlds
 from mpicoll.threads import threads
 
@@ -97,8 +98,17 @@ def trip(c: Collectives) -> float | None:
 
     None where there are not two, or they share no memory.
     """
+    sample = trips(c)
+    return sample and median(sample() for _ in range(_SAMPLES))
+
+
+def trips(c: Collectives, round_trips: int = _ROUND_TRIPS) -> Callable[[], float] | None:
+    """Return what measures once how many ns a flag travels between two ranks; all is collective.
+
+    None where there are not two processes, or they share no memory.
+    """
     memory = c.transport.shared
-    if c.size != 2 or memory is None:
+    if c.size != 2 or memory is None or MISSING or len({*memory.processes.values()}) != 2:
         return None
     flag = c.allocate(1, "int64")
     flag[0] = 0
@@ -107,27 +117,31 @@ def trip(c: Collectives) -> float | None:
         memory.address(rank, places[rank][0])[0] + places[rank][1] for rank in (c.rank, 1 - c.rank)
     ]
     rows = array("q")
-    for number in range(_ROUND_TRIPS):
-        own, other = (Operand(at, 0, tiles=_ROUND_TRIPS, tile=number) for at in (0, 1))
+    for number in range(round_trips):
+        own, other = (Operand(at, 0, tiles=round_trips, tile=number) for at in (0, 1))
         both = ((RAISE, own), (AWAIT, other))
         for code, target in both if c.rank == 0 else both[::-1]:
             rows.extend((code, 0, 0, *target, *NOWHERE, *NOWHERE))
     run = _program(rows, addresses).run
-    samples = []
-    for _ in range(_SAMPLES):
+
+    def sample(_kept: object = flag) -> float:
         c.barrier()
-        samples.append(_sample(run, 1) / (2 * _ROUND_TRIPS) * 1e9)
-    return median(samples)
+        return _sample(run, 1) / (2 * round_trips) * 1e9
+
+    return sample
 
 
 def _program(rows: array[int], addresses: list[int]) -> Program:
     """Return the program of a table without folds; RankLost where a flag does not come in time."""
     from mpicoll.execution import _compiled
 
-    began = time.monotonic()
+    row_of, waited = -1, Waited()
 
     def wait(row: int, error: int) -> None:
-        if time.monotonic() > began + _DEADLINE:
+        nonlocal row_of, waited
+        if row != row_of:
+            row_of, waited = row, Waited()
+        if waited.look() > _DEADLINE:
             raise RankLost(f"no flag from the other rank within {_DEADLINE:g} s")
         time.sleep(0)
 

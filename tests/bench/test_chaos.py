@@ -346,10 +346,16 @@ def test_random_faults_over_either_backend(tmp_path: Path, backend: str) -> None
 
 @pytest.mark.parametrize(
     ("last", "said"),
-    [(Kept(1009, 5, 2, 0, 1.09), []), (Kept(1000, 6, 2, 0, 1.2), ["descriptors", "us"])],
+    [
+        (Kept(1009, 5, 2, 0, 1.09, 0.05), []),
+        (Kept(1000, 6, 2, 0, 1.2, 0.05), ["descriptors", "us"]),
+        (Kept(1000, 5, 2, 0, 1.2, 0.04), ["us"]),
+        (Kept(1000, 5, 2, 0, 1.48, 0.25), []),
+        (Kept(1000, 5, 2, 0, 1.52, 0.25), ["us"]),
+    ],
 )
 def test_growth(last: Kept, said: list[str]) -> None:
-    found = growth([Kept(1000, 5, 2, 0, 1.0), last])
+    found = growth([Kept(1000, 5, 2, 0, 1.0, 0.05), last])
     assert [each.partition(":")[0] for each in found] == said
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from launcher import python
 
 from mpicoll import RankLost
 from mpicoll.interfaces import Message, Stage
@@ -118,3 +119,21 @@ def test_each_attempt_to_make_a_group_of_survivors_has_a_communicator_of_its_own
         group.survive(lambda made: None)
     assert len({each.handle for each in found}) == 3
     group.close()
+
+
+def test_a_group_is_freed_after_mpi_has_been_finalized() -> None:
+    """MPI ends a process that calls it then, and its exit status would be lost."""
+    code = """if True:
+        import sys
+        import mpicoll
+        import numpy as np
+        from mpi4py import MPI
+        with mpicoll.world() as c:
+            plan = c.plan("allreduce", np.ones(9))
+            plan.run()
+            MPI.Finalize()
+            plan.free()
+        sys.exit(3)
+    """
+    done = python("-c", code)
+    assert done.returncode == 3, done.stdout

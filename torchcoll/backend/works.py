@@ -214,10 +214,8 @@ def as_torch(error: BaseException) -> BaseException:
         told.__cause__ = error
         return told
     if isinstance(error, CollectiveError) and not isinstance(error, RuntimeError):
-        own: Any = type(error)
-        kind = _as_runtime_error(own)
-        told = kind.__new__(kind)
-        told.args, told.__cause__ = error.args, error
+        told = _remade(type(error), error.args)
+        told.__cause__ = error
         return told
     return error
 
@@ -225,7 +223,20 @@ def as_torch(error: BaseException) -> BaseException:
 @cache
 def _as_runtime_error(kind: Any) -> type[BaseException]:
     """Return a subclass of a class of errors that is a `RuntimeError`, too."""
-    return type(kind.__name__, (kind, RuntimeError), {"__module__": kind.__module__})
+    members = {"__module__": kind.__module__, "__reduce__": _reduced}
+    return type(kind.__name__, (kind, RuntimeError), members)
+
+
+def _reduced(error: BaseException) -> Any:
+    """Tell pickle what an error is made of, as no module has its class: torch.futures pickle it."""
+    return _remade, (type(error).__bases__[0], error.args)
+
+
+def _remade(kind: Any, given: tuple[Any, ...]) -> BaseException:
+    own = _as_runtime_error(kind)
+    told: BaseException = own.__new__(own)
+    told.args = given
+    return told
 
 
 def _future(results: list[Any]) -> Any:
