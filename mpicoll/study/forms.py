@@ -112,11 +112,15 @@ def ranges(forms: Forms) -> list[tuple[str, int, int]]:
 
 
 def fits(forms: Forms) -> dict[str, Fit]:
-    """Return the start-up and time per byte of each form that was measured at two sizes."""
-    found = {
-        form: fit([(size, times[form].us) for size, times in forms.times.items() if form in times])
+    """Return the start-up and time per byte of each form that was measured at three sizes.
+
+    Through two points a line always goes.
+    """
+    points = {
+        form: [(size, times[form].us) for size, times in forms.times.items() if form in times]
         for form in FORMS
     }
+    found = {form: fit(own) for form, own in points.items() if len(own) > 2}
     return {form: each for form, each in found.items() if each is not None}
 
 
@@ -129,6 +133,13 @@ def crossing(one: Fit, other: Fit) -> float | None:
 
 def sentences(forms: Forms) -> Iterator[str]:
     """Yield which form is never beaten where, what each costs, and where their lines cross."""
+    ratios = [
+        compared(own, times[ONE_CALL]) for times in forms.times.values() if ONE_CALL in times
+        for form, own in times.items() if form != ONE_CALL
+    ]  # fmt: skip
+    if ratios and all(each is None or each.has_few for each in ratios):
+        yield f"{forms}: too few measurements to say which form is the fastest."
+        return
     parts = [
         f"{FORMS[form]} ({bytes_text(first)}{f' to {bytes_text(last)}' if last > first else ''})"
         for form, first, last in ranges(forms)

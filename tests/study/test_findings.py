@@ -50,6 +50,7 @@ from mpicoll.study.findings import (
 from mpicoll.study.launching import native_name
 from mpicoll.study.outcome import found_in, write_outcome
 from mpicoll.study.page import page
+from mpicoll.study.questions import ONE_OR_TWO
 from mpicoll.study.sentences import OPEN
 
 SIZES = (64, 4096, 65536, 1048576)
@@ -324,6 +325,14 @@ def test_records_of_several_libraries_and_machines_are_told_apart(
     assert study.environments() == names
     if len(names) > 1:
         assert [each.section for each in found] == [BETWEEN]
+
+
+@pytest.mark.parametrize("count", [3, 10])
+def test_nothing_is_told_of_forms_in_too_few_launches(count: int) -> None:
+    over = "native:reduce+broadcast"
+    found = told(launched(constant(native=10.0, **{over: 5.0}), [over], count=count), ONE_OR_TWO)
+    few = "allreduce on 4 ranks, in mpich: too few measurements to say which form is the fastest."
+    assert (found == few) == (count == 3)
 
 
 def test_backends_are_compared_side_by_side() -> None:

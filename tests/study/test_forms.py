@@ -83,6 +83,14 @@ def test_one_call_that_always_wins_has_no_crossing() -> None:
     assert crossing(fits(forms)[ONE_CALL], fits(forms)[ONE_CALL]) is None
 
 
+def test_no_line_is_told_through_two_sizes() -> None:
+    every = measured({ONE_CALL: (10, 1), OVER: (20, 0.5)})
+    for count in (2, 3):
+        found = only_forms(each for each in every if each.bytes_total in SIZES[:count])
+        assert len(fits(found)) == (2 if count == 3 else 0)
+        assert any("lines" in each for each in sentences(found)) == (count == 3)
+
+
 def test_medians_that_change_places_within_ties_make_one_range() -> None:
     """Medians that change places within their intervals make one range."""
     forms = only_forms(
