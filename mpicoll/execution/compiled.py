@@ -74,12 +74,13 @@ class PythonCounted:
 
 Counted: Any = _compiled.Counted if _compiled else PythonCounted
 COPY, FOLD, DIVIDE, RAISE, AWAIT, FETCH = range(6)
+CACHED, STREAMED, HANDED = range(3)
 INPUT, OUTPUT = range(2)
 _SPINS, _OVERSUBSCRIBED_SPINS = 1000, 8
 _STREAMED = 2 << 20
 """From these bytes on a run's copies exceed the cache."""
 _PASSED = 8 * 1024
-"""From these bytes on a copy into a slot is written past the cache."""
+"""From these bytes on a copy into a slot may be written past the cache."""
 _LIGHT = 32 * 1024
 """Up to these bytes a run keeps Python's interpreter: less than it costs to give it back."""
 _HEAVY = 4 << 20
@@ -131,12 +132,16 @@ class Waited(NamedTuple):
 class Table:
     """The rows and registers of one program."""
 
-    def __init__(self, laid_out: LaidOut, dtype: str, op: ReduceOp, what: str) -> None:
+    def __init__(
+        self, laid_out: LaidOut, dtype: str, op: ReduceOp, what: str, *, reduces: bool = False
+    ) -> None:
         self.laid_out = laid_out
         layout, self.incoming, self.resources = laid_out
         memory = self.memory = layout.memory
         self.program, self.published = layout.program, layout.published
         self.dtype, self.op, self.what, self.width = dtype, op, what, itemsize(dtype)
+        # Who only writes what others only copy is the one whom all wait for.
+        self.only_writes = not self.program.receipts and not reduces
         self.rows = array("q")
         self.registers: dict[object, int] = {"input": INPUT, "output": OUTPUT}
         self.addresses = [0, 0]
@@ -271,12 +276,17 @@ class Table:
         if where is not None:
             self._fetch(target, where, each.source, count)
         elif count:
-            # A result beyond the cache is written past it, and so is a slot, of which the cache of
-            # another core holds every line since it read the last message there.
-            streams = self.moves >= _STREAMED and each.target.buffer == "output"
-            streams |= count >= _PASSED and each.target.buffer.startswith("slot ")
-            self._row(COPY, target, self._operand(each.source), count=count, extra=int(streams))
+            how = self._how(each.target.buffer, count)
+            self._row(COPY, target, self._operand(each.source), count=count, extra=how)
         self.nbytes += count
+
+    def _how(self, buffer: str, count: int) -> int:
+        """Return how a copy of so many bytes is written."""
+        if buffer == "output":
+            return STREAMED if self.moves >= _STREAMED else CACHED
+        if count < _PASSED or not buffer.startswith("slot "):
+            return CACHED
+        return STREAMED if self.only_writes else HANDED
 
     def _publish(self, each: Publish) -> None:
         """Raise a flag; beside that of private memory stands the address in this run."""

@@ -15,7 +15,7 @@
 enum { INPUT, OUTPUT, FIRST_OWN };
 
 enum code {
-    COPY,   /* target = left, `count` bytes */
+    COPY,   /* target = left, `count` bytes; `extra` is how */
     FOLD,   /* target = left op right, `count` elements; with `extra`, target = left op right op the
                right of as many rows more, which are folds onto the same target */
     DIVIDE, /* target = target / extra, `count` elements */
@@ -26,6 +26,10 @@ enum code {
                after left, and `right.offset` bytes on */
     CODES
 };
+
+/* How a copy writes: through the cache; past it; past it where another core is slow to give up the
+   lines of the target, of which its cache holds every one since it read the last message there. */
+enum how { CACHED, STREAMED, HANDED };
 
 /* Of one chain of folds. */
 enum { MOST_OPERANDS = 64 };
@@ -53,6 +57,8 @@ typedef struct Program {
     int64_t sequence;         /* the number of the run that is under way, or was the last */
     int64_t position;         /* the next instruction; `length` between runs */
     int64_t until;            /* the position at which `program_advance` stops */
+    int64_t untried;          /* bytes to hand over until the next trial */
+    int slow;                 /* whether the last trial found the other core slow */
     char retired;             /* serves no call any more: its memory may be others' */
     char *const *apart;       /* the rows of the output in this run; NULL where they lie together */
     int64_t apart_nbytes;     /* of each */

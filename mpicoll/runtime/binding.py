@@ -173,7 +173,9 @@ class Binder:
         out = call.arguments.out
 
         def fill() -> Program:
-            table = Table(laid_out, call.dtype, call.arguments.op, call.title)
+            arguments = call.arguments
+            reduces = arguments.collective.reduces
+            table = Table(laid_out, call.dtype, arguments.op, call.title, reduces=reduces)
             if call.first is not None:
                 table.copy_input(call.arguments.x)
             table.fill()

@@ -19,9 +19,11 @@ pytestmark = pytest.mark.skipif(bool(compiled.MISSING), reason="it was not built
 COPY, FOLD, DIVIDE, RAISE, AWAIT, FETCH = range(6)
 
 
-def row(code: int, *, count: int = 0, registers: tuple[int, int, int] = (1, 0, 0)) -> list[int]:
+def row(
+    code: int, *, count: int = 0, extra: int = 0, registers: tuple[int, int, int] = (1, 0, 0)
+) -> list[int]:
     operands = [[register, 0, 0, 0, 1, 0] for register in registers]
-    return [code, count, 0, *operands[0], *operands[1], *operands[2]]
+    return [code, count, extra, *operands[0], *operands[1], *operands[2]]
 
 
 def program(rows: list[list[int]], registers: Any = (0, 0), **given: Any) -> Any:
@@ -39,9 +41,16 @@ def address(x: Any) -> int:
 # -- Table ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("nbytes", "streams"), [(4096, False), (8192, True), (1 << 18, True)])
-def test_copies_into_slots_are_streamed_and_small_ones_and_results_are_not(
-    nbytes: int, streams: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("collective", "nbytes", "how"),
+    [
+        ("allgather", 4096, compiled.CACHED), ("allgather", 8192, compiled.HANDED),
+        ("allgather", 1 << 18, compiled.HANDED), ("reduce", 1 << 18, compiled.HANDED),
+        ("broadcast", 4096, compiled.CACHED), ("broadcast", 8192, compiled.STREAMED),
+    ],
+)  # fmt: skip
+def test_copies_into_slots_are_handed_over_or_streamed_and_small_ones_and_results_are_not(
+    collective: str, nbytes: int, how: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cache of another core holds every line of a slot that it has read before."""
     found = []
@@ -54,8 +63,9 @@ def test_copies_into_slots_are_streamed_and_small_ones_and_results_are_not(
     add = compiled.Table._row
     monkeypatch.setattr(compiled.Table, "_row", note)
     x = np.ones(nbytes, np.uint8)
-    threads(2)(lambda c: c.allgather(x, algorithm="direct@symmetric"))
-    assert set(found) == {(True, False), (False, streams)}
+    threads(2)(lambda c: getattr(c, collective)(x, algorithm="naive@symmetric"))
+    assert {each for is_result, each in found if not is_result} == {how}
+    assert {each for is_result, each in found if is_result} <= {compiled.CACHED}
 
 
 # -- Program ----------------------------------------------------------------------------------
@@ -96,6 +106,19 @@ def test_a_program_runs_on_any_arrays() -> None:
         made.run_on(address(x), address(out))
         np.testing.assert_array_equal(out, x)
     assert (made.sequence, made.position, made.length) == (3, 1, 1)
+
+
+@pytest.mark.parametrize("nbytes", [100, 4096, 4097, 8192, (1 << 20) + 4101])
+@pytest.mark.parametrize("how", [compiled.CACHED, compiled.STREAMED, compiled.HANDED])
+def test_a_copy_is_exact_however_it_is_written(how: int, nbytes: int) -> None:
+    """A trial is a part of the copy: of the first, and of those after each MiB."""
+    made = program([row(COPY, count=nbytes, extra=how)])
+    for turn in range(3):
+        x = np.random.default_rng(turn).integers(0, 256, nbytes, np.uint8)
+        out = np.full(nbytes + 64, 7, np.uint8)
+        made.run_on(address(x), address(out))
+        np.testing.assert_array_equal(out[:nbytes], x)
+        assert (out[nbytes:] == 7).all()
 
 
 def test_a_run_that_failed_is_the_last() -> None:
