@@ -58,7 +58,7 @@ typedef struct Program {
     int64_t position;         /* the next instruction; `length` between runs */
     int64_t until;            /* the position at which `program_advance` stops */
     int64_t untried;          /* bytes to hand over until the next trial */
-    int slow;                 /* whether the last trial found the other core slow */
+    int64_t fast;             /* trials since the last that found another core slow */
     char retired;             /* serves no call any more: its memory may be others' */
     char *const *apart;       /* the rows of the output in this run; NULL where they lie together */
     int64_t apart_nbytes;     /* of each */

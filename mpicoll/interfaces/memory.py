@@ -113,10 +113,11 @@ class SharedMemory(Store, Protocol):
         least_fetched: bytes of the smallest message that is fetched from private memory.
         before_reuse: waits for the GPUs on which plans in this memory have work under way.
         processes: the process of each rank of this node.
+        cores: how many cores these may use together.
     """
 
     processes: dict[int, int]
-
+    cores: float
     least_fetched: int
     before_reuse: list[Thunk]
     rank: int

@@ -31,7 +31,7 @@ from mpicoll.interfaces import (
     Thunk,
     WaitPolicy,
 )
-from mpicoll.machine.cores import Cores, is_oversubscribed, own_cores
+from mpicoll.machine.cores import Cores, is_oversubscribed, own_cores, usable_cores
 from mpicoll.memory import cma
 from mpicoll.memory.allocator import FirstFit, whole_lines
 from mpicoll.memory.files import Files
@@ -72,6 +72,7 @@ class MappedMemory:
     Attributes:
         wait_policy: how its ranks wait; its `deadline` may be set.
         processes: the process of each rank of this node.
+        cores: how many cores these may use together.
         leave: tells the other ranks that this one has left an operation, and why.
         least_fetched: bytes of the smallest message that is fetched from private memory.
         maps: False, as private memory of other ranks can only be fetched.
@@ -105,7 +106,8 @@ class MappedMemory:
         refused = [cma.refusal(*found[each][:3]) for each in intra_node if each != rank]
         everyone = exchange(first_error(filter(None, refused)))
         self.no_cma = first_error(everyone)
-        oversubscribed = is_oversubscribed([found[each].cores for each in intra_node])
+        cores = [found[each].cores for each in intra_node]
+        self.cores, oversubscribed = usable_cores(cores), is_oversubscribed(cores)
         self.wait_policy: WaitPolicy = SpinYieldSleep(
             rank, self.processes, oversubscribed, progress
         )

@@ -89,7 +89,7 @@ OVERSUBSCRIBED = Rates(wait=2500, step=60, copy=0.05, fold=0.1, fetch=1000)
 FETCHED = {
     COMPILED: Fetched(16 * 1024, 16 * 1024),
     ALONE: Fetched(32 << 20, 32 << 20),
-    OVERSUBSCRIBED: Fetched(32 * 1024, 32 << 20),
+    OVERSUBSCRIBED: Fetched(64 * 1024, 32 << 20),
 }
 """Below 16 KiB two copies cost less than a system call. Ranks that share cores share a cache, too:
 what is folded, or read by several, is best read there."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from math import prod
+from math import inf, prod
 
 from mpicoll import defaults
 from mpicoll.algorithms.registry import algorithms, find
@@ -174,7 +174,10 @@ class AutoChooser:
                 everything = frozenset(("input", "output", "scratch"))
                 reach = Reach(frozenset(), everything, ZERO_COPY // width, NEVER)
             prices = {
-                text: price(find(name, text), arguments, reach, rates) for text in CANDIDATES[name]
+                text: price(
+                    find(name, text), arguments, reach, rates, inf if on_gpu else shared.cores
+                )
+                for text in CANDIDATES[name]
             }
             self.prices[key] = sorted(prices, key=prices.__getitem__)
         return self.prices[key]

@@ -2,8 +2,8 @@
 
 A rank pays for every instruction, for every byte that it copies or folds, and for every round in
 which it waits: alpha, beta and gamma of the Hockney model, in nanoseconds, of the machine at hand
-(`mpicoll.runtime.rates`). Prices are compared with each other, not with a clock; `mpicoll.tune`
-measures.
+(`mpicoll.runtime.rates`). Ranks that share cores pay for each other, too. Prices are compared with
+each other, not with a clock; `mpicoll.tune` measures.
 """
 
 from __future__ import annotations
@@ -33,17 +33,24 @@ a few TB/s."""
 _PRICED_RANKS = 8
 
 
-def price(algorithm: Algorithm, arguments: Arguments, reach: Reach, rates: Rates) -> float:
-    """Return the nanoseconds of the slowest of a few ranks of one node; inf if it cannot run.
+def price(
+    algorithm: Algorithm, arguments: Arguments, reach: Reach, rates: Rates, cores: float = inf
+) -> float:
+    """Return the nanoseconds of a call on one node; inf if it cannot run.
+
+    They are those of the slowest of a few ranks, which wait for the work of all where these share
+    cores.
 
     Args:
         reach: what ranks read of each other; its `intra_node` is not used.
+        cores: how many the ranks have together.
     """
     blocks = algorithm.blocks(arguments.size)
     sizes = arguments.sizes(blocks)
     width = itemsize(arguments.dtype) if arguments.dtype else 1
     everyone = frozenset(range(arguments.size))
-    worst = 0.0
+    waits: list[float] = []
+    works: list[float] = []
     for rank in range(0, arguments.size, ceil(arguments.size / _PRICED_RANKS)):
         place = arguments.place(blocks)._replace(rank=rank)
         before, after = arguments.collective.before(place), list(arguments.collective.after(place))
@@ -53,16 +60,22 @@ def price(algorithm: Algorithm, arguments: Arguments, reach: Reach, rates: Rates
             return inf
         own = replace(reach, intra_node=everyone - {rank})
         program = share(rounds, sizes, before, after, own)
-        worst = max(worst, _cost(program, width, own, rates))
-    return worst
+        waits.append(_waiting(program, rates))
+        works.append(_working(program, width, own, rates))
+    slowest = max(map(sum, zip(waits, works, strict=True)))
+    return max(slowest, max(waits) + arguments.size * sum(works) / len(works) / cores)
 
 
-def _cost(program: SharedProgram, width: int, reach: Reach, rates: Rates) -> float:
-    numbered = list(zip(program.instructions, program.rounds, strict=True))
+def _waiting(program: SharedProgram, rates: Rates) -> float:
+    numbered = zip(program.instructions, program.rounds, strict=True)
     waits = len({number for each, number in numbered if isinstance(each, Await)})
-    waits += any(isinstance(each, WaitForReaders) for each, _ in numbered)
-    total = waits * rates.wait
-    for each, number in numbered:
+    waits += any(isinstance(each, WaitForReaders) for each in program.instructions)
+    return waits * rates.wait
+
+
+def _working(program: SharedProgram, width: int, reach: Reach, rates: Rates) -> float:
+    total = 0.0
+    for each, number in zip(program.instructions, program.rounds, strict=True):
         total += rates.step
         if isinstance(each, Move | Combine):
             kind = rates.copy if isinstance(each, Move) else rates.fold

@@ -21,7 +21,7 @@ from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.programs.instructions import Reach
 from mpicoll.runtime.arguments import check_arguments
-from mpicoll.runtime.rates import ALONE
+from mpicoll.runtime.rates import ALONE, OVERSUBSCRIBED
 from mpicoll.selection import auto, tables
 from mpicoll.selection.auto import CANDIDATES, between
 from mpicoll.selection.prices import price
@@ -108,6 +108,20 @@ def test_every_candidate_has_a_price(name: str, size: int) -> None:
     prices = [price(find(name, text), request, reach, ALONE) for text in CANDIDATES[name]]
     assert all(each > 0 for each in prices)
     assert not all(map(math.isinf, prices))
+
+
+@pytest.mark.parametrize(("cores", "cheapest"), [(8.0, "two_shot"), (1.0, "one_shot")])
+def test_ranks_that_share_cores_pay_for_each_other(cores: float, cheapest: str) -> None:
+    """Where all ranks fold a part, the slowest is done the sooner, and more is done in all."""
+    x = NumpyArrays().empty((32 * 1024,), "float32")
+    request = check_arguments(NumpyArrays(), 0, 3, "reduce", x, out=None, op="sum", root=0,
+                              counts=None, algorithm="auto")  # fmt: skip
+    reach = Reach(frozenset(), frozenset(), 1 << 17, 1 << 14)
+
+    def cost(text: str) -> float:
+        return price(find("reduce", text), request, reach, OVERSUBSCRIBED, cores)
+
+    assert min(("one_shot", "two_shot"), key=cost) == cheapest
 
 
 @pytest.mark.parametrize("name", COLLECTIVES)
