@@ -26,6 +26,9 @@ class Area(NamedTuple):
 class Allocator(Protocol):
     """Which parts of this rank's segments are in use: `mpicoll.memory.allocator`."""
 
+    @property
+    def used(self) -> int: ...
+
     def take(self, nbytes: int) -> Area | None:
         """Return a free area, None where there is no room."""
 

@@ -15,7 +15,7 @@ class FirstFit:
 
     def __init__(self) -> None:
         self.free: list[Area] = []
-        self.segments = 0
+        self.segments = self.nbytes = 0
         # A finalizer may run in the middle of anything: it only leaves its area here.
         self.returned: deque[Area] = deque()
 
@@ -23,6 +23,13 @@ class FirstFit:
         """Take one more segment of `nbytes` into use."""
         self.free.append(Area(self.segments, 0, nbytes))
         self.segments += 1
+        self.nbytes += nbytes
+
+    @property
+    def used(self) -> int:
+        """The bytes that are not free."""
+        self._collect()
+        return self.nbytes - sum(each.length for each in self.free)
 
     def take(self, nbytes: int) -> Area | None:
         """Return an area of at least `nbytes`, None where there is no room."""

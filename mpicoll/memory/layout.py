@@ -65,7 +65,9 @@ def lay_out(
     except (Unavailable, MemoryError, RuntimeError) as error:
         failure = f"rank {memory.rank}: {error}"
     resources.buffers += buffers.values()
-    layout = Layout(memory, store or memory, program, buffers, dtype, meets, resources)
+    layout = Layout(
+        memory, store or memory, program, buffers, dtype, meets, resources, circulates=bool(tile)
+    )
     try:
         tables = _exchange(memory, layout, failure)
     except Unavailable:

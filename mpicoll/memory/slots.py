@@ -45,6 +45,12 @@ UNBOUND = 0
 """Instead of the address of a private array, which a run states beside the flag of the array."""
 _FEW_BYTES, _MOST_BYTES = 64 * 1024, 1 << 20
 """Above these bytes, publications have a depth of 2 at most, and of 1."""
+_CIRCULATING, _RING, _SLOTS = 8 * 1024, 5 << 18, 32
+"""From these bytes on, publications have slots for as many bytes, which a core's second cache does
+not hold, if they may: when a slot's turn comes again, its readers have it no longer there. As many
+slots at most."""
+_ROOM = 32 << 20
+"""Bytes that the ranks of a node hold when they no longer may."""
 
 
 class Published(NamedTuple):
@@ -171,11 +177,12 @@ class Layout:
             publication has a word, and a line of the area is for the progress of the runs.
         progress: the segment and the offset of that line.
         by_streams: streams of GPUs wait for its flags and raise them, on all ranks.
+        circulates: whether more slots cost nothing but their memory.
     """
 
     def __init__(
         self, memory: SharedMemory, store: Store, program: SharedProgram, buffers: dict[str, Array],
-        dtype: str, meets: bool, resources: SharedResources,
+        dtype: str, meets: bool, resources: SharedResources, *, circulates: bool,
     ) -> None:  # fmt: skip
         self.memory, self.store, self.program = memory, store, program
         self.buffers, self.resources = buffers, resources
@@ -187,6 +194,8 @@ class Layout:
         self.area: Area | None = None
         self.store_area: Area | None = None
         self.published: list[Published] = []
+        used = memory.allocator.used * len(memory.intra_node)
+        self.circulates = circulates and used < _ROOM
         self.depth = self._eager_depth()
 
     def table(self, under_way: frozenset[int], failure: str = "") -> LayoutTable:
@@ -250,6 +259,8 @@ class Layout:
         nbytes = sum(self._stride(each) + self._store_bytes(each) for each in publications)
         if self.words or nbytes > _MOST_BYTES:
             return 1
+        if self.circulates and _CIRCULATING <= nbytes <= _RING // 2:
+            return 1 << min(_SLOTS, _RING // nbytes).bit_length() - 1
         readers = {rank for each in self.program.publications for rank in each.readers}
         return 2 if readers <= self.replies or nbytes > _FEW_BYTES else _MANY
 
