@@ -257,6 +257,20 @@ def check_messages() -> None:
     same(x, given(behind))
 
 
+def check_memory_may_be_resized_afterwards() -> None:
+    """FSDP frees and makes the memory of parameters so."""
+    x, parts, rows = given(rank()), given(rank()), torch.empty(size(), 6)
+    for _ in range(2):  # the first call makes a plan, the second finds it
+        dist.all_reduce(x)
+        dist.all_gather_into_tensor(rows, parts)
+        dist.all_reduce(torch.nn.Parameter(parts, requires_grad=False), async_op=True).wait()
+    for each in (x, parts, rows):
+        storage = each.untyped_storage()
+        length = storage.nbytes()
+        storage.resize_(0)
+        storage.resize_(length)
+
+
 def check_coalesced() -> None:
     tensors = [given(rank()), given(rank(), torch.float64, 3)]
     with dist._coalescing_manager():

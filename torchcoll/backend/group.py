@@ -359,7 +359,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         if self._is_over_mpi:
             try:
                 x, out = as_arrays(x), as_arrays(out)
-            except (TypeError, RuntimeError):
+            except (TypeError, RuntimeError, BufferError):
                 return None
         known = name, x, out, op, root, None, self.algorithms[name], rows
         if opts.asyncOp:

@@ -12,6 +12,7 @@ import mpicoll
 from mpicoll.collectives import Collectives
 from mpicoll.errors import LaunchError, RankLost
 from mpicoll.execution import compiled
+from torchcoll.backend.tensors import lent
 from torchcoll.transport import TorchTransport
 
 
@@ -121,15 +122,15 @@ def _array(tensor: torch.Tensor | None) -> Any:
     if tensor.dtype == torch.bfloat16:
         # NumPy has no such dtype; it is only moved here.
         tensor = tensor.view(torch.int16)
-    return tensor.detach().numpy()
+    return lent(tensor.detach())
 
 
 def as_arrays(given: Any) -> Any:
     """Return a tensor, a list of them, or None as NumPy's arrays.
 
     Raises:
-        TypeError, RuntimeError: NumPy has no such array.
+        TypeError, RuntimeError, BufferError: NumPy has no such array.
     """
     if isinstance(given, (list, tuple)):
-        return [each.numpy() for each in given]
-    return None if given is None else given.numpy()
+        return [lent(each) for each in given]
+    return None if given is None else lent(given)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.utils import _python_dispatch
+from torch.utils.dlpack import from_dlpack, to_dlpack  # type: ignore[attr-defined]
 
 from mpicoll.notation.elements import DTYPES, OPS, kind_of
 
@@ -24,6 +25,7 @@ _OPS = {
 }  # fmt: skip
 _BY_NAME = {getattr(torch, name): name for name in DTYPES}
 _PLAIN = Tensor.__torch_dispatch__
+_OF_TORCH = Tensor, torch.nn.Parameter
 _MOST = 64 << 20
 """Bytes that a group keeps: a fresh page costs more than what is written there."""
 
@@ -54,6 +56,20 @@ def moves(tensor: Tensor) -> bool:
     if type(tensor).__torch_dispatch__ is not _PLAIN or is_watched():
         return False
     return tensor.dtype in _BY_NAME or not tensor.is_quantized
+
+
+def lent(tensor: Tensor) -> Any:
+    """Return NumPy's array on the memory of a tensor on the host.
+
+    `Tensor.numpy` forbids for good to resize that memory, as FSDP does after its collectives; a
+    tensor that DLPack has made is another to torch, and the original stays as it was.
+
+    Raises:
+        TypeError, RuntimeError, BufferError: NumPy has no such array.
+    """
+    if type(tensor) in _OF_TORCH and not (tensor.is_conj() or tensor.is_neg()):
+        tensor = from_dlpack(to_dlpack(tensor))
+    return tensor.numpy()
 
 
 def flat(tensor: Tensor) -> Tensor:
