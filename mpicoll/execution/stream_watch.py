@@ -87,7 +87,7 @@ class StreamWatch:
         if error is not None:
             self.error = error
             self.resources.fail(error)
-            os.write(2, f"{error}: the results of this call mean nothing\n".encode())
+            os.write(2, f"the results of this call mean nothing: {error}\n".encode())
 
     def _left(self) -> RankLost | None:
         """Return the error of a rank that has left: its stream goes on, but without results."""
