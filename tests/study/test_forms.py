@@ -104,7 +104,9 @@ def test_medians_that_change_places_within_ties_make_one_range() -> None:
 
 @given(
     st.lists(
-        st.dictionaries(st.sampled_from(list(FORMS)), st.floats(1, 9), min_size=1), min_size=1
+        st.dictionaries(st.sampled_from(list(FORMS)), st.floats(1, 9), min_size=1),
+        min_size=1,
+        max_size=12,
     ).filter(lambda sizes: any(each.keys() - {ONE_CALL} for each in sizes))
 )
 def test_ranges_cover_all_sizes_and_are_never_beaten(medians: list[dict[str, float]]) -> None:
