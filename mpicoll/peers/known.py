@@ -92,12 +92,14 @@ class Peers(HasDeadline):
     def _ask_for_calls(self, ranks: Sequence[int]) -> list[CallState | None]:
         assert self.contact is not None
         answers = self.contact.ask(ranks, _ANY).values()
-        return [each.call if isinstance(each, Answer) else None for each in answers]
+        return [each.call if isinstance(each, Answer) and not _is_freed(each) else None
+                for each in answers]  # fmt: skip
 
     def close(self) -> None:
         """Answer other ranks no more."""
         if self.contact is not None:
-            self.contact.close(partial(_freed, self.left, self.exchanges))
+            call = None if self.calls is None else self.calls.state()
+            self.contact.close(partial(_freed, self.left, self.exchanges, call))
         self.shared = None
 
     @contextmanager
@@ -232,7 +234,7 @@ class Peers(HasDeadline):
         if self.contact is None:
             return False
         answers = self.contact.ask([rank for rank in ranks if rank not in near], operation)
-        return any(_told(rank, each).gone for rank, each in answers.items())
+        return any(self._told(rank, each).gone for rank, each in answers.items())
 
     def absent(
         self, is_late: Callable[[Answer], bool] = lambda answer: False, operation: int = GROUP
@@ -249,12 +251,24 @@ class Peers(HasDeadline):
         if self.contact is None:
             return []
         answers = self.contact.ask(others, operation)
-        out = [rank for rank, each in answers.items() if _told(rank, each).fact]
+        out = [rank for rank, each in answers.items() if self._told(rank, each).fact]
         # One that has told of the rank that it lost may be on its way to end.
         if found := [rank for rank in out if rank not in self.heard]:
             return found
         told = {rank: each for rank, each in answers.items() if isinstance(each, Answer)}
         return [rank for rank, each in told.items() if is_late(each)] or out
+
+    def _told(self, peer: int, answer: Answer | str) -> State:
+        """Return the state of a rank that has answered.
+
+        One that freed the group after it had completed the call in which this one is keeps nobody
+        waiting: what is missing there is another's, or under way.
+        """
+        if isinstance(answer, Answer) and _is_freed(answer) and self.calls is not None:
+            has_completed = answer.call is not None and answer.call.stated.done
+            if has_completed and not (self.calls.stated.done or self.calls.is_behind(answer.call)):
+                return State()
+        return _told(peer, answer)
 
     def is_behind(self, answer: Answer) -> bool:
         """Whether a rank has not begun the exchange that this one waits in."""
@@ -299,14 +313,20 @@ class Peers(HasDeadline):
         return self.lost(stage, [context.peer], what)
 
 
-def _freed(left: dict[int, tuple[str, int | None]], exchanges: int, operation: int) -> Answer:
-    """Return the answer of a rank that has freed its group."""
+def _freed(
+    left: dict[int, tuple[str, int | None]], exchanges: int, call: CallState | None, operation: int
+) -> Answer:
+    """Return the answer of a rank that has freed its group, after `call` as its last."""
     rooted = (each for each in reversed(left.values()) if each[1] is not None)
     found = left.get(operation) or left.get(GROUP) or next(rooted, _FREED)
-    return Answer(*found, exchanges=exchanges)
+    return Answer(*found, exchanges=exchanges, call=call)
 
 
 _FREED: tuple[str, int | None] = "it has freed the group", None
+
+
+def _is_freed(answer: Answer) -> bool:
+    return answer.left == _FREED[0]
 
 
 def _after(process: str, text: str, root: int | None) -> State:

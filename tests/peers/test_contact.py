@@ -7,12 +7,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from mpicoll import RankLost
 from mpicoll.interfaces import Stage
 from mpicoll.machine.living import has_ended, is_stopped
+from mpicoll.peers.calls import Calls, Stated
 from mpicoll.peers.contact import ENDED, Address, Answer, Contact
 from mpicoll.peers.known import Peers
 
@@ -80,6 +82,34 @@ def test_what_comes_to_the_port_ends_nothing() -> None:
         with socket.create_connection(asked.addresses[0]) as stranger:
             stranger.sendall(data)
     assert asked.ask([1], 7) == {1: Answer("asked 7", 1, 2, 3)}
+
+
+@pytest.mark.parametrize(
+    ("own", "last", "gone"),
+    [
+        pytest.param(Stated(5, 3, False, 7), Stated(5, 3, True, 7), False, id="after this call"),
+        pytest.param(Stated(5, 3, False, 7), Stated(5, 4, True, 8), False, id="after the next"),
+        pytest.param(Stated(5, 3, False, 7), Stated(5, 2, True, 7), True, id="before this call"),
+        pytest.param(Stated(5, 3, False, 7), Stated(5, 3, False, 7), True, id="in this call"),
+        pytest.param(Stated(5, 3, True, 7), Stated(5, 3, True, 7), True, id="in no method"),
+    ],
+)
+def test_a_rank_that_freed_the_group_has_gone_unless_it_completed_the_call(
+    own: Stated, last: Stated, gone: bool
+) -> None:
+    """A library's call ends on one rank while another still waits for a third."""
+    peers, others = Peers(0, 2), Peers(1, 2)
+    peers.contact, others.contact = contact(0), contact(1)
+    for each, stated in ((peers, own), (others, last)):
+        each.calls = Calls(lambda: 5, lambda ranks: [])
+        each.calls.stated = stated
+    freed: list[Any] = []
+    others.contact.close = freed.append  # type: ignore[method-assign]
+    others.close()
+    peers.contact.ask = lambda ranks, operation: {1: freed[0](operation)}  # type: ignore[method-assign]
+    assert peers.have_gone([1], 9) == gone
+    assert peers.absent(operation=9) == ([1] if gone else [])
+    assert peers._ask_for_calls([1]) == [None]
 
 
 def test_the_error_follows_who_waits_for_whom() -> None:
