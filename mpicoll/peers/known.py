@@ -234,7 +234,7 @@ class Peers(HasDeadline):
         if self.contact is None:
             return False
         answers = self.contact.ask([rank for rank in ranks if rank not in near], operation)
-        return any(self._told(rank, each).gone for rank, each in answers.items())
+        return any(self._answered(rank, each).gone for rank, each in answers.items())
 
     def absent(
         self, is_late: Callable[[Answer], bool] = lambda answer: False, operation: int = GROUP
@@ -251,14 +251,14 @@ class Peers(HasDeadline):
         if self.contact is None:
             return []
         answers = self.contact.ask(others, operation)
-        out = [rank for rank, each in answers.items() if self._told(rank, each).fact]
+        out = [rank for rank, each in answers.items() if self._answered(rank, each).fact]
         # One that has told of the rank that it lost may be on its way to end.
         if found := [rank for rank in out if rank not in self.heard]:
             return found
         told = {rank: each for rank, each in answers.items() if isinstance(each, Answer)}
         return [rank for rank, each in told.items() if is_late(each)] or out
 
-    def _told(self, peer: int, answer: Answer | str) -> State:
+    def _answered(self, peer: int, answer: Answer | str) -> State:
         """Return the state of a rank that has answered.
 
         One that freed the group after it had completed the call in which this one is keeps nobody

@@ -34,7 +34,7 @@ from mpicoll.notation.contract import Collective
 from mpicoll.peers.survivors import Decision, go_on
 from mpicoll.text.encoding import decode_alike, encode_for
 from mpicoll.threads import natives
-from mpicoll.threads.world import Delivery, Group, ThreadWaits, copied
+from mpicoll.threads.world import Delivery, Group, ThreadWaits, copied, rank_lost
 
 
 class ThreadTransport(HasDeadline):
@@ -102,7 +102,7 @@ class ThreadTransport(HasDeadline):
 
         def lost(what: str) -> RankLost | None:
             peer = next((each.peer for each in posted if not each.delivery.is_done), None)
-            return None if peer is None else _lost(stage, self.rank, peer, what)
+            return None if peer is None else rank_lost(stage, self.rank, peer, what)
 
         return Messages((start,), (wait,), test, posted.clear, lost)
 
@@ -205,11 +205,7 @@ class _Statements:
         return out, {rank: self.group.stated.get((rank, operation), "") for rank in ranks}
 
     def lost(self, stage: Stage, missing: Sequence[int], what: str) -> RankLost:
-        return _lost(stage, self.rank, missing[0], what)
-
-
-def _lost(stage: Stage, rank: int, peer: int, what: str) -> RankLost:
-    return RankLost(f"{stage}: rank {rank} waits for rank {peer}, {what}", rank=peer)
+        return rank_lost(stage, self.rank, missing[0], what)
 
 
 class _Done:

@@ -123,14 +123,9 @@ class Group:
             while (peer := missing()) is not None:
                 left = deadline - waited.look()
                 if (why := self.lost(peer, stage.operation)) and missing() == peer:
-                    text = f"{stage}: rank {rank} waits for rank {peer}, which {why}"
-                    raise RankLost(text, rank=peer)
+                    raise rank_lost(stage, rank, peer, f"which {why}")
                 if left <= 0:
-                    raise RankLost(
-                        f"{stage}: rank {rank} waits for rank {peer}, "
-                        f"which did not come in {deadline:.3g} s",
-                        rank=peer,
-                    )
+                    raise rank_lost(stage, rank, peer, f"which did not come in {deadline:.3g} s")
                 changed.wait(min(left, _LOOK))
 
     def leave(self, rank: int, operation: int, why: str) -> None:
@@ -278,3 +273,8 @@ class ThreadWaits:
             f"rank {self.rank} waits for rank {context.peer}, {why}",
             rank=context.peer,
         )
+
+
+def rank_lost(stage: Stage, rank: int, peer: int, what: str) -> RankLost:
+    """Return the error of a rank that waits for another, given what happened to that one."""
+    return RankLost(f"{stage}: rank {rank} waits for rank {peer}, {what}", rank=peer)
