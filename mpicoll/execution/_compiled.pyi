@@ -205,11 +205,13 @@ class Queue:
     Attributes:
         held: no call is taken, as Python is running one.
         issued, completed: how many calls; they complete in the order of issue.
+        failed: the number of the last call that an error has ended; 0 before the first.
     """
 
     held: bool
     issued: int
     completed: int
+    failed: int
 
     def __init__(self, calls: Calls, /) -> None: ...
     def run(

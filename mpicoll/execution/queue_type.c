@@ -14,6 +14,7 @@ typedef struct {
     CallsObject *calls;
     char held;   /* takes no calls, as Python runs one */
     char driven; /* a thread that runs Python advances it */
+    int64_t failed; /* the number of the last call that Python's error has ended */
 } QueueObject;
 
 static void release_owner(void *owner)
@@ -163,6 +164,13 @@ static void record_failure(QueueObject *self)
     call->row = 0;
 }
 
+/* End the call with the error that Python has raised. It is complete only after `failed` says so. */
+static void fail(QueueObject *self)
+{
+    self->failed = queue_completed(&self->queue) + 1;
+    queue_skip(&self->queue);
+}
+
 static void take(QueueObject *self)
 {
     if (progress_try_take(&self->queue.job))
@@ -210,7 +218,7 @@ static int wait_for(QueueObject *self, enum state state)
     if (!done) {
         calls_give_up(self->calls, program);
         record_failure(self);
-        queue_skip(queue);
+        fail(self);
         return -1;
     }
     Py_DECREF(done);
@@ -230,7 +238,7 @@ static int refuse(QueueObject *self)
     PyObject *const done = PyObject_CallFunctionObjArgs(
         self->calls->broken, (PyObject *)queue_head(queue)->owner, Py_None, NULL);
     if (!done) {
-        queue_skip(queue);
+        fail(self);
         return -1;
     }
     Py_DECREF(done);
@@ -348,7 +356,7 @@ static PyObject *queue_look(QueueObject *self, PyObject *Py_UNUSED(ignored))
         if (!fine) {
             calls_give_up(self->calls, program);
             record_failure(self);
-            queue_skip(queue);
+            fail(self);
         }
     }
     give(self);
@@ -424,6 +432,7 @@ static PyMemberDef queue_members[] = {
     {"held", T_BOOL, offsetof(QueueObject, held), 0, NULL},
     {"issued", T_LONGLONG, offsetof(QueueObject, queue.issued), READONLY, NULL},
     {"completed", T_LONGLONG, offsetof(QueueObject, queue.completed), READONLY, NULL},
+    {"failed", T_LONGLONG, offsetof(QueueObject, failed), READONLY, NULL},
     {NULL},
 };
 

@@ -337,6 +337,15 @@ def check_a_wait_in_vain_names_the_rank() -> None:
         dist.all_reduce(torch.ones(2))
 
 
+def check_a_work_outlives_its_group() -> None:
+    part, x = dist.new_group(), torch.ones(3)
+    work = dist.all_reduce(x, group=part, async_op=True)
+    dist.destroy_process_group(part)
+    assert work.wait() and work.is_completed()
+    assert work.get_future().wait()[0] is x
+    same(x, torch.full((3,), float(size())))
+
+
 def check_a_forked_process_ends_no_group() -> None:
     gc.disable()
     part = dist.new_group()

@@ -8,6 +8,7 @@ import subprocess
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Event, Thread
 from time import sleep
 
 import pytest
@@ -188,10 +189,10 @@ def test_who_asks_whether_a_work_is_complete_learns_that_a_rank_is_missing(
     class Queue:
         """Has one call under way, which only a wait ends."""
 
-        completed, issued, held = 0, 1, False
+        completed, failed, issued, held = 0, 0, 1, False
 
         def complete(self, number: int) -> bool:
-            self.completed = number
+            self.completed = self.failed = number
             raise RankLost("rank 3 did not come")
 
     order = Order("test")
@@ -205,6 +206,56 @@ def test_who_asks_whether_a_work_is_complete_learns_that_a_rank_is_missing(
         sleep(0.01)
     assert "rank 3 did not come" in str(work.exception()) and not work.is_success()
     order.stop()
+
+
+def test_a_future_is_there_however_soon_the_call_is_settled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The reducer of DDP ends the process where it gets None, as it asks in C++."""
+    from torchcoll.backend.order import Order
+    from torchcoll.backend.works import IssuedWork
+
+    class Queue:
+        """Has one call under way."""
+
+        completed, failed, issued, held = 0, 0, 1, False
+
+    order = Order("test")
+    order.queue = queue = Queue()  # type: ignore[assignment]
+    settled = Event()
+    work = IssuedWork((print,), [], order, str)
+    work.number = 1
+
+    def settle() -> None:
+        queue.completed = 1
+        work.settle()
+        settled.set()
+
+    def attend(call: object) -> None:
+        """Give the thread that settles futures time to do so before the caller goes on."""
+        Thread(target=settle, daemon=True).start()
+        settled.wait(0.2)
+
+    monkeypatch.setattr(order, "attend", attend)
+    future = work.get_future()
+    assert settled.wait(60) and future.wait() == []
+    assert work.get_future().wait() == []
+
+
+def test_a_call_that_has_failed_is_not_done_before_its_error_is_known() -> None:
+    from torchcoll.backend.order import Order
+    from torchcoll.backend.works import IssuedWork
+
+    class Queue:
+        completed, failed, issued = 2, 2, 2
+
+    order = Order("test")
+    order.queue = Queue()  # type: ignore[assignment]
+    first, second = (IssuedWork((print,), [], order, str) for _ in range(2))
+    first.number, second.number = 1, 2
+    assert first.is_done and not second.is_done
+    second.fail(Disagreement("collective differs"))
+    assert second.is_done and not second.is_success()
 
 
 def test_errors_of_ours_are_pickled() -> None:

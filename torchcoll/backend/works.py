@@ -20,7 +20,7 @@ _NO_LIMIT = timedelta(0)
 _ASKED = 1.0
 """Seconds of asking in vain, after which the group's thread waits for a call."""
 _FUTURES = threading.Lock()
-"""Held while a call becomes done, or somebody asks for the future of one that is not."""
+"""Held while a call becomes done or is settled, or somebody asks for the future of one."""
 
 
 class DoneWork(dist.Work):
@@ -89,7 +89,8 @@ class PendingWork(dist.Work):
 
     def settle(self) -> None:
         """Tell who waits for the future of a call that is done."""
-        future, self.future = self.future, None
+        with _FUTURES:
+            future, self.future = self.future, None
         if future is not None:
             self._settle(future)
 
@@ -140,7 +141,11 @@ class IssuedWork(PendingWork):
     @property
     def is_done(self) -> bool:  # type: ignore[override]
         queue = self.order.queue
-        return queue is not None and queue.completed >= self.number
+        if queue is None:  # the group has been shut down, once all calls had run
+            return True
+        if queue.completed < self.number:
+            return False
+        return queue.failed != self.number or self.error is not None
 
     def is_completed(self) -> bool:
         if self.is_done:
@@ -156,10 +161,10 @@ class IssuedWork(PendingWork):
         if self.is_done and self.future is None:
             return self._settle(torch.futures.Future())
         with _FUTURES:
-            if self.future is None:
-                self.future = torch.futures.Future()
+            if (future := self.future) is None:
+                future = self.future = torch.futures.Future()
                 self.order.attend(self)
-            return self.future
+        return future
 
 
 class QueuedWork(PendingWork):
