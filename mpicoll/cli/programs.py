@@ -95,8 +95,7 @@ def run(arguments: Sequence[str]) -> None:
         ArgumentError: the command line names no program.
     """
     check(arguments)
-    # Errors of the program are its own: they are printed as Python prints them.
-    sys.excepthook = sys.__excepthook__
+    sys.excepthook = _print_error
     # runpy's public functions drop their module at the program's end, which its threads outlive.
     module = sys.modules["__main__"] = ModuleType("__main__")
     as_python_does: Any = runpy
@@ -118,5 +117,14 @@ def run(arguments: Sequence[str]) -> None:
         assert code is not None
     else:
         module.__loader__ = source = SourceFileLoader("__main__", path)
-        code = source.source_to_code(source.get_data(path), path)
+        code = compile(source.get_data(path), path, "exec", dont_inherit=True)
     exec(code, vars(module))
+
+
+def _print_error(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    """Print an error of the program as Python does: what has run the program is left out."""
+    own = trace
+    while own is not None and own.tb_frame.f_code is not run.__code__:
+        own = own.tb_next
+    trace = trace if own is None else own.tb_next
+    sys.__excepthook__(kind, error.with_traceback(trace), trace)

@@ -24,6 +24,8 @@ facts = [__file__, sys.argv, sys.path[0], __name__, __package__, type(__loader__
          sorted({*globals()} - {"__annotations__"})]
 if sys.argv[1:] == ["print"]:
     print(json.dumps(facts))
+if sys.argv[1:] == ["raise"]:
+    json.loads("no JSON")
 """
 
 
@@ -43,9 +45,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    "arguments", [("script.py",), ("script.pyc",), ("folder",), ("archive",), ("-m", "script")]
-)
+FORMS = [("script.py",), ("script.pyc",), ("folder",), ("archive",), ("-m", "script")]
+
+
+@pytest.mark.parametrize("arguments", FORMS)
 def test_a_program_finds_what_it_finds_under_python(
     place: Path, arguments: tuple[str, ...]
 ) -> None:
@@ -59,3 +62,17 @@ def test_a_program_finds_what_it_finds_under_python(
     )
     expected = json.loads(done.stdout.replace('"print"', '"here"'))
     assert json.loads(json.dumps(main.facts)) == expected
+
+
+@pytest.mark.parametrize("arguments", [(*each, "raise") for each in FORMS] + [("wrong.py",)])
+def test_an_error_is_printed_as_python_prints_it(
+    place: Path, arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (place / "wrong.py").write_text("x = (\n")
+    if arguments[0] == "-m":
+        sys.path[0] = str(place)
+    with pytest.raises((ValueError, SyntaxError)) as raised:
+        programs.run(arguments)
+    sys.excepthook(raised.type, raised.value, raised.tb)
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True)
+    assert done.stderr == capsys.readouterr().err
