@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from threading import Event, Semaphore
 
+import pytest
 from launcher import LIMIT
+
+from mpicoll.cli import watchdog
 
 
 def test_a_library_that_hangs_at_its_start_ends_the_process() -> None:
@@ -30,3 +34,23 @@ def test_a_library_that_starts_is_let_go() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_c_ends_no_start_in_which_python_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would read the stack of a thread that goes on meanwhile, and crash at times."""
+    put_off, ended = Semaphore(0), Event()
+
+    class FaultHandler:
+        def dump_traceback_later(self, seconds: float, **given: object) -> None:
+            assert not ended.is_set() and seconds > 100
+            put_off.release()
+
+        def cancel_dump_traceback_later(self) -> None:
+            ended.set()
+
+    monkeypatch.setattr(watchdog, "faulthandler", FaultHandler())
+    dog = watchdog.Watchdog(100)
+    dog.starting("mpi4py")
+    assert all(put_off.acquire(timeout=LIMIT) for _ in range(3))
+    dog.started()
+    assert ended.is_set()
