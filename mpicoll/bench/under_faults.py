@@ -90,7 +90,7 @@ class Wire:
             os._exit(0)
 
 
-class _Player:
+class Player:
     """The random calls of one rank under one fault; `choose` draws alike on all of them."""
 
     def __init__(self, c: Collectives, launch: Launch, fault: Fault, rank: int, wire: Wire) -> None:
@@ -182,6 +182,9 @@ class _Player:
         except Exception as error:
             how, text = OTHER, repr(error)
         seconds, starved = time.monotonic() - began, starvation() - starved
+        ends = self.fault.kind in (KILL, STOP) and self.rank in self.fault.victims
+        if ends and self.timer is None:  # another victim's has kept this one from its turn
+            self._happen()
         if self.timer is not None:
             self.timer.join()
         return Ending(self.fault.number, self.rank, how, seconds, text[:2500], starved)
@@ -277,7 +280,7 @@ def be_rank(
             group.deadline = deadline
         wire.say(ready=fault.number)
         wire.hear()
-        ending, before = _Player(group, launch, fault, rank, wire).ending(), world
+        ending, before = Player(group, launch, fault, rank, wire).ending(), world
         if fault.kind == KILL:
             try:
                 world = _shrunk(world, fault, rank, f"{launch.seed} {launch.number} {fault.number}")

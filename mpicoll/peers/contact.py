@@ -31,6 +31,7 @@ _MOST_ENDED = 64
 """Groups that have ended for which a process answers."""
 _NAME, _NONCE, _PROOF, _MOST, _AT_ONCE = 8, 16, 32, 4096, 32
 _MOST_TEXT = 500
+_TIMES = 2
 
 
 class Answer(msgspec.Struct):
@@ -182,13 +183,25 @@ class Contact:
             return dict(zip(asked, answers, strict=True))
 
     def _ask(self, rank: int, question: Question) -> Answer | str:
+        """Return a rank's answer; asks again where it is cut off, as the process may have ended.
+
+        It may also live: on a busy host the other side gives up, too.
+        """
+        for _ in range(_TIMES):
+            with suppress(ConnectionError):
+                return self._ask_once(rank, question)
+        return ""
+
+    def _ask_once(self, rank: int, question: Question) -> Answer | str:
         address = self.addresses[rank]
         if not address.host:
             return ""
         try:
             connection = socket.create_connection(address, _SECONDS)
-        except ConnectionError:
+        except ConnectionRefusedError:
             return ENDED
+        except ConnectionError:
+            raise
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS):
                 return ""
@@ -200,10 +213,10 @@ class Contact:
                 connection.sendall(self.name + nonce)
                 _write(connection, self.key, nonce, msgspec.json.encode(question))
                 return _answer(_read(connection, self.key, nonce[::-1]))
+            except ConnectionError:
+                raise
             except TimeoutError:
                 return SILENT
-            except ConnectionError:
-                return ENDED
             except (OSError, ValueError):
                 return ""
 

@@ -90,19 +90,20 @@ def go_on(
         first: the attempts that this group has made before.
 
     Raises:
-        RankLost: the others go on without this rank, or do not meet in as many attempts as they
-            are.
+        RankLost: the others go on without this rank, or the same ranks have not met twice.
     """
     ranks: Sequence[int] = range(others.size)
+    before: Sequence[int] = ()
+    attempt = first
     why: object = "another has not come"
-    for attempt in range(first, first + others.size):
+    while True:
         operation = _FIRST - 2 * attempt
         who = partial(_who_goes_on, place)
         decision = _read(_decided(others, ranks, operation, _CAME, who))
         ranks = decision.ranks
         if others.rank not in ranks:
             raise RankLost(
-                f"{_STAGE}: ranks {', '.join(map(str, ranks))} go on without rank {others.rank}, "
+                f"{_STAGE}: ranks {_listed(ranks)} go on without rank {others.rank}, "
                 "which came too late",
                 rank=others.rank,
             )
@@ -118,7 +119,15 @@ def go_on(
         if made is not None:
             made.transport.leave(GROUP, RankLost("not all ranks that were left have come"))
             made.free()
-    raise RankLost(f"{_STAGE}: rank {others.rank} met no group that stayed: {why}")
+        if ranks == before:  # what keeps them apart is no rank that ends
+            raise RankLost(
+                f"{_STAGE}: ranks {_listed(ranks)} are left and twice did not meet: {why}"
+            )
+        attempt, before = attempt + 1, ranks
+
+
+def _listed(ranks: Sequence[int]) -> str:
+    return ", ".join(map(str, ranks))
 
 
 def _who_goes_on(place: Callable[[], str], came: Mapping[int, str]) -> str:

@@ -5,24 +5,26 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import socket
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from launcher import python
 
 import mpicoll
 from mpicoll.bench import chaos, launches
-from mpicoll.bench.faults import CUT, FAULTS, KILL, Fault, launch_of
+from mpicoll.bench.faults import CUT, FAULTS, KILL, STOP, Fault, launch_of
 from mpicoll.bench.launches import Ranks, letting_live
 from mpicoll.bench.side_by_side import side_by_side
 from mpicoll.bench.soak import Kept, growth, soak
-from mpicoll.bench.under_faults import Ending
-from mpicoll.errors import ArgumentError
+from mpicoll.bench.under_faults import Ending, Player
+from mpicoll.errors import ArgumentError, RankLost
 from mpicoll.measurement.worlds import BOTH
 
 
@@ -61,6 +63,24 @@ def test_who_may_be_named() -> None:
 )
 def test_targets(counts: dict[str, int], left: list[str], said: list[str]) -> None:
     assert list(chaos.missed(Counter(counts), left)) == said
+
+
+@pytest.mark.parametrize("kind", [KILL, STOP])
+def test_a_victim_that_another_one_keeps_from_its_turn_is_one_nevertheless(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """The others would wait for its end."""
+    launch, fault = launch_of(1, 0, [kind]), Fault(0, kind, 3, 0.0, (0, 1, 2), (1, 2))
+    sent: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda process, number: sent.append(number))
+
+    class LosesRank1(Player):
+        def play(self) -> bool:
+            raise RankLost("rank 1 has ended", rank=1)
+
+    player = LosesRank1(cast(Any, None), launch, fault, 2, cast(Any, None))
+    assert player.ending().how == chaos.LOST
+    assert sent == [signal.SIGKILL if kind == KILL else signal.SIGSTOP]
 
 
 def numbered(number: int) -> Iterator[tuple[int, int]]:

@@ -60,7 +60,25 @@ def test_who_knows_another_key_is_told_nothing() -> None:
     first, second = contact(0), contact(0, other=KEYS[0])
     assert first.name != second.name
     second.name = first.name
-    assert second.ask([1], 7) == {1: ENDED}
+    assert second.ask([1], 7) == {1: ""}
+
+
+@pytest.mark.parametrize(("times", "answer"), [(1, Answer("asked 7", 1, 2, 3)), (9, "")])
+def test_a_rank_that_gives_up_an_answer_has_not_ended(
+    monkeypatch: pytest.MonkeyPatch, times: int, answer: Answer | str
+) -> None:
+    """As one does that is asked too slowly, where more processes run than there are cores."""
+    asked = contact(0)
+    assert asked.listener is not None
+    answers, gives_up = asked.listener._answer, iter(range(times))
+
+    def slow(connection: socket.socket) -> None:
+        if next(gives_up, None) is not None:
+            raise TimeoutError
+        answers(connection)
+
+    monkeypatch.setattr(asked.listener, "_answer", slow)
+    assert asked.ask([1], 7) == {1: answer}
 
 
 def test_a_process_that_is_stopped_or_ends(listening: tuple[subprocess.Popen[str], int]) -> None:

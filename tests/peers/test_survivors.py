@@ -89,6 +89,26 @@ def test_ranks_that_end_while_the_others_make_their_group(
     assert found == [wanted.get(rank) for rank in range(7)]
 
 
+def test_ranks_that_live_and_do_not_meet_give_up() -> None:
+    """As under MPI, which makes no group any more at times after a rank has ended in its middle."""
+
+    def rank(c: Collectives) -> int:
+        attempts = 0
+
+        def make(transport: Transport) -> Collectives:
+            nonlocal attempts
+            attempts += 1
+            raise OSError("no group any more")
+
+        if c.rank == 3:
+            return attempts
+        with pytest.raises(RankLost, match="ranks 0, 1, 2 are left and twice did not meet: no gr"):
+            c.transport.survive(make)
+        return attempts
+
+    assert mpicoll.threads(4, deadline=60)(rank) == [2, 2, 2, 0]
+
+
 def test_a_group_of_survivors_loses_a_rank_too() -> None:
     def rank(c: Collectives) -> list[int]:
         sizes = []
