@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from time import sleep
 from typing import NamedTuple
 
 import msgspec
@@ -27,6 +28,7 @@ from mpicoll.peers.calls import CallState
 
 _SECONDS = 1.0
 """The time in which a process that runs answers."""
+_PAUSE = 0.01
 _MOST_ENDED = 64
 """Groups that have ended for which a process answers."""
 _NAME, _NONCE, _PROOF, _MOST, _AT_ONCE = 8, 16, 32, 4096, 32
@@ -101,8 +103,9 @@ class _Listener:
         while True:
             try:
                 connection, _ = self.socket.accept()
-            except OSError:
-                return
+            except OSError:  # no descriptor is left for a while
+                sleep(_PAUSE)
+                continue
             with connection, suppress(OSError, ValueError, KeyError):
                 connection.settimeout(_SECONDS / 4)
                 self._answer(connection)

@@ -159,9 +159,9 @@ class Peers(HasDeadline):
     def _reply(self, operation: int) -> Answer:
         other = operation not in self.left
         left, lost = self.left.get(operation) or self.left.get(GROUP) or ("", None)
-        awaits = self.awaits
-        if awaits is None and self.shared is not None:
-            awaits = self.shared.notes.waits_for(self.rank)
+        awaits, shared = self.awaits, self.shared  # which `close` takes away in another thread
+        if awaits is None and shared is not None:
+            awaits = shared.notes.waits_for(self.rank)
         call = self.calls.state() if self.calls is not None else None
         return Answer(left, lost, awaits, self.exchanges, self.native, other, call)
 
@@ -317,7 +317,7 @@ def _freed(
     left: dict[int, tuple[str, int | None]], exchanges: int, call: CallState | None, operation: int
 ) -> Answer:
     """Return the answer of a rank that has freed its group, after `call` as its last."""
-    rooted = (each for each in reversed(left.values()) if each[1] is not None)
+    rooted = (each for each in reversed([*left.values()]) if each[1] is not None)
     found = left.get(operation) or left.get(GROUP) or next(rooted, _FREED)
     return Answer(*found, exchanges=exchanges, call=call)
 

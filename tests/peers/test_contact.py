@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -100,6 +102,42 @@ def test_what_comes_to_the_port_ends_nothing() -> None:
         with socket.create_connection(asked.addresses[0]) as stranger:
             stranger.sendall(data)
     assert asked.ask([1], 7) == {1: Answer("asked 7", 1, 2, 3)}
+
+
+def test_a_rank_answers_again_after_it_was_short_of_descriptors() -> None:
+    asked = contact(0)
+    assert asked.listener is not None
+    accept, short = asked.listener.socket.accept, [OSError(errno.EMFILE, "Too many open files")]
+
+    class Short:
+        def accept(self) -> Any:
+            if short:
+                raise short.pop()
+            return accept()
+
+    asked.listener.socket = Short()  # type: ignore[assignment]
+    for _ in range(3):  # the first of these ends the wait that is under way
+        assert asked.ask([1], 7) == {1: Answer("asked 7", 1, 2, 3)}
+    assert not short
+
+
+def test_a_rank_that_frees_the_group_while_it_is_asked_answers() -> None:
+    class Freed(Peers):
+        """Another thread closes it as soon as its memory has been seen."""
+
+        @property
+        def shared(self) -> Any:  # type: ignore[override]
+            found, self.found = self.found, None
+            return found
+
+        @shared.setter
+        def shared(self, found: Any) -> None:
+            self.found = found
+
+    peers = Freed(0, 2)
+    peers.shared = SimpleNamespace(notes=SimpleNamespace(waits_for=lambda rank: 1 - rank))
+    assert peers._reply(7).awaits == 1
+    assert peers._reply(7).awaits is None
 
 
 @pytest.mark.parametrize(

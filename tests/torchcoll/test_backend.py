@@ -242,6 +242,34 @@ def test_a_future_is_there_however_soon_the_call_is_settled(
     assert work.get_future().wait() == []
 
 
+def test_two_threads_that_ask_at_once_start_one_that_serves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of two, one would stay for ever, and who ends the group would wait for it."""
+    from torchcoll.backend.order import Order
+    from torchcoll.backend.works import QueuedWork
+
+    order = Order("test")
+    start, started, second = order._start, list[None](), Event()
+
+    def start_slowly() -> None:
+        started.append(None)
+        if len(started) > 1:
+            second.set()
+        second.wait(0.2)
+        start()
+
+    monkeypatch.setattr(order, "_start", start_slowly)
+    works = [QueuedWork((Event().is_set,), [], order, str) for _ in range(2)]
+    asking = [Thread(target=order.add, args=(work,)) for work in works]
+    for each in asking:
+        each.start()
+    for each in asking:
+        each.join()
+    assert all(work.wait() for work in works) and len(started) == 1
+    order.stop()
+
+
 def test_a_call_that_has_failed_is_not_done_before_its_error_is_known() -> None:
     from torchcoll.backend.order import Order
     from torchcoll.backend.works import IssuedWork

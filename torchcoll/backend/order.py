@@ -76,7 +76,7 @@ class Order:
         self.turn = threading.RLock()
         self._queued: deque[Pending] = deque()
         self._issued: deque[Pending] = deque()
-        self._lock = threading.Lock()
+        self._lock, self._starting = threading.Lock(), threading.Lock()
         self._holds = 0
         self._signals: SimpleQueue[Pending | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -129,8 +129,9 @@ class Order:
 
     def attend(self, call: Pending) -> None:
         """Have the group's thread complete a call, and settle its future."""
-        if self._thread is None:
-            self._start()
+        with self._starting:
+            if self._thread is None:
+                self._start()
         self._signals.put(call)
 
     def complete(self, call: Pending, seconds: float) -> bool:
@@ -200,16 +201,17 @@ class Order:
 
     def _complete_issued(self, number: int | None = None) -> None:
         """Complete the calls of the progress thread, up to one of them."""
-        if self.queue is None:
+        queue = self.queue
+        if queue is None:
             return
-        number = self.queue.issued if number is None else number
-        while self.queue.completed < number:
+        number = queue.issued if number is None else number
+        while queue.completed < number:
             try:
-                if not self.queue.complete(number):
-                    self._numbered(self.queue.completed + 1).perform()
-                    self.queue.skip()
+                if not queue.complete(number):
+                    self._numbered(queue.completed + 1).perform()
+                    queue.skip()
             except BaseException as error:
-                self._numbered(self.queue.completed).fail(error)
+                self._numbered(queue.completed).fail(error)
 
     def _numbered(self, number: int) -> Pending:
         with self._lock:
@@ -217,12 +219,13 @@ class Order:
 
     def _look(self, call: Pending) -> None:
         """See whether what the progress thread waits for can still come."""
-        if not call.number or self.queue is None or not self.turn.acquire(blocking=False):
+        queue = self.queue
+        if not call.number or queue is None or not self.turn.acquire(blocking=False):
             return
         try:
-            if self.queue.look():
+            if queue.look():
                 self.attend(call)
         except BaseException as error:
-            self._numbered(self.queue.completed).fail(error)
+            self._numbered(queue.completed).fail(error)
         finally:
             self.turn.release()
