@@ -43,8 +43,7 @@ def naive(rank: int, size: int) -> Schedule:
     Rounds p-1; bytes sent (p-1)/p m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allgather", "naive").rounds(0, 4):
-    ...     print(*round)
+    >>> find("allgather", "naive").show(0, 4)
     send(1, 0) recv(3, 3)
     send(2, 0) recv(2, 2)
     send(3, 0) recv(1, 1)
@@ -63,8 +62,7 @@ def direct(rank: int, size: int) -> Schedule:
     Rounds 1 with p-1 ports; bytes sent (p-1)/p m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allgather", "direct").rounds(0, 4):
-    ...     print(*round)
+    >>> find("allgather", "direct").show(0, 4)
     send(1, 0) send(2, 0) send(3, 0) recv(1, 1) recv(2, 2) recv(3, 3)
     """
     peers = [(rank + step) % size for step in range(1, size)]
@@ -81,8 +79,7 @@ def ring(rank: int, size: int) -> Schedule:
     Rounds p-1; bytes sent (p-1)/p m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allgather", "ring").rounds(0, 4):
-    ...     print(*round)
+    >>> find("allgather", "ring").show(0, 4)
     send(1, 0) recv(3, 3)
     send(1, 3) recv(3, 2)
     send(1, 2) recv(3, 1)
@@ -102,8 +99,7 @@ def bruck(rank: int, size: int, radix: int = 2) -> Schedule:
     Rounds ceil(log_k p) with k-1 ports; bytes sent (p-1)/p m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allgather", "bruck").rounds(0, 4):
-    ...     print(*round)
+    >>> find("allgather", "bruck").show(0, 4)
     send(3, 0) recv(1, 1)
     send(2, 0, 1) recv(2, 2, 3)
     """
@@ -122,8 +118,7 @@ def recursive_doubling(rank: int, size: int) -> Schedule:
     Rounds log2 p; bytes sent (p-1)/p m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allgather", "recursive_doubling").rounds(0, 4):
-    ...     print(*round)
+    >>> find("allgather", "recursive_doubling").show(0, 4)
     send(1, 0) recv(1, 1)
     send(2, 0, 1) recv(2, 2, 3)
     """
@@ -140,8 +135,7 @@ def neighbor_exchange(rank: int, size: int) -> Schedule:
     Rounds p/2; bytes sent (p-1)/p m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allgather", "neighbor_exchange").rounds(0, 4):
-    ...     print(*round)
+    >>> find("allgather", "neighbor_exchange").show(0, 4)
     send(1, 0) recv(1, 1)
     send(3, 0, 1) recv(3, 2, 3)
     """
@@ -167,8 +161,7 @@ def circulant(rank: int, size: int, ports: int = 1) -> Schedule:
     Rounds ceil(log_(k+1) p) with k ports; bytes sent (p-1)/p m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allgather", "circulant").rounds(0, 5):
-    ...     print(*round)
+    >>> find("allgather", "circulant").show(0, 5)
     send(4, 0) recv(1, 1)
     send(3, 0) recv(2, 2)
     send(2, 0, 1) recv(3, 3, 4)
@@ -187,8 +180,7 @@ def pipelined_circulant(rank: int, size: int, segments: int = 4) -> Schedule:
     Rounds n-1+ceil(log2 p) for n segments; bytes sent (p-1)/p m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allgather", "pipelined_circulant(segments=1)").rounds(0, 4):
-    ...     print(*round)
+    >>> find("allgather", "pipelined_circulant(segments=1)").show(0, 4)
     send(1, 0) recv(3, 3)
     send(2, 0, 3) recv(2, 1, 2)
     """
@@ -215,8 +207,7 @@ def swing(rank: int, size: int) -> Schedule:
     Rounds ceil(log2 p); bytes sent (p-1)/p m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allgather", "swing").rounds(0, 6):
-    ...     print(*round)
+    >>> find("allgather", "swing").show(0, 6)
     send(3, 0) recv(3, 3)
     send(5, 0, 3) recv(5, 2, 5)
     send(1, 0, 3) recv(1, 1, 4)
@@ -235,8 +226,7 @@ def recexch(rank: int, size: int, radix: int = 4) -> Schedule:
     3k/2 times that where p is no power of k.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allgather", "recexch(radix=3)").rounds(1, 4):
-    ...     print(*round)
+    >>> find("allgather", "recexch(radix=3)").show(1, 4)
     recv(0, 0)
     send(2, 0, 1) recv(2, 2) send(3, 0, 1) recv(3, 3)
     send(0, 1, 2, 3)
@@ -259,8 +249,7 @@ def bcube(rank: int, size: int, radix: int = 4) -> Schedule:
     Rounds: as many as factors f, with f-1 ports; bytes sent (p-1)/p m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allgather", "bcube(radix=3)").rounds(0, 6):
-    ...     print(*round)
+    >>> find("allgather", "bcube(radix=3)").show(0, 6)
     send(3, 0) recv(3, 3)
     send(1, 0, 3) recv(1, 1, 4) send(2, 0, 3) recv(2, 2, 5)
     """
@@ -276,8 +265,7 @@ def sparbit(rank: int, size: int) -> Schedule:
     Rounds ceil(log2 p); bytes sent (p-1)/p m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allgather", "sparbit").rounds(0, 5):
-    ...     print(*round)
+    >>> find("allgather", "sparbit").show(0, 5)
     send(4, 0) recv(1, 1)
     send(2, 0) recv(3, 3)
     send(1, 0, 3) recv(4, 4, 2)
@@ -319,8 +307,7 @@ def pat(rank: int, size: int, aggregation: int = 4) -> Schedule:
     (p-1)/p m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allgather", "pat(aggregation=2)").rounds(0, 4):
-    ...     print(*round)
+    >>> find("allgather", "pat(aggregation=2)").show(0, 4)
     send(2, 0) recv(2, 2)
     send(3, 0, 2) recv(1, 1, 3)
     """
@@ -354,8 +341,7 @@ def k_ring(rank: int, size: int, group: int = 2) -> Schedule:
     Rounds p-1; bytes sent (p-1)/p m, (p/k-1)/p m to another group.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allgather", "k_ring").rounds(0, 4):
-    ...     print(*round)
+    >>> find("allgather", "k_ring").show(0, 4)
     send(1, 0) recv(1, 1)
     send(2, 0) recv(2, 2)
     send(1, 2) recv(1, 3)
@@ -398,8 +384,7 @@ def two_level(
     Rounds: those of its three parts; bytes sent: likewise.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allgather", "two_level").rounds(0, 4, nodes=((0, 1), (2, 3))):
-    ...     print(*round)
+    >>> find("allgather", "two_level").show(0, 4, nodes=((0, 1), (2, 3)))
     recv(1, 1)
     send(2, 0, 1) recv(2, 2, 3)
     send(1, 0, 1, 2, 3)
@@ -424,8 +409,7 @@ def gather_broadcast(rank: int, size: int) -> Schedule:
     Rounds 2 ceil(log2 p); bytes sent m ceil(log2 p) by rank 0.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allgather", "gather+broadcast").rounds(0, 4):
-    ...     print(*round)
+    >>> find("allgather", "gather+broadcast").show(0, 4)
     recv(1, 1)
     recv(2, 2, 3)
     send(2, 0, 1, 2, 3)
@@ -453,8 +437,7 @@ def lanes(
     them once.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allgather", "lanes").rounds(0, 4, nodes=((0, 1), (2, 3))):
-    ...     print(*round)
+    >>> find("allgather", "lanes").show(0, 4, nodes=((0, 1), (2, 3)))
     send(2, 0) recv(2, 2)
     send(1, 0, 2) recv(1, 1, 3)
     """
@@ -480,9 +463,7 @@ def lane_ring(rank: int, size: int, nodes: Nodes, segments: int = 4) -> Schedule
     Rounds s(n-1)+1 on n nodes for s segments, s on one; m(n-1)/n bytes cross each node's link.
 
     >>> from mpicoll.algorithms import find
-    >>> ring = find("allgather", "lane_ring(segments=1)")
-    >>> for round in ring.rounds(0, 4, nodes=((0, 1), (2, 3))):
-    ...     print(*round)
+    >>> find("allgather", "lane_ring(segments=1)").show(0, 4, nodes=((0, 1), (2, 3)))
     send(1, 0) recv(1, 1) send(2, 0) recv(2, 2)
     send(1, 2) recv(1, 3)
     """

@@ -57,8 +57,7 @@ def ring(rank: int, size: int) -> Schedule:
     Rounds 2(p-1); bytes sent 2(p-1)/p m; reduced (p-1)/p m. Commutative operators only.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allreduce", "ring").rounds(0, 4):
-    ...     print(*round)
+    >>> find("allreduce", "ring").show(0, 4)
     send(1, 0) reduce_left(3, 3)
     send(1, 3) reduce_left(3, 2)
     send(1, 2) reduce_left(3, 1)
@@ -83,8 +82,7 @@ def recursive_doubling(rank: int, size: int) -> Schedule:
     Rounds log2 p (+2 where p is no power of two); bytes sent and reduced m log2 p (+m).
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allreduce", "recursive_doubling").rounds(0, 4):
-    ...     print(*round)
+    >>> find("allreduce", "recursive_doubling").show(0, 4)
     send(1, 0) reduce_right(1, 0)
     send(2, 0) reduce_right(2, 0)
     """
@@ -100,8 +98,7 @@ def naive(rank: int, size: int) -> Schedule:
     Rounds 2(p-1); bytes sent and reduced (p-1) m by rank 0.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allreduce", "naive").rounds(0, 4):
-    ...     print(*round)
+    >>> find("allreduce", "naive").show(0, 4)
     reduce_right(1, 0)
     reduce_right(2, 0)
     reduce_right(3, 0)
@@ -122,8 +119,7 @@ def ring_unchunked(rank: int, size: int) -> Schedule:
     Rounds p-1; bytes sent and reduced (p-1) m. Commutative operators only.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allreduce", "ring_unchunked").rounds(0, 4):
-    ...     print(*round)
+    >>> find("allreduce", "ring_unchunked").show(0, 4)
     send(1, 0) recv(3, even[0]) fold_left(0, even[0])
     send(1, even[0]) recv(3, odd[0]) fold_left(0, odd[0])
     send(1, odd[0]) recv(3, even[0]) fold_left(0, even[0])
@@ -147,8 +143,7 @@ def rabenseifner(rank: int, size: int) -> Schedule:
     reduced (p-1)/p m (+m/2).
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allreduce", "rabenseifner").rounds(0, 4):
-    ...     print(*round)
+    >>> find("allreduce", "rabenseifner").show(0, 4)
     reduce_right(1, 0, 1) send(1, 2, 3)
     reduce_right(2, 0) send(2, 1)
     send(2, 0) recv(2, 1)
@@ -178,8 +173,7 @@ def one_shot(rank: int, size: int) -> Schedule:
     Rounds 1 with p-1 ports; bytes sent and reduced (p-1) m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allreduce", "one_shot").rounds(0, 2):
-    ...     print(*round)
+    >>> find("allreduce", "one_shot").show(0, 2)
     send(1, 0) recv(1, from1[0]) fold_right(0, from1[0])
     """
     yield meeting(rank, range(size))
@@ -194,8 +188,7 @@ def two_shot(rank: int, size: int) -> Schedule:
     Rounds 2 with p-1 ports; bytes sent 2(p-1)/p m; reduced (p-1)/p m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allreduce", "two_shot").rounds(0, 2):
-    ...     print(*round)
+    >>> find("allreduce", "two_shot").show(0, 2)
     send(1, 1) recv(1, from1[0]) fold_right(0, from1[0])
     send(1, 0) recv(1, 1)
     """
@@ -227,8 +220,7 @@ def reduce_broadcast(
     Rounds: up to twice those of the broadcast; bytes sent: likewise.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allreduce", "reduce+broadcast").rounds(0, 4):
-    ...     print(*round)
+    >>> find("allreduce", "reduce+broadcast").show(0, 4)
     reduce_right(1, 0)
     reduce_right(2, 0)
     send(2, 0)
@@ -253,8 +245,7 @@ def recexch(rank: int, size: int, radix: int = 4) -> Schedule:
     (+ up to (k-1) m).
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allreduce", "recexch(radix=2)").rounds(0, 4):
-    ...     print(*round)
+    >>> find("allreduce", "recexch(radix=2)").show(0, 4)
     send(1, 0) recv(1, from1[0]) fold_right(0, from1[0])
     send(2, 0) recv(2, from1[0]) fold_right(0, from1[0])
     """
@@ -282,8 +273,7 @@ def cyclic(rank: int, size: int) -> Schedule:
     Commutative operators only.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allreduce", "cyclic").rounds(0, 6):
-    ...     print(*round)
+    >>> find("allreduce", "cyclic").show(0, 6)
     send(1, 0) recv(5, got[0]) fold_left(0, got[0]) copy(others[0], got[0])
     send(1, others[0]) recv(5, got[0]) fold_left(0, got[0])
     send(3, 0) recv(3, got[0]) fold_left(0, got[0])
@@ -312,8 +302,7 @@ def trivance(rank: int, size: int) -> Schedule:
     Rounds log3 p with 2 ports; bytes sent and reduced 2m log3 p. Commutative operators only.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allreduce", "trivance").rounds(0, 9):
-    ...     print(*round)
+    >>> find("allreduce", "trivance").show(0, 9)
     send(8, 0) send(1, 0) reduce_left(8, 0) reduce_right(1, 0)
     send(6, 0) send(3, 0) reduce_left(6, 0) reduce_right(3, 0)
     """
@@ -334,8 +323,7 @@ def swing_latency(rank: int, size: int) -> Schedule:
     Commutative operators only.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allreduce", "swing_latency").rounds(0, 8):
-    ...     print(*round)
+    >>> find("allreduce", "swing_latency").show(0, 8)
     send(1, 0) reduce_right(1, 0)
     send(7, 0) reduce_right(7, 0)
     send(3, 0) reduce_right(3, 0)
@@ -359,8 +347,7 @@ def segmented_ring(rank: int, size: int, segments: int = 2) -> Schedule:
     operators only.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allreduce", "segmented_ring").rounds(0, 2):
-    ...     print(*round)
+    >>> find("allreduce", "segmented_ring").show(0, 2)
     send(1, 0) recv(1, got[2])
     send(1, 1) recv(1, got[3]) fold_left(2, got[2])
     send(1, 2) recv(1, 0) fold_left(3, got[3])
@@ -399,8 +386,7 @@ def binary_blocks(rank: int, size: int) -> Schedule:
     Rounds 2 log2 p, and the hops between blocks; bytes sent about 2m, reduced about m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allreduce", "binary_blocks").rounds(2, 3):
-    ...     print(*round)
+    >>> find("allreduce", "binary_blocks").show(2, 3)
     send(0, 0)
     send(1, 1)
     recv(0, 0)
@@ -453,8 +439,7 @@ def bcube(rank: int, size: int, radix: int = 4) -> Schedule:
     Rounds: twice as many as factors f, with f-1 ports; bytes sent 2(p-1)/p m, reduced (p-1)/p m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allreduce", "bcube(radix=3)").rounds(0, 6):
-    ...     print(*round)
+    >>> find("allreduce", "bcube(radix=3)").show(0, 6)
     reduce_right(1, 0, 3) send(1, 1, 4) reduce_right(2, 0, 3) send(2, 2, 5)
     reduce_right(3, 0) send(3, 3)
     send(3, 0) recv(3, 3)
@@ -474,8 +459,7 @@ def circulant(rank: int, size: int, ports: int = 1) -> Schedule:
     Commutative operators only.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allreduce", "circulant").rounds(0, 3):
-    ...     print(*round)
+    >>> find("allreduce", "circulant").show(0, 3)
     reduce_right(1, 0) send(2, 2)
     reduce_right(2, 0) send(1, 1)
     send(2, 0) recv(1, 1)
@@ -494,8 +478,7 @@ def swing(rank: int, size: int) -> Schedule:
     Rounds 2 ceil(log2 p); bytes sent 2(p-1)/p m; reduced (p-1)/p m. Commutative operators only.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allreduce", "swing").rounds(0, 4):
-    ...     print(*round)
+    >>> find("allreduce", "swing").show(0, 4)
     reduce_right(1, 0, 3) send(1, 1, 2)
     reduce_right(3, 0) send(3, 3)
     send(3, 0) recv(3, 3)
@@ -514,8 +497,7 @@ def double_tree(rank: int, size: int, segments: int = 8) -> Schedule:
     Rounds about 2n+4 log2 p for n segments; bytes sent 2m, reduced m. Commutative operators only.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allreduce", "double_tree(segments=2)").rounds(1, 4):
-    ...     print(*round)
+    >>> find("allreduce", "double_tree(segments=2)").show(1, 4)
     reduce_right(2, 1)
     send(2, 0) reduce_left(0, 1)
     send(3, 1)
@@ -541,8 +523,7 @@ def dual_root(rank: int, size: int, segments: int = 8) -> Schedule:
     Rounds about 3n+4 log2 p for n segments; bytes sent 3m, reduced 3m at most.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allreduce", "dual_root(segments=2)").rounds(1, 4):
-    ...     print(*round)
+    >>> find("allreduce", "dual_root(segments=2)").show(1, 4)
     reduce_left(0, 0)
     send(3, 0) reduce_right(3, 0)
     reduce_left(0, 1) send(0, 0)
@@ -603,8 +584,7 @@ def two_level(
     Rounds: those of its three parts; bytes sent and reduced: likewise.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allreduce", "two_level").rounds(0, 4):
-    ...     print(*round)
+    >>> find("allreduce", "two_level").show(0, 4)
     reduce_right(1, 0, 1, 2, 3)
     reduce_right(2, 0, 1, 2, 3)
     send(2, 0, 1, 2, 3)
@@ -643,8 +623,7 @@ def lanes(
     Rounds: those of its three parts. On n nodes 2m(n-1)/n bytes cross each node's link.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("allreduce", "lanes").rounds(0, 4, nodes=((0, 1), (2, 3))):
-    ...     print(*round)
+    >>> find("allreduce", "lanes").show(0, 4, nodes=((0, 1), (2, 3)))
     send(1, 2, 3) recv(1, from1[0], from1[1]) fold_right(0, from1[0]) fold_right(1, from1[1])
     send(2, 0) reduce_left(2, 1)
     send(2, 1) recv(2, 0)
@@ -671,9 +650,7 @@ def lane_ring(rank: int, size: int, nodes: Nodes, segments: int = 4) -> Schedule
     Rounds 2s(n-1)+2 on n nodes for s segments, 2s on one; 2m(n-1)/n bytes cross each node's link.
 
     >>> from mpicoll.algorithms import find
-    >>> ring = find("allreduce", "lane_ring(segments=1)")
-    >>> for round in ring.rounds(0, 4, nodes=((0, 1), (2, 3))):
-    ...     print(*round)
+    >>> find("allreduce", "lane_ring(segments=1)").show(0, 4, nodes=((0, 1), (2, 3)))
     reduce_right(1, 2) send(1, 3)
     reduce_right(1, 0) send(1, 1) reduce_right(2, 0) send(2, 2)
     send(1, 0) recv(1, 1) send(2, 0) recv(2, 2)

@@ -29,8 +29,7 @@ def naive(rank: int, size: int) -> Schedule:
     Rounds 1 with p-1 ports; bytes sent (p-1)/p m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("alltoall", "naive").rounds(0, 4):
-    ...     print(*round)
+    >>> find("alltoall", "naive").show(0, 4)
     send(1, (0, 1)) send(2, (0, 2)) send(3, (0, 3)) recv(1, (1, 0)) recv(2, (2, 0)) recv(3, (3, 0))
     """
     peers = [(rank + step) % size for step in range(1, size)]
@@ -50,8 +49,7 @@ def pairwise(rank: int, size: int) -> Schedule:
     Rounds p-1; bytes sent (p-1)/p m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("alltoall", "pairwise").rounds(0, 4):
-    ...     print(*round)
+    >>> find("alltoall", "pairwise").show(0, 4)
     send(1, (0, 1)) recv(1, (1, 0))
     send(2, (0, 2)) recv(2, (2, 0))
     send(3, (0, 3)) recv(3, (3, 0))
@@ -86,8 +84,7 @@ def bruck(rank: int, size: int, radix: int = 2) -> Schedule:
     Rounds ceil(log_k p) with k-1 ports; bytes sent about m (k-1)/k ceil(log_k p).
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("alltoall", "bruck").rounds(0, 4):
-    ...     print(*round)
+    >>> find("alltoall", "bruck").show(0, 4)
     send(1, (0, 1), (0, 3)) recv(3, (3, 0), (3, 2))
     send(2, (0, 2), (3, 2)) recv(2, (2, 0), (1, 0))
     """
@@ -141,8 +138,7 @@ def tuna(rank: int, size: int, radix: int = 4) -> Schedule:
     Rounds about (k-1) ceil(log_k p); bytes sent as by bruck.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("alltoall", "tuna(radix=3)").rounds(0, 4):
-    ...     print(*round)
+    >>> find("alltoall", "tuna(radix=3)").show(0, 4)
     send(1, (0, 1)) recv(3, (3, 0))
     send(2, (0, 2)) recv(2, (2, 0))
     send(3, (0, 3)) recv(1, (1, 0))
@@ -168,8 +164,7 @@ def circulant(rank: int, size: int) -> Schedule:
     Rounds ceil(log2 p); bytes sent up to m/2 ceil(log2 p).
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("alltoall", "circulant").rounds(0, 4):
-    ...     print(*round)
+    >>> find("alltoall", "circulant").show(0, 4)
     send(2, (0, 2), (0, 3)) recv(2, (2, 0), (2, 1))
     send(1, (0, 1), (2, 1)) recv(3, (3, 0), (1, 0))
     """
@@ -199,8 +194,7 @@ def swing(rank: int, size: int) -> Schedule:
     Rounds ceil(log2 p); bytes sent up to m/2 ceil(log2 p). Even numbers of ranks only.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("alltoall", "swing").rounds(0, 4):
-    ...     print(*round)
+    >>> find("alltoall", "swing").show(0, 4)
     send(1, (0, 1), (0, 2)) recv(1, (1, 0), (1, 3))
     send(3, (0, 3), (1, 3)) recv(3, (3, 0), (2, 0))
     """
@@ -232,8 +226,7 @@ def hybrid(rank: int, size: int, counts: Pairs, limit: int = 64) -> Schedule:
 
     >>> from mpicoll.algorithms import find
     >>> counts = [[1, 1, 1, 99]] * 4
-    >>> for round in find("alltoall", "hybrid").rounds(0, 4, counts=counts):
-    ...     print(*round)
+    >>> find("alltoall", "hybrid").show(0, 4, counts=counts)
     send(1, (0, 1)) recv(3, (3, 0), (3, 2))
     send(2, (0, 2), (3, 2)) recv(2, (2, 0), (1, 0))
     send(3, (0, 3))
@@ -267,8 +260,7 @@ def grid(rank: int, size: int, rows: int = 0) -> Schedule:
     Rounds R+C-2 for p = RC; bytes sent (2p-R-C)/p m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("alltoall", "grid").rounds(0, 4):
-    ...     print(*round)
+    >>> find("alltoall", "grid").show(0, 4)
     send(2, (0, 2), (0, 3)) recv(2, (2, 0), (2, 1))
     send(1, (0, 1), (2, 1)) recv(1, (1, 0), (3, 0))
     """
@@ -301,8 +293,7 @@ def lanes(
     other nodes.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("alltoall", "lanes").rounds(0, 4, nodes=((0, 1), (2, 3))):
-    ...     print(*round)
+    >>> find("alltoall", "lanes").show(0, 4, nodes=((0, 1), (2, 3)))
     send(2, (0, 2), (0, 3)) recv(2, (2, 0), (2, 1))
     send(1, (0, 1), (2, 1)) recv(1, (1, 0), (3, 0))
     """
@@ -341,8 +332,7 @@ def two_level(
     Rounds those of its parts; bytes sent (c(p-c)+(c-1)(p-1))/p m by the first of c ranks.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("alltoall", "two_level").rounds(0, 4, nodes=((0, 1), (2, 3))):
-    ...     print(*round)
+    >>> find("alltoall", "two_level").show(0, 4, nodes=((0, 1), (2, 3)))
     recv(1, (1, 0), (1, 2), (1, 3))
     send(2, (0, 2), (0, 3), (1, 2), (1, 3)) recv(2, (2, 0), (2, 1), (3, 0), (3, 1))
     send(1, (0, 1), (2, 1), (3, 1))
@@ -376,8 +366,7 @@ def ring(rank: int, size: int) -> Schedule:
     Rounds p-1; bytes sent (p-1)/2 m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("alltoall", "ring").rounds(0, 4):
-    ...     print(*round)
+    >>> find("alltoall", "ring").show(0, 4)
     send(1, (0, 1), (0, 2), (0, 3)) recv(3, (3, 0), (3, 1), (3, 2))
     send(1, (3, 1), (3, 2)) recv(3, (2, 0), (2, 1))
     send(1, (2, 1)) recv(3, (1, 0))

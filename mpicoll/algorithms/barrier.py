@@ -24,8 +24,7 @@ def naive(rank: int, size: int) -> Schedule:
     Rounds 2(p-1).
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("barrier", "naive").rounds(0, 4):
-    ...     print(*round)
+    >>> find("barrier", "naive").show(0, 4)
     recv(1)
     recv(2)
     recv(3)
@@ -49,8 +48,7 @@ def tree(rank: int, size: int) -> Schedule:
     Rounds 2 ceil(log2 p).
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("barrier", "tree").rounds(0, 4):
-    ...     print(*round)
+    >>> find("barrier", "tree").show(0, 4)
     recv(1)
     recv(2)
     send(2)
@@ -68,8 +66,7 @@ def ring(rank: int, size: int) -> Schedule:
     Rounds 2p.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("barrier", "ring").rounds(0, 4):
-    ...     print(*round)
+    >>> find("barrier", "ring").show(0, 4)
     send(1)
     recv(3)
     send(1)
@@ -91,8 +88,7 @@ def dissemination(rank: int, size: int, radix: int = 2) -> Schedule:
     Rounds ceil(log_k p) with k-1 ports.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("barrier", "dissemination").rounds(0, 4):
-    ...     print(*round)
+    >>> find("barrier", "dissemination").show(0, 4)
     send(1) recv(3)
     send(2) recv(2)
     """
@@ -115,8 +111,7 @@ def recursive_doubling(rank: int, size: int) -> Schedule:
     Rounds log2 p (+2 where p is no power of two).
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("barrier", "recursive_doubling").rounds(0, 4):
-    ...     print(*round)
+    >>> find("barrier", "recursive_doubling").show(0, 4)
     send(1) reduce_right(1)
     send(2) reduce_right(2)
     """
@@ -132,8 +127,7 @@ def recexch(rank: int, size: int, radix: int = 4) -> Schedule:
     Rounds floor(log_k p) with k-1 ports (+2 where p is no power of k).
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("barrier", "recexch").rounds(0, 4):
-    ...     print(*round)
+    >>> find("barrier", "recexch").show(0, 4)
     send(1) recv(1) send(2) recv(2) send(3) recv(3)
     """
     return folded(
@@ -148,8 +142,7 @@ def direct(rank: int, size: int) -> Schedule:
     Rounds 1 with p-1 ports.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("barrier", "direct").rounds(0, 4):
-    ...     print(*round)
+    >>> find("barrier", "direct").show(0, 4)
     send(1) send(2) send(3) recv(1) recv(2) recv(3)
     """
     peers = [peer for peer in range(size) if peer != rank]
@@ -168,8 +161,7 @@ def two_level(
     Rounds: twice those of `local` plus those of `across` on the nodes.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("barrier", "two_level").rounds(0, 4):
-    ...     print(*round)
+    >>> find("barrier", "two_level").show(0, 4)
     recv(1)
     recv(2)
     send(2)

@@ -29,8 +29,7 @@ def naive(rank: int, size: int, root: int) -> Schedule:
     Rounds p-1; bytes sent (p-1) m by the root.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("broadcast", "naive").rounds(0, 4):
-    ...     print(*round)
+    >>> find("broadcast", "naive").show(0, 4)
     send(3, 0)
     send(2, 0)
     send(1, 0)
@@ -47,8 +46,7 @@ def one_shot(rank: int, size: int, root: int) -> Schedule:
     Rounds 1 with p-1 ports; bytes sent (p-1) m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("broadcast", "one_shot").rounds(0, 4):
-    ...     print(*round)
+    >>> find("broadcast", "one_shot").show(0, 4)
     send(1, 0) send(2, 0) send(3, 0)
     """
     if rank == root:
@@ -67,8 +65,7 @@ def binomial(rank: int, size: int, root: int) -> Schedule:
     Rounds ceil(log2 p); bytes sent m ceil(log2 p) by the root.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("broadcast", "binomial").rounds(0, 4):
-    ...     print(*round)
+    >>> find("broadcast", "binomial").show(0, 4)
     send(2, 0)
     send(1, 0)
     """
@@ -85,8 +82,7 @@ def knomial(rank: int, size: int, root: int, radix: int = 4) -> Schedule:
     Rounds ceil(log_k p) with k-1 ports; bytes sent up to (k-1) m ceil(log_k p) by the root.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("broadcast", "knomial").rounds(0, 4):
-    ...     print(*round)
+    >>> find("broadcast", "knomial").show(0, 4)
     send(1, 0) send(2, 0) send(3, 0)
     """
     me = (rank - root) % size
@@ -103,8 +99,7 @@ def chain(rank: int, size: int, root: int, segments: int = 8) -> Schedule:
     Rounds p-2+n for n segments; bytes sent m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("broadcast", "chain(segments=3)").rounds(1, 4):
-    ...     print(*round)
+    >>> find("broadcast", "chain(segments=3)").show(1, 4)
     recv(0, 0)
     recv(0, 1) send(2, 0)
     recv(0, 2) send(2, 1)
@@ -124,8 +119,7 @@ def kary(rank: int, size: int, root: int, radix: int = 2, segments: int = 8) -> 
     Rounds about log_k p+n-1 for n segments with k ports; bytes sent k m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("broadcast", "kary(segments=2)").rounds(1, 4):
-    ...     print(*round)
+    >>> find("broadcast", "kary(segments=2)").show(1, 4)
     recv(0, 0)
     recv(0, 1) send(3, 0)
     send(3, 1)
@@ -143,8 +137,7 @@ def chains(rank: int, size: int, root: int, count: int = 4, segments: int = 8) -
     Rounds about (p-1)/k+n-1 for k chains and n segments with k ports; bytes sent k m by the root.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("broadcast", "chains(count=2,segments=2)").rounds(0, 4):
-    ...     print(*round)
+    >>> find("broadcast", "chains(count=2,segments=2)").show(0, 4)
     send(1, 0) send(2, 0)
     send(1, 1) send(2, 1)
     """
@@ -167,8 +160,7 @@ def fibonacci(rank: int, size: int, root: int, latency: int = 2) -> Schedule:
     m by the root for each of its children.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("broadcast", "fibonacci").rounds(0, 4):
-    ...     print(*round)
+    >>> find("broadcast", "fibonacci").show(0, 4)
     send(3, 0)
     send(2, 0)
     send(1, 0)
@@ -194,8 +186,7 @@ def split_binary(rank: int, size: int, root: int, segments: int = 4) -> Schedule
     Rounds about log2 p+n for n segments of a half with 2 ports; bytes sent 3m/2.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("broadcast", "split_binary(segments=1)").rounds(1, 5):
-    ...     print(*round)
+    >>> find("broadcast", "split_binary(segments=1)").show(1, 5)
     recv(0, 0)
     send(3, 0)
     send(2, 0) recv(2, 1)
@@ -238,8 +229,7 @@ def pipelined_circulant(rank: int, size: int, root: int, segments: int = 8) -> S
     Rounds r = n-1+ceil(log2 p) for n segments; bytes sent m, r/n m by the root.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("broadcast", "pipelined_circulant(segments=3)").rounds(1, 5):
-    ...     print(*round)
+    >>> find("broadcast", "pipelined_circulant(segments=3)").show(1, 5)
     recv(0, 2)
     recv(4, 1)
     send(4, 2) recv(3, 0)
@@ -264,8 +254,7 @@ def two_tree(rank: int, size: int, root: int, segments: int = 8) -> Schedule:
     Rounds about n+2 log2 p for n segments; bytes sent m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("broadcast", "two_tree(segments=2)").rounds(0, 4):
-    ...     print(*round)
+    >>> find("broadcast", "two_tree(segments=2)").show(0, 4)
     send(3, 1)
     send(2, 0)
     """
@@ -282,8 +271,7 @@ def bine(rank: int, size: int, root: int) -> Schedule:
     Rounds ceil(log2 p); bytes sent up to m ceil(log2 p) by the root.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("broadcast", "bine").rounds(0, 8):
-    ...     print(*round)
+    >>> find("broadcast", "bine").show(0, 8)
     send(3, 0)
     send(7, 0)
     send(1, 0)
@@ -300,8 +288,7 @@ def scatter_bine(rank: int, size: int, root: int) -> Schedule:
     Rounds 2 ceil(log2 p); bytes sent 2(p-1)/p m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("broadcast", "scatter_bine").rounds(0, 4):
-    ...     print(*round)
+    >>> find("broadcast", "scatter_bine").show(0, 4)
     send(3, 2, 3)
     send(1, 1)
     send(3, 0) recv(3, 3)
@@ -320,8 +307,7 @@ def scatter_circulant(rank: int, size: int, root: int) -> Schedule:
     Rounds 2 ceil(log2 p); bytes sent 2(p-1)/p m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("broadcast", "scatter_circulant").rounds(0, 3):
-    ...     print(*round)
+    >>> find("broadcast", "scatter_circulant").show(0, 3)
     send(2, 2)
     send(1, 1)
     send(2, 0) recv(1, 1)
@@ -341,8 +327,7 @@ def scatter_recursive_doubling(rank: int, size: int, root: int) -> Schedule:
     Rounds 2 log2 p; bytes sent 2(p-1)/p m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("broadcast", "scatter_recursive_doubling").rounds(0, 4):
-    ...     print(*round)
+    >>> find("broadcast", "scatter_recursive_doubling").show(0, 4)
     send(2, 2, 3)
     send(1, 1)
     send(1, 0) recv(1, 1)
@@ -366,8 +351,7 @@ def scatter_ring(rank: int, size: int, root: int) -> Schedule:
     Rounds ceil(log2 p)+p-1; bytes sent 2(p-1)/p m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("broadcast", "scatter_ring").rounds(0, 4):
-    ...     print(*round)
+    >>> find("broadcast", "scatter_ring").show(0, 4)
     send(2, 2, 3)
     send(1, 1)
     send(1, 0) recv(3, 3)
@@ -398,8 +382,7 @@ def two_level(
     Rounds: those of `across` on the nodes plus those of `local`; bytes sent: likewise.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("broadcast", "two_level").rounds(0, 4):
-    ...     print(*round)
+    >>> find("broadcast", "two_level").show(0, 4)
     send(2, 0, 1, 2, 3)
     send(1, 0, 1, 2, 3)
     """

@@ -20,8 +20,7 @@ def linear(rank: int, size: int) -> Schedule:
     Rounds p-1; bytes sent and reduced m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("exscan", "linear").rounds(3, 4):
-    ...     print(*round)
+    >>> find("exscan", "linear").show(3, 4)
     recv(2, 0)
     """
     return chain(rank, size, segments=1)
@@ -37,8 +36,7 @@ def chain(rank: int, size: int, segments: int = 8) -> Schedule:
     Rounds p-2+n for n segments; bytes sent and reduced m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("exscan", "chain(segments=2)").rounds(1, 4):
-    ...     print(*round)
+    >>> find("exscan", "chain(segments=2)").show(1, 4)
     recv(0, prefix[0]) fold_left(0, prefix[0])
     recv(0, prefix[1]) fold_left(1, prefix[1]) send(2, 0) copy(0, prefix[0])
     send(2, 1) copy(1, prefix[1])
@@ -63,8 +61,7 @@ def one_shot(rank: int, size: int) -> Schedule:
     Rounds 1 with p-1 ports; bytes sent (p-1) m; reduced (p-2) m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("exscan", "one_shot").rounds(2, 4):
-    ...     print(*round)
+    >>> find("exscan", "one_shot").show(2, 4)
     send(3, 0) recv(0, 0) recv(1, from1[0]) fold_right(0, from1[0])
     """
     earlier: list[Block] = [Temp(f"from{peer}", 0) for peer in range(rank)]
@@ -85,8 +82,7 @@ def two_shot(rank: int, size: int) -> Schedule:
     Rounds 2 with p-1 ports; bytes sent 2(p-1)/p m; reduced (p-2)/p m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("exscan", "two_shot").rounds(1, 2):
-    ...     print(*round)
+    >>> find("exscan", "two_shot").show(1, 2)
     send(0, 0) recv(0, from0[1]) copy(from1[1], 1) copy(1, from0[1])
     recv(0, 0)
     """
@@ -117,8 +113,7 @@ def hillis_steele(rank: int, size: int) -> Schedule:
     Rounds 1+ceil(log2(p-1)); bytes sent m(1+ceil(log2(p-1))), reduced m ceil(log2(p-1)).
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("exscan", "hillis_steele").rounds(3, 4):
-    ...     print(*round)
+    >>> find("exscan", "hillis_steele").show(3, 4)
     recv(2, 0)
     reduce_left(2, 0)
     reduce_left(1, 0)
@@ -134,8 +129,7 @@ def sweep(rank: int, size: int) -> Schedule:
     all ranks together less than 3pm.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("exscan", "sweep").rounds(2, 4):
-    ...     print(*round)
+    >>> find("exscan", "sweep").show(2, 4)
     send(3, 0) recv(1, 0)
     reduce_left(1, 0)
     send(3, 0)
@@ -163,8 +157,7 @@ def one_two_three(rank: int, size: int) -> Schedule:
     Rounds ceil(log2(p-1) + log2(4/3)); bytes sent and reduced up to m for each round.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("exscan", "one_two_three").rounds(2, 5):
-    ...     print(*round)
+    >>> find("exscan", "one_two_three").show(2, 5)
     send(3, 0) recv(1, before[0]) fold_left(0, before[0])
     send(4, 0) reduce_left(0, before[0]) copy(0, before[0])
     """
@@ -200,8 +193,7 @@ def binary_tree(rank: int, size: int, segments: int = 8) -> Schedule:
     Rounds up to 2 floor(log2 p)+n for n segments, with 3 ports; bytes sent up to 3m, reduced 4m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("exscan", "binary_tree(segments=1)").rounds(1, 4):
-    ...     print(*round)
+    >>> find("exscan", "binary_tree(segments=1)").show(1, 4)
     recv(0, before[0]) fold_left(0, before[0]) recv(2, total[0]) fold_left(total[0], 0)
     send(3, total[0])
     send(2, 0) copy(0, before[0])
@@ -219,8 +211,7 @@ def two_tree(rank: int, size: int, segments: int = 8) -> Schedule:
     reduced up to 2m, 3m and 4m for a single segment.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("exscan", "two_tree(segments=2)").rounds(3, 4):
-    ...     print(*round)
+    >>> find("exscan", "two_tree(segments=2)").show(3, 4)
     recv(1, before[0])
     copy(0, before[0])
     recv(2, prefix[1]) copy(1, prefix[1])
@@ -237,8 +228,7 @@ def recursive_doubling(rank: int, size: int) -> Schedule:
     Rounds ceil(log2 p); bytes sent m ceil(log2 p), reduced up to 2m ceil(log2 p).
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("exscan", "recursive_doubling").rounds(1, 4):
-    ...     print(*round)
+    >>> find("exscan", "recursive_doubling").show(1, 4)
     copy(total[0], 0)
     send(0, total[0]) recv(0, got[0]) fold_left(total[0], got[0])
     copy(0, got[0])

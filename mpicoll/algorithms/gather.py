@@ -16,8 +16,7 @@ def naive(rank: int, size: int, root: int) -> Schedule:
     Rounds p-1; bytes sent 1/p m, received (p-1)/p m by the root.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("gather", "naive").rounds(0, 4):
-    ...     print(*round)
+    >>> find("gather", "naive").show(0, 4)
     recv(1, 1)
     recv(2, 2)
     recv(3, 3)
@@ -35,8 +34,7 @@ def binomial(rank: int, size: int, root: int) -> Schedule:
     Rounds ceil(log2 p); bytes sent up to m/2, received (p-1)/p m by the root.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("gather", "binomial").rounds(0, 4):
-    ...     print(*round)
+    >>> find("gather", "binomial").show(0, 4)
     recv(1, 1)
     recv(2, 2, 3)
     """
@@ -52,8 +50,7 @@ def knomial(rank: int, size: int, root: int, radix: int = 4) -> Schedule:
     Rounds ceil(log_k p) with k-1 ports; bytes received (p-1)/p m by the root.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("gather", "knomial").rounds(0, 4):
-    ...     print(*round)
+    >>> find("gather", "knomial").show(0, 4)
     recv(1, 1) recv(2, 2) recv(3, 3)
     """
     return reverse(scatter.knomial(rank, size, root, radix), rank, folds=False)
@@ -69,8 +66,7 @@ def bine(rank: int, size: int, root: int) -> Schedule:
     Rounds ceil(log2 p); bytes sent up to m/2, received (p-1)/p m by the root.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("gather", "bine").rounds(0, 4):
-    ...     print(*round)
+    >>> find("gather", "bine").show(0, 4)
     recv(1, 1)
     recv(3, 2, 3)
     """
@@ -119,8 +115,7 @@ def two_level(
     the root.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("gather", "two_level").rounds(0, 4, nodes=((0, 1), (2, 3))):
-    ...     print(*round)
+    >>> find("gather", "two_level").show(0, 4, nodes=((0, 1), (2, 3)))
     recv(1, 1)
     recv(2, 2, 3)
     """
@@ -137,8 +132,7 @@ def chain(rank: int, size: int, root: int) -> Schedule:
     Rounds p-1; bytes sent (p-1)/p m by the rank next to the root.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("gather", "chain").rounds(0, 4):
-    ...     print(*round)
+    >>> find("gather", "chain").show(0, 4)
     recv(1, 1)
     recv(1, 2)
     recv(1, 3)

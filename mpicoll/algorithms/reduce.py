@@ -30,8 +30,7 @@ def naive(rank: int, size: int, root: int) -> Schedule:
     Rounds p-1; bytes sent m, received and reduced (p-1) m by the root.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("reduce", "naive").rounds(0, 4):
-    ...     print(*round)
+    >>> find("reduce", "naive").show(0, 4)
     reduce_right(1, 0)
     reduce_right(2, 0)
     reduce_right(3, 0)
@@ -46,8 +45,7 @@ def one_shot(rank: int, size: int, root: int) -> Schedule:
     Rounds 1 with p-1 ports; bytes sent m, received and reduced (p-1) m by the root.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("reduce", "one_shot").rounds(1, 3, root=1):
-    ...     print(*round)
+    >>> find("reduce", "one_shot").show(1, 3, root=1)
     recv(0, from0[0]) recv(2, from2[0]) fold_left(0, from0[0]) fold_right(0, from2[0])
     """
     if rank == root:
@@ -65,8 +63,7 @@ def two_shot(rank: int, size: int, root: int) -> Schedule:
     Rounds p, the first with p-1 ports; bytes sent m, reduced (p-1)/p m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("reduce", "two_shot").rounds(0, 2):
-    ...     print(*round)
+    >>> find("reduce", "two_shot").show(0, 2)
     send(1, 1) recv(1, from1[0]) fold_right(0, from1[0])
     recv(1, 1)
     """
@@ -82,8 +79,7 @@ def binomial(rank: int, size: int, root: int) -> Schedule:
     Rounds ceil(log2 p); bytes sent m, reduced m ceil(log2 p) by the root.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("reduce", "binomial").rounds(0, 4):
-    ...     print(*round)
+    >>> find("reduce", "binomial").show(0, 4)
     reduce_right(1, 0)
     reduce_right(2, 0)
     """
@@ -99,8 +95,7 @@ def knomial(rank: int, size: int, root: int, radix: int = 4) -> Schedule:
     Rounds ceil(log_k p) with k-1 ports; bytes sent m, reduced up to (k-1) m ceil(log_k p).
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("reduce", "knomial").rounds(0, 4):
-    ...     print(*round)
+    >>> find("reduce", "knomial").show(0, 4)
     reduce_right(1, 0) reduce_right(2, 0) reduce_right(3, 0)
     """
     return reverse(broadcast.knomial(rank, size, root, radix), rank, folds=True)
@@ -115,8 +110,7 @@ def chain(rank: int, size: int, root: int, segments: int = 8) -> Schedule:
     Rounds p-2+n for n segments; bytes sent and reduced m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("reduce", "chain(segments=3)").rounds(1, 4):
-    ...     print(*round)
+    >>> find("reduce", "chain(segments=3)").show(1, 4)
     reduce_right(2, 2)
     send(0, 2) reduce_right(2, 1)
     send(0, 1) reduce_right(2, 0)
@@ -135,8 +129,7 @@ def kary(rank: int, size: int, root: int, radix: int = 2, segments: int = 8) -> 
     Commutative operators only.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("reduce", "kary(segments=2)").rounds(1, 4):
-    ...     print(*round)
+    >>> find("reduce", "kary(segments=2)").show(1, 4)
     reduce_right(3, 1)
     send(0, 1) reduce_right(3, 0)
     send(0, 0)
@@ -152,8 +145,7 @@ def chains(rank: int, size: int, root: int, count: int = 4, segments: int = 8) -
     by the root.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("reduce", "chains(count=2,segments=2)").rounds(0, 4):
-    ...     print(*round)
+    >>> find("reduce", "chains(count=2,segments=2)").show(0, 4)
     reduce_right(1, 1) reduce_right(2, 1)
     reduce_right(1, 0) reduce_right(2, 0)
     """
@@ -170,8 +162,7 @@ def fibonacci(rank: int, size: int, root: int, latency: int = 2) -> Schedule:
     each of its children.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("reduce", "fibonacci").rounds(0, 4):
-    ...     print(*round)
+    >>> find("reduce", "fibonacci").show(0, 4)
     reduce_right(1, 0)
     reduce_right(2, 0)
     reduce_right(3, 0)
@@ -187,8 +178,7 @@ def split_binary(rank: int, size: int, root: int, segments: int = 4) -> Schedule
     Commutative operators only.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("reduce", "split_binary(segments=1)").rounds(1, 5):
-    ...     print(*round)
+    >>> find("reduce", "split_binary(segments=1)").show(1, 5)
     reduce_right(2, 0) send(2, 1)
     reduce_right(3, 0)
     send(0, 0)
@@ -206,8 +196,7 @@ def pipelined_circulant(rank: int, size: int, root: int, segments: int = 8) -> S
     Commutative operators only.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("reduce", "pipelined_circulant(segments=3)").rounds(1, 5):
-    ...     print(*round)
+    >>> find("reduce", "pipelined_circulant(segments=3)").show(1, 5)
     reduce_right(4, 2) send(3, 0)
     send(4, 1)
     send(0, 2)
@@ -225,8 +214,7 @@ def two_tree(rank: int, size: int, root: int, segments: int = 8) -> Schedule:
     Commutative operators only.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("reduce", "two_tree(segments=2)").rounds(0, 4):
-    ...     print(*round)
+    >>> find("reduce", "two_tree(segments=2)").show(0, 4)
     reduce_right(2, 0)
     reduce_right(3, 1)
     """
@@ -243,8 +231,7 @@ def bine(rank: int, size: int, root: int) -> Schedule:
     Commutative operators only.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("reduce", "bine").rounds(0, 8):
-    ...     print(*round)
+    >>> find("reduce", "bine").show(0, 8)
     reduce_right(1, 0)
     reduce_right(7, 0)
     reduce_right(3, 0)
@@ -261,8 +248,7 @@ def circulant(rank: int, size: int, root: int) -> Schedule:
     Rounds 2 ceil(log2 p); bytes sent up to 3m/2, reduced (p-1)/p m. Commutative operators only.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("reduce", "circulant").rounds(0, 3):
-    ...     print(*round)
+    >>> find("reduce", "circulant").show(0, 3)
     reduce_right(1, 0) send(2, 2)
     reduce_right(2, 0) send(1, 1)
     recv(1, 1)
@@ -281,8 +267,7 @@ def in_order_binary(rank: int, size: int, root: int, segments: int = 1) -> Sched
     Rounds about log2 p+n for n segments; bytes sent m, reduced 2m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("reduce", "in_order_binary").rounds(0, 4):
-    ...     print(*round)
+    >>> find("reduce", "in_order_binary").show(0, 4)
     reduce_right(2, 0)
     """
     parent, children = _in_order(rank, root, 0, size)
@@ -319,8 +304,7 @@ def rabenseifner(rank: int, size: int, root: int) -> Schedule:
     reduced (p-1)/p m (+m/2 each).
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("reduce", "rabenseifner").rounds(0, 4):
-    ...     print(*round)
+    >>> find("reduce", "rabenseifner").show(0, 4)
     reduce_right(1, 0, 1) send(1, 2, 3)
     reduce_right(2, 0) send(2, 1)
     recv(2, 1)
@@ -353,8 +337,7 @@ def ring(rank: int, size: int, root: int) -> Schedule:
     Commutative operators only.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("reduce", "ring").rounds(0, 4):
-    ...     print(*round)
+    >>> find("reduce", "ring").show(0, 4)
     reduce_right(1, 2) send(3, 1)
     reduce_right(1, 3) send(3, 2)
     reduce_right(1, 0) send(3, 3)
@@ -384,8 +367,7 @@ def two_level(
     Rounds: those of `local` plus those of `across` on the nodes; bytes sent and reduced: likewise.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("reduce", "two_level").rounds(0, 4):
-    ...     print(*round)
+    >>> find("reduce", "two_level").show(0, 4)
     reduce_right(1, 0, 1, 2, 3)
     reduce_right(2, 0, 1, 2, 3)
     """

@@ -46,8 +46,7 @@ def naive(rank: int, size: int) -> Schedule:
     Rounds 2(p-1); bytes sent m, reduced (p-1) m by rank 0.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("reduce_scatter", "naive").rounds(0, 4):
-    ...     print(*round)
+    >>> find("reduce_scatter", "naive").show(0, 4)
     reduce_right(1, 0, 1, 2, 3)
     reduce_right(2, 0, 1, 2, 3)
     reduce_right(3, 0, 1, 2, 3)
@@ -70,8 +69,7 @@ def direct(rank: int, size: int) -> Schedule:
     Rounds 1 with p-1 ports; bytes sent and reduced (p-1)/p m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("reduce_scatter", "direct").rounds(1, 2):
-    ...     print(*round)
+    >>> find("reduce_scatter", "direct").show(1, 2)
     send(0, 0) recv(0, from0[1]) fold_left(1, from0[1])
     """
     sends = (send(peer, peer) for peer in in_rank_order(rank, size))
@@ -88,8 +86,7 @@ def ring(rank: int, size: int) -> Schedule:
     Rounds p-1; bytes sent and reduced (p-1)/p m. Commutative operators only.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("reduce_scatter", "ring").rounds(0, 4):
-    ...     print(*round)
+    >>> find("reduce_scatter", "ring").show(0, 4)
     reduce_right(1, 2) send(3, 1)
     reduce_right(1, 3) send(3, 2)
     reduce_right(1, 0) send(3, 3)
@@ -106,8 +103,7 @@ def pairwise(rank: int, size: int) -> Schedule:
     Rounds p-1; bytes sent and reduced (p-1)/p m. Commutative operators only.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("reduce_scatter", "pairwise").rounds(0, 4):
-    ...     print(*round)
+    >>> find("reduce_scatter", "pairwise").show(0, 4)
     reduce_right(3, 0) send(1, 1)
     reduce_right(2, 0) send(2, 2)
     reduce_right(1, 0) send(3, 3)
@@ -126,8 +122,7 @@ def recursive_halving(rank: int, size: int) -> Schedule:
     (p-1)/p m; where it is none, sent m, reduced up to about 2.4 m. Commutative operators only.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("reduce_scatter", "recursive_halving").rounds(0, 4):
-    ...     print(*round)
+    >>> find("reduce_scatter", "recursive_halving").show(0, 4)
     reduce_right(2, 0, 1) send(2, 2, 3)
     reduce_right(1, 0) send(1, 1)
     """
@@ -145,8 +140,7 @@ def butterfly(rank: int, size: int) -> Schedule:
     (p-1)/p m; where it is none, sent m, reduced up to about 2.2 m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("reduce_scatter", "butterfly").rounds(0, 4):
-    ...     print(*round)
+    >>> find("reduce_scatter", "butterfly").show(0, 4)
     reduce_right(1, 0, 2) send(1, 1, 3)
     reduce_right(2, 0) send(2, 2)
     """
@@ -163,8 +157,7 @@ def bruck(rank: int, size: int, radix: int = 2) -> Schedule:
     Commutative operators only.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("reduce_scatter", "bruck").rounds(0, 4):
-    ...     print(*round)
+    >>> find("reduce_scatter", "bruck").show(0, 4)
     reduce_right(2, 0, 1) send(2, 2, 3)
     reduce_right(3, 0) send(1, 1)
     """
@@ -180,8 +173,7 @@ def neighbor_exchange(rank: int, size: int) -> Schedule:
     Rounds p/2; bytes sent and reduced (p-1)/p m. Commutative operators only.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("reduce_scatter", "neighbor_exchange").rounds(0, 4):
-    ...     print(*round)
+    >>> find("reduce_scatter", "neighbor_exchange").show(0, 4)
     reduce_right(3, 0, 1) send(3, 2, 3)
     reduce_right(1, 0) send(1, 1)
     """
@@ -198,8 +190,7 @@ def circulant(rank: int, size: int, ports: int = 1) -> Schedule:
     Commutative operators only.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("reduce_scatter", "circulant").rounds(0, 5):
-    ...     print(*round)
+    >>> find("reduce_scatter", "circulant").show(0, 5)
     reduce_right(2, 0, 1) send(3, 3, 4)
     reduce_right(3, 0) send(2, 2)
     reduce_right(4, 0) send(1, 1)
@@ -217,8 +208,7 @@ def pipelined_circulant(rank: int, size: int, segments: int = 4) -> Schedule:
     Commutative operators only.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("reduce_scatter", "pipelined_circulant(segments=1)").rounds(0, 4):
-    ...     print(*round)
+    >>> find("reduce_scatter", "pipelined_circulant(segments=1)").show(0, 4)
     reduce_right(2, 0, 3) send(2, 1, 2)
     reduce_right(1, 0) send(3, 3)
     """
@@ -234,8 +224,7 @@ def swing(rank: int, size: int) -> Schedule:
     Rounds ceil(log2 p); bytes sent and reduced (p-1)/p m. Commutative operators only.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("reduce_scatter", "swing").rounds(0, 6):
-    ...     print(*round)
+    >>> find("reduce_scatter", "swing").show(0, 6)
     reduce_right(1, 0, 3) send(1, 1, 4)
     reduce_right(5, 0, 3) send(5, 2, 5)
     reduce_right(3, 0) send(3, 3)
@@ -251,8 +240,7 @@ def recexch(rank: int, size: int, radix: int = 4) -> Schedule:
     (p-1)/p m; reduced up to about 3k/2 times that where it is none. Commutative operators only.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("reduce_scatter", "recexch(radix=3)").rounds(1, 4):
-    ...     print(*round)
+    >>> find("reduce_scatter", "recexch(radix=3)").show(1, 4)
     reduce_left(0, 1, 2, 3)
     reduce_right(2, 0, 1) send(2, 2) reduce_right(3, 0, 1) send(3, 3)
     send(0, 0)
@@ -269,8 +257,7 @@ def bcube(rank: int, size: int, radix: int = 4) -> Schedule:
     Rounds: as many as factors f, with f-1 ports; bytes sent and reduced (p-1)/p m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("reduce_scatter", "bcube(radix=3)").rounds(0, 6):
-    ...     print(*round)
+    >>> find("reduce_scatter", "bcube(radix=3)").show(0, 6)
     reduce_right(1, 0, 3) send(1, 1, 4) reduce_right(2, 0, 3) send(2, 2, 5)
     reduce_right(3, 0) send(3, 3)
     """
@@ -286,8 +273,7 @@ def sparbit(rank: int, size: int) -> Schedule:
     Rounds ceil(log2 p); bytes sent and reduced (p-1)/p m. Commutative operators only.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("reduce_scatter", "sparbit").rounds(0, 5):
-    ...     print(*round)
+    >>> find("reduce_scatter", "sparbit").show(0, 5)
     reduce_right(1, 0, 3) send(4, 4, 2)
     reduce_right(2, 0) send(3, 3)
     reduce_right(4, 0) send(1, 1)
@@ -305,8 +291,7 @@ def pat(rank: int, size: int, aggregation: int = 4) -> Schedule:
     reduced (p-1)/p m. Commutative operators only.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("reduce_scatter", "pat(aggregation=2)").rounds(0, 4):
-    ...     print(*round)
+    >>> find("reduce_scatter", "pat(aggregation=2)").show(0, 4)
     reduce_right(3, 0, 2) send(1, 1, 3)
     reduce_right(2, 0) send(2, 2)
     """
@@ -323,8 +308,7 @@ def k_ring(rank: int, size: int, group: int = 2) -> Schedule:
     operators only.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("reduce_scatter", "k_ring").rounds(0, 4):
-    ...     print(*round)
+    >>> find("reduce_scatter", "k_ring").show(0, 4)
     reduce_right(1, 2) send(1, 3)
     reduce_right(2, 0) send(2, 2)
     reduce_right(1, 0) send(1, 1)
@@ -343,8 +327,7 @@ def recursive_doubling(rank: int, size: int) -> Schedule:
     (+ about m).
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("reduce_scatter", "recursive_doubling").rounds(0, 4):
-    ...     print(*round)
+    >>> find("reduce_scatter", "recursive_doubling").show(0, 4)
     send(1, 1, 2, 3) reduce_right(1, 0, 2, 3)
     send(2, 2, 3) reduce_right(2, 0, 1)
     """
@@ -382,8 +365,7 @@ def lanes(
     Rounds: those of its two parts. On n nodes m(n-1)/n bytes cross each node's link.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("reduce_scatter", "lanes").rounds(0, 4, nodes=((0, 1), (2, 3))):
-    ...     print(*round)
+    >>> find("reduce_scatter", "lanes").show(0, 4, nodes=((0, 1), (2, 3)))
     send(1, 1, 3) recv(1, from1[0], from1[2]) fold_right(0, from1[0]) fold_right(2, from1[2])
     reduce_right(2, 0) send(2, 2)
     """
@@ -408,9 +390,7 @@ def lane_ring(rank: int, size: int, nodes: Nodes, segments: int = 4) -> Schedule
     Rounds s(n-1)+1 on n nodes for s segments, s on one; m(n-1)/n bytes cross each node's link.
 
     >>> from mpicoll.algorithms import find
-    >>> ring = find("reduce_scatter", "lane_ring(segments=1)")
-    >>> for round in ring.rounds(0, 4, nodes=((0, 1), (2, 3))):
-    ...     print(*round)
+    >>> find("reduce_scatter", "lane_ring(segments=1)").show(0, 4, nodes=((0, 1), (2, 3)))
     reduce_right(1, 2) send(1, 3)
     reduce_right(1, 0) send(1, 1) reduce_right(2, 0) send(2, 2)
     """

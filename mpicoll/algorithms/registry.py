@@ -141,6 +141,11 @@ class Algorithm:
             wanted["counts"] = counts or self._equal_counts(size)
         return self.generator(rank, size, **wanted, **self.parameters)
 
+    def show(self, rank: int, size: int, **context: Any) -> None:
+        """Print the schedule of one rank, a line for each round; `context` as in `rounds`."""
+        for step in self.rounds(rank, size, **context):
+            print(*step)
+
 
 _CONTEXT = ("rank", "size", "root", "nodes", "counts")
 _REGISTRY: dict[str, dict[str, Algorithm]] = {name: {} for name in COLLECTIVES}

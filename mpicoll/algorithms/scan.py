@@ -36,8 +36,7 @@ def linear(rank: int, size: int) -> Schedule:
     Rounds p-1; bytes sent and reduced m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("scan", "linear").rounds(3, 4):
-    ...     print(*round)
+    >>> find("scan", "linear").show(3, 4)
     reduce_left(2, 0)
     """
     return chain(rank, size, segments=1)
@@ -52,8 +51,7 @@ def chain(rank: int, size: int, segments: int = 8) -> Schedule:
     Rounds p-2+n for n segments; bytes sent and reduced m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("scan", "chain(segments=3)").rounds(1, 4):
-    ...     print(*round)
+    >>> find("scan", "chain(segments=3)").show(1, 4)
     reduce_left(0, 0)
     reduce_left(0, 1) send(2, 0)
     reduce_left(0, 2) send(2, 1)
@@ -72,8 +70,7 @@ def one_shot(rank: int, size: int) -> Schedule:
     Rounds 1 with p-1 ports; bytes sent and reduced (p-1) m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("scan", "one_shot").rounds(1, 4):
-    ...     print(*round)
+    >>> find("scan", "one_shot").show(1, 4)
     send(2, 0) send(3, 0) recv(0, from0[0]) fold_left(0, from0[0])
     """
     earlier = [Temp(f"from{peer}", 0) for peer in range(rank)]
@@ -94,8 +91,7 @@ def two_shot(rank: int, size: int) -> Schedule:
     Rounds 2 with p-1 ports; bytes sent 2(p-1)/p m; reduced (p-1)/p m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("scan", "two_shot").rounds(0, 2):
-    ...     print(*round)
+    >>> find("scan", "two_shot").show(0, 2)
     send(1, 1) recv(1, from1[0]) fold_left(from1[0], 0)
     send(1, from1[0]) recv(1, 1)
     """
@@ -119,8 +115,7 @@ def hillis_steele(rank: int, size: int) -> Schedule:
     Rounds ceil(log2 p); bytes sent and reduced m ceil(log2 p).
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("scan", "hillis_steele").rounds(3, 4):
-    ...     print(*round)
+    >>> find("scan", "hillis_steele").show(3, 4)
     reduce_left(2, 0)
     reduce_left(1, 0)
     """
@@ -144,8 +139,7 @@ def recursive_doubling(rank: int, size: int) -> Schedule:
     Rounds ceil(log2 p); bytes sent m ceil(log2 p), reduced up to 2m ceil(log2 p).
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("scan", "recursive_doubling").rounds(1, 4):
-    ...     print(*round)
+    >>> find("scan", "recursive_doubling").show(1, 4)
     copy(total[0], 0)
     send(0, total[0]) recv(0, got[0]) fold_left(total[0], got[0])
     fold_left(0, got[0])
@@ -182,8 +176,7 @@ def sweep(rank: int, size: int) -> Schedule:
     by all ranks together less than 2pm.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("scan", "sweep").rounds(1, 4):
-    ...     print(*round)
+    >>> find("scan", "sweep").show(1, 4)
     reduce_left(0, 0)
     send(3, 0)
     send(2, 0)
@@ -212,8 +205,7 @@ def binary_tree(rank: int, size: int, segments: int = 8) -> Schedule:
     Rounds up to 2 floor(log2 p)+n for n segments, with 3 ports; bytes sent and reduced up to 3m.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("scan", "binary_tree(segments=1)").rounds(1, 4):
-    ...     print(*round)
+    >>> find("scan", "binary_tree(segments=1)").show(1, 4)
     recv(0, before[0]) fold_left(0, before[0]) recv(2, total[0]) fold_left(total[0], 0)
     send(3, total[0])
     send(2, 0)
@@ -232,8 +224,7 @@ def two_tree(rank: int, size: int, segments: int = 8) -> Schedule:
     reduced up to 2m, 3m for a single segment.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("scan", "two_tree(segments=2)").rounds(0, 4):
-    ...     print(*round)
+    >>> find("scan", "two_tree(segments=2)").show(0, 4)
     send(1, 0)
     send(2, 1)
     """

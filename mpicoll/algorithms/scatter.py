@@ -28,8 +28,7 @@ def naive(rank: int, size: int, root: int) -> Schedule:
     Rounds p-1; bytes sent (p-1)/p m by the root.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("scatter", "naive").rounds(0, 4):
-    ...     print(*round)
+    >>> find("scatter", "naive").show(0, 4)
     send(3, 3)
     send(2, 2)
     send(1, 1)
@@ -47,8 +46,7 @@ def binomial(rank: int, size: int, root: int) -> Schedule:
     Rounds ceil(log2 p); bytes sent (p-1)/p m by the root.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("scatter", "binomial").rounds(0, 4):
-    ...     print(*round)
+    >>> find("scatter", "binomial").show(0, 4)
     send(2, 2, 3)
     send(1, 1)
     """
@@ -64,8 +62,7 @@ def knomial(rank: int, size: int, root: int, radix: int = 4) -> Schedule:
     Rounds ceil(log_k p) with k-1 ports; bytes sent (p-1)/p m by the root.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("scatter", "knomial").rounds(0, 4):
-    ...     print(*round)
+    >>> find("scatter", "knomial").show(0, 4)
     send(1, 1) send(2, 2) send(3, 3)
     """
     return _turned(root, size, tree((rank - root) % size, size, radix, range))
@@ -82,8 +79,7 @@ def bine(rank: int, size: int, root: int) -> Schedule:
     Rounds ceil(log2 p); bytes sent (p-1)/p m by the root.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("scatter", "bine").rounds(0, 4):
-    ...     print(*round)
+    >>> find("scatter", "bine").show(0, 4)
     send(3, 2, 3)
     send(1, 1)
     """
@@ -114,8 +110,7 @@ def size_aware(rank: int, size: int, root: int, counts: Rows) -> Schedule:
     again, and no longer where the merging would end at the root by itself.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("scatter", "size_aware").rounds(3, 4, counts=(5, 1, 1, 9)):
-    ...     print(*round)
+    >>> find("scatter", "size_aware").show(3, 4, counts=(5, 1, 1, 9))
     recv(0, 2, 3)
     send(2, 2)
     """
@@ -167,8 +162,7 @@ def two_level(
     root.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("scatter", "two_level").rounds(0, 4, nodes=((0, 1), (2, 3))):
-    ...     print(*round)
+    >>> find("scatter", "two_level").show(0, 4, nodes=((0, 1), (2, 3)))
     send(2, 2, 3)
     send(1, 1)
     """
@@ -191,8 +185,7 @@ def chain(rank: int, size: int, root: int) -> Schedule:
     Rounds p-1; bytes sent (p-1)/p m by the root.
 
     >>> from mpicoll.algorithms import find
-    >>> for round in find("scatter", "chain").rounds(0, 4):
-    ...     print(*round)
+    >>> find("scatter", "chain").show(0, 4)
     send(1, 3)
     send(1, 2)
     send(1, 1)
