@@ -5,30 +5,17 @@ from __future__ import annotations
 from mpicoll.algorithms import bine_trees, circulant_graph, gather
 from mpicoll.algorithms.registry import (
     Constraint,
-    Nodes,
-    Rows,
     algorithm,
     any_size,
     even,
-    find,
     power_of_two,
 )
 from mpicoll.algorithms.shapes import (
-    by_rows,
     factors,
     far_first,
-    fine,
-    finer,
-    inside,
-    lane,
-    leaders,
     mirrored,
     near_first,
-    node_of,
-    rows_of,
-    split,
     tree,
-    way_back,
 )
 from mpicoll.errors import ArgumentError
 from mpicoll.notation.schedule import Schedule, lent, recv, send, then
@@ -360,46 +347,6 @@ def k_ring(rank: int, size: int, group: int = 2) -> Schedule:
             yield send((rank + group) % size, origin + place), recv((rank - group) % size, came)
 
 
-def _cut(size: int, local: str, across: str, back: str) -> int:
-    """Return a multiple of the number of ranks that suits all three parts."""
-    home = find("broadcast", way_back("broadcast", local, back))
-    return -(-fine(size, find("allgather", across), home) // size) * size
-
-
-@algorithm("allgather", blocks=_cut)
-def two_level(
-    rank: int,
-    size: int,
-    nodes: Nodes,
-    counts: Rows,
-    local: str = "binomial",
-    across: str = "bruck",
-    back: str = "",
-) -> Schedule:
-    """Gather inside every node, allgather across one rank of each, broadcast inside every node.
-
-    `local` is any gather, `across` any allgather and `back` any broadcast, by default the one
-    that is called as `local`. Each row crosses each node's link once, all by one rank; see `lanes`.
-
-    Rounds: those of its three parts; bytes sent: likewise.
-
-    >>> from mpicoll.algorithms import find
-    >>> find("allgather", "two_level").show(0, 4, nodes=((0, 1), (2, 3)))
-    recv(1, 1)
-    send(2, 0, 1) recv(2, 2, 3)
-    send(1, 0, 1, 2, 3)
-    """
-    heads, node, count = leaders(nodes), node_of(rank, nodes), _cut(size, local, across, back)
-    parts = count // size
-    own = by_rows([rows_of([member], parts) for member in node])
-    bundles = by_rows([rows_of(each, parts) for each in nodes])
-    return then(
-        inside(node, rank, "gather", local, node[0], own, rows=lambda at: counts[at // parts]),
-        inside(heads, rank, "allgather", across, heads[0], bundles),
-        inside(node, rank, "broadcast", back or local, node[0], split(range(count))),
-    )
-
-
 @algorithm("allgather", name="gather+broadcast", aliases=("tree",))
 def gather_broadcast(rank: int, size: int) -> Schedule:
     """Gather all rows at rank 0 and broadcast them, both by the binomial tree.
@@ -418,74 +365,3 @@ def gather_broadcast(rank: int, size: int) -> Schedule:
     return then(
         gather.binomial(rank, size, 0), tree(rank, size, 2, lambda start, stop: range(size))
     )
-
-
-def _in_lanes(size: int, local: str, across: str) -> int:
-    return finer(size, find("allgather", local), find("allgather", across))
-
-
-@algorithm("allgather", blocks=_in_lanes)
-def lanes(
-    rank: int, size: int, nodes: Nodes, local: str = "direct", across: str = "ring"
-) -> Schedule:
-    """Allgather along each lane, then inside every node.
-
-    A lane is one rank of each node (Träff and Hunold 2020). Both algorithms are any allgather.
-    Nodes must have as many ranks each.
-
-    Rounds: those of its two parts. On n nodes m(n-1)/n bytes cross each node's link, each of
-    them once.
-
-    >>> from mpicoll.algorithms import find
-    >>> find("allgather", "lanes").show(0, 4, nodes=((0, 1), (2, 3)))
-    send(2, 0) recv(2, 2)
-    send(1, 0, 2) recv(1, 1, 3)
-    """
-    number, _, group = lane(rank, nodes)
-    node, parts = nodes[number], _in_lanes(size, local, across) // size
-    own = by_rows([rows_of([each], parts) for each in group])
-    shared = by_rows([rows_of(each, parts) for each in zip(*nodes, strict=True)])
-    return then(
-        inside(group, rank, "allgather", across, group[0], own),
-        inside(node, rank, "allgather", local, node[0], shared),
-    )
-
-
-@algorithm("allgather", blocks=lambda size, segments: size * segments)
-def lane_ring(rank: int, size: int, nodes: Nodes, segments: int = 4) -> Schedule:
-    """Pass rows in segments along the ring of each lane; share each in its node on arrival.
-
-    A lane is one rank of each node. As in `lanes`, each row crosses each node's link once, but
-    while a segment is on its way the ranks of a node already exchange the last one, so that only
-    the last exchange is not hidden (a multi-lane ring, after Träff and Hunold 2020, and Cho et
-    al. 2019). Nodes must have as many ranks each.
-
-    Rounds s(n-1)+1 on n nodes for s segments, s on one; m(n-1)/n bytes cross each node's link.
-
-    >>> from mpicoll.algorithms import find
-    >>> find("allgather", "lane_ring(segments=1)").show(0, 4, nodes=((0, 1), (2, 3)))
-    send(1, 0) recv(1, 1) send(2, 0) recv(2, 2)
-    send(1, 2) recv(1, 3)
-    """
-    number, place, group = lane(rank, nodes)
-    right, left = group[(number + 1) % len(nodes)], group[number - 1]
-    mates = [(member, mate) for member, mate in enumerate(nodes[number]) if mate != rank]
-    messages = (len(nodes) - 1) * segments
-
-    def part(index: int, member: int) -> int:
-        """Return the block of a lane that is the index-th to be sent: one's own row comes first."""
-        step, segment = divmod(index, segments)
-        return nodes[number - step][member] * segments + segment
-
-    for now in range(max(messages + 1, segments)):
-        known = [now] if now < segments else []
-        known += [now + segments - 1] if 0 < now <= messages else []
-        ops = [
-            op
-            for index in known
-            for member, mate in mates
-            for op in (send(mate, part(index, place)), recv(mate, part(index, member)))
-        ]
-        if now < messages:
-            ops += send(right, part(now, place)), recv(left, part(now + segments, place))
-        yield tuple(ops)

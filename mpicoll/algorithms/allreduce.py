@@ -6,23 +6,16 @@ from itertools import accumulate, pairwise
 
 from mpicoll.algorithms import allgather, bine_trees, circulant_graph, reduce_scatter, trees
 from mpicoll.algorithms.broadcast import naive as broadcast_naive
+from mpicoll.algorithms.levels import inside, split, way_back
 from mpicoll.algorithms.reduce import naive as reduce_naive
 from mpicoll.algorithms.registry import Nodes, algorithm, even, find, power_of_three
 from mpicoll.algorithms.shapes import (
     core_after_swap,
     doubling,
     far_first,
-    fine,
-    finer,
-    inside,
-    lane,
-    leaders,
     meeting,
     mirrored,
-    node_of,
-    split,
     swapped,
-    way_back,
     windows,
 )
 from mpicoll.notation.schedule import (
@@ -559,104 +552,3 @@ def _post_order(rank: int, start: int, stop: int) -> tuple[int | None, list[int]
             return parent, [last - 1 for first, last in parts if first < last], depth
         start, stop = parts[rank < middle]
         parent, depth = root, depth + 1
-
-
-def _all_three(size: int, local: str, across: str, back: str) -> int:
-    there, between = find("reduce", local), find("allreduce", across)
-    return fine(size, there, between, find("broadcast", way_back("broadcast", local, back)))
-
-
-@algorithm("allreduce", blocks=_all_three)
-def two_level(
-    rank: int,
-    size: int,
-    nodes: Nodes,
-    local: str = "binomial",
-    across: str = "recursive_doubling",
-    back: str = "",
-) -> Schedule:
-    """Reduce inside every node, allreduce across one rank of each, broadcast inside every node.
-
-    The vector crosses the network as often as if each node were one rank. `local` is any
-    reduce, `across` any allreduce and `back` any broadcast, by default the one that is called
-    as `local`; ``across="ring"`` moves the least between nodes.
-
-    Rounds: those of its three parts; bytes sent and reduced: likewise.
-
-    >>> from mpicoll.algorithms import find
-    >>> find("allreduce", "two_level").show(0, 4)
-    reduce_right(1, 0, 1, 2, 3)
-    reduce_right(2, 0, 1, 2, 3)
-    send(2, 0, 1, 2, 3)
-    send(1, 0, 1, 2, 3)
-    """
-    heads, node = leaders(nodes), node_of(rank, nodes)
-    whole = split(range(_all_three(size, local, across, back)))
-    return then(
-        inside(node, rank, "reduce", local, node[0], whole),
-        inside(heads, rank, "allreduce", across, heads[0], whole),
-        inside(node, rank, "broadcast", back or local, node[0], whole),
-    )
-
-
-def _in_lanes(size: int, local: str, across: str, back: str) -> int:
-    there, between = find("reduce_scatter", local), find("allreduce", across)
-    return finer(size, there, between, find("allgather", way_back("allgather", local, back)))
-
-
-@algorithm("allreduce", blocks=_in_lanes, aliases=("split_rail", "blueconnect"))
-def lanes(
-    rank: int,
-    size: int,
-    nodes: Nodes,
-    local: str = "direct",
-    across: str = "ring",
-    back: str = "",
-) -> Schedule:
-    """Reduce-scatter inside every node, allreduce along each lane, allgather inside every node.
-
-    A lane is one rank of each node; all of them share the nodes' links, so that one's folds
-    hide behind another's messages (Träff and Hunold 2020). `local` is any reduce_scatter,
-    `across` any allreduce and `back` any allgather, by default the one that is called as `local`.
-    Nodes must have as many ranks each. On several nodes the default loses rank order.
-
-    Rounds: those of its three parts. On n nodes 2m(n-1)/n bytes cross each node's link.
-
-    >>> from mpicoll.algorithms import find
-    >>> find("allreduce", "lanes").show(0, 4, nodes=((0, 1), (2, 3)))
-    send(1, 2, 3) recv(1, from1[0], from1[1]) fold_right(0, from1[0]) fold_right(1, from1[1])
-    send(2, 0) reduce_left(2, 1)
-    send(2, 1) recv(2, 0)
-    send(1, 0, 1) recv(1, 2, 3)
-    """
-    number, place, group = lane(rank, nodes)
-    node, blocks = nodes[number], range(_in_lanes(size, local, across, back))
-    whole, share = split(blocks), len(blocks) // len(node)
-    return then(
-        inside(node, rank, "reduce_scatter", local, node[0], whole),
-        inside(group, rank, "allreduce", across, group[0], split(blocks[place * share :][:share])),
-        inside(node, rank, "allgather", back or local, node[0], whole),
-    )
-
-
-@algorithm("allreduce", blocks=lambda size, segments: size * segments)
-def lane_ring(rank: int, size: int, nodes: Nodes, segments: int = 4) -> Schedule:
-    """Reduce-scatter, then allgather by rings along lanes, overlapped with steps inside nodes.
-
-    A lane is one rank of each node; see `allgather.lane_ring`. Only the first fold and the last
-    exchange inside a node are not hidden behind messages between nodes: a segment of a row each.
-    Nodes must have as many ranks each. Commutative operators only.
-
-    Rounds 2s(n-1)+2 on n nodes for s segments, 2s on one; 2m(n-1)/n bytes cross each node's link.
-
-    >>> from mpicoll.algorithms import find
-    >>> find("allreduce", "lane_ring(segments=1)").show(0, 4, nodes=((0, 1), (2, 3)))
-    reduce_right(1, 2) send(1, 3)
-    reduce_right(1, 0) send(1, 1) reduce_right(2, 0) send(2, 2)
-    send(1, 0) recv(1, 1) send(2, 0) recv(2, 2)
-    send(1, 2) recv(1, 3)
-    """
-    return then(
-        reduce_scatter.lane_ring(rank, size, nodes, segments),
-        allgather.lane_ring(rank, size, nodes, segments),
-    )

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from math import isqrt
-from typing import Any
 
 from mpicoll.algorithms import bine_trees
 from mpicoll.algorithms.circulant_graph import skips
-from mpicoll.algorithms.registry import Constraint, Nodes, Pairs, algorithm, any_size, even
-from mpicoll.algorithms.shapes import inside, lane, leaders, node_of, way_back
-from mpicoll.notation.schedule import Block, Op, Round, Schedule, recv, send, then
+from mpicoll.algorithms.registry import Pairs, algorithm, even
+from mpicoll.notation.schedule import Op, Round, Schedule, recv, send, then
 
 Pair = tuple[int, int]
 Chosen = Callable[[Pair], bool]
@@ -238,121 +235,6 @@ def hybrid(rank: int, size: int, counts: Pairs, limit: int = 64) -> Schedule:
     return then(
         _forwarded(rank, size, _digits(size, 2), small),
         _straight(rank, size, lambda pair: not small(pair)),
-    )
-
-
-def in_rows(rows: int) -> Constraint:
-    """Return the numbers of ranks that `grid` serves."""
-    if not rows:
-        return any_size
-    return Constraint(f"a multiple of rows={rows} ranks", lambda size: size % rows == 0)
-
-
-@algorithm("alltoall", needs=in_rows)
-def grid(rank: int, size: int, rows: int = 0) -> Schedule:
-    """Exchange bundles along the columns of a grid of ranks, then rows along its rows.
-
-    Ranks lie row by row. All that a row of ranks is to get from one rank goes to its member in
-    that rank's column, who hands it out: far fewer messages than in pairwise, nothing sent more
-    than twice. By default the grid is as square as can be. For a prime p that is a single row,
-    and pairwise; there tuna with a radix near sqrt(p) does the like.
-
-    Rounds R+C-2 for p = RC; bytes sent (2p-R-C)/p m.
-
-    >>> from mpicoll.algorithms import find
-    >>> find("alltoall", "grid").show(0, 4)
-    send(2, (0, 2), (0, 3)) recv(2, (2, 0), (2, 1))
-    send(1, (0, 1), (2, 1)) recv(1, (1, 0), (3, 0))
-    """
-    height = rows or max(each for each in range(1, isqrt(size) + 1) if size % each == 0)
-    width = size // height
-    grid = tuple(tuple(range(at, at + width)) for at in range(0, size, width))
-    return lanes(rank, size, grid, [[1] * size] * size)
-
-
-def _rows(counts: Pairs) -> Callable[[Any], int]:
-    """Return a function from a block to its number of rows."""
-    return lambda pair: counts[pair[0]][pair[1]]
-
-
-@algorithm("alltoall")
-def lanes(
-    rank: int,
-    size: int,
-    nodes: Nodes,
-    counts: Pairs,
-    local: str = "pairwise",
-    across: str = "pairwise",
-) -> Schedule:
-    """Send each node its rows by the rank in the same place there, which hands them out.
-
-    All ranks of a node share in what is sent to other nodes, each to the rank in its own place
-    there (after Träff and Hunold 2020). Nodes must have as many ranks each.
-
-    Rounds N+c-2 for N nodes of c ranks; bytes sent (2p-N-c)/p m, (p-c)/p m of them to
-    other nodes.
-
-    >>> from mpicoll.algorithms import find
-    >>> find("alltoall", "lanes").show(0, 4, nodes=((0, 1), (2, 3)))
-    send(2, (0, 2), (0, 3)) recv(2, (2, 0), (2, 1))
-    send(1, (0, 1), (2, 1)) recv(1, (1, 0), (3, 0))
-    """
-    number, _, group = lane(rank, nodes)
-    node = nodes[number]
-
-    def bundle(pair: Any, _: int) -> list[Block]:
-        return [(group[pair[0]], target) for target in nodes[pair[1]]]
-
-    def handed_out(pair: Any, _: int) -> list[Block]:
-        return [(each[pair[0]], node[pair[1]]) for each in nodes]
-
-    rows = _rows(counts)
-    return then(
-        inside(group, rank, "alltoall", across, group[0], bundle, rows=rows),
-        inside(node, rank, "alltoall", local, node[0], handed_out, rows=rows),
-    )
-
-
-@algorithm("alltoall")
-def two_level(
-    rank: int,
-    size: int,
-    nodes: Nodes,
-    counts: Pairs,
-    local: str = "binomial",
-    across: str = "pairwise",
-    back: str = "",
-) -> Schedule:
-    """Gather the rows on one rank of each node, exchange bundles among those, then scatter.
-
-    One message each way is all that two nodes exchange, but one rank of each sends everything:
-    for small rows. `local` is any gather, `across` any alltoall and `back` any scatter, by
-    default the one that is called as `local`.
-
-    Rounds those of its parts; bytes sent (c(p-c)+(c-1)(p-1))/p m by the first of c ranks.
-
-    >>> from mpicoll.algorithms import find
-    >>> find("alltoall", "two_level").show(0, 4, nodes=((0, 1), (2, 3)))
-    recv(1, (1, 0), (1, 2), (1, 3))
-    send(2, (0, 2), (0, 3), (1, 2), (1, 3)) recv(2, (2, 0), (2, 1), (3, 0), (3, 1))
-    send(1, (0, 1), (2, 1), (3, 1))
-    """
-    node = node_of(rank, nodes)
-
-    def gathered(row: int, _: int) -> list[Block]:
-        return [(node[row], target) for target in range(size) if target != node[row]]
-
-    def bundle(pair: Any, _: int) -> list[Block]:
-        return [(source, target) for source in nodes[pair[0]] for target in nodes[pair[1]]]
-
-    def handed_out(row: int, _: int) -> list[Block]:
-        return [(source, node[row]) for source in range(size) if source != node[row]]
-
-    rows, back = _rows(counts), way_back("scatter", local, back)
-    return then(
-        inside(node, rank, "gather", local, node[0], gathered, rows=rows),
-        inside(leaders(nodes), rank, "alltoall", across, nodes[0][0], bundle, rows=rows),
-        inside(node, rank, "scatter", back, node[0], handed_out, rows=rows),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mpicoll.algorithms import shapes
-from mpicoll.algorithms.registry import Nodes, algorithm
+from mpicoll.algorithms.registry import algorithm
 from mpicoll.notation.schedule import Schedule, folded, recv, reverse, send, then
 
 
@@ -147,33 +147,3 @@ def direct(rank: int, size: int) -> Schedule:
     """
     peers = [peer for peer in range(size) if peer != rank]
     yield (*(send(peer) for peer in peers), *(recv(peer) for peer in peers))
-
-
-@algorithm("barrier")
-def two_level(
-    rank: int, size: int, nodes: Nodes, local: str = "binomial", across: str = "dissemination"
-) -> Schedule:
-    """Signal up to one rank of each node, between these by `across`, and down again.
-
-    `local` is any broadcast, whose messages are signals here, and that backwards; `across` any
-    barrier. Few signals cross the network.
-
-    Rounds: twice those of `local` plus those of `across` on the nodes.
-
-    >>> from mpicoll.algorithms import find
-    >>> find("barrier", "two_level").show(0, 4)
-    recv(1)
-    recv(2)
-    send(2)
-    send(1)
-    """
-    node, heads = shapes.node_of(rank, nodes), shapes.leaders(nodes)
-
-    def out() -> Schedule:
-        return shapes.inside(node, rank, "broadcast", local, node[0], lambda block, count: ())
-
-    return then(
-        reverse(out(), rank, folds=False),
-        shapes.inside(heads, rank, "barrier", across, heads[0], lambda block, count: ()),
-        out(),
-    )

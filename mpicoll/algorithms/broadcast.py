@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mpicoll.algorithms import allgather, bine_trees, circulant_graph, scatter, trees
-from mpicoll.algorithms.registry import Nodes, algorithm, even, find, power_of_two
+from mpicoll.algorithms.registry import algorithm, even, power_of_two
 from mpicoll.algorithms.shapes import (
-    fine,
     flat,
-    inside,
-    leaders,
-    node_of,
     passed_down,
     relayed,
-    split,
     tree,
 )
 from mpicoll.notation.schedule import Schedule, around, recv, send, then, together
@@ -360,35 +355,3 @@ def scatter_ring(rank: int, size: int, root: int) -> Schedule:
     """
     me = (rank - root) % size
     return around(root, size, then(tree(me, size, 2, range), allgather.ring(me, size)))
-
-
-def _both(size: int, local: str, across: str) -> int:
-    return fine(size, find("broadcast", local), find("broadcast", across))
-
-
-@algorithm("broadcast", blocks=_both)
-def two_level(
-    rank: int,
-    size: int,
-    root: int,
-    nodes: Nodes,
-    local: str = "binomial",
-    across: str = "binomial",
-) -> Schedule:
-    """Broadcast across one rank of each node, then inside every node.
-
-    The vector crosses the network once for each node. Both algorithms may be any broadcast.
-
-    Rounds: those of `across` on the nodes plus those of `local`; bytes sent: likewise.
-
-    >>> from mpicoll.algorithms import find
-    >>> find("broadcast", "two_level").show(0, 4)
-    send(2, 0, 1, 2, 3)
-    send(1, 0, 1, 2, 3)
-    """
-    heads, node = leaders(nodes, root), node_of(rank, nodes)
-    whole = split(range(_both(size, local, across)))
-    return then(
-        inside(heads, rank, "broadcast", across, root, whole),
-        inside(node, rank, "broadcast", local, leaders((node,), root)[0], whole),
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mpicoll.algorithms import scatter
-from mpicoll.algorithms.registry import Nodes, Rows, algorithm, even
+from mpicoll.algorithms.registry import Rows, algorithm, even
 from mpicoll.notation.schedule import Schedule, reverse
 
 
@@ -95,32 +95,6 @@ def size_aware(rank: int, size: int, root: int, counts: Rows) -> Schedule:
     3 send(0, 2, 3)
     """
     return reverse(scatter.size_aware(rank, size, root, counts), rank, folds=False)
-
-
-@algorithm("gather")
-def two_level(
-    rank: int,
-    size: int,
-    root: int,
-    nodes: Nodes,
-    counts: Rows,
-    local: str = "binomial",
-    across: str = "binomial",
-) -> Schedule:
-    """Collect the rows of each node on one rank, and send them to the root in one bundle.
-
-    The root is the first of its node. Both algorithms are any scatter, read backwards.
-
-    Rounds those of `local` plus those of `across` on the nodes; bytes received (p-1)/p m by
-    the root.
-
-    >>> from mpicoll.algorithms import find
-    >>> find("gather", "two_level").show(0, 4, nodes=((0, 1), (2, 3)))
-    recv(1, 1)
-    recv(2, 2, 3)
-    """
-    down = scatter.two_level(rank, size, root, nodes, counts, local, across)
-    return reverse(down, rank, folds=False)
 
 
 @algorithm("gather", aliases=("pipeline",))

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from mpicoll.algorithms import broadcast, gather, reduce_scatter
-from mpicoll.algorithms.registry import Nodes, algorithm, even, find
+from mpicoll.algorithms.registry import algorithm, even
 from mpicoll.algorithms.shapes import (
     core_after_swap,
     far_first,
-    fine,
     gathering,
-    inside,
-    leaders,
     mirrored,
-    node_of,
-    split,
     staggered,
     swapped,
     windows,
@@ -345,35 +340,3 @@ def ring(rank: int, size: int, root: int) -> Schedule:
     recv(2, 2, 3)
     """
     return then(reduce_scatter.ring(rank, size), gather.binomial(rank, size, root))
-
-
-def _both(size: int, local: str, across: str) -> int:
-    return fine(size, find("reduce", local), find("reduce", across))
-
-
-@algorithm("reduce", blocks=_both)
-def two_level(
-    rank: int,
-    size: int,
-    root: int,
-    nodes: Nodes,
-    local: str = "binomial",
-    across: str = "binomial",
-) -> Schedule:
-    """Reduce inside every node, then across one rank of each node.
-
-    The vector crosses the network once for each node. Both algorithms may be any reduce.
-
-    Rounds: those of `local` plus those of `across` on the nodes; bytes sent and reduced: likewise.
-
-    >>> from mpicoll.algorithms import find
-    >>> find("reduce", "two_level").show(0, 4)
-    reduce_right(1, 0, 1, 2, 3)
-    reduce_right(2, 0, 1, 2, 3)
-    """
-    heads, node = leaders(nodes, root), node_of(rank, nodes)
-    whole = split(range(_both(size, local, across)))
-    return then(
-        inside(node, rank, "reduce", local, leaders((node,), root)[0], whole),
-        inside(heads, rank, "reduce", across, root, whole),
-    )

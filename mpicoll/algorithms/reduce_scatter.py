@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from mpicoll.algorithms import allgather, scatter
-from mpicoll.algorithms.registry import Nodes, algorithm, even, find
+from mpicoll.algorithms.registry import algorithm, even
 from mpicoll.algorithms.shapes import (
     Part,
-    by_rows,
     far_first,
-    finer,
     flat,
     gathering,
     in_rank_order,
-    inside,
-    lane,
     near_first,
-    rows_of,
 )
 from mpicoll.notation.schedule import Schedule, lent, reduce, reverse, send, side_of, then
 
@@ -346,52 +341,3 @@ def recursive_doubling(rank: int, size: int) -> Schedule:
             distance *= 2
 
     return _lending(rank, size, core)
-
-
-def _in_lanes(size: int, local: str, across: str) -> int:
-    return finer(size, find("reduce_scatter", local), find("reduce_scatter", across))
-
-
-@algorithm("reduce_scatter", blocks=_in_lanes)
-def lanes(
-    rank: int, size: int, nodes: Nodes, local: str = "direct", across: str = "ring"
-) -> Schedule:
-    """Reduce-scatter inside every node by lanes, then along each lane.
-
-    A lane is one rank of each node (Träff and Hunold 2020). Both algorithms are any
-    reduce_scatter. Nodes must have as many ranks each. On several nodes the default loses rank
-    order.
-
-    Rounds: those of its two parts. On n nodes m(n-1)/n bytes cross each node's link.
-
-    >>> from mpicoll.algorithms import find
-    >>> find("reduce_scatter", "lanes").show(0, 4, nodes=((0, 1), (2, 3)))
-    send(1, 1, 3) recv(1, from1[0], from1[2]) fold_right(0, from1[0]) fold_right(2, from1[2])
-    reduce_right(2, 0) send(2, 2)
-    """
-    number, _, group = lane(rank, nodes)
-    node, parts = nodes[number], _in_lanes(size, local, across) // size
-    own = by_rows([rows_of([each], parts) for each in group])
-    shared = by_rows([rows_of(each, parts) for each in zip(*nodes, strict=True)])
-    return then(
-        inside(node, rank, "reduce_scatter", local, node[0], shared),
-        inside(group, rank, "reduce_scatter", across, group[0], own),
-    )
-
-
-@algorithm("reduce_scatter", blocks=lambda size, segments: size * segments)
-def lane_ring(rank: int, size: int, nodes: Nodes, segments: int = 4) -> Schedule:
-    """Reduce in segments along the ring of each lane, and inside each node one round ahead of it.
-
-    `allgather.lane_ring` backwards in time: only the first exchange inside a node is not hidden
-    behind messages between nodes. Nodes must have as many ranks each. Commutative operators
-    only.
-
-    Rounds s(n-1)+1 on n nodes for s segments, s on one; m(n-1)/n bytes cross each node's link.
-
-    >>> from mpicoll.algorithms import find
-    >>> find("reduce_scatter", "lane_ring(segments=1)").show(0, 4, nodes=((0, 1), (2, 3)))
-    reduce_right(1, 2) send(1, 3)
-    reduce_right(1, 0) send(1, 1) reduce_right(2, 0) send(2, 2)
-    """
-    return reverse(allgather.lane_ring(rank, size, nodes, segments), rank, folds=True)

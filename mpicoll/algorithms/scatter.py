@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from mpicoll.algorithms import bine_trees
-from mpicoll.algorithms.registry import Nodes, Rows, algorithm, even
-from mpicoll.algorithms.shapes import by_rows, flat, inside, leaders, node_of, relayed, tree
-from mpicoll.notation.schedule import Schedule, on, recv, send, then
+from mpicoll.algorithms.registry import Rows, algorithm, even
+from mpicoll.algorithms.shapes import flat, relayed, tree
+from mpicoll.notation.schedule import Schedule, on, recv, send
 
 Move = tuple[int, int, Sequence[int]]
 """Who hands which rows to whom: giver, taker, rows."""
@@ -142,37 +142,6 @@ def merges(counts: Sequence[int], root: int) -> Iterable[list[Move]]:
             merged.append((keeps, range(pair[0][1].start, pair[-1][1].stop)))
         yield moves
         groups = merged
-
-
-@algorithm("scatter")
-def two_level(
-    rank: int,
-    size: int,
-    root: int,
-    nodes: Nodes,
-    counts: Rows,
-    local: str = "binomial",
-    across: str = "binomial",
-) -> Schedule:
-    """Send each node its rows in one bundle, then hand them out inside every node.
-
-    The root is the first of its node. Both algorithms are any scatter.
-
-    Rounds those of `across` on the nodes plus those of `local`; bytes sent (p-1)/p m by the
-    root.
-
-    >>> from mpicoll.algorithms import find
-    >>> find("scatter", "two_level").show(0, 4, nodes=((0, 1), (2, 3)))
-    send(2, 2, 3)
-    send(1, 1)
-    """
-    heads, node = leaders(nodes, root), node_of(rank, nodes)
-    (head,) = leaders((node,), root)
-    rows = counts.__getitem__
-    return then(
-        inside(heads, rank, "scatter", across, root, by_rows(nodes), rows=rows),
-        inside(node, rank, "scatter", local, head, by_rows([*zip(node)]), rows=rows),
-    )
 
 
 @algorithm("scatter", aliases=("pipeline",))
