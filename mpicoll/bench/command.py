@@ -123,10 +123,9 @@ Sizes are total bytes as nccl-tests counts them; K, M and G are powers of 1024.
     help="Memory that each rank may take (all that is free): larger cases are refused.",
 )  # fmt: skip
 @option(
-    "--allocate",
-    is_flag=True,
+    "--allocate", is_flag=True,
     help="Arrays from c.allocate(): in shared memory, or on GPUs in NCCL's registered windows.",
-)
+)  # fmt: skip
 @options.interface
 @options.threads
 @options.ranks_per_node

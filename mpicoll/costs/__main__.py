@@ -35,39 +35,30 @@ _time = Real(0, 1_000_000_000)
 @click.argument("collective")
 @click.option("--ranks", type=RANKS, required=True, help="Number of ranks.")
 @click.option(
-    "--bytes",
-    "sizes",
-    type=SIZES,
-    default="1M",
+    "--bytes", "sizes", type=SIZES, default="1M",
     help="Sizes to show, as 4K,1G; S as nccl-tests counts it.",
-)
+)  # fmt: skip
 @click.option(
-    "--sweep",
-    type=Parsed("sweep", flags.parse_sweep),
-    default="8:1G",
+    "--sweep", type=Parsed("sweep", flags.parse_sweep), default="8:1G",
     help="Where to look for crossovers, low:high.",
-)
+)  # fmt: skip
 @click.option("--root", type=RANK, default=0, help="Root of the rooted ones.")
 @click.option(
     "--algorithms",
     help="Only these, such as 'ring,chain(segments=1:64:*2)', with ranges as in the benchmark.",
-)
+)  # fmt: skip
 @click.option(
-    "--topology",
-    type=click.Choice(flags.TOPOLOGIES),
-    default="switch",
+    "--topology", type=click.Choice(flags.TOPOLOGIES), default="switch",
     help="Which ranks share which links.",
-)
+)  # fmt: skip
 @click.option(
     "--ranks-per-node", type=RANKS, default=4, help="nodes: ranks that share a node's link."
 )
 @click.option("--ranks-per-leaf", type=RANKS, default=32, help="fat-tree: ranks on a leaf switch.")
 @click.option(
-    "--oversubscription",
-    type=Real(1, 1_000_000),
-    default=1,
+    "--oversubscription", type=Real(1, 1_000_000), default=1,
     help="fat-tree: links down over links up.",
-)
+)  # fmt: skip
 @click.option(
     "--dims", type=Parsed("shape", flags.parse_shape), help="torus: its shape, as 16x16x16."
 )
@@ -77,80 +68,59 @@ _time = Real(0, 1_000_000_000)
     "--hop-us", type=_time, default=0, help="Microseconds for each link inside the network."
 )
 @click.option(
-    "--within-us",
-    type=_time,
-    show_default="that of --from, or as between nodes",
+    "--within-us", type=_time, show_default="that of --from, or as between nodes",
     help="nodes: microseconds of a message within a node.",
-)
+)  # fmt: skip
 @click.option(
-    "--within-ns",
-    type=_time,
-    show_default="that of --from, or as between nodes",
+    "--within-ns", type=_time, show_default="that of --from, or as between nodes",
     help="nodes: nanoseconds of each of its bytes.",
-)
+)  # fmt: skip
 @click.option(
     "--model", type=click.Choice(flags.MODELS), default="hockney", help="What a message takes."
 )
 @click.option(
-    "--alpha-us",
-    type=_time,
-    show_default=f"{1e6 * DEFAULT.alpha:g}",
+    "--alpha-us", type=_time, show_default=f"{1e6 * DEFAULT.alpha:g}",
     help="hockney: microseconds of a message; loggp: L + 2o.",
-)
+)  # fmt: skip
 @click.option(
-    "--beta-ns",
-    type=_time,
-    show_default=f"{1e9 * DEFAULT.beta:g}",
-    help="Nanoseconds of a byte.",
+    "--beta-ns", type=_time, show_default=f"{1e9 * DEFAULT.beta:g}", help="Nanoseconds of a byte."
 )
 @click.option("--bandwidth", type=Real(1e-6, 1_000_000), help="GB/s, in place of --beta-ns.")
 @click.option(
-    "--gamma-ns",
-    type=_time,
-    show_default=f"{1e9 * DEFAULT.gamma:g}",
+    "--gamma-ns", type=_time, show_default=f"{1e9 * DEFAULT.gamma:g}",
     help="Nanoseconds to fold a byte.",
-)
+)  # fmt: skip
 @click.option(
     "--overhead-us", type=_time, default=0.3, help="loggp: o, of the processor at either end."
 )
 @click.option("--gap-us", type=_time, default=0.3, help="loggp: g, between the starts of messages.")
 @click.option(
-    "--ports",
-    type=Whole(0),
-    default=1,
+    "--ports", type=Whole(0), default=1,
     help="Messages that a rank drives at once; 0: start-ups overlap, and bytes share one link.",
-)
+)  # fmt: skip
 @click.option(
-    "--from",
-    "source",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    "--from", "source", type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Take alpha, beta and gamma from records of mpicoll.p2p or mpicoll.bench.",
-)
+)  # fmt: skip
 @click.option("--backend", default="mpi4py", help="Whose records.")
 @click.option(
     "--events", is_flag=True, help="Simulate every message, also where there is a closed form."
 )
 @click.option(
-    "--patience",
-    "time_limit",
-    type=SECONDS,
-    default=30.0,
+    "--patience", "time_limit", type=SECONDS, default=30.0,
     help="Seconds of the processor to generate a schedule, or to simulate it at one size.",
-)
+)  # fmt: skip
 @click.option(
-    "--format",
-    "style",
-    type=click.Choice(["table", "jsonl"]),
-    default="table",
+    "--format", "style", type=click.Choice(["table", "jsonl"]), default="table",
     help="For people or for programs.",
-)
+)  # fmt: skip
 @click.pass_context
 def main(ctx: click.Context, /, **given: Any) -> None:
     """Rank the algorithms of COLLECTIVE by price.
 
     Prints the ranking, the bound that no algorithm beats, and which algorithm is the cheapest
     from which size to which.
-    """  # fmt: skip
+    """
     spelled = {
         name for name in given if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }

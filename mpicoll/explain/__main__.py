@@ -30,19 +30,13 @@ _MOST_SHOWN, _MOST_RANKS = 64, 4096
 @click.option("--root", type=RANK, help="Root of a rooted collective.")
 @click.option("--nodes", type=RANKS, help="Spread the ranks over so many nodes.")
 @click.option(
-    "--bytes",
-    "nbytes",
-    type=SIZE,
-    default="1M",
-    show_default=True,
+    "--bytes", "nbytes", type=SIZE, default="1M", show_default=True,
     help="Of the vector, or of all rows, in a .goal or .et file.",
-)
+)  # fmt: skip
 @click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
+    "-o", "--output", type=click.Path(path_type=Path),
     help="A diagram (.svg), a page (.html), or the schedule for other software (.goal, .et, .xml).",
-)
+)  # fmt: skip
 def main(
     of: str, names: tuple[str, ...], ranks: int, root: int | None, nodes: int | None, nbytes: int,
     output: Path | None,

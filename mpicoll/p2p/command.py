@@ -23,41 +23,22 @@ the others for bandwidth, one way and both ways at once. The matrices show the l
 @click.command("p2p", cls=RanksCommand, help=_HELP)
 @options.backends
 @list_option(
-    "--transports",
-    "--transport",
-    metavar="A,B|all",
+    "--transports", "--transport", metavar="A,B|all",
     help="point-to-point, symmetric, cma, ipc, ...; by default all that the ranks have.",
-)
+)  # fmt: skip
+@option("--sizes", type=SIZES, metavar="8,64K,4M", help="Bytes of a message (default 8,64K,1M,4M).")
 @option(
-    "--sizes",
-    type=SIZES,
-    metavar="8,64K,4M",
-    help="Bytes of a message (default 8,64K,1M,4M).",
-)
-@option(
-    "--device",
-    type=click.Choice(["cpu", "cuda"]),
-    default="cpu",
-    shown=True,
+    "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", shown=True,
     help="Where the buffers are: in the host's memory, or each on its rank's GPU.",
-)
+)  # fmt: skip
 @option(
-    "--time",
-    "--budget",
-    "budget",
-    type=SECONDS,
-    default=30.0,
-    shown=True,
+    "--time", "--budget", "budget", type=SECONDS, default=30.0, shown=True,
     help="Seconds of measuring; every pair is visited three times at least.",
-)
+)  # fmt: skip
 @option(
-    "-J",
-    "-o",
-    "--output",
-    type=FILE,
-    metavar="FILE",
+    "-J", "-o", "--output", type=FILE, metavar="FILE",
     help="Write pairs and fits there as JSON lines, when all is measured.",
-)
+)  # fmt: skip
 @option("--plot", type=FILE, metavar="FILE.png", help="Draw heat maps there.")
 @option(
     "--format", "layout", type=click.Choice(["table", "csv", "jsonl"]), default="table", shown=True

@@ -127,12 +127,9 @@ def _chosen(of: str | None, text: str | None) -> list[Algorithm]:
 
 @click.command(cls=Command)
 @click.option(
-    "--size",
-    "sizes",
-    type=Parsed("sizes", sizes_in),
-    required=True,
+    "--size", "sizes", type=Parsed("sizes", sizes_in), required=True,
     help="Numbers of ranks, as 8 or 4,7,100 or 1:64.",
-)
+)  # fmt: skip
 @click.option("--collective", help="Only this collective.")
 @click.option("--algorithm", help="Only this algorithm, such as 'knomial(radix=2:8)'.")
 @click.option("--root", type=RANK, default=0, help="Root of the rooted ones.")

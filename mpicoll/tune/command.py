@@ -31,27 +31,17 @@ its --help (--environment, --library).
 @options.collectives
 @options.backends
 @list_option(
-    "--algorithms",
-    "--algorithm",
-    metavar="A,B|all",
+    "--algorithms", "--algorithm", metavar="A,B|all",
     help="Try these too: 'chain(segments=16:256:*2)', openmpi_default, ring@cma, ...",
-)
+)  # fmt: skip
 @option("--sizes", type=SIZES, metavar="4,1K,1M", help="Total bytes (default 4 to 16M by 4).")
 @option(
-    "--time",
-    "budget",
-    type=SECONDS,
-    default=240.0,
-    shown=True,
-    help="Seconds for the whole run.",
+    "--time", "budget", type=SECONDS, default=240.0, shown=True, help="Seconds for the whole run."
 )
 @option(
-    "-o",
-    "--output",
-    type=FILE,
-    metavar="FILE",
+    "-o", "--output", type=FILE, metavar="FILE",
     help=f"The table (default: ${tables.VARIABLE}, else ~/.cache/mpicoll/table.json).",
-)
+)  # fmt: skip
 @options.timeout
 @options.interface
 @options.threads
