@@ -10,7 +10,7 @@ from subprocess import CompletedProcess
 import launcher
 import pytest
 from jsonschema import Draft202012Validator
-from launcher import python, ranks
+from launcher import LIMIT, python, ranks
 
 from mpicoll.execution.compiled import MISSING, executor
 from mpicoll.machine.variables import THREAD_LEVELS
@@ -34,7 +34,7 @@ def mpirun(count: int, *arguments: str | Path, **more: str) -> CompletedProcess[
 
 
 BENCH = ("-m", "mpicoll.bench", "--backends", "mpi4py")
-TINY = ("-n", "3", "--sizes", "64", "-T", "30")
+TINY = ("-n", "3", "--sizes", "64", "-T", str(LIMIT // 2))
 
 
 @needs_mpi
