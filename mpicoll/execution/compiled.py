@@ -74,11 +74,11 @@ class PythonCounted:
 
 Counted: Any = _compiled.Counted if _compiled else PythonCounted
 COPY, FOLD, DIVIDE, RAISE, AWAIT, FETCH = range(6)
-CACHED, STREAMED, HANDED = range(3)
+CACHED, STREAMED, HANDED, TRIED = range(4)
 INPUT, OUTPUT = range(2)
 _SPINS, _OVERSUBSCRIBED_SPINS = 1000, 8
-_STREAMED = 2 << 20
-"""From these bytes on a run's copies exceed the cache."""
+_LARGE, _HUGE = 2 << 20, 128 << 20
+"""From these bytes on a run's copies may exceed the cache; from those on they exceed any."""
 _PASSED = 8 * 1024
 """From these bytes on a copy into a slot may be written past the cache."""
 _LIGHT = 32 * 1024
@@ -283,7 +283,7 @@ class Table:
     def _how(self, buffer: str, count: int) -> int:
         """Return how a copy of so many bytes is written."""
         if buffer == "output":
-            return STREAMED if self.moves >= _STREAMED else CACHED
+            return STREAMED if self.moves >= _HUGE else TRIED if self.moves >= _LARGE else CACHED
         if count < _PASSED or not buffer.startswith("slot "):
             return CACHED
         return STREAMED if self.only_writes else HANDED

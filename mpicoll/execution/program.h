@@ -28,8 +28,9 @@ enum code {
 };
 
 /* How a copy writes: through the cache; past it; past it where another core is slow to give up the
-   lines of the target, of which its cache holds every one since it read the last message there. */
-enum how { CACHED, STREAMED, HANDED };
+   lines of the target, of which its cache holds every one since it read the last message there; or
+   in the way of the run, which is tried. */
+enum how { CACHED, STREAMED, HANDED, TRIED };
 
 /* Of one chain of folds. */
 enum { MOST_OPERANDS = 64 };
@@ -59,6 +60,11 @@ typedef struct Program {
     int64_t until;            /* the position at which `program_advance` stops */
     int64_t untried;          /* bytes to hand over until the next trial */
     int64_t fast;             /* trials since the last that found another core slow */
+    char tries;               /* whether a row is TRIED */
+    char way;                 /* how those write in this run: CACHED or STREAMED */
+    char timed;               /* whether this run is timed */
+    int64_t spent;            /* nanoseconds of its rows, without the waits */
+    int64_t least[2];         /* the same of the fastest run of each way, in the last trial */
     char retired;             /* serves no call any more: its memory may be others' */
     char *const *apart;       /* the rows of the output in this run; NULL where they lie together */
     int64_t apart_nbytes;     /* of each */

@@ -48,6 +48,7 @@ static int program_new_registers(ProgramObject *self, PyObject *addresses)
         int fine = row->code >= 0 && row->code < CODES;
         for (const Operand *one = &row->target; one <= &row->right; one++)
             fine = fine && one->reg >= 0 && one->reg < many;
+        self->program.tries |= row->code == COPY && row->extra == TRIED;
         if (row->code == FOLD)
             fine = fine && row->extra >= 0 && row->extra <= MOST_OPERANDS - 2 &&
                    each + row->extra < self->program.length;

@@ -155,6 +155,49 @@ def test_finds_folds_beyond_the_end(built, program):
     assert "heap-buffer-overflow" in done.stderr
 
 
+def ways(built, *given):
+    """Return how runs write whose times are planted: `c`, through the cache, or `s`, past it."""
+    done = run(built.link("ways", SOURCES / "program.c", HERE / "ways.c"), *given)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+@address
+@pytest.mark.parametrize(
+    ("trials", "expected"),
+    [
+        ([576] * 6, "sssccc"), ([577] * 6, "ssssss"), ([200, 200, 200, 900] * 2, "ssssssss"),
+        ([200] * 5 + [900] + [200] * 5, "sssccsssscc"),
+    ],
+)  # fmt: skip
+def test_memory_is_handed_over_past_the_cache_until_four_trials_on_end_are_fast(
+    built, trials, expected
+):
+    assert ways(built, "handed", *trials) == expected
+
+
+BEGINNING, AGAIN = "ssccc", "sssccc"
+
+
+@address
+@pytest.mark.parametrize(
+    ("planted", "expected"),
+    [
+        ([100, 200, 140], BEGINNING + "c" * 122 + AGAIN + "c" * 7),
+        ([200, 100, 140], BEGINNING + "s" * 122 + AGAIN + "s" * 7),
+        ([100, 200, 60, 200, 100, 80], BEGINNING + "c" * 122 + AGAIN + "s" * 7),
+        # The first run of a way finds what the other one has left in the cache.
+        ([100, 200, 127, 100, 50, 1, 100, 200, 12], BEGINNING + "c" * 122 + AGAIN + "c" * 7),
+        # Another program has the core in a run.
+        ([100, 200, 3, 100, 200, 1, 9000, 9000, 1, 100, 200, 5], BEGINNING + "c" * 5),
+        ([9000, 9000, 1, 200, 100, 9], BEGINNING + "s" * 5),
+        ([100, 200, 2, 9000, 9000, 1, 100, 200, 7], BEGINNING + "c" * 5),
+    ],
+)  # fmt: skip
+def test_results_are_written_as_is_faster_and_both_ways_are_tried_again(built, planted, expected):
+    assert ways(built, "tried", *planted) == expected
+
+
 class Recorded:
     """The tables that the ranks of one plan make, for the driver to run them."""
 
