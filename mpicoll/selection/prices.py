@@ -63,7 +63,9 @@ def price(
         waits.append(_waiting(program, rates))
         works.append(_working(program, width, own, rates))
     slowest = max(map(sum, zip(waits, works, strict=True)))
-    return max(slowest, max(waits) + arguments.size * sum(works) / len(works) / cores)
+    a_core = arguments.size / cores
+    a_core = ceil(a_core) if a_core > 1 else a_core  # one core or another has a rank more
+    return max(slowest, max(waits) + a_core * sum(works) / len(works))
 
 
 def _waiting(program: SharedProgram, rates: Rates) -> float:

@@ -110,10 +110,15 @@ def test_every_candidate_has_a_price(name: str, size: int) -> None:
     assert not all(map(math.isinf, prices))
 
 
-@pytest.mark.parametrize(("cores", "cheapest"), [(8.0, "two_shot"), (1.0, "one_shot")])
+@pytest.mark.parametrize(("cores", "cheapest"), [
+    (8.0, "two_shot"), (3.0, "two_shot"), (2.0, "one_shot"), (1.0, "one_shot"),
+])  # fmt: skip
 def test_ranks_that_share_cores_pay_for_each_other(cores: float, cheapest: str) -> None:
-    """Where all ranks fold a part, the slowest is done the sooner, and more is done in all."""
-    x = NumpyArrays().empty((32 * 1024,), "float32")
+    """Where all ranks fold a part, the slowest is done the sooner, and more is done in all.
+
+    One of two cores has two of the three ranks.
+    """
+    x = NumpyArrays().empty((256 * 1024,), "float32")
     request = check_arguments(NumpyArrays(), 0, 3, "reduce", x, out=None, op="sum", root=0,
                               counts=None, algorithm="auto")  # fmt: skip
     reach = Reach(frozenset(), frozenset(), 1 << 17, 1 << 14)
