@@ -41,8 +41,6 @@ def test_counts_reach_the_generators_that_ask_for_them(
 
 # -- alltoall ---------------------------------------------------------------------------
 
-NODES = [((0, 1, 2, 3, 4, 5),), ((0, 1), (2, 3), (4, 5)), ((0, 3, 5), (1, 2, 4))]
-
 
 def told(counts) -> dict:
     """Return the sizes that counts stand for."""
@@ -76,13 +74,6 @@ def test_grids_of_every_shape_are_right(size: int, rows: int) -> None:
 def test_a_grid_with_rows_left_over_says_what_would_do() -> None:
     with pytest.raises(Unsupported, match="a multiple of rows=5 ranks, not 12"):
         find("alltoall", "grid(rows=5)").rounds(0, 12)
-
-
-@pytest.mark.parametrize("name", ["two_level", "lanes"])
-@pytest.mark.parametrize("across", ["naive", "bruck(radix=2)", "circulant", "grid(rows=0)"])
-@pytest.mark.parametrize("nodes", NODES, ids=str)
-def test_any_alltoall_runs_across_nodes(name: str, across: str, nodes) -> None:
-    prove(find("alltoall", f"{name}(across={across!r})"), 6, 0, nodes)
 
 
 @pytest.mark.parametrize(
@@ -145,17 +136,6 @@ def test_a_long_row_travels_once(of: str) -> None:
     )
     assert aware == 106
     assert binomial > 300
-
-
-@pytest.mark.parametrize("name", ["naive", "chain", "bine", "size_aware"])
-@pytest.mark.parametrize("nodes", NODES, ids=str)
-@pytest.mark.parametrize("root", [0, 4])
-@pytest.mark.parametrize("of", ["gather", "scatter"])
-def test_any_gather_and_scatter_runs_across_nodes(of: str, root: int, name: str, nodes) -> None:
-    two_level = find(of, f"two_level(across={name!r},local='knomial(radix=3)')")
-    if name == "bine" and len(nodes) % 2:
-        pytest.skip("bine serves even numbers of nodes")
-    prove(two_level, 6, root, nodes)
 
 
 # -- scan and exscan --------------------------------------------------------------------

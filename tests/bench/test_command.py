@@ -40,11 +40,6 @@ def test_several_collectives_with_and_without_commas(arguments: list[str]) -> No
     assert flags(*arguments).wanted.collectives == ("broadcast", "scatter")
 
 
-def test_tune_takes_commas_too() -> None:
-    given = tune.make_context("tune", ["bcast,scatter", "all"]).params
-    assert parse_tune(given, BOTH).wanted.collectives == ("broadcast", "scatter", "all")
-
-
 @pytest.mark.parametrize(
     ("arguments", "sizes"),
     [

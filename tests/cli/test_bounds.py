@@ -11,6 +11,7 @@ from typing import Any
 import click
 import pytest
 
+from mpicoll.cli.command import Command
 from mpicoll.cli.options import Parsed, Real, Whole
 from mpicoll.measurement.worlds import BOTH
 
@@ -72,6 +73,11 @@ def _is_above_zero(option: click.Parameter) -> bool:
 
 def test_the_commands_are_found() -> None:
     assert len(COMMANDS) > 12 and len([*bounded()]) > 200
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_of_the_class(name: str) -> None:
+    assert isinstance(COMMANDS[name], Command)
 
 
 @pytest.mark.parametrize(("command", "option"), OPTIONS)

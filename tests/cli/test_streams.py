@@ -6,22 +6,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
 import pytest
 from launcher import LIMIT, ROOT
-
-from mpicoll.cli.command import Command
-
-COMMANDS = (
-    "mpicoll.algorithms.__main__", "mpicoll.bench.aa_test", "mpicoll.bench.command",
-    "mpicoll.bench.gpubound", "mpicoll.bench.self_check", "mpicoll.compare.__main__",
-    "mpicoll.costs.__main__", "mpicoll.defaults.__main__", "mpicoll.doctor.__main__",
-    "mpicoll.explain.__main__", "mpicoll.hosts.__main__", "mpicoll.p2p.command",
-    "mpicoll.records.__main__", "mpicoll.report.__main__", "mpicoll.simulator.__main__",
-    "mpicoll.study.__main__", "mpicoll.tune.command",
-)  # fmt: skip
 
 PRINTING = {
     "rich": "from rich.console import Console; Console().print('text ' * 99)",
@@ -47,11 +35,6 @@ def run(body: str, prepare: Callable[[], Any] = lambda: None, **streams: Any) ->
         [sys.executable, "-c", COMMAND.format(body=body)], cwd=ROOT, text=True, timeout=LIMIT,
         check=False, preexec_fn=prepare, **given,
     )  # fmt: skip
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_is_of_the_class(name: str) -> None:
-    assert isinstance(import_module(name).main, Command)
 
 
 def without_reader() -> None:

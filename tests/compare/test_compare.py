@@ -20,7 +20,6 @@ from scipy.stats import mannwhitneyu
 from mpicoll.compare.__main__ import main
 from mpicoll.compare.comparison import Comparison, compare, load
 from mpicoll.compare.two_sample import Shift, can_differ, correlation, holm, scatter, shift
-from mpicoll.errors import ArgumentError
 from mpicoll.records.lines import FullRun
 
 RUN = {
@@ -249,15 +248,8 @@ def test_programs_read_every_layout(layout: str, tmp_path: Path) -> None:
     assert row["verdict"] == "slower" and row["algorithm"] == "ring"
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [("", "has no records of cases"), ("x\n", "is no record"),
-     ('{"schema": 1, "collective": "scan"}\n', "line 1, is no whole record")],
-)  # fmt: skip
-def test_other_files_are_refused(content: str, said: str, tmp_path: Path) -> None:
+def test_a_file_without_cases_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    path.write_text(content)
-    with pytest.raises(ArgumentError, match=said):
-        load(path)
+    path.touch()
     done = CliRunner().invoke(main, [str(path), str(path)])
-    assert done.exit_code == 2 and said in done.output
+    assert done.exit_code == 2 and "has no records of cases" in done.output

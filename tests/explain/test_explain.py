@@ -8,6 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from catalogue import CATALOGUE, label
 from rich.console import Console
 
 from mpicoll.algorithms.registry import Algorithm, algorithms, find
@@ -24,12 +25,7 @@ from mpicoll.explain.words import reasons, sentence, verdict
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.simulator import contiguous
 
-CATALOGUE = [each for name in COLLECTIVES for each in algorithms(name)]
 SVG = "{http://www.w3.org/2000/svg}"
-
-
-def label(each: Algorithm) -> str:
-    return f"{each.collective.name}-{each}"
 
 
 def served(each: Algorithm) -> int:

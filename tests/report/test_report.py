@@ -22,21 +22,10 @@ def test_a_file_that_is_named_twice_counts_once(tmp_path: Path) -> None:
     assert len(found.cases) == len(found.pairs) == 1
 
 
-@pytest.mark.parametrize(
-    ("content", "complaint"),
-    [
-        ("", "nothing to report"),
-        ("no json\n", "line 1, is no record"),
-        ('{"schema": 9}\n', "has schema 9"),
-        ('{"schema": 1, "kind": "case"}\n', "line 1, is no whole record"),
-        ('{"schema": 1, "kind": "run"}\n', "line 1, is no whole record"),
-    ],
-)
-def test_files_that_cannot_be_meant(tmp_path: Path, content: str, complaint: str) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_text(content)
-    with pytest.raises(ArgumentError, match=complaint):
-        load([path])
+def test_a_file_without_records_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").touch()
+    with pytest.raises(ArgumentError, match="nothing to report"):
+        load([tmp_path / "a.jsonl"])
 
 
 def test_older_records_lack_keys(tmp_path: Path) -> None:

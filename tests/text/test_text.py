@@ -1,4 +1,4 @@
-"""Sizes, names and numbers in plain text, and files that are written whole."""
+"""Sizes and sweeps in plain text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from hypothesis import strategies as some
 
 from mpicoll.errors import ArgumentError
 from mpicoll.notation.sweep import expand
-from mpicoll.text.names import split_names, with_all
 from mpicoll.text.sizes import parse_size, rounded_size_text, size_steps, size_text
 
 
@@ -42,16 +41,6 @@ def test_steps_grow_within_bounds(least: int, more: int, factor: float) -> None:
 def test_steps_that_do_not_grow_are_refused(arguments: Any) -> None:
     with pytest.raises(ArgumentError):
         size_steps(*arguments)
-
-
-def test_names_split_outside_brackets() -> None:
-    assert split_names("a(b=1,c=2),d") == ("a(b=1,c=2)", "d")
-    assert with_all(("x", "all", "x"), ("x", "y")) == ("x", "y")
-
-
-def test_names_with_brackets_in_brackets_stay_whole() -> None:
-    nested = "two_level(local=knomial(radix=4),across=ring)"
-    assert split_names(f"a, {nested},b") == ("a", nested, "b")
 
 
 @given(some.integers(0, 60), some.integers(0, 60), some.integers(1, 9))
