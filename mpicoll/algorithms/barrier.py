@@ -11,10 +11,6 @@ def _out(rank: int, size: int) -> Schedule:
     return shapes.tree(rank, size, 2, lambda start, stop: ())
 
 
-def _in(rank: int, size: int) -> Schedule:
-    return reverse(_out(rank, size), rank, folds=False)
-
-
 @algorithm("barrier", aliases=("linear",))
 def naive(rank: int, size: int) -> Schedule:
     """Signal rank 0, which signals everyone back when all have come.
@@ -54,7 +50,7 @@ def tree(rank: int, size: int) -> Schedule:
     send(2)
     send(1)
     """
-    return then(_in(rank, size), _out(rank, size))
+    return then(reverse(_out(rank, size), rank, folds=False), _out(rank, size))
 
 
 @algorithm("barrier")

@@ -76,7 +76,12 @@ class Ledger:
         return [case for case in cases if case in missing or case.algorithm in BASELINES]
 
     def _key(self, case: Case) -> Key:
-        return key_of(case, self.world.size, len(self.world.nodes))
+        """Return the key of a case that is to be measured, as `key` does for its record."""
+        fields = case.group.identity | {
+            "backend": case.backend, "algorithm": case.algorithm, "call": case.call,
+            "ranks": self.world.size, "nodes": len(self.world.nodes), "environment": None,
+        }  # fmt: skip
+        return tuple(fields[name] for name in FIELDS)
 
     # -- measured cases ---------------------------------------------------------------
 
@@ -91,15 +96,6 @@ class Ledger:
             self.journal.write([*described, *fresh.values()])
             self.is_new = False
         return rows
-
-
-def key_of(case: Case, ranks: int, nodes: int) -> Key:
-    """Return the key of a case that is to be measured, as `key` does for its record."""
-    fields = case.group.identity | {
-        "backend": case.backend, "algorithm": case.algorithm, "call": case.call, "ranks": ranks,
-        "nodes": nodes, "environment": None,
-    }  # fmt: skip
-    return tuple(fields[name] for name in FIELDS)
 
 
 def unlike(records: Sequence[Record], run: FullRun) -> list[str]:

@@ -143,16 +143,12 @@ def _context(options: Options, ranks: Ranks) -> Context:
         gpu = own_gpu(ranks.worlds)
         numbers = everyone.exchange(str(gpu.number))
         identities = everyone.exchange(gpu.identity)
-        links = _merged(
-            everyone.exchange(gpu_links(everyone.nodes, everyone.rank, identities), LinkClasses)
-        )
+        own = gpu_links(everyone.nodes, everyone.rank, identities)
+        parts = everyone.exchange(own, LinkClasses)
+        links = {pair: link for part in parts for pair, link in part.items()}
     described = describe_run(options.seed, ranks)
     hosts = [each.host for each in ranks.processes]
     return Context(described, ranks.worlds, options.device, hosts, numbers, links)
-
-
-def _merged(parts: Sequence[LinkClasses]) -> LinkClasses:
-    return {pair: link for part in parts for pair, link in part.items()}
 
 
 # -- copies to several GPUs -----------------------------------------------------------------
