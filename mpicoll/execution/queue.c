@@ -75,9 +75,10 @@ void queue_reap(Queue *queue, void (*release)(void *owner))
             release(each->owner);
         free(each);
     }
-    if (first->owner)
-        release(first->owner);
-    first->owner = NULL;
+    void *const owner = first->owner;
+    first->owner = NULL; /* before what `release` may run comes here, too */
+    if (owner)
+        release(owner);
 }
 
 /* Return room for rows; NULL where there is no memory. */

@@ -6,14 +6,15 @@
 #include "calls.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <structmember.h>
 
 typedef struct {
     PyObject_HEAD
     Queue queue;
     CallsObject *calls;
-    char held;   /* takes no calls, as Python runs one */
-    char driven; /* a thread that runs Python advances it */
+    char held;            /* takes no calls, as Python runs one */
+    unsigned long driver; /* the thread that runs Python and advances it; 0 where none does */
     int64_t failed; /* the number of the last call that Python's error has ended */
 } QueueObject;
 
@@ -128,7 +129,8 @@ static Call *make_call(QueueObject *self, PyObject *const *args, Py_ssize_t many
     if (!x.many && !out.many)
         calls_set_apart(&key);
     Entry *const entry = calls_find(calls, &key);
-    if (!entry || entry->until != INT64_MAX || (entry->make && args[2] == Py_None))
+    if (!entry || !entry->program || entry->until != INT64_MAX ||
+        (entry->make && args[2] == Py_None))
         return NULL;
     Call *const call = queue_call(x.many, out.many);
     if (!call)
@@ -188,18 +190,16 @@ static void give(QueueObject *self)
         progress_give(&self->queue.job, owner(head)->heavy);
 }
 
-/* Advance without waiting. */
+/* Advance without waiting, as the driver. */
 static enum state advance(QueueObject *self)
 {
     const Call *const head = queue_head(&self->queue);
     enum state state;
     if (!head || owner(head)->light)
         return queue_advance(&self->queue, INT64_MAX, 0, 0);
-    self->driven = 1;
     Py_BEGIN_ALLOW_THREADS
     state = queue_advance(&self->queue, INT64_MAX, 0, 0);
     Py_END_ALLOW_THREADS
-    self->driven = 0;
     return state;
 }
 
@@ -270,19 +270,19 @@ static int drive(QueueObject *self, int64_t number)
 static PyObject *queue_run(QueueObject *self, PyObject *const *args, Py_ssize_t many)
 {
     Queue *const queue = &self->queue;
-    if (self->driven || queue_completed(queue) < queue->issued)
+    if (self->driver || queue_completed(queue) < queue->issued)
         Py_RETURN_FALSE;
     Call *const call = make_call(self, args, many);
     if (!call)
         Py_RETURN_FALSE;
-    self->driven = 1;
+    self->driver = PyThread_get_thread_ident();
     take(self);
     call->row = log_start(owner(call)->log, owner(call)->call);
     queue_append(queue, call);
     const int done = drive(self, queue->issued);
     if (!done)
         queue_skip(queue);
-    self->driven = 0;
+    self->driver = 0;
     queue_reap(queue, release_owner);
     give(self);
     return done < 0 ? NULL : PyBool_FromLong(done);
@@ -297,7 +297,7 @@ static PyObject *queue_issue(QueueObject *self, PyObject *const *args, Py_ssize_
     if (!call)
         return PyLong_FromLong(0);
     call->row = log_start(owner(call)->log, owner(call)->call);
-    if (self->driven) {
+    if (self->driver) {
         queue_append(queue, call);
         return PyLong_FromLongLong(queue->issued);
     }
@@ -306,8 +306,11 @@ static PyObject *queue_issue(QueueObject *self, PyObject *const *args, Py_ssize_
     queue_append(queue, call);
     const int64_t number = queue->issued;
     queue_reap(queue, release_owner);
-    if (taken && alone && !owner(call)->heavy)
+    if (taken && alone && !owner(call)->heavy) {
+        self->driver = PyThread_get_thread_ident();
         advance(self);
+        self->driver = 0;
+    }
     if (!taken)
         progress_give(&queue->job, 0);
     else
@@ -322,15 +325,21 @@ static PyObject *queue_complete(QueueObject *self, PyObject *given)
     const long long number = PyLong_AsLongLong(given);
     if (PyErr_Occurred())
         return NULL;
-    if (number > self->queue.issued || self->driven) {
-        PyErr_SetString(PyExc_RuntimeError, self->driven ? "another thread waits for these calls"
+    const unsigned long me = PyThread_get_thread_ident();
+    if (number > self->queue.issued || self->driver == me) {
+        PyErr_SetString(PyExc_RuntimeError, self->driver ? "this thread waits for these calls"
                                                          : "no such call was issued");
         return NULL;
     }
-    self->driven = 1;
+    while (self->driver) { /* a thread that issues a call advances it, and does not wait */
+        Py_BEGIN_ALLOW_THREADS
+        sched_yield();
+        Py_END_ALLOW_THREADS
+    }
+    self->driver = me;
     take(self);
     const int done = drive(self, number);
-    self->driven = 0;
+    self->driver = 0;
     queue_reap(&self->queue, release_owner);
     give(self);
     return done < 0 ? NULL : PyBool_FromLong(done);
@@ -340,8 +349,9 @@ static PyObject *queue_complete(QueueObject *self, PyObject *given)
 static PyObject *queue_look(QueueObject *self, PyObject *Py_UNUSED(ignored))
 {
     Queue *const queue = &self->queue;
-    if (self->driven || !progress_try_take(&queue->job))
+    if (self->driver || !progress_try_take(&queue->job))
         Py_RETURN_FALSE;
+    self->driver = PyThread_get_thread_ident();
     const enum state state = advance(self);
     const Call *const head = queue_head(queue);
     int fine = 1;
@@ -359,6 +369,7 @@ static PyObject *queue_look(QueueObject *self, PyObject *Py_UNUSED(ignored))
             fail(self);
         }
     }
+    self->driver = 0;
     give(self);
     return fine ? PyBool_FromLong(queue->phase == REFUSED) : NULL;
 }
@@ -372,6 +383,7 @@ static PyObject *queue_skip_one(QueueObject *self, PyObject *Py_UNUSED(ignored))
     }
     queue_skip(&self->queue);
     queue_reap(&self->queue, release_owner);
+    give(self);
     Py_RETURN_NONE;
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import mpicoll
 from mpicoll import ArgumentError, Collectives, Disagreement, RankLost
 from mpicoll.execution import compiled
+from mpicoll.memory.mailbox import _DIGEST
 
 pytestmark = pytest.mark.skipif(
     bool(compiled.MISSING), reason=f"no compiled executor: {compiled.MISSING}"
@@ -171,6 +173,51 @@ def test_a_call_ends_with_the_error_that_names_who_is_missing() -> None:
             with pytest.raises(RankLost, match="rank 1"):
                 queue.complete(number)
             assert queue.completed == number
+
+    mpicoll.threads(2)(run)
+
+
+def test_a_thread_that_waits_lets_another_finish_issuing() -> None:
+    """Both would drive the queue: a call that moves much is advanced without Python's lock."""
+
+    def run(c: Collectives) -> None:
+        x = np.zeros(10_000)
+        call = known("allreduce", x, x)
+        queue = opened(c, call)
+        issuing = Thread(target=lambda: [queue.issue(*call) for _ in range(300)])
+        issuing.start()
+        while issuing.is_alive() or queue.completed < queue.issued:
+            assert queue.complete(queue.issued)
+        assert queue.completed == 300
+
+    mpicoll.threads(2)(run)
+
+
+def test_nobody_else_advances_the_calls_while_python_looks_at_one() -> None:
+    def run(c: Collectives) -> None:
+        x = np.ones(SMALL)
+        call = known("allreduce", x, x)
+        queue = opened(c, call)
+        assert queue.run(*call)
+        shared: Any = c.transport.shared
+        mailbox, words = shared.mailbox, shared.words[shared.rank][0]
+        digest = words[mailbox._first(mailbox.number[0]) + _DIGEST]
+        if c.rank == 1:  # states the call, and gives nothing
+            mailbox._state(digest, b"")
+            return
+        said = list[str]()
+
+        def test(*_: object) -> bool:
+            with pytest.raises(RuntimeError) as raised:
+                queue.complete(queue.issued)
+            said.append(str(raised.value))
+            return False
+
+        shared.wait_policy.test = test
+        queue.issue(*call)
+        while not said:
+            queue.look()
+        assert said == ["this thread waits for these calls"]
 
     mpicoll.threads(2)(run)
 

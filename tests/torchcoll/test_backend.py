@@ -286,6 +286,108 @@ def test_a_call_that_has_failed_is_not_done_before_its_error_is_known() -> None:
     assert second.is_done and not second.is_success()
 
 
+def test_calls_that_wait_for_python_go_before_those_of_a_queue_that_opens_meanwhile() -> None:
+    """The first call of a group opens it, in the middle of which others are issued."""
+    from torchcoll.backend.order import Order
+    from torchcoll.backend.works import QueuedWork
+
+    class Queue:
+        completed, failed, issued, held = 0, 0, 0, False
+
+    order, queue, opened, issued = Order("test"), Queue(), Event(), Event()
+
+    def open_queue() -> None:
+        order.begin(queue)  # type: ignore[arg-type]
+        opened.set()
+        assert issued.wait(60)
+
+    works = [QueuedWork((call,), [], order, str) for call in (open_queue, print)]
+    for work in works:
+        order.add(work)
+    assert opened.wait(60) and queue.held
+    issued.set()
+    works[1].wait()
+    with order.turn:
+        assert not queue.held
+    order.stop()
+
+
+def test_an_error_belongs_to_the_call_that_it_has_ended() -> None:
+    """The progress thread may have completed the next one before Python sees the error."""
+    from torchcoll.backend.order import Order
+    from torchcoll.backend.works import IssuedWork
+
+    class Queue:
+        completed, failed, issued, held = 0, 0, 2, False
+
+        def complete(self, number: int) -> bool:
+            if not self.issued:
+                raise KeyboardInterrupt
+            self.failed, self.completed = 1, 2
+            raise Disagreement("collective differs")
+
+    order = Order("test")
+    order.queue = queue = Queue()  # type: ignore[assignment]
+    works = [IssuedWork((print,), [], order, str) for _ in range(3)]
+    for number, work in enumerate(works, 1):
+        work.number = number
+        order._issued.append(work)
+    with pytest.raises(Disagreement):
+        works[0].wait()
+    assert works[1].wait() and works[1].is_success()
+    queue.issued = 0
+    with pytest.raises(KeyboardInterrupt):  # which has ended none of them
+        works[2].wait()
+    assert works[2].error is None and not works[2].is_completed()
+
+
+def test_a_group_ends_while_its_thread_asks_for_more() -> None:
+    """What a future calls may issue the next call, when the thread has been told to end."""
+    from torchcoll.backend.order import Order
+    from torchcoll.backend.works import QueuedWork
+
+    order, begun, ending = Order("test"), Event(), Event()
+    later = QueuedWork((print,), [], order, str)
+
+    class Last(QueuedWork):
+        is_done = True
+
+        def settle(self) -> None:
+            begun.set()
+            assert ending.wait(60)
+            order.add(later)
+
+    order.attend(Last((print,), [], order, str))
+    assert begun.wait(60)
+    stopping = Thread(target=order.stop)
+    stopping.start()
+    while order._thread is not None:
+        sleep(0.001)
+    ending.set()
+    stopping.join(60)
+    assert not stopping.is_alive() and later.wait()
+    order.stop()
+
+
+def test_a_future_tells_of_an_interrupt() -> None:
+    """torch's futures take no other errors than an `Exception`."""
+    from torchcoll.backend.order import Order
+    from torchcoll.backend.works import QueuedWork
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    order = Order("test")
+    work = QueuedWork((interrupted,), [], order, str)
+    future = work.get_future()
+    order.add(work)
+    with pytest.raises(RuntimeError, match="KeyboardInterrupt"):
+        future.wait()
+    with pytest.raises(KeyboardInterrupt):
+        work.wait()
+    order.stop()
+
+
 def test_errors_of_ours_are_pickled() -> None:
     """A hook of DDP ends in a future, and torch pickles the error of one."""
     from torchcoll.backend.works import as_torch

@@ -111,13 +111,14 @@ class Group(_ProcessGroup):  # type: ignore[misc]
 
     def set_timeout(self, timeout: timedelta) -> None:
         super().set_timeout(timeout)
-        if self._opened is not None:
-            self._opened.deadline = timeout.total_seconds()
+        opened = self._opened
+        if opened is not None:
+            opened.deadline = timeout.total_seconds()
 
     def shutdown(self) -> None:
         """Run what is queued, and release the memory that the ranks share."""
         self.order.stop()
-        self.order.queue = None
+        self.order.begin(None)
         opened, self._opened = self._opened, None
         if opened is not None:
             opened.free()
@@ -434,7 +435,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             self._opened = self.over(self)
             self._is_over_mpi = isinstance(self._opened, OverMpi)
             self._opened.deadline = deadline_of(self)
-            self.order.queue = queue_of(self._opened)
+            self.order.begin(queue_of(self._opened))
         return self._opened
 
     def _missing(self) -> str:

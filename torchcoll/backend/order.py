@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from queue import SimpleQueue
 from time import monotonic, sleep
 from typing import Any, Protocol
@@ -76,10 +77,17 @@ class Order:
         self.turn = threading.RLock()
         self._queued: deque[Pending] = deque()
         self._issued: deque[Pending] = deque()
-        self._lock, self._starting = threading.Lock(), threading.Lock()
+        self._lock, self._serving = threading.Lock(), threading.Lock()
         self._holds = 0
         self._signals: SimpleQueue[Pending | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
+
+    def begin(self, queue: Queue | None) -> None:
+        """Have a queue run what it knows from now on, as soon as Python runs nothing."""
+        with self._lock:
+            if queue is not None:
+                queue.held = bool(self._holds or self._queued)
+            self.queue = queue
 
     def run(self, call: Callable[..., object], *arguments: Any) -> None:
         """Run a call after all that were issued before it."""
@@ -105,15 +113,15 @@ class Order:
 
     def issue(self, call: Pending, known: Sequence[Any]) -> bool:
         """Give a call to the progress thread; whether that is possible."""
-        assert self.queue is not None
         with self._lock:
-            call.number = self.queue.issue(*known)
-            if not call.number:
+            queue = self.queue
+            call.number = 0 if queue is None else queue.issue(*known)
+            if queue is None or not call.number:
                 return False
             self._issued.append(call)
             # Who holds the turn may still have to tell a call its error.
             if self.turn.acquire(blocking=False):
-                completed = self.queue.completed
+                completed = queue.completed
                 while self._issued and self._issued[0].number <= completed:
                     self._issued.popleft()
                 self.turn.release()
@@ -129,10 +137,10 @@ class Order:
 
     def attend(self, call: Pending) -> None:
         """Have the group's thread complete a call, and settle its future."""
-        with self._starting:
+        with self._serving:
             if self._thread is None:
                 self._start()
-        self._signals.put(call)
+            self._signals.put(call)
 
     def complete(self, call: Pending, seconds: float) -> bool:
         """Return once a pending call has run; whether it has within `seconds`, 0 for no limit."""
@@ -151,18 +159,22 @@ class Order:
         """End the thread, once it has run what is queued."""
         with self.turn:
             self._complete_issued()
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            self._signals.put(None)
-            if thread is not threading.current_thread():
-                thread.join()
+        with self._serving:
+            thread, self._thread = self._thread, None
+            if thread is not None:
+                self._signals.put(None)
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
 
     def _start(self) -> None:
-        self._thread = threading.Thread(target=outliving(self._serve), name=self.name, daemon=True)
+        # Of its own: a thread that has been told to end may still have calls to serve.
+        self._signals = SimpleQueue()
+        serve = outliving(partial(self._serve, self._signals))
+        self._thread = threading.Thread(target=serve, name=self.name, daemon=True)
         self._thread.start()
 
-    def _serve(self) -> None:
-        while (call := self._signals.get()) is not None:
+    def _serve(self, signals: SimpleQueue[Pending | None]) -> None:
+        while (call := signals.get()) is not None:
             self.complete(call, 0)
             call.settle()
 
@@ -206,12 +218,24 @@ class Order:
             return
         number = queue.issued if number is None else number
         while queue.completed < number:
+            before = queue.failed
             try:
                 if not queue.complete(number):
-                    self._numbered(queue.completed + 1).perform()
-                    queue.skip()
+                    try:
+                        self._numbered(queue.completed + 1).perform()
+                    finally:
+                        queue.skip()
             except BaseException as error:
-                self._numbered(queue.completed).fail(error)
+                self._fail(queue, before, error)
+
+    def _fail(self, queue: Queue, before: int, error: BaseException) -> None:
+        """Keep the error of the call that it has ended, or raise it where it has ended none.
+
+        The progress thread may have completed later calls meanwhile.
+        """
+        if queue.failed == before:
+            raise error
+        self._numbered(queue.failed).fail(error)
 
     def _numbered(self, number: int) -> Pending:
         with self._lock:
@@ -222,10 +246,11 @@ class Order:
         queue = self.queue
         if not call.number or queue is None or not self.turn.acquire(blocking=False):
             return
+        before = queue.failed
         try:
             if queue.look():
                 self.attend(call)
         except BaseException as error:
-            self._numbered(queue.completed).fail(error)
+            self._fail(queue, before, error)
         finally:
             self.turn.release()

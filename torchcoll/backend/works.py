@@ -95,10 +95,13 @@ class PendingWork(dist.Work):
             self._settle(future)
 
     def _settle(self, future: Any) -> Any:
-        if self.error is None:
+        error = self.error
+        if error is None:
             future.set_result(self.results)
-        else:
-            future.set_exception(self.error)
+        elif isinstance(error, Exception):
+            future.set_exception(error)
+        else:  # as an interrupt, which a future of torch's does not take
+            future.set_exception(dist.DistBackendError(f"{type(error).__name__}: {error}"))
         return future
 
     def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
