@@ -370,7 +370,7 @@ def test_a_group_ends_while_its_thread_asks_for_more() -> None:
 
 
 def test_a_future_tells_of_an_interrupt() -> None:
-    """torch's futures take no other errors than an `Exception`."""
+    """What torch's futures take as an error is an `Exception` only."""
     from torchcoll.backend.order import Order
     from torchcoll.backend.works import QueuedWork
 
@@ -381,11 +381,42 @@ def test_a_future_tells_of_an_interrupt() -> None:
     work = QueuedWork((interrupted,), [], order, str)
     future = work.get_future()
     order.add(work)
-    with pytest.raises(RuntimeError, match="KeyboardInterrupt"):
-        future.wait()
+    for told in (future, work.get_future()):
+        with pytest.raises(RuntimeError, match="KeyboardInterrupt"):
+            told.wait()
     with pytest.raises(KeyboardInterrupt):
         work.wait()
     order.stop()
+
+
+FAILS = """
+import torch, torch.distributed as dist
+from torchcoll.backend.registration import register
+from torchcoll.backend.works import QueuedWork
+
+def fail():
+    raise ConnectionError("rank 3 has ended")
+
+def allreduce(group, *_):
+    work = QueuedWork((fail,), [], group.order, str)
+    group.order.add(work)
+    return work
+
+register()
+dist.init_process_group("torchcoll", store=dist.HashStore(), rank=0, world_size=1)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+type(dist.group.WORLD).allreduce = allreduce
+try:
+    model(torch.ones(2)).sum().backward()
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def test_a_step_of_ddp_ends_by_the_error_of_its_call() -> None:
+    """C++ waits for the future there, and ends the process where an error is taken for tensors."""
+    done = python("-c", FAILS, environment={"PYTHONPATH": str(ROOT)})
+    assert done.returncode == 0 and "rank 3 has ended" in done.stdout, done.stdout
 
 
 def test_errors_of_ours_are_pickled() -> None:

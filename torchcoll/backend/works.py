@@ -92,17 +92,20 @@ class PendingWork(dist.Work):
         with _FUTURES:
             future, self.future = self.future, None
         if future is not None:
-            self._settle(future)
+            future.set_result(None)
 
-    def _settle(self, future: Any) -> Any:
-        error = self.error
-        if error is None:
-            future.set_result(self.results)
-        elif isinstance(error, Exception):
-            future.set_exception(error)
-        else:  # as an interrupt, which a future of torch's does not take
-            future.set_exception(dist.DistBackendError(f"{type(error).__name__}: {error}"))
-        return future
+    def _told(self, future: Any) -> Any:
+        """Return a future with the results, or the error, once one that stands for the end is set.
+
+        `Future.set_exception` tells Python alone: the reducer of DDP would look for tensors in the
+        error, and find none, which ends the process. What a callback raises is an error there, too.
+        """
+        return future.then(self._outcome)
+
+    def _outcome(self, _: Any) -> list[Any]:
+        if self.error is not None:
+            raise self.error
+        return self.results
 
     def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
         if not self.is_done:
@@ -162,12 +165,12 @@ class IssuedWork(PendingWork):
 
     def get_future(self) -> Any:
         if self.is_done and self.future is None:
-            return self._settle(torch.futures.Future())
+            return self._told(_future(None))
         with _FUTURES:
             if (future := self.future) is None:
                 future = self.future = torch.futures.Future()
                 self.order.attend(self)
-        return future
+        return self._told(future)
 
 
 class QueuedWork(PendingWork):
@@ -185,8 +188,8 @@ class QueuedWork(PendingWork):
         with _FUTURES:
             if not self.is_done:
                 self.future = self.future or torch.futures.Future()
-                return self.future
-        return self._settle(torch.futures.Future())
+            future = self.future
+        return self._told(future or _future(None))
 
 
 class ProfiledWork(QueuedWork):
@@ -247,7 +250,7 @@ def _remade(kind: Any, given: tuple[Any, ...]) -> BaseException:
     return told
 
 
-def _future(results: list[Any]) -> Any:
+def _future(result: Any) -> Any:
     future: Any = torch.futures.Future()
-    future.set_result(results)
+    future.set_result(result)
     return future
