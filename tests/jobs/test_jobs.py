@@ -318,11 +318,7 @@ class Long:
         return path.read_text().count("\n") if path.exists() else 0
 
     def state(self) -> str:
-        """Return what Slurm says of it: nothing once it is over."""
-        done = self.slurm.run("squeue", "-h", "-j", self.job, "-o", "%T")
-        # A busy controller may not answer in time, which is not an end.
-        assert done.returncode == 0 or "Invalid job id" in done.stderr, done.stderr
-        return done.stdout.strip()
+        return self.slurm.state_of(self.job)
 
     def output(self) -> str:
         return (self.folder / "job.out").read_text()
@@ -409,7 +405,7 @@ def test_scaling_is_an_array_with_one_merge(slurm: Cluster, tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
     merge = done.stdout.split("job ")[1].split()[0]
     output = tmp_path / f"mpicoll-merge-{merge}.out"
-    wait_until(lambda: not slurm.run("squeue", "-h", "-j", merge).stdout, slurm)
+    wait_until(lambda: slurm.state_of(merge) == "", slurm)
     wait_until(output.exists, slurm)
     array = done.stdout.split("array ")[1].split(";")[0]
     for nodes in (1, 2):

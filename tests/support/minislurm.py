@@ -52,6 +52,7 @@ SlurmdParameters=config_overrides
 JobAcctGatherType=jobacct_gather/none
 MpiDefault=none
 MinJobAge=4
+MessageTimeout=60
 FirstJobId={first}
 KillWait=2
 GresTypes=gpu
@@ -101,6 +102,14 @@ class Cluster:
             [str(each) for each in command], env={**self.environment, **variables}, cwd=cwd,
             capture_output=True, text=True, errors="replace", timeout=timeout,
         )  # fmt: skip
+
+    def state_of(self, job: str) -> str:
+        """Return a job's state: nothing once it is over, UNKNOWN where nobody answers in time."""
+        done = self.run("squeue", "-h", "-j", job, "-o", "%T")
+        if done.returncode == 0 or "Invalid job id" in done.stderr:
+            return done.stdout.strip()
+        assert "timed out" in done.stderr, done.stderr
+        return "UNKNOWN"
 
     def logs(self) -> str:
         """Return the ends of all logs."""
