@@ -147,13 +147,16 @@ class Recorder:
 
     def end(self, error: BaseException | None = None) -> None:
         """Say how the rank has ended; remove the files where all ranks have ended well."""
-        if self.memory is None or self.process != os.getpid():
+        if self.process != os.getpid():
             return
         if error is not None:
             self.describe(error)
         state = State.FAILED if self.has_failed or error else State.ENDED
-        STATE.pack_into(self.memory, STATE_AT, state, monotonic_ns())
-        self.close()
+        with self.lock:  # a thread may end the process while it comes to its end
+            if self.memory is None:
+                return
+            STATE.pack_into(self.memory, STATE_AT, state, monotonic_ns())
+            self.close()
         remove_ended(self.directory, self.job)
 
     def close(self) -> None:

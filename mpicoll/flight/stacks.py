@@ -55,8 +55,8 @@ def unwatch() -> None:
 
 def dump() -> None:
     """Write the stacks of this process now."""
-    if _open:
-        faulthandler.dump_traceback(_open[0], all_threads=True)
+    for file in _open[:1]:  # another thread may close it
+        faulthandler.dump_traceback(file, all_threads=True)
 
 
 def ask(process: int) -> None:

@@ -44,7 +44,7 @@ class Notes:
 
     def post(self, operation: int, text: str, root: int | None = None) -> None:
         """State a short text about an operation, and the rank that is missing there."""
-        if not (found := self.memory.words[self.memory.rank]):
+        if not (found := self.memory.words.get(self.memory.rank)):
             return
         words, count = found[0], found[0][self.first]
         place = self._place(count)

@@ -31,8 +31,9 @@ _SECONDS = 1.0
 _PAUSE = 0.01
 _MOST_ENDED = 64
 """Groups that have ended for which a process answers."""
-_NAME, _NONCE, _PROOF, _MOST, _AT_ONCE = 8, 16, 32, 4096, 32
-_MOST_TEXT = 500
+_NAME, _NONCE, _PROOF, _MOST, _AT_ONCE = 8, 16, 32, (1 << 16) - 1, 32
+_MOST_TEXT = 5000
+"""Characters, each of which takes six bytes at most."""
 _TIMES = 2
 
 
@@ -47,6 +48,7 @@ class Answer(msgspec.Struct):
         native: it is in a call of the library's own.
         other: it is not the operation that was asked about, but the group, that it has left.
         call: of a method, in which it is; None where ranks compare their calls beforehand.
+        freed: it has freed the group, and nothing had ended that before.
     """
 
     left: str = ""
@@ -56,6 +58,7 @@ class Answer(msgspec.Struct):
     native: bool = False
     other: bool = False
     call: CallState | None = None
+    freed: bool = False
 
 
 class Told(msgspec.Struct):
@@ -106,7 +109,8 @@ class _Listener:
             except OSError:  # no descriptor is left for a while
                 sleep(_PAUSE)
                 continue
-            with connection, suppress(OSError, ValueError, KeyError):
+            # Whatever becomes of an answer, the next question is to have one.
+            with connection, suppress(Exception):
                 connection.settimeout(_SECONDS / 4)
                 self._answer(connection)
 
@@ -116,7 +120,9 @@ class _Listener:
         question = _question(_read(connection, key, nonce))
         if question.told is not None:
             hear(question.told.rank, (question.told.text, question.told.lost))
-        _write(connection, key, nonce[::-1], msgspec.json.encode(reply(question.operation)))
+        answer = reply(question.operation)
+        answer.left = _short(answer.left)
+        _write(connection, key, nonce[::-1], msgspec.json.encode(answer))
 
 
 _listeners: dict[str, _Listener] = {}
@@ -175,7 +181,7 @@ class Contact:
 
     def tell(self, ranks: Iterable[int], told: Told) -> None:
         """Tell ranks something of this one's own accord; those that do not answer are left."""
-        told.text = told.text[:_MOST_TEXT]
+        told.text = _short(told.text)
         self._ask_all(list(ranks), Question(0, told))
 
     def _ask_all(self, asked: Sequence[int], question: Question) -> dict[int, Answer | str]:
@@ -228,8 +234,12 @@ ENDED = "which has ended"
 SILENT = "whose process does not answer: it is stopped, or its node is gone"
 
 
+def _short(text: str) -> str:
+    """Return as much of an error's text as can be sent; it may have any characters."""
+    return text[:_MOST_TEXT].encode(errors="replace").decode()
+
+
 def _write(connection: socket.socket, key: bytes, nonce: bytes, text: bytes) -> None:
-    text = text[:_MOST]
     proof = hmac.digest(key, nonce + text, "sha256")
     connection.sendall(len(text).to_bytes(2, "little") + proof + text)
 

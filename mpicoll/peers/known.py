@@ -92,7 +92,7 @@ class Peers(HasDeadline):
     def _ask_for_calls(self, ranks: Sequence[int]) -> list[CallState | None]:
         assert self.contact is not None
         answers = self.contact.ask(ranks, _ANY).values()
-        return [each.call if isinstance(each, Answer) and not _is_freed(each) else None
+        return [each.call if isinstance(each, Answer) and not each.freed else None
                 for each in answers]  # fmt: skip
 
     def close(self) -> None:
@@ -147,14 +147,14 @@ class Peers(HasDeadline):
         if operation not in self.left and len(self.left) >= _MOST_LEFT:
             self.left.pop(next(iter(self.left)))
         self.left[operation] = text, lost
-        if self.shared is not None:
-            self.shared.notes.post(operation, text, lost)
+        if (shared := self.shared) is not None:
+            shared.notes.post(operation, text, lost)
 
     def wait_for(self, peer: int | None) -> None:
         """Tell the other ranks whom this one waits for."""
         self.awaits = peer
-        if self.shared is not None:
-            self.shared.notes.wait_for(peer)
+        if (shared := self.shared) is not None:
+            shared.notes.wait_for(peer)
 
     def _reply(self, operation: int) -> Answer:
         other = operation not in self.left
@@ -175,12 +175,13 @@ class Peers(HasDeadline):
         others = [rank for rank in ranks if rank != self.rank]
         if self.rank in said:
             said[self.rank] = self.left.get(operation, ("", None))[0]
-        near = [rank for rank in others if self.shared is not None and rank in self.processes]
-        for rank in near:
-            assert self.shared is not None
-            process = self.processes[rank]
-            out |= {rank} if has_ended(process) or is_stopped(process) else set()
-            said[rank] = self.shared.notes.read(rank, operation)
+        shared, near = self.shared, list[int]()
+        if shared is not None:
+            near = [rank for rank in others if rank in self.processes]
+            for rank in near:
+                process = self.processes[rank]
+                out |= {rank} if has_ended(process) or is_stopped(process) else set()
+                said[rank] = shared.notes.read(rank, operation)
         far = [rank for rank in others if rank not in near]
         answers = self.contact.ask(far, operation) if self.contact is not None else {}
         for rank, answer in answers.items():
@@ -210,8 +211,9 @@ class Peers(HasDeadline):
         return _told(peer, answer)
 
     def _near(self, peer: int, operation: int) -> State:
-        assert self.shared is not None
-        notes, process = self.shared.notes, self.processes[peer]
+        if (shared := self.shared) is None:  # another thread has closed the group
+            return State()
+        notes, process = shared.notes, self.processes[peer]
         for each in (operation, GROUP):
             if why := notes.why(peer, each):
                 root = notes.root(peer, each)
@@ -264,7 +266,7 @@ class Peers(HasDeadline):
         One that freed the group after it had completed the call in which this one is keeps nobody
         waiting: what is missing there is another's, or under way.
         """
-        if isinstance(answer, Answer) and _is_freed(answer) and self.calls is not None:
+        if isinstance(answer, Answer) and answer.freed and self.calls is not None:
             has_completed = answer.call is not None and answer.call.stated.done
             if has_completed and not (self.calls.stated.done or self.calls.is_behind(answer.call)):
                 return State()
@@ -318,15 +320,9 @@ def _freed(
 ) -> Answer:
     """Return the answer of a rank that has freed its group, after `call` as its last."""
     rooted = (each for each in reversed([*left.values()]) if each[1] is not None)
-    found = left.get(operation) or left.get(GROUP) or next(rooted, _FREED)
-    return Answer(*found, exchanges=exchanges, call=call)
-
-
-_FREED: tuple[str, int | None] = "it has freed the group", None
-
-
-def _is_freed(answer: Answer) -> bool:
-    return answer.left == _FREED[0]
+    found = left.get(operation) or left.get(GROUP) or next(rooted, None)
+    text, lost = found or ("it has freed the group", None)
+    return Answer(text, lost, exchanges=exchanges, call=call, freed=found is None)
 
 
 def _after(process: str, text: str, root: int | None) -> State:

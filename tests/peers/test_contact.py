@@ -83,6 +83,31 @@ def test_a_rank_that_gives_up_an_answer_has_not_ended(
     assert asked.ask([1], 7) == {1: answer}
 
 
+def test_an_error_of_any_text_is_told() -> None:
+    asked = contact(0)
+    asked.close(lambda operation: Answer("\x01\udc80€" * 10_000))
+    found = asked.ask([1], 7)[1]
+    assert isinstance(found, Answer)
+    assert found.left.startswith("\x01?€\x01")
+
+
+def test_a_question_that_fails_ends_no_further_answers() -> None:
+    asked = contact(0)
+    asked.close(lambda operation: Answer(f"asked {1 // operation}"))
+    assert asked.ask([1], 0) == {1: ""}
+    assert asked.ask([1], 1) == {1: Answer("asked 1")}
+
+
+def test_a_group_that_is_closed_while_its_rank_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that answers sees its memory the first time alone."""
+    notes = SimpleNamespace(waits_for=lambda rank: 5)
+    seen = iter([SimpleNamespace(notes=notes)])
+    peers = Peers(0, 2)
+    closing = property(lambda self: next(seen, None))
+    monkeypatch.setattr(Peers, "shared", closing, raising=False)
+    assert peers._reply(7).awaits == 5
+
+
 def test_a_process_that_is_stopped_or_ends(listening: tuple[subprocess.Popen[str], int]) -> None:
     process, port = listening
     asked = contact(0, port)
