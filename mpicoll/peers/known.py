@@ -183,7 +183,7 @@ class Peers(HasDeadline):
                 out |= {rank} if has_ended(process) or is_stopped(process) else set()
                 said[rank] = shared.notes.read(rank, operation)
         far = [rank for rank in others if rank not in near]
-        answers = self.contact.ask(far, operation) if self.contact is not None else {}
+        answers = {} if self.contact is None else _asked_twice(self.contact, far, operation)
         for rank, answer in answers.items():
             if isinstance(answer, str):
                 out |= {rank} if answer else set()
@@ -203,9 +203,7 @@ class Peers(HasDeadline):
             return self._near(peer, operation)
         if self.contact is None or peer == self.rank:
             return State()
-        answer = self.contact.ask([peer], operation)[peer]
-        if answer == SILENT:  # on a busy host it may take longer
-            answer = self.contact.ask([peer], operation)[peer]
+        answer = _asked_twice(self.contact, [peer], operation)[peer]
         if answer == ENDED and peer in self.heard:
             return _after("", *self.heard[peer])
         return _told(peer, answer)
@@ -313,6 +311,13 @@ class Peers(HasDeadline):
     def _lost_in_memory(self, context: WaitContext, what: str) -> RankLost:
         stage = Stage(context.what, context.round, context.rounds, context.operation)
         return self.lost(stage, [context.peer], what)
+
+
+def _asked_twice(contact: Contact, ranks: Sequence[int], operation: int) -> dict[int, Answer | str]:
+    """Return what ranks answer; on a busy host that may take one longer."""
+    answers = contact.ask(ranks, operation)
+    silent = [rank for rank, each in answers.items() if each == SILENT]
+    return answers | contact.ask(silent, operation)
 
 
 def _freed(

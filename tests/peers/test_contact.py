@@ -17,7 +17,7 @@ from mpicoll import RankLost
 from mpicoll.interfaces import Stage
 from mpicoll.machine.living import has_ended, is_stopped
 from mpicoll.peers.calls import Calls, Stated
-from mpicoll.peers.contact import ENDED, Address, Answer, Contact
+from mpicoll.peers.contact import ENDED, SILENT, Address, Answer, Contact
 from mpicoll.peers.known import Peers
 
 KEYS = [b"0" * 32, b"1" * 32]
@@ -191,6 +191,15 @@ def test_a_rank_that_freed_the_group_has_gone_unless_it_completed_the_call(
     assert peers.have_gone([1], 9) == gone
     assert peers.absent(operation=9) == ([1] if gone else [])
     assert peers._ask_for_calls([1]) == [None]
+
+
+def test_a_rank_that_is_silent_once_is_not_left_out() -> None:
+    peers = Peers(0, 3)
+    peers.contact = contact(0)
+    said: list[dict[int, Answer | str]] = [{1: Answer("came"), 2: SILENT}, {2: Answer("came")}]
+    answers = iter(said)
+    peers.contact.ask = lambda ranks, operation: next(answers)  # type: ignore[method-assign]
+    assert peers.hear([0, 1, 2], 7) == (set(), {0: "", 1: "came", 2: "came"})
 
 
 def test_the_error_follows_who_waits_for_whom() -> None:
