@@ -98,16 +98,6 @@ def test_a_question_that_fails_ends_no_further_answers() -> None:
     assert asked.ask([1], 1) == {1: Answer("asked 1")}
 
 
-def test_a_group_that_is_closed_while_its_rank_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread that answers sees its memory the first time alone."""
-    notes = SimpleNamespace(waits_for=lambda rank: 5)
-    seen = iter([SimpleNamespace(notes=notes)])
-    peers = Peers(0, 2)
-    closing = property(lambda self: next(seen, None))
-    monkeypatch.setattr(Peers, "shared", closing, raising=False)
-    assert peers._reply(7).awaits == 5
-
-
 def test_a_process_that_is_stopped_or_ends(listening: tuple[subprocess.Popen[str], int]) -> None:
     process, port = listening
     asked = contact(0, port)
