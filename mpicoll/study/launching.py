@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from msgspec import structs
 
 from mpicoll.errors import ArgumentError
-from mpicoll.machine.children import end_with_parent
+from mpicoll.machine.children import run_launcher
 from mpicoll.machine.variables import THREAD_LEVEL, masked_arguments
 from mpicoll.measurement.cases import BASELINES
 from mpicoll.records import reading
@@ -40,8 +38,6 @@ _GRACE = 60.0
 """Seconds that a launch may take beyond its plan, with the time of a step that hangs."""
 _LAST = 400
 """Characters of what a failed launch printed last."""
-_TOGETHER = 'trap "trap : TERM; kill 0; wait" TERM; "$@" & wait $!'
-"""For a shell: Intel MPI's launcher is a script, whose own end would leave what it has started."""
 
 
 def file_of(folder: Path, configuration: Configuration, index: int) -> Path:
@@ -139,37 +135,17 @@ def run(
 
     Interrupted, it ends the processes before it goes on with the interrupt.
     """
-    with printed.open("wb") as out:
+    with printed.open("wb") as file:
         try:
-            process = subprocess.Popen(
-                ("sh", "-c", _TOGETHER, "sh", *command), env=environment, stdin=subprocess.DEVNULL,
-                stdout=out if both else subprocess.DEVNULL, stderr=out,
-                start_new_session=True, preexec_fn=end_with_parent,
-            )  # fmt: skip
+            out = file if both else subprocess.DEVNULL
+            status = run_launcher(command, limit, environment, out, file)
         except OSError as error:
             return f"{command[0]} does not start: {error.strerror}"
-        try:
-            status = process.wait(limit)
         except subprocess.TimeoutExpired:
-            _end(process)
             return f"it had not ended after {limit:.0f} s"
-        except BaseException:
-            _end(process)
-            raise
     if status == 0:
         return None
     return f"exit status {status}: {_last(printed.read_text(errors='replace'))}"
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a launcher, which ends its ranks; then whatever is left of its group."""
-    with suppress(ProcessLookupError):
-        process.terminate()
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(10)
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 def _last(text: str) -> str:

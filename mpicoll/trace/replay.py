@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
 from mpicoll.errors import ArgumentError, LaunchError
-from mpicoll.machine.children import end_with_parent
+from mpicoll.machine.children import run_launcher
 from mpicoll.machine.launchers import mpirun
 from mpicoll.records.lines import CaseRecord
 from mpicoll.records.reading import load, only
@@ -77,8 +76,7 @@ def replay(kind: Kind, seconds: float) -> Replayed:
             *(("--datatype", kind.dtype) if kind.dtype else ()),
             *(("--op", kind.op) if kind.op else ()),
         ]  # fmt: skip
-        done = subprocess.run(command, preexec_fn=end_with_parent, check=False)
-        if done.returncode:
+        if run_launcher(command):
             raise ArgumentError(f"{' '.join(command)} has failed")
         return _best(kind, [*only(CaseRecord, load(records))])
 

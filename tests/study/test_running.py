@@ -94,23 +94,40 @@ def test_why_a_launch_failed_is_told(program: str, said: str, tmp_path: Path) ->
     assert found == said
 
 
-def test_a_launcher_that_is_a_script_ends_with_the_study(tmp_path: Path) -> None:
+RUN = """
+from mpicoll.study.launching import run
+run((launcher,), dict(os.environ), folder / "printed", 2000)
+"""
+REPLAY = """
+from mpicoll.trace import reading, replay
+(folder / "trace").write_text(
+    '{"schema": "mpicoll.trace/2", "rank": 0, "seconds": 1.0}\\n'
+    '{"rank": 0, "communicator": "w", "ranks": 2, "call": "Allreduce", "bytes_per_rank": 8,'
+    '"calls": 1, "timed": 1, "seconds": 0.5, "least_us": 1.0, "most_us": 1.0, "histogram": [],'
+    '"dtype": "float64", "op": "sum", "algorithm": "ring", "transport": "symmetric"}\\n'
+)
+replay.mpirun = lambda: launcher
+replay.replay(reading.load(folder / "trace")[1][0], 1.0)
+"""
+
+
+@pytest.mark.parametrize("starts", [RUN, REPLAY], ids=["study", "trace"])
+def test_a_launcher_that_is_a_script_ends_with_who_started_it(starts: str, tmp_path: Path) -> None:
     launcher, begun = tmp_path / "mpirun", tmp_path / "begun"
-    launcher.write_text('#!/bin/sh\nsleep 60 &\necho $! > "$1.new"; mv "$1.new" "$1"\nwait\n')
-    launcher.chmod(0o755)
-    code = (
-        "import os, sys, pathlib; from mpicoll.study.launching import run; "
-        "run(sys.argv[1:3], dict(os.environ), pathlib.Path(sys.argv[3]), 60)"
+    launcher.write_text(
+        f"#!/bin/sh\nsleep 2000 &\necho $! > {begun}.new; mv {begun}.new {begun}\nwait\n"
     )
-    paths = map(str, (launcher, begun, tmp_path / "printed"))
-    with subprocess.Popen((sys.executable, "-c", code, *paths), cwd=ROOT) as study:
+    launcher.chmod(0o755)
+    code = "import os, sys, pathlib\nlauncher, folder = sys.argv[1], pathlib.Path(sys.argv[2])\n"
+    arguments = (sys.executable, "-c", code + starts, str(launcher), str(tmp_path))
+    with subprocess.Popen(arguments, cwd=ROOT) as study:
         until(begun.exists)
         study.kill()
     until(lambda: has_ended(int(begun.read_text())))
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + LIMIT
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
