@@ -462,6 +462,7 @@ class LaunchRecord(Struct, kw_only=True):
         run: the id of the run whose records follow, None where there are none.
         environment, threads: the environment and its thread level.
         forced: by collective, the library's own algorithm that was asked for.
+        seconds: that it took, with those in which the library was asked before what it runs.
         message: why it failed, None where it did not.
     """
 

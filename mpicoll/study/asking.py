@@ -24,6 +24,7 @@ from mpicoll.study.libraries import Library, libraries
 _MARK = "mpicoll asks:"
 _PAUSE = 0.05
 """Seconds in which what a call prints arrives at the launcher."""
+SECONDS_OF_CALL = 2 * _PAUSE
 
 
 def arguments(

@@ -66,6 +66,7 @@ def launch(
     command = configuration.environment.command(
         configuration.ranks, configuration.arguments(study, seconds, index, str(output))
     )
+    begin = time.monotonic()
     forced = asking.heard(
         configuration.environment.forces, configuration.forced, asked(study, configuration, folder)
     )
@@ -75,7 +76,6 @@ def launch(
         ranks=configuration.ranks, forced=forced, command=masked_arguments(command),
         started=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     )  # fmt: skip
-    begin = time.monotonic()
     limit = seconds + configuration.start_up + study.timeout + _GRACE
     record.message = run(command, variables(configuration), printed, limit)
     record.seconds = round(time.monotonic() - begin, 3)
@@ -97,8 +97,7 @@ def asked(study: Description, configuration: Configuration, folder: Path) -> str
 
     It is asked once for each configuration, by a launch of its own.
     """
-    library = libraries().get(configuration.environment.forces)
-    if not configuration.forced or library is None or not library.can_be_asked:
+    if not configuration.is_asked:
         return None
     kept = folder / "asked" / f"{configuration.name}.txt"
     if not kept.exists():
@@ -111,7 +110,7 @@ def asked(study: Description, configuration: Configuration, folder: Path) -> str
             configuration.device,
         )  # fmt: skip
         command = configuration.environment.command(configuration.ranks, program)
-        own = variables(configuration) | library.asking
+        own = variables(configuration) | libraries()[configuration.environment.forces].asking
         own[THREAD_LEVEL] = configuration.environment.level
         if run(command, own, printed, study.timeout + _GRACE, both=True) is not None:
             return None

@@ -25,6 +25,7 @@ from mpicoll.study.description import Description, check
 from mpicoll.study.launching import file_of, launch
 from mpicoll.study.planning import Configuration, Plan
 from mpicoll.text.files import content_of, lock, write_whole
+from mpicoll.text.numbers import span
 from mpicoll.text.printable import printable
 
 _GIVE_UP = 2
@@ -37,6 +38,7 @@ class Runner:
 
     Attributes:
         done: the launches that have a file, by configuration and number.
+        begun: as if the launches that had a file before had been run just now.
     """
 
     def __init__(self, plan: Plan, folder: Path) -> None:
@@ -47,6 +49,7 @@ class Runner:
                 path = file_of(folder, each, index)
                 if path.exists():
                     self.done[each.name, index] = _ended(path)
+        self.begun = time.monotonic() - sum(each.seconds for each in self.done.values())
 
     def run(self) -> None:
         """Run the launches that every configuration has, then more where verdicts need them."""
@@ -89,8 +92,8 @@ class Runner:
         return minutes is not None and self.used() >= 60 * minutes
 
     def used(self) -> float:
-        """Return the seconds of all launches."""
-        return sum(each.seconds for each in self.done.values())
+        """Return the seconds that the study has taken, those before it was killed included."""
+        return time.monotonic() - self.begun
 
     def _more(self) -> Iterator[tuple[Configuration, int]]:
         """Yield the next launch of each configuration that needs one."""
@@ -179,7 +182,6 @@ class _Shown:
     def __init__(self, runner: Runner) -> None:
         self.runner = runner
         self.is_bar = is_terminal(sys.stderr)
-        self.begun = time.monotonic()
         columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
         self.bar = Progress(
             *columns, TextColumn("{task.fields[left]}"), console=Console(stderr=True),
@@ -214,7 +216,7 @@ class _Shown:
         left = each * max(1, self.total - count)
         if (minutes := self.runner.plan.study.minutes) is not None:
             left = min(left, max(0.0, 60 * minutes - self.runner.used()))
-        text = f"about {_span(left)} left"
+        text = f"about {span(left)} left"
         name = f"{configuration.name}, launch {index + 1}"
         if self.task is not None:
             self.bar.update(
@@ -239,12 +241,3 @@ class _Shown:
 
 def _say(text: str) -> None:
     print(printable(text), file=sys.stderr, flush=True)
-
-
-def _span(seconds: float) -> str:
-    """Return a time in words.
-
-    >>> _span(42.0), _span(170.0)
-    ('42 s', '3 min')
-    """
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

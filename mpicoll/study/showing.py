@@ -6,6 +6,7 @@ from rich.table import Table
 
 from mpicoll.cli.tables import print_table
 from mpicoll.study.planning import Plan
+from mpicoll.text.numbers import counted, span
 from mpicoll.text.printable import printable
 
 _WIDTH = 130
@@ -18,19 +19,22 @@ def print_plan(found: Plan) -> None:
     for each in found.configurations:
         forced = ", ".join(f"{name} {how.algorithm}" for name, how in each.forced.items())
         what = "pairs of ranks" if each.pairs else forced or "its choice"
-        count = "1" if each.pairs else f"{study.least} to {study.most}"
+        count = f"{study.least} to {study.most}"
+        if each.pairs or study.least == study.most:
+            count = str(1 if each.pairs else study.most)
         table.add_row(
             each.name, each.environment.library.split("\n")[0][:40], str(each.ranks), what, count,
             f"{found.seconds_of(each):.1f}",
         )  # fmt: skip
     print_table(table, _WIDTH)
     least, usual, most = (
-        found.estimate(each) / 60 for each in (study.least, study.launches, study.most)
+        span(found.estimate(each)) for each in (study.least, study.launches, study.most)
     )
-    limit = f", and no launch begins after {study.minutes:g}" if study.minutes else ""
+    spread = f", {least} if the verdicts are soon clear, {most} if they are not"
+    limit = f"; no launch begins after {span(60 * study.minutes)}" if study.minutes else ""
     print(
-        f"# {len(found.configurations)} configurations; about {usual:.0f} minutes, {least:.0f} if "
-        f"the verdicts are soon clear, {most:.0f} at most{limit}"
+        f"# {counted(len(found.configurations), 'configuration')}; where nothing else runs about "
+        f"{usual}{spread if study.least < study.most else ''}{limit}"
     )
     for remark in found.remarks:
         print(printable(f"# warning: {remark}"))

@@ -31,6 +31,15 @@ def counted(number: int, thing: str) -> str:
     return f"{number} {thing}{ending}"
 
 
+def span(seconds: float) -> str:
+    """Return a time in words.
+
+    >>> span(42.0), span(170.0)
+    ('42 s', '3 min')
+    """
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
 def ranges(numbers: Sequence[int]) -> str:
     """Return whole numbers in their order, runs of neighbours as the first and the last.
 

@@ -15,6 +15,7 @@ from mpicoll.study.launching import variables as launched_with
 from mpicoll.study.libraries import forced, libraries, variants
 from mpicoll.study.planning import plan
 from mpicoll.study.running import store, stored, taken
+from mpicoll.study.showing import print_plan
 
 MPICH = Found("mpich", Environment(name="mpich"), "multiple", "MPICH", "MPICH 5", True)
 OMPI = Found(
@@ -64,6 +65,9 @@ def test_launches_are_mixed_and_the_seed_decides() -> None:
     names = [each.name for each, _ in first]
     assert first == plan(study, [MPICH, OMPI]).first()
     assert names != sorted(names)
+    # Whoever has little time has each configuration: none is launched again before all were.
+    count = len(set(names))
+    assert len(set(names[:count])) == count
     assert first != plan(Description(seed=1, factors=study.factors), [MPICH, OMPI]).first()
     assert {each.environment.name for each, _ in first[:12]} == {"mpich", "openmpi"}
     every = {each.name for each in plan(study, [MPICH, OMPI]).configurations}
@@ -73,7 +77,8 @@ def test_launches_are_mixed_and_the_seed_decides() -> None:
 def test_the_time_of_a_launch_follows_from_the_minutes() -> None:
     study = Description(minutes=15)
     found = plan(study, [MPICH, OMPI])
-    assert 0.8 * 900 < found.estimate(study.launches) <= 900
+    each = [found.measuring(one) + one.start_up for one in found.configurations if not one.pairs]
+    assert 0.8 * 900 < study.launches * sum(each) <= 900
     assert plan(Description(seconds=3.5), [MPICH]).seconds == 3.5
 
 
@@ -262,6 +267,20 @@ def test_a_launch_gets_the_time_that_its_cases_need() -> None:
     choice = found.configurations[0]
     assert choice.cases(found.study) == 2 * (3 + 2)
     assert found.measuring(choice) == pytest.approx(0.5)
+
+
+def test_an_estimate_has_what_cases_take_and_what_is_asked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """On an idle machine a case takes 60 ms, however much time a launch is given."""
+    factors = Factors(collectives=["allreduce"], sizes=["64"], algorithms=["ring"], pairs=False)
+    study = Description(launches=1, seconds=60.0, factors=factors)
+    for names, launched, asked in (["none"], 2.12, 0), (["allreduce=ring"], 2 * 2.12, 2.1):
+        given = Environment(name="x", algorithms=names)
+        found = plan(study, [Found("x", given, "single", "MPICH", "", False)])
+        assert found.estimate(1) == pytest.approx(launched + asked)
+    print_plan(found)
+    assert "2 configurations; where nothing else runs about 6 s\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -18,8 +19,9 @@ from launcher import LIMIT, QUIRKS, ROOT, mpirun, python
 from mpicoll.machine.living import has_ended
 from mpicoll.records.lines import CaseRecord, LaunchRecord
 from mpicoll.records.reading import load, only
+from mpicoll.study import launching, running
 from mpicoll.study.__main__ import main
-from mpicoll.study.description import Description, Environment
+from mpicoll.study.description import Description, Environment, Factors
 from mpicoll.study.environments import Found
 from mpicoll.study.launching import asked, run, variables
 from mpicoll.study.planning import plan
@@ -150,6 +152,30 @@ def test_a_library_is_asked_as_it_is_launched(tmp_path: Path) -> None:
     assert "NCCL_DEBUG=INFO" in lines and "TORCHCOLL_BACKEND=nccl" in lines
     assert "NCCL_ALGO=allreduce:ring;broadcast:ring" in lines
     assert "NCCL_DEBUG=INFO" not in [f"{k}={v}" for k, v in variables(forced).items()]
+
+
+def test_what_a_study_has_used_includes_what_it_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock that each launch moves by 10 s; here and where the study goes on."""
+    now = [100.0]
+
+    def run(_: object, __: object, printed: Path, *___: object, **____: object) -> str:
+        now[0] += 10
+        printed.touch()
+        return "it failed"
+
+    clock = SimpleNamespace(monotonic=lambda: now[0], strftime=time.strftime)
+    monkeypatch.setattr(launching, "run", run)
+    for module in (launching, running):
+        monkeypatch.setattr(module, "time", clock)
+    given = Environment(name="x", algorithms=["allreduce=ring"])
+    study = Description(factors=Factors(pairs=False), launches=1)
+    found = plan(study, [Found("x", given, "single", "MPICH", "", False)])
+    (tmp_path / "launches").mkdir()
+    runner = running.Runner(found, tmp_path)
+    runner.run()
+    assert runner.used() == running.Runner(found, tmp_path).used() == 30
 
 
 @pytest.mark.parametrize(
