@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from mpicoll.records.lines import Forced
-from mpicoll.study.cells import Cell, Contestant, Name, Panel, Study, counterpart
+from mpicoll.study.cells import ENOUGH, Cell, Contestant, Name, Panel, Study, counterpart
 from mpicoll.study.crossovers import Crossings
 from mpicoll.study.forms import forms_of, sentences
 from mpicoll.study.questions import ONE_OR_TWO, QUESTIONS, Question
@@ -79,7 +79,15 @@ def findings(study: Study, crossings: Crossings | None = None) -> list[Finding]:
 def _in_short(study: Study, undecided: int) -> Iterator[Finding]:
     """Yield how often our schedules win, and by how much at least and at most."""
     found = [each for panel in study.panels() for each in pairs(study, panel, _strongest)]
-    if not found or all(each.ratio.has_few for each in found):
+    if found and all(each.ratio.has_few for each in found):
+        most = max(each.ratio.launches for each in found)
+        yield Finding(
+            SHORT,
+            f"There is no verdict yet: one takes {ENOUGH} launches, and what is compared here has "
+            f"{most} at most.",
+        )
+        return
+    if not found:
         return
     of_kind = {kind: [each for each in found if each.kind == kind] for kind in
                ("faster", "slower", "tie", "open", "few")}  # fmt: skip

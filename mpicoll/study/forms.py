@@ -80,9 +80,9 @@ def _cell(form: str, times: Mapping[str, Contestant]) -> str:
         return "-"
     own, star = times[form], " *" if unbeaten(times)[0] == form else ""
     if form == ONE_CALL or ONE_CALL not in times:
-        return f"{own.us:.4g}{star}"
+        return f"{number(own.us)}{star}"
     tie = "" if _is_sure(compared(own, times[ONE_CALL])) else " ="
-    return f"{own.us:.4g} ({own.us / times[ONE_CALL].us:.2f}x{tie}){star}"
+    return f"{number(own.us)} ({own.us / times[ONE_CALL].us:.2f}x{tie}){star}"
 
 
 def _is_sure(found: Ratio | None) -> bool:

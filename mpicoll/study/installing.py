@@ -16,6 +16,7 @@ from mpicoll.errors import ArgumentError
 from mpicoll.machine.children import end_with_parent
 from mpicoll.study.environments import LEADS, OWN
 from mpicoll.text.files import make_folder
+from mpicoll.text.printable import printable
 from mpicoll.text.sizes import rounded_size_text
 
 # From 2021.16 on the wheel leaves out the launcher's helper programs.
@@ -38,6 +39,7 @@ def install(name: str, folder: Path | None = None) -> Path:
         raise ArgumentError(f"{target} exists: remove it to install {name} anew") from None
     except OSError as error:
         raise ArgumentError(f"cannot write {target}: {error.strerror}") from None
+    print(printable(f"installing {name} from PyPI into {target}: minutes"), file=sys.stderr)
     try:
         _run([sys.executable, "-m", "venv", str(target)])
         python = str(target / "bin" / "python")

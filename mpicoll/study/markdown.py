@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from statistics import median
 
 from mpicoll.report.figures import slug
 from mpicoll.study.cells import Panel, Study
@@ -59,7 +60,11 @@ def _machines(study: Study) -> Iterator[str]:
     loads = [each.load for each in study.runs if each.load is not None]
     if loads:
         ends = dict.fromkeys(number(each, 2) for each in (min(loads), max(loads)))
-        yield f"The load before the launches was {' to '.join(ends)}."
+        cores = sum(one.cores or 0 for one in study.runs[0].machines)
+        # The launch before counts, too.
+        is_busy = median(loads) > 2 * cores > 0
+        busy = f" on {cores} cores: other programs ran, and times may be longer for it"
+        yield f"The load before the launches was {' to '.join(ends)}{busy if is_busy else ''}."
     commits = dict.fromkeys(each.git.commit[:7] for each in study.runs if each.git)
     if len(commits) > 1:
         yield f"Measured by several commits of this project: {', '.join(commits)}."

@@ -48,6 +48,7 @@ from mpicoll.study.findings import (
     findings,
 )
 from mpicoll.study.launching import native_name
+from mpicoll.study.markdown import facts
 from mpicoll.study.outcome import found_in, write_outcome
 from mpicoll.study.page import page
 from mpicoll.study.questions import ONE_OR_TWO
@@ -278,6 +279,17 @@ def test_what_cannot_be_compared_is_told_with_its_times(count: int) -> None:
         rf"1M, from {count} launch(es)?\.",
         found,
     )
+
+
+def test_the_first_page_says_that_there_are_too_few_launches_on_a_busy_machine() -> None:
+    found = launched(constant(native=10.0, ring=5.0), ["ring"], count=3)
+    assert told(found, SHORT) == (
+        "There is no verdict yet: one takes 6 launches, and what is compared here has 3 at most."
+    )
+    machines = [Machine("host", 2, "CPU", cores=2)]
+    for before, said in (140.0, "140 on 2 cores: other programs ran"), (2.0, "2.0."):
+        study = study_of(described(found, load=before, machines=machines))
+        assert f"The load before the launches was {said}" in "\n".join(facts(study))
 
 
 def test_a_side_with_two_speeds_is_told() -> None:

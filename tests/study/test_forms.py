@@ -141,11 +141,11 @@ def test_backends_and_ranks_are_kept_apart_and_bad_results_left_out() -> None:
 
 def test_the_table_shows_ratios_ties_and_holes() -> None:
     forms = only_forms(
-        [record(ONE_CALL, 4, 10.0), record(OVER, 4, 10.05), record(PARTS, 4, 20.0),
+        [record(ONE_CALL, 4, 10.0), record(OVER, 4, 10.06), record(PARTS, 4, 20.0),
          record(ONE_CALL, 16, 8.0)]
     )  # fmt: skip
     assert list(rows(forms)) == [
-        ["4", "10 *", "10.05 (1.01x =)", "20 (2.00x)"], ["16", "8 *", "-", "-"],
+        ["4", "10.0 *", "10.1 (1.01x =)", "20.0 (2.00x)"], ["16", "8.00 *", "-", "-"],
     ]  # fmt: skip
 
 
@@ -158,13 +158,13 @@ def test_old_records_give_findings_printed_and_on_a_page(tmp_path: Path) -> None
     done = CliRunner().invoke(main, [str(path), "--csv", str(table)])
     assert done.exit_code == 0, done.output
     assert "reduce_scatter + allgather beats one call first at 16K" in done.output
-    assert "| 4 | 2.008 * | - | 10 (4.98x) |" in done.output and "](" not in done.output
+    assert "| 4 | 2.01 * | - | 10.0 (4.98x) |" in done.output and "](" not in done.output
     with table.open() as file:
         assert len(list(csv.DictReader(file))) == len(records)
     pytest.importorskip("plotly")
     done = CliRunner().invoke(main, ["--records", str(path), "-o", str(tmp_path / "out")])
     assert done.exit_code == 0, done.output
-    for name, cell in (("findings.md", "| 4 | 2.008 *"), ("study.html", "<td>2.008 *</td>")):
+    for name, cell in (("findings.md", "| 4 | 2.01 *"), ("study.html", "<td>2.01 *</td>")):
         text = (tmp_path / "out" / name).read_text()
         assert cell in text and "beats one call first at 16K" in text
         assert "native is 1.18 to 4.98 times as fast as" in text and "in one launch" in text

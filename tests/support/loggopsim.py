@@ -2,8 +2,8 @@
 
 ``python tests/support/loggopsim.py FOLDER 16 64`` takes the folder with the simulator's programs
 ``LogGOPSim`` and ``txt2bin`` (https://github.com/spcl/LogGOPSim), and numbers of ranks. It prints
-a line for each algorithm and size: our price, their time, the ratio, and the rules of ours
-(`loggp.RULES`) that make the difference. All messages are eager.
+a line for each algorithm and size: our price, their time, the ratio, and the fewest rules of ours
+(`loggp.RULES`) that make the difference, null where none do. All messages are eager.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ TIMES = Times(L=1500, o=500, g=800, G=1)
 MODEL = LogGP(*(1e-9 * each for each in TIMES), gamma=DEFAULT.gamma)
 BLOCKS = 200, 20_000
 """Bytes of a block."""
-MOST_EXPLAINED = 64
-"""Ranks up to which the reason of a difference is sought."""
+MOST_IN_FULL = 64
+"""Ranks up to which every set of rules is tried, beyond them one rule or all."""
+LIMIT = 300.0
+"""Seconds that LogGOPSim has for a case."""
 
 
 def simulated(lines: Sequence[str], programs: Path) -> float:
@@ -46,16 +48,17 @@ def simulated(lines: Sequence[str], programs: Path) -> float:
         done = subprocess.run(
             [programs / "LogGOPSim", "-f", binary, "-b", "-S", str(2**31 - 1),
              *parameters],
-            check=True, capture_output=True, text=True,
+            check=True, capture_output=True, text=True, timeout=LIMIT,
         )  # fmt: skip
     found = re.search(r"Maximum finishing time at host \d+: (\d+)", done.stdout)
     assert found, done.stdout
     return int(found[1]) * 1e-9
 
 
-def reason(lines: Sequence[str], seconds: float) -> Sequence[str] | None:
+def reason(lines: Sequence[str], seconds: float, size: int) -> Sequence[str] | None:
     """Return the fewest rules of ours with which the file takes as long as our price, if any."""
-    every = (some for count in range(len(RULES) + 1) for some in combinations(RULES, count))
+    counts = range(len(RULES) + 1) if size <= MOST_IN_FULL else (0, 1, len(RULES))
+    every = (some for count in counts for some in combinations(RULES, count))
     return next(
         (some for some in every if close(1e-9 * completion(lines, TIMES, some), seconds)), None
     )
@@ -73,13 +76,17 @@ def rows(size: int, programs: Path) -> Iterator[dict[str, object]]:
         for nbytes in (block * pattern.vector_blocks for block in BLOCKS):
             ours = simulate(pattern, nbytes, MODEL, Switch(size))
             lines = [*goal(algorithm, size, nbytes)]
-            theirs = simulated(lines, programs)
-            known = close(ours, theirs) or size > MOST_EXPLAINED
-            yield {
+            row: dict[str, object] = {
                 "collective": algorithm.collective.name, "algorithm": str(algorithm),
-                "ranks": size, "bytes": nbytes, "ours_us": 1e6 * ours, "theirs_us": 1e6 * theirs,
-                "ratio": ours / theirs, "rules": [] if known else reason(lines, ours),
+                "ranks": size, "bytes": nbytes, "ours_us": 1e6 * ours,
             }  # fmt: skip
+            try:
+                theirs = simulated(lines, programs)
+            except subprocess.TimeoutExpired:
+                yield row | {"over": LIMIT}
+                continue
+            rules = [] if close(ours, theirs) else reason(lines, ours, size)
+            yield row | {"theirs_us": 1e6 * theirs, "ratio": ours / theirs, "rules": rules}
 
 
 def main() -> None:
