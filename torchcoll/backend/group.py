@@ -359,7 +359,8 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             return None
         if self._is_over_mpi:
             try:
-                x, out = as_arrays(x), as_arrays(out)
+                lent = as_arrays(x)
+                x, out = lent, lent if out is x else as_arrays(out)
             except (TypeError, RuntimeError, BufferError):
                 return None
         known = name, x, out, op, root, None, self.algorithms[name], rows
