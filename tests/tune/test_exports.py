@@ -58,7 +58,21 @@ def study() -> list[Record]:
 def test_what_is_faster_by_more_than_three_per_cent_is_taken() -> None:
     (found,) = choices(study(), "MPICH", mpich.takes)
     assert found[:3] == ("allreduce", 4, 1)
-    assert [each[:2] for each in found.ranges] == [(512, None), (None, "ring")]
+    assert [each[:2] for each in found.ranges] == [(4095, None), (None, "ring")]
+
+
+def test_between_sizes_the_library_s_choice_stays_and_algorithms_change_half_way() -> None:
+    records = study()
+    for number in range(3):
+        forced, own = f"doubling{number}", f"own{number}"
+        records.append(launch(forced, "recursive_doubling"))
+        for nbytes, us in ((4096, 30.0), (65536, 10.0)):
+            records.append(case(forced, "native(algorithm=recursive_doubling)", nbytes, us))
+        records.append(case(own, "native", 1 << 20, 1.0))
+    (found,) = choices(records, "MPICH", mpich.takes)
+    assert [each[:2] for each in found.ranges] == [
+        (4095, None), (16384, "ring"), (65536, "recursive_doubling"), (None, None)
+    ]  # fmt: skip
 
 
 def test_what_one_launch_contradicts_is_not_taken() -> None:
@@ -352,7 +366,7 @@ def test_the_command_writes_the_table_and_says_what_to_set(
     files = ["--to", "mpich", "-o", str(table), "--library", str(library)]
     code, text = command(saved(tmp_path, study()), *files, capsys=capsys)
     assert code == 0, text
-    assert "allreduce, 4 ranks: its own choice to 512 B, ring" in text
+    assert "allreduce, 4 ranks: its own choice to 4095 B, ring" in text
     assert f"export MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE={table}" in text
     assert (
         f"export MPIR_CVAR_CH4_COLL_SELECTION_TUNING_JSON_FILE={table.with_suffix('.ch4.json')}"

@@ -1,8 +1,8 @@
 """Choose a library's own algorithms from the records of launches that forced them.
 
 At a size the library's choice stays where no other is surely faster: by more than 3 %, and so that
-the interval of the ratio over launches is above 1. Where the algorithm changes, it does so half-way
-between the sizes that were measured.
+the interval of the ratio over launches is above 1. So it does between such a size and the next one
+that was measured; one algorithm gives way to another half-way.
 """
 
 from __future__ import annotations
@@ -156,9 +156,17 @@ def _ranges(
         last = index + 1 == len(best)
         if not last and best[index + 1][1] == name:
             continue
-        upto = None if last else isqrt(size * best[index + 1][0])
+        upto = None if last else _end((size, name), best[index + 1])
         found.append(Range(upto, name, variables.get((group.collective, name or ""), {})))
     return found
+
+
+def _end(last: tuple[int, str | None], following: tuple[int, str | None]) -> int:
+    """Return where a range ends, by the last size with its algorithm and the next with another."""
+    (size, name), (next_size, next_name) = last, following
+    if name is None:
+        return next_size - 1
+    return size if next_name is None else isqrt(size * next_size)
 
 
 def _best(times: Times) -> str | None:
