@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import random
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,9 +17,11 @@ from mpicoll import Collectives, Comm  # noqa: E402
 from mpicoll.errors import ArgumentError  # noqa: E402
 from mpicoll.flight import reader  # noqa: E402
 from mpicoll.flight.layout import Outcome  # noqa: E402
+from mpicoll.machine.nodes import RANKS_PER_NODE  # noqa: E402
 from mpicoll.mpi.communicator import served, state  # noqa: E402
 from mpicoll.mpi.communicator.served import Signature  # noqa: E402
 from mpicoll.mpi.communicator.state import AFTER, FORCED  # noqa: E402
+from mpicoll.runtime.order import REPRODUCIBLE  # noqa: E402
 
 Call = Callable[[Any], Any]
 """Makes a call on a communicator; returns what this rank has then."""
@@ -530,6 +533,20 @@ def test_a_wrong_variable_is_an_error_on_every_rank(
     monkeypatch.setenv(FORCED, "allreduce=ring" if comm.rank else "allreduce=rnig")
     with pytest.raises(ArgumentError, match=FORCED):
         comm.Barrier()
+
+
+def test_who_asks_for_one_order_learns_where_mpi_keeps_its_own(
+    monkeypatch: pytest.MonkeyPatch, comm: Any
+) -> None:
+    if comm.size == 1:
+        pytest.skip("MPI serves one rank")
+    monkeypatch.setenv(REPRODUCIBLE, "1")
+    monkeypatch.setenv(RANKS_PER_NODE, "1")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        check(comm, _allreduce)
+    found = [REPRODUCIBLE in str(each.message) for each in told]
+    assert found == ([] if comm.rank else [True])
 
 
 def test_our_calls_and_mpis_own_are_recorded_in_the_same_order(comm: Comm) -> None:
