@@ -15,7 +15,7 @@ typedef struct {
     CallsObject *calls;
     char held;            /* takes no calls, as Python runs one */
     unsigned long driver; /* the thread that runs Python and advances it; 0 where none does */
-    int64_t failed; /* the number of the last call that Python's error has ended */
+    int64_t failed;       /* the number of the last call that Python's error has ended */
 } QueueObject;
 
 static void release_owner(void *owner)

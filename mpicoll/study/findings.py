@@ -79,15 +79,15 @@ def findings(study: Study, crossings: Crossings | None = None) -> list[Finding]:
 def _in_short(study: Study, undecided: int) -> Iterator[Finding]:
     """Yield how often our schedules win, and by how much at least and at most."""
     found = [each for panel in study.panels() for each in pairs(study, panel, _strongest)]
-    if found and all(each.ratio.has_few for each in found):
+    if not found:
+        return
+    if all(each.ratio.has_few for each in found):
         most = max(each.ratio.launches for each in found)
         yield Finding(
             SHORT,
             f"There is no verdict yet: one takes {ENOUGH} launches, and what is compared here has "
             f"{most} at most.",
         )
-        return
-    if not found:
         return
     of_kind = {kind: [each for each in found if each.kind == kind] for kind in
                ("faster", "slower", "tie", "open", "few")}  # fmt: skip

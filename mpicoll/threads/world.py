@@ -268,13 +268,10 @@ class ThreadWaits:
         return is_there
 
     def _lost(self, context: WaitContext, why: str) -> RankLost:
-        return RankLost(
-            f"{context.what}, round {context.round} of {context.rounds}: "
-            f"rank {self.rank} waits for rank {context.peer}, {why}",
-            rank=context.peer,
-        )
+        where = f"{context.what}, round {context.round} of {context.rounds}"
+        return rank_lost(where, self.rank, context.peer, why)
 
 
-def rank_lost(stage: Stage, rank: int, peer: int, what: str) -> RankLost:
+def rank_lost(where: Stage | str, rank: int, peer: int, what: str) -> RankLost:
     """Return the error of a rank that waits for another, given what happened to that one."""
-    return RankLost(f"{stage}: rank {rank} waits for rank {peer}, {what}", rank=peer)
+    return RankLost(f"{where}: rank {rank} waits for rank {peer}, {what}", rank=peer)

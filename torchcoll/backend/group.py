@@ -359,8 +359,8 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             return None
         if self._is_over_mpi:
             try:
-                lent = as_arrays(x)
-                x, out = lent, lent if out is x else as_arrays(out)
+                array = as_arrays(x)
+                x, out = array, array if out is x else as_arrays(out)
             except (TypeError, RuntimeError, BufferError):
                 return None
         known = name, x, out, op, root, None, self.algorithms[name], rows

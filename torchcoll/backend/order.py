@@ -114,9 +114,10 @@ class Order:
     def issue(self, call: Pending, known: Sequence[Any]) -> bool:
         """Give a call to the progress thread; whether that is possible."""
         with self._lock:
-            queue = self.queue
-            call.number = 0 if queue is None else queue.issue(*known)
-            if queue is None or not call.number:
+            if (queue := self.queue) is None:  # the group has been shut down meanwhile
+                return False
+            call.number = queue.issue(*known)
+            if not call.number:
                 return False
             self._issued.append(call)
             # Who holds the turn may still have to tell a call its error.
