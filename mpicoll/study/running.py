@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
@@ -160,15 +161,16 @@ def stored(folder: Path) -> Description | None:
 
 
 def store(study: Description, folder: Path) -> None:
-    """Keep the study in its folder.
+    """Keep the study in its folder; one that has begun there may be given other minutes.
 
     Raises:
         ArgumentError: the folder has another study.
     """
     known = stored(folder)
-    if known is not None and known != study:
+    if known is not None and replace(known, minutes=study.minutes) != study:
         raise ArgumentError(
-            f"{folder} has another study: give another folder, or the same description"
+            f"{folder} has another study: give another folder, or the same description "
+            "(minutes may differ)"
         )
     write_whole(folder / _NAME, lambda fresh: fresh.write_bytes(msgspec.json.encode(study)))
 

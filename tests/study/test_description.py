@@ -248,6 +248,12 @@ def test_a_folder_keeps_one_study(tmp_path: Path) -> None:
             store(Description(seed=4), folder)
 
 
+def test_a_study_that_has_begun_takes_more_minutes(tmp_path: Path) -> None:
+    store(Description(seed=3, minutes=1.0), tmp_path)
+    store(Description(seed=3, minutes=20.0), tmp_path)
+    assert stored(tmp_path) == Description(seed=3, minutes=20.0)
+
+
 @pytest.mark.parametrize(
     "text", ["{", "[" * 100_000, '{"factors": {"sizes": ["4X"]}}', '{"seed": 9' + "9" * 5000 + "}"]
 )
