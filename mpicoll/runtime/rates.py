@@ -142,6 +142,8 @@ def costs_of(read: Readings, usual: Costs, *, oversubscribed: bool) -> Costs:
     )
     more = _level(rates) / _level(base)
     rows, others = (_threshold(each, more) for each in FETCHED[base])
+    if waits and read.fetch:
+        rows = _level_of_rows(read)
     # What is folded is fetched into a buffer first, of which the probe reads nothing.
     others = NEVER if waits and fetched > passed else max(others, usual.fetched.others)
     return Costs(rates, Fetched(rows, others), origin)
@@ -162,3 +164,15 @@ def _level(rates: Rates) -> float:
 
 def _threshold(nbytes: int, times: float) -> int:
     return NEVER if times == inf else max(_FEWEST, int(nbytes * 2 ** round(log2(times))))
+
+
+def _level_of_rows(read: Readings) -> int:
+    """Return from how many bytes a row costs less when it is fetched, to a power of two.
+
+    By the readings themselves: where two rates are nearly the same, whether one is larger says
+    little about the other costs, and that of a rate to a power of two says nothing.
+    """
+    assert read.fetch and read.fetched and read.flag and read.passed
+    saved = (read.copy + read.passed - read.fetched) / PROBED
+    level = (read.flag + read.fetch) / saved if saved > 0 else inf
+    return _threshold(1, level)
