@@ -415,7 +415,7 @@ def test_a_rank_whose_memory_cannot_be_read_is_named(
         monkeypatch.setattr(compiled.Table, "_row", of_nobody)
         fold = user_op(lambda left, right: left + right, commutative=True)
         op = "sum" if executor == "compiled" else fold
-        plan = c.plan("allreduce", np.ones(30_000), op=op, algorithm="two_shot@cma")
+        plan = c.plan("allreduce", np.ones(300_000), op=op, algorithm="two_shot@cma")
         assert plan.executor == executor
         with pytest.raises(RankLost) as lost:
             plan.run()

@@ -28,7 +28,7 @@ _TAIL = HEADER - _LENGTH.size
 _ROOM = _TAIL - _HEAD.size
 _WRITTEN = frozenset((int, float, complex, bool, type(None), str, bytes))
 """The types of what `marshal` writes as pickle would, and faster."""
-_SCALARS = np.bool, np.number
+_SCALARS = np.bool_, np.number
 _ROWS = frozenset((tuple, list))
 _PLAIN, _ARRAYS, _PICKLE = range(3)
 _MORE = 128
