@@ -61,13 +61,13 @@ WRITERS = _compiled or PYTHON
 class PythonCounted:
     """A call whose beginnings and ends are counted, so that another thread sees one under way."""
 
-    def __init__(self, function: Callable[[], Any]) -> None:
+    def __init__(self, function: Callable[..., Any]) -> None:
         self.function, self.begun, self.ended = function, 0, 0
 
-    def __call__(self) -> Any:
+    def __call__(self, *args: Any) -> Any:
         self.begun += 1
         try:
-            return self.function()
+            return self.function(*args)
         finally:
             self.ended += 1
 

@@ -73,7 +73,7 @@ def bind(
         run = resources.kept_by(apart.completing(begin, what, arguments))
 
     def start() -> Request:
-        return of_collective(begin(), resources, peers, what, copies)
+        return of_collective(peers.inside(begin), resources, peers, what, copies)
 
     if not copies:
         return Native(
@@ -96,14 +96,15 @@ def _persistent(
         raise Unavailable(f"{MPI.get_vendor()[0]} has no {name}_init: {error}") from None
 
     what = f"MPI's own {name}"
-    wait = Waits(peers, Stage(what), peers.absent).until(request.Test)
+    waits = Waits(peers, Stage(what), peers.absent)
+    begin, wait = waits.begin(request.Start), waits.until(request.Test)
 
     def start() -> Request:
-        request.Start()
+        begin()
         return of_collective(request, resources, peers, what, copies)
 
     def run(_kept: object = resources) -> None:
-        request.Start()
+        begin()
         wait()
         for copy in copies:
             copy()

@@ -82,12 +82,17 @@ class Waits:
         self.peers, self.stage, self.absent = peers, stage, absent
         self.requests: list[tuple[MPI.Request, int]] = []
 
+    def begin(self, start: Thunk) -> Thunk:
+        """Return what starts a request, which may take as long as a wait."""
+        return partial(self.peers.inside, start)
+
     def until(self, test: Callable[[], bool]) -> Thunk:
         """Return the wait for a test."""
         return partial(self.wait, test)
 
     def wait(self, test: Callable[[], bool]) -> None:
         """Return when a test holds."""
+        test = partial(self.peers.inside, test)
         try:
             if not test():
                 wait_polling(test, self.missing, self.stage, self.peers)
@@ -97,7 +102,7 @@ class Waits:
     def all_done(self, requests: Sequence[MPI.Request]) -> bool:
         """Whether all requests are complete."""
         try:
-            return MPI.Request.Testall(requests)
+            return bool(self.peers.inside(MPI.Request.Testall, requests))
         except MPI.Exception as error:
             raise self.failed(error) from error
 
@@ -108,7 +113,7 @@ class Waits:
         found = []
         for request, peer in self.requests:
             with suppress(MPI.Exception):
-                if request and not request.Get_status():
+                if request and not self.peers.inside(request.Get_status):
                     found.append(peer)
         return list(dict.fromkeys(found))
 
@@ -167,7 +172,7 @@ class Apart:
         waits = Waits(self.peers, Stage(what, operation=self.operation), self.missing)
 
         def run() -> None:
-            request = begin()
+            request = self.peers.inside(begin)
             try:
                 waits.wait(request.Test)
             except BaseException as error:
@@ -218,6 +223,11 @@ def abort() -> None:
     os._exit(1)
 
 
+def end() -> None:
+    """End this process alone; the launcher ends the others, unless it lets them live."""
+    os._exit(1)
+
+
 class StartedRequest:
     """A request under way.
 
@@ -232,8 +242,9 @@ class StartedRequest:
         self, request: Any, kept: object, after: Sequence[Thunk] = (), waits: Waits | None = None
     ) -> None:
         self.request, self.kept, self.after = request, kept, after
-        self.test_request: Callable[[], bool] = getattr(request, "Test", None) or request.test
-        self.wait_request: Thunk = request.wait if waits is None else waits.until(self.test_request)
+        test: Callable[[], bool] = getattr(request, "Test", None) or request.test
+        self.test_request = test if waits is None else partial(waits.peers.inside, test)
+        self.wait_request: Thunk = request.wait if waits is None else waits.until(test)
         self.waits = waits
         self.patience: Patience | None = None
 

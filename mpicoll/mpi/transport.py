@@ -5,6 +5,7 @@ Its counterpart is `torchcoll.transport`.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache, partial
@@ -54,11 +55,20 @@ from mpicoll.memory.segments import open_memory
 from mpicoll.mpi import natives, nccl
 from mpicoll.mpi.arrays import MpiArrays
 from mpicoll.mpi.gpu_awareness import GpuAwareness
-from mpicoll.mpi.requests import Apart, Resources, Waits, completed, of_message, within
+from mpicoll.mpi.requests import (
+    Apart,
+    Resources,
+    Waits,
+    completed,
+    end,
+    of_message,
+    within,
+)
 from mpicoll.mpi.staging import CupyCopies, StagedMessages
 from mpicoll.notation.contract import Collective
 from mpicoll.peers.known import Peers
 from mpicoll.peers.survivors import Decision, go_on
+from mpicoll.peers.watch import GRACE, guarded
 from mpicoll.text.encoding import decode_alike, encode_for
 
 _FOLDS_STARTED_ON_HOST = MPI.get_vendor()[0] == "Open MPI"
@@ -86,6 +96,7 @@ class MpiTransport:
         self.peers = Peers(self.rank, self.size)
         if parent is not None:
             self.peers.deadline = parent.deadline
+        self.peers.inside = guarded(operator.call, self.peers, "a call inside of MPI", end, GRACE)
         self.natives_comm, self.plans_comm, self.users_comm = (
             _duplicate(comm, self.peers) for _ in range(3)
         )
@@ -151,7 +162,7 @@ class MpiTransport:
                     before.append(partial(self.arrays.synchronize, data))
                 request = resources.add(init(_bytes(data), peer, tag))
                 waits.requests.append((request, peer))
-                start.append(request.Start)
+                start.append(waits.begin(request.Start))
                 wait.append(waits.until(request.Test))
         by_host = [
             pieces_by_peer([each for each in some if self._needs_staging(each.data)], PIECE_BYTES)
@@ -167,15 +178,15 @@ class MpiTransport:
                 test = partial(_both, waits, staged.test, test)
                 # The next piece of a message may be what another rank waits for.
                 return Messages(
-                    (*before, staged.start, *start), (waits.until(test),), test, resources.free,
-                    waits.lost, waits.look,
+                    (*before, waits.begin(staged.start), *start), (waits.until(test),), test,
+                    resources.free, waits.lost, waits.look,
                 )  # fmt: skip
             after = self._at_once(*found, mirror, tag, resources, waits, start, wait)
         else:
             after = []
         requests = resources.requests
         if len(start) == len(wait) == len(requests) > _FEW:
-            start = [partial(MPI.Prequest.Startall, requests)]
+            start = [waits.begin(partial(MPI.Prequest.Startall, requests))]
             wait = [waits.until(partial(MPI.Request.Testall, requests))]
 
         def test_all() -> bool:
@@ -200,7 +211,7 @@ class MpiTransport:
             for gpu, host in zip(pieces.gpu, pieces.host, strict=True):
                 request = resources.add(comm.Recv_init(_bytes(host), pieces.peer, tag))
                 waits.requests.append((request, pieces.peer))
-                start.append(request.Start)
+                start.append(waits.begin(request.Start))
                 after.append(partial(mirror.copy, gpu, host))
                 wait += [waits.until(request.Test), after[-1]]
         downloads = [Downloads(each, mirror) for each in sends]
@@ -209,7 +220,7 @@ class MpiTransport:
             for number, host in enumerate(pieces.host):
                 request = resources.add(comm.Send_init(_bytes(host), pieces.peer, tag))
                 waits.requests.append((request, pieces.peer))
-                start += [partial(of_these.wait, number), request.Start]
+                start += [partial(of_these.wait, number), waits.begin(request.Start)]
                 wait.append(waits.until(request.Test))
         return after
 
@@ -248,7 +259,7 @@ class MpiTransport:
         """Let MPI move messages of its own."""
         # A plan may outlive its group.
         if self.plans_comm != MPI.COMM_NULL:
-            self.plans_comm.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG)
+            self.peers.inside(self.plans_comm.Iprobe, MPI.ANY_SOURCE, MPI.ANY_TAG)
 
     # -- natives --------------------------------------------------------------------
 
@@ -328,16 +339,16 @@ class MpiTransport:
             memory = staging.host
         else:
             self.arrays.synchronize(x)
-        request = self.users_comm.Isend(_bytes(memory), peer, tag)
+        request = self.peers.inside(self.users_comm.Isend, _bytes(memory), peer, tag)
         return of_message(request, memory, self.peers, "sending a message", peer)
 
     def irecv(self, x: Array, peer: int, tag: int) -> Request:
         if not self._needs_staging(x):
             self.arrays.synchronize(x)
-            request = self.users_comm.Irecv(_bytes(x), peer, tag)
+            request = self.peers.inside(self.users_comm.Irecv, _bytes(x), peer, tag)
             return of_message(request, x, self.peers, "receiving a message", peer)
         staging = HostStaging(x, self.copies)
-        request = self.users_comm.Irecv(_bytes(staging.host), peer, tag)
+        request = self.peers.inside(self.users_comm.Irecv, _bytes(staging.host), peer, tag)
         after = [staging.start_to_gpu, staging.wait]
         return of_message(request, staging, self.peers, "receiving a message", peer, after)
 
@@ -445,9 +456,10 @@ def exchange(comm: MPI.Comm, item: Any, kind: Any = Any, peers: Peers | None = N
     data = left.to_bytes(_NUMBER, "little") + encode_for(kind, item)
     lengths = np.empty(comm.size, np.int64)
     peers.exchanges += 1
-    completed(comm.Iallgather(np.array([len(data)]), lengths), peers, AGREEING, lengths)
+    request = peers.inside(comm.Iallgather, np.array([len(data)]), lengths)
+    completed(request, peers, AGREEING, lengths)
     found = bytearray(int(lengths.sum()))
-    request = comm.Iallgatherv(data, [found, lengths, MPI.BYTE])
+    request = peers.inside(comm.Iallgatherv, data, [found, lengths, MPI.BYTE])
     completed(request, peers, AGREEING, data, found, lengths)
     ends = np.cumsum(lengths)
     parts = [bytes(found[i:j]) for i, j in zip(ends - lengths, ends, strict=True)]
@@ -457,7 +469,8 @@ def exchange(comm: MPI.Comm, item: Any, kind: Any = Any, peers: Peers | None = N
 
 
 def _duplicate(comm: MPI.Comm, peers: Peers) -> MPI.Comm:
-    copy, request = comm.Idup()
+    found: tuple[MPI.Comm, MPI.Request] = peers.inside(comm.Idup)
+    copy, request = found
     completed(request, peers, Stage("making a group"), copy)
     return copy
 

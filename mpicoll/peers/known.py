@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -52,6 +53,7 @@ class Peers(HasDeadline):
         native: it is in a call of the library's own.
         calls: the calls of methods, where ranks ask each other for them; else None.
         has_lost: it has given up a wait, or left an operation.
+        inside: makes a call of the library, of which it is known that it may not return.
     """
 
     def __init__(self, rank: int, size: int) -> None:
@@ -66,6 +68,7 @@ class Peers(HasDeadline):
         self.left: dict[int, tuple[str, int | None]] = {}
         self.processes: Mapping[int, int] = {}
         self.has_lost = False
+        self.inside: Callable[..., Any] = operator.call
         self.heard: dict[int, tuple[str, int | None]] = {}
 
     def open(

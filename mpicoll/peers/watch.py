@@ -13,8 +13,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from time import sleep
-from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
+from typing import Any, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary, ref
 
 from mpicoll.errors import CollectiveError, RankLost
 from mpicoll.execution.compiled import Counted
@@ -25,7 +25,10 @@ from mpicoll.interfaces import Stage
 from mpicoll.machine.waited import Waited
 from mpicoll.peers.known import Peers
 
+P = ParamSpec("P")
 T = TypeVar("T")
+GRACE = 10.0
+"""Seconds beyond the deadline for a call that waits for nobody: its thread may have no core."""
 _SHARE, _MOST, _LEAST = 1 / 8, 1.0, 0.01
 """Of the deadline, and seconds, between two looks."""
 
@@ -35,23 +38,34 @@ class _Guard:
 
     Args:
         leave: ends the process.
+        grace: seconds beyond the deadline.
     """
 
-    def __init__(self, peers: Peers, what: str, leave: Callable[[], object]) -> None:
-        self.peers, self.what, self.leave = peers, what, leave
+    def __init__(
+        self, peers: Peers, what: str, leave: Callable[[], object], grace: float
+    ) -> None:  # fmt: skip
+        # A group may have guarded calls of its own, and end with them.
+        self.group, self.what, self.leave, self.grace = ref(peers), what, leave, grace
         self.seen, self.waited = 0, Waited()
 
     def look(self, call: Any) -> None:
         """End the process where the call is under way for too long."""
-        number = call.begun
-        if number == call.ended or number != self.seen:
+        number, peers = call.begun, self.group()
+        if peers is None or number == call.ended or number != self.seen:
             self.seen, self.waited = number, Waited()
-        elif (seconds := self.waited.look()) > self.peers.deadline and number != call.ended:
-            self._end(seconds)
+            return
+        seconds = self.waited.look()
+        if seconds > peers.deadline + self.grace and number != call.ended:
+            self._end(peers, seconds)
 
-    def _end(self, seconds: float) -> None:
+    def deadline(self) -> float:
+        """Return the deadline of its group."""
+        peers = self.group()
+        return _MOST / _SHARE if peers is None else peers.deadline
+
+    def _end(self, peers: Peers, seconds: float) -> None:
         what = f"which did not come in {seconds:.3g} s"
-        error = self.peers.lost(Stage(self.what), self.peers.absent(), what)
+        error = peers.lost(Stage(self.what), peers.absent(), what)
         print(f"{self.what} cannot be left, so this process ends: {error}", file=sys.stderr)
         with suppress(CollectiveError, OSError):
             for each in sentences(look(Path(RankLost.found_in))[0]) if RankLost.found_in else ():
@@ -68,17 +82,19 @@ _threads: list[threading.Thread] = []
 
 
 def guarded(
-    call: Callable[[], T], peers: Peers, what: str, leave: Callable[[], object]
-) -> Callable[[], T]:
+    call: Callable[P, T], peers: Peers, what: str, leave: Callable[[], object],
+    grace: float = 0.0,
+) -> Callable[P, T]:  # fmt: skip
     """Return a call that is not waited for beyond the deadline of a group.
 
     Args:
         what: as the beginning of an error.
         leave: ends the process; called by another thread.
+        grace: seconds beyond the deadline.
     """
-    made: Callable[[], T] = Counted(call)
+    made: Callable[P, T] = Counted(call)
     with _lock:
-        _guards[made] = _Guard(peers, what, leave)
+        _guards[made] = _Guard(peers, what, leave, grace)
         if not (_threads and _threads[-1].is_alive()):
             _threads.append(threading.Thread(target=_watch, name="mpicoll deadline", daemon=True))
             _threads[-1].start()
@@ -96,4 +112,4 @@ def _look() -> float:
         found = list(_guards.items())
     for call, guard in found:
         guard.look(call)
-    return max(_LEAST, min([_MOST, *(guard.peers.deadline * _SHARE for _, guard in found)]))
+    return max(_LEAST, min([_MOST, *(guard.deadline() * _SHARE for _, guard in found)]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import sleep
 from typing import Any
 
@@ -39,6 +39,46 @@ def test_what_mpi_writes_to_outlives_a_wait_that_was_given_up() -> None:
     _unfinished.pop()
     request.Wait()
     assert landing.tolist() == [1]
+
+
+class _Inside:
+    """Takes the names of the calls that are made inside of MPI."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def __call__(self, call: Callable[..., Any], *args: Any) -> Any:
+        self.names.append(getattr(getattr(call, "func", call), "__name__", ""))
+        return call(*args)
+
+
+def test_every_call_that_may_stay_inside_of_mpi_is_watched() -> None:
+    from mpicoll.mpi.transport import MpiTransport
+
+    transport = MpiTransport(MPI.COMM_SELF)
+    inside = transport.peers.inside = _Inside()
+
+    def names() -> list[str]:
+        found = [each for each in inside.names if each]
+        inside.names.clear()
+        return found
+
+    x, y = np.arange(4.0), np.zeros(4)
+    for many in (1, 3):
+        messages = [Message(0, each) for each in (x, y, x, y)[: 2 * many : 2]]
+        received = [Message(0, np.zeros(4)) for _ in messages]
+        round = transport.messages(messages, received, 5, Stage("a call"))
+        for each in (*round.start, *round.wait):
+            each()
+        round.free()
+        assert {*names()} == ({"Start", "Test"} if many == 1 else {"Startall", "Testall"})
+    requests = [transport.irecv(y, 0, 3), transport.isend(x, 0, 3)]
+    for each in requests:
+        each.wait()
+    assert {*names()} == {"Irecv", "Isend", "Test"} and y.tolist() == x.tolist()
+    transport.exchange(1, int)
+    assert {*names()} == {"Iallgather", "Iallgatherv", "Test"}
+    transport.close()
 
 
 class _Others(Peers):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from operator import call
 from pathlib import Path
 from threading import Event
 from time import monotonic, sleep
@@ -13,6 +15,7 @@ from launcher import LIMIT, mpirun, ranks
 from mpicoll import RankLost
 from mpicoll.interfaces import Stage
 from mpicoll.machine import waited
+from mpicoll.machine.background import background
 from mpicoll.peers import watch
 from mpicoll.peers.known import Peers
 from mpicoll.peers.polling import in_thread, wait_polling
@@ -49,10 +52,25 @@ def test_a_process_that_waits_in_mpi_ends(tmp_path: Path) -> None:
     assert "in elsewhere" in done.stdout
 
 
+def test_a_call_that_never_returns_ends_the_process(capfd: pytest.CaptureFixture[str]) -> None:
+    """As MPICH's send to a process that has ended, which it tries again for ever."""
+    peers, has_left, may_return = Peers(0, 2), Event(), Event()
+    peers.deadline = 0.05
+    peers.inside = watch.guarded(call, peers, "a call inside of MPI", has_left.set)
+    try:
+        background(partial(peers.inside, may_return.wait), "stays")
+        assert has_left.wait(LIMIT)
+    finally:
+        may_return.set()
+    assert "a call inside of MPI cannot be left, so this process ends" in capfd.readouterr().err
+
+
 def test_calls_that_are_gone_are_watched_no_more() -> None:
     peers = Peers(0, 2)
     for number in range(100):
         assert watch.guarded(lambda number=number: number, peers, "a call", sleep)() == number
+    peers.inside = watch.guarded(call, peers, "a call", sleep)
+    del peers
     until = monotonic() + LIMIT
     while len(watch._guards) and monotonic() < until:  # the thread may be looking at one
         sleep(0.01)
