@@ -5,6 +5,7 @@ Its counterpart is `mpicoll.mpi.transport`.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -108,7 +109,8 @@ class TorchTransport:
     ) -> None:  # fmt: skip
         self.group: Group = dist.group.WORLD if group is None else group
         keep_until_exit(self.group)
-        self.owned, self.store, self.exchanges, self.shrunk = owned, store, 0, 0
+        self.owned, self.store, self.exchanges = owned, store, 0
+        self.attempts = itertools.count()
         self.meeting: Meeting | None = meeting or (parent.meeting if parent else None)
         self.has_met = meeting is not None
         self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
@@ -466,7 +468,7 @@ class TorchTransport:
             meeting.end()
 
         place = partial(meeting_place, one_host)
-        made, self.shrunk = go_on(self.peers, place, meet, self.shrunk)
+        made = go_on(self.peers, place, meet, self.attempts)
         self.owned = self.owned and self.group is not dist.group.WORLD
         return made
 

@@ -29,6 +29,7 @@ from mpicoll.flight.layout import (
     STATE_AT,
     SUFFIX,
     TABLE_AT,
+    TABLE_BYTES,
     UNIT,
     State,
     head,
@@ -71,7 +72,7 @@ class Recorder:
         self.process = os.getpid()
         self.path, self.file = _created(job, f"rank-{place[0]:05}.{job}.{self.process}{SUFFIX}")
         self.directory = self.path.parent
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.places: dict[Record, int] = {}
         self.used = UNIT  # so that no record has the place 0
         self.writers, self.has_failed = writers, False
@@ -118,13 +119,14 @@ class Recorder:
         if found is not None:
             return found
         data = record(*encode(item))
+        length = len(data)
         with self.lock:
+            # A handler of a signal may come here meanwhile: first the place, then what lies there.
             place, memory = self.used, self.memory
-            fits = memory is not None and TABLE_AT + place + len(data) <= FILE_BYTES
-            if memory is None or not fits or len(data) > MOST_BYTES:
+            if memory is None or place + length > TABLE_BYTES or length > MOST_BYTES:
                 return 0
-            memory[TABLE_AT + place : TABLE_AT + place + len(data)] = data
-            self.used += len(data)
+            self.used = place + length
+            memory[TABLE_AT + place : TABLE_AT + place + length] = data
             self.places[item] = place // UNIT
         return place // UNIT
 

@@ -55,7 +55,7 @@ class PythonRing:
         self.locate, self.describe = locate, describe
         self.many, self.written = len(memory) // ROW.size, 0
         self.known: dict[tuple[CodeType, int], int] = {}
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # a handler of a signal may make a call
 
     def close(self) -> None:
         self.memory = None

@@ -5,6 +5,7 @@ Its counterpart is `torchcoll.transport`.
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -107,7 +108,7 @@ class MpiTransport:
         self.shared: SharedMemory | None = None
         self.gpu: GpuAwareness = parent.gpu if parent else self._gpu_awareness()
         self.nccl = nccl.Nccl(self.peers, self.arrays, self.exchange)
-        self.name, self.shrunk = POINT_TO_POINT, 0
+        self.name, self.attempts = POINT_TO_POINT, itertools.count()
         self.nodes, obstacle = self._nodes()
         self.gpu_turn: int = parent.gpu_turn if parent else place_on_node(self.rank, self.nodes)
         if self._is_oversubscribed():
@@ -385,8 +386,7 @@ class MpiTransport:
             part.Free()
             return made
 
-        made, self.shrunk = go_on(self.peers, str, meet, self.shrunk)
-        return made
+        return go_on(self.peers, str, meet, self.attempts)
 
     def _gpu_awareness(self) -> GpuAwareness:
         return GpuAwareness.agreed(self.exchange(GpuAwareness.detect(), GpuAwareness))

@@ -8,7 +8,7 @@ group, those that have leave it, and all begin anew without the ranks that have 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from time import sleep
 from typing import NamedTuple, Protocol, TypeVar
@@ -80,23 +80,24 @@ def _read(text: str) -> Decision:
 
 
 def go_on(
-    others: Others, place: Callable[[], str], meet: Callable[[Decision, int], M], first: int
-) -> tuple[M, int]:
-    """Return the result of `meet` on the ranks that are left, and the attempts it took; collective.
+    others: Others, place: Callable[[], str], meet: Callable[[Decision, int], M],
+    attempts: Iterator[int],
+) -> M:  # fmt: skip
+    """Return the result of `meet` on the ranks that are left; collective.
 
     Args:
         place: returns where the ranks meet; called on the one that decides.
         meet: makes a group of ranks, given the number of the attempt; raises where one is missing.
-        first: the attempts that this group has made before.
+        attempts: numbers those of this group: what was stated about one stays.
 
     Raises:
         RankLost: the others go on without this rank, or the same ranks have not met twice.
     """
     ranks: Sequence[int] = range(others.size)
     before: Sequence[int] = ()
-    attempt = first
     why: object = "another has not come"
     while True:
+        attempt = next(attempts)
         operation = _FIRST - 2 * attempt
         who = partial(_who_goes_on, place)
         decision = _read(_decided(others, ranks, operation, _CAME, who))
@@ -115,7 +116,7 @@ def go_on(
         state = _MET if made is not None else _ALONE
         have_met = _decided(others, ranks, operation - 1, state, partial(_whether_all_met, ranks))
         if made is not None and have_met == _ALL:
-            return made, attempt + 1
+            return made
         if made is not None:
             made.transport.leave(GROUP, RankLost("not all ranks that were left have come"))
             made.free()
@@ -123,7 +124,7 @@ def go_on(
             raise RankLost(
                 f"{_STAGE}: ranks {_listed(ranks)} are left and twice did not meet: {why}"
             )
-        attempt, before = attempt + 1, ranks
+        before = ranks
 
 
 def _listed(ranks: Sequence[int]) -> str:

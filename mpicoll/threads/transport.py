@@ -5,6 +5,7 @@ Its counterparts are `mpicoll.mpi.transport` and `torchcoll.transport`.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -50,7 +51,8 @@ class ThreadTransport(HasDeadline):
     calls: Calls | None = None
 
     def __init__(self, group: Group, rank: int, deadline: float | None = None) -> None:
-        self.group, self.rank, self.size, self.shrunk = group, rank, group.size, 0
+        self.group, self.rank, self.size = group, rank, group.size
+        self.attempts = itertools.count()
         self.arrays: Arrays = group.world.arrays
         self.nodes = group.nodes
         self.posted: dict[str, int] = {}
@@ -181,8 +183,7 @@ class ThreadTransport(HasDeadline):
             part = self.group.part(("survivors", attempt), decision.ranks)
             return make(ThreadTransport(part, decision.ranks.index(self.rank), self.deadline))
 
-        made, self.shrunk = go_on(_Statements(self), str, meet, self.shrunk)
-        return made
+        return go_on(_Statements(self), str, meet, self.attempts)
 
     def close(self) -> None:
         if self.shared is not None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from time import process_time
 from typing import Any
 
 import pytest
-from launcher import python
+from launcher import LIMIT, python
 
 from mpicoll.errors import ArgumentError
 from mpicoll.execution.compiled import MISSING, WRITERS
@@ -30,6 +31,7 @@ from mpicoll.flight.reader import read, read_all
 from mpicoll.flight.recorder import Recorder
 from mpicoll.flight.records import Call, Group, encode, ranks_of
 from mpicoll.flight.rows import PYTHON
+from mpicoll.machine.background import background
 
 JOB = "job-of-a-test"
 
@@ -178,6 +180,40 @@ def test_a_full_table_does_not_end_the_run(tmp_path: Path, monkeypatch: pytest.M
     assert recorder.used <= TABLE_BYTES
     assert encode(Call("a"))[0] == records.Kind.CALL
     recorder.end()
+
+
+class _Interrupted:
+    """Memory in whose first write a signal comes, whose handler names something else."""
+
+    def __init__(self, memory: memoryview, handler: Callable[[], object]) -> None:
+        self.memory, self.handlers = memory, [handler]
+
+    def __setitem__(self, at: slice, data: bytes) -> None:
+        if self.handlers:
+            self.handlers.pop()()
+        self.memory[at] = data
+
+
+def test_what_a_handler_of_a_signal_names_stays_beside_what_it_interrupts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MPICOLL_FLIGHT_DIR", str(tmp_path))
+    recorder = Recorder(JOB, (0, 2))
+    groups = [Group(str(number), "", 0, "0-1") for number in range(2)]
+    memory = recorder.memory
+    assert memory is not None
+
+    def both() -> list[int]:
+        within: list[int] = []
+        interrupted: Any = _Interrupted(memory, lambda: within.append(recorder.intern(groups[1])))
+        recorder.memory = interrupted
+        return [recorder.intern(groups[0]), *within]
+
+    places = background(both, "interrupted").result(LIMIT)
+    recorder.memory = memory
+    recorder.close()
+    dump = read(recorder.path)
+    assert places[0] < places[1] and dump.groups == groups and not dump.faults
 
 
 @pytest.mark.parametrize(
