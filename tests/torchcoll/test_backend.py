@@ -389,6 +389,56 @@ def test_a_future_tells_of_an_interrupt() -> None:
     order.stop()
 
 
+@pytest.mark.parametrize("is_late", [False, True])
+def test_an_interrupt_between_two_queued_calls_loses_none(is_late: bool) -> None:
+    """Before the first one has begun, or once it is done."""
+    from torchcoll.backend.order import Order
+    from torchcoll.backend.works import QueuedWork
+
+    class Interrupted(QueuedWork):
+        interrupts = 1
+
+        def interrupt(self) -> None:
+            if self.interrupts:
+                self.interrupts = 0
+                raise KeyboardInterrupt
+
+        def perform(self) -> None:
+            if not is_late:
+                self.interrupt()
+            super().perform()
+
+        def settle(self) -> None:
+            super().settle()
+            self.interrupt()
+
+    order, ran = Order("test"), list[int]()
+    works = [kind((ran.append, number), [], order, str)
+             for number, kind in enumerate((Interrupted, QueuedWork))]  # fmt: skip
+    order._queued.extend(works)
+    with pytest.raises(KeyboardInterrupt):
+        works[1].wait()
+    assert works[1].wait() and works[0].wait() and ran == [0, 1]
+
+
+def test_a_call_that_a_handler_of_a_signal_makes_within_another_runs_after_the_issued_ones() -> (
+    None
+):
+    from torchcoll.backend.order import Order
+    from torchcoll.backend.works import QueuedWork
+
+    order, ran = Order("test"), list[int]()
+
+    def interrupted() -> None:
+        order.run(ran.append, 2)
+        ran.append(0)
+
+    calls = (interrupted,), (ran.append, 1)
+    works = [QueuedWork(call, [], order, str) for call in calls]
+    order._queued.extend(works)
+    assert works[0].wait() and works[1].wait() and ran == [1, 2, 0]
+
+
 FAILS = """
 import torch, torch.distributed as dist
 from torchcoll.backend.registration import register

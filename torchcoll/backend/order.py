@@ -46,9 +46,11 @@ class Pending(Protocol):
     Attributes:
         number: in the queue of the progress thread; 0 where Python runs the call.
         is_done: whether it has run; its result or error is there then.
+        has_begun: whether Python runs it, or has run it.
     """
 
     number: int
+    has_begun: bool
 
     @property
     def is_done(self) -> bool: ...
@@ -202,7 +204,7 @@ class Order:
             try:
                 self._complete_issued()
                 while self._queued and not call.is_done:
-                    self._queued.popleft().perform()
+                    self._perform_first()
             finally:
                 self._release()
 
@@ -210,7 +212,18 @@ class Order:
         """Run all calls that are pending."""
         self._complete_issued()
         while self._queued:
-            self._queued.popleft().perform()
+            self._perform_first()
+
+    def _perform_first(self) -> None:
+        """Run the first call that is queued, where it stays until it has begun: a Ctrl-C may come.
+
+        A handler of a signal may make a call meanwhile, before which all others run.
+        """
+        call = self._queued[0]
+        if not call.has_begun:
+            call.perform()
+        if self._queued and self._queued[0] is call:
+            self._queued.popleft()
 
     def _complete_issued(self, number: int | None = None) -> None:
         """Complete the calls of the progress thread, up to one of them."""

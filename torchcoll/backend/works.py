@@ -62,6 +62,7 @@ class PendingWork(dist.Work):
 
     most = 0.0
     number = 0
+    has_begun = False
     is_done: bool
 
     def __init__(
@@ -179,10 +180,16 @@ class QueuedWork(PendingWork):
     is_done = False
 
     def perform(self) -> None:
-        super().perform()
-        with _FUTURES:
-            self.is_done = True
-        self.settle()
+        self.has_begun = True
+        try:
+            super().perform()
+        except BaseException as error:
+            self.fail(error)
+            raise
+        finally:
+            with _FUTURES:
+                self.is_done = True
+            self.settle()
 
     def get_future(self) -> Any:
         with _FUTURES:
