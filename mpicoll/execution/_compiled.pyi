@@ -135,7 +135,8 @@ class Calls:
 
     Args:
         probe: an array; arrays of its type, exactly, are read.
-        exchange: DLPack's exchange table; for NumPy its dtypes, each with its itemsize.
+        exchange: DLPack's exchange table; for NumPy its dtypes, each with its itemsize and
+            DLPack's code.
         lines: for each rank the address of the line in which it states its calls.
         stride: 64-bit words from that line to the one of the next call.
         number: of the last call that was stated: one 64-bit integer.
@@ -164,6 +165,9 @@ class Calls:
         self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any, /
     ) -> Any:
         """Run a call; collective."""
+
+    def lend(self, probe: Any, exchange: object, /) -> None:
+        """Beside NumPy's arrays read those of another library as if they were NumPy's; once."""
 
     def add(
         self, given: tuple[Any, ...], program: Program, digest: int, returns: bool,

@@ -6,7 +6,7 @@
 #include "module.h"
 #include "queue.h"
 
-enum { MOST_DIMENSIONS = 8 };
+enum { MOST_DIMENSIONS = 8, MOST_DTYPES = 32 };
 
 /* An array as it was given; `kind` is 0 where there is none, IN_PLACE where the word for that stands.
    `beside` is a digest of what stands beside the array in a list or tuple. */
@@ -44,8 +44,10 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     PyTypeObject *tensors; /* arrays of this type, exactly */
-    const struct DLExchange *exchange; /* NULL for NumPy's, with their dtypes and itemsizes instead */
+    const struct DLExchange *exchange; /* for NumPy's, their dtypes, itemsizes and codes instead */
     PyObject *dtypes;
+    PyTypeObject *lent; /* beside NumPy's, arrays of this type, exactly, are read by the table */
+    int32_t lent_kinds[MOST_DTYPES]; /* as the table has them, for each of NumPy's dtypes */
     Statements statements;
     int64_t spins;
     Py_buffer number; /* of the last call that was stated, and whether the group has ended */

@@ -95,10 +95,16 @@ static int says(PyObject *tensor, PyObject *name)
     return truth;
 }
 
-static int read_tensor(PyObject *tensor, const DLExchange *exchange, Given *given)
+/* What stands for a dtype of DLPack's. */
+static int32_t kind_of(int code, int bits)
+{
+    return 1 + 256 * (1 + code) + bits;
+}
+
+static int read_tensor(const CallsObject *self, PyObject *tensor, Given *given)
 {
     DLTensor found;
-    if (exchange->describe(tensor, &found) < 0) {
+    if (self->exchange->describe(tensor, &found) < 0) {
         PyErr_Clear();
         return 0;
     }
@@ -119,9 +125,21 @@ static int read_tensor(PyObject *tensor, const DLExchange *exchange, Given *give
     }
     given->address = (char *)found.data + found.byte_offset;
     given->nbytes = count * found.dtype.bits / 8;
-    given->kind = 1 + 256 * (1 + found.dtype.code) + found.dtype.bits;
+    given->kind = kind_of(found.dtype.code, found.dtype.bits);
     given->dimensions = found.ndim;
     return 1;
+}
+
+/* Read an array that is not NumPy's as one that is. */
+static int read_lent(const CallsObject *self, PyObject *tensor, Given *given)
+{
+    if (!read_tensor(self, tensor, given))
+        return 0;
+    int32_t kind = 0;
+    while (kind < MOST_DTYPES && self->lent_kinds[kind] != given->kind)
+        kind++;
+    given->kind = 1 + kind;
+    return kind < MOST_DTYPES;
 }
 
 /* -- Calls ------------------------------------------------------------------------------------- */
@@ -199,10 +217,12 @@ int calls_read(const CallsObject *self, PyObject *array, Given *given, int writt
                 return 0;
         return 1;
     }
+    if (Py_TYPE(array) == self->lent)
+        return read_lent(self, array, given);
     if (Py_TYPE(array) != self->tensors)
         return 0;
-    return self->exchange ? read_tensor(array, self->exchange, given)
-                          : read_numpy((NumpyArray *)array, self->dtypes, given, written);
+    return self->dtypes ? read_numpy((NumpyArray *)array, self->dtypes, given, written)
+                        : read_tensor(self, array, given);
 }
 
 void calls_set_apart(Key *key)
@@ -472,6 +492,17 @@ typedef struct {
     vectorcallfunc vectorcall;
 } CallableCalls;
 
+/* DLPack's table, NULL where it is not one that is known here. */
+static const DLExchange *exchange_of(PyObject *capsule)
+{
+    const DLExchange *exchange = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
+    if (exchange && (exchange->version.major != 1 || !exchange->describe)) {
+        PyErr_SetString(PyExc_ValueError, "this version of DLPack's table is unknown");
+        return NULL;
+    }
+    return exchange;
+}
+
 static int calls_init(CallsObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"probe",  "exchange", "lines", "stride", "rank", "number",
@@ -493,13 +524,9 @@ static int calls_init(CallsObject *self, PyObject *args, PyObject *kwargs)
             return -1;
         self->dtypes = Py_NewRef(exchange);
     } else {
-        self->exchange = PyCapsule_GetPointer(exchange, "dlpack_exchange_api");
+        self->exchange = exchange_of(exchange);
         if (!self->exchange)
             return -1;
-        if (self->exchange->version.major != 1 || !self->exchange->describe) {
-            PyErr_SetString(PyExc_ValueError, "this version of DLPack's table is unknown");
-            return -1;
-        }
     }
     PyObject *items = PySequence_Fast(lines, "lines is a list of addresses");
     if (!items)
@@ -574,6 +601,32 @@ static Entry *entry_for(CallsObject *self, PyObject *given)
     entry->key = key;
     entry->kept = kept;
     return entry;
+}
+
+/* lend(probe, exchange): beside NumPy's arrays, read those of another library as if they were NumPy's. */
+static PyObject *calls_lend(CallsObject *self, PyObject *args)
+{
+    PyObject *probe, *capsule;
+    if (!PyArg_ParseTuple(args, "OO", &probe, &capsule))
+        return NULL;
+    const Py_ssize_t many = self->dtypes && !self->lent ? PyTuple_GET_SIZE(self->dtypes) : 0;
+    if (!many || many > MOST_DTYPES) {
+        PyErr_SetString(PyExc_TypeError, "it reads NumPy's arrays, and is lent others once");
+        return NULL;
+    }
+    const DLExchange *exchange = exchange_of(capsule);
+    if (!exchange)
+        return NULL;
+    for (Py_ssize_t each = 0; each < many; each++) {
+        int itemsize, code;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(self->dtypes, each), "Oii", &(PyObject *){NULL},
+                              &itemsize, &code))
+            return NULL;
+        self->lent_kinds[each] = kind_of(code, 8 * itemsize);
+    }
+    self->exchange = exchange;
+    self->lent = (PyTypeObject *)Py_NewRef(Py_TYPE(probe));
+    Py_RETURN_NONE;
 }
 
 /* add(arguments, program, digest, returns, make, until, x_in_out, x_shift, out_shift, tally): serve
@@ -679,6 +732,7 @@ static void calls_dealloc(CallsObject *self)
     if (self->number.buf)
         PyBuffer_Release(&self->number);
     Py_XDECREF(self->tensors);
+    Py_XDECREF(self->lent);
     Py_XDECREF(self->dtypes);
     Py_XDECREF(self->in_place);
     Py_XDECREF(self->unsettled);
@@ -689,6 +743,7 @@ static void calls_dealloc(CallsObject *self)
 }
 
 static PyMethodDef calls_methods[] = {
+    {"lend", (PyCFunction)calls_lend, METH_VARARGS, NULL},
     {"add", (PyCFunction)calls_add, METH_VARARGS, NULL},
     {"serve", (PyCFunction)calls_serve_by, METH_VARARGS, NULL},
     {"reads", (PyCFunction)calls_reads, METH_O, NULL},

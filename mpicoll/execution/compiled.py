@@ -430,8 +430,14 @@ def functions(layout: tuple[Array, object] | None, slow: Any) -> Any:
     return _compiled.Calls(*layout, *none, spins=0, slow=slow, wait=print, broken=print, keep=None)
 
 
-def queue(calls: Any) -> Any:
-    """Return what runs calls that were issued, `_compiled.Queue`; None without `calls`."""
+def queue(calls: Any, lent: tuple[Array, object] | None = None) -> Any:
+    """Return what runs calls that were issued, `_compiled.Queue`; None without `calls`.
+
+    Args:
+        lent: how arrays that are lent to NumPy are read, as `Arrays.layout` has it.
+    """
+    if calls is not None and lent is not None:
+        calls.lend(*lent)
     return None if calls is None else _compiled.Queue(calls)
 
 

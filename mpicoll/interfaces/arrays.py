@@ -50,8 +50,8 @@ class Arrays(Protocol):
     def layout(self) -> tuple[Array, object] | None:
         """Return an array, and what the compiled executor needs to read those of its type.
 
-        For NumPy's the dtypes that it may meet, each with its itemsize; for others DLPack's
-        exchange table. None where there is none.
+        For NumPy's the dtypes that it may meet, each with its itemsize and DLPack's code; for
+        others DLPack's exchange table. None where there is none.
         """
 
     def empty(self, shape: tuple[int, ...], dtype: str, like: Array | None = None) -> Array:

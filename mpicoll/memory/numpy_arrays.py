@@ -34,6 +34,8 @@ UFUNCS = {
 CARRIED = tuple(name for name in DTYPES if name != "bfloat16")
 _PLAIN = 0x1 | 0x400
 """NPY_ARRAY_C_CONTIGUOUS and NPY_ARRAY_WRITEABLE of NumPy's C interface."""
+_CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
+"""DLPack's codes of NumPy's kinds of dtypes."""
 # NumPy takes microseconds to name a dtype.
 _NAMES = {np.dtype(name): name for name in CARRIED}
 
@@ -75,7 +77,8 @@ class NumpyArrays:
 
     def layout(self) -> tuple[Array, object] | None:
         dtypes = dict.fromkeys(map(np.dtype, "?bhilqBHILQefdFD"))
-        return np.zeros((2, 3), "float32"), tuple((each, each.itemsize) for each in dtypes)
+        known = tuple((each, each.itemsize, _CODES[each.kind]) for each in dtypes)
+        return np.zeros((2, 3), "float32"), known
 
     def empty(self, shape: tuple[int, ...], dtype: str, like: Array | None = None) -> Array:
         if dtype not in CARRIED:

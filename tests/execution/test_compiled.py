@@ -417,3 +417,22 @@ def test_tensors_of_unusual_kinds_are_left_to_python() -> None:
         alone.calls.add(given(x, torch.ones(6)), program([]), 7, True, None)
     assert all(alone.knows(x, torch.ones(6)) for x in usual)
     assert not any(alone.knows(x, torch.ones(6)) for x in unusual)
+
+
+@pytest.mark.parametrize("name", ["float32", "int64", "uint8", "bool", "complex64"])
+def test_tensors_that_are_lent_are_found_as_numpy_arrays(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    from torchcoll.arrays import TorchArrays
+
+    alone, dtype = Alone(), getattr(torch, name)
+    x = torch.ones(5, dtype=dtype)
+    alone.add(x.numpy(), torch.zeros(5, dtype=dtype).numpy(), nbytes=5 * x.itemsize)
+    assert not alone.knows(x, torch.zeros(5, dtype=dtype))
+    alone.calls.lend(*TorchArrays().layout())
+    out = torch.zeros(5, dtype=dtype)
+    assert alone.knows(x, out) and torch.equal(out, x) and alone.knows(x.numpy(), out.numpy())
+    others = torch.float64, torch.int8, torch.float8_e4m3fn, torch.bfloat16, torch.uint16
+    for other in others:
+        assert not alone.knows(torch.empty(5, dtype=other), torch.empty(5, dtype=other))
+    with pytest.raises(TypeError, match="once"):
+        alone.calls.lend(*TorchArrays().layout())

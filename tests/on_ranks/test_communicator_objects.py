@@ -99,6 +99,9 @@ FOLDS = {
     "integer arrays": (lambda rank: np.full(3, 100, "int8"), MPI.SUM),
     "bool arrays": (lambda rank: np.array([rank > 0, True]), MPI.SUM),
     "text": (str, MPI.SUM), "logical": (lambda rank: rank, MPI.LAND),
+    "lists": (lambda rank: [rank, "a"], MPI.SUM),
+    "one dictionary": (lambda rank: {} if rank else 0, MPI.LOR),
+    "texts, one long": (lambda rank: str(rank) * (1 + 300 * (rank == 1)), MPI.SUM),
     "pairs": (lambda rank: (rank % 2, rank), MPI.MAXLOC),
     "function": (lambda rank: rank + 1, lambda x, y: x * 10 + y),
 }  # fmt: skip

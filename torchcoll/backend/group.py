@@ -22,8 +22,6 @@ from mpicoll.errors import ArgumentError, CollectiveError
 from torchcoll.backend.calls import TensorCalls, Tensors
 from torchcoll.backend.choice import choose
 from torchcoll.backend.opening import (
-    OverMpi,
-    as_arrays,
     deadline_of,
     forget,
     open_over_gloo,
@@ -88,7 +86,6 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         self.order = Order(f"torchcoll {rank}")
         self.not_reduced: set[torch.dtype] = set()
         self._opened: Any = None
-        self._is_over_mpi = False
 
     # -- what torch asks of a group beside collectives --------------------------------------
 
@@ -357,12 +354,6 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         order = self.order
         if order.queue is None or profiler._is_profiler_enabled or is_watched():
             return None
-        if self._is_over_mpi:
-            try:
-                array = as_arrays(x)
-                x, out = array, array if out is x else as_arrays(out)
-            except (TypeError, RuntimeError, BufferError):
-                return None
         known = name, x, out, op, root, None, self.algorithms[name], rows
         if opts.asyncOp:
             work = IssuedWork(call, results, order, self._missing)
@@ -434,7 +425,6 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         """Return the group's collectives, which all its ranks open at their first call."""
         if self._opened is None:
             self._opened = self.over(self)
-            self._is_over_mpi = isinstance(self._opened, OverMpi)
             self._opened.deadline = deadline_of(self)
             self.order.begin(queue_of(self._opened))
         return self._opened

@@ -12,6 +12,7 @@ import mpicoll
 from mpicoll.collectives import Collectives
 from mpicoll.errors import LaunchError, RankLost
 from mpicoll.execution import compiled
+from torchcoll.arrays import TorchArrays
 from torchcoll.backend.tensors import lent
 from torchcoll.transport import TorchTransport
 
@@ -59,7 +60,8 @@ def wait_for_all(store: Any, rank: int, size: int, seconds: float) -> None:
 
 def queue_of(opened: Any) -> Any:
     """Return the queue that runs opened collectives without Python; None where there is none."""
-    return compiled.queue(opened.plans.find)
+    lent = TorchArrays(torch.device("cpu")).layout() if isinstance(opened, OverMpi) else None
+    return compiled.queue(opened.plans.find, lent)
 
 
 def forget(library: Any) -> None:
@@ -123,14 +125,3 @@ def _array(tensor: torch.Tensor | None) -> Any:
         # NumPy has no such dtype; it is only moved here.
         tensor = tensor.view(torch.int16)
     return lent(tensor.detach())
-
-
-def as_arrays(given: Any) -> Any:
-    """Return a tensor, a list of them, or None as NumPy's arrays.
-
-    Raises:
-        TypeError, RuntimeError, BufferError: NumPy has no such array.
-    """
-    if isinstance(given, (list, tuple)):
-        return [lent(each) for each in given]
-    return None if given is None else lent(given)

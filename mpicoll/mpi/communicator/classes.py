@@ -13,7 +13,6 @@ from mpi4py import MPI
 
 from mpicoll.mpi.communicator import objects
 from mpicoll.mpi.communicator.recording import LOG, recorded
-from mpicoll.mpi.communicator.served import LEFT_ALONE
 from mpicoll.mpi.communicator.state import find_flight, serving, theirs
 from mpicoll.mpi.communicator.tracing import AS_OBJECT, base
 
@@ -188,8 +187,7 @@ class Comm(_Base):
             return None
         x = objects.foldable(item, op, self.size)
         if x is None:
-            self._call(*LEFT_ALONE)
-            return None
+            return objects.fold(self, name, item, op, root)
         out = np.empty_like(x)
         if self._call(name, x, out, op, root, None, AS_OBJECT):
             return None

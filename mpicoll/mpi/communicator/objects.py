@@ -11,6 +11,7 @@ from __future__ import annotations
 import marshal
 import struct
 from collections.abc import Sequence
+from functools import reduce
 from itertools import accumulate
 from math import prod
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ import numpy as np
 from mpi4py import MPI
 
 from mpicoll.mpi.communicator.buffers import Flat
+from mpicoll.mpi.communicator.served import LEFT_ALONE
 
 HEADER = 256
 _HEAD = struct.Struct("=BHq")
@@ -353,7 +355,14 @@ _FOLDED = {
     float: {MPI.SUM.handle, MPI.PROD.handle, MPI.MIN.handle, MPI.MAX.handle},
     complex: {MPI.SUM.handle, MPI.PROD.handle},
 }  # fmt: skip
+_PREDEFINED = frozenset(
+    each.handle
+    for each in (MPI.SUM, MPI.PROD, MPI.MIN, MPI.MAX, MPI.MINLOC, MPI.MAXLOC, MPI.LAND, MPI.LOR,
+                 MPI.LXOR, MPI.BAND, MPI.BOR, MPI.BXOR)
+)  # fmt: skip
 _FOLDED_ARRAYS = {MPI.SUM.handle, MPI.PROD.handle, MPI.BAND.handle, MPI.BOR.handle, MPI.BXOR.handle}
+_PREFIXES = {"scan": 1, "exscan": 0}
+"""Of how many ranks beyond those before it a rank folds the objects, where not of all."""
 _DTYPES = {int: np.dtype("int64"), float: np.dtype("float64"), complex: np.dtype("complex128")}
 
 
@@ -375,3 +384,25 @@ def foldable(item: Any, op: Any, size: int) -> Flat | None:
         return None
     fits: bool = item.dtype.kind in "iufc" and item.flags.c_contiguous
     return item if fits else None
+
+
+def fold(comm: Any, name: str, item: Any, op: Any, root: int) -> tuple[Any] | None:
+    """Return the fold of all ranks' short objects, rank by rank; None where MPI must make it.
+
+    Every rank gets all and folds what it needs, as MPI's predefined operators do objects of Python.
+    """
+    form = _plain(item) if isinstance(op, MPI.Op) and op.handle in _PREDEFINED else b""
+    if not form:
+        comm._call(*LEFT_ALONE)
+        return None
+    rooms = _rooms(comm)
+    header, room, _ = rooms.own
+    header[0], header[1 : 1 + len(form)] = _PLAIN, form
+    _, whole, forms = rooms.received
+    if comm._call("allgather", room, whole, None, 0, None, None):
+        return None
+    if name == "reduce" and rooms.rank != root:
+        return (None,)
+    if name in _PREFIXES:
+        forms = forms[: rooms.rank + _PREFIXES[name]]
+    return (reduce(op, [marshal.loads(each) for each in forms]) if forms else None,)
