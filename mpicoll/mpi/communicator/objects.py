@@ -76,10 +76,9 @@ def _plain(item: Any) -> bytes:
     Nor of what is too long for a header.
     """
     kind = type(item)
-    if kind in _ROWS:
-        if len(item) > _TAIL or not _WRITTEN.issuperset(map(type, item)):
-            return b""
-    elif kind not in _WRITTEN:
+    if kind not in _WRITTEN and (
+        kind not in _ROWS or len(item) > _TAIL or not _WRITTEN.issuperset(map(type, item))
+    ):
         return b""
     form = marshal.dumps(item, _OLD)
     return form if len(form) < _TAIL else b""
@@ -132,16 +131,11 @@ def _messages(given: Any, rooms: Rooms) -> Messages:
     items = [None] * many if given is None else list(given)
     if len(items) != many:
         raise ValueError(f"expecting {many} items, got {len(items)}")
-    headers, whole, _ = rooms.sent
-    at = 1
-    for each in items:
-        form = _plain(each)
-        if not form:
-            break
-        headers[at : at + len(form)] = form
-        at += HEADER
-    else:
-        return Messages(whole)
+    forms = [_plain(each) for each in items]
+    if all(forms):
+        headers, plain = rooms.sent
+        rooms.pack_into(headers, 0, *forms)
+        return plain
     messages = [encode(each) for each in items]
     headers = bytearray(b"".join([header for header, _ in messages]))
     sizes = [payload.nbytes for _, payload in messages]
@@ -217,14 +211,18 @@ class Rooms:
 
     Attributes:
         own: for the header of this rank, or the one that it gets.
-        sent, received: for one header for each rank, or of each; of those that are sent, for such
-            as need nothing but `marshal`.
+        received: for one header of each rank.
+        sent: for one header for each rank that needs nothing but `marshal`, and the messages that
+            these are; `pack_into` writes what `marshal` has made.
     """
 
     def __init__(self, comm: Any) -> None:
         self.rank, self.size = comm.rank, comm.size
         self.own = _room(1)
-        self.sent, self.received = _room(self.size), _room(self.size)
+        self.received = _room(self.size)
+        headers = bytearray(self.size * HEADER)
+        self.sent = headers, Messages(np.frombuffer(headers, _BYTE))
+        self.pack_into = struct.Struct(f"x{HEADER - 1}s" * self.size).pack_into
 
 
 def _rooms(comm: Any) -> Rooms:
@@ -356,7 +354,7 @@ _FOLDED = {
     complex: {MPI.SUM.handle, MPI.PROD.handle},
 }  # fmt: skip
 _PREDEFINED = frozenset(
-    each.handle
+    id(each)
     for each in (MPI.SUM, MPI.PROD, MPI.MIN, MPI.MAX, MPI.MINLOC, MPI.MAXLOC, MPI.LAND, MPI.LOR,
                  MPI.LXOR, MPI.BAND, MPI.BOR, MPI.BXOR)
 )  # fmt: skip
@@ -391,7 +389,7 @@ def fold(comm: Any, name: str, item: Any, op: Any, root: int) -> tuple[Any] | No
 
     Every rank gets all and folds what it needs, as MPI's predefined operators do objects of Python.
     """
-    form = _plain(item) if isinstance(op, MPI.Op) and op.handle in _PREDEFINED else b""
+    form = _plain(item) if id(op) in _PREDEFINED else b""
     if not form:
         comm._call(*LEFT_ALONE)
         return None
@@ -401,8 +399,9 @@ def fold(comm: Any, name: str, item: Any, op: Any, root: int) -> tuple[Any] | No
     _, whole, forms = rooms.received
     if comm._call("allgather", room, whole, None, 0, None, None):
         return None
-    if name == "reduce" and rooms.rank != root:
-        return (None,)
-    if name in _PREFIXES:
+    if name == "reduce":
+        if rooms.rank != root:
+            return (None,)
+    elif name in _PREFIXES:
         forms = forms[: rooms.rank + _PREFIXES[name]]
-    return (reduce(op, [marshal.loads(each) for each in forms]) if forms else None,)
+    return (reduce(op, map(marshal.loads, forms)) if forms else None,)
