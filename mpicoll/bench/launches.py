@@ -104,7 +104,7 @@ class Ranks:
         self.over: dict[int, str] = {}
         self.held: dict[int, list[tuple[int, Counter[str]]]] = {}
         self.selector = selectors.DefaultSelector()
-        self.paused = False
+        self.paused, self.silent = False, set[int]()
         if launch.backend == "torch":
             for rank in range(launch.ranks):
                 process = os.fork()
@@ -169,12 +169,13 @@ class Ranks:
 
         A rank that has ended says nothing, as an empty dictionary.
         """
-        until = (looked := time.monotonic()) + limit
-        while not done() and (left := until - looked) > 0:
-            for key, _ in self.selector.select(min(left, _LOOK)):
+        waited = Waited()  # not while the machine stands still
+        while not done() and waited.seconds < limit:
+            before = waited.looked
+            for key, _ in self.selector.select(min(limit - waited.seconds, _LOOK)):
                 yield from self._read(key.data)
-            before, looked = looked, time.monotonic()
-            self.paused |= looked - before > _LOOK + _PAUSE
+            waited.look()
+            self.paused |= waited.looked - before > _LOOK + _PAUSE
 
     def _read(self, rank: int) -> Iterator[tuple[int, dict[str, Any]]]:
         try:
@@ -277,10 +278,14 @@ class Ranks:
         return ending._replace(how=HUNG) if is_late else ending
 
     def excused(self, ending: Ending) -> Ending:
-        """Return the ending of a rank for which this machine stood still meanwhile."""
+        """Return the ending of a rank for which this machine stood still meanwhile.
+
+        One that has said nothing in all the time that it had besides has hung all the same.
+        """
         crashed = self.over.get(ending.rank, "").startswith("killed")
-        is_late = ending.how in (WRONG_NAME, HUNG, OTHER) and not crashed
-        return ending._replace(how=PAUSED) if is_late else ending
+        is_late = ending.how in (WRONG_NAME, HUNG, OTHER)
+        excused = is_late and not crashed and ending.rank not in self.silent
+        return ending._replace(how=PAUSED) if excused else ending
 
     def _hear(self, fault: Fault, ranks: set[int], found: dict[int, Ending]) -> None:
         """Hear the endings of some ranks.
@@ -294,6 +299,7 @@ class Ranks:
             for rank, said in self.until(limit, lambda: ranks <= found.keys()):
                 self._take(fault, rank, said, found)
             where = where or {rank: self._stacks(rank) for rank in ranks - found.keys()}
+        self.silent |= ranks - found.keys()
         for rank in ranks - found.keys():
             found[rank] = Ending(fault.number, rank, HUNG, times * limit, where[rank])
 

@@ -37,13 +37,14 @@ def page(directory: Path, found: Diagnosis, dumps: Sequence[Dump], faults: list[
     damaged = [f"rank {each.rank}: {fault}" for each in dumps for fault in each.faults]
     rows = {each: place for place, each in enumerate(found.ranks)}
     begin, end = _span(found, dumps)
-    return templates(__package__).get_template("page.html").render(
+    text = templates(__package__).get_template("page.html").render(
         policy=_POLICY, title=f"Post-mortem of {directory}", found=found,
         sentences=list(words.sentences(found)), last_call=last_call, lasting=lasting,
         line=words.line, bars=list(_bars(found, dumps, rows, begin, end)), width=_WIDTH, row=_ROW,
         seconds=(end - begin) / 1e9, hues=_hues(dumps), red=_RED,
         faults=[*faults, *damaged],
     )  # fmt: skip
+    return text.encode(errors="backslashreplace").decode()  # names of files are any bytes
 
 
 def _span(found: Diagnosis, dumps: Sequence[Dump]) -> tuple[int, int]:

@@ -208,6 +208,7 @@ def test_the_command_prints_and_writes_a_page_of_64_ranks_soon(
         rank.recorder.close()
     ranks[-1].recorder.close()
     page = tmp_path / "page.html"
+    (tmp_path / "\udcff.flight").touch()
     before = time.process_time()
     done = CliRunner().invoke(main, [str(tmp_path), "-o", str(page)], catch_exceptions=False)
     assert done.exit_code == 0 and time.process_time() - before < 2
@@ -215,6 +216,7 @@ def test_the_command_prints_and_writes_a_page_of_64_ranks_soon(
     assert "\x1b[2J" not in done.output and r"\x1b[2J" in done.output
     text = page.read_text()
     assert "<script" not in text and "&lt;script&gt;" in text
+    assert r"\udcff.flight: no name of a flight file" in text
     assert text.count("<rect") > 64 * 40
 
 
