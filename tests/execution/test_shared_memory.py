@@ -12,7 +12,8 @@ import pytest
 from expect import case, expected, input_shape, values
 from layouts import Layout
 from random_calls import play
-from run_collective import EVERY, affine, assert_equal, compare, device, serves
+from run_collective import EVERY, OVER_TORCH, affine, assert_equal, compare, device, serves
+from run_collective import SCHEDULES as FORMS
 
 from mpicoll import (
     ArgumentError,
@@ -35,6 +36,8 @@ from mpicoll.programs import windows
 from mpicoll.runtime import probe, rates
 
 SCHEDULES = [(name, text) for name, text in EVERY if text != "auto" and "native" not in text]
+OVER_MESSAGES = FORMS if OVER_TORCH else SCHEDULES
+"""A program sends the same messages whoever carries them: MPI's ranks run every one."""
 LARGE = [("allreduce", "two_shot"), ("allreduce", "ring"), ("broadcast", "one_shot"),
          ("alltoall", "naive"), ("alltoall", "bruck(radix=2)"), ("reduce", "two_shot"),
          ("scan", "two_shot"), ("exscan", "chain(segments=8)"), ("reduce_scatter", "ring"),
@@ -95,7 +98,7 @@ def check(
 @pytest.mark.kept_group
 @pytest.mark.ranks(3)
 @pytest.mark.parametrize("transport", ["point-to-point", "symmetric", "cma"])
-@pytest.mark.parametrize(("name", "algorithm"), SCHEDULES)
+@pytest.mark.parametrize(("name", "algorithm"), OVER_MESSAGES)
 def test_every_schedule_over_every_transport(
     c: Collectives, name: str, algorithm: str, transport: str
 ) -> None:

@@ -19,6 +19,7 @@ import pytest
 from expect import expected, input_shape, values
 from run_collective import (
     EVERY,
+    OVER_TORCH,
     ROOTED,
     UNEVEN,
     affine,
@@ -28,6 +29,7 @@ from run_collective import (
     pairs_of_op_and_dtype,
     serves,
 )
+from run_collective import SCHEDULES as FORMS
 
 from mpicoll import ArgumentError, Collectives, RankLost, Unavailable, Unsupported
 from mpicoll.algorithms.registry import algorithms, find
@@ -46,12 +48,11 @@ from mpicoll.runtime import methods
 
 REAL = os.environ.get("MPICOLL_TEST_GPU", "") not in ("", "0")
 SCHEDULES = [(name, text) for name, text in EVERY if text != "auto" and "native" not in text]
-SOME = SCHEDULES if REAL else SCHEDULES[::3]
+SOME = SCHEDULES if REAL else FORMS
 """Through the host all are messages, and differ in nothing that fake GPUs would show."""
 MESSAGES = "messages"
-TORCH = os.environ.get("MPICOLL_TEST_BACKEND") == "torch"
 OVER_IPC = [
-    each for each in SCHEDULES if each in SOME or not (TORCH and find(*each).needs.holds(3))
+    each for each in SCHEDULES if each in SOME or not (OVER_TORCH and find(*each).needs.holds(3))
 ]
 """A program over IPC is the same whosever arrays lie there: MPI's ranks run it where three can."""
 WAYS = [(*each, IPC) for each in OVER_IPC] + [(*each, MESSAGES) for each in SOME]

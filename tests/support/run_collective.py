@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,9 @@ SCHEDULES = [
     ("scan", "recursive_doubling"), ("exscan", "linear"),
 ]  # fmt: skip
 """A few of each form: folds on either side, of many operands; vectors, blocks, packed ones."""
+
+OVER_TORCH = os.environ.get("MPICOLL_TEST_BACKEND") == "torch"
+"""Whether these are ranks of a launch over torch."""
 
 
 def device(c: Collectives, host: Any, dtype: str, like: Any = None) -> Any:
@@ -152,6 +156,6 @@ def pairs_of_op_and_dtype() -> list[tuple[str, str]]:
 
 
 __all__ = [
-    "EVERY", "EVERY_REDUCTION", "ROOTED", "SCHEDULES", "UNEVEN", "affine", "carried", "compare",
-    "device", "library", "pairs_of_op_and_dtype", "run", "serves",
+    "EVERY", "EVERY_REDUCTION", "OVER_TORCH", "ROOTED", "SCHEDULES", "UNEVEN", "affine", "carried",
+    "compare", "device", "library", "pairs_of_op_and_dtype", "run", "serves",
 ]  # fmt: skip
