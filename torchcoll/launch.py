@@ -89,12 +89,17 @@ def world(
     method = init_method or os.environ.get(INIT_METHOD)
     store = _join(place, method, backend, interface, limit_of(timeout).total_seconds())
     transport = TorchTransport(owned=True, store=store)
-    atexit.register(_end, transport)
+    atexit.register(_end, transport, os.getpid())
     return Collectives(transport)
 
 
-def _end(transport: TorchTransport) -> None:
-    """End a group as the interpreter ends; one that has been freed has no store any more."""
+def _end(transport: TorchTransport, process: int) -> None:
+    """End a group as the interpreter ends; one that has been freed has no store any more.
+
+    A forked child leaves it to the process that made it: gloo would wait for threads of that one.
+    """
+    if process != os.getpid():
+        return
     if transport.store is not None:
         transport.store.keep_for_ever()
     transport.close()

@@ -360,3 +360,13 @@ def test_importing_starts_nothing() -> None:
     code = "import sys, torchcoll; print(sorted({'torch', 'mpi4py'} & set(sys.modules)))"
     done = python("-c", code)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_forked_child_leaves_the_group_to_the_process_that_made_it() -> None:
+    """The end of a gloo group waits for threads that a child does not have."""
+    closed: list[int] = []
+    group: Any = SimpleNamespace(store=None, close=lambda: closed.append(1))
+    launch._end(group, os.getppid())
+    assert not closed
+    launch._end(group, os.getpid())
+    assert closed
