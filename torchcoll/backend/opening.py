@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from time import monotonic, sleep
 from typing import Any
+from zlib import crc32
 
 import torch
 from torch.distributed import distributed_c10d as c10d
@@ -15,6 +16,10 @@ from mpicoll.execution import compiled
 from torchcoll.arrays import TorchArrays
 from torchcoll.backend.tensors import lent
 from torchcoll.transport import TorchTransport
+
+_TAGS = 1 << 15
+"""Every MPI has as many tags."""
+_NAP = 0.02
 
 
 def open_over_gloo(group: Any) -> Collectives:
@@ -44,18 +49,21 @@ def wait_for_all(store: Any, rank: int, size: int, seconds: float) -> None:
     """
     keys = [f"torchcoll/here/{each}" for each in range(size)]
     store.set(keys[rank], "")
-    try:
-        store.wait(keys, timedelta(seconds=seconds))
-    except RuntimeError:
-        missing = [each for each, key in enumerate(keys) if not store.check([key])]
-        if missing:
-            store.delete_key(keys[rank])
-            ranks = ", ".join(map(str, missing))
-            raise RankLost(
-                f"rank {ranks} did not come to the first call of this group within the timeout of "
-                f"{seconds:.3g} s",
-                rank=missing[0],
-            ) from None
+    end, nap = monotonic() + seconds, 1e-3
+    # A wait in the store would keep other threads from it, which open other groups.
+    while not (all_here := store.check(keys)) and monotonic() < end:
+        sleep(nap)
+        nap = min(2 * nap, _NAP)
+    if all_here:
+        return
+    if missing := [each for each, key in enumerate(keys) if not store.check([key])]:
+        store.delete_key(keys[rank])
+        ranks = ", ".join(map(str, missing))
+        raise RankLost(
+            f"rank {ranks} did not come to the first call of this group within the timeout of "
+            f"{seconds:.3g} s",
+            rank=missing[0],
+        )
 
 
 def queue_of(opened: Any) -> Any:
@@ -89,7 +97,8 @@ def open_over_mpi(group: Any) -> OverMpi:
         )
     wait_for_all(group.store, group.rank(), group.size(), deadline_of(group))
     members = comm.group.Incl(ranks)
-    part = comm.Create_group(members)
+    # Threads of a program may open groups of the same ranks at once, each rank in another order.
+    part = comm.Create_group(members, tag=crc32(group.group_name.encode()) % _TAGS)
     members.Free()
     try:
         return OverMpi(mpicoll.world(part))
