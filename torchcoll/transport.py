@@ -18,7 +18,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from mpicoll.errors import ArgumentError, LaunchError, Unavailable
 from mpicoll.gpu.driver import Driver
-from mpicoll.gpu.natives import staged
+from mpicoll.gpu.natives import after, staged
 from mpicoll.gpu.nccl import blocks
 from mpicoll.gpu.staging import (
     PIECE_BYTES,
@@ -34,6 +34,7 @@ from mpicoll.gpu.staging import (
     receiving,
     sending,
 )
+from mpicoll.gpu.streams import PlanStream, StreamRequest
 from mpicoll.interfaces import (
     DIRECT,
     POINT_TO_POINT,
@@ -287,10 +288,12 @@ class TorchTransport:
             raise Unavailable(missing)
         has_nccl = self.nccl is not None
         bind = partial(natives.bind, self.group, self.arrays, self.peers, nccl=has_nccl)
-        needs_staging = self._needs_staging(call.x) or self._needs_staging(call.out)
-        if needs_staging and call.collective.name not in natives.GLOO_ON_GPU:
+        array = call.out if call.x is None else call.x
+        if array is None or not self._needs_staging(array):
+            return bind(call)
+        if call.collective.name not in natives.GLOO_ON_GPU:
             return staged(call, self.arrays, self.copies, bind)
-        return bind(call)
+        return after(PlanStream(self.arrays, array).begin, bind(call))
 
     # -- control --------------------------------------------------------------------
 
@@ -375,14 +378,20 @@ class TorchTransport:
             return self.loopback.send(x, tag)
         self._check_message(x)
         stage = Stage("sending a message" + self._beside(x))
-        return StartedMessages(self.messages([Message(peer, x)], [], tag - _PLANS, stage))
+        return self._started(x, self.messages([Message(peer, x)], [], tag - _PLANS, stage))
 
     def irecv(self, x: Array, peer: int, tag: int) -> Request:
         if peer == self.rank:
             return self.loopback.receive(x, tag)
         self._check_message(x)
         stage = Stage("receiving a message" + self._beside(x))
-        return StartedMessages(self.messages([], [Message(peer, x)], tag - _PLANS, stage))
+        return self._started(x, self.messages([], [Message(peer, x)], tag - _PLANS, stage))
+
+    def _started(self, x: Array, messages: Messages) -> Request:
+        start = partial(StartedMessages, messages)
+        if not self._needs_staging(x):
+            return start()
+        return StreamRequest(PlanStream(self.arrays, x), start)
 
     def sendrecv(self, send: Message, receive: Message, tag: int) -> Sequence[Request]:
         """Start both; over NCCL as one batch, as neither ends before the other begins."""

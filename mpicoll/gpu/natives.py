@@ -8,7 +8,7 @@ from functools import partial
 
 from mpicoll.execution.runs import Followed
 from mpicoll.gpu.staging import Copies, HostStaging
-from mpicoll.gpu.streams import PlanStream
+from mpicoll.gpu.streams import PlanStream, StreamRequest
 from mpicoll.interfaces import DIRECT, STAGED, Array, Arrays, Native, NativeCall, Request, Thunk
 
 
@@ -22,6 +22,7 @@ def staged(
     # Of all collectives and ranks, rank 0 of exscan alone gets nothing: its `out` is to stay.
     keeps = call.collective.name == "exscan" and call.rank == 0
     read = [each for each in (x, out if keeps else None) if each is not None]
+    order = PlanStream(arrays, call.out if call.x is None else call.x)
 
     def to_host() -> None:
         for each in read:
@@ -39,36 +40,51 @@ def staged(
             to_gpu()
 
     def run() -> None:
+        order.begin()
         to_host()
         native.run()
         to_gpu()
 
-    def start() -> Request:
+    def begin() -> Request:
         to_host()
         return Followed(native.start(), ended)
+
+    def start() -> Request:
+        return StreamRequest(order, begin)
 
     # The library's own method knows the host's copies only.
     return native._replace(run=run, start=start, transport=STAGED, method=None)
 
 
-def direct(native: Native, synchronize: Thunk) -> Native:
+def direct(native: Native, arrays: Arrays, like: Array) -> Native:
     """Make a native collective that reads GPU arrays wait for the work that produces them."""
+    order = PlanStream(arrays, like)
+
+    def ready() -> None:
+        order.begin()
+        arrays.synchronize(like)
+
+    return after(ready, native)._replace(transport=DIRECT)
+
+
+def after(first: Thunk, native: Native) -> Native:
+    """Have a call come before each run of a native collective."""
 
     def run() -> None:
-        synchronize()
+        first()
         native.run()
 
     def start() -> Request:
-        synchronize()
+        first()
         return native.start()
 
     def method() -> None:
         assert native.method is not None
-        synchronize()
+        first()
         native.method()
 
     own = method if native.method is not None else None
-    return native._replace(run=run, start=start, transport=DIRECT, method=own)
+    return native._replace(run=run, start=start, method=own)
 
 
 def queued(arrays: Arrays, like: Array, calls: Sequence[Thunk], transport: str) -> Native:

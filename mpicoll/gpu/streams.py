@@ -1,4 +1,4 @@
-"""The stream of a plan's runs on a GPU.
+"""The stream of a plan's runs on a GPU, and of a message.
 
 The work of one run is in the order of the stream on which the run began, and the runs of one plan
 are in order: they share scratch memory and slots. So a run on another stream than the last begins
@@ -7,9 +7,11 @@ by waiting, on the GPU, for all that is on the last one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from mpicoll.errors import Unsupported
 from mpicoll.execution.stream_watch import StreamWatch
-from mpicoll.interfaces import Array, Arrays, Stream
+from mpicoll.interfaces import Array, Arrays, Request, Stream
 
 
 class PlanStream:
@@ -50,8 +52,8 @@ class PlanStream:
             self.last = stream
         elif not self.captures:
             raise Unsupported(
-                "a CUDA graph cannot capture this plan: the host waits for flags and messages of "
-                "the other ranks in every run, and a graph repeats the work of the GPU alone"
+                "a CUDA graph cannot capture this: the host waits for flags and messages of the "
+                "other ranks every time, and a graph repeats the work of the GPU alone"
             )
         # Between what a graph records and other runs, the order is the graph's business.
         if self.watch is not None:
@@ -63,3 +65,33 @@ class PlanStream:
         own = self.arrays.current_stream(self.gpu)
         if own != stream:
             own.follow(stream)
+
+
+class StreamRequest:
+    """A request whose work goes on the stream on which it began, whoever waits for it.
+
+    What comes from the host is so written after all that the stream did with the array before;
+    whoever learns that it is complete finds it on a stream of its own, too.
+
+    Args:
+        start: begins it.
+
+    Raises:
+        Unsupported: a CUDA graph is being captured on the stream.
+    """
+
+    def __init__(self, order: PlanStream, start: Callable[[], Request]) -> None:
+        self.order, self.stream = order, order.begin()
+        self.request = start()
+
+    def wait(self) -> None:
+        with self.stream.use():
+            self.request.wait()
+        self.order.end(self.stream)
+
+    def test(self) -> bool:
+        with self.stream.use():
+            done = self.request.test()
+        if done:
+            self.order.end(self.stream)
+        return done

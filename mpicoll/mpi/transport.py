@@ -31,6 +31,7 @@ from mpicoll.gpu.staging import (
     receiving,
     sending,
 )
+from mpicoll.gpu.streams import PlanStream, StreamRequest
 from mpicoll.interfaces import (
     DIRECT,
     POINT_TO_POINT,
@@ -275,16 +276,15 @@ class MpiTransport:
         )
         if self._needs_staging(call.x) or self._needs_staging(call.out):
             return staged(call, self.arrays, self.copies, bind)
-        array = call.x if call.x is not None else call.out
-        if self.arrays.is_on_host(array):
+        array = call.out if call.x is None else call.x
+        if array is None or self.arrays.is_on_host(array):
             return bind(call)
-        ready = partial(self.arrays.synchronize, array)
         if not (call.collective.reduces and _FOLDS_STARTED_ON_HOST):
-            return direct(bind(call), ready)
+            return direct(bind(call), self.arrays, array)
         through_host = cache(partial(staged, call, self.arrays, self.copies, bind))
         if persistent:
             return through_host()
-        native = direct(bind(call), ready)
+        native = direct(bind(call), self.arrays, array)
 
         def free() -> None:
             native.free()
@@ -333,6 +333,8 @@ class MpiTransport:
 
     def isend(self, x: Array, peer: int, tag: int) -> Request:
         memory = x
+        if not self.arrays.is_on_host(x):
+            PlanStream(self.arrays, x).begin()
         if self._needs_staging(x):
             staging = HostStaging(x, self.copies)
             staging.start_to_host()
@@ -344,14 +346,24 @@ class MpiTransport:
         return of_message(request, memory, self.peers, "sending a message", peer)
 
     def irecv(self, x: Array, peer: int, tag: int) -> Request:
-        if not self._needs_staging(x):
-            self.arrays.synchronize(x)
-            request = self.peers.inside(self.users_comm.Irecv, _bytes(x), peer, tag)
-            return of_message(request, x, self.peers, "receiving a message", peer)
-        staging = HostStaging(x, self.copies)
-        request = self.peers.inside(self.users_comm.Irecv, _bytes(staging.host), peer, tag)
-        after = [staging.start_to_gpu, staging.wait]
-        return of_message(request, staging, self.peers, "receiving a message", peer, after)
+        if self.arrays.is_on_host(x):
+            return self._received(x, peer, tag, x)
+        order = PlanStream(self.arrays, x)
+        if self._needs_staging(x):
+            staging = HostStaging(x, self.copies)
+            after = [staging.start_to_gpu]
+            return StreamRequest(
+                order, partial(self._received, staging.host, peer, tag, staging, after)
+            )
+        order.begin()
+        self.arrays.synchronize(x)
+        return self._received(x, peer, tag, x)
+
+    def _received(
+        self, memory: Array, peer: int, tag: int, kept: object, after: Sequence[Thunk] = ()
+    ) -> Request:
+        request = self.peers.inside(self.users_comm.Irecv, _bytes(memory), peer, tag)
+        return of_message(request, kept, self.peers, "receiving a message", peer, after)
 
     def sendrecv(self, send: Message, receive: Message, tag: int) -> Sequence[Request]:
         receiving = self.irecv(receive.data, receive.peer, tag)

@@ -6,6 +6,9 @@ import random
 import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import nullcontext
+from functools import cached_property
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -51,6 +54,22 @@ class Copies:
         return event.done
 
 
+class Streamed(NumpyArrays):
+    """Arrays of a GPU with one stream, on which the copies above are made when waited for."""
+
+    is_capturing = False
+
+    def gpu(self, x: Any) -> int:
+        return 0
+
+    def current_stream(self, gpu: int) -> Any:
+        return self.stream
+
+    @cached_property
+    def stream(self) -> Any:
+        return SimpleNamespace(is_capturing=lambda: self.is_capturing, use=nullcontext)
+
+
 def double(call: NativeCall) -> Native:
     """Stand for a library that reads x and writes out."""
 
@@ -83,7 +102,7 @@ def test_a_native_collective_runs_on_host_copies(started: bool, in_place: bool) 
     x = np.arange(4.0).reshape(2, 2)
     out = x if in_place else np.zeros((2, 2))
     call = NativeCall(COLLECTIVES["allreduce"], x, out, OPS["sum"], 0, None, in_place, 0)
-    native = staged(call, NumpyArrays(), Copies(), double)
+    native = staged(call, Streamed(), Copies(), double)
     assert native.transport == STAGED
     first: Any = x.copy()
     for expected in (first * 2, first * (4 if in_place else 2)):
@@ -116,7 +135,7 @@ def test_an_output_is_copied_to_the_host_only_where_it_is_to_stay(
     call = NativeCall(COLLECTIVES[name], x, out, OPS["sum"], 0, None, False, rank)
     method = double(call).run
     native = staged(
-        call, NumpyArrays(), Counted(), lambda given: double(given)._replace(method=method)
+        call, Streamed(), Counted(), lambda given: double(given)._replace(method=method)
     )
     native.run()
     assert len(sources) == downloads + 1

@@ -425,6 +425,46 @@ def test_messages_between_host_and_gpu(g: Collectives) -> None:
         compare(g, received, np.arange(1000) + left, "int32")
 
 
+@pytest.mark.skipif(REAL, reason="a real stream may do at once what a fake one does late")
+@pytest.mark.parametrize("tests", [False, True])
+def test_a_message_arrives_on_the_stream_on_which_it_was_awaited(fresh: Any, tests: bool) -> None:
+    """It is not written before that stream has read what was there; whoever waits finds it."""
+    part, arrays = fresh
+    right, left = (part.rank + 1) % part.size, (part.rank - 1) % part.size
+    sent = on_gpu(part, np.arange(1000) + part.rank, "int32")
+    received, before = (on_gpu(part, np.full(1000, -1), "int32") for _ in range(2))
+    arrays.synchronize(received)
+    first, second = (fake_gpu.Stream(arrays.gpus[arrays.gpu(sent)]) for _ in range(2))
+    request = part.isend(sent, right, 3)
+    with first.use():
+        arrays.copy(before, received)
+        receiving = part.irecv(received, left, 3)
+        while tests and not receiving.test():
+            time.sleep(0)
+    with second.use():
+        receiving.wait()
+        compare(part, received, np.arange(1000) + left, "int32")
+        compare(part, before, np.full(1000, -1), "int32")
+    request.wait()
+
+
+@pytest.mark.skipif(REAL, reason="a graph that is spoiled ends the others' calls, too")
+def test_a_graph_captures_no_message_by_the_host(fresh: Any) -> None:
+    part, arrays = fresh
+    x = on_gpu(part, np.ones(10), "int32")
+    arrays.synchronize(x)
+    arrays.stream(x).capturing = True
+    peer = (part.rank + 1) % part.size
+    begins = [partial(each, x, peer, 3) for each in (part.isend, part.irecv)]
+    with part.plan("allreduce", x, algorithm="native") as plan:
+        for begin in (*begins, plan.run, plan.start):
+            with pytest.raises(Unsupported, match="CUDA graph"):
+                begin()
+        arrays.stream(x).capturing = False
+        plan.run()
+        compare(part, plan.out, np.full(10, part.size), "int32")
+
+
 def test_what_cannot_be_had_is_told(g: Collectives) -> None:
     x = on_gpu(g, np.zeros(4), "float32")
     host = g.transport.arrays.empty((4,), "float32")
