@@ -1,9 +1,9 @@
 """Bind a program over GPU memory so that streams, instead of hosts, keep its order.
 
 A host puts a run on the stream and goes on. Each reader of a publication has a word, which is
-either *empty* or *full*: the publisher's stream fills it once the bytes are there, the reader's
-stream waits for that and empties it once it has read. No number of a run is in it, so that a CUDA
-graph can repeat a run.
+*empty* or counts the tiles that are there: the publisher's stream writes it once their bytes are,
+the reader's stream waits until it is high enough, and empties it once it has read all. No number
+of a run is in it, so that a CUDA graph can repeat a run.
 
 What it relies on, in the words of the CUDA driver API (stream memory operations):
 
@@ -13,6 +13,8 @@ What it relies on, in the words of the CUDA driver API (stream memory operations
   process, too; and whoever sees it empty may write them again.
 - cuStreamWaitValue32: "enqueues a synchronization of the stream on the given memory location. Work
   ordered after the operation will block until the given condition on the memory is satisfied."
+- CUstreamWaitValue_flags: "CU_STREAM_WAIT_VALUE_GEQ: Wait until (int32_t)(*addr - value) >= 0";
+  "CU_STREAM_WAIT_VALUE_EQ: Wait until *addr == value".
 - cuStreamBatchMemOp: "the operations are enqueued in the order they appear in the array".
 - cuMemHostRegister page-locks memory of the host, which these calls take by the address that
   cuMemHostGetDevicePointer returns.
@@ -40,7 +42,7 @@ from mpicoll.programs.instructions import (
     WaitForSlot,
 )
 
-_EMPTY, _FULL = 0, 1
+_EMPTY = 0
 
 
 class Running(Protocol):
@@ -109,12 +111,14 @@ class StreamBinding(Binding):
             where = self.published[each.publication]
             if not where.length:
                 self._wait_for_readers(where, number, total)  # of a signal, nobody else waits
+            publication = self.program.publications[each.publication]
+            announced = each.tile + 1 if where.flags else publication.tiles
             for word in where.acknowledge.values():
-                self._write(self.memory.rank, where.segment, word, _FULL)
+                self._write(self.memory.rank, where.segment, word, announced)
         elif isinstance(each, Await):
             where, peer = self.incoming[each.receipt], self.program.receipts[each.receipt].peer
             word = where.acknowledge[self.memory.rank]
-            self._wait_for(peer, where.segment, word, _FULL, peer, number, total)
+            self._wait_for(peer, where.segment, word, each.tile + 1, peer, number, total)
         elif isinstance(each, Acknowledge):
             where, peer = self.incoming[each.receipt], self.program.receipts[each.receipt].peer
             self._write(peer, where.segment, where.acknowledge[self.memory.rank], _EMPTY)

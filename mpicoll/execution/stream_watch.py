@@ -29,7 +29,7 @@ _LOW = 0xFFFFFFFF
 
 
 class Awaited(NamedTuple):
-    """A word that a stream waits for."""
+    """A word that a stream waits for: see `WordOperation`."""
 
     words: Memory
     offset: int
@@ -108,7 +108,8 @@ class StreamWatch:
 
 
 def _is_there(each: Awaited) -> bool:
-    return each.words[each.offset] & _LOW == each.value
+    word = each.words[each.offset] & _LOW
+    return word >= each.value if each.value else word == 0
 
 
 _lock = threading.Lock()

@@ -19,7 +19,8 @@ _PORTABLE_AND_MAPPED = 0x01 | 0x02  # CU_MEMHOSTREGISTER_PORTABLE, _DEVICEMAP
 _NULL_STREAMS = (0, 1, 2)
 """The default streams of whichever context is the calling thread's."""
 _WAIT, _WRITE = 1, 2  # CU_STREAM_MEM_OP_WAIT_VALUE_32, _WRITE_VALUE_32
-_EQUAL, _WITH_BARRIER = 1, 0  # CU_STREAM_WAIT_VALUE_EQ, CU_STREAM_WRITE_VALUE_DEFAULT
+_AT_LEAST, _EQUAL = 0, 1  # CU_STREAM_WAIT_VALUE_GEQ, _EQ
+_WITH_BARRIER = 0  # CU_STREAM_WRITE_VALUE_DEFAULT
 _MPS = "CU_DEVICE_ATTRIBUTE_MPS_ENABLED"
 
 
@@ -172,8 +173,9 @@ class _Operation(ctypes.Structure):
 
 def operation(each: WordOperation) -> _Operation:
     """Return an operation as the driver takes it."""
-    kind, how = (_WAIT, _EQUAL) if each.waits else (_WRITE, _WITH_BARRIER)
-    return _Operation(kind, each.address, each.value, how)
+    if not each.waits:
+        return _Operation(_WRITE, each.address, each.value, _WITH_BARRIER)
+    return _Operation(_WAIT, each.address, each.value, _AT_LEAST if each.value else _EQUAL)
 
 
 @cache

@@ -18,7 +18,7 @@ class WordOperation(NamedTuple):
 
     Attributes:
         address: of the word, for the GPU.
-        value: what is written, or waited for.
+        value: what is written, or waited for: 0, or at least so much.
     """
 
     address: int
@@ -38,6 +38,10 @@ class Batch(Protocol):
 
 class Gpu(Protocol):
     """The driver of one GPU: `mpicoll.gpu.driver.Driver`."""
+
+    @property
+    def identity(self) -> str:
+        """The GPU's own number, by which processes know that they share it."""
 
     def register(self, address: int, nbytes: int) -> int:
         """Let the GPU reach memory of the host; return its address there.

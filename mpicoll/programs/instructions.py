@@ -86,8 +86,9 @@ class Publication:
         piece: where it lies; None for a bare signal.
         readers: who reads it, in the order in which the schedule sends.
         zero_copy: it is read in the sender's buffer instead of in an eager slot.
-        tiles: how many flags it has.
+        tiles: how many flags it has, unless it is zero-copy.
         window: where it passes through a few slots.
+        by_tile: it has these flags though it is zero-copy.
     """
 
     piece: Piece | None
@@ -95,6 +96,7 @@ class Publication:
     zero_copy: bool
     tiles: int
     window: Window | None = None
+    by_tile: bool = False
 
 
 @dataclass
@@ -134,12 +136,14 @@ class Reach:
         readable: the buffers that the others can read where they are.
         least: elements from which a message in such a buffer is zero-copy.
         tile: elements that are moved at a time.
+        announces: each tile of a zero-copy message has a flag of its own.
     """
 
     intra_node: frozenset[int]
     readable: frozenset[str]
     least: int
     tile: int
+    announces: bool = False
 
 
 def slot(publication: int) -> str:

@@ -32,7 +32,7 @@ def acknowledge(made: SharedProgram) -> None:
     after: defaultdict[int, list[Instruction]] = defaultdict(list)
     for receipt, position in last.items():
         after[position + 1].append(Acknowledge(receipt))
-    _insert(made, after)
+    insert(made, after)
 
 
 def wait_for_readers(made: SharedProgram) -> None:
@@ -47,7 +47,7 @@ def wait_for_readers(made: SharedProgram) -> None:
             if publication.zero_copy and publication.piece:
                 zero_copy.add(each.publication, publication.piece)
     before[len(made.instructions)] += map(WaitForReaders, zero_copy.all())
-    _insert(made, before)
+    insert(made, before)
 
 
 class ZeroCopy:
@@ -83,13 +83,16 @@ def _written(each: Instruction) -> list[Piece]:
     return []
 
 
-def _insert(made: SharedProgram, wanted: Mapping[int, Sequence[Instruction]]) -> None:
-    """Insert instructions before the given positions."""
+def insert(
+    made: SharedProgram, wanted: Mapping[int, Sequence[Instruction]], without: Sequence[int] = ()
+) -> None:
+    """Insert instructions before the given positions, and leave out those at others."""
+    left_out = set(without)
     instructions: list[Instruction] = []
     rounds: list[int] = []
     for position in range(len(made.instructions) + 1):
         extra = wanted.get(position, ())
-        own = made.instructions[position : position + 1]
+        own = [] if position in left_out else made.instructions[position : position + 1]
         number = made.rounds[min(position, len(made.rounds) - 1)] if made.rounds else 1
         instructions += [*extra, *own]
         rounds += [number] * (len(extra) + len(own))

@@ -1,7 +1,8 @@
 """Lower a schedule to instructions over shared memory.
 
 Large steps run tile by tile (`mpicoll.programs.tiling`), and memory is written again when its
-readers have read it (`mpicoll.programs.reuse`).
+readers have read it (`mpicoll.programs.reuse`). On GPUs of their own, ranks learn of each tile of
+what they read where it lies (`mpicoll.programs.announcing`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mpicoll.notation.schedule import Block, Receive, Round, Send
+from mpicoll.programs.announcing import announce
 from mpicoll.programs.instructions import (
     Await,
     Complete,
@@ -74,6 +76,8 @@ class _SharedLowering(Lowering):
         made.scratch = {"scratch": self.scratch, "staging": self.most_staged}
         acknowledge(made)
         wait_for_readers(made)
+        if self.reach.announces:
+            announce(made, self.reach.tile)
         return made
 
     # -- one round --------------------------------------------------------------------

@@ -225,8 +225,8 @@ def test_a_batch_is_put_on_a_stream_of_its_context(
     assert library.calls == [9, (0, [8, 6], 0), "pop", (77, [8, 6], 0)]
 
 
-@pytest.mark.parametrize("waits", [False, True])
-def test_an_operation_lies_as_the_bindings_have_it(waits: bool) -> None:
+@pytest.mark.parametrize(("waits", "value"), [(False, 3), (True, 3), (True, 0)])
+def test_an_operation_lies_as_the_bindings_have_it(waits: bool, value: int) -> None:
     bindings = pytest.importorskip("cuda.bindings.driver")
     made = bindings.CUstreamBatchMemOpParams()
     kinds = bindings.CUstreamBatchMemOpType
@@ -234,11 +234,12 @@ def test_an_operation_lies_as_the_bindings_have_it(waits: bool) -> None:
     part.operation = (
         kinds.CU_STREAM_MEM_OP_WAIT_VALUE_32 if waits else kinds.CU_STREAM_MEM_OP_WRITE_VALUE_32
     )
-    part.address, part.value = bindings.CUdeviceptr(1 << 40), 3
-    equal = bindings.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ
+    part.address, part.value = bindings.CUdeviceptr(1 << 40), value
+    flags = bindings.CUstreamWaitValue_flags
+    how = flags.CU_STREAM_WAIT_VALUE_GEQ if value else flags.CU_STREAM_WAIT_VALUE_EQ
     default = bindings.CUstreamWriteValue_flags.CU_STREAM_WRITE_VALUE_DEFAULT
-    part.flags = int(equal if waits else default)
-    ours = driver.operation(WordOperation(1 << 40, 3, waits))
+    part.flags = int(how if waits else default)
+    ours = driver.operation(WordOperation(1 << 40, value, waits))
     assert bytes(ours) == ctypes.string_at(made.getPtr(), ctypes.sizeof(ours))
     assert ctypes.sizeof(ours) == 48
 

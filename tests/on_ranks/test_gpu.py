@@ -10,6 +10,7 @@ import os
 import time
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -97,9 +98,12 @@ def by_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def tiny(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make every message a large one: in place, in pieces, and no double slots."""
+def tiny(c: Collectives, g: Collectives, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make every message a large one: in place, in pieces and tiles, and no double slots."""
     monkeypatch.setattr(device, "ZERO_COPY", 32)
+    with suppress(Unavailable):
+        store = g.routes.gpu_memory(g.gpu())
+        monkeypatch.setattr(store, "tile", 64 if store.orders else 0)
     monkeypatch.setattr(slots, "_MOST_BYTES", 600)
     monkeypatch.setattr(f"{type(c.transport).__module__}.PIECE_BYTES", 64)
 
@@ -334,6 +338,44 @@ def test_a_run_returns_before_the_others_begin(g: Collectives) -> None:
                     plan.run()
                 g.exchange(None)
             compare(g, plan.out, np.full(1000, turn * sum(range(g.size + 1))), "int32")
+
+
+@pytest.mark.skipif(REAL, reason="real ranks share a GPU, or have one each")
+@pytest.mark.parametrize(("asked", "by_hosts", "tile"), [
+    (None, False, 8 << 20), (None, True, 0), ("64", False, 64), ("0", False, 0),
+])  # fmt: skip
+def test_tiles_are_announced_between_gpus(
+    fresh: Any, asked: str | None, by_hosts: bool, tile: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where streams keep the order, and each rank has a GPU of its own or the user asks for it."""
+    part, _ = fresh
+    if by_hosts:
+        monkeypatch.setenv(device.ORDER, "0")
+    if asked is not None and part.rank == 0:
+        monkeypatch.setenv(device.TILE, asked)
+    shares = part.size > fake_gpu.GPUS
+    assert part.routes.gpu_memory(part.gpu()).tile == (0 if shares and asked is None else tile)
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.usefixtures("tiny")
+def test_hosts_announce_tiles_where_streams_do_not(
+    fresh: Any, in_place: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The layout has a flag for each tile, whoever raises it."""
+    part, _ = fresh
+    monkeypatch.setenv(device.ORDER, "0")
+    monkeypatch.setattr(part.routes.gpu_memory(part.gpu()), "tile", 64)
+    for name, text in (("broadcast", "binomial"), ("allreduce", "ring"), ("scan", "linear")):
+        check(part, name, f"{text}@ipc", (203,), way=IPC, in_place=in_place)
+
+
+def test_no_number_of_bytes_is_told(fresh: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    part, _ = fresh
+    if part.rank == 0:
+        monkeypatch.setenv(device.TILE, "8M")
+    with pytest.raises(Unavailable, match="rank 0: MPICOLL_IPC_TILE='8M' is no number of bytes"):
+        part.routes.gpu_memory(part.gpu())
 
 
 def test_a_rank_that_does_not_come_ends_the_wait_of_a_stream(c: Collectives) -> None:

@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.notation.contract import COLLECTIVES, Place
 from mpicoll.notation.elements import user_op
 from mpicoll.notation.schedule import Temp, copy, fold, recv, reduce, send
-from mpicoll.programs import windows
+from mpicoll.programs import announcing, windows
 from mpicoll.programs.instructions import (
     Acknowledge,
     Await,
@@ -69,7 +70,7 @@ class Rank:
         self.flags = {
             (number, tile): 0
             for number, each in enumerate(program.publications)
-            for tile in range(1 if each.zero_copy else each.tiles)
+            for tile in range(1 if each.zero_copy and not each.by_tile else each.tiles)
         }
         self.read = {
             (number, reader): 0
@@ -127,7 +128,8 @@ def running(me: int, everyone: list[Rank], sequence: int) -> Iterator[bool]:
             receipt = program.receipts[each.receipt]
             theirs = everyone[receipt.peer]
             number = theirs.program.sent[me][receipt.order]
-            tile = 0 if theirs.program.publications[number].zero_copy else each.tile
+            theirs_is = theirs.program.publications[number]
+            tile = 0 if theirs_is.zero_copy and not theirs_is.by_tile else each.tile
             assert receipt.length == (theirs.program.publications[number].piece or [0] * 3)[2]
             while theirs.flags[number, tile] < sequence:
                 yield False
@@ -180,10 +182,15 @@ def execute(everyone: list[Rank], inputs: list[Any], wanted: list[Any], seed: in
 
 
 @pytest.mark.parametrize(
-    ("size", "readable"), [(2, READABLE), (3, ()), (4, READABLE), (5, ())], ids=["2", "3", "4", "5"]
-)
+    ("size", "readable", "announces"),
+    [(2, READABLE, False), (3, (), False), (4, READABLE, False), (5, (), False),
+     (3, READABLE, True), (4, READABLE, True)],
+    ids=["2", "3", "4", "5", "3 by tile", "4 by tile"],
+)  # fmt: skip
 @pytest.mark.parametrize("each", EVERY, ids=lambda each: f"{each.collective.name}-{each}")
-def test_any_order_of_ranks_is_right(each: Algorithm, size: int, readable: tuple[str, ...]) -> None:
+def test_any_order_of_ranks_is_right(
+    each: Algorithm, size: int, readable: tuple[str, ...], announces: bool
+) -> None:
     name, op = each.collective.name, user_op(affine)
     root = size - 1
     try:
@@ -209,7 +216,8 @@ def test_any_order_of_ranks_is_right(each: Algorithm, size: int, readable: tuple
         intra_node = frozenset(range(size)) - {rank}
         program = share(
             each.rounds(rank, size, root), lengths, each.collective.before(place),
-            list(each.collective.after(place)), Reach(intra_node, frozenset(readable), 3, TILE),
+            list(each.collective.after(place)),
+            Reach(intra_node, frozenset(readable), 3, TILE, announces=announces),
         )  # fmt: skip
         programs.append((program, sum(lengths[b] for b in each.collective.after(place))))
     if not readable:
@@ -321,6 +329,26 @@ def test_many_windows_have_few_slots_each() -> None:
     assert chosen(made[0], 0, everyone, windows.SLOTS) == [windows.SLOTS // 2] * 10
 
 
+def test_a_tile_is_announced_as_soon_as_it_is_there() -> None:
+    """So that rank 2 reads the first one while rank 1 waits for the second."""
+    reach = Reach(frozenset({0, 2}), frozenset(READABLE), 3, TILE, announces=True)
+    made = share([(recv(0, 0),), (send(2, 0),)], {0: 10}, [], [0], reach)
+    found = [each for each in made.instructions if not isinstance(each, Acknowledge)]
+    tiles = [
+        [Await(0, n), Move(Piece("output", at, k), Piece("from 0", at, k)), Publish(0, n)]
+        for n, (at, k) in enumerate([(0, 4), (4, 4), (8, 2)])
+    ]
+    assert found == [*chain.from_iterable(tiles), WaitForReaders(0)]
+    assert made.publications[0].by_tile
+
+
+def test_what_lies_there_from_the_beginning_has_one_flag() -> None:
+    reach = Reach(frozenset({0, 2}), frozenset(READABLE), 3, TILE, announces=True)
+    made = share([(send(2, 0),)], {0: 10}, [0], [], reach)
+    assert made.instructions == [Publish(0, 0), WaitForReaders(0)]
+    assert not made.publications[0].by_tile
+
+
 def program(rounds: Any, **changes: Any) -> SharedProgram:
     reach = Reach(frozenset({1, 2}), frozenset({"output"}), 4, 1000)
     sizes = {0: 8, 1: 8}
@@ -335,15 +363,18 @@ def test_zero_copy_memory_is_not_written_before_it_is_read() -> None:
     assert kinds.index("Publish") < kinds.index("WaitForReaders")
 
 
-@pytest.mark.parametrize("kind", ["wait_for_readers", "acknowledge"])
+@pytest.mark.parametrize("kind", ["wait_for_readers", "acknowledge", "written"])
 def test_the_proof_notices_what_is_left_out(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory is overwritten too early, or all ranks wait."""
-    monkeypatch.setattr(f"mpicoll.programs.shared_memory.{kind}", lambda made: None)
+    """Memory is overwritten too early, or all ranks wait, or a tile is announced too early."""
+    if kind == "written":
+        monkeypatch.setattr(announcing, "_written", lambda made, piece, before: 1)
+    else:
+        monkeypatch.setattr(f"mpicoll.programs.shared_memory.{kind}", lambda made: None)
     two_shot = next(each for each in algorithms("allreduce") if str(each) == "two_shot")
     failures = 0
     for size in (2, 3, 4, 5):
         try:
-            test_any_order_of_ranks_is_right(two_shot, size, READABLE)
+            test_any_order_of_ranks_is_right(two_shot, size, READABLE, kind == "written")
         except AssertionError:
             failures += 1
     assert failures

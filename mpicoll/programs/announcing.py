@@ -1,0 +1,61 @@
+"""Announce each tile of a zero-copy message as soon as it is there.
+
+A message that is read where it lies is announced where its round begins, as a whole. What it
+consists of has mostly been read or folded just before, tile by tile. With a flag for each tile,
+raised after the last work on that tile, its reader begins while its sender still reads the rest
+from others: a message passes through a chain of ranks in the time of one hop, and of one tile for
+each other hop.
+
+To raise a flag earlier than its place in the program is always safe: until then nobody may write
+the memory before all readers have acknowledged it (`mpicoll.programs.reuse`), and in between no
+instruction writes that tile.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+from mpicoll.programs.instructions import Instruction, Post, Publish, SharedProgram
+from mpicoll.programs.messages import Combine, Move, Piece, overlaps
+from mpicoll.programs.reuse import insert
+
+
+def announce(made: SharedProgram, tile: int) -> None:
+    """Raise a flag for each tile of a zero-copy message, after the last work on it.
+
+    Args:
+        tile: elements of a tile.
+    """
+    if any(isinstance(each, Post) for each in made.instructions):
+        return  # what another node sends is there when all of it is
+    after: defaultdict[int, list[Instruction]] = defaultdict(list)
+    replaced: list[int] = []
+    for position, each in enumerate(made.instructions):
+        if not isinstance(each, Publish):
+            continue
+        publication = made.publications[each.publication]
+        if not publication.zero_copy or publication.tiles == 1:
+            continue
+        assert publication.piece is not None
+        buffer, start, length = publication.piece
+        places = [
+            _written(made, Piece(buffer, start + at, min(tile, length - at)), position)
+            for at in range(0, length, tile)
+        ]
+        if not any(places):
+            continue  # it is there from the beginning
+        made.publications[each.publication] = replace(publication, by_tile=True)
+        replaced.append(position)
+        for number, place in enumerate(places):
+            after[place].append(Publish(each.publication, number))
+    insert(made, after, without=replaced)
+
+
+def _written(made: SharedProgram, piece: Piece, before: int) -> int:
+    """Return the position after the last instruction that writes a piece, 0 where none does."""
+    for position in range(before - 1, -1, -1):
+        each = made.instructions[position]
+        if isinstance(each, Move | Combine) and overlaps(each.target, [piece]):
+            return position + 1
+    return 0
