@@ -84,19 +84,25 @@ class AutoChooser:
     def __init__(self, transport: Transport, routes: Routes) -> None:
         self.transport, self.routes = transport, routes
         self.prices: dict[tuple[str, int, str, bool], list[str]] = {}
-        self._decisions: tables.Decisions | None = None
+        self._decisions: dict[str, tables.Decisions] = {}
 
-    @property
-    def decisions(self) -> tables.Decisions:
-        """The table of this machine for this group, read by rank 0 when first needed."""
-        if self._decisions is None:
-            self.use(tables.load(*self._key()) if self.transport.rank == 0 else {})
-        assert self._decisions is not None
-        return self._decisions
+    def decided(self, arguments: Arguments) -> list[str]:
+        """Return what the table of this machine says of a call, if anything.
 
-    def use(self, decisions: tables.Decisions) -> None:
-        """Take rank 0's decisions on every rank; collective."""
-        self._decisions = self.transport.exchange(decisions, tables.Decisions)[0]
+        Rank 0 reads it; collective, as what another library lacks on one rank, all do without.
+        """
+        device = tables.GPU if arguments.device == "gpu" else tables.HOST
+        if device not in self._decisions:
+            is_root = self.transport.rank == 0
+            found = tables.load(*self._key(), device=device) if is_root else {}
+            self._decisions[device] = self.transport.exchange(found, tables.Decisions)[0]
+        name = arguments.collective.name
+        decision = self._decisions[device].get(name)
+        if decision is None:
+            return []
+        text = decision.lookup(arguments.nbytes)
+        is_other = text.startswith("native:") and "+" not in text
+        return self._everywhere(name, text) if is_other else [text]
 
     def _key(self) -> tuple[str, str, list[int]]:
         return self.transport.backend, self.transport.library, layout(self.transport.nodes)
@@ -104,18 +110,15 @@ class AutoChooser:
     def preferred(self, arguments: Arguments) -> Iterator[str]:
         """Yield algorithms in the order in which to try them; collective when first asked."""
         on_node = self.transport.shared is not None and len(self.transport.nodes) == 1
+        yield from self.decided(arguments)
         if arguments.device == "gpu":
             # A library that reads GPU memory knows its links; one that cannot is no match.
             if self.transport.gpu_transport == STAGED:
                 if on_node:
                     yield from (f"{text}@{IPC}" for text in self._by_price(arguments))
-                yield from self._by_nccl(arguments.collective.name)
-        else:
-            found = self.decisions.get(arguments.collective.name)
-            if found is not None:
-                yield found.lookup(arguments.nbytes)
-            if on_node:
-                yield from self._by_price(arguments)
+                yield from self._everywhere(arguments.collective.name, "native:nccl")
+        elif on_node:
+            yield from self._by_price(arguments)
         yield "native"
         name = arguments.collective.name
         is_large = arguments.bytes_per_row >= _LARGE
@@ -124,10 +127,10 @@ class AutoChooser:
             yield _ONE_BY_ONE[name][is_large]
         yield from map(str, algorithms(name))
 
-    def _by_nccl(self, name: str) -> list[str]:
-        """Return NCCL's own collective beside an MPI, where all ranks have it; collective."""
-        has_it = "nccl" in self.transport.other_natives(name)
-        return ["native:nccl"] if all(self.transport.exchange(has_it, bool)) else []
+    def _everywhere(self, name: str, text: str) -> list[str]:
+        """Return another library's own collective, where all ranks have it; collective."""
+        has_it = text.removeprefix("native:") in self.transport.other_natives(name)
+        return [text] if all(self.transport.exchange(has_it, bool)) else []
 
     def candidates(self, arguments: Arguments) -> list[str]:
         """Return the algorithms worth measuring, likely ones first, the same on all ranks.
@@ -137,8 +140,7 @@ class AutoChooser:
         if arguments.device == "gpu":
             return ["auto"]
         name, shared = arguments.collective.name, self.transport.shared
-        found = self.decisions.get(name)
-        likely = [found.lookup(arguments.nbytes)] if found else []
+        likely = self.decided(arguments)
         if shared is None or len(self.transport.nodes) > 1:
             return list(dict.fromkeys((*likely, "native", *between(name))))
         fetches = arguments.nbytes >= shared.least_fetched and not shared.no_cma

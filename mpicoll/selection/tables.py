@@ -3,14 +3,14 @@
 A table is a JSON file that `mpicoll.tune` writes::
 
     {"schema": "mpicoll.table/1", "entries": [{
-        "backend": "mpi4py", "ranks_per_node": [4], "collective": "allreduce",
+        "backend": "mpi4py", "ranks_per_node": [4], "collective": "allreduce", "device": "host",
         "fingerprint": {"processor": "...", "cores": 2, "library": "...", ...},
         "ranges": [{"upto": 65536, "algorithm": "one_shot@symmetric", "ratio": 2.4},
                    {"upto": null, "algorithm": "two_shot@cma", "ratio": 1.7}]}]}
 
 A range serves payloads (total bytes) above the one before it and up to its own end; ``ratio``
 is the time of the native call to the algorithm's. An entry serves the machine whose
-fingerprint it carries, and no other.
+fingerprint it carries, and no other; one that names no device is for arrays on the host.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from mpicoll.text.files import content_of, locked, writable, write_whole
 
 OPEN = ("auto", "adaptive")
 """Names that leave algorithm and transport to the machine: no table may hold them."""
+HOST, GPU = "host", "gpu"
 SCHEMA = "mpicoll.table/1"
 VARIABLE = "MPICOLL_TABLE"
 
@@ -81,9 +82,10 @@ def default_path() -> Path:
 
 
 def load(
-    backend: str, library: str, ranks_per_node: list[int], path: Path | None = None
-) -> Decisions:
-    """Return the decisions of a table for one backend and layout of ranks.
+    backend: str, library: str, ranks_per_node: list[int], path: Path | None = None,
+    device: str = HOST,
+) -> Decisions:  # fmt: skip
+    """Return the decisions of a table for one backend, layout of ranks and device of the arrays.
 
     Warns, and returns none, where the table is of another machine or cannot be read.
     """
@@ -100,7 +102,8 @@ def load(
         return {}
     here, found = fingerprint(library), {}
     for entry in table["entries"]:
-        if entry["backend"] != backend or entry["ranks_per_node"] != ranks_per_node:
+        key = entry["backend"], entry["ranks_per_node"], entry.get("device", HOST)
+        if key != (backend, ranks_per_node, device):
             continue
         there = entry["fingerprint"]
         differing = [name for name in here if there.get(name) != here[name]]
@@ -151,6 +154,8 @@ def _check_entry(entry: dict[str, Any]) -> None:
             raise ArgumentError(f"{name} of an entry is {brief(entry[name])}")
     if not all(isinstance(each, int) for each in entry["ranks_per_node"]):
         raise ArgumentError(f"ranks_per_node of an entry is {brief(entry['ranks_per_node'])}")
+    if entry.get("device", HOST) not in (HOST, GPU):
+        raise ArgumentError(f"device of an entry is {brief(entry['device'])}")
     limits = [each["upto"] for each in entry["ranges"]]
     if limits[-1:] != [None] or limits[:-1] != sorted(map(operator.index, limits[:-1])):
         raise ArgumentError(f"ranges must ascend in bytes to null, not end at {brief(limits)}")
@@ -184,14 +189,15 @@ def check_output(path: Path) -> None:
 
 
 def write(path: Path, entries: list[dict[str, Any]]) -> None:
-    """Write entries into a table, beside those it has for other backends and layouts.
+    """Write entries into a table, beside those it has for other backends, layouts and devices.
 
     Raises:
         ArgumentError: it cannot be written, or the file is no table.
     """
 
     def key(entry: dict[str, Any]) -> Any:
-        return entry["backend"], entry["ranks_per_node"], entry["collective"]
+        device = entry.get("device", HOST)
+        return entry["backend"], entry["ranks_per_node"], entry["collective"], device
 
     check_output(path)
     new = [key(each) for each in entries]

@@ -12,6 +12,7 @@ from math import sqrt
 from typing import Any
 
 from mpicoll.collectives import Collectives
+from mpicoll.interfaces import IPC
 from mpicoll.measurement.candidate import Candidate
 from mpicoll.measurement.cases import is_known
 from mpicoll.measurement.statistics import Interval, median_interval
@@ -26,16 +27,25 @@ _CMA_FROM = 8 << 20
 """Payloads from which CMA is tried: on smaller arrays its time depends on the kernel's pages."""
 
 
-def candidates(world: Collectives, name: str, nbytes: int, more: Sequence[str]) -> list[str]:
-    """Return the candidates: native, schedules over each transport, and `more`."""
+def candidates(
+    world: Collectives, name: str, nbytes: int, more: Sequence[str], *, on_gpu: bool = False
+) -> list[str]:
+    """Return the candidates: native, schedules over each transport, and `more`.
+
+    Of arrays on GPUs other libraries' own calls (NCCL's, torch's kernels) are candidates, too.
+    """
     is_shared = world.transport.shared is not None and len(world.nodes) == 1
     transports = [each for each in world.transports if each != world.transport.name]
     if nbytes < _CMA_FROM:
         transports = transports[:1]
+    natives = ["native"]
+    if on_gpu:
+        transports = [IPC]
+        natives += (f"native:{each}" for each in world.transport.other_natives(name))
     usual = [f"{each}@{way}" for each in auto.CANDIDATES[name] for way in transports]
     known = world.algorithms(name)
     asked = (each for each in with_all(more, known) if is_known(collective(name), each, known))
-    return [*dict.fromkeys(["native", *(usual if is_shared else auto.between(name)), *asked])]
+    return [*dict.fromkeys([*natives, *(usual if is_shared else auto.between(name)), *asked])]
 
 
 def ranges(by_size: dict[int, list[Candidate]]) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from mpicoll.cli import options
 from mpicoll.cli.command import RanksCommand
 from mpicoll.cli.options import FILE, SECONDS, SIZES, collective_names, list_option, option
 from mpicoll.errors import ArgumentError
-from mpicoll.measurement.cases import Wanted
+from mpicoll.measurement.cases import CPU, CUDA, Wanted
 from mpicoll.measurement.worlds import Worlds, backend_names
 from mpicoll.selection import tables
 from mpicoll.text.names import swept_names
@@ -33,6 +33,10 @@ its --help (--environment, --library).
 @list_option(
     "--algorithms", "--algorithm", metavar="A,B|all",
     help="Try these too: 'chain(segments=16:256:*2)', openmpi_default, ring@cma, ...",
+)  # fmt: skip
+@option(
+    "--device", type=click.Choice([CPU, CUDA]), default=CPU, shown=True,
+    help="Where the arrays lie: a table has ranges for each.",
 )  # fmt: skip
 @option("--sizes", type=SIZES, metavar="4,1K,1M", help="Total bytes (default 4 to 16M by 4).")
 @option(
@@ -68,7 +72,7 @@ def parse(given: dict[str, Any], makers: Worlds) -> Options:
             f"{min(open_names)} is what this command decides: name other algorithms"
         )
     return Options(
-        Wanted(names, more, tuple(sorted(set(sizes)))), backends,
+        Wanted(names, more, tuple(sorted(set(sizes))), device=given["device"]), backends,
         given["budget"], given["output"] or tables.default_path(), given["timeout"],
         given["interface"], given["resume"],
     )  # fmt: skip

@@ -64,7 +64,7 @@ def run(options: Options, makers: Worlds) -> int:
         ranks.print(f"warning: {remark}")
     count, unsaved = 0, list[dict[str, Any]]()
     for name, measured in _measure(bench, groups, options.wanted.algorithms, until):
-        entries = _entries(ranks, name, measured)
+        entries = _entries(ranks, name, measured, _device(options.wanted))
         count += len(entries)
         unsaved += entries
         # After each collective: a run that a time limit ends keeps what is decided.
@@ -106,7 +106,9 @@ def _decided(worlds: dict[str, Collectives], options: Options) -> set[str]:
     if not options.resume or not options.output.exists():
         return set()
     found = [
-        tables.load(name, world.library, auto.layout(world.nodes), options.output)
+        tables.load(
+            name, world.library, auto.layout(world.nodes), options.output, _device(options.wanted)
+        )
         for name, world in worlds.items()
     ]
     return set.intersection(*map(set, found))
@@ -134,8 +136,14 @@ def _asked(bench: Bench, group: Group, more: Sequence[str]) -> list[Case]:
     return [
         Case(group, backend, each)
         for backend, world in bench.worlds.items()
-        for each in candidates(world, group.what.name, group.bytes_total, more)
+        for each in candidates(
+            world, group.what.name, group.bytes_total, more, on_gpu=group.device == cases.CUDA
+        )
     ]
+
+
+def _device(wanted: Wanted) -> str:
+    return tables.GPU if wanted.device == cases.CUDA else tables.HOST
 
 
 def _is_good(each: Candidate) -> bool:
@@ -143,7 +151,7 @@ def _is_good(each: Candidate) -> bool:
     return not each.message and not each.wrong and bool(each.samples)
 
 
-def _entries(ranks: Ranks, name: str, measured: Measured) -> list[dict[str, Any]]:
+def _entries(ranks: Ranks, name: str, measured: Measured, device: str) -> list[dict[str, Any]]:
     """Return the entry of one collective for each backend, and print them."""
     entries: list[dict[str, Any]] = []
     for backend, by_size in measured.items():
@@ -152,6 +160,7 @@ def _entries(ranks: Ranks, name: str, measured: Measured) -> list[dict[str, Any]
             "backend": backend,
             "ranks_per_node": auto.layout(world.nodes),
             "collective": name,
+            "device": device,
             "fingerprint": tables.fingerprint(world.library),
             "ranges": ranges(by_size),
         })  # fmt: skip

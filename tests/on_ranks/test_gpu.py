@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import fake_gpu
@@ -46,6 +47,9 @@ from mpicoll.memory import slots
 from mpicoll.notation.elements import DTYPES
 from mpicoll.records.lines import Run
 from mpicoll.runtime import methods
+from mpicoll.selection import tables
+from mpicoll.selection.auto import layout
+from mpicoll.tune import run as tuning
 
 REAL = os.environ.get("MPICOLL_TEST_GPU", "") not in ("", "0")
 SCHEDULES = [(name, text) for name, text in EVERY if text != "auto" and "native" not in text]
@@ -761,6 +765,17 @@ def test_the_harness_measures_gpu_arrays(g: Collectives) -> None:
         asked = each.algorithm.partition("@")[2]
         if asked and g.size > 1:
             assert each.transport == asked
+
+
+def test_a_table_is_measured_on_gpus(g: Collectives, tmp_path: Path) -> None:
+    """`auto` of arrays there reads it, and no other's."""
+    path = Path(g.exchange(str(tmp_path / "table.json"))[0])
+    wanted = Wanted(("allreduce",), (), (4096,), device=CUDA)
+    given = (g.backend,), 1.0, path, 0.0, None
+    tuning.run(tuning.Options(wanted, *given, resume=False), {g.backend: lambda interface: g})
+    key = g.backend, g.transport.library, layout(g.nodes), path
+    assert "allreduce" in tables.load(*key, tables.GPU)
+    assert tables.load(*key) == {}
 
 
 def test_copy_bandwidth_is_that_of_one_rank(g: Collectives) -> None:

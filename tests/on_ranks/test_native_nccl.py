@@ -19,6 +19,7 @@ from mpicoll.gpu.ipc import SWITCH
 from mpicoll.gpu.nccl import BLOCKING
 from mpicoll.interfaces import DIRECT, IPC, STAGED
 from mpicoll.measurement.cases import CPU, CUDA, Wanted, cases, groups
+from mpicoll.selection import tables
 
 pytest.importorskip("mpi4py")
 from fake_cupy_nccl import Nccl, install
@@ -111,6 +112,24 @@ def test_auto_takes_it_before_an_mpi_that_cannot_read_gpu_memory(
         plan.run()
         g.transport.arrays.synchronize(g.gpu())
         compare(g, plan.out, np.full(9, sum(range(g.size))), "int32")
+
+
+@pytest.mark.parametrize(("lacks", "taken"), [(False, "native:nccl"), (True, "one_shot")])
+def test_auto_takes_it_where_a_table_of_gpus_says_so(
+    g: Collectives, fake: Nccl, lacks: bool, taken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless a rank lacks it; what the table says of arrays on the host is not asked."""
+    said = {tables.GPU: "native:nccl", tables.HOST: "ring"}
+
+    def load(*key: Any, device: str) -> tables.Decisions:
+        return {"allreduce": tables.Decision([{"upto": None, "algorithm": said[device]}])}
+
+    monkeypatch.setattr(tables, "load", load)
+    if lacks and g.rank == g.size - 1:
+        monkeypatch.setattr(nccl, "library", lambda: None)
+    taken = taken if g.size > 1 or not lacks else "native"
+    with g.plan("allreduce", on_gpu(g, np.full(9, g.rank), "int32")) as plan:
+        assert plan.algorithm == taken
 
 
 def test_the_benchmark_measures_it_beside_mpi_where_arrays_lie_on_a_gpu(

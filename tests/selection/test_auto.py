@@ -58,6 +58,16 @@ def test_a_table_is_read_back(tmp_path: Path) -> None:
     assert tables.load("mpi4py", "MPICH", [4], path) == {}
 
 
+def test_arrays_on_gpus_have_decisions_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    tables.write(path, [entry()])
+    on_gpu = entry(device=tables.GPU, ranges=[{"upto": None, "algorithm": "native:symm_two_shot"}])
+    tables.write(path, [on_gpu])
+    found = {each: tables.load("mpi4py", "MPICH", [2], path, each)["allreduce"].lookup(9)
+             for each in (tables.HOST, tables.GPU)}  # fmt: skip
+    assert found == {tables.HOST: "naive", tables.GPU: "native:symm_two_shot"}
+
+
 def test_a_table_of_another_machine_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "table.json"
     tables.write(path, [entry(fingerprint=tables.fingerprint("MPICH") | {"processor": "abacus"})])

@@ -51,6 +51,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     "no fingerprint": ([entry(fingerprint=None)], "fingerprint of an entry is None"),
     "ranks in words": ([entry(ranks_per_node="2")], "ranks_per_node of an entry is '2'"),
     "ranks that are none": ([entry(ranks_per_node=[{}])], r"ranks_per_node of an entry is \[{}\]"),
+    "no device": ([entry(device="moon")], "device of an entry is 'moon'"),
     "no collective": ([entry(collective="alreduce")], "unknown collective 'alreduce'"),
     "itself": ([entry(ranges=whole("auto"))], "'auto', which is what looks it up"),
     "itself over a transport": ([entry(ranges=whole("auto@cma"))], "looks it up"),

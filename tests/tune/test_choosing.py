@@ -10,7 +10,7 @@ from hypothesis import strategies as some
 
 from mpicoll.measurement.candidate import Candidate
 from mpicoll.selection import tables
-from mpicoll.selection.auto import between
+from mpicoll.selection.auto import CANDIDATES, between
 from mpicoll.tune.choosing import candidates, good_enough, ranges
 from mpicoll.tune.command import DEFAULT_SIZES
 
@@ -64,3 +64,16 @@ def test_sweeps_and_names_asked_for_are_candidates() -> None:
     )  # fmt: skip
     more = ["knomial(radix=2)", "knomial(radix=3)", "openmpi_default", "rabenseifner"]
     assert candidates(world, "gather", 64, more) == ["native", *between("gather"), *more[:3]]
+
+
+def test_on_gpus_the_calls_of_other_libraries_are_candidates() -> None:
+    """As nobody knows beforehand which of them wins."""
+    others = {"symm_one_shot": None, "symm_two_shot": None}
+    transport = SimpleNamespace(shared=1, name="point-to-point", other_natives=lambda name: others)
+    world: Any = SimpleNamespace(
+        transport=transport, nodes=((0, 1),), transports=["point-to-point", "symmetric", "cma"],
+        algorithms=lambda name: ["native"],
+    )  # fmt: skip
+    found = candidates(world, "allreduce", 1 << 30, [], on_gpu=True)
+    natives = ["native", "native:symm_one_shot", "native:symm_two_shot"]
+    assert found == [*natives, *(f"{each}@ipc" for each in CANDIDATES["allreduce"])]

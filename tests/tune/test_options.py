@@ -8,13 +8,19 @@ import pytest
 from launcher import mpirun, ranks
 
 from mpicoll.errors import ArgumentError
+from mpicoll.measurement.cases import CPU
 from mpicoll.tune.command import parse
 from mpicoll.tune.run import Options
 
 
 def parsed(*collectives: str, **given: Any) -> Options:
     names = ("backends", "algorithms", "sizes", "output", "interface", "threads")
-    plain = dict.fromkeys(names) | {"budget": 240.0, "timeout": 60.0, "resume": False}
+    plain = dict.fromkeys(names) | {
+        "budget": 240.0,
+        "timeout": 60.0,
+        "resume": False,
+        "device": CPU,
+    }
     worlds: Any = {"mpi4py": None, "torch": None}
     return parse(plain | {"collectives": collectives} | given, worlds)
 
