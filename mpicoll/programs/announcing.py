@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from itertools import accumulate
 
 from mpicoll.programs.instructions import Instruction, Post, Publish, SharedProgram
 from mpicoll.programs.messages import Combine, Move, Piece, overlaps
@@ -47,7 +48,8 @@ def announce(made: SharedProgram, tile: int) -> None:
             continue  # it is there from the beginning
         made.publications[each.publication] = replace(publication, by_tile=True)
         replaced.append(position)
-        for number, place in enumerate(places):
+        # A reader may count them: none comes before the one that it follows in the message.
+        for number, place in enumerate(accumulate(places, max)):
             after[place].append(Publish(each.publication, number))
     insert(made, after, without=replaced)
 

@@ -123,6 +123,8 @@ def running(me: int, everyone: list[Rank], sequence: int) -> Iterator[bool]:
             left, right = (rank.view(side, everyone, me) for side in each[1:])
             rank.view(each.target, everyone, me)[:] = rank.op(left, right)
         elif isinstance(each, Publish):
+            before = rank.flags.get((each.publication, each.tile - 1), sequence)
+            assert before == sequence, "the tiles of a message are counted"
             rank.flags[each] = sequence
         elif isinstance(each, Await):
             receipt = program.receipts[each.receipt]
