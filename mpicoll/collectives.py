@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Self, TypeVar
@@ -87,7 +88,7 @@ class Collectives:
     """
 
     def __init__(self, transport: Transport, name: str = "world") -> None:
-        self.transport = transport
+        self.transport, self.process = transport, os.getpid()
         self.rank, self.size = transport.rank, transport.size
         self.name, self.parts = name, 0
         self.routes = Routes(transport)
@@ -449,7 +450,9 @@ class Collectives:
             return self.transport.exchange(item, kind)
 
     def free(self) -> None:
-        """Release the cached plans and the group itself."""
+        """Release the cached plans and the group itself; nothing in a child that was forked."""
+        if os.getpid() != self.process:
+            return
         self.plans.free()
         self.routes.free()
         self.transport.close()

@@ -18,6 +18,7 @@ typedef struct {
     Instruction *rows;
     int64_t check; /* the position before which the ranks must have agreed on a call */
     int64_t spins;
+    int forks;      /* of this process, as it was made */
     char busy;      /* may not run: a run that was started has not been waited for */
     char driven;    /* a thread that runs Python advances it */
     int light;      /* moves so little that it need not leave the interpreter to others */

@@ -3,7 +3,22 @@
 #include "module.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <structmember.h>
+
+/* How often this process is a fork of the one that has loaded this. */
+static int forks;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void count_fork(void)
+{
+    forks++;
+}
+
+static void count_forks(void)
+{
+    pthread_atfork(NULL, NULL, count_fork);
+}
 
 static int program_new_rows(ProgramObject *self, PyObject *table)
 {
@@ -87,7 +102,8 @@ static int program_init(ProgramObject *self, PyObject *args, PyObject *kwargs)
     self->program.divide = dtype ? find_divide(dtype) : NULL;
     if (program_new_rows(self, table) < 0 || program_new_registers(self, registers) < 0)
         return -1;
-    self->check = check, self->spins = spins, self->light = light, self->heavy = heavy;
+    pthread_once(&once, count_forks);
+    self->forks = forks, self->check = check, self->spins = spins, self->light = light, self->heavy = heavy;
     self->program.position = self->program.length;
     self->program.job.run = program_turn;
     self->wait = Py_NewRef(wait), self->look = Py_NewRef(look), self->keep = Py_NewRef(keep);
@@ -153,6 +169,11 @@ static int run(ProgramObject *self)
     if (self->busy || self->program.job.given) {
         PyErr_SetString(PyExc_RuntimeError, "this plan is under way: wait for it before it runs "
                                             "again, or is freed");
+        return -1;
+    }
+    if (self->forks != forks) {
+        PyErr_SetString(PyExc_RuntimeError, "this process is a fork of the one that has made this "
+                                            "plan");
         return -1;
     }
     if (self->program.position < self->program.length) {

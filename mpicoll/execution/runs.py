@@ -362,6 +362,8 @@ class Progress:
 
     def _attempt(self, step: Callable[[], bool]) -> None:
         try:
+            if self.resources.failed and not self.is_complete:
+                raise RuntimeError("this plan runs no more: it has failed, or was forked")
             if not self.is_complete and step():
                 self._leave()
         except Exception as error:

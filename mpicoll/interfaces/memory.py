@@ -196,7 +196,9 @@ class SharedPlan(Protocol):
 
     Attributes:
         under_way: whether a started run is not complete.
+        failed: whether it runs no more.
     """
 
     under_way: bool
+    failed: bool
     freed: bool

@@ -55,7 +55,7 @@ class Mailbox:
         except BaseException as error:
             alike = isinstance(error, CollectiveError) and not isinstance(error, RankLost)
             if not alike and not self.ended:
-                self.ended, self.number[1] = described(error), 1
+                self.end(described(error))
                 self.memory.leave(GROUP, error)
             raise
 
@@ -76,6 +76,10 @@ class Mailbox:
             fence()
         words[first] = number
         return number
+
+    def end(self, why: str) -> None:
+        """Begin no call of the group any more, from the compiled executor neither."""
+        self.ended, self.number[1] = why, 1
 
     def _check(self) -> None:
         if self.ended:

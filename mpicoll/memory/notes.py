@@ -7,6 +7,7 @@ it once their wait gets long; a wait that ends soon costs nothing.
 from __future__ import annotations
 
 import atexit
+import os
 import weakref
 
 from mpicoll.errors import RankLost
@@ -125,6 +126,10 @@ class Notes:
 
 
 _ALL: weakref.WeakSet[Notes] = weakref.WeakSet()
+
+
+# A forked child comes to its end, and its parent goes on.
+os.register_at_fork(after_in_child=_ALL.clear)
 
 
 @atexit.register

@@ -118,6 +118,7 @@ class MappedMemory:
         self.wait_policy.tell = self.notes.wait_for
         self.leave: Callable[[int, BaseException], None] = self.notes.leave
         self.mailbox = Mailbox(self) if len(intra_node) == size else None
+        _ALL.add(self)
 
     # -- memory -------------------------------------------------------------------------
 
@@ -181,6 +182,13 @@ class MappedMemory:
         if not held:
             self.memory.clear()
             self.words.clear()
+
+    def disown(self) -> None:
+        """Run nothing here any more, in a forked child: others would take it for its parent."""
+        if self.mailbox is not None:
+            self.mailbox.end("this process is a fork of a rank, and none itself")
+        for plan in self.plans.values():
+            plan.failed = True
 
     # -- programs -----------------------------------------------------------------------
 
@@ -288,6 +296,17 @@ def _needs_fence() -> bool:
     """Whether every flag needs a fence: the processor does not keep stores in order by itself."""
     forced = os.environ.get(FENCES, "").lower() in ("1", "always", "yes")
     return forced or platform.machine().lower() not in _ORDERED
+
+
+_ALL: weakref.WeakSet[MappedMemory] = weakref.WeakSet()
+
+
+def _disown_all() -> None:
+    for each in _ALL:
+        each.disown()
+
+
+os.register_at_fork(after_in_child=_disown_all)
 
 
 def open_memory(

@@ -122,17 +122,30 @@ def calls():
         assert (plan.out == c.size).all()
         assert (c.allreduce(np.ones(30)) == c.size).all()
 calls()
+other = c.plan("allreduce", x)
+folded = c.plan("allreduce", x, op=lambda left, right: left + right)
 request = plan.start()
+large = c.plan("allreduce", np.ones(600000)).start()  # all of it is the progress thread's
 child = os.fork()
 if child == 0:
-    seen = float(x.sum())
-    del plan, request, x
+    seen, refused = float(x.sum()), 0
+    for use in (lambda: c.allreduce(x), c.barrier, large.wait, other.run, other.start, folded.run,
+                lambda: c.plan("barrier"), lambda: c.exchange(1)):
+        try:
+            use()
+        except (mpicoll.RankLost, RuntimeError) as error:
+            refused += 1
+    c.free()
+    del plan, request, x, other, folded, large
     import gc
     gc.collect()
-    os._exit(0 if seen == 5000 else 3)
+    os._exit(0 if seen == 5000 and refused == 8 else 3)
 calls_before = c.allreduce(np.ones(7))
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 request.wait()
+large.wait()
+other.run()
+folded.run()
 calls()
 worker = multiprocessing.get_context("fork").Process(target=lambda: x.sum())
 worker.start()
