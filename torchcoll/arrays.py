@@ -19,7 +19,7 @@ from mpicoll.errors import ArgumentError, Unavailable, UnknownName
 from mpicoll.gpu.current import uses_gpu
 from mpicoll.interfaces import Array, Memory, Stopwatch, Stream, Thunk
 from mpicoll.memory.numpy_arrays import NumpyArrays
-from mpicoll.notation.elements import DTYPES, ReduceOp
+from mpicoll.notation.elements import DTYPES, ReduceOp, unfit
 from mpicoll.programs.fusing import Steps
 from torchcoll import kernels
 
@@ -47,6 +47,16 @@ _FOLDED_BY_NUMPY = {
 }  # fmt: skip
 _HOST = NumpyArrays()
 _NAMES = {getattr(torch, name): name for name in DTYPES}
+
+
+def _fitting(op: ReduceOp, found: Any, out: torch.Tensor) -> torch.Tensor:
+    """Return what a user's function has returned, which torch would spread or cut to fit."""
+    if not isinstance(found, torch.Tensor):
+        raise unfit(op, found, None, None, (tuple(out.shape), out.dtype))
+    if found.shape != out.shape or not torch.can_cast(found.dtype, out.dtype):
+        shape, dtype = tuple(found.shape), found.dtype
+        raise unfit(op, found, shape, dtype, (tuple(out.shape), out.dtype))
+    return found
 
 
 class TorchArrays:
@@ -126,7 +136,7 @@ class TorchArrays:
                 return _fold_unsigned(op, *(each.view(signed) for each in (left, right, out)))
             return partial(_FUNCTIONS[op.name], left, right, out=out)
         function = op.function
-        return lambda: out.copy_(function(left, right))
+        return lambda: out.copy_(_fitting(op, function(left, right), out))
 
     def fuser(
         self, op: ReduceOp, operands: Sequence[Array], steps: Steps, out: Array

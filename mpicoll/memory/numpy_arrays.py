@@ -15,7 +15,7 @@ import numpy as np
 
 from mpicoll.errors import ArgumentError, Unavailable, UnknownName
 from mpicoll.interfaces import Array, Memory, Stopwatch, Stream, Thunk
-from mpicoll.notation.elements import DTYPES, ReduceOp
+from mpicoll.notation.elements import DTYPES, ReduceOp, unfit
 from mpicoll.programs.fusing import Steps
 
 UFUNCS = {
@@ -32,6 +32,8 @@ UFUNCS = {
 }
 """NumPy's function for each operator; CuPy's have the same names."""
 CARRIED = tuple(name for name in DTYPES if name != "bfloat16")
+_WIDTHS = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
+"""Kinds of dtypes: one holds the values of those before it, as far as they go."""
 _PLAIN = 0x1 | 0x400
 """NPY_ARRAY_C_CONTIGUOUS and NPY_ARRAY_WRITEABLE of NumPy's C interface."""
 _CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
@@ -105,7 +107,7 @@ class NumpyArrays:
             # Given by position, `out` saves a ufunc half of its overhead.
             return partial(fold, left, right, out)
         function = op.function
-        return lambda: operator.setitem(out, ..., function(left, right))
+        return lambda: operator.setitem(out, ..., _fitting(op, function(left, right), out))
 
     def fuser(
         self, op: ReduceOp, operands: Sequence[Array], steps: Steps, out: Array
@@ -146,6 +148,14 @@ class NumpyArrays:
 
     def at(self, address: int, dtype: str, count: int, like: Array) -> Array:
         raise Unavailable("NumPy arrays lie on the host")
+
+
+def _fitting(op: ReduceOp, found: Any, out: Array) -> Any:
+    """Return what a user's function has returned, which NumPy would spread or cut to fit."""
+    shape, dtype = getattr(found, "shape", None), getattr(found, "dtype", None)
+    if shape != out.shape or _WIDTHS.get(getattr(dtype, "kind", ""), 4) > _WIDTHS[out.dtype.kind]:
+        raise unfit(op, found, shape, dtype, (out.shape, out.dtype))
+    return found
 
 
 def _bytes(x: Array) -> Memory:

@@ -253,6 +253,18 @@ def test_unordered_algorithm_names_ordered_ones(c: Collectives) -> None:
     still_works(c)
 
 
+@pytest.mark.ranks(2)
+@pytest.mark.parametrize(
+    "made", [lambda x: None, lambda x: 3.0, lambda x: x[:1], lambda x: x * 1j],
+    ids=["nothing", "a number", "fewer elements", "complex numbers"],
+)  # fmt: skip
+def test_what_an_operator_returns_is_checked(c: Collectives, made: Callable[[Any], Any]) -> None:
+    """It would be spread over the result, or cut to its dtype."""
+    with pytest.raises(ArgumentError, match=r"returned .*: folds here need"):
+        c.allreduce(vector(c), lambda left, right: made(right), algorithm="one_shot")
+    still_works(c)
+
+
 def still_works(c: Collectives) -> None:
     one = device(c, np.ones(3), "float32")
     compare(c, c.allreduce(one, algorithm="recursive_doubling"), np.full(3, c.size), "float32")
