@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from typing import Any, ClassVar, TypeVar
 
+FREED = "this group has been freed"
 _LONG = 200
 Made = TypeVar("Made")
 _POST_MORTEM = "python -m mpicoll.postmortem"

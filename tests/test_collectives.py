@@ -208,6 +208,10 @@ def test_groups_are_independent(c: Collectives) -> None:
         assert alone.size == 1
         alone.free()
     part.free()
+    with pytest.raises(RuntimeError, match="this group has been freed"):
+        part.allgather(device(c, np.array([c.rank]), "int64"), algorithm="ring")
+    with pytest.raises(RuntimeError, match="this group has been freed"):
+        part.split(0)
 
 
 def test_point_to_point(c: Collectives) -> None:

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from mpicoll.errors import ArgumentError, LaunchError, Unavailable
+from mpicoll.errors import FREED, ArgumentError, LaunchError, Unavailable
 from mpicoll.gpu.driver import Driver
 from mpicoll.gpu.natives import after, staged
 from mpicoll.gpu.nccl import blocks
@@ -329,6 +329,8 @@ class TorchTransport:
     def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
         if self.shared is not None and self.shared.mailbox is not None:
             return self.shared.mailbox.exchange(item, kind)
+        if self.group is None:
+            raise RuntimeError(FREED)  # torch would take the default group instead
         with self.together(), natives.watched(self.peers, "agreeing on a call"):
             return self._exchange(item, kind)
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from mpicoll.errors import FREED
 from mpicoll.gpu.driver import Driver
 from mpicoll.gpu.natives import direct, staged
 from mpicoll.gpu.staging import (
@@ -319,6 +320,8 @@ class MpiTransport:
     def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
         if self.shared is not None and self.shared.mailbox is not None:
             return self.shared.mailbox.exchange(item, kind)
+        if self.users_comm == MPI.COMM_NULL:
+            raise RuntimeError(FREED)
         with self.together():
             return exchange(self.users_comm, item, kind, self.peers)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from mpicoll.errors import Deadlock, RankLost, Unavailable
+from mpicoll.errors import FREED, Deadlock, RankLost, Unavailable
 from mpicoll.interfaces import (
     POINT_TO_POINT,
     STAGED,
@@ -48,6 +48,7 @@ class ThreadTransport(HasDeadline):
     matches_by_order = False
     window = None
     gpu_turn = 0
+    closed = False
     calls: Calls | None = None
 
     def __init__(self, group: Group, rank: int, deadline: float | None = None) -> None:
@@ -148,6 +149,8 @@ class ThreadTransport(HasDeadline):
     def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
         if self.shared is not None and self.shared.mailbox is not None:
             return self.shared.mailbox.exchange(item, kind)
+        if self.closed:
+            raise RuntimeError(FREED)
         return decode_alike(self._gather(encode_for(kind, item)), kind)
 
     def agree(self, digest: bytes) -> bool:
@@ -186,6 +189,7 @@ class ThreadTransport(HasDeadline):
         return go_on(_Statements(self), str, meet, self.attempts)
 
     def close(self) -> None:
+        self.closed = True
         if self.shared is not None:
             self.shared.close()
             self.shared = None
