@@ -103,7 +103,8 @@ static int program_init(ProgramObject *self, PyObject *args, PyObject *kwargs)
     if (program_new_rows(self, table) < 0 || program_new_registers(self, registers) < 0)
         return -1;
     pthread_once(&once, count_forks);
-    self->forks = forks, self->check = check, self->spins = spins, self->light = light, self->heavy = heavy;
+    self->forks = forks, self->check = check, self->spins = spins;
+    self->light = light, self->heavy = heavy;
     self->program.position = self->program.length;
     self->program.job.run = program_turn;
     self->wait = Py_NewRef(wait), self->look = Py_NewRef(look), self->keep = Py_NewRef(keep);
