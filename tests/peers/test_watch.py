@@ -8,6 +8,7 @@ from operator import call
 from pathlib import Path
 from threading import Event
 from time import monotonic, sleep
+from weakref import WeakSet
 
 import pytest
 from launcher import LIMIT, mpirun, ranks
@@ -66,15 +67,18 @@ def test_a_call_that_never_returns_ends_the_process(capfd: pytest.CaptureFixture
 
 
 def test_calls_that_are_gone_are_watched_no_more() -> None:
-    peers = Peers(0, 2)
+    peers, calls = Peers(0, 2), WeakSet[Callable[..., object]]()
     for number in range(100):
-        assert watch.guarded(lambda number=number: number, peers, "a call", sleep)() == number
+        made = watch.guarded(lambda number=number: number, peers, "a call", sleep)
+        calls.add(made)
+        assert made() == number
     peers.inside = watch.guarded(call, peers, "a call", sleep)
-    del peers
+    calls.add(peers.inside)
+    del peers, made
     until = monotonic() + LIMIT
-    while len(watch._guards) and monotonic() < until:  # the thread may be looking at one
+    while len(calls) and monotonic() < until:  # the thread may be looking at one
         sleep(0.01)
-    assert not watch._guards
+    assert not calls
 
 
 def test_asking_the_other_ranks_counts_as_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
