@@ -3,8 +3,9 @@
     PYTHONPATH=. mpirun -n 2 python tests/support/killed_rows.py
 
 Each pair is a child of each rank: rank 1's runs the rows before one and is killed, rank 0's runs
-the whole program. Prints for each program how many survivors named the rank that has ended, how
-many had all they need, and how many ended otherwise; the last fails.
+the whole program; both make it anew, as what their parents have made is refused there. Prints for
+each program how many survivors named the rank that has ended, how many had all they need, and how
+many ended otherwise; the last fails.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
@@ -19,7 +21,6 @@ import numpy as np
 import mpicoll
 from mpicoll import Collectives, RankLost
 from mpicoll.execution import compiled
-from mpicoll.execution.plan import Plan
 
 PROGRAMS = [
     ("allreduce", "one_shot@symmetric", 4), ("allreduce", "two_shot@symmetric", 80_000),
@@ -31,21 +32,36 @@ COMPLETE, NAMED, OTHERWISE = range(3)
 _DEADLINE = 20.0
 
 
+class Made:
+    """A program whose rows can be made anew."""
+
+    def __init__(self, make: Callable[[int], Any], rows: int) -> None:
+        self.make, self.program = make, make(rows)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.program, name)
+
+    def run_anew(self, rows: int) -> None:
+        """Run the first rows."""
+        self.program = self.make(rows)
+        self.program.run()
+
+
 class Kept:
-    """The extension, which keeps what its last program was made of."""
+    """The extension, which keeps its last program."""
 
     def __init__(self, extension: Any) -> None:
         self.extension = extension
 
-    def Program(self, rows: Any, *given: Any, **options: Any) -> Any:
-        self.last = rows, given, options
-        return self.extension.Program(rows, *given, **options)
+    def Program(self, table: Any, *given: Any, **options: Any) -> Made:
+        width = self.extension.COLUMNS
 
-    def part(self, rows: int) -> Any:
-        """Return the first rows of the last program."""
-        table, given, options = self.last
-        part = table[: rows * self.extension.COLUMNS]
-        return self.extension.Program(part, *given, **options | {"check": 0})
+        def make(rows: int) -> Any:
+            more = {} if rows * width == len(table) else {"check": 0}
+            return self.extension.Program(table[: rows * width], *given, **options | more)
+
+        self.last = Made(make, len(table) // width)
+        return self.last
 
 
 def main(c: Collectives) -> int:
@@ -60,9 +76,9 @@ def main(c: Collectives) -> int:
         while len(ended) < rows:
             # Flags count the runs of a plan, so that each pair takes another plan.
             plan = c.plan(name, x if many else None, algorithm=algorithm)
-            program: Any = plan.program
-            rows = c.exchange(program.length, int)[1]
-            ended.append(_pair(c, plan, kept, len(ended)))
+            own = kept.last.length
+            rows = c.exchange(own, int)[1]
+            ended.append(_pair(c, kept, own, len(ended)))
             plan.free()
         if c.rank == 0:
             counts = [ended.count(each) for each in (NAMED, COMPLETE)]
@@ -76,13 +92,13 @@ def main(c: Collectives) -> int:
     return sum(c.exchange(others, int))
 
 
-def _pair(c: Collectives, plan: Plan, kept: Kept, row: int) -> int:
+def _pair(c: Collectives, kept: Kept, rows: int, row: int) -> int:
     """Return how the child of this rank ends."""
     told, tell = os.pipe()
     child = os.fork()
     if not child:
         peer = int.from_bytes(os.read(told, 8), "little")
-        _survivor(c, plan, peer) if c.rank == 0 else _victim(kept, row)
+        _survivor(c, kept, rows, peer) if c.rank == 0 else _victim(kept, row)
     os.write(tell, c.exchange(child, int)[1 - c.rank].to_bytes(8, "little"))
     _, status = os.waitpid(child, 0)
     os.close(told)
@@ -90,12 +106,12 @@ def _pair(c: Collectives, plan: Plan, kept: Kept, row: int) -> int:
     return os.waitstatus_to_exitcode(status)
 
 
-def _survivor(c: Collectives, plan: Plan, peer: int) -> NoReturn:
+def _survivor(c: Collectives, kept: Kept, rows: int, peer: int) -> NoReturn:
     policy: Any = c.transport.shared and c.transport.shared.wait_policy
     policy.deadline, policy.processes[1] = _DEADLINE, peer
     ending = COMPLETE
     try:
-        plan.run()
+        kept.last.run_anew(rows)
     except RankLost as error:
         ending = NAMED if "which has ended" in str(error) else OTHERWISE
     except BaseException:
@@ -104,7 +120,7 @@ def _survivor(c: Collectives, plan: Plan, peer: int) -> NoReturn:
 
 
 def _victim(kept: Kept, row: int) -> NoReturn:
-    kept.part(row).run()
+    kept.last.run_anew(row)
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("it is killed")
 
