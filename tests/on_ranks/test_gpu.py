@@ -60,7 +60,9 @@ OVER_IPC = [
     each for each in SCHEDULES if each in SOME or not (OVER_TORCH and find(*each).needs.holds(3))
 ]
 """A program over IPC is the same whosever arrays lie there: MPI's ranks run it where three can."""
-WAYS = [(*each, IPC) for each in OVER_IPC] + [(*each, MESSAGES) for each in SOME]
+LARGE = [(*each, IPC) for each in OVER_IPC] + [(*each, MESSAGES) for each in SOME]
+SMALL = [(*each, way) for each in SOME for way in (IPC, MESSAGES)]
+"""Fewer, as small messages pass by one kind of slots, and large ones by all that there is."""
 NATIVES = [(name, text) for name, text in EVERY if text == "auto" or "native" in text]
 
 
@@ -155,13 +157,13 @@ def check(
                 np.testing.assert_array_equal(arrays.to_host(x), inputs[g.rank])
 
 
-@pytest.mark.parametrize(("name", "algorithm", "way"), WAYS, indirect=["way"])
+@pytest.mark.parametrize(("name", "algorithm", "way"), SMALL, indirect=["way"])
 def test_every_schedule_every_way(g: Collectives, name: str, algorithm: str, way: str) -> None:
     check(g, name, f"{algorithm}@{way}", (11,), root=g.size - 1, way=way)
 
 
 @pytest.mark.usefixtures("tiny")
-@pytest.mark.parametrize(("name", "algorithm", "way"), WAYS, indirect=["way"])
+@pytest.mark.parametrize(("name", "algorithm", "way"), LARGE, indirect=["way"])
 def test_large_messages(g: Collectives, name: str, algorithm: str, way: str) -> None:
     check(g, name, f"{algorithm}@{way}", (203,), way=way)
 
