@@ -81,7 +81,7 @@ def bind(group: Group, arrays: Arrays, peers: Peers, call: NativeCall, *, nccl: 
     Raises:
         Unavailable: torch.distributed, gloo or NCCL lacks the operator for this dtype.
     """
-    array = call.x if call.x is not None else call.out
+    array = call.array
     by_nccl = nccl and not arrays.is_on_host(array)
     averages = by_nccl and call.op.name == "avg" and call.op.function is None
     post, before, after = _arguments(group, arrays, _detached(call), averages=averages)

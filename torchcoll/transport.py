@@ -288,7 +288,7 @@ class TorchTransport:
             raise Unavailable(missing)
         has_nccl = self.nccl is not None
         bind = partial(natives.bind, self.group, self.arrays, self.peers, nccl=has_nccl)
-        array = call.out if call.x is None else call.x
+        array = call.array
         if array is None or not self._needs_staging(array):
             return bind(call)
         if call.collective.name not in natives.GLOO_ON_GPU:

@@ -22,7 +22,7 @@ def staged(
     # Of all collectives and ranks, rank 0 of exscan alone gets nothing: its `out` is to stay.
     keeps = call.collective.name == "exscan" and call.rank == 0
     read = [each for each in (x, out if keeps else None) if each is not None]
-    order = PlanStream(arrays, call.out if call.x is None else call.x)
+    order = PlanStream(arrays, call.array)
 
     def to_host() -> None:
         for each in read:

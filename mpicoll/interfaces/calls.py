@@ -33,6 +33,11 @@ class NativeCall:
     rank: int
     apart: Apart | None = None
 
+    @property
+    def array(self) -> Array | None:
+        """One of its arrays, which lie on one device; None where this rank has none."""
+        return self.out if self.x is None else self.x
+
 
 class Native(NamedTuple):
     """A bound native collective: `run` blocks, `start` returns a request.

@@ -287,7 +287,7 @@ class Layout:
         return small and not self.has_store
 
     def _stride(self, each: Publication) -> int:
-        if (each.zero_copy and not each.by_tile) or self._is_small(each):
+        if each.is_whole or self._is_small(each):
             return LINE
         if each.window:
             return LINE + whole_lines(each.window.tile * self.width)
@@ -309,8 +309,7 @@ class Layout:
             rank: words + index * LINE for index, rank in enumerate(self._acknowledging(each))
         }
         return Published(
-            segment, start, depth, stride,
-            0 if each.window or (each.zero_copy and not each.by_tile) else LINE,
+            segment, start, depth, stride, 0 if each.is_whole or each.window else LINE,
             each.piece.length if each.piece else 0, *self._data(each, segment, start, store_start),
             acknowledge, each.window.tile if each.window else 0,
         )  # fmt: skip

@@ -74,7 +74,7 @@ class Nccl:
             Unavailable: NCCL has no such collective, operator or dtype, or does not connect the
                 ranks.
         """
-        like = call.x if call.x is not None else call.out
+        like = call.array
         if like is None or self.arrays.is_on_host(like):
             raise Unavailable("NCCL takes CuPy arrays")
         reduction = (

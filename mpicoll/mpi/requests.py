@@ -220,7 +220,7 @@ def abort() -> None:
     """End this process, and with it the others; from any thread."""
     if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
         MPI.COMM_WORLD.Abort(1)
-    os._exit(1)
+    end()
 
 
 def end() -> None:

@@ -58,15 +58,7 @@ from mpicoll.memory.segments import open_memory
 from mpicoll.mpi import natives, nccl
 from mpicoll.mpi.arrays import MpiArrays
 from mpicoll.mpi.gpu_awareness import GpuAwareness
-from mpicoll.mpi.requests import (
-    Apart,
-    Resources,
-    Waits,
-    completed,
-    end,
-    of_message,
-    within,
-)
+from mpicoll.mpi.requests import Apart, Resources, Waits, completed, end, of_message, within
 from mpicoll.mpi.staging import CupyCopies, StagedMessages
 from mpicoll.notation.contract import Collective
 from mpicoll.peers.known import Peers
@@ -277,7 +269,7 @@ class MpiTransport:
         )
         if self._needs_staging(call.x) or self._needs_staging(call.out):
             return staged(call, self.arrays, self.copies, bind)
-        array = call.out if call.x is None else call.x
+        array = call.array
         if array is None or self.arrays.is_on_host(array):
             return bind(call)
         if not (call.collective.reduces and _FOLDS_STARTED_ON_HOST):

@@ -58,11 +58,6 @@ class _Guard:
         if seconds > peers.deadline + self.grace and number != call.ended:
             self._end(peers, seconds)
 
-    def deadline(self) -> float:
-        """Return the deadline of its group."""
-        peers = self.group()
-        return _MOST / _SHARE if peers is None else peers.deadline
-
     def _end(self, peers: Peers, seconds: float) -> None:
         what = f"which did not come in {seconds:.3g} s"
         error = peers.lost(Stage(self.what), peers.absent(), what)
@@ -112,4 +107,6 @@ def _look() -> float:
         found = list(_guards.items())
     for call, guard in found:
         guard.look(call)
-    return max(_LEAST, min([_MOST, *(guard.deadline() * _SHARE for _, guard in found)]))
+    groups = [guard.group() for _, guard in found]
+    deadlines = [each.deadline for each in groups if each is not None]
+    return max(_LEAST, min([_MOST, *(each * _SHARE for each in deadlines)]))

@@ -86,9 +86,9 @@ class Publication:
         piece: where it lies; None for a bare signal.
         readers: who reads it, in the order in which the schedule sends.
         zero_copy: it is read in the sender's buffer instead of in an eager slot.
-        tiles: how many flags it has, unless it is zero-copy.
+        tiles: in how many it is moved, each of which has a flag unless one announces it whole.
         window: where it passes through a few slots.
-        by_tile: it has these flags though it is zero-copy.
+        by_tile: each tile has a flag though it is zero-copy.
     """
 
     piece: Piece | None
@@ -97,6 +97,11 @@ class Publication:
     tiles: int
     window: Window | None = None
     by_tile: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether one flag announces all of it."""
+        return self.zero_copy and not self.by_tile
 
 
 @dataclass

@@ -35,13 +35,13 @@ def candidates(
     Of arrays on GPUs other libraries' own calls (NCCL's, torch's kernels) are candidates, too.
     """
     is_shared = world.transport.shared is not None and len(world.nodes) == 1
-    transports = [each for each in world.transports if each != world.transport.name]
-    if nbytes < _CMA_FROM:
-        transports = transports[:1]
     natives = ["native"]
     if on_gpu:
         transports = [IPC]
         natives += (f"native:{each}" for each in world.transport.other_natives(name))
+    else:
+        transports = [each for each in world.transports if each != world.transport.name]
+        transports = transports if nbytes >= _CMA_FROM else transports[:1]
     usual = [f"{each}@{way}" for each in auto.CANDIDATES[name] for way in transports]
     known = world.algorithms(name)
     asked = (each for each in with_all(more, known) if is_known(collective(name), each, known))

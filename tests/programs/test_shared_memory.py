@@ -70,7 +70,7 @@ class Rank:
         self.flags = {
             (number, tile): 0
             for number, each in enumerate(program.publications)
-            for tile in range(1 if each.zero_copy and not each.by_tile else each.tiles)
+            for tile in range(1 if each.is_whole else each.tiles)
         }
         self.read = {
             (number, reader): 0
@@ -130,8 +130,7 @@ def running(me: int, everyone: list[Rank], sequence: int) -> Iterator[bool]:
             receipt = program.receipts[each.receipt]
             theirs = everyone[receipt.peer]
             number = theirs.program.sent[me][receipt.order]
-            theirs_is = theirs.program.publications[number]
-            tile = 0 if theirs_is.zero_copy and not theirs_is.by_tile else each.tile
+            tile = 0 if theirs.program.publications[number].is_whole else each.tile
             assert receipt.length == (theirs.program.publications[number].piece or [0] * 3)[2]
             while theirs.flags[number, tile] < sequence:
                 yield False

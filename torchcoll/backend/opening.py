@@ -68,8 +68,8 @@ def wait_for_all(store: Any, rank: int, size: int, seconds: float) -> None:
 
 def queue_of(opened: Any) -> Any:
     """Return the queue that runs opened collectives without Python; None where there is none."""
-    lent = TorchArrays(torch.device("cpu")).layout() if isinstance(opened, OverMpi) else None
-    return compiled.queue(opened.plans.find, lent)
+    layout = TorchArrays(torch.device("cpu")).layout() if isinstance(opened, OverMpi) else None
+    return compiled.queue(opened.plans.find, layout)
 
 
 def forget(library: Any) -> None:
