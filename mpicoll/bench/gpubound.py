@@ -22,7 +22,8 @@ from mpicoll.cli.tables import print_table
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
 from mpicoll.interfaces import IPC, Array
-from mpicoll.records.lines import CaseRecord, Run
+from mpicoll.records.description import Run
+from mpicoll.records.lines import CaseRecord
 from mpicoll.records.reading import load, only
 from mpicoll.selection.tables import OPEN
 

@@ -9,7 +9,8 @@ from typing import Any
 from mpicoll.measurement.candidate import Candidate
 from mpicoll.measurement.measure import Bench
 from mpicoll.measurement.statistics import Ratio, distribution, speedup
-from mpicoll.records.lines import CaseRecord, FirstWrong, Run, Speedup, SpeedupVsOther
+from mpicoll.records.description import Run
+from mpicoll.records.lines import CaseRecord, FirstWrong, Speedup, SpeedupVsOther
 
 Fields = dict[str, Any]
 """Some of the fields of a record."""

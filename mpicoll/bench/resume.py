@@ -20,9 +20,10 @@ from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
 from mpicoll.measurement.cases import BASELINES, Case
 from mpicoll.records.conditions import differences
+from mpicoll.records.description import FullRun, Git
 from mpicoll.records.identity import FIELDS, Key, key
 from mpicoll.records.journal import Journal
-from mpicoll.records.lines import CaseRecord, FullRun, Git, Record, RunRecord
+from mpicoll.records.lines import CaseRecord, Record, RunRecord
 from mpicoll.records.reading import only, runs
 
 

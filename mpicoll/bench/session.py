@@ -23,7 +23,8 @@ from mpicoll.measurement.description import describe_run, full_description
 from mpicoll.measurement.measure import Bench
 from mpicoll.measurement.ranks import Ranks, form_ranks
 from mpicoll.measurement.worlds import Worlds
-from mpicoll.records.lines import CaseRecord, Run, RunRecord
+from mpicoll.records.description import Run
+from mpicoll.records.lines import CaseRecord, RunRecord
 from mpicoll.records.reading import encoded
 from mpicoll.text.printable import printable
 from mpicoll.text.sizes import rounded_size_text

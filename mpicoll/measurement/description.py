@@ -27,8 +27,8 @@ from mpicoll.machine.variables import masked_arguments, relevant_variables, thre
 from mpicoll.measurement.candidate import Settings
 from mpicoll.measurement.ping_pong import PairSettings
 from mpicoll.measurement.ranks import Ranks
-from mpicoll.records import lines as records
-from mpicoll.records.lines import Binding, Clock, FullRun, Git, Machine, Mpi, Run, Stack
+from mpicoll.records.description import Binding, Clock, FullRun, Git, Machine, Mpi, Run, Stack
+from mpicoll.records.description import Settings as RecordedSettings
 from mpicoll.text.numbers import ranges
 
 _PACKAGES = (
@@ -88,7 +88,7 @@ def full_description(
         argv=masked_arguments(sys.orig_argv),
         directory=os.getcwd(),
         git=git_state(),
-        settings=convert(dataclasses.asdict(settings), records.Settings),
+        settings=convert(dataclasses.asdict(settings), RecordedSettings),
         stack=stack(),
         machines=list(_machines(processes)),
         binding=[_binding(rank, each) for rank, each in enumerate(processes)],

@@ -11,7 +11,8 @@ from math import ceil, comb, floor, inf, sqrt
 from statistics import NormalDist, fmean, median, quantiles
 from typing import NamedTuple
 
-from mpicoll.records.lines import Times, Verdict
+from mpicoll.records.fields import Verdict
+from mpicoll.records.lines import Times
 
 _EXACT = 500
 FLOOR = 0.01

@@ -19,7 +19,8 @@ from mpicoll.measurement.ping_pong import (
     PairSamples,
 )
 from mpicoll.measurement.statistics import distribution
-from mpicoll.records.lines import FitRecord, PairRecord, Run
+from mpicoll.records.description import Run
+from mpicoll.records.lines import FitRecord, PairRecord
 
 
 class Context(NamedTuple):

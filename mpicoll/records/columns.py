@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
+from mpicoll.records.description import Run
 from mpicoll.records.flat import LEFT_OUT, NESTED, flat
-from mpicoll.records.lines import CaseRecord, Run
+from mpicoll.records.lines import CaseRecord
 
 if TYPE_CHECKING:
     import pyarrow

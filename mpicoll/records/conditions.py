@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from mpicoll.machine.variables import tuning_variables
-from mpicoll.records.lines import FullRun
+from mpicoll.records.description import FullRun
 
 _UNLIKE = {"budget", "seed"}
 """Settings for how long and in which order to measure, not for how."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mpicoll.records.description import Run
 from mpicoll.records.flat import NESTED
 from mpicoll.records.lines import (
     AARecord,
@@ -13,7 +14,6 @@ from mpicoll.records.lines import (
     LaunchRecord,
     PairRecord,
     Record,
-    Run,
     RunRecord,
     Speedup,
     Times,

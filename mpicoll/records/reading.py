@@ -16,14 +16,13 @@ import msgspec
 from mpicoll.errors import ArgumentError
 from mpicoll.machine.variables import masked_arguments, relevant_variables
 from mpicoll.records.consistency import contradictions
+from mpicoll.records.description import FullRun, Run
 from mpicoll.records.lines import (
     KINDS,
     SCHEMA,
     AARecord,
-    FullRun,
     LaunchRecord,
     Record,
-    Run,
     RunRecord,
 )
 from mpicoll.text.files import content_of

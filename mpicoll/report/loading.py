@@ -9,8 +9,9 @@ from pathlib import Path
 from mpicoll.errors import ArgumentError
 from mpicoll.measurement.launches import summed_up
 from mpicoll.records import reading
+from mpicoll.records.description import FullRun
 from mpicoll.records.identity import key
-from mpicoll.records.lines import CaseRecord, FitRecord, FullRun, PairRecord, Record, RunRecord
+from mpicoll.records.lines import CaseRecord, FitRecord, PairRecord, Record, RunRecord
 
 MOST_MAPPED = 1024
 """Ranks above which a map of all their pairs is neither readable nor small."""

@@ -17,7 +17,8 @@ from mpicoll.costs.bounds import lower_bound
 from mpicoll.costs.topologies import in_order
 from mpicoll.errors import ArgumentError, Unsupported
 from mpicoll.interfaces import Nodes
-from mpicoll.records.lines import CaseRecord, FitRecord, FullRun
+from mpicoll.records.description import FullRun
+from mpicoll.records.lines import CaseRecord, FitRecord
 from mpicoll.report.curves import Panel, median_of
 from mpicoll.report.loading import Records
 from mpicoll.report.setups import machine_kind

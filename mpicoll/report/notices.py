@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mpicoll.p2p.outliers import class_lines, outlier_lines, rank_lines
+from mpicoll.records.description import FullRun
 from mpicoll.records.identity import variant
-from mpicoll.records.lines import CaseRecord, FullRun
+from mpicoll.records.lines import CaseRecord
 from mpicoll.report.curves import median_of, repeated, times_of
 from mpicoll.report.loading import MOST_MAPPED, Records
 from mpicoll.report.setups import Setup

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from mpicoll.records.conditions import differences
-from mpicoll.records.lines import FullRun
+from mpicoll.records.description import FullRun
 
 
 @dataclass

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from io import StringIO
 from typing import Any
 
+from mpicoll.records.description import FullRun, Machine
 from mpicoll.records.identity import FIELDS
-from mpicoll.records.lines import CaseRecord, FullRun, Machine
+from mpicoll.records.lines import CaseRecord
 from mpicoll.report.curves import median_of
 from mpicoll.report.data import Report
 from mpicoll.report.setups import Setup, by_run, machine_kind, one_line

@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from mpicoll.records.lines import CaseRecord, FullRun, LaunchRecord, Record
+from mpicoll.records.description import FullRun
+from mpicoll.records.lines import CaseRecord, LaunchRecord, Record
 from mpicoll.records.reading import only, runs
 
 

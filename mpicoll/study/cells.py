@@ -14,15 +14,9 @@ from statistics import median
 from mpicoll.compare.two_sample import can_differ, shift
 from mpicoll.measurement.launches import MARGIN, undisturbed
 from mpicoll.measurement.statistics import median_interval, ratio_of, spread, verdict
-from mpicoll.records.lines import (
-    CaseRecord,
-    Forced,
-    FullRun,
-    LaunchRecord,
-    Record,
-    RunRecord,
-    Verdict,
-)
+from mpicoll.records.description import FullRun
+from mpicoll.records.fields import Verdict
+from mpicoll.records.lines import CaseRecord, Forced, LaunchRecord, Record, RunRecord
 from mpicoll.records.reading import only
 
 ENOUGH = 6

@@ -12,7 +12,7 @@ from msgspec.json import decode
 
 from mpicoll.errors import ArgumentError
 from mpicoll.machine.nodes import MOST_RANKS
-from mpicoll.records.lines import Amount, Count, Name
+from mpicoll.records.fields import Amount, Count, Name
 from mpicoll.text.files import content_of
 from mpicoll.text.traces import SCHEMA
 

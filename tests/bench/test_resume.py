@@ -17,9 +17,10 @@ from msgspec import convert
 
 from mpicoll.bench.resume import unlike
 from mpicoll.errors import ArgumentError
+from mpicoll.records.description import FullRun
 from mpicoll.records.identity import key
 from mpicoll.records.journal import Journal
-from mpicoll.records.lines import AARecord, CaseRecord, FullRun, Record, RunRecord
+from mpicoll.records.lines import AARecord, CaseRecord, Record, RunRecord
 from mpicoll.records.reading import encoded, load, only, parse, runs
 from mpicoll.text import files
 

@@ -20,7 +20,7 @@ from scipy.stats import mannwhitneyu
 from mpicoll.compare.__main__ import main
 from mpicoll.compare.comparison import Comparison, compare, load
 from mpicoll.compare.two_sample import Shift, can_differ, correlation, holm, scatter, shift
-from mpicoll.records.lines import FullRun
+from mpicoll.records.description import FullRun
 
 RUN = {
     "id": "a", "versions": {"numpy": "2"}, "libraries": {"mpi4py": "MPICH 5"}, "transports": {},

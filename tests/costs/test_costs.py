@@ -12,7 +12,8 @@ from mpicoll.algorithms.registry import algorithms, find
 from mpicoll.costs import AlphaBeta, Network, price
 from mpicoll.errors import ArgumentError, Unsupported
 from mpicoll.notation.contract import COLLECTIVES
-from mpicoll.records.lines import FitRecord, FullRun, Run, RunRecord
+from mpicoll.records.description import FullRun, Run
+from mpicoll.records.lines import FitRecord, RunRecord
 from mpicoll.simulator import contiguous
 
 ALPHA, BETA, GAMMA = 1e-5, 8e-9, 1e-10

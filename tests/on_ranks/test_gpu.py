@@ -45,7 +45,7 @@ from mpicoll.measurement.cases import CUDA, Wanted, cases, groups
 from mpicoll.measurement.measure import Bench
 from mpicoll.memory import slots
 from mpicoll.notation.elements import DTYPES
-from mpicoll.records.lines import Run
+from mpicoll.records.description import Run
 from mpicoll.runtime import methods
 from mpicoll.selection import tables
 from mpicoll.selection.auto import layout

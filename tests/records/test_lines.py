@@ -13,7 +13,8 @@ from click.testing import CliRunner
 
 from mpicoll.errors import ArgumentError
 from mpicoll.records.__main__ import main
-from mpicoll.records.lines import KINDS, CaseRecord, FullRun, Run, RunRecord, json_schema
+from mpicoll.records.description import FullRun, Run
+from mpicoll.records.lines import KINDS, CaseRecord, RunRecord, json_schema
 from mpicoll.records.reading import encoded, full, load, only, record_of, runs
 
 RUN = {

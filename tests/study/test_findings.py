@@ -15,15 +15,13 @@ from reporting import fit
 
 from mpicoll.compare.comparison import load
 from mpicoll.measurement.launches import summed_up
+from mpicoll.records.description import FullRun, Machine, Run
 from mpicoll.records.lines import (
     CaseRecord,
     FitRecord,
     Forced,
-    FullRun,
     LaunchRecord,
-    Machine,
     Record,
-    Run,
     RunRecord,
     Speedup,
     SpeedupVsOther,

@@ -59,8 +59,8 @@ from mpicoll.flight.layout import STACKS, SUFFIX, Outcome
 from mpicoll.flight.recorder import Recorder
 from mpicoll.flight.records import Call, Group
 from mpicoll.flight.rows import PYTHON
+from mpicoll.records.description import FullRun
 from mpicoll.records.journal import Journal
-from mpicoll.records.lines import FullRun
 from mpicoll.records.reading import load, runs
 from mpicoll.selection import tables
 from mpicoll.study import asking, description, environments, osu_and_imb, planning, running

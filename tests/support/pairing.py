@@ -18,7 +18,7 @@ from mpicoll.measurement.ping_pong import (
 )
 from mpicoll.p2p.outliers import mark
 from mpicoll.p2p.record import Context, pair_records
-from mpicoll.records.lines import Run
+from mpicoll.records.description import Run
 
 SIZES = (8, 65536, 1 << 20)
 

@@ -10,7 +10,8 @@ import pytest
 from launcher import ranks
 
 from mpicoll.errors import ArgumentError
-from mpicoll.records.lines import CaseRecord, Forced, LaunchRecord, Record, Run, Times
+from mpicoll.records.description import Run
+from mpicoll.records.lines import CaseRecord, Forced, LaunchRecord, Record, Times
 from mpicoll.records.reading import encoded
 from mpicoll.study.libraries import forced
 from mpicoll.tune.exports import mpich, openmpi, settings

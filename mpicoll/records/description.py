@@ -1,0 +1,137 @@
+"""The description of a run: what was run, with what, on which machines and under which settings."""
+
+from __future__ import annotations
+
+from msgspec import UNSET, Struct, UnsetType, field
+
+from mpicoll.records.fields import Amount, Count, Integer, Name, Positive
+
+
+class Run(Struct, kw_only=True):
+    """The part of a run's description that stands in each of its records.
+
+    Attributes:
+        id: the same in all records of a run; `command`: the arguments.
+        transports: those of each backend; `libraries`: the library of each backend.
+        threads: the thread level that MPI has given, None without MPI.
+        executor: what ran schedules over host memory: ``compiled (avx512)``, or ``closures:`` and
+            why Python did.
+        probe: what `auto` and the choice of transports know of the machine, for each backend.
+        hosts, cores: by rank; `quota`: the cores that a container allows; `load`: before the run.
+        oversubscribed: more ranks than cores.
+        gpu_transports: for each backend why a transport does not serve GPU arrays, "" if it does.
+        gpu_copy_GBps: bytes read and written a second by a copy within one GPU.
+        gpus: by rank, as ``GPU-`` and a UUID or as a PCI bus address.
+    """
+
+    id: Name = ""
+    started: Name = ""
+    command: list[str] = field(default_factory=list)
+    seed: Integer = 0
+    versions: dict[str, str] = field(default_factory=dict)
+    libraries: dict[str, str] = field(default_factory=dict)
+    transports: dict[str, list[str]] = field(default_factory=dict)
+    threads: Name | None = None
+    executor: str | None = None
+    probe: dict[str, str] | UnsetType = UNSET
+    hosts: list[Name] = field(default_factory=list)
+    cores: list[list[Count]] = field(default_factory=list)
+    quota: Amount | None = None
+    load: Amount | None = None
+    oversubscribed: bool = False
+    gpu_transports: dict[str, dict[str, str]] | UnsetType = UNSET
+    gpu_copy_GBps: Positive | UnsetType = UNSET
+    gpus: list[Name] | UnsetType = UNSET
+
+
+class Git(Struct):
+    """The commit of the checkout that ran, and whether files differed from it."""
+
+    commit: str
+    dirty: bool
+
+
+class Mpi(Struct):
+    """The MPI library as it describes itself.
+
+    Attributes:
+        standard: the version of MPI that it implements.
+        device: MPICH's; `provider`: the network library below it, where that is known.
+    """
+
+    library: str
+    standard: str | None = None
+    thread_level: Count | None = None
+    device: Name | None = None
+    provider: str | None = None
+
+
+class Stack(Struct):
+    """The libraries below the Python packages; None where one was not loaded."""
+
+    mpi: Mpi | None = None
+    nccl: str | None = None
+    cuda_runtime: str | None = None
+    cuda_driver: str | None = None
+
+
+class Machine(Struct):
+    """A host, and how many ranks ran on it."""
+
+    host: Name
+    ranks: Count = 0
+    processor: str | None = None
+    kernel: str | None = None
+    cores: Count | None = None
+
+
+class Binding(Struct):
+    """The cores that a rank may use, as ranges; `bound`: fewer than its host has."""
+
+    rank: Count
+    host: Name
+    cores: str
+    bound: bool
+
+
+class Clock(Struct):
+    """The bound on the error of the ranks' clocks; None where they were not compared."""
+
+    sync_error_us: Amount | None = None
+
+
+class Settings(Struct, kw_only=True):
+    """The flags of measuring; those that the command does not have are absent."""
+
+    sizes: list[Count] | UnsetType = UNSET
+    transports: list[str] | UnsetType = UNSET
+    device: Name | UnsetType = UNSET
+    budget: Amount | UnsetType = UNSET
+    samples: Count | UnsetType | None = UNSET
+    warmup: Count | UnsetType = UNSET
+    checks: Count | UnsetType = UNSET
+    timing: Name | UnsetType = UNSET
+    seed: Integer | UnsetType = UNSET
+    precision: Amount | UnsetType = UNSET
+    confidence: Amount | UnsetType = UNSET
+    least: Count | UnsetType = UNSET
+    most: Count | UnsetType = UNSET
+
+
+class FullRun(Run, kw_only=True):
+    """The whole description of a run, as it stands in the line before its records.
+
+    Attributes:
+        argv: the whole command line; `git`: None outside a checkout.
+        environment: the variables that matter, with secrets masked.
+    """
+
+    argv: list[str] = field(default_factory=list)
+    directory: str = ""
+    git: Git | None = None
+    settings: Settings = field(default_factory=Settings)
+    stack: Stack = field(default_factory=Stack)
+    machines: list[Machine] = field(default_factory=list)
+    binding: list[Binding] = field(default_factory=list)
+    clock: Clock = field(default_factory=Clock)
+    environment: dict[str, str] = field(default_factory=dict)
