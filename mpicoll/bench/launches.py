@@ -1,59 +1,21 @@
-"""Start the ranks of a launch of chaos, and hear how each fault ends for them."""
+"""Have the faults of a launch of chaos happen, and hear how each ends for the ranks."""
 
 from __future__ import annotations
 
-import json
-import os
-import selectors
-import shutil
-import signal
-import socket
-import subprocess
-import sys
 import time
-import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
-from functools import cache
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, cast
+from typing import Any, NamedTuple
 
 from mpicoll.bench.faults import BREAKING, CUT, KILL, STOP, Fault, Launch
-from mpicoll.bench.under_faults import (
-    HUNG,
-    LOST,
-    OTHER,
-    PAUSED,
-    THREAD,
-    WRONG,
-    WRONG_NAME,
-    Ending,
-    be_rank,
-)
+from mpicoll.bench.processes import LATE, Ranks
+from mpicoll.bench.under_faults import HUNG, LOST, OTHER, PAUSED, WRONG, WRONG_NAME, Ending
 from mpicoll.collectives import Collectives
-from mpicoll.errors import ArgumentError
-from mpicoll.flight import stacks
-from mpicoll.flight.stack_text import last_stacks
 from mpicoll.hosts.emulation import Hosts
-from mpicoll.machine.children import end_with_parent
-from mpicoll.machine.launchers import mpirun
-from mpicoll.machine.living import has_ended, how_ended, is_stopped
-from mpicoll.machine.waited import Waited
 
-_STORE = f"{THREAD} pt_tcpstore_uv"
-"""What a store of torch holds, beside descriptors."""
-_START, _LATE = 120.0, 20.0
-"""Seconds in which ranks start; and the deadline of the group that no fault happens to."""
 _DEADLINES = 6
 """How many waits of calls there may be until a rank says how a fault ended."""
-_END = 10.0
-_STAYS = ["sh", "-c", '"$@"; while [ -S "$0" ]; do sleep 0.2; done']
-"""Starts a rank of MPI's and outlives it while a socket is there: MPI's launchers, which end all
-ranks where a process that they have started ends, do not see that."""
-_LOOK, _PAUSE = 0.5, 1.0
-"""Seconds between two looks, and beyond them, after which this machine, or the part of it that the
-command is given, stood still: ranks miss their deadlines then."""
 _GRACE = 10.0
 """Seconds past two deadlines in which a call ends, but for those in which its ranks had no core;
 else it counts as hung."""
@@ -74,177 +36,24 @@ class Found(NamedTuple):
     left: list[str]
 
 
-class Ranks:
-    """The ranks of a launch, as processes.
+class Faults:
+    """The faults that happen to the ranks of a launch."""
 
-    Args:
-        make: makes the group of torch's ranks.
-        hosts: of those that are to be on several; None for none.
-    """
-
-    def __init__(
-        self, launch: Launch, plan: dict[str, Any], deadline: float, folder: Path,
-        make: Callable[[], Collectives], hosts: Hosts | None,
-    ) -> None:  # fmt: skip
-        self.launch, self.deadline, self.folder = launch, deadline, folder
-        self.hosts = hosts if launch.per_host else None
-        self.temporary = folder / f"tmp{launch.number}"
-        self.temporary.mkdir()
-        self.log, self.flight = folder / f"{launch.number}.log", folder / f"flight{launch.number}"
-        self.path = folder / f"{launch.number}.socket"
-        path = str(self.path)
-        self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(path)
-        self.listener.listen(launch.ranks)
-        self.children: list[int] = []
-        self.launcher: subprocess.Popen[bytes] | None = None
-        self.processes: dict[int, int] = {}
-        self.wires: dict[int, socket.socket] = {}
-        self.heard: dict[int, bytes] = {}
-        self.over: dict[int, str] = {}
-        self.held: dict[int, list[tuple[int, Counter[str]]]] = {}
-        self.selector = selectors.DefaultSelector()
-        self.paused, self.silent = False, set[int]()
-        if launch.backend == "torch":
-            for rank in range(launch.ranks):
-                process = os.fork()
-                if not process:
-                    self._child(rank, path, make)
-                self.children.append(process)
-        else:
-            self._launch({**plan, "path": path, "deadline": deadline})
-
-    def _variables(self) -> dict[str, str]:
-        found = {
-            "MPICOLL_DEADLINE": str(_LATE), "TMPDIR": str(self.temporary),
-            "MPICOLL_FLIGHT_DIR": str(self.flight),
-            "OMP_NUM_THREADS": "1",
-        }  # fmt: skip
-        return found | (self.hosts.environment() if self.hosts else {})
-
-    def _child(self, rank: int, path: str, make: Callable[[], Collectives]) -> NoReturn:
-        """Be a rank of torch's."""
-        end_with_parent(signal.SIGKILL)
-        os.environ.update(self._variables())
-        method = f"file://{self.folder}/{self.launch.number}.store"
-        os.environ.update(RANK=str(rank), WORLD_SIZE=str(self.launch.ranks))
-        os.environ["TORCHCOLL_INIT_METHOD"] = method
-        log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        try:
-            os.dup2(log, 1)
-            os.dup2(log, 2)
-            os.close(log)
-            if self.hosts is not None:
-                self.hosts.enter(rank // self.launch.per_host)
-            be_rank(self.launch, path, rank, self.deadline, make)
-        except BaseException:
-            traceback.print_exc()
-        os._exit(1)
-
-    def _launch(self, plan: dict[str, Any]) -> None:
-        """Start MPI's launcher."""
-        python = ["-m", "mpicoll.bench.under_faults", json.dumps(plan)]
-        starter = [*_STAYS, str(self.path)]
-        if self.hosts is not None:
-            per_host = self.launch.per_host
-            hosts = self.launch.ranks // per_host
-            command = self.hosts.command(python, per_host, hosts, starter)
-        else:
-            launcher = mpirun()
-            if launcher is None:
-                raise ArgumentError("no mpirun: pip install 'mpicoll[mpich]' brings MPICH's")
-            size = str(self.launch.ranks)
-            command = [*letting_live(launcher), "-n", size, *starter, sys.executable, *python]
-        with open(self.log, "ab") as log:
-            self.launcher = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                preexec_fn=end_with_parent,
-                env={**os.environ, **self._variables()},
-            )  # fmt: skip
-
-    # -- what ranks say ---------------------------------------------------------------------
-
-    def until(self, limit: float, done: Callable[[], bool]) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield what ranks say until something holds, or so many seconds have passed.
-
-        A rank that has ended says nothing, as an empty dictionary.
-        """
-        waited = Waited()  # not while the machine stands still
-        while not done() and waited.seconds < limit:
-            before = waited.looked
-            for key, _ in self.selector.select(min(limit - waited.seconds, _LOOK)):
-                yield from self._read(key.data)
-            waited.look()
-            self.paused |= waited.looked - before > _LOOK + _PAUSE
-
-    def _read(self, rank: int) -> Iterator[tuple[int, dict[str, Any]]]:
-        try:
-            data = self.wires[rank].recv(1 << 16)
-        except OSError:
-            data = b""
-        if not data:
-            self.selector.unregister(self.wires[rank])
-            self.over[rank] = how_ended(self.processes[rank])
-            yield rank, {}
-        *lines, self.heard[rank] = (self.heard[rank] + data).split(b"\n")
-        for line in lines:
-            said = json.loads(line)
-            if "held" in said and not said["group"]:
-                self.held.setdefault(rank, []).append((said["after"], Counter(said["held"])))
-            yield rank, said
-
-    def come(self) -> str:
-        """Wait for all ranks to come; return what is wrong, empty for nothing."""
-        waited = Waited()
-        with selectors.DefaultSelector() as arrivals:
-            arrivals.register(self.listener, selectors.EVENT_READ)
-            while len(self.processes) < self.launch.ranks:
-                if waited.look() > _START:
-                    return self._absent(f"{len(arrivals.get_map()) - 1} more say nothing")
-                for key, _ in arrivals.select(_LOOK):
-                    if key.fileobj is self.listener:
-                        arrivals.register(self.listener.accept()[0], selectors.EVENT_READ)
-                        continue
-                    arrivals.unregister(key.fileobj)
-                    try:
-                        self._meet(cast(socket.socket, key.fileobj))
-                    except (OSError, ValueError) as error:
-                        return self._absent(repr(error))
-        return ""
-
-    def _absent(self, why: str) -> str:
-        come = f"{len(self.processes)} of {self.launch.ranks} ranks have come"
-        return f"{come}: {why}: {self.last_words()}"
-
-    def _meet(self, wire: socket.socket) -> None:
-        """Hear which rank has come; what it says next stays to be read."""
-        wire.settimeout(_LOOK)
-        said = json.loads(wire.makefile("rb", buffering=0).readline())
-        wire.settimeout(None)
-        rank = said["rank"]
-        self.processes[rank], self.wires[rank], self.heard[rank] = said["process"], wire, b""
-        self.selector.register(wire, selectors.EVENT_READ, rank)
-
-    def tell(self, ranks: Iterable[int]) -> None:
-        """Tell ranks to go on."""
-        for rank in ranks:
-            with suppress(OSError):
-                self.wires[rank].sendall(b"\n")
-
-    # -- a fault ----------------------------------------------------------------------------
+    def __init__(self, ranks: Ranks) -> None:
+        self.ranks, self.silent = ranks, set[int]()
 
     def through(self, fault: Fault) -> list[Ending]:
         """Have a fault happen, and return how it ends for the ranks that it does not end."""
         found: dict[int, Ending] = {}
-        self.paused = False
+        self.ranks.paused = False
         stopped = fault.victims if fault.kind == STOP else ()
         self._begin(fault, found)
         first = set(fault.left) - set(stopped)
         self._hear(fault, first, found)
-        if fault.kind == CUT and self.hosts is not None:
-            self.hosts.link(fault.victims[0] // self.launch.per_host, up=True)
+        if fault.kind == CUT and self.ranks.hosts is not None:
+            self.ranks.hosts.link(fault.victims[0] // self.ranks.launch.per_host, up=True)
         if stopped:
-            self._resume(stopped)
+            self.ranks.resume(stopped)
             resumed = time.monotonic()
             self._hear(fault, set(stopped), found)
             since = time.monotonic() - resumed
@@ -252,21 +61,21 @@ class Ranks:
                 rank: found[rank]._replace(seconds=min(found[rank].seconds, since))
                 for rank in stopped
             }
-        self.tell(fault.left)
+        self.ranks.tell(fault.left)
         endings = [each for _, each in sorted(found.items())]
         starved = max((each.starved for each in endings), default=0.0)
         endings = [self.judged(each, starved) for each in endings]
         endings = [each for each in endings if _counts(each, each.rank in stopped)]
-        return [self.excused(each) for each in endings] if self.paused else endings
+        return [self.excused(each) for each in endings] if self.ranks.paused else endings
 
     def _begin(self, fault: Fault, found: dict[int, Ending]) -> None:
         """Have the ranks go on once all have the group: a killed one would leave others in it."""
         ready = set[int]()
-        for rank, said in self.until(3 * _LATE, lambda: ready >= {*fault.members}):
+        for rank, said in self.ranks.until(3 * LATE, lambda: ready >= {*fault.members}):
             if "ready" in said or not said:
                 ready.add(rank)
             self._take(fault, rank, said, found)
-        self.tell(fault.members)
+        self.ranks.tell(fault.members)
 
     def judged(self, ending: Ending, starved: float) -> Ending:
         """Return an ending, as of a rank that hung where its call has taken too long.
@@ -274,7 +83,7 @@ class Ranks:
         Args:
             starved: seconds for which a rank, or another that it waited for, had no core.
         """
-        is_late = ending.seconds - starved > 2 * self.deadline + _GRACE
+        is_late = ending.seconds - starved > 2 * self.ranks.deadline + _GRACE
         return ending._replace(how=HUNG) if is_late else ending
 
     def excused(self, ending: Ending) -> Ending:
@@ -282,7 +91,7 @@ class Ranks:
 
         One that has said nothing in all the time that it had besides has hung all the same.
         """
-        crashed = self.over.get(ending.rank, "").startswith("killed")
+        crashed = self.ranks.over.get(ending.rank, "").startswith("killed")
         is_late = ending.how in (WRONG_NAME, HUNG, OTHER)
         excused = is_late and not crashed and ending.rank not in self.silent
         return ending._replace(how=PAUSED) if excused else ending
@@ -293,12 +102,12 @@ class Ranks:
         Those of which nothing is heard are asked where they are, and given as long again, but for
         `shrink`: on a busy machine what lies between two calls may take minutes.
         """
-        limit, where = _DEADLINES * self.deadline + 3 * _LATE, dict[int, str]()
+        limit, where = _DEADLINES * self.ranks.deadline + 3 * LATE, dict[int, str]()
         times = 1 if fault.kind == KILL else 2
         for _ in range(times):
-            for rank, said in self.until(limit, lambda: ranks <= found.keys()):
+            for rank, said in self.ranks.until(limit, lambda: ranks <= found.keys()):
                 self._take(fault, rank, said, found)
-            where = where or {rank: self._stacks(rank) for rank in ranks - found.keys()}
+            where = where or {rank: self.ranks.stacks(rank) for rank in ranks - found.keys()}
         self.silent |= ranks - found.keys()
         for rank in ranks - found.keys():
             found[rank] = Ending(fault.number, rank, HUNG, times * limit, where[rank])
@@ -307,105 +116,13 @@ class Ranks:
         self, fault: Fault, rank: int, said: dict[str, Any], found: dict[int, Ending]
     ) -> None:
         if not said and rank in fault.left:
-            text = f"ended ({self.over[rank]}): {self.last_words()}"
+            text = f"ended ({self.ranks.over[rank]}): {self.ranks.last_words()}"
             found[rank] = Ending(fault.number, rank, OTHER, 0.0, text)
-        if "cut" in said and self.hosts is not None:
-            self.hosts.link(said["cut"], up=False)
-            self.tell([rank] if said["waits"] else [])
+        if "cut" in said and self.ranks.hosts is not None:
+            self.ranks.hosts.link(said["cut"], up=False)
+            self.ranks.tell([rank] if said["waits"] else [])
         if "ending" in said:
             found[rank] = Ending(*said["ending"])
-
-    def hear_the_end(self, ranks: Sequence[int]) -> None:
-        """Return when ranks are through, or have ended."""
-        going = {*ranks}
-        for rank, said in self.until(_LATE, lambda: not going):
-            if "done" in said or not said:
-                going.discard(rank)
-
-    def _resume(self, stopped: Sequence[int]) -> None:
-        """Have ranks that are stopped, or soon are, go on."""
-        until = time.monotonic() + _LATE
-        for rank in stopped:
-            process = self.processes[rank]
-            while not is_stopped(process) and not has_ended(process) and time.monotonic() < until:
-                time.sleep(0.005)
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGCONT)
-
-    def _stacks(self, rank: int) -> str:
-        """Return where a rank is that does not answer."""
-        stacks.ask(self.processes[rank])
-        time.sleep(1)
-        every = [each.read_text(errors="replace") for each in self._written(self.processes[rank])]
-        found = [frames for text in every for frames in last_stacks(text)]
-        return "\n".join(" < ".join(map(str, frames)) for frames in reversed(found))
-
-    def _written(self, process: int | str = "*") -> list[Path]:
-        """Return the files with the stacks of a rank's process, or of all."""
-        return sorted(self.flight.glob(f"*.{process}.stacks"))
-
-    def last_words(self) -> str:
-        """Return the end of what ranks have printed."""
-        time.sleep(0.5)  # the launcher's, too
-        said = ""
-        with suppress(OSError):
-            said = self.log.read_text(errors="replace")[-1000:]
-        for path in self._written():
-            fatal = path.read_text(errors="replace").partition("Fatal Python error")[2]
-            said += fatal.partition("Current thread")[2][:1500] or fatal[:1500]
-        return said
-
-    # -- the end ----------------------------------------------------------------------------
-
-    def end(self) -> list[str]:
-        """End all ranks, and return what is still there of them."""
-        for process in {*self.children, *self.processes.values()}:
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
-        self.path.unlink()
-        if self.launcher is not None:
-            with suppress(ProcessLookupError, subprocess.TimeoutExpired):
-                self.launcher.wait(_END)
-            with suppress(ProcessLookupError):
-                os.killpg(self.launcher.pid, signal.SIGKILL)
-            self.launcher.wait()
-        for process in self.children:
-            os.waitpid(process, 0)
-        for each in (*self.wires.values(), self.listener):
-            each.close()
-        self.selector.close()
-        until = time.monotonic() + _END
-        while (alive := [p for p in self.processes.values() if not has_ended(p)]) and (
-            time.monotonic() < until
-        ):
-            time.sleep(0.02)
-        left = [f"process {each}" for each in alive]
-        left += [f"file {each.name}" for each in self.temporary.iterdir()]
-        for folder in (self.temporary, self.flight):
-            shutil.rmtree(folder, ignore_errors=True)
-        return left
-
-    def grown(self) -> Counter[str]:
-        """Return by how much what a rank holds has grown since it was warm: the middle of all.
-
-        Once a rank has been killed, the others keep torch's default group until they end, and one
-        of them, after the next kill perhaps another, has the store of those that are left.
-        """
-        kills = (each.number for each in self.launch.faults if each.kind == KILL)
-        warm = next(kills, 0) + 1
-        found = [[what for after, what in each if after >= warm] for each in self.held.values()]
-        more = [Counter(each[-1]) for each in found if each]
-        for last, each in zip(more, filter(None, found), strict=True):
-            last.subtract(each[0])
-        alike = sorted((each for each in more if each[_STORE] != 1), key=Counter.total)
-        return alike[(len(alike) - 1) // 2] if alike else Counter()
-
-
-@cache
-def letting_live(launcher: str) -> Sequence[str]:
-    """Return the command of a launcher that lets ranks live where another ends."""
-    said = subprocess.run([launcher, "--version"], capture_output=True, text=True, check=False)
-    return (launcher, "--enable-recovery") if "Open MPI" in said.stdout else (launcher,)
 
 
 def _counts(ending: Ending, was_stopped: bool) -> bool:
@@ -424,11 +141,12 @@ def run(
         until: when no further fault is begun, by the monotonic clock.
     """
     ranks, endings = Ranks(launch, plan, deadline, folder, make, hosts), []
+    faults = Faults(ranks)
     try:
         if wrong := ranks.come():
             return Found([[Ending(0, 0, OTHER, 0.0, wrong)]], Counter(), [])
         for fault in launch.faults:
-            endings.append(ranks.through(fault))
+            endings.append(faults.through(fault))
             bad = any(each.how in (WRONG, HUNG, OTHER, PAUSED) for each in endings[-1])
             # A group that has ended early would end what follows, too.
             lost = any(each.how in (LOST, WRONG_NAME) for each in endings[-1])

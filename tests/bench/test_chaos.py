@@ -18,9 +18,10 @@ import pytest
 from launcher import python
 
 import mpicoll
-from mpicoll.bench import chaos, launches
+from mpicoll.bench import chaos, processes
 from mpicoll.bench.faults import CUT, FAULTS, KILL, STOP, Fault, launch_of
-from mpicoll.bench.launches import Ranks, letting_live
+from mpicoll.bench.launches import Faults
+from mpicoll.bench.processes import Ranks, letting_live
 from mpicoll.bench.side_by_side import side_by_side
 from mpicoll.bench.soak import Kept, growth, soak
 from mpicoll.bench.under_faults import Ending, Player
@@ -113,50 +114,53 @@ def test_one_that_fails_ends_the_others(
         list(side_by_side([numbered(1), part(2), (time.sleep(100) for _ in range(9))]))
 
 
-def test_what_a_rank_misses_while_the_machine_stands_still_is_told_apart(tmp_path: Path) -> None:
+@pytest.fixture
+def ranks(tmp_path: Path) -> Iterator[Ranks]:
+    """Those of a launch of two, of which none is started."""
     launch = launch_of(1, 0, ["slow"], most=2)
-    ranks = Ranks(launch._replace(ranks=0), {}, 4.0, tmp_path, mpicoll.world, None)
+    found = Ranks(launch._replace(ranks=0), {}, 4.0, tmp_path, mpicoll.world, None)
+    found.launch = launch
+    yield found
+    found.processes.clear()
+    assert found.end() == []
+
+
+def test_what_a_rank_misses_while_the_machine_stands_still_is_told_apart(ranks: Ranks) -> None:
     ranks.over[1] = "killed by SIGSEGV"
     endings = [
         Ending(0, rank, how, 9.0, "")
         for rank, how in enumerate((chaos.HUNG, chaos.OTHER, chaos.WRONG, chaos.RIGHT))
     ]
-    told = [ranks.excused(each).how for each in endings]
+    told = [Faults(ranks).excused(each).how for each in endings]
     assert told == [chaos.PAUSED, chaos.OTHER, chaos.WRONG, chaos.RIGHT]
-    assert ranks.end() == []
 
 
 @pytest.mark.parametrize(("kind", "how"), [("slow", chaos.RIGHT), (KILL, chaos.HUNG)])
 def test_a_rank_that_is_late_between_two_calls_has_not_hung(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, how: str
+    ranks: Ranks, monkeypatch: pytest.MonkeyPatch, kind: str, how: str
 ) -> None:
-    launch = launch_of(1, 0, ["slow"], most=2)
-    ranks = Ranks(launch._replace(ranks=0), {}, 4.0, tmp_path, mpicoll.world, None)
     said = iter([[], [(0, {"ending": Ending(0, 0, chaos.RIGHT, 1.0, "")})]])
     monkeypatch.setattr(ranks, "until", lambda limit, done: next(said))
-    monkeypatch.setattr(ranks, "_stacks", lambda rank: "somewhere")
+    monkeypatch.setattr(ranks, "stacks", lambda rank: "somewhere")
     found: dict[int, Ending] = {}
-    ranks._hear(Fault(0, kind, 1, 0.0, (0, 1), (1,)), {0}, found)
+    faults = Faults(ranks)
+    faults._hear(Fault(0, kind, 1, 0.0, (0, 1), (1,)), {0}, found)
     assert found[0].how == how
-    assert ranks.excused(found[0]).how == how  # it had the time, though the machine stood still
-    assert ranks.end() == []
+    assert faults.excused(found[0]).how == how  # it had the time, though the machine stood still
 
 
 @pytest.mark.parametrize(("starved", "how"), [(6.0, chaos.LOST), (1.0, chaos.HUNG)])
 def test_a_call_that_waits_for_a_core_has_not_hung(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starved: float, how: str
+    ranks: Ranks, monkeypatch: pytest.MonkeyPatch, starved: float, how: str
 ) -> None:
     """A deadline of 4 s and two ranks: one that is late, and one that it waited for."""
-    launch = launch_of(1, 0, ["slow"], most=2)
-    ranks = Ranks(launch._replace(ranks=0), {}, 4.0, tmp_path, mpicoll.world, None)
     late = Ending(0, 0, chaos.LOST, 20.0, "", 0.5)
     other = Ending(0, 1, chaos.RIGHT, 1.0, "", starved)
     said = [(0, {"ending": late}), (1, {"ending": other})]
     monkeypatch.setattr(ranks, "until", lambda limit, done: said)
     monkeypatch.setattr(ranks, "tell", lambda left: None)
     fault = Fault(0, "slow", 1, 0.0, (0, 1), (1,))
-    assert [each.how for each in ranks.through(fault)] == [how, chaos.RIGHT]
-    assert ranks.end() == []
+    assert [each.how for each in Faults(ranks).through(fault)] == [how, chaos.RIGHT]
 
 
 def test_the_seconds_for_which_a_process_has_no_core_are_counted() -> None:
@@ -176,17 +180,14 @@ def test_the_seconds_for_which_a_process_has_no_core_are_counted() -> None:
     assert python("-c", code).returncode == 0
 
 
-def arriving(tmp_path: Path, lines: list[bytes]) -> tuple[Ranks, list[socket.socket]]:
-    """Return a launch of two ranks, and the connections by which some have come and said lines."""
-    launch = launch_of(1, 0, ["slow"], most=2)
-    ranks = Ranks(launch._replace(ranks=0), {}, 4.0, tmp_path, mpicoll.world, None)
-    ranks.launch = launch
+def arriving(ranks: Ranks, lines: list[bytes]) -> list[socket.socket]:
+    """Return the connections by which some ranks have come and said lines."""
     ranks.listener.listen(2)
     wires = [socket.socket(socket.AF_UNIX) for _ in lines]
     for wire, line in zip(wires, lines, strict=True):
         wire.connect(str(ranks.path))
         wire.sendall(line)
-    return ranks, wires
+    return wires
 
 
 def line(rank: int) -> bytes:
@@ -194,31 +195,28 @@ def line(rank: int) -> bytes:
 
 
 def test_a_launch_whose_rank_comes_and_says_nothing_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ranks: Ranks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launches, "_START", 1.5)
-    ranks, wires = arriving(tmp_path, [b"", line(1)])
+    monkeypatch.setattr(processes, "_START", 1.5)
+    wires = arriving(ranks, [b"", line(1)])
     assert ranks.come().startswith("1 of 2 ranks have come: 1 more say nothing")
     wires[0].close()
-    assert ranks.end() == []
 
 
-def test_what_a_rank_says_as_it_comes_is_not_lost(tmp_path: Path) -> None:
+def test_what_a_rank_says_as_it_comes_is_not_lost(ranks: Ranks) -> None:
     ending = json.dumps({"ending": Ending(0, 0, chaos.RIGHT, 1.0, "")}).encode() + b"\n"
-    ranks, _wires = arriving(tmp_path, [line(0) + ending, line(1)])
+    _wires = arriving(ranks, [line(0) + ending, line(1)])
     assert ranks.come() == ""
     assert [rank for rank, said in ranks.until(0.1, lambda: False) if "ending" in said] == [0]
-    ranks.processes.clear()
-    assert ranks.end() == []
 
 
-def test_a_fault_waits_until_all_ranks_have_the_group(tmp_path: Path) -> None:
+def test_a_fault_waits_until_all_ranks_have_the_group(ranks: Ranks) -> None:
     """A rank that is killed as it leaves the call that makes it may take its messages with it."""
-    ranks, wires = arriving(tmp_path, [line(0), line(1)])
+    wires = arriving(ranks, [line(0), line(1)])
     assert ranks.come() == ""
     found: dict[int, Ending] = {}
     begin = threading.Thread(
-        target=ranks._begin, args=(Fault(0, KILL, 1, 0.0, (0, 1), (1,)), found)
+        target=Faults(ranks)._begin, args=(Fault(0, KILL, 1, 0.0, (0, 1), (1,)), found)
     )
     begin.start()
     wires[0].sendall(b'{"ready": 0}\n')
@@ -230,8 +228,6 @@ def test_a_fault_waits_until_all_ranks_have_the_group(tmp_path: Path) -> None:
     assert wires[0].recv(1) == wires[1].recv(1) == b"\n"
     begin.join()
     assert not found
-    ranks.processes.clear()
-    assert ranks.end() == []
 
 
 STORE = {"thread pt_tcpstore_uv": 1, "descriptor of a pipe": 4}
@@ -249,14 +245,11 @@ STORE = {"thread pt_tcpstore_uv": 1, "descriptor of a pipe": 4}
     ],
 )
 def test_what_ranks_hold_is_compared_without_the_store_that_one_has(
-    tmp_path: Path, last: list[dict[str, int]], grown: dict[str, int]
+    ranks: Ranks, last: list[dict[str, int]], grown: dict[str, int]
 ) -> None:
-    launch = launch_of(1, 0, ["slow"], most=2)
-    ranks = Ranks(launch._replace(ranks=0, faults=()), {}, 4.0, tmp_path, mpicoll.world, None)
     warm = Counter({"descriptor of a file": 3})
     ranks.held = {rank: [(1, warm), (2, warm + Counter(each))] for rank, each in enumerate(last)}
     assert +ranks.grown() == grown
-    assert ranks.end() == []
 
 
 @pytest.mark.parametrize(
