@@ -11,7 +11,8 @@ from mpicoll.costs.lockstep import lockstep
 from mpicoll.costs.models import AlphaBeta, Hockney, LogGP, Model
 from mpicoll.costs.network import Network, price
 from mpicoll.costs.patterns import Pattern, pattern_of
-from mpicoll.costs.topologies import Dragonfly, FatTree, Nodes, Switch, Topology, Torus
+from mpicoll.costs.topologies import Dragonfly, FatTree, Nodes, Switch, Torus
+from mpicoll.costs.topology import Topology
 
 __all__ = [
     "AlphaBeta",

@@ -16,7 +16,7 @@ from math import sqrt
 from typing import NamedTuple
 
 from mpicoll.costs import Hockney, Model, Network, Nodes, Topology
-from mpicoll.costs.topologies import in_order
+from mpicoll.costs.topology import in_order
 from mpicoll.interfaces import Nodes as Groups
 from mpicoll.notation.contract import Collective
 from mpicoll.notation.contract import collective as named

@@ -19,7 +19,7 @@ import numpy as np
 
 from mpicoll.costs.models import Model
 from mpicoll.costs.patterns import Flags, Ints, Pattern
-from mpicoll.costs.topologies import NONE, Topology
+from mpicoll.costs.topology import NONE, Topology
 from mpicoll.errors import Deadlock, Unsupported
 
 Floats = np.ndarray

@@ -9,15 +9,8 @@ from reprlib import repr as short
 
 from mpicoll.costs.fitting import Fitted, fitted
 from mpicoll.costs.models import DEFAULT, AlphaBeta, Hockney, LogGP, Model
-from mpicoll.costs.topologies import (
-    Dragonfly,
-    FatTree,
-    Nodes,
-    Switch,
-    Topology,
-    Torus,
-    in_order,
-)
+from mpicoll.costs.topologies import Dragonfly, FatTree, Nodes, Switch, Torus
+from mpicoll.costs.topology import Topology, in_order
 from mpicoll.errors import ArgumentError
 from mpicoll.machine.nodes import MOST_RANKS
 from mpicoll.notation.contract import COLLECTIVES, Collective

@@ -14,7 +14,8 @@ import numpy as np
 
 from mpicoll.costs.models import Model
 from mpicoll.costs.patterns import Pattern
-from mpicoll.costs.topologies import Switch, Topology
+from mpicoll.costs.topologies import Switch
+from mpicoll.costs.topology import Topology
 
 
 def holds(pattern: Pattern, model: Model, topology: Topology) -> bool:

@@ -15,7 +15,8 @@ from mpicoll.algorithms.registry import Algorithm
 from mpicoll.costs.events import simulate
 from mpicoll.costs.models import AlphaBeta, Hockney
 from mpicoll.costs.patterns import pattern_of
-from mpicoll.costs.topologies import Nodes, in_order
+from mpicoll.costs.topologies import Nodes
+from mpicoll.costs.topology import in_order
 from mpicoll.errors import ArgumentError
 from mpicoll.interfaces import Nodes as Groups
 from mpicoll.records.lines import FitRecord, Record

@@ -20,7 +20,7 @@ from mpicoll.costs.events import simulate
 from mpicoll.costs.lockstep import holds, lockstep
 from mpicoll.costs.models import Model
 from mpicoll.costs.patterns import pattern_of
-from mpicoll.costs.topologies import Topology
+from mpicoll.costs.topology import Topology
 from mpicoll.defaults import NAMES as LIBRARIES
 from mpicoll.errors import ArgumentError, CollectiveError
 from mpicoll.notation.sweep import expand

@@ -1,10 +1,4 @@
-"""Topologies, as the links that messages share: a switch, nodes, fat trees, tori, a dragonfly.
-
-A topology numbers its inner links, one for each direction, and says which of them a message
-takes; a rank's own ports belong to the model. All links are as fast as a port. A message holds
-those of its path together, from its start until its bytes have passed (cut-through), and each of
-them adds `hop` seconds to its latency.
-"""
+"""The topologies that there are: a switch, nodes, fat trees, tori, a dragonfly."""
 
 from __future__ import annotations
 
@@ -12,84 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, prod
-from typing import NamedTuple
 
 import numpy as np
 
 from mpicoll.costs.models import AlphaBeta, check_times
+from mpicoll.costs.topology import NONE, Cut, Flags, Ranks, Topology, in_order
 from mpicoll.errors import ArgumentError
 from mpicoll.interfaces import Nodes as Groups
 
-Ranks = np.ndarray
-Flags = np.ndarray
-NONE = -1
-"""Stands in a path where there is no further link."""
 _ROUNDING = 1e-9
-_MOST_LINKS, _MOST_DIMENSIONS = 1 << 26, 20
-
-
-class Cut(NamedTuple):
-    """A cut of the network: two sides, and the links between them.
-
-    Attributes:
-        ranks: how many are on one side; `rooted`: whether the root is one of them.
-        links: how many lead to the other side, and as many back.
-    """
-
-    ranks: int
-    rooted: bool
-    links: int
-
-
-@dataclass(frozen=True)
-class Topology:
-    """The base of all topologies; by itself, ranks that share no link.
-
-    Attributes:
-        size: number of ranks.
-        hop: seconds for each inner link of a message's path.
-    """
-
-    size: int
-    hop: float = 0.0
-
-    links = 0
-    """The number of inner links."""
-
-    def __post_init__(self) -> None:
-        check_times(hop=self.hop)
-        if self.links > _MOST_LINKS:
-            raise ArgumentError(
-                f"{self} has {self.links:,} links: at most {_MOST_LINKS:,} can be simulated"
-            )
-
-    def __str__(self) -> str:
-        return self._with_hops(f"{type(self).__name__}")
-
-    def _with_hops(self, text: str) -> str:
-        return f"{text}, {1e6 * self.hop:g} us a hop" if self.hop else text
-
-    @cached_property
-    def groups(self) -> Groups:
-        """The ranks of each node or its like, for node-aware algorithms."""
-        return in_order(self.size, 1)
-
-    @property
-    def intra_node(self) -> AlphaBeta | None:
-        """The time of messages that use no network; None where it is that of all others."""
-        return None
-
-    def is_intra_node(self, sources: Ranks, targets: Ranks) -> Flags | None:
-        """Return which messages take the time `intra_node`; None where none do."""
-        return None
-
-    def path(self, sources: Ranks, targets: Ranks) -> Ranks:
-        """Return the inner links of each message in a column, filled up with NONE."""
-        return np.empty((0, len(sources)), np.int64)
-
-    def cuts(self, root: int) -> Iterator[Cut]:
-        """Yield cuts that bound the traffic of the topology."""
-        return iter(())
+_MOST_DIMENSIONS = 20
 
 
 class Switch(Topology):
@@ -408,12 +334,3 @@ class Dragonfly(Topology):
 def _where(crossing: Flags, *links: Ranks) -> Ranks:
     """Return paths of these links where messages cross them, and empty ones elsewhere."""
     return np.where(crossing, np.stack(links), NONE)
-
-
-def in_order(size: int, width: int) -> Groups:
-    """Return groups of `width` ranks in their order; the last one may have fewer.
-
-    >>> in_order(5, 3)
-    ((0, 1, 2), (3, 4))
-    """
-    return tuple(tuple(range(at, min(at + width, size))) for at in range(0, size, width))

@@ -14,7 +14,7 @@ from functools import cache
 from mpicoll.algorithms.registry import find
 from mpicoll.costs import AlphaBeta, Network, price
 from mpicoll.costs.bounds import lower_bound
-from mpicoll.costs.topologies import in_order
+from mpicoll.costs.topology import in_order
 from mpicoll.errors import ArgumentError, Unsupported
 from mpicoll.interfaces import Nodes
 from mpicoll.records.description import FullRun

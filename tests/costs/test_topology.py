@@ -24,7 +24,7 @@ from mpicoll.costs import (
     pattern_of,
     simulate,
 )
-from mpicoll.costs.topologies import in_order
+from mpicoll.costs.topology import in_order
 from mpicoll.errors import ArgumentError
 from mpicoll.simulator import contiguous
 
