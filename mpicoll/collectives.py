@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Self, TypeVar
 
 from mpicoll.errors import ArgumentError, CollectiveError, Unavailable, brief
-from mpicoll.execution.compiled import WRITERS
+from mpicoll.execution.extension import WRITERS
 from mpicoll.execution.plan import Plan
 from mpicoll.interfaces import Array, Message, Nodes, Request, Transport
 from mpicoll.memory.waiting import check_deadline

@@ -24,7 +24,8 @@ from mpicoll.cli.command import RanksCommand
 from mpicoll.cli.options import Whole, option
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError, RankLost
-from mpicoll.execution.compiled import AWAIT, MISSING, NOWHERE, RAISE, Operand
+from mpicoll.execution.compiled import AWAIT, NOWHERE, RAISE, Operand
+from mpicoll.execution.extension import MISSING
 from mpicoll.execution.runs import Program
 from mpicoll.interfaces import SharedMemory
 from mpicoll.machine.waited import Waited

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mpicoll.doctor import leftovers
-from mpicoll.execution.compiled import MISSING, SWITCH, executor
+from mpicoll.execution.extension import MISSING, SWITCH, executor
 from mpicoll.hosts import emulation
 from mpicoll.machine.cores import container_quota
 from mpicoll.machine.launchers import find_launch, ranks_of_host

@@ -1,4 +1,4 @@
-"""Run a program over shared memory by the compiled loop (`program.c`): make its table.
+"""Make the table by which the compiled loop (`program.c`) runs a program over shared memory.
 
 Every instruction becomes a row of 64-bit integers over registers, so that a program runs on any
 arrays of its signature. `Binding` in `mpicoll.execution.shared_memory` makes calls without
@@ -10,17 +10,14 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mpicoll.errors import RankLost
+from mpicoll.execution import extension
 from mpicoll.execution.runs import Program
-from mpicoll.flight.rows import PYTHON
-from mpicoll.interfaces import Array, SharedMemory, WaitContext, Words
-from mpicoll.memory.allocator import LINE
+from mpicoll.interfaces import Array, WaitContext, Words
 from mpicoll.memory.layout import LaidOut
-from mpicoll.memory.mailbox import CAPACITY
 from mpicoll.memory.slots import Published
 from mpicoll.memory.waiting import started_here, wait_advancing
 from mpicoll.notation.elements import ReduceOp, itemsize
@@ -38,45 +35,9 @@ from mpicoll.programs.instructions import (
 )
 from mpicoll.programs.messages import Combine, Move, Piece
 
-SWITCH = "MPICOLL_COMPILED"
-"""``0`` in this variable leaves the compiled executor out."""
-
-
-def _load() -> tuple[Any, str]:
-    """Return the extension module, or None and why there is none."""
-    if os.environ.get(SWITCH, "").lower() in ("0", "off", "no", "false"):
-        return None, f"{SWITCH} turns it off"
-    try:
-        from mpicoll.execution import _compiled
-    except ImportError as error:
-        return None, f"it was not built when mpicoll was installed ({error})"
-    return _compiled, ""
-
-
-_compiled, MISSING = _load()
-WRITERS = _compiled or PYTHON
-"""The types that write the rows of the flight recorder."""
-
-
-class PythonCounted:
-    """A call whose beginnings and ends are counted, so that another thread sees one under way."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function, self.begun, self.ended = function, 0, 0
-
-    def __call__(self, *args: Any) -> Any:
-        self.begun += 1
-        try:
-            return self.function(*args)
-        finally:
-            self.ended += 1
-
-
-Counted: Any = _compiled.Counted if _compiled else PythonCounted
 COPY, FOLD, DIVIDE, RAISE, AWAIT, FETCH = range(6)
 CACHED, STREAMED, HANDED, TRIED = range(4)
 INPUT, OUTPUT = range(2)
-_SPINS, _OVERSUBSCRIBED_SPINS = 1000, 8
 _LARGE, _HUGE = 2 << 20, 128 << 20
 """From these bytes on a run's copies may exceed the cache; from those on they exceed any."""
 _PASSED = 8 * 1024
@@ -85,14 +46,6 @@ _LIGHT = 32 * 1024
 """Up to these bytes a run keeps Python's interpreter: less than it costs to give it back."""
 _HEAVY = 4 << 20
 """From these bytes on a start leaves all copies to the progress thread: they take a millisecond."""
-
-
-def executor() -> str:
-    """Return the executor of programs over host memory in this process.
-
-    ``compiled (avx512)`` names the instructions; after ``closures:`` stands why Python runs them.
-    """
-    return f"closures: {MISSING}" if MISSING else f"compiled ({_compiled.target()})"
 
 
 class Operand(NamedTuple):
@@ -389,66 +342,10 @@ class Table:
                 fail(raised)
                 raise
 
-        program: Program = _compiled.Program(
+        program: Program = extension._compiled.Program(
             self.rows, self.addresses, self.op.name, self.dtype, check=self.check,
-            spins=_spins(self.memory), light=self.nbytes <= _LIGHT,
+            spins=extension.spins(self.memory), light=self.nbytes <= _LIGHT,
             heavy=self.nbytes >= _HEAVY, wait=wait, look=look, keep=self.keep,
         )  # fmt: skip
         self.resources.lost = lost
         return program
-
-
-def calls(
-    layout: tuple[Array, object], memory: SharedMemory, slow: Any, give_up: Any, **known: object
-) -> Any:
-    """Return what runs the program of a call without Python: `_compiled.Calls`.
-
-    Args:
-        layout: how arrays are read, as `Arrays.layout` has it.
-        slow: serves the calls that are not known.
-        give_up: takes a program that has failed in the middle of a run.
-        known: `in_place` and `datatype`, as `_compiled.Calls` takes them.
-    """
-    mailbox = memory.mailbox
-    assert mailbox is not None
-    segments = [memory.address(rank, 0) for rank in memory.intra_node]
-    return _compiled.Calls(
-        *layout, [address + mailbox.start for address, _ in segments],
-        (LINE + CAPACITY) // 8, memory.rank, mailbox.number, spins=_spins(memory), slow=slow,
-        wait=mailbox.wait, broken=give_up, keep=segments, **known,
-    )  # fmt: skip
-
-
-def functions(layout: tuple[Array, object] | None, slow: Any) -> Any:
-    """Return what finds the functions that serve calls without Python: `_compiled.Calls`.
-
-    None where there is no compiled executor, or no known layout of arrays.
-    """
-    if MISSING or layout is None:
-        return None
-    none = [0], 1, 0, array("q", [0, 0])
-    return _compiled.Calls(*layout, *none, spins=0, slow=slow, wait=print, broken=print, keep=None)
-
-
-def queue(calls: Any, lent: tuple[Array, object] | None = None) -> Any:
-    """Return what runs calls that were issued, `_compiled.Queue`; None without `calls`.
-
-    Args:
-        lent: how arrays that are lent to NumPy are read, as `Arrays.layout` has it.
-    """
-    if calls is not None and lent is not None:
-        calls.lend(*lent)
-    return None if calls is None else _compiled.Queue(calls)
-
-
-def nothing(memory: SharedMemory) -> Program:
-    """Return a program that does nothing, for calls in which ranks only compare what they call."""
-    program: Program = _compiled.Program(
-        array("q"), [0, 0], None, None, check=0, spins=_spins(memory), light=True, heavy=False,
-        wait=print, look=print, keep=None,
-    )  # fmt: skip
-    return program
-
-
-def _spins(memory: SharedMemory) -> int:
-    return _OVERSUBSCRIBED_SPINS if memory.wait_policy.oversubscribed else _SPINS

@@ -12,7 +12,7 @@ from array import array
 from time import perf_counter_ns
 from typing import NamedTuple
 
-from mpicoll.execution.compiled import MISSING, _compiled
+from mpicoll.execution.extension import MISSING, _compiled
 
 _LENGTH = 256
 _CALLS, _TIMED, _TICKS, _LEAST, _MOST, _NEXT, _BUCKETS = range(7)

@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary, ref
 
 from mpicoll.errors import CollectiveError, RankLost
-from mpicoll.execution.compiled import Counted
+from mpicoll.execution.extension import Counted
 from mpicoll.flight.groups import end_by
 from mpicoll.flight.job import look
 from mpicoll.flight.words import sentences

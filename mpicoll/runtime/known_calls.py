@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
-from mpicoll.execution import compiled
+from mpicoll.execution import extension
 from mpicoll.interfaces import Array, Arrays
 
 _MOST = 512
@@ -34,7 +34,7 @@ class KnownCalls(Generic[T]):
     ) -> None:
         self.arrays, self.bind, self.slow = arrays, bind, slow
         self._found: dict[Hashable, tuple[T, Serve]] = {}
-        self.finder = compiled.functions(arrays.layout(), self)
+        self.finder = extension.functions(arrays.layout(), self)
         self.call: Callable[..., Any] = self if self.finder is None else self.finder
 
     def __call__(

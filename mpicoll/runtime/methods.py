@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpicoll.errors import CollectiveError
-from mpicoll.execution import compiled
+from mpicoll.execution import extension
 from mpicoll.execution.plan import Plan
 from mpicoll.interfaces import Apart, Array, Transport
 from mpicoll.notation.elements import reduce_op
@@ -130,7 +130,7 @@ class PlanCache:
         layout = self.transport.arrays.layout()
         if shared is None or shared.mailbox is None or layout is None:
             return None
-        return compiled.calls(layout, shared, slow, self._give_up)
+        return extension.calls(layout, shared, slow, self._give_up)
 
     def agree(
         self, checked: Arguments | CollectiveError, what: str = "calls a method"

@@ -16,7 +16,7 @@ from mpicoll.errors import (
     Unsupported,
     brief,
 )
-from mpicoll.execution.compiled import MISSING
+from mpicoll.execution.extension import MISSING
 from mpicoll.execution.plan import Plan
 from mpicoll.interfaces import TRANSPORTS, Transport
 from mpicoll.notation.schedule import Round, Schedule

@@ -8,7 +8,7 @@ import pytest
 from launcher import mpirun, python, ranks
 
 from mpicoll.bench.overhead import overhead
-from mpicoll.execution.compiled import MISSING
+from mpicoll.execution.extension import MISSING
 
 compiled = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 LINES = r"one_shot of 8 ranks: (\d+) instructions of ([\d.]+) ns"

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpicoll.execution import compiled
+from mpicoll.execution import compiled, extension
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.threads import threads
 
-pytestmark = pytest.mark.skipif(bool(compiled.MISSING), reason="it was not built")
+pytestmark = pytest.mark.skipif(bool(extension.MISSING), reason="it was not built")
 COPY, FOLD, DIVIDE, RAISE, AWAIT, FETCH = range(6)
 
 
@@ -31,7 +31,7 @@ def program(rows: list[list[int]], registers: Any = (0, 0), **given: Any) -> Any
                "look": None, "keep": None, **given}  # fmt: skip
     table = array("q", [each for one in rows for each in one])
     op, dtype = options.pop("op", None), options.pop("dtype", None)
-    return compiled._compiled.Program(table, registers, op, dtype, **options)
+    return extension._compiled.Program(table, registers, op, dtype, **options)
 
 
 def address(x: Any) -> int:
@@ -149,7 +149,7 @@ class Alone:
         self.lines, self.number = np.zeros(64, np.int64), array("q", [0, 0])
         self.slow: list[tuple[Any, ...]] = []
         layout = (arrays or NumpyArrays()).layout()
-        self.calls = compiled._compiled.Calls(
+        self.calls = extension._compiled.Calls(
             *layout, [address(self.lines)], 8, 0, self.number, spins=1, slow=self._slow,
             wait=None, broken=None, keep=None,
         )  # fmt: skip
@@ -228,7 +228,7 @@ class Two:
         self.lines, self.number = [np.zeros(16, np.int64) for _ in range(2)], array("q", [0, 0])
         self.waited: list[tuple[int, int]] = []
         self.late: list[str] = []
-        self.calls = compiled._compiled.Calls(
+        self.calls = extension._compiled.Calls(
             *NumpyArrays().layout(), [address(each) for each in self.lines], 8, 0, self.number,
             spins=1, slow=None, wait=self._wait, broken=None, keep=None, late=self.late.append,
         )  # fmt: skip

@@ -16,7 +16,7 @@ from launcher import LIMIT
 from run_collective import compare, device
 
 from mpicoll import Collectives
-from mpicoll.execution.compiled import MISSING
+from mpicoll.execution.extension import MISSING
 
 pytestmark = [
     pytest.mark.skipif(bool(MISSING), reason=f"no compiled executor: {MISSING}"),

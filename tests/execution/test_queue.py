@@ -11,11 +11,11 @@ import pytest
 
 import mpicoll
 from mpicoll import ArgumentError, Collectives, Disagreement, RankLost
-from mpicoll.execution import compiled
+from mpicoll.execution import extension
 from mpicoll.memory.mailbox import _DIGEST
 
 pytestmark = pytest.mark.skipif(
-    bool(compiled.MISSING), reason=f"no compiled executor: {compiled.MISSING}"
+    bool(extension.MISSING), reason=f"no compiled executor: {extension.MISSING}"
 )
 SMALL, LARGE = 5, 600_000
 """Elements: the last ones move so much that the progress thread copies all of it."""
@@ -32,7 +32,7 @@ def opened(c: Collectives, *calls: tuple[Any, ...]) -> Any:
     """Return a queue that knows some calls, as they have run once."""
     for call in calls:
         c._call(*call[:-1])
-    return compiled.queue(c.plans.find)
+    return extension.queue(c.plans.find)
 
 
 @pytest.mark.parametrize("count", [SMALL, LARGE])

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from launcher import LIMIT
 
-from mpicoll.execution import compiled
+from mpicoll.execution import compiled, extension
 from mpicoll.threads import threads
 
 HERE = Path(__file__).parent
@@ -261,7 +261,7 @@ LOWERED = [
     ("broadcast", "one_shot"), ("broadcast", "binomial"), ("allgather", "ring"),
     ("reduce_scatter", "ring"), ("alltoall", "pairwise"),
 ]  # fmt: skip
-needs_extension = pytest.mark.skipif(bool(compiled.MISSING), reason=compiled.MISSING)
+needs_extension = pytest.mark.skipif(bool(extension.MISSING), reason=extension.MISSING)
 
 
 @needs_extension

@@ -27,7 +27,7 @@ from mpicoll import (
 )
 from mpicoll.algorithms.registry import algorithms, find
 from mpicoll.execution import compiled
-from mpicoll.execution.compiled import MISSING
+from mpicoll.execution.extension import MISSING
 from mpicoll.interfaces import SharedMemory
 from mpicoll.memory import cma, segments, slots
 from mpicoll.notation.contract import COLLECTIVES

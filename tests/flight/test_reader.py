@@ -12,7 +12,7 @@ import pytest
 from launcher import LIMIT, python
 
 from mpicoll.errors import ArgumentError
-from mpicoll.execution.compiled import MISSING, WRITERS
+from mpicoll.execution.extension import MISSING, WRITERS
 from mpicoll.flight import records
 from mpicoll.flight.diagnosis import diagnose
 from mpicoll.flight.layout import (

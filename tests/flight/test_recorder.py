@@ -15,7 +15,7 @@ from launcher import LIMIT, python
 
 import mpicoll
 from mpicoll.errors import ArgumentError, RankLost
-from mpicoll.execution.compiled import SWITCH
+from mpicoll.execution.extension import SWITCH
 from mpicoll.flight import asked, directory, groups, recorder, stacks
 from mpicoll.flight.diagnosis import diagnose
 from mpicoll.flight.layout import SUFFIX, Outcome
@@ -203,7 +203,7 @@ def test_only_a_process_that_catches_the_signal_gets_it() -> None:
 
 ASKED = """
 import ctypes, os, pathlib, signal, sys, threading, time
-from mpicoll.execution.compiled import WRITERS
+from mpicoll.execution.extension import WRITERS
 from mpicoll.flight import asked, stacks
 
 path = pathlib.Path(sys.argv[1])

@@ -12,7 +12,7 @@ import pytest
 from joining import by_hand
 from launcher import ROOT, mpirun, python
 
-from mpicoll.execution.compiled import MISSING
+from mpicoll.execution.extension import MISSING
 
 VICTIM = """
 import os, signal, sys, time
@@ -103,13 +103,13 @@ KILLED = """
 import os, signal, time
 import torch, torchcoll
 from mpicoll import RankLost
-from mpicoll.execution import compiled
+from mpicoll.execution import extension
 
 world = torchcoll.world()
 c = world.split(world.rank // 2)
 part, by_method = world.rank // 2 / (world.size // 2 - 1), world.rank // 2 % 2
 x = torch.ones(2000)
-make, made = compiled._compiled, []
+make, made = extension._compiled, []
 
 
 class Short:
@@ -123,7 +123,7 @@ class Short:
 
 
 if c.rank == 1:
-    compiled._compiled = Short()
+    extension._compiled = Short()
 call = lambda: c.allreduce(x, algorithm="ring@symmetric")
 if not by_method:
     call = c.plan("allreduce", x, algorithm="ring@symmetric").run

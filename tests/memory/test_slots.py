@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mpicoll.collectives import Collectives
-from mpicoll.execution import compiled
+from mpicoll.execution import extension
 from mpicoll.memory import slots
 from mpicoll.threads import threads
 
@@ -23,7 +23,7 @@ def held(c: Collectives, nbytes: int) -> int:
     return memory.allocator.used - before
 
 
-@pytest.mark.skipif(bool(compiled.MISSING), reason="it was not built")
+@pytest.mark.skipif(bool(extension.MISSING), reason="it was not built")
 @pytest.mark.parametrize(
     ("nbytes", "many"),
     [(4 * KIB, 2), (8 * KIB, 32), (32 * KIB, 32), (128 * KIB, 8), (512 * KIB, 2)],

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from launcher import python, ranks
 
-from mpicoll.execution.compiled import MISSING
+from mpicoll.execution.extension import MISSING
 from mpicoll.run.__main__ import main
 from mpicoll.trace.reading import load
 

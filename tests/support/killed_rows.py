@@ -20,7 +20,7 @@ import numpy as np
 
 import mpicoll
 from mpicoll import Collectives, RankLost
-from mpicoll.execution import compiled
+from mpicoll.execution import extension
 
 PROGRAMS = [
     ("allreduce", "one_shot@symmetric", 4), ("allreduce", "two_shot@symmetric", 80_000),
@@ -66,8 +66,8 @@ class Kept:
 
 def main(c: Collectives) -> int:
     """Return how many survivors neither completed nor named the rank that has ended."""
-    kept = Kept(compiled._compiled)
-    compiled._compiled = kept
+    kept = Kept(extension._compiled)
+    extension._compiled = kept
     others = 0
     for name, algorithm, many in PROGRAMS:
         if algorithm.partition("@")[2] not in c.transports:
@@ -126,7 +126,7 @@ def _victim(kept: Kept, row: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    if compiled.MISSING:
-        raise SystemExit(f"there is no compiled executor: {compiled.MISSING}")
+    if extension.MISSING:
+        raise SystemExit(f"there is no compiled executor: {extension.MISSING}")
     with mpicoll.world() as group:
         sys.exit(min(1, main(group)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from launcher import python
 
-from mpicoll.execution import compiled
+from mpicoll.execution import extension
 
 pytest.importorskip("torch")
 
@@ -32,7 +32,7 @@ sys.exit(3)
 """
 
 
-@pytest.mark.skipif(compiled._compiled is None, reason=f"the extension: {compiled.MISSING}")
+@pytest.mark.skipif(extension._compiled is None, reason=f"the extension: {extension.MISSING}")
 def test_a_message_that_comes_too_late_does_not_abort_the_process() -> None:
     """The request was tested, and never waited for."""
     done = python("-c", TESTED, timeout=60)

@@ -12,7 +12,7 @@ from torch.distributed import distributed_c10d as c10d
 import mpicoll
 from mpicoll.collectives import Collectives
 from mpicoll.errors import LaunchError, RankLost
-from mpicoll.execution import compiled
+from mpicoll.execution import extension
 from torchcoll.arrays import TorchArrays
 from torchcoll.backend.tensors import lent
 from torchcoll.transport import TorchTransport
@@ -69,7 +69,7 @@ def wait_for_all(store: Any, rank: int, size: int, seconds: float) -> None:
 def queue_of(opened: Any) -> Any:
     """Return the queue that runs opened collectives without Python; None where there is none."""
     layout = TorchArrays(torch.device("cpu")).layout() if isinstance(opened, OverMpi) else None
-    return compiled.queue(opened.plans.find, layout)
+    return extension.queue(opened.plans.find, layout)
 
 
 def forget(library: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from mpi4py import MPI
 
-from mpicoll.execution.compiled import WRITERS
+from mpicoll.execution.extension import WRITERS
 from mpicoll.flight import groups
 from mpicoll.flight.records import Call
 from mpicoll.mpi.communicator.state import find_flight

@@ -18,7 +18,7 @@ from typing import Any, cast
 from mpi4py import MPI
 
 from mpicoll.errors import CollectiveError
-from mpicoll.execution import compiled, tallies
+from mpicoll.execution import extension, tallies
 from mpicoll.execution.plan import Plan
 from mpicoll.flight.groups import GroupFlight
 from mpicoll.memory.waiting import DEADLINE
@@ -143,13 +143,13 @@ class Served:
         self.mailbox = shared.mailbox
         if patient := DEADLINE not in os.environ:
             shared.wait_policy.deadline = inf  # as MPI waits
-        self.find = compiled.calls(
+        self.find = extension.calls(
             layout, shared, self.run, self._give_up, late=self._miss if patient else None,
             in_place=MPI.IN_PLACE, datatype=MPI.Datatype,
         )  # fmt: skip
 
         # Stating that a call is left to MPI takes a program without an instruction.
-        self.nothing = compiled.nothing(shared)
+        self.nothing = extension.nothing(shared)
         if flight is not None:
             self.nothing.record(flight.log, flight.call("left to MPI", "", "", ""))
         self._know_left()

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from mpi4py import MPI
 
 from mpicoll.errors import ArgumentError, Disagreement, brief
-from mpicoll.execution.compiled import WRITERS
+from mpicoll.execution.extension import WRITERS
 from mpicoll.flight.groups import GroupFlight, join
 from mpicoll.mpi.communicator.served import Served
 from mpicoll.mpi.transport import exchange
