@@ -2,45 +2,32 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
-from mpicoll.errors import ArgumentError, CollectiveError, Unavailable, brief
 from mpicoll.execution.extension import WRITERS
 from mpicoll.execution.plan import Plan
-from mpicoll.interfaces import Array, Message, Nodes, Request, Transport
+from mpicoll.interfaces import Array, Nodes, Transport
 from mpicoll.memory.waiting import check_deadline
 from mpicoll.notation.contract import COLLECTIVES, collective
-from mpicoll.notation.elements import ReduceOp, itemsize
+from mpicoll.notation.elements import ReduceOp
 from mpicoll.runtime.adaptive import Adaptive
-from mpicoll.runtime.agreement import compare, raise_any
-from mpicoll.runtime.allocation import own_gpu
-from mpicoll.runtime.arguments import (
-    Arguments,
-    check_arguments,
-    check_array,
-    check_dtype,
-    check_number,
-    check_rank,
-    check_shape,
-    check_tag,
-)
+from mpicoll.runtime.agreement import check_on_all
+from mpicoll.runtime.allocation import own_gpu, readable
+from mpicoll.runtime.arguments import Arguments, check_number
 from mpicoll.runtime.methods import ADAPTIVE, PlanCache
 from mpicoll.runtime.planner import Planner
+from mpicoll.runtime.point_to_point import PointToPoint
 from mpicoll.runtime.recording import Recording
 from mpicoll.runtime.routes import Routes
 from mpicoll.selection.auto import AutoChooser
 
 Op = str | ReduceOp | Callable[[Any, Any], Any]
-Checked = TypeVar("Checked")
-_MOST_MESSAGES = 1024
 _COLORS, _KEYS = range(1 << 31), range(-(1 << 31), 1 << 31)
 
 
-class Collectives:
+class Collectives(PointToPoint):
     """Collective communication among the ranks of one group.
 
     Every method is collective: all ranks call it with matching arguments, and bad
@@ -88,20 +75,17 @@ class Collectives:
     """
 
     def __init__(self, transport: Transport, name: str = "world") -> None:
-        self.transport, self.process = transport, os.getpid()
-        self.rank, self.size = transport.rank, transport.size
-        self.name, self.parts = name, 0
+        self.process, self.name, self.parts = os.getpid(), name, 0
         self.routes = Routes(transport)
         self.chooser = AutoChooser(transport, self.routes)
         self.planner = Planner(transport, self.routes, self.chooser)
         from mpicoll.flight.groups import join  # importing mpicoll is quicker without
 
         self.flight = join(
-            transport.exchange, self.rank, self.size, name=name, writers=WRITERS,
+            transport.exchange, transport.rank, transport.size, name=name, writers=WRITERS,
             threads=transport.backend == "threads",
         )  # fmt: skip
-        self.recording = Recording(self.flight)
-        self._messages: dict[tuple[str, str, int, int], Callable[..., None]] = {}
+        super().__init__(transport, Recording(self.flight))
         self.plans = PlanCache(transport, self.planner, self._slow, self.flight)
         self.adaptive = Adaptive(self.plans)
         self._call = self.plans.call
@@ -180,40 +164,13 @@ class Collectives:
             ArgumentError: no such shape or dtype.
             Unavailable: NCCL does not serve this group, or has no windows on these GPUs.
         """
-        arrays, shared = self.transport.arrays, self.transport.shared
-        if like is not None and not arrays.is_on_host(like):
-            return self._window(shape, dtype, like)
+        on_gpu = like is not None and not self.transport.arrays.is_on_host(like)
         with self.recording.call("allocate"):
-            lengths, name = self._on_all(
-                "allocates an array", lambda: (check_shape(shape), check_dtype(dtype))
-            )
-            if shared is None:
-                return arrays.empty(lengths, name)
-            with self.plans.together():
-                return shared.allocate(lengths, name, math.prod(lengths) * itemsize(name))
-
-    def _window(self, shape: int | Sequence[int], dtype: Any, like: Array) -> Array:
-        def check() -> tuple[tuple[int, ...], str, Callable[..., Array]]:
-            make = self.transport.window
-            if make is None:
-                raise Unavailable("NCCL, which registers GPU memory, does not serve this group")
-            return check_shape(shape), check_dtype(dtype), make
-
-        with self.recording.call("allocate"):
-            lengths, name, make = self._on_all("allocates an array on its GPU", check)
-            with self.plans.together():
-                return make(lengths, name, like)
-
-    def _on_all(self, what: str, check: Callable[[], Checked]) -> Checked:
-        """Return the result of a check; raise on every rank where it fails on one."""
-        try:
-            checked, error = check(), None
-        except Exception as raised:
-            error = _refusal(raised)
-        found = self.transport.exchange((what, error and str(error)), tuple[str, str | None])
-        raise_any(error, [text for _, text in found])
-        compare([said for said, _ in found])
-        return checked
+            make = check_on_all(
+                self.transport, f"allocates an array{' on its GPU' if on_gpu else ''}",
+                lambda: readable(self.transport, shape, dtype, like if on_gpu else None),
+            )  # fmt: skip
+            return make()
 
     # -- the collectives ------------------------------------------------------------
 
@@ -298,7 +255,7 @@ class Collectives:
         ``plan.algorithm`` and ``plan.transport`` name what runs, ``plan.out`` is the array that
         holds the result after each run.
         """
-        checked = self._check(name, x, out, op, root, counts, algorithm)
+        checked = self.planner.checked(name, x, out, op, root, counts, algorithm)
         with self.recording.call(f"plan of {name}", checked):
             arguments = self.plans.agree(checked, "makes a plan")
             if arguments.algorithm == ADAPTIVE:
@@ -314,91 +271,11 @@ class Collectives:
     ) -> Any:  # fmt: skip
         """Run a call that the compiled executor does not know."""
         given = (name, x, out, op, root, counts, algorithm)
-        checked = self._check(*given)
+        checked = self.planner.checked(*given)
         with self.recording.call(name, checked):
             if isinstance(checked, Arguments) and checked.algorithm == ADAPTIVE:
                 return self.adaptive.run(checked, given, differs=differs)
             return self.plans.run(checked, given, differs=differs)
-
-    def _check(
-        self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any
-    ) -> Arguments | CollectiveError:
-        """Return the checked arguments, or the error that all ranks are to raise."""
-        try:
-            arguments = check_arguments(
-                self.transport.arrays, self.rank, self.size, name, x,
-                out=out, op=op, root=root, counts=counts, algorithm=algorithm,
-            )  # fmt: skip
-            self.planner.check(arguments)
-        except Exception as error:
-            return _refusal(error)
-        return arguments
-
-    # -- point to point -------------------------------------------------------------
-
-    def send(self, x: Array, peer: int, tag: int = 0) -> None:
-        """Send `x` to `peer`."""
-        given = self._message("x", x, peer, tag)
-        self._recorded("send", "to", peer, tag, self._send)(*given)
-
-    def recv(self, out: Array, peer: int, tag: int = 0) -> Array:
-        """Receive into `out` from `peer` and return it."""
-        given = self._message("out", out, peer, tag)
-        self._recorded("recv", "from", peer, tag, self._receive)(*given)
-        return out
-
-    def isend(self, x: Array, peer: int, tag: int = 0) -> Request:
-        """Start sending `x`; leave it alone until the request is complete."""
-        given = self._message("x", x, peer, tag)
-        start = partial(self.transport.isend, *given)
-        return self.recording.started("isend", f"to rank {peer}", tag, start)
-
-    def irecv(self, out: Array, peer: int, tag: int = 0) -> Request:
-        """Start receiving into `out`."""
-        given = self._message("out", out, peer, tag)
-        start = partial(self.transport.irecv, *given)
-        return self.recording.started("irecv", f"from rank {peer}", tag, start)
-
-    def sendrecv(
-        self, x: Array, to: int, out: Array, source: int | None = None, tag: int = 0
-    ) -> Array:
-        """Send `x` to rank `to` while receiving `out` from `source` (`to` by default)."""
-        received, source, _ = self._message("out", out, to if source is None else source, tag)
-        sent, to, _ = self._message("x", x, to, tag)
-        messages = Message(to, sent), Message(source, received)
-        self._recorded("sendrecv", f"from rank {source}, to", to, tag, self._exchange)(
-            *messages, tag
-        )
-        return out
-
-    def _recorded(
-        self, what: str, way: str, peer: int, tag: int, run: Callable[..., None]
-    ) -> Callable[..., None]:  # fmt: skip
-        """Return a recorded function for messages of one kind, the same for all of them."""
-        key = what, way, peer, tag
-        found = self._messages.get(key)
-        if found is None:
-            if len(self._messages) >= _MOST_MESSAGES:
-                self._messages.clear()
-            found = self.recording.message(what, f"{way} rank {peer}", tag, run)
-            self._messages[key] = found
-        return found
-
-    def _send(self, *given: Any) -> None:
-        self.transport.isend(*given).wait()
-
-    def _receive(self, *given: Any) -> None:
-        self.transport.irecv(*given).wait()
-
-    def _exchange(self, *given: Any) -> None:
-        for each in self.transport.sendrecv(*given):
-            each.wait()
-
-    def _message(self, label: str, array: Any, peer: Any, tag: Any) -> tuple[Array, int, int]:
-        flat = check_array(self.transport.arrays, label, array)
-        self.transport.arrays.dtype(array)
-        check_tag(tag)
-        return flat, check_rank(peer, self.size, "peer"), tag
 
     # -- groups -----------------------------------------------------------------------
 
@@ -412,10 +289,10 @@ class Collectives:
                 32 bits; `Disagreement` on the other ranks.
         """
         with self.recording.call("split"):
-            color, key = self._on_all(
-                "splits the group",
+            color, key = check_on_all(
+                self.transport, "splits the group",
                 lambda: (check_number("color", color, _COLORS), check_number("key", key, _KEYS)),
-            )
+            )  # fmt: skip
             with self.plans.together():
                 part = self.transport.split(color, self.rank if key is None else key)
         self.parts += 1
@@ -467,17 +344,6 @@ class Collectives:
 
     def __repr__(self) -> str:
         return f"<Collectives rank {self.rank} of {self.size} over {self.library}>"
-
-
-def _refusal(error: Exception) -> CollectiveError:
-    """Return the error for all ranks to raise, also where an argument's own method raised one."""
-    if isinstance(error, CollectiveError):
-        return error
-    refused = ArgumentError(
-        f"an argument cannot be checked: {type(error).__name__}: {brief(str(error))}"
-    )
-    refused.__cause__ = error
-    return refused
 
 
 def names() -> list[str]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
-from mpicoll.errors import CollectiveError, Disagreement
+from mpicoll.errors import ArgumentError, CollectiveError, Disagreement, brief
+from mpicoll.interfaces import Transport
 from mpicoll.runtime.arguments import Arguments
+
+Checked = TypeVar("Checked")
 
 
 def reconcile(own: Arguments | CollectiveError, everyone: Sequence[Any]) -> Arguments:
@@ -60,3 +63,26 @@ def compare(said: Sequence[str]) -> None:
     for rank, other in enumerate(said):
         if other != said[0]:
             raise Disagreement(f"rank 0 {said[0]}, rank {rank} {other}")
+
+
+def check_on_all(transport: Transport, what: str, check: Callable[[], Checked]) -> Checked:
+    """Return the result of a check; raise on every rank where it fails on one. Collective."""
+    try:
+        checked, error = check(), None
+    except Exception as raised:
+        error = refusal(raised)
+    found = transport.exchange((what, error and str(error)), tuple[str, str | None])
+    raise_any(error, [text for _, text in found])
+    compare([said for said, _ in found])
+    return checked
+
+
+def refusal(error: Exception) -> CollectiveError:
+    """Return the error for all ranks to raise, also where an argument's own method raised one."""
+    if isinstance(error, CollectiveError):
+        return error
+    refused = ArgumentError(
+        f"an argument cannot be checked: {type(error).__name__}: {brief(str(error))}"
+    )
+    refused.__cause__ = error
+    return refused

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from mpicoll.errors import on_all
+from mpicoll.errors import Unavailable, on_all
 from mpicoll.interfaces import Array, Transport
-from mpicoll.runtime.arguments import Arguments
+from mpicoll.notation.elements import itemsize
+from mpicoll.runtime.arguments import Arguments, check_dtype, check_shape
 
 Made = TypeVar("Made")
 
@@ -24,6 +26,35 @@ def own_gpu(transport: Transport) -> Array:
         Unavailable: CuPy or torch finds none.
     """
     return transport.arrays.on_gpu(transport.gpu_turn)
+
+
+def readable(
+    transport: Transport, shape: int | Sequence[int], dtype: Any, on_gpu: Array | None
+) -> Callable[[], Array]:
+    """Return what makes an array that the other ranks of this node can read; that is collective.
+
+    Args:
+        on_gpu: an array on the GPU where the new one is to lie; None for the host.
+
+    Raises:
+        ArgumentError: no such shape or dtype.
+        Unavailable: NCCL does not serve this group.
+    """
+    shared, window = transport.shared, transport.window
+    if on_gpu is not None and window is None:
+        raise Unavailable("NCCL, which registers GPU memory, does not serve this group")
+    lengths, name = check_shape(shape), check_dtype(dtype)
+    if on_gpu is None and shared is None:
+        return partial(transport.arrays.empty, lengths, name)
+
+    def make() -> Array:
+        with transport.together():
+            if on_gpu is not None and window is not None:
+                return window(lengths, name, on_gpu)
+            assert shared is not None
+            return shared.allocate(lengths, name, math.prod(lengths) * itemsize(name))
+
+    return make
 
 
 def empty(transport: Transport, arguments: Arguments, shape: tuple[int, ...]) -> Array:

@@ -20,8 +20,9 @@ from mpicoll.execution.extension import MISSING
 from mpicoll.execution.plan import Plan
 from mpicoll.interfaces import TRANSPORTS, Transport
 from mpicoll.notation.schedule import Round, Schedule
+from mpicoll.runtime.agreement import refusal
 from mpicoll.runtime.allocation import with_arrays
-from mpicoll.runtime.arguments import Arguments
+from mpicoll.runtime.arguments import Arguments, check_arguments
 from mpicoll.runtime.binding import Binder
 from mpicoll.runtime.natives import COMPOSITIONS, compose, plan_bound, plan_native
 from mpicoll.runtime.order import FoldOrder, is_asked_for
@@ -74,6 +75,20 @@ class Planner:
         return [f"native:{each}" for each in found]
 
     # -- checking -------------------------------------------------------------------
+
+    def checked(
+        self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any
+    ) -> Arguments | CollectiveError:
+        """Return the checked arguments of a call, or the error that all ranks are to raise."""
+        try:
+            arguments = check_arguments(
+                self.transport.arrays, self.transport.rank, self.transport.size, name, x,
+                out=out, op=op, root=root, counts=counts, algorithm=algorithm,
+            )  # fmt: skip
+            self.check(arguments)
+        except Exception as error:
+            return refusal(error)
+        return arguments
 
     def check(self, arguments: Arguments) -> None:
         """Check that this rank can run the algorithm, before anything is bound.

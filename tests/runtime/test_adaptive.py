@@ -173,7 +173,10 @@ def test_settled_calls_are_left_to_the_compiled_executor(c: Collectives) -> None
         slow = part.adaptive.run
         part.adaptive.run = lambda *given, **more: calls.append(1) or slow(*given, **more)
         kept = part.plans.get(
-            (part._check("allreduce", x, None, "sum", 0, None, "adaptive").key, only(part).chosen)
+            (
+                part.planner.checked("allreduce", x, None, "sum", 0, None, "adaptive").key,
+                only(part).chosen,
+            )
         )
         left = only(part).until - kept.plan.program.sequence
         assert left > 0
