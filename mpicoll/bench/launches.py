@@ -10,7 +10,16 @@ from typing import Any, NamedTuple
 
 from mpicoll.bench.faults import BREAKING, CUT, KILL, STOP, Fault, Launch
 from mpicoll.bench.processes import LATE, Ranks
-from mpicoll.bench.under_faults import HUNG, LOST, OTHER, PAUSED, WRONG, WRONG_NAME, Ending
+from mpicoll.bench.under_faults import (
+    HUNG,
+    LOST,
+    OTHER,
+    PAUSED,
+    STEPS,
+    WRONG,
+    WRONG_NAME,
+    Ending,
+)
 from mpicoll.collectives import Collectives
 from mpicoll.hosts.emulation import Hosts
 
@@ -69,13 +78,22 @@ class Faults:
         return [self.excused(each) for each in endings] if self.ranks.paused else endings
 
     def _begin(self, fault: Fault, found: dict[int, Ending]) -> None:
-        """Have the ranks go on once all have the group: a killed one would leave others in it."""
-        ready = set[int]()
-        for rank, said in self.ranks.until(3 * LATE, lambda: ready >= {*fault.members}):
-            if "ready" in said or not said:
-                ready.add(rank)
+        """Have the ranks make the group, and go on once all have it.
+
+        They wait for each other here, as MPI's wait on a core, and as one that is killed before the
+        others have the group would leave them in it.
+        """
+        for step in STEPS:
+            self._await(step, fault, found)
+            self.ranks.tell(fault.members)
+
+    def _await(self, step: str, fault: Fault, found: dict[int, Ending]) -> None:
+        """Return when all ranks have come so far, or have ended."""
+        come = {*self.ranks.over}
+        for rank, said in self.ranks.until(3 * LATE, lambda: come >= {*fault.members}):
+            if said.get("step") == step or not said:
+                come.add(rank)
             self._take(fault, rank, said, found)
-        self.ranks.tell(fault.members)
 
     def judged(self, ending: Ending, starved: float) -> Ending:
         """Return an ending, as of a rank that hung where its call has taken too long.

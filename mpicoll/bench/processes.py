@@ -164,7 +164,7 @@ class Ranks:
         *lines, self.heard[rank] = (self.heard[rank] + data).split(b"\n")
         for line in lines:
             said = json.loads(line)
-            if "held" in said and not said["group"]:
+            if "held" in said:
                 self.held.setdefault(rank, []).append((said["after"], Counter(said["held"])))
             yield rank, said
 

@@ -47,6 +47,8 @@ RIGHT, LOST, WRONG_NAME, WRONG, REFUSED, OTHER, HUNG, OWN, PAUSED = (
     "paused",
 )  # fmt: skip
 DESCRIPTOR, THREAD = "descriptor", "thread"
+CAME, READY = STEPS = "came", "has the group"
+"""What a rank says before a fault, and goes on after once all have said it."""
 _NAMES = ("allreduce", "reduce", "broadcast", "allgather", "scan")
 _SIZES = (1, 7, 100, 3000, 20_000)
 _SLOW = 0.25
@@ -271,14 +273,17 @@ def be_rank(
     if rank is None:
         rank = world.rank
         wire.say(rank=rank, process=os.getpid())
+    gc.freeze()  # `held` would look through all modules each time
     for fault in launch.faults:
         if rank not in fault.members:
             break
+        wire.say(step=CAME)
+        wire.hear()
         if group is None:
             group = world.split(0)
             assert group is not None
             group.deadline = deadline
-        wire.say(ready=fault.number)
+        wire.say(step=READY)
         wire.hear()
         ending, before = Player(group, launch, fault, rank, wire).ending(), world
         if fault.kind == KILL:
@@ -293,7 +298,8 @@ def be_rank(
             group = None
         if before is not world:
             before.free()
-        wire.say(held=held(), after=fault.number, group=group is not None)
+        if group is None:
+            wire.say(held=held(), after=fault.number)
     wire.say(done=True)
     wire.hear()
     os._exit(0)

@@ -18,13 +18,13 @@ import pytest
 from launcher import python
 
 import mpicoll
-from mpicoll.bench import chaos, processes
+from mpicoll.bench import chaos, launches, processes
 from mpicoll.bench.faults import CUT, FAULTS, KILL, STOP, Fault, launch_of
 from mpicoll.bench.launches import Faults
 from mpicoll.bench.processes import Ranks, letting_live
 from mpicoll.bench.side_by_side import side_by_side
 from mpicoll.bench.soak import Kept, growth, soak
-from mpicoll.bench.under_faults import Ending, Player
+from mpicoll.bench.under_faults import STEPS, Ending, Player
 from mpicoll.errors import ArgumentError, RankLost
 from mpicoll.measurement.worlds import BOTH
 
@@ -219,15 +219,28 @@ def test_a_fault_waits_until_all_ranks_have_the_group(ranks: Ranks) -> None:
         target=Faults(ranks)._begin, args=(Fault(0, KILL, 1, 0.0, (0, 1), (1,)), found)
     )
     begin.start()
-    wires[0].sendall(b'{"ready": 0}\n')
-    wires[0].settimeout(0.3)
-    with pytest.raises(TimeoutError):
-        wires[0].recv(1)
-    wires[1].sendall(b'{"ready": 0}\n')
-    wires[0].settimeout(20)
-    assert wires[0].recv(1) == wires[1].recv(1) == b"\n"
+    for step in STEPS:
+        wires[0].sendall(json.dumps({"step": step}).encode() + b"\n")
+        wires[0].settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            wires[0].recv(1)
+        wires[1].sendall(json.dumps({"step": step}).encode() + b"\n")
+        wires[0].settimeout(20)
+        assert wires[0].recv(1) == wires[1].recv(1) == b"\n"
     begin.join()
     assert not found
+
+
+def test_no_rank_is_awaited_that_has_ended(ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launches, "LATE", 1e6)
+    wires = arriving(ranks, [line(0), line(1)])
+    assert ranks.come() == ""
+    found: dict[int, Ending] = {}
+    wires[1].close()
+    for step in STEPS:
+        wires[0].sendall(json.dumps({"step": step}).encode() + b"\n")
+        Faults(ranks)._await(step, Fault(0, "slow", 1, 0.0, (0, 1), (1,)), found)
+    assert [(rank, each.how) for rank, each in found.items()] == [(1, chaos.OTHER)]
 
 
 STORE = {"thread pt_tcpstore_uv": 1, "descriptor of a pipe": 4}
