@@ -67,10 +67,10 @@ class MpiArrays(NumpyArrays):
             return super().empty(shape, dtype)
         if dtype not in DTYPES:
             raise UnknownName("dtype", dtype, DTYPES)
-        with like.device:
-            cupy = sys.modules["cupy"]
+        cupy = sys.modules["cupy"]
         try:
-            return cupy.empty(shape, numpy_dtype(dtype))
+            with like.device:
+                return cupy.empty(shape, numpy_dtype(dtype))
         except TypeError:
             raise Unavailable(f"CuPy {cupy.__version__} has no {dtype}: CuPy 14 has it") from None
 
@@ -87,7 +87,7 @@ class MpiArrays(NumpyArrays):
 
     def folder(self, op: ReduceOp, left: Array, right: Array, out: Array) -> Thunk:
         if op.function is not None or not is_cupy(out):
-            return super().folder(op, left, right, out)
+            return _on_gpu(out, super().folder(op, left, right, out))
         fold = getattr(sys.modules["cupy"], UFUNCS[op.name])
         # CuPy copies an operand that may share memory with `out` and is another object
         # (_copy_in_args_if_needed of cupy/_core/_kernel.pyx).
@@ -213,9 +213,11 @@ class CupyStream(NamedTuple):
         return stack
 
     def follow(self, other: Any) -> None:
+        # The null stream is that of the current GPU.
         with other.use():
             event = other.stream.record()
-        self.stream.wait_event(event)
+        with self.use():
+            self.stream.wait_event(event)
 
     def is_capturing(self) -> bool:
         # No graph captures the null stream; to ask about it is an error while another is captured.

@@ -80,7 +80,7 @@ class Nccl:
         reduction = (
             _reduction(call.op, self.arrays.dtype(like)) if call.collective.reduces else None
         )
-        self._connect(self.arrays.gpu(like))
+        self._connect(like)
         post = self._post(call, reduction)
         order = PlanStream(self.arrays, like, captures=True)
         stage = Stage(f"NCCL's own {call.collective.name}")
@@ -117,8 +117,8 @@ class Nccl:
         Raises:
             Unavailable: on all ranks, and why.
         """
+        self._connect(like)
         gpu = self.arrays.gpu(like)
-        self._connect(gpu)
         kind = numpy_dtype(dtype)
         nbytes = max(1, prod(shape)) * kind.itemsize
         with like.device:
@@ -153,12 +153,13 @@ class Nccl:
             self.communicator.destroy()
             self.communicator = None
 
-    def _connect(self, gpu: int) -> None:
-        """Make the communicator; collective.
+    def _connect(self, like: Array) -> None:
+        """Make the communicator of the GPUs on which arrays like these lie; collective.
 
         Raises:
             Unavailable: on all ranks, and why.
         """
+        gpu = self.arrays.gpu(like)
         moved = "" if self.gpu in (None, gpu) else f"rank {self.rank}: NCCL has its GPU {self.gpu}"
         everyone = self.exchange((_place(gpu), why_not_shared(), moved))
         gpus, refusals, moves = zip(*everyone, strict=True)
@@ -173,7 +174,10 @@ class Nccl:
         unique = self.exchange(nccl.get_unique_id() if self.rank == 0 else None)[0]
         error = ""
         try:
-            self.communicator = nccl.NcclCommunicator(self.size, unique, self.rank)
+            # "Each rank is associated to a CUDA device, which has to be set before calling
+            # ncclCommInitRank" (nccl.h): a thread may have another one, as CUDA keeps one for each.
+            with self.arrays.current_stream(gpu).use():
+                self.communicator = nccl.NcclCommunicator(self.size, unique, self.rank)
         except (RuntimeError, KeyError) as raised:  # CuPy 14 does not name NCCL's newer errors
             error = f"rank {self.rank}: {raised}"
         if reason := first_error(self.exchange(error)):
@@ -314,4 +318,5 @@ def _place(gpu: int) -> tuple[Any, str]:
 
 def _is_done(stream: Stream) -> bool:
     """Whether a stream of CuPy has done its work."""
-    return bool(stream.stream.done)  # type: ignore[attr-defined]
+    with stream.use():  # the null stream is that of the current GPU
+        return bool(stream.stream.done)  # type: ignore[attr-defined]

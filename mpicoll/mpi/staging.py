@@ -26,12 +26,15 @@ class CupyCopies:
 
     def copy(self, target: Array, source: Array) -> Any:
         cuda = sys.modules["cupy"].cuda
-        runtime, stream = cuda.runtime, cuda.get_current_stream()
-        to_host = is_cupy(source)
+        runtime, to_host = cuda.runtime, is_cupy(source)
         kind = runtime.memcpyDeviceToHost if to_host else runtime.memcpyHostToDevice
-        if source.nbytes:
-            runtime.memcpyAsync(_address(target), _address(source), source.nbytes, kind, stream.ptr)
-        return stream.record()
+        # A thread may have another GPU, and the null stream and a new event are those of its own.
+        with (source if to_host else target).device:
+            stream = cuda.get_current_stream()
+            if source.nbytes:
+                given = _address(target), _address(source), source.nbytes
+                runtime.memcpyAsync(*given, kind, stream.ptr)
+            return stream.record()
 
     def is_done(self, event: Any) -> bool:
         """Whether the GPU has reached the end of a copy."""

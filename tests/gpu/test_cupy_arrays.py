@@ -12,8 +12,10 @@ import pytest
 
 from mpicoll.gpu.streams import PlanStream
 from mpicoll.mpi import arrays as module
+from mpicoll.mpi import nccl
 from mpicoll.mpi.arrays import MpiArrays
-from mpicoll.notation.elements import OPS
+from mpicoll.mpi.staging import CupyCopies
+from mpicoll.notation.elements import OPS, user_op
 
 
 class Device:
@@ -64,6 +66,23 @@ class Stream:
     def is_capturing(self) -> bool:
         return False
 
+    def __enter__(self) -> None:
+        """Become the current one, as `cupy.cuda.Stream` does on its own GPU alone."""
+
+    def __exit__(self, *_error: object) -> None:
+        pass
+
+    def record(self) -> tuple[str, int]:
+        """Return where the event is: the null stream is that of the current GPU."""
+        return "event", Device.current
+
+    def wait_event(self, event: tuple[str, int]) -> None:
+        WAITED.append((event, Device.current))
+
+
+WAITED: list[tuple[tuple[str, int], int]] = []
+"""The events that streams wait for, and the GPU that was current."""
+
 
 class Cupy(ModuleType):
     """The module, with what `mpicoll.mpi.arrays` calls of it.
@@ -79,10 +98,17 @@ class Cupy(ModuleType):
         super().__init__("cupy")
         self.calls: list[tuple[Sequence[Any], int]] = []
         self.streams = [Stream(0) for _ in range(gpus)]
-        runtime = SimpleNamespace(getDeviceCount=lambda: gpus)
+        self.copied: list[int] = []
+        runtime = SimpleNamespace(
+            getDeviceCount=lambda: gpus, memcpyDeviceToHost=2, memcpyHostToDevice=1,
+            memcpyAsync=lambda *_given: self.copied.append(Device.current),
+        )  # fmt: skip
         self.cuda = SimpleNamespace(
-            runtime=runtime, Device=Device, get_current_stream=self.streams.__getitem__
+            runtime=runtime, Device=Device, get_current_stream=self.current_stream
         )
+
+    def current_stream(self, gpu: int = -1) -> Stream:
+        return self.streams[Device.current if gpu < 0 else gpu]
 
     def add(self, left: Array, right: Array, out: Array) -> None:
         self.calls.append(((left, right, out), Device.current))
@@ -142,3 +168,48 @@ def test_a_run_follows_the_last_one_where_the_callers_stream_is_another(
         cupy.streams[1] = Stream(handle)
         assert order.begin().handle == handle
     assert followed == [(6, 5)]
+
+
+# -- a thread whose current GPU is another than that of its arrays -------------------------------
+
+
+def test_memory_is_taken_where_its_model_lies(cupy: Cupy) -> None:
+    made = MpiArrays().empty((4,), "float32", Array(np.zeros(1), gpu=1))
+    assert (made.device.id, Device.current) == (1, 0)
+
+
+def test_a_users_operator_is_called_where_its_operands_lie(cupy: Cupy) -> None:
+    x, found = Array(np.zeros(4), gpu=1), []
+    op = user_op(lambda left, right: found.append(Device.current) or left)
+    with pytest.raises(TypeError):  # the stand-in takes no assignment
+        MpiArrays().folder(op, x, x, x)()
+    assert (found, Device.current) == ([1], 0)
+
+
+def test_a_stream_follows_that_of_another_gpu(cupy: Cupy) -> None:
+    WAITED.clear()
+    first, second = (MpiArrays().current_stream(gpu) for gpu in (0, 1))
+    second.follow(first)
+    first.follow(second)
+    assert WAITED == [(("event", 0), 1), (("event", 1), 0)]
+
+
+@pytest.mark.parametrize("to_host", [True, False])
+def test_a_copy_goes_on_the_stream_of_its_array(cupy: Cupy, to_host: bool) -> None:
+    host, gpu = np.zeros(4, "float32"), Array(np.zeros(4, "float32"), gpu=1)
+    event = CupyCopies().copy(*((host, gpu) if to_host else (gpu, host)))
+    assert (event, cupy.copied, Device.current) == (("event", 1), [1], 0)
+
+
+def test_nccl_connects_the_gpus_of_its_arrays(cupy: Cupy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes the current one for the communicator's."""
+    found: list[int] = []
+    library = SimpleNamespace(
+        get_unique_id=bytes, NcclCommunicator=lambda *_given: found.append(Device.current)
+    )
+    monkeypatch.setattr(nccl, "library", lambda: library)
+    monkeypatch.setattr(nccl, "_place", lambda gpu: ("here", str(gpu)))
+    peers: Any = SimpleNamespace(rank=0, size=1)
+    group = nccl.Nccl(peers, MpiArrays(), lambda item: [item])
+    group._connect(Array(np.zeros(4), gpu=1))
+    assert (found, group.gpu, Device.current) == ([1], 1, 0)
