@@ -21,6 +21,11 @@ _NULL_STREAMS = (0, 1, 2)
 _WAIT, _WRITE = 1, 2  # CU_STREAM_MEM_OP_WAIT_VALUE_32, _WRITE_VALUE_32
 _AT_LEAST, _EQUAL = 0, 1  # CU_STREAM_WAIT_VALUE_GEQ, _EQ
 _WITH_BARRIER = 0  # CU_STREAM_WRITE_VALUE_DEFAULT
+_MOST_OPERATIONS = 255
+"""Of one call: their number "must be less than 256" (cuStreamBatchMemOp)."""
+NO_CONTEXT = 201
+"""CUDA_ERROR_INVALID_CONTEXT: "this most frequently indicates that there is no context bound to the
+current thread", as in one that has not used the GPU by the CUDA runtime."""
 _MPS = "CU_DEVICE_ATTRIBUTE_MPS_ENABLED"
 
 
@@ -204,9 +209,10 @@ class Batch:
     """
 
     def __init__(self, context: int, operations: Sequence[WordOperation]) -> None:
-        self.library = _with_operations()
-        self.context, self.count = ctypes.c_void_p(context), len(operations)
-        self.given = (_Operation * self.count)(*map(operation, operations))
+        self.library, self.context = _with_operations(), ctypes.c_void_p(context)
+        given = [*map(operation, operations)]
+        parts = [given[at : at + _MOST_OPERATIONS] for at in range(0, len(given), _MOST_OPERATIONS)]
+        self.parts = [(len(part), (_Operation * len(part))(*part)) for part in parts]
 
     def put(self, stream: int) -> None:
         """Put them on a stream.
@@ -214,19 +220,23 @@ class Batch:
         Raises:
             Unavailable: the driver refuses.
         """
-        if stream not in _NULL_STREAMS:
-            self._put(stream)
-            return
-        self.library.cuCtxPushCurrent_v2(self.context)
-        try:
-            self._put(stream)
-        finally:
-            self.library.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
-
-    def _put(self, stream: int) -> None:
-        if status := self.library.cuStreamBatchMemOp_v2(stream, self.count, self.given, 0):
+        status = NO_CONTEXT if stream in _NULL_STREAMS else self._put(stream)
+        if status == NO_CONTEXT:
+            self.library.cuCtxPushCurrent_v2(self.context)
+            try:
+                status = self._put(stream)
+            finally:
+                self.library.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
+        if status:
             raise Unavailable(f"cuStreamBatchMemOp: CUDA error {status}")
+
+    def _put(self, stream: int) -> int:
+        """Return the driver's status; work that is put on a stream later comes later."""
+        for count, part in self.parts:
+            if status := self.library.cuStreamBatchMemOp_v2(stream, count, part, 0):
+                return int(status)
+        return 0
 
     def set_first(self, value: int) -> None:
         """Set the value of the first operation, for the next `put`."""
-        self.given[0].value = value
+        self.parts[0][1][0].value = value

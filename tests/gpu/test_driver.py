@@ -208,7 +208,7 @@ class Library:
     def cuStreamBatchMemOp_v2(self, stream: int, count: int, given: Any, flags: int) -> int:
         self.calls.append((stream, [each.value for each in given], flags))
         assert len(given) == count
-        return self.status
+        return self.status if count < 256 else 1
 
 
 @pytest.mark.parametrize("status", [0, 801])
@@ -223,6 +223,33 @@ def test_a_batch_is_put_on_a_stream_of_its_context(
         with pytest.raises(Unavailable, match="801") if status else nullcontext():
             batch.put(stream)
     assert library.calls == [9, (0, [8, 6], 0), "pop", (77, [8, 6], 0)]
+
+
+def test_many_operations_are_put_by_several_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their number "must be less than 256" (cuStreamBatchMemOp)."""
+    library = Library(0)
+    monkeypatch.setattr(driver, "_with_operations", lambda: library)
+    batch = driver.Batch(9, [WordOperation(8 * n, n, waits=False) for n in range(600)])
+    batch.set_first(7)
+    batch.put(77)
+    values = [value for call in library.calls if isinstance(call, tuple) for value in call[1]]
+    assert values == [7, *range(1, 600)]
+
+
+class WithoutContext(Library):
+    """In a thread that has no context until one is pushed."""
+
+    def cuStreamBatchMemOp_v2(self, stream: int, count: int, given: Any, flags: int) -> int:
+        if self.calls[-1:] != [9]:
+            return driver.NO_CONTEXT
+        return super().cuStreamBatchMemOp_v2(stream, count, given, flags)
+
+
+def test_a_thread_that_has_no_context_is_lent_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = WithoutContext(0)
+    monkeypatch.setattr(driver, "_with_operations", lambda: library)
+    driver.Batch(9, [WordOperation(64, 5, waits=False)]).put(77)
+    assert library.calls == [9, (77, [5], 0), "pop"]
 
 
 @pytest.mark.parametrize(("waits", "value"), [(False, 3), (True, 3), (True, 0)])
