@@ -13,7 +13,7 @@ from functools import cache
 
 import torch
 
-from mpicoll.gpu.driver import library
+from mpicoll.gpu.driver import NO_CONTEXT, library
 from mpicoll.interfaces import Array, Thunk
 from mpicoll.programs.fusing import Steps, formula
 
@@ -64,10 +64,11 @@ def fuse(op: str, operands: Sequence[Array], steps: Steps, out: Array) -> Thunk 
     addresses = [each.data_ptr() for each in (*operands, out)]
     is_aligned = not any(address % _PACK_BYTES for address in addresses)
     pack = _PACK_BYTES // out.element_size() if is_aligned else 1
-    kernel = _kernel(op, len(operands), steps, out.dtype, pack, out.device)
-    if kernel is None:
+    made = _kernel(op, len(operands), steps, out.dtype, pack, out.device)
+    if made is None:
         return None
-    launch = library().cuLaunchKernel
+    kernel, context = made
+    launch, bind = library().cuLaunchKernel, library().cuCtxSetCurrent
     values = [*map(ctypes.c_void_p, addresses), ctypes.c_int(count)]
     places = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
     blocks = -(-count // (_THREADS * pack))
@@ -77,7 +78,11 @@ def fuse(op: str, operands: Sequence[Array], steps: Steps, out: Array) -> Thunk 
     # The default argument keeps what `places` points to.
     def call(_values: object = values) -> None:
         stream = ctypes.c_void_p(torch.cuda.current_stream(device).cuda_stream)
-        if status := launch(kernel, *shape, stream, places, None):
+        status = launch(kernel, *shape, stream, places, None)
+        if status == NO_CONTEXT:  # the runtime binds it when a thread first uses the GPU by it
+            bind(context)
+            status = launch(kernel, *shape, stream, places, None)
+        if status:
             raise RuntimeError(f"cuLaunchKernel: CUDA error {status}")
 
     def on_device() -> None:
@@ -90,18 +95,20 @@ def fuse(op: str, operands: Sequence[Array], steps: Steps, out: Array) -> Thunk 
 @cache
 def _kernel(
     op: str, count: int, steps: Steps, dtype: torch.dtype, pack: int, device: torch.device
-) -> ctypes.c_void_p | None:
-    """Return a kernel of the driver, whose module stays loaded; None where there is none."""
+) -> tuple[ctypes.c_void_p, ctypes.c_void_p] | None:
+    """Return a kernel of the driver, whose module stays loaded, and its context; None without."""
     compile_kernel = getattr(torch.cuda, "_compile_kernel", None)
     code = source(op, count, steps, dtype, pack)
     if compile_kernel is None or code is None:
         return None
+    context = ctypes.c_void_p()
     try:
         with torch.cuda.device(device):
             made: ctypes.c_void_p = compile_kernel(code, "fold").func
+            library().cuCtxGetCurrent(ctypes.byref(context))
     except (RuntimeError, OSError, AttributeError):  # there is no compiler, or another interface
         return None
-    return made
+    return made, context
 
 
 def source(op: str, count: int, steps: Steps, dtype: torch.dtype, pack: int = 1) -> str | None:

@@ -99,3 +99,26 @@ def test_tensors_on_a_gpu_are_folded_by_one_kernel(
 )
 def test_an_operator_without_a_formula_has_none(op: str, dtype: torch.dtype) -> None:
     assert source(op, 3, STEPS, dtype) is None
+
+
+def test_a_kernel_is_launched_by_a_thread_that_has_no_context(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """CUDA_ERROR_INVALID_CONTEXT: such a thread has not used the GPU by the runtime yet."""
+    bound: list[object] = []
+
+    def launch(kernel: str, *_given: object) -> int:
+        bound.append(kernel)
+        return 0 if "context" in bound else 201
+
+    driver = SimpleNamespace(cuLaunchKernel=launch, cuCtxSetCurrent=bound.append)
+    monkeypatch.setattr(kernels, "library", lambda: driver)
+    monkeypatch.setattr(kernels, "_kernel", lambda *_given: ("kernel", "context"))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: SimpleNamespace(cuda_stream=0))
+    given = torch.ones(3, 4)
+    fold = kernels.fuse("sum", [given[0], given[1], given[2]], STEPS, given[2])
+    assert fold is not None
+    fold()
+    fold()
+    assert bound == ["kernel", "context", "kernel", "kernel"]
