@@ -139,7 +139,8 @@ class GpuMemory:
         if found is None:
             address, owner = self.host.address(rank, segment)
             nbytes = 8 * len(self.host.words[rank][segment])
-            found = self.words[rank, segment] = self.gpu.register(address, nbytes), owner
+            known = _registered.get(address) or _Registered(address, owner)
+            found = self.words[rank, segment] = known.reach(self.gpu, nbytes), known
         return found[0] + offset
 
     def grow(self, nbytes: int) -> None:
@@ -200,13 +201,7 @@ class GpuMemory:
             if not any(self.host.exchange(self.host.in_use, bool)):
                 self.gpu.synchronize()
                 self._release_all()
-                self._forget_words()
-
-    def _forget_words(self) -> None:
-        for rank, segment in self.words:
-            with suppress(Unavailable):  # the memory of another GPU of this process has, too
-                self.gpu.unregister(self.host.address(rank, segment)[0])
-        self.words.clear()
+                self.words.clear()
 
     def _release_all(self) -> None:
         ranks = self.segments
@@ -333,6 +328,38 @@ def _close(gpu: Gpu, address: int) -> None:
     # A driver that is shutting down has closed it.
     with suppress(Unavailable):
         gpu.close(address)
+
+
+class _Registered:
+    """Memory of the host that GPUs of this process reach, mapped as long as one of them may.
+
+    A group may go without being freed. If its memory were unmapped then and stayed registered, the
+    driver would take what is mapped there next for registered already, and streams would wait for
+    words in pages that no rank has any more.
+    """
+
+    def __init__(self, address: int, owner: object) -> None:
+        self.address, self.gpus = address, list[Gpu]()
+        weakref.finalize(self, _unregister, self.gpus, address, owner).atexit = False
+        _registered[address] = self
+
+    def reach(self, gpu: Gpu, nbytes: int) -> int:
+        """Return the address of the memory for one more GPU."""
+        found = gpu.register(self.address, nbytes)
+        self.gpus.append(gpu)
+        return found
+
+
+_registered: weakref.WeakValueDictionary[int, _Registered] = weakref.WeakValueDictionary()
+
+
+def _unregister(gpus: list[Gpu], address: int, _owner: object) -> None:
+    for each in gpus:
+        with suppress(Unavailable):
+            each.synchronize()
+    for each in gpus:
+        with suppress(Unavailable):  # what one GPU has registered, it unregisters for all
+            each.unregister(address)
 
 
 def open_gpu_memory(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -59,3 +60,30 @@ def test_a_gpu_that_is_full_is_known_to_all() -> None:
     # The last one says that it has unmapped what it had opened.
     assert exchanged == [None, "rank 0: out of memory", None]
     assert memory.allocator.take(64) is None
+
+
+def test_memory_of_a_group_that_goes_is_unregistered_before_it_is_unmapped() -> None:
+    """Also where the group is not freed, and after the work of the last GPU that reaches it."""
+    done: list[object] = []
+    mapping = np.zeros(8)
+
+    def gpu(number: int) -> Any:
+        return SimpleNamespace(
+            register=lambda address, nbytes: address + nbytes,
+            synchronize=partial(done.append, number),
+            unregister=lambda address: done.append((number, address)),
+        )
+
+    host: Any = SimpleNamespace(
+        rank=0, intra_node=(0,), others=frozenset(), before_reuse=[], words={0: [mapping]},
+        address=lambda rank, segment: (4096, mapping),
+    )  # fmt: skip
+    first, second = (
+        GpuMemory(host, NumpyArrays(), gpu(number), like=np.empty(0)) for number in (0, 1)
+    )
+    for _ in range(2):
+        assert first.word(0, 0, 8) == second.word(0, 0, 8) == 4096 + 64 + 8
+    del first
+    assert not done
+    del second
+    assert done == [0, 1, (0, 4096), (1, 4096)]
