@@ -7,15 +7,27 @@ of a run is in it, so that a CUDA graph can repeat a run.
 
 What it relies on, in the words of the CUDA driver API (stream memory operations):
 
-- cuStreamWriteValue32: "normally, cuStreamWriteValue32 will provide a memory fence before the
-  write, which has semantics similar to __threadfence_system() but is scoped to the stream rather
+- CUstreamWriteValue_flags: "Normally, cuStreamWriteValue32 will provide a memory fence before the
+  write, which has similar semantics to __threadfence_system() but is scoped to the stream rather
   than a CUDA thread". So whoever sees a word full sees the bytes, on another GPU and in another
-  process, too; and whoever sees it empty may write them again.
+  process, too; and whoever sees it empty may write them again. Ranks write their own memory and
+  read that of others: CU_STREAM_WAIT_VALUE_FLUSH, for "outstanding remote writes", is not needed.
 - cuStreamWaitValue32: "enqueues a synchronization of the stream on the given memory location. Work
   ordered after the operation will block until the given condition on the memory is satisfied."
 - CUstreamWaitValue_flags: "CU_STREAM_WAIT_VALUE_GEQ: Wait until (int32_t)(*addr - value) >= 0";
   "CU_STREAM_WAIT_VALUE_EQ: Wait until *addr == value".
-- cuStreamBatchMemOp: "the operations are enqueued in the order they appear in the array".
+- cuStreamBatchMemOp: "The operations are enqueued in the order they appear in the array".
+- "Synchronization ordering established through this API is not visible to CUDA. CUDA tasks that are
+  (even indirectly) ordered by this API should also have that order expressed with CUDA-visible
+  dependencies such as events. This ensures that the scheduler does not serialize them in an
+  improper order" (the same). In a process, all that a wait orders is behind it on its stream, and
+  the runs of a plan on other streams follow by events (`mpicoll.gpu.streams`). Streams that share a
+  hardware queue may wait for each other's work beyond that: in the order in which it was put there,
+  as we understand "improper", though no sentence says so. All ranks start their plans in one order,
+  so that the oldest run, for which the others wait, waits for none of them.
+- "Loading kernels might require context synchronization" (CUDA programming guide, lazy loading): a
+  host may have to wait in the middle of putting a run there, for what is on its stream already.
+  That is no more than hosts wait which keep the order themselves, and so no circle.
 - cuMemHostRegister page-locks memory of the host, which these calls take by the address that
   cuMemHostGetDevicePointer returns.
 """
