@@ -1,14 +1,14 @@
 #!/bin/bash
-# Everything that needs a GPU, on one GPU that several ranks share: the doctor, the tests on real
-# arrays, and allreduce over every transport against its bound, by MPS where it can be started and
-# in time slices. Under 8 minutes.
+# Everything that needs a GPU: the doctor, the tests on real arrays, and allreduce over every
+# transport against its bound, on 2 and 4 ranks, and on 8 where there are 8 GPUs. Ranks take a GPU
+# each, or share them, by MPS where it can be started and in time slices. Under 8 minutes on one GPU.
 #
 #   bash jobs/gpu_suite.sh [FOLDER]        results go to FOLDER, by default gpu-suite/
 #
-# It installs nothing from a network: Python, NumPy, torch and CuPy are the machine's. Wheels of
-# what it lacks (mpich, mpi4py, cuda-bindings, pytest-mpi, ...) may lie in .whl/. NCCL between ranks
-# that share the GPU takes NCCL 2.30 or later: NCCL_LIBRARY names a libnccl.so.2 that is loaded
-# before torch's and CuPy's own.
+# FOLDER.tar.gz has all of them, to be sent to whoever asked for them. It installs nothing from a
+# network: Python, NumPy, torch and CuPy are the machine's. Wheels of what it lacks (mpich, mpi4py,
+# cuda-bindings, pytest-mpi, ...) may lie in .whl/. NCCL between ranks that share a GPU takes NCCL
+# 2.30 or later: NCCL_LIBRARY names a libnccl.so.2 that is loaded before torch's and CuPy's own.
 set -uo pipefail
 CDPATH="" cd -- "$(dirname -- "$0")/.." || exit
 out=${1:-gpu-suite}
@@ -38,6 +38,32 @@ print(sysconfig.get_path("purelib", vars=dict.fromkeys(("base", "platbase"), sys
     # The launcher of a wheel runs other programs of its folder.
     chmod -R u+x "$site"/bin 2>/dev/null || true
 fi
+# With none, or without a package, every test would be skipped or fail by itself.
+gpus=$(python3 - <<'EOF'
+import ctypes
+import importlib.util
+import sys
+
+names = "numpy mpi4py cupy torch cuda.bindings pytest pytest_mpi pytest_timeout click rich".split()
+lacks = [name for name in names if importlib.util.find_spec(name.partition(".")[0]) is None]
+if lacks:
+    sys.exit(f"python3 has no {', '.join(lacks)}: install 'mpicoll[cuda13,torch,test]', cuda12 for"
+             " an older driver, or put wheels into .whl/")
+count = ctypes.c_int()
+try:
+    driver = ctypes.CDLL("libcuda.so.1")
+except OSError as error:
+    sys.exit(f"no CUDA driver ({error}): run this on a machine with a GPU, in a container with"
+             " --gpus all or --nv")
+status = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
+if status or not count.value:
+    sys.exit(f"the CUDA driver finds no GPU (CUDA error {status}): see nvidia-smi, and"
+             " CUDA_VISIBLE_DEVICES")
+print(count.value)
+EOF
+) || exit 2
+command -v mpirun >/dev/null || { echo "no mpirun: install 'mpicoll[mpich]'" >&2; exit 2; }
+
 export PYTHONPATH="$PWD:${PYTHONPATH:-}" OMP_NUM_THREADS=1 MPICOLL_TEST_GPU=1
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
@@ -66,11 +92,11 @@ end_all() { # mark: kill what is left of a step; ranks have left its process gro
     done
 }
 
-measure() { # seconds, name, ranks: allreduce over every transport
+measure() { # seconds, name, ranks, algorithms of allreduce
     step $(($1 + 30)) "$2" mpirun -n "$3" python3 -m mpicoll.bench allreduce --device cuda \
-        --algorithms native,one_shot@ipc,two_shot@ipc,ring@ipc,two_shot@staged \
-        -b 4K -e 128M -f 32 --time "$1" -w 1 -J "$out/$2.jsonl"
+        --algorithms "$4" -b 4K -e 128M -f 32 --time "$1" -w 1 -J "$out/$2.jsonl"
 }
+schedules=native,one_shot@ipc,two_shot@ipc,ring@ipc,two_shot@staged
 
 pytest=(python3 -m pytest --with-mpi -q --maxfail=3 -W default -p no:hypothesispytest
     -p no:cacheprovider --tb=short --timeout=60 -o addopts=--strict-markers)
@@ -81,49 +107,66 @@ by_rank() { # seconds, name, ranks, backend, tests: on ranks
     MPICOLL_TEST_BACKEND=$4 step "$1" "$2-$4-$3" mpirun -n "$3" "${pytest[@]}" \
         --session-timeout=$(($1 - 20)) "${@:5}"
 }
-nccl() { # command: run it with the NCCL that lets ranks share a GPU
-    # Few blocks of each rank, so that the kernels of all have room at once.
-    LD_PRELOAD=$NCCL_LIBRARY NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_MAX_CTAS=8 "$@"
+nccl() { # ranks, command: run it with an NCCL that serves so many
+    local ranks=$1
+    shift
+    if [ "$ranks" -le "$gpus" ]; then
+        "$@"
+    elif [ -n "${NCCL_LIBRARY:-}" ]; then
+        # Few blocks of each rank, so that the kernels of all have room at once.
+        LD_PRELOAD=$NCCL_LIBRARY NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_MAX_CTAS=8 "$@"
+    else
+        echo "== left out, as $ranks ranks share $gpus GPU(s) and NCCL_LIBRARY is not set: $*"
+    fi
+}
+share() { # let ranks share a GPU by MPS, by a daemon of this script's own; else they take time slices
+    if [ -z "${CUDA_MPS_PIPE_DIRECTORY:-}" ] && command -v nvidia-cuda-mps-control >/dev/null; then
+        mps=$(mktemp -d) || exit
+        export CUDA_MPS_PIPE_DIRECTORY=$mps/pipe CUDA_MPS_LOG_DIRECTORY=$mps/log
+        mkdir "$mps/pipe" "$mps/log"
+        nvidia-cuda-mps-control -d || { rm -rf -- "$mps"; mps=""; unset CUDA_MPS_PIPE_DIRECTORY; }
+    fi
 }
 
+{
+    git log -1 --format="commit %H"
+    nvidia-smi
+    nvidia-smi topo -m
+    lscpu
+    python3 -m pip list
+} >"$out/machine.log" 2>&1
 # The tests in which a process ends with work on the GPU go without MPS, side by side: by MPS, such an
 # end let other processes fail, and those that began later.
-measure 12 allreduce-sliced-2 2
-if [ -n "${NCCL_LIBRARY:-}" ]; then
-    nccl tests 140 nccl-deadlines tests/gpu/test_real_nccl.py -k gives_up &
-    nccl tests 100 nccl-others tests/gpu/test_real_nccl.py -k "not gives_up and not one_rank" &
-    nccl tests 120 nccl-one-rank tests/gpu/test_real_nccl.py -k one_rank &
-    nccl tests 110 nccl-backend tests/gpu/test_real_backend.py &
-fi
+[ "$gpus" -gt 1 ] || measure 12 allreduce-sliced-2 2 $schedules
+real=tests/gpu/test_real_nccl.py
+nccl 2 tests 140 nccl-deadlines $real -k gives_up &
+nccl 2 tests 100 nccl-others $real -k "not gives_up and not one_rank" &
+nccl 1 tests 120 nccl-one-rank $real -k one_rank &
+nccl 1 tests 110 nccl-backend tests/gpu/test_real_backend.py &
 step 90 kernels "${pytest[@]}" tests/gpu/test_real_kernels.py
 wait
-# A daemon of this script's own. Without one, ranks take time slices of the GPU they share.
-if [ -z "${CUDA_MPS_PIPE_DIRECTORY:-}" ] && command -v nvidia-cuda-mps-control >/dev/null; then
-    mps=$(mktemp -d) || exit
-    export CUDA_MPS_PIPE_DIRECTORY=$mps/pipe CUDA_MPS_LOG_DIRECTORY=$mps/log
-    mkdir "$mps/pipe" "$mps/log"
-    nvidia-cuda-mps-control -d || { rm -rf -- "$mps"; mps=""; unset CUDA_MPS_PIPE_DIRECTORY; }
-fi
+counts=(2 4)
+[ "$gpus" -lt 8 ] || counts+=(8)
 on_ranks=tests/on_ranks
-for n in 2 4; do
+for n in "${counts[@]}"; do
+    [ "$n" -le "$gpus" ] || share
     # One launch at a time: beside another of 4 ranks, a rank of each ended by a segmentation fault
     # (mpicoll/gpu/README.md says in which test).
     for backend in mpi4py torch; do
         # CuPy compiles about 100 kernels on a machine that has none in its cache.
-        by_rank 120 arrays $n $backend $on_ranks/test_real_gpu.py $on_ranks/test_gpu.py
+        by_rank 120 arrays "$n" $backend $on_ranks/test_real_gpu.py $on_ranks/test_gpu.py
     done
-    by_rank 80 symmetric $n torch $on_ranks/test_symmetric.py
-    if [ -n "${NCCL_LIBRARY:-}" ]; then
-        nccl by_rank 90 nccl $n mpi4py $on_ranks/test_native_nccl.py
-        nccl by_rank 110 nccl $n torch $on_ranks/test_nccl.py $on_ranks/test_gpu.py \
-            -k "(test_nccl or messages or natives) and not large"
-    fi
+    by_rank 80 symmetric "$n" torch $on_ranks/test_symmetric.py
+    nccl "$n" by_rank 90 nccl "$n" mpi4py $on_ranks/test_native_nccl.py
+    nccl "$n" by_rank 110 nccl "$n" torch $on_ranks/test_nccl.py $on_ranks/test_gpu.py \
+        -k "(test_nccl or messages or natives) and not large"
+    measure 20 "allreduce-$n" "$n" $schedules
+    nccl "$n" measure 15 "nccl-allreduce-$n" "$n" native,native:nccl,ring@direct
 done
 step 40 doctor mpirun -n 2 python3 -m mpicoll.doctor
-for n in 2 4; do
-    measure 20 "allreduce-$n" "$n"
-done
 step 40 p2p mpirun -n 2 python3 -m mpicoll.p2p --device cuda --time 15 -J "$out/p2p.jsonl"
 step 20 bound python3 -m mpicoll.bench.gpubound "$out"/allreduce-[0-9].jsonl
-echo "$SECONDS s; failed: $(xargs <"$out/failed")"
+echo "$gpus GPU(s), $SECONDS s; failed: $(xargs <"$out/failed")" | tee "$out/summary.log"
+tar -czf "${out%/}.tar.gz" -C "$(dirname -- "$out")" -- "$(basename -- "$out")" &&
+    echo "send ${out%/}.tar.gz to whoever asked for these results"
 [ ! -s "$out/failed" ]

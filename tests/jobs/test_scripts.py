@@ -7,7 +7,11 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from launcher import LIMIT, ROOT
@@ -168,3 +172,86 @@ def test_the_gpu_suite_leaves_no_folder(how: str, tmp_path: Path) -> None:
         os.killpg(process.pid, signal.SIGTERM)
     assert process.wait(timeout=LIMIT) != 0
     assert not list(temporary.iterdir())
+
+
+PYTHON = """#!/bin/sh
+case $1 in
+    -) PYTHONPATH={packages}:$PYTHONPATH exec {python} "$@" ;;
+    *) echo "$@" >>{calls} ;;
+esac
+"""
+MPIRUN = """#!/bin/sh
+echo "$LD_PRELOAD $@" >>{calls}
+case "$*" in *mpicoll.p2p*) exit {status} ;; esac
+"""
+DRIVER = """
+int cuInit(unsigned flags) {{ return 0; }}
+int cuDeviceGetCount(int *count) {{ *count = {gpus}; return 0; }}
+"""
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Callable[..., tuple[int, str, list[str]]]:
+    """Run the suite on a machine of so many GPUs, where nothing but its own checks runs."""
+    commands, packages, calls = (tmp_path / name for name in ("bin", "packages", "calls"))
+    commands.mkdir()
+    calls.touch()
+    (packages / "cupy").mkdir(parents=True)
+    (packages / "cuda").mkdir()
+
+    def run(gpus: int | None, status: int = 0, **given: str) -> tuple[int, str, list[str]]:
+        facts = {"packages": packages, "python": sys.executable, "calls": calls, "status": status}
+        for name, text in (("python3", PYTHON), ("mpirun", MPIRUN)):
+            (commands / name).write_text(text.format(**facts))
+            (commands / name).chmod(0o755)
+        if gpus is not None:
+            (tmp_path / "driver.c").write_text(DRIVER.format(gpus=gpus))
+            library = packages / "libcuda.so.1"
+            subprocess.run(("cc", "-shared", "-o", library, tmp_path / "driver.c"), check=True)
+        environment = {**os.environ, "PATH": f"{commands}:{os.environ['PATH']}",
+                       "LD_LIBRARY_PATH": str(packages), **given}  # fmt: skip
+        done = subprocess.run(
+            ("bash", str(JOBS / "gpu_suite.sh"), str(tmp_path / "out")), env=environment, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT,
+        )  # fmt: skip
+        return done.returncode, done.stdout, calls.read_text().splitlines()
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("gpus", "found"),
+    [(None, "no CUDA driver ("), (0, "finds no GPU (CUDA error 0): see nvidia-smi")],
+)
+def test_the_gpu_suite_says_what_it_lacks(suite: Any, gpus: int | None, found: str) -> None:
+    status, output, calls = suite(gpus)
+    assert status == 2 and found in output and not calls
+
+
+@pytest.mark.parametrize(
+    ("gpus", "ranks", "with_nccl", "left_out"),
+    [(1, {2, 4}, set(), 8), (2, {2, 4}, {2}, 3), (8, {2, 4, 8}, {2, 4, 8}, 0)],
+)
+def test_the_gpu_suite_serves_the_gpus_that_there_are(
+    suite: Any, gpus: int, ranks: set[int], with_nccl: set[int], left_out: int, tmp_path: Path
+) -> None:
+    """NCCL serves ranks that have a GPU each; all results are in one file."""
+    status, output, calls = suite(gpus)
+    assert status == 0, output
+    launched = [each for each in calls if " -n " in f" {each}"]
+
+    def counts(of: str) -> set[int]:
+        return {int(each.split("-n ")[1].split()[0]) for each in launched if of in each}
+
+    assert counts("test_real_gpu.py") == counts("@staged") == ranks
+    assert counts("test_native_nccl.py") == counts("native:nccl") == with_nccl
+    assert output.count("left out, as") == left_out
+    assert f"{gpus} GPU(s)" in output
+    with tarfile.open(tmp_path / "out.tar.gz") as archive:
+        assert {"out/machine.log", "out/summary.log", "out/failed"} <= set(archive.getnames())
+
+
+def test_the_gpu_suite_names_what_fails(suite: Any) -> None:
+    status, output, calls = suite(1, status=3, NCCL_LIBRARY="libnccl.so")
+    assert status != 0 and "failed: p2p" in output
+    assert any(each.startswith("libnccl.so") and "test_native_nccl" in each for each in calls)
