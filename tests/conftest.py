@@ -125,9 +125,10 @@ def _abort() -> None:
 
 LONG = (
     "test_jobs.py", "test_ranks.py", "test_hosts.py", "test_run.py", "test_mpi4py_suite.py",
-    "test_backend.py", "test_chaos.py",
+    "test_backend.py", "test_chaos.py", "test_report_page.py", "test_sanitizers.py",
+    "test_explain_page.py", "test_order.py", "test_shared_memory.py", "test_leaving.py",
 )  # fmt: skip
-"""Modules whose launches take longest: where others run beside them, they begin first."""
+"""Modules that take longest: where others run beside them, they begin first."""
 STARTS = ("ranks", "mpirun", "forked")
 """Functions that start ranks; tests that do it by themselves are marked."""
 ALONE = (
