@@ -120,10 +120,9 @@ def sleep_when_finalizing() -> None:
     """
 
 class Counted:
-    """A call whose beginnings and ends are counted: `mpicoll.execution.compiled.PythonCounted`."""
+    """A call that is counted: `mpicoll.execution.extension.PythonCounted`."""
 
-    begun: int
-    ended: int
+    oldest: int
 
     def __init__(self, function: Callable[[], Any], /) -> None: ...
     def __call__(self) -> Any: ...

@@ -1,25 +1,43 @@
-/* The type Counted: a call whose beginnings and ends are counted, so that another thread sees
-   whether one is under way (mpicoll/peers/watch.py). */
+/* The type Counted: a call that is counted, so that another thread sees which is under way for how
+   long (mpicoll/peers/watch.py). */
 
 #include "module.h"
 
-#include <structmember.h>
+enum { THREADS = 8 }; /* whose calls are watched at once */
 
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
     PyObject *function, *references;
-    unsigned long long begun, ended;
+    unsigned long long begun, under_way[THREADS]; /* 0 for none */
 } CountedObject;
 
 static PyObject *counted_call(PyObject *object, PyObject *const *args, size_t flags,
                               PyObject *names)
 {
     CountedObject *self = (CountedObject *)object;
-    self->begun++;
+    unsigned long long unwatched, *place = self->under_way;
+    while (*place)
+        if (++place == self->under_way + THREADS) {
+            place = &unwatched;
+            break;
+        }
+    *place = ++self->begun;
     PyObject *result = PyObject_Vectorcall(self->function, args, flags, names);
-    self->ended++;
+    *place = 0;
     return result;
+}
+
+static PyObject *counted_oldest(PyObject *object, void *Py_UNUSED(closure))
+{
+    const CountedObject *self = (CountedObject *)object;
+    unsigned long long oldest = 0;
+    for (int each = 0; each < THREADS; each++) {
+        const unsigned long long number = self->under_way[each];
+        if (number && (!oldest || number < oldest))
+            oldest = number;
+    }
+    return PyLong_FromUnsignedLongLong(oldest);
 }
 
 static PyObject *counted_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(names))
@@ -56,9 +74,8 @@ static void counted_dealloc(CountedObject *self)
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
-static PyMemberDef counted_members[] = {
-    {"begun", T_ULONGLONG, offsetof(CountedObject, begun), READONLY, NULL},
-    {"ended", T_ULONGLONG, offsetof(CountedObject, ended), READONLY, NULL},
+static PyGetSetDef counted_attributes[] = {
+    {"oldest", counted_oldest, NULL, NULL, NULL},
     {NULL},
 };
 
@@ -74,5 +91,5 @@ PyTypeObject CountedType = {
     .tp_traverse = (traverseproc)counted_traverse,
     .tp_clear = (inquiry)counted_clear,
     .tp_dealloc = (destructor)counted_dealloc,
-    .tp_members = counted_members,
+    .tp_getset = counted_attributes,
 };

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 from mpicoll.execution.runs import Program
@@ -34,17 +35,26 @@ WRITERS = _compiled or PYTHON
 
 
 class PythonCounted:
-    """A call whose beginnings and ends are counted, so that another thread sees one under way."""
+    """A call that is counted, so that another thread sees which is under way for how long.
+
+    Attributes:
+        oldest: the number of that which began first and has not ended, 0 where there is none.
+    """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self.function, self.begun, self.ended = function, 0, 0
+        self.function, self.numbers, self.under_way = function, count(1), set[int]()
 
     def __call__(self, *args: Any) -> Any:
-        self.begun += 1
+        number = next(self.numbers)
+        self.under_way.add(number)
         try:
             return self.function(*args)
         finally:
-            self.ended += 1
+            self.under_way.remove(number)
+
+    @property
+    def oldest(self) -> int:
+        return min(tuple(self.under_way), default=0)  # a copy, as other threads go on
 
 
 Counted: Any = _compiled.Counted if _compiled else PythonCounted

@@ -50,12 +50,12 @@ class _Guard:
 
     def look(self, call: Any) -> None:
         """End the process where the call is under way for too long."""
-        number, peers = call.begun, self.group()
-        if peers is None or number == call.ended or number != self.seen:
+        number, peers = call.oldest, self.group()
+        if peers is None or not number or number != self.seen:
             self.seen, self.waited = number, Waited()
             return
         seconds = self.waited.look()
-        if seconds > peers.deadline + self.grace and number != call.ended:
+        if seconds > peers.deadline + self.grace and number == call.oldest:
             self._end(peers, seconds)
 
     def _end(self, peers: Peers, seconds: float) -> None:

@@ -6,14 +6,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from operator import call
 from pathlib import Path
-from threading import Event
+from threading import Barrier, Event
 from time import monotonic, sleep
+from typing import Any, cast
 from weakref import WeakSet
 
 import pytest
 from launcher import LIMIT, mpirun, ranks
 
 from mpicoll import RankLost
+from mpicoll.execution import extension
 from mpicoll.interfaces import Stage
 from mpicoll.machine import waited
 from mpicoll.machine.background import background
@@ -64,6 +66,41 @@ def test_a_call_that_never_returns_ends_the_process(capfd: pytest.CaptureFixture
     finally:
         may_return.set()
     assert "a call inside of MPI cannot be left, so this process ends" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("kind", [extension.PythonCounted, extension.Counted])
+def test_a_busy_thread_hides_none_that_stays_in_a_call(
+    kind: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "Counted", kind)
+    peers, has_left, may_return, is_inside = Peers(0, 2), Event(), Event(), Event()
+    peers.deadline = 0.05
+
+    def stay() -> None:
+        is_inside.set()
+        assert may_return.wait(LIMIT)
+
+    inside = watch.guarded(call, peers, "a call inside of MPI", has_left.set)
+    try:
+        stays = background(partial(inside, stay), "stays")
+        assert is_inside.wait(LIMIT)
+        until = monotonic() + LIMIT
+        while not has_left.is_set() and monotonic() < until:
+            inside(sleep, 0.001)
+    finally:
+        may_return.set()
+    assert has_left.is_set()
+    stays.result(LIMIT)
+    assert cast(Any, inside).oldest == 0
+
+
+def test_more_threads_than_are_watched_make_calls() -> None:
+    counted, barrier = extension.Counted(call), Barrier(13)
+    numbers = [background(partial(counted, barrier.wait, LIMIT), "waits") for _ in range(12)]
+    counted(barrier.wait, LIMIT)
+    for each in numbers:
+        each.result(LIMIT)
+    assert counted.oldest == 0
 
 
 def test_calls_that_are_gone_are_watched_no_more() -> None:
