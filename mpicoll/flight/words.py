@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from mpicoll.flight.diagnosis import Diagnosis, Rank, Stuck, last_waiting
 from mpicoll.flight.layout import Outcome, State
 from mpicoll.flight.reader import Dump, Entry
-from mpicoll.flight.records import Where
+from mpicoll.flight.records import Call, Where
 from mpicoll.text.numbers import ranges
 
 _NANO = 1e9
@@ -71,7 +71,7 @@ def _who(found: Diagnosis) -> Iterator[str]:
 
 def _call(found: Diagnosis, stuck: Stuck) -> Iterator[str]:
     size = len(stuck.came) + len(stuck.passed) + len(stuck.absent)
-    how = f" by {kind}" if (kind := _algorithm(stuck)) else ""
+    how = f" by {kind}" if (kind := _algorithm(stuck.call)) else ""
     call = described(stuck.call.collective, stuck.call.signature)
     name = stuck.group.name or stuck.group.id
     yield (
@@ -80,6 +80,11 @@ def _call(found: Diagnosis, stuck: Stuck) -> Iterator[str]:
     )
     for text, ranks in stuck.asked.items():
         yield f"{named(ranks)} {'asks' if len(ranks) == 1 else 'ask'} for {text}."
+    if len(kinds := _kinds(stuck)) > 1 and not stuck.asked:
+        (first, ranks), *others = kinds.items()
+        rest = (f"{named(each).lower()} by {kind}" for kind, each in others)
+        is_ = "is" if len(ranks) == 1 else "are"
+        yield f"{named(ranks)} {is_} in it by {first}, {', '.join(rest)}."
     if stuck.came:
         have = "has" if len(stuck.came) == 1 else "have"
         yield f"{named(list(stuck.came))} {have} come, from {_wheres(stuck)}."
@@ -108,8 +113,16 @@ def _since(found: Diagnosis, stuck: Stuck) -> str:
     )
 
 
-def _algorithm(stuck: Stuck) -> str:
-    call = stuck.call
+def _kinds(stuck: Stuck) -> dict[str, list[int]]:
+    """Return by which algorithm the ranks are in a call, as far as that is known."""
+    found: dict[str, list[int]] = {}
+    for number, entry in stuck.came.items():
+        if kind := _algorithm(entry.call):
+            found.setdefault(kind, []).append(number)
+    return found
+
+
+def _algorithm(call: Call) -> str:
     return f"{call.algorithm} over {call.transport}" if call.transport else call.algorithm
 
 

@@ -126,6 +126,18 @@ def test_ranks_that_ask_for_different_things_are_named(write: Write, tmp_path: P
     assert "Rank 1 asks for broadcast int64 (4), root 0." in said
 
 
+def test_ranks_that_are_in_one_call_by_different_algorithms_are_named(
+    write: Write, tmp_path: Path
+) -> None:
+    """As where a method, which compares the call first, meets a plan, which does not."""
+    ranks = write(3)
+    method = Call(SUM.collective, SUM.signature, "auto")
+    for rank, what in enumerate((method, SUM, SUM)):
+        ranks[rank].call(what)
+    said = told(tmp_path, ranks)
+    assert "Rank 0 is in it by auto, ranks 1-2 by ring over symmetric." in said
+
+
 def test_a_rank_that_does_not_know_the_array_agrees_with_all(write: Write, tmp_path: Path) -> None:
     ranks = write(2)
     ranks[0].call(Call("broadcast", "int64 (4), root 0"))
