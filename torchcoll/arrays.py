@@ -166,6 +166,9 @@ class TorchArrays:
     def gpu(self, x: Array) -> int:
         return int(x.device.index)
 
+    def gpu_name(self, x: Array) -> str:
+        return torch.cuda.get_device_name(x.device)
+
     def over(self, memory: Memory, dtype: str, shape: tuple[int, ...]) -> Array:
         if dtype not in DTYPES:
             raise UnknownName("dtype", dtype, DTYPES)

@@ -96,6 +96,9 @@ class Arrays(Protocol):
     def gpu(self, x: Array) -> int:
         """Return the number of the GPU that `x` is on, as the driver counts them."""
 
+    def gpu_name(self, x: Array) -> str:
+        """Return the model of the GPU that `x` is on."""
+
     def over(self, memory: Memory, dtype: str, shape: tuple[int, ...]) -> Array:
         """Return an array of this shape over the first bytes of `memory`.
 

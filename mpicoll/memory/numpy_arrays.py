@@ -132,6 +132,9 @@ class NumpyArrays:
     def gpu(self, x: Array) -> int:
         raise Unavailable("NumPy arrays lie on the host")
 
+    def gpu_name(self, x: Array) -> str:
+        raise Unavailable("NumPy arrays lie on the host")
+
     def over(self, memory: Memory, dtype: str, shape: tuple[int, ...]) -> Array:
         if dtype not in CARRIED:
             raise UnknownName("dtype", dtype, CARRIED)

@@ -132,6 +132,10 @@ class MpiArrays(NumpyArrays):
     def gpu(self, x: Array) -> int:
         return int(x.device.id)
 
+    def gpu_name(self, x: Array) -> str:
+        facts = sys.modules["cupy"].cuda.runtime.getDeviceProperties(self.gpu(x))
+        return str(facts["name"].decode())
+
     def on_gpu(self, turn: int) -> Array:
         try:
             import cupy

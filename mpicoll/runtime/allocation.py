@@ -60,7 +60,7 @@ def readable(
 def empty(transport: Transport, arguments: Arguments, shape: tuple[int, ...]) -> Array:
     """Allocate an array of the call's dtype, on the device of its arrays."""
     assert arguments.dtype is not None
-    like = arguments.x if arguments.x is not None else arguments.out
+    like = arguments.array
     if like is None and arguments.device == "gpu":
         like = own_gpu(transport)
     return transport.arrays.empty(shape, arguments.dtype, like)

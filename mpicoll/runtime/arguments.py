@@ -58,6 +58,11 @@ class Arguments:
     unbound: bool = False
     apart: Apart | None = None
 
+    @property
+    def array(self) -> Array | None:
+        """One of its arrays, which lie on one device; None where this rank gives and gets none."""
+        return self.out if self.x is None else self.x
+
     def place(self, blocks: int = 1) -> Place:
         """Return this rank's place, the vector cut into `blocks`."""
         return Place(self.rank, self.size, self.root, blocks)

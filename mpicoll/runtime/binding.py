@@ -53,11 +53,6 @@ class _Call:
         return self.arguments.dtype or "uint8"
 
     @property
-    def array(self) -> Array | None:
-        """An array of the call, None where this rank gives and gets none."""
-        return self.arguments.x if self.arguments.x is not None else self.arguments.out
-
-    @property
     def blocks(self) -> tuple[dict[Block, int], Sequence[Block], list[Block]]:
         """The elements of each block, and the blocks of the input and of the output."""
         return self.arguments.blocks(self.chosen.blocks(self.arguments.size))
@@ -141,7 +136,7 @@ class Binder:
                 share(call.rounds, *blocks, reach, in_place=arguments.in_place),
                 shared, dict(buffers), call.dtype, what=call.title,
                 meets=arguments.collective.synchronizes and is_even, store=store,
-                like=call.array, tile=reach.tile if compiles else 0,
+                like=call.arguments.array, tile=reach.tile if compiles else 0,
             )  # fmt: skip
 
         if store is None:
@@ -195,7 +190,7 @@ class Binder:
         given = laid_out, call.dtype, call.arguments.op, call.title
         stream: PlanStream | None = None
         if laid_out.layout.by_streams:
-            stream = PlanStream(transport.arrays, call.array, captures=True)
+            stream = PlanStream(transport.arrays, call.arguments.array, captures=True)
             ordered = StreamBinding(*given, stream)
             variants = ordered.variants(transport, tag)
             stream.watch = ordered.watch()
@@ -215,8 +210,8 @@ class Binder:
         if first is not None:
             variants = [_after(first, variant) for variant in variants]
         at_once = transport.matches_by_order and DIRECT in route.split("+")
-        if stream is None and arguments.device == "gpu" and call.array is not None:
-            stream = PlanStream(transport.arrays, call.array, captures=at_once)
+        if stream is None and arguments.device == "gpu" and call.arguments.array is not None:
+            stream = PlanStream(transport.arrays, call.arguments.array, captures=at_once)
         return scheduled(
             str(call.chosen), route, arguments.out, variants, divide_mean(transport, arguments),
             resources, at_once=at_once, stream=stream,

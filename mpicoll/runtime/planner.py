@@ -160,7 +160,7 @@ class Planner:
     def build_allocated(self, arguments: Arguments) -> Plan:
         """Bind a call that has all its arrays on all ranks; collective."""
         if arguments.device == "gpu":
-            self.transport.prepare_gpu(arguments.x if arguments.x is not None else arguments.out)
+            self.transport.prepare_gpu(arguments.array)
         return self._build(arguments)
 
     def _build(self, arguments: Arguments) -> Plan:

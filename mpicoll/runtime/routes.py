@@ -138,9 +138,8 @@ class Routes:
         route = self.check(arguments, asked)
         if arguments.device != "gpu" or route not in ("", IPC):
             return route, None
-        like = arguments.x if arguments.x is not None else arguments.out
         try:
-            return IPC, self.gpu_memory(like)
+            return IPC, self.gpu_memory(arguments.array)
         except Unavailable:
             if route:
                 raise

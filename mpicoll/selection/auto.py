@@ -91,10 +91,13 @@ class AutoChooser:
 
         Rank 0 reads it; collective, as what another library lacks on one rank, all do without.
         """
-        device = tables.GPU if arguments.device == "gpu" else tables.HOST
+        device = arguments.device or "host"
         if device not in self._decisions:
-            is_root = self.transport.rank == 0
-            found = tables.load(*self._key(), device=device) if is_root else {}
+            found: tables.Decisions = {}
+            if self.transport.rank == 0:
+                on_gpu, arrays = device == "gpu", self.transport.arrays
+                gpu = arrays.gpu_name(arguments.array) if on_gpu else ""
+                found = tables.load(*self._key(), gpu=gpu)
             self._decisions[device] = self.transport.exchange(found, tables.Decisions)[0]
         name = arguments.collective.name
         decision = self._decisions[device].get(name)

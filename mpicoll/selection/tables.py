@@ -10,7 +10,8 @@ A table is a JSON file that `mpicoll.tune` writes::
 
 A range serves payloads (total bytes) above the one before it and up to its own end; ``ratio``
 is the time of the native call to the algorithm's. An entry serves the machine whose
-fingerprint it carries, and no other; one that names no device is for arrays on the host.
+fingerprint it carries, and no other; one that names no device is for arrays on the host, and one
+of a GPU names its model in the fingerprint.
 """
 
 from __future__ import annotations
@@ -60,8 +61,12 @@ Decisions = dict[str, Decision]
 """One decision for each collective, by its name."""
 
 
-def fingerprint(library: str) -> dict[str, Any]:
-    """Return the properties that a table depends on: processor, cores, library, versions."""
+def fingerprint(library: str, gpu: str = "") -> dict[str, Any]:
+    """Return the properties that a table depends on: processor, cores, library, versions.
+
+    Args:
+        gpu: the model of the GPU on which the arrays lie; empty for the host.
+    """
     from importlib import metadata  # importing mpicoll is quicker without
 
     return {
@@ -70,6 +75,7 @@ def fingerprint(library: str) -> dict[str, Any]:
         "library": library,
         "python": ".".join(platform.python_version_tuple()[:2]),
         "numpy": metadata.version("numpy"),
+        **({"gpu": gpu} if gpu else {}),
     }
 
 
@@ -83,9 +89,12 @@ def default_path() -> Path:
 
 def load(
     backend: str, library: str, ranks_per_node: list[int], path: Path | None = None,
-    device: str = HOST,
+    gpu: str = "",
 ) -> Decisions:  # fmt: skip
     """Return the decisions of a table for one backend, layout of ranks and device of the arrays.
+
+    Args:
+        gpu: as for `fingerprint`.
 
     Warns, and returns none, where the table is of another machine or cannot be read.
     """
@@ -100,10 +109,10 @@ def load(
     except (ArgumentError, OSError) as error:
         _warn(str(error))
         return {}
-    here, found = fingerprint(library), {}
+    here, found = fingerprint(library, gpu), {}
     for entry in table["entries"]:
-        key = entry["backend"], entry["ranks_per_node"], entry.get("device", HOST)
-        if key != (backend, ranks_per_node, device):
+        key = entry["backend"], entry["ranks_per_node"], _device(entry)
+        if key != (backend, ranks_per_node, GPU if gpu else HOST):
             continue
         there = entry["fingerprint"]
         differing = [name for name in here if there.get(name) != here[name]]
@@ -154,13 +163,17 @@ def _check_entry(entry: dict[str, Any]) -> None:
             raise ArgumentError(f"{name} of an entry is {brief(entry[name])}")
     if not all(isinstance(each, int) for each in entry["ranks_per_node"]):
         raise ArgumentError(f"ranks_per_node of an entry is {brief(entry['ranks_per_node'])}")
-    if entry.get("device", HOST) not in (HOST, GPU):
+    if _device(entry) not in (HOST, GPU):
         raise ArgumentError(f"device of an entry is {brief(entry['device'])}")
     limits = [each["upto"] for each in entry["ranges"]]
     if limits[-1:] != [None] or limits[:-1] != sorted(map(operator.index, limits[:-1])):
         raise ArgumentError(f"ranges must ascend in bytes to null, not end at {brief(limits)}")
     for each in entry["ranges"]:
         _check_algorithm(collective(entry["collective"]).name, each["algorithm"])
+
+
+def _device(entry: dict[str, Any]) -> Any:
+    return entry.get("device", HOST)
 
 
 def _check_algorithm(of: str, text: str) -> None:
@@ -196,16 +209,18 @@ def write(path: Path, entries: list[dict[str, Any]]) -> None:
     """
 
     def key(entry: dict[str, Any]) -> Any:
-        device = entry.get("device", HOST)
-        return entry["backend"], entry["ranks_per_node"], entry["collective"], device
+        return *machine(entry), entry["ranks_per_node"], entry["collective"]
+
+    def machine(entry: dict[str, Any]) -> Any:
+        return entry["backend"], _device(entry)
 
     check_output(path)
     new = [key(each) for each in entries]
-    prints = {each["backend"]: each["fingerprint"] for each in entries}
+    prints = {machine(each): each["fingerprint"] for each in entries}
     with locked(path):
         kept = [
             each for each in _entries(path)
-            if key(each) not in new and prints.get(each["backend"], each["fingerprint"])
+            if key(each) not in new and prints.get(machine(each), each["fingerprint"])
             == each["fingerprint"]
         ]  # fmt: skip
         write_whole(path, lambda fresh: fresh.write_text(text([*kept, *entries])))

@@ -64,7 +64,7 @@ def run(options: Options, makers: Worlds) -> int:
         ranks.print(f"warning: {remark}")
     count, unsaved = 0, list[dict[str, Any]]()
     for name, measured in _measure(bench, groups, options.wanted.algorithms, until):
-        entries = _entries(ranks, name, measured, _device(options.wanted))
+        entries = _entries(ranks, name, measured, options.wanted)
         count += len(entries)
         unsaved += entries
         # After each collective: a run that a time limit ends keeps what is decided.
@@ -107,7 +107,11 @@ def _decided(worlds: dict[str, Collectives], options: Options) -> set[str]:
         return set()
     found = [
         tables.load(
-            name, world.library, auto.layout(world.nodes), options.output, _device(options.wanted)
+            name,
+            world.library,
+            auto.layout(world.nodes),
+            options.output,
+            _gpu(world, options.wanted),
         )
         for name, world in worlds.items()
     ]
@@ -142,8 +146,11 @@ def _asked(bench: Bench, group: Group, more: Sequence[str]) -> list[Case]:
     ]
 
 
-def _device(wanted: Wanted) -> str:
-    return tables.GPU if wanted.device == cases.CUDA else tables.HOST
+def _gpu(world: Collectives, wanted: Wanted) -> str:
+    """Return the model of this rank's GPU; empty for arrays on the host."""
+    if wanted.device != cases.CUDA:
+        return ""
+    return world.transport.arrays.gpu_name(world.gpu())
 
 
 def _is_good(each: Candidate) -> bool:
@@ -151,17 +158,18 @@ def _is_good(each: Candidate) -> bool:
     return not each.message and not each.wrong and bool(each.samples)
 
 
-def _entries(ranks: Ranks, name: str, measured: Measured, device: str) -> list[dict[str, Any]]:
+def _entries(ranks: Ranks, name: str, measured: Measured, wanted: Wanted) -> list[dict[str, Any]]:
     """Return the entry of one collective for each backend, and print them."""
     entries: list[dict[str, Any]] = []
     for backend, by_size in measured.items():
         world = ranks.worlds[backend]
+        gpu = _gpu(world, wanted)
         entries.append({
             "backend": backend,
             "ranks_per_node": auto.layout(world.nodes),
             "collective": name,
-            "device": device,
-            "fingerprint": tables.fingerprint(world.library),
+            "device": tables.GPU if gpu else tables.HOST,
+            "fingerprint": tables.fingerprint(world.library, gpu),
             "ranges": ranges(by_size),
         })  # fmt: skip
         ranks.print(f"{backend} {name}: {_listed(entries[-1]['ranges'])}")

@@ -775,7 +775,8 @@ def test_a_table_is_measured_on_gpus(g: Collectives, tmp_path: Path) -> None:
     given = (g.backend,), 1.0, path, 0.0, None
     tuning.run(tuning.Options(wanted, *given, resume=False), {g.backend: lambda interface: g})
     key = g.backend, g.transport.library, layout(g.nodes), path
-    assert "allreduce" in tables.load(*key, tables.GPU)
+    gpu = g.transport.arrays.gpu_name(g.gpu())
+    assert "allreduce" in tables.load(*key, gpu)
     assert tables.load(*key) == {}
 
 

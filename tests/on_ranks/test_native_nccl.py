@@ -119,10 +119,10 @@ def test_auto_takes_it_where_a_table_of_gpus_says_so(
     g: Collectives, fake: Nccl, lacks: bool, taken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Unless a rank lacks it; what the table says of arrays on the host is not asked."""
-    said = {tables.GPU: "native:nccl", tables.HOST: "ring"}
 
-    def load(*key: Any, device: str) -> tables.Decisions:
-        return {"allreduce": tables.Decision([{"upto": None, "algorithm": said[device]}])}
+    def load(*key: Any, gpu: str) -> tables.Decisions:
+        said = "native:nccl" if gpu == "fake" else "ring"
+        return {"allreduce": tables.Decision([{"upto": None, "algorithm": said}])}
 
     monkeypatch.setattr(tables, "load", load)
     if lacks and g.rank == g.size - 1:

@@ -61,11 +61,18 @@ def test_a_table_is_read_back(tmp_path: Path) -> None:
 def test_arrays_on_gpus_have_decisions_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "table.json"
     tables.write(path, [entry()])
-    on_gpu = entry(device=tables.GPU, ranges=[{"upto": None, "algorithm": "native:symm_two_shot"}])
+    on_gpu = entry(
+        device=tables.GPU, fingerprint=tables.fingerprint("MPICH", "H100"),
+        ranges=[{"upto": None, "algorithm": "native:symm_two_shot"}],
+    )  # fmt: skip
     tables.write(path, [on_gpu])
-    found = {each: tables.load("mpi4py", "MPICH", [2], path, each)["allreduce"].lookup(9)
-             for each in (tables.HOST, tables.GPU)}  # fmt: skip
-    assert found == {tables.HOST: "naive", tables.GPU: "native:symm_two_shot"}
+    found = [
+        tables.load("mpi4py", "MPICH", [2], path, gpu)["allreduce"].lookup(9)
+        for gpu in ("", "H100")
+    ]
+    assert found == ["naive", "native:symm_two_shot"]
+    with pytest.warns(UserWarning, match=r"another machine \(gpu was 'H100' and is 'A100'\)"):
+        assert tables.load("mpi4py", "MPICH", [2], path, "A100") == {}
 
 
 def test_a_table_of_another_machine_is_refused(tmp_path: Path) -> None:

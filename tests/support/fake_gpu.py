@@ -275,6 +275,9 @@ class Arrays:
         start, _ = self.inner.span(x)
         return self.memory.gpu_of(start) if self.memory.holds(start) else 0
 
+    def gpu_name(self, x: Any) -> str:
+        return "fake"
+
     def current_stream(self, gpu: int) -> Stream:
         return self.gpus[gpu].current
 
