@@ -7,12 +7,15 @@ What NCCL and torch 2.13 grant, and what follows:
   first collective call in the ``group``, batched P2P operations involving only a subset of ranks of
   the ``group`` are allowed" (`torch.distributed.batch_isend_irecv`). Some ranks have no message in
   the first round of many schedules, so `Nccl.connect` makes the communicator before: by all ranks.
-- "Users must set the current GPU device with `torch.cuda.set_device`, otherwise it will lead to
+- "users must set the current GPU device with `torch.cuda.set_device`, otherwise it will lead to
   unexpected hang issues" (the same). `Nccl.connect` refuses another device, on all ranks.
 - "Calls within a group can be seen as progressing independently, hence should never block each
   other. It is therefore important to merge calls that need to progress concurrently to avoid
   deadlocks" (NCCL's user guide, Point-to-point communication). What is sent and received at one
-  time is one batch: the messages of a round, and those of ``sendrecv``.
+  time is one batch: the messages of a round, and those of ``sendrecv``. "The only exception is
+  point-to-point calls within a group targeting the same peer, which are executed in order" (the
+  same): in the order that both ranks give the messages of one direction; "``[recv_from_1,
+  send_to_1]`` is equivalent to ``[send_to_1, recv_from_1]``" (`batch_isend_irecv`).
 - "All functions of the class are expected to be called in the same order across all processes in
   the process group. This is the only way that we can guarantee to match up the same calls among all
   processes" (`ProcessGroupNCCL.hpp`); ``ncclSend`` and ``ncclRecv`` take no tag. Every batch of a

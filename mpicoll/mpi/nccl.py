@@ -5,7 +5,8 @@ caller's stream: "The NCCL call returns when the operation has been effectively 
 given stream" (NCCL's user guide, CUDA Stream Semantics), so no rank waits on the host. gather,
 scatter and alltoall, which CuPy's binding lacks, are groups of messages: "Calls within a group can
 be seen as progressing independently, hence should never block each other" (the same,
-Point-to-point communication).
+Point-to-point communication), but for those to the same peer, of which each group has one in each
+direction.
 """
 
 from __future__ import annotations
