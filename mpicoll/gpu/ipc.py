@@ -26,8 +26,9 @@ from mpicoll.interfaces import (
     Location,
     SharedMemory,
     Thunk,
+    WordOperation,
 )
-from mpicoll.memory.allocator import FirstFit
+from mpicoll.memory.allocator import LINE, FirstFit
 from mpicoll.memory.segments import FIRST
 from mpicoll.notation.elements import itemsize
 from mpicoll.programs.instructions import Reach
@@ -40,6 +41,7 @@ _TILE_BYTES = 8 << 20
 """Of a tile between GPUs: a fast link (450 GB/s) takes 19 us for it, the host about as long to put
 the work of a tile on the stream."""
 _PATTERN = 0x5A
+_TRIED = 0x5A5A
 
 
 class GpuMemory:
@@ -125,9 +127,35 @@ class GpuMemory:
         try:
             for rank in self.host.intra_node:
                 self.word(rank, 0, 0)
+            self._try_word()
         except Unavailable as error:
             return f"rank {self.host.rank}: {error}"
         return ""
+
+    def _try_word(self) -> None:
+        """Let a stream write a word and wait for it.
+
+        "CUDA_ERROR_NOT_SUPPORTED" is among the results of cuStreamBatchMemOp, and no attribute of a
+        device says where: a first run that finds it out on one rank would leave the others waiting.
+
+        Raises:
+            Unavailable: the driver, or this GPU, does not let streams do that.
+        """
+        area = self.host.allocator.take(LINE)
+        if area is None:
+            return  # the first plan takes more, and finds no room either
+        rank, words = self.host.rank, self.host.words[self.host.rank][area.segment]
+        words[area.start // 8] = 0
+        at = self.word(rank, area.segment, area.start)
+        both = [WordOperation(at, _TRIED, waits) for waits in (False, True)]
+        try:
+            stream = self.arrays.current_stream(self.arrays.gpu(self.like))
+            self.gpu.batch(both).put(stream.handle)
+            self.arrays.synchronize(self.like)
+            if words[area.start // 8] != _TRIED:
+                raise Unavailable("what a stream writes to memory of the host does not arrive")
+        finally:
+            self.host.allocator.give(area)
 
     def word(self, rank: int, segment: int, offset: int) -> int:
         """Return where the GPU finds a word of a rank's memory on the host.

@@ -129,7 +129,7 @@ class Gpu:
         pooled: why what the framework allocates has no handle; empty where it has.
         refuses: why nothing has one.
         closed: why nothing can be opened.
-        unordered: why no stream can wait for words.
+        unordered: why no stream can wait for words; `wordless` where only the first one shows it.
         registered: the memory of the host that it reaches, by address.
         current: the caller's stream.
     """
@@ -139,7 +139,7 @@ class Gpu:
         self.allocator = FirstFit()
         self.allocator.add(_EACH)
         self.segments: dict[int, Area] = {}
-        self.pooled = self.refuses = self.closed = self.unordered = ""
+        self.pooled = self.refuses = self.closed = self.unordered = self.wordless = ""
         self.registered: dict[int, int] = {}
         self.streams: list[Stream] = []
         self.current = Stream(self)
@@ -217,6 +217,8 @@ class Batch:
         self.operations[0] = self.operations[0]._replace(value=value)
 
     def put(self, stream: Stream) -> None:
+        if self.gpu.wordless:
+            raise Unavailable(self.gpu.wordless)
         reached = self.gpu.registered.items()
         for each in self.operations:
             at = each.address - _FOR_GPU
