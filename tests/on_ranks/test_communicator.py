@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 import random
-import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -21,6 +21,7 @@ from mpicoll.machine.nodes import RANKS_PER_NODE  # noqa: E402
 from mpicoll.mpi.communicator import served, state  # noqa: E402
 from mpicoll.mpi.communicator.served import Signature  # noqa: E402
 from mpicoll.mpi.communicator.state import AFTER, FORCED  # noqa: E402
+from mpicoll.runtime import planner  # noqa: E402
 from mpicoll.runtime.order import REPRODUCIBLE  # noqa: E402
 
 Call = Callable[[Any], Any]
@@ -535,18 +536,73 @@ def test_a_wrong_variable_is_an_error_on_every_rank(
         comm.Barrier()
 
 
-def test_who_asks_for_one_order_learns_where_mpi_keeps_its_own(
-    monkeypatch: pytest.MonkeyPatch, comm: Any
+def _one_order(comm: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield what each reduction gives on this rank, and the sums rank by rank that it should be."""
+    size, rank, last = comm.size, comm.rank, comm.size - 1
+    for count, dtype in ((1, "float64"), (7, "float32"), (3001, "float32")):
+        random = np.random.default_rng(count)
+        x = random.normal(size=(size, size, count)) * 10 ** random.uniform(-2, 2, (size, 1, count))
+        given = x.astype(dtype)
+        sums = np.add.accumulate(given)  # one after the other
+        own, whole, row = given[rank], np.empty_like(given[0]), np.empty_like(given[0, 0])
+        comm.Allreduce(own, whole)
+        yield whole, sums[-1]
+        yield comm.allreduce(own), sums[-1]
+        user = MPI.Op.Create(_plus, commute=True)
+        comm.Allreduce([own, MPI.FLOAT if dtype == "float32" else MPI.DOUBLE], whole, user)
+        user.Free()
+        yield whole, sums[-1]
+        whole[:] = own
+        comm.Reduce(MPI.IN_PLACE if rank == last else own, whole, root=last)
+        yield whole, sums[-1] if rank == last else own
+        comm.Reduce_scatter_block(own, row)
+        yield row, sums[-1, rank]
+        comm.Reduce_scatter(own, row, [count] * size)
+        yield row, sums[-1, rank]
+        comm.Reduce_scatter(own, row)
+        yield row, sums[-1, rank]
+        whole[:] = own
+        comm.Scan(MPI.IN_PLACE, whole)
+        yield whole, sums[rank]
+        whole[:] = 0
+        comm.Exscan(own, whole)
+        yield whole, sums[rank - 1] if rank else np.zeros_like(own)
+        parts = {"a": float(own[0, 0])}
+        yield comm.scan(parts, _merged)["a"], _summed(given[: rank + 1, 0, 0])
+        yield comm.exscan(float(own[0, 0])), _summed(given[:rank, 0, 0])
+        yield comm.reduce(parts, _merged, last), rank == last and {"a": _summed(given[:, 0, 0])}
+
+
+def _plus(left: Any, both: Any, datatype: Any) -> None:
+    kind = "float32" if datatype == MPI.FLOAT else "float64"
+    y = np.frombuffer(both, kind)
+    y += np.frombuffer(left, kind)
+
+
+def _merged(left: dict[str, float], right: dict[str, float]) -> dict[str, float]:
+    return {"a": left["a"] + right["a"]}
+
+
+def _summed(numbers: Any) -> float | None:
+    return functools.reduce(float.__add__, map(float, numbers)) if len(numbers) else None
+
+
+@pytest.mark.parametrize("placed", ["one node", "nodes", "no executor"])
+def test_one_order_has_the_same_bits_wherever_the_ranks_lie(
+    monkeypatch: pytest.MonkeyPatch, comm: Any, placed: str
 ) -> None:
-    if comm.size == 1:
-        pytest.skip("MPI serves one rank")
     monkeypatch.setenv(REPRODUCIBLE, "1")
-    monkeypatch.setenv(RANKS_PER_NODE, "1")
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        check(comm, _allreduce)
-    found = [REPRODUCIBLE in str(each.message) for each in told]
-    assert found == ([] if comm.rank else [True])
+    if placed == "nodes":
+        monkeypatch.setenv(RANKS_PER_NODE, "1")
+    if placed == "no executor":
+        monkeypatch.setattr(planner, "MISSING", "left out")
+    for step, (found, expected) in enumerate(_one_order(comm)):
+        if isinstance(expected, np.ndarray):
+            assert found.tobytes() == expected.tobytes(), step
+        else:
+            assert (found or None) == (expected or None), step
+    for call in (*OURS.values(), *THEIRS.values()):  # sums here are exact in any order
+        np.testing.assert_array_equal(call(comm), call(MPI.COMM_WORLD))
 
 
 def test_our_calls_and_mpis_own_are_recorded_in_the_same_order(comm: Comm) -> None:

@@ -7,7 +7,6 @@ displacement and datatype, any of which it infers where they are left out.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate
 from typing import Any
@@ -105,6 +104,18 @@ def vector(spec: Any, blocks: int, *, written: bool) -> tuple[Flat, list[int]] |
     return flat[starts[0] : starts[-1]], counts
 
 
+def datatype(spec: Any) -> MPI.Datatype:
+    """Return the datatype of a buffer that `block` reads."""
+    parts = _parts(spec, list | tuple)
+    assert parts is not None
+    memory, _, _, kind = parts
+    if isinstance(kind, MPI.Datatype):
+        return kind
+    if kind is None:
+        kind = _array(memory).dtype.char
+    return MPI.Datatype.fromcode(kind)
+
+
 def numbers(given: Any, blocks: int) -> list[int] | None:
     """Return one count per rank, None where there is another number of them."""
     found = _numbers(given, blocks)
@@ -118,25 +129,24 @@ def _read(spec: Any, sequences: Any, *, written: bool) -> tuple[Flat, Any, Any] 
         sequences: the types of what stands for count and displacement together.
         written: it is received into.
     """
-    parts = spec, None, None, None
-    if isinstance(spec, list | tuple):
-        found = _parts(spec, sequences=sequences)
-        if found is None:
-            return None
-        parts = found
+    parts = _parts(spec, sequences=sequences)
+    if parts is None:
+        return None
     memory, count, displacement, kind = parts
     flat = _memory(memory, kind, written=written)
     return None if flat is None else (flat, count, displacement)
 
 
-def _parts(spec: Sequence[Any], sequences: Any) -> tuple[Any, Any, Any, Any] | None:
+def _parts(spec: Any, sequences: Any) -> tuple[Any, Any, Any, Any] | None:
     """Return buffer, count, displacement and datatype.
 
     Args:
         sequences: the types of what stands for count and displacement together.
     """
     count = displacement = kind = None
-    if len(spec) == 2:
+    if not isinstance(spec, list | tuple):
+        memory = spec
+    elif len(spec) == 2:
         memory, count = spec
         if isinstance(count, MPI.Datatype | str):
             count, kind = None, count
@@ -146,7 +156,7 @@ def _parts(spec: Sequence[Any], sequences: Any) -> tuple[Any, Any, Any, Any] | N
         memory, count, displacement, kind = spec
     else:
         return None
-    if len(spec) < 4 and isinstance(count, sequences):
+    if isinstance(count, sequences) and len(spec) < 4:
         count, displacement = count
     return memory, count, displacement, kind
 
@@ -157,10 +167,8 @@ def _memory(memory: Any, kind: Any, *, written: bool) -> Flat | None:
         if kind is None:
             return None
         flat = np.empty(0, "uint8")
-    elif type(memory) is np.ndarray:
-        flat = memory
     else:
-        flat = np.asarray(memoryview(memory))
+        flat = _array(memory)
     if written and not flat.flags.writeable:
         return None
     if kind is None and flat.dtype not in _INFERRED:
@@ -179,6 +187,10 @@ def _memory(memory: Any, kind: Any, *, written: bool) -> Flat | None:
     if dtype is None or flat.nbytes % dtype.itemsize:
         return None
     return flat if flat.dtype == dtype else flat.view(dtype)
+
+
+def _array(memory: Any) -> Flat:
+    return memory if type(memory) is np.ndarray else np.asarray(memoryview(memory))
 
 
 def _numbers(given: Any, blocks: int) -> list[int]:

@@ -20,6 +20,7 @@ import numpy as np
 from mpi4py import MPI
 
 from mpicoll.mpi.communicator.buffers import Flat
+from mpicoll.mpi.communicator.in_order import prefix
 from mpicoll.mpi.communicator.served import LEFT_ALONE
 
 HEADER = 256
@@ -359,8 +360,6 @@ _PREDEFINED = frozenset(
                  MPI.LXOR, MPI.BAND, MPI.BOR, MPI.BXOR)
 )  # fmt: skip
 _FOLDED_ARRAYS = {MPI.SUM.handle, MPI.PROD.handle, MPI.BAND.handle, MPI.BOR.handle, MPI.BXOR.handle}
-_PREFIXES = {"scan": 1, "exscan": 0}
-"""Of how many ranks beyond those before it a rank folds the objects, where not of all."""
 _DTYPES = {int: np.dtype("int64"), float: np.dtype("float64"), complex: np.dtype("complex128")}
 
 
@@ -399,9 +398,7 @@ def fold(comm: Any, name: str, item: Any, op: Any, root: int) -> tuple[Any] | No
     _, whole, forms = rooms.received
     if comm._call("allgather", room, whole, None, 0, None, None):
         return None
-    if name == "reduce":
-        if rooms.rank != root:
-            return (None,)
-    elif name in _PREFIXES:
-        forms = forms[: rooms.rank + _PREFIXES[name]]
+    if name == "reduce" and rooms.rank != root:
+        return (None,)
+    forms = prefix(name, forms, rooms.rank)
     return (reduce(op, map(marshal.loads, forms)) if forms else None,)

@@ -215,10 +215,13 @@ def folding(
     name: str, own: Flat | None, result: Flat | None, op: Any, *, needs: bool = True,
     root: int = 0, counts: tuple[int, ...] | None = None,
 ) -> Call | None:  # fmt: skip
-    """Return a call that folds, where MPI defines its operator on the dtype."""
+    """Return a call that folds, where MPI defines its operator on the dtype.
+
+    A user's operator has no name.
+    """
     if own is None or (needs and result is None):
         return None
-    text, kinds = OPS[op.handle]
+    text, kinds = OPS.get(op.handle, ("", "" if op.is_predefined else own.dtype.kind))
     if own.dtype.kind not in kinds:
         return None
     return Call(name, own, result, text, root, counts)

@@ -15,7 +15,8 @@ from mpi4py import MPI
 from mpicoll.execution.extension import WRITERS
 from mpicoll.flight import groups
 from mpicoll.flight.records import Call
-from mpicoll.mpi.communicator.state import find_flight
+from mpicoll.mpi.communicator.in_order import in_order
+from mpicoll.mpi.communicator.state import find_flight, is_fixed
 
 NAMES = {
     "Barrier": "barrier", "Bcast": "broadcast", "Gather": "gather", "Gatherv": "gather",
@@ -73,7 +74,12 @@ def _recorded(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _on(comm: MPI.Comm, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method as it is recorded on one communicator; itself where nothing records."""
+    """Return a method as it is recorded on one communicator; itself where nothing records.
+
+    Where one order of folding is asked for, it folds in that order.
+    """
+    if comm != MPI.COMM_NULL and is_fixed(comm):
+        method = in_order(name, method)
     flight = None if comm == MPI.COMM_NULL else find_flight(comm)
     if flight is None:
         return method

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from dataclasses import replace
 from math import inf
 from typing import Any, cast
@@ -28,7 +27,6 @@ from mpicoll.mpi.communicator.uneven import PART_READERS, Part, complete
 from mpicoll.mpi.transport import MpiTransport
 from mpicoll.runtime.arguments import Arguments, check_arguments
 from mpicoll.runtime.methods import FOR_EVER
-from mpicoll.runtime.order import REPRODUCIBLE, is_asked_for
 from mpicoll.runtime.planner import Planner
 from mpicoll.runtime.recording import Recording, call_of
 from mpicoll.runtime.routes import Routes
@@ -133,12 +131,6 @@ class Served:
         shared = self.transport.shared
         if shared is None or shared.mailbox is None or not routes.has_executor or layout is None:
             self.close()
-            if is_asked_for() and self.at.rank == 0:
-                warnings.warn(
-                    f"{REPRODUCIBLE} fixes no order here: MPI serves a communicator of several "
-                    "nodes, or without the compiled executor, and adds in its own",
-                    stacklevel=2,
-                )
             return
         self.mailbox = shared.mailbox
         if patient := DEADLINE not in os.environ:

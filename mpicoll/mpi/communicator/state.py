@@ -39,12 +39,14 @@ class Wishes(NamedTuple):
     """What the environment says.
 
     Attributes:
+        is_fixed: it asks for one order of folding.
         error: what is wrong with it.
     """
 
     after: int = 0
     repeats: int = 1
     algorithms: dict[str, str] = {}  # noqa: RUF012  a tuple's default, never changed
+    is_fixed: bool = False
     error: str | None = None
 
 
@@ -101,6 +103,12 @@ def find_flight(comm: MPI.Comm) -> GroupFlight | None:
     return found
 
 
+def is_fixed(comm: MPI.Comm) -> bool:
+    """Whether one order of folding is asked for on a communicator."""
+    state: Any = comm.Get_attr(_key())
+    return state is not None and state.wishes.is_fixed
+
+
 def theirs(*given: Any) -> bool:
     """Leave a call to MPI."""
     return True
@@ -115,7 +123,7 @@ def _wishes() -> Wishes:
     except ArgumentError as error:
         return Wishes(error=str(error))
     if is_asked_for():
-        return Wishes(0, 1, algorithms)
+        return Wishes(0, 1, algorithms, is_fixed=True)
     if algorithms or text:
         return Wishes(int(text or 0), 1, algorithms)
     return Wishes(_AFTER, _REPEATS, algorithms)
@@ -126,6 +134,9 @@ def _agreed(comm: MPI.Comm) -> Wishes:
     own = _wishes()
     found = exchange(comm, own, Wishes)
     raise_any(own.error and ArgumentError(own.error), [each.error for each in found])
+    if any(each.is_fixed for each in found):
+        found = [Wishes(0, 1, each.algorithms, is_fixed=True) for each in found]
+        own = found[comm.rank]
     for rank, other in enumerate(found):
         if other != own:
             raise Disagreement(

@@ -1,0 +1,148 @@
+"""Reductions that are left to MPI, in the order of the ranks: MPI moves the data, ranks fold it.
+
+``MPICOLL_REPRODUCIBLE=1`` asks for ((rank 0 op rank 1) op rank 2) op ..., wherever the ranks lie
+and whatever the operator. Each rank gets a part of all ranks' arrays, folds it one by one, and the
+parts go to where they are wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce, wraps
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from mpicoll.mpi.communicator.buffers import Flat, block, datatype
+from mpicoll.mpi.communicator.reading import READERS, Call, Place, is_in_place
+
+Method = Callable[..., Any]
+_WHOLE = 4096
+"""The most bytes of an array that one rank folds alone: it takes a message less."""
+_PREFIXES = {"scan": 1, "exscan": 0}
+"""Of how many ranks beyond those before it a rank gets the fold, where not of all."""
+
+
+def in_order(name: str, method: Method) -> Method:
+    """Return a method of mpi4py that folds rank by rank; itself where it does not fold.
+
+    Args:
+        method: MPI's own.
+    """
+    made = _METHODS.get(name)
+    return method if made is None else wraps(method)(made(name.lower(), method))
+
+
+def prefix(name: str, items: list[Any], rank: int) -> list[Any]:
+    """Return those of all ranks' items whose fold a rank gets."""
+    return items[: rank + _PREFIXES[name]] if name in _PREFIXES else items
+
+
+def _of_objects(name: str, method: Method) -> Method:
+    def call(comm: MPI.Intracomm, sendobj: Any, op: Any = MPI.SUM, root: int = 0) -> Any:
+        if name == "reduce":
+            found = MPI.Intracomm.gather(comm, sendobj, root) or []
+        else:
+            found = prefix(name, MPI.Intracomm.allgather(comm, sendobj), comm.rank)
+        return reduce(op, found) if found else None
+
+    return call
+
+
+def _of_arrays(name: str, method: Method) -> Method:
+    def call(
+        comm: MPI.Intracomm, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, root: int = 0
+    ) -> None:
+        found = _read(comm, name, sendbuf, recvbuf, op, root)
+        if found is None:
+            method(comm, sendbuf, recvbuf, op, *([root] if name == "reduce" else ()))
+        else:
+            _fold(comm, found, op, datatype(recvbuf if is_in_place(sendbuf) else sendbuf))
+
+    return call
+
+
+def _of_rows(name: str, method: Method) -> Method:
+    def call(
+        comm: MPI.Intracomm, sendbuf: Any, recvbuf: Any, recvcounts: Any = None, op: Any = MPI.SUM
+    ) -> None:
+        counts = recvcounts
+        if counts is None and not is_in_place(sendbuf):
+            counts = MPI.Intracomm.allgather(comm, _length(recvbuf))
+        found = _read(comm, name, sendbuf, [recvbuf, counts], op, 0)
+        if found is None:
+            method(comm, sendbuf, recvbuf, recvcounts, op)
+        else:
+            _fold(comm, found, op, datatype(recvbuf if is_in_place(sendbuf) else sendbuf))
+
+    return call
+
+
+_METHODS: dict[str, Callable[[str, Method], Method]] = {
+    **dict.fromkeys(("reduce", "allreduce", "scan", "exscan"), _of_objects),
+    **dict.fromkeys(("Reduce", "Allreduce", "Reduce_scatter_block", "Scan", "Exscan"), _of_arrays),
+    "Reduce_scatter": _of_rows,
+}
+
+
+def _length(spec: Any) -> int:
+    """Return the elements of a buffer, -1 of one that MPI alone can read."""
+    try:
+        found = block(spec, written=True)
+    except Exception:  # whatever is wrong, MPI's own method says it
+        return -1
+    return -1 if found is None else found.size
+
+
+def _read(comm: MPI.Intracomm, name: str, x: Any, out: Any, op: Any, root: int) -> Call | None:
+    try:
+        found = READERS[name](Place(comm.rank, comm.size), x, out, op, root, None)
+    except Exception:  # whatever is wrong, MPI's own method says it
+        return None
+    return found if 0 <= root < comm.size else None
+
+
+def _fold(comm: MPI.Intracomm, call: Call, op: MPI.Op, kind: MPI.Datatype) -> None:
+    """Run a call: MPI's own calls move the parts there and back, and ranks fold them between."""
+    own, result, plain = call.x, call.out, MPI.Intracomm
+    assert own is not None
+    size = comm.size
+    scatters = call.name == "reduce_scatter"
+    counts = _blocks(call, own, size) if scatters else _shares(own, op, call.root, size)
+    mine = counts[comm.rank]
+    rows = np.empty((size, mine), own.dtype)
+    plain.Alltoallv(comm, [own, counts, kind], [rows, [mine] * size, kind])
+    if mine:
+        for before, after in pairwise(rows):
+            op.Reduce_local([before, kind], [after, kind])
+    total = [rows[-1], kind]
+    if scatters:
+        assert result is not None
+        result[:] = rows[-1]
+    elif call.name == "allreduce":
+        plain.Allgatherv(comm, total, [result, counts, kind])
+    elif call.name == "reduce":
+        target = [result, counts, kind] if comm.rank == call.root else None
+        plain.Gatherv(comm, total, target, call.root)
+    else:
+        without = 1 - _PREFIXES[call.name]  # so many ranks get nothing
+        sent = [0] * without + [mine] * (size - without)
+        got = counts if comm.rank >= without else [0] * size
+        plain.Alltoallv(comm, [rows[: size - without], sent, kind], [result, got, kind])
+
+
+def _blocks(call: Call, own: Flat, size: int) -> list[int]:
+    return [own.size // size] * size if call.counts is None else list(call.counts)
+
+
+def _shares(own: Flat, op: MPI.Op, root: int, size: int) -> list[int]:
+    """Return how many elements each rank folds: one all of a short array, or for a user's operator.
+
+    Some of these fold a buffer as a whole.
+    """
+    if own.nbytes <= _WHOLE or not op.is_predefined:
+        return [own.size if rank == root else 0 for rank in range(size)]
+    each, more = divmod(own.size, size)
+    return [each + (rank < more) for rank in range(size)]
