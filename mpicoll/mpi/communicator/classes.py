@@ -12,6 +12,7 @@ import numpy as np
 from mpi4py import MPI
 
 from mpicoll.mpi.communicator import objects
+from mpicoll.mpi.communicator.objects import PREDEFINED
 from mpicoll.mpi.communicator.recording import LOG, recorded
 from mpicoll.mpi.communicator.state import find_flight, serving, theirs
 from mpicoll.mpi.communicator.tracing import AS_OBJECT, base
@@ -182,8 +183,11 @@ class Comm(_Base):
         return served is not theirs
 
     def _fold(self, name: str, item: Any, op: Any, root: int) -> tuple[Any] | None:
-        """Return the fold of all ranks' objects, None where MPI must make it."""
-        if not self._is_ours():
+        """Return the fold of all ranks' objects, None where MPI must make it.
+
+        As with arrays, all ranks give the same operator, and users' ones are MPI's.
+        """
+        if not self._is_ours() or not isinstance(op, MPI.Op) or op.handle not in PREDEFINED:
             return None
         x = objects.foldable(item, op, self.size)
         if x is None:

@@ -354,8 +354,8 @@ _FOLDED = {
     float: {MPI.SUM.handle, MPI.PROD.handle, MPI.MIN.handle, MPI.MAX.handle},
     complex: {MPI.SUM.handle, MPI.PROD.handle},
 }  # fmt: skip
-_PREDEFINED = frozenset(
-    id(each)
+PREDEFINED = frozenset(
+    each.handle
     for each in (MPI.SUM, MPI.PROD, MPI.MIN, MPI.MAX, MPI.MINLOC, MPI.MAXLOC, MPI.LAND, MPI.LOR,
                  MPI.LXOR, MPI.BAND, MPI.BOR, MPI.BXOR)
 )  # fmt: skip
@@ -369,7 +369,7 @@ def foldable(item: Any, op: Any, size: int) -> Flat | None:
     A number becomes an array without axes, as no user's array is given.
     """
     kind = type(item)
-    if (kind not in _DTYPES and kind is not np.ndarray) or not isinstance(op, MPI.Op):
+    if kind not in _DTYPES and kind is not np.ndarray:
         return None
     if kind in _DTYPES:
         if op.handle not in _FOLDED[kind] or item != item:
@@ -386,9 +386,9 @@ def foldable(item: Any, op: Any, size: int) -> Flat | None:
 def fold(comm: Any, name: str, item: Any, op: Any, root: int) -> tuple[Any] | None:
     """Return the fold of all ranks' short objects, rank by rank; None where MPI must make it.
 
-    Every rank gets all and folds what it needs, as MPI's predefined operators do objects of Python.
+    Who folds gets all that it needs, and folds as MPI's predefined operators do objects of Python.
     """
-    form = _plain(item) if id(op) in _PREDEFINED else b""
+    form = _plain(item)
     if not form:
         comm._call(*LEFT_ALONE)
         return None
@@ -396,9 +396,13 @@ def fold(comm: Any, name: str, item: Any, op: Any, root: int) -> tuple[Any] | No
     header, room, _ = rooms.own
     header[0], header[1 : 1 + len(form)] = _PLAIN, form
     _, whole, forms = rooms.received
-    if comm._call("allgather", room, whole, None, 0, None, None):
+    if name == "reduce":
+        gets = rooms.rank == root
+        if comm._call("gather", room, whole if gets else None, None, root, None, None):
+            return None
+        if not gets:
+            return (None,)
+    elif comm._call("allgather", room, whole, None, 0, None, None):
         return None
-    if name == "reduce" and rooms.rank != root:
-        return (None,)
     forms = prefix(name, forms, rooms.rank)
     return (reduce(op, map(marshal.loads, forms)) if forms else None,)
