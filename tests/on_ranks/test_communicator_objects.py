@@ -10,6 +10,7 @@ import pytest
 
 MPI = pytest.importorskip("mpi4py.MPI")
 from mpicoll import Collectives, Comm  # noqa: E402
+from mpicoll.mpi.communicator import state  # noqa: E402
 from mpicoll.mpi.communicator.objects import encode  # noqa: E402
 from mpicoll.mpi.communicator.state import AFTER  # noqa: E402
 
@@ -117,6 +118,18 @@ def test_folds_are_mpi4pys(comm: Any, method: str, name: str) -> None:
         found = getattr(comm, method)(make(comm.rank), op=op)
         assert type(found) is type(expected)
         np.testing.assert_array_equal(found, expected)
+
+
+def test_users_operators_are_mpis_without_a_round_of_agreement(comm: Any) -> None:
+    if comm.size == 1:
+        pytest.skip("MPI serves one rank")
+    comm.allreduce(1)
+    rounds = comm.Get_attr(state._key()).served.mailbox.number
+    before = int(rounds[0])
+    assert comm.allreduce(1, lambda x, y: x + y) == comm.size
+    assert rounds[0] == before
+    comm.allreduce(1)
+    assert rounds[0] > before
 
 
 @pytest.mark.parametrize("name", [name for name, item in ITEMS.items() if name != "part"])
