@@ -31,8 +31,27 @@ def acknowledge(made: SharedProgram) -> None:
                 last[message_of(piece)] = position
     after: defaultdict[int, list[Instruction]] = defaultdict(list)
     for receipt, position in last.items():
-        after[position + 1].append(Acknowledge(receipt))
+        after[end_of_folds(made.instructions, position) + 1].append(Acknowledge(receipt))
     insert(made, after)
+
+
+def end_of_folds(instructions: Sequence[Instruction], position: int) -> int:
+    """Return the last of the folds that stand together with one, or the same position.
+
+    They may be done in one pass, which nothing is to part.
+    """
+    while position + 1 < len(instructions) and goes_on(*instructions[position : position + 2]):
+        position += 1
+    return position
+
+
+def goes_on(each: Instruction, following: Instruction) -> bool:
+    """Whether one instruction folds an operand more onto the target of the one before it."""
+    return (
+        isinstance(each, Combine)
+        and isinstance(following, Combine)
+        and each.target == following.target == following.left
+    )
 
 
 def wait_for_readers(made: SharedProgram) -> None:

@@ -26,6 +26,7 @@ from mpicoll.programs.instructions import (
     Window,
 )
 from mpicoll.programs.messages import Combine, Move, Piece
+from mpicoll.programs.reuse import end_of_folds
 
 SLOTS = 8
 """Slots of a window, a power of two."""
@@ -176,7 +177,8 @@ def through_windows(program: SharedProgram, tile: int, receipts: Collection[int]
     for number in receipts:
         for t in range(program.receipts[number].tiles):
             _, last = read.get(number, {}).get(t, (0, awaited[number][t]))
-            after.setdefault(last, []).append(Acknowledge(number, t))
+            end = end_of_folds(program.instructions, last)
+            after.setdefault(end, []).append(Acknowledge(number, t))
     instructions: list[Instruction] = []
     rounds: list[int] = []
     for position, each in enumerate(program.instructions):

@@ -20,6 +20,7 @@ class Rates(NamedTuple):
         fetch: per message that is fetched from another rank's private memory.
         clean: per byte read of another rank's input, more than for its own.
         dirty: per byte read of what another rank has just written, which lies in its cache.
+        joined: of the time of a fold, what one takes that adds an operand to the fold before it.
     """
 
     wait: float
@@ -29,6 +30,7 @@ class Rates(NamedTuple):
     fetch: float = 0
     clean: float = 0
     dirty: float = 0
+    joined: float = 1
 
 
 class Fetched(NamedTuple):
@@ -82,10 +84,16 @@ class Costs(NamedTuple):
 PROBED = 128 * 1024
 """Bytes of the probe's larger messages."""
 
+JOINED = 1 / 3
+"""Where folds onto one target are done in one pass: a fold moves three vectors of its length, one
+operand more a fourth."""
+
 # Fitted to schedules that were measured on the reference machine, an Intel Xeon (Sapphire Rapids).
-COMPILED = Rates(wait=120, step=15, copy=0.03, fold=0.04, fetch=700, clean=0.03, dirty=0.1)
+COMPILED = Rates(
+    wait=120, step=15, copy=0.03, fold=0.04, fetch=700, clean=0.03, dirty=0.1, joined=JOINED
+)
 ALONE = Rates(wait=250, step=60, copy=0.025, fold=0.05)
-OVERSUBSCRIBED = Rates(wait=2500, step=60, copy=0.05, fold=0.1, fetch=1000)
+OVERSUBSCRIBED = Rates(wait=2500, step=60, copy=0.05, fold=0.1, fetch=1000, joined=JOINED)
 FETCHED = {
     COMPILED: Fetched(16 * 1024, 16 * 1024),
     ALONE: Fetched(32 << 20, 32 << 20),
@@ -109,7 +117,7 @@ def constants(*, compiled: bool, oversubscribed: bool) -> Costs:
     fetched = FETCHED[base]
     if oversubscribed and not compiled:
         fetched = FETCHED[ALONE]
-    return Costs(base, fetched, "constants")
+    return Costs(base if compiled else base._replace(joined=1), fetched, "constants")
 
 
 def costs_of(read: Readings, usual: Costs, *, oversubscribed: bool) -> Costs:
@@ -139,6 +147,7 @@ def costs_of(read: Readings, usual: Costs, *, oversubscribed: bool) -> Costs:
         base.fetch * fetch,
         max(0.0, (base.copy + base.clean) * fetched - copy),
         max(0.0, (base.copy + base.dirty) * passed - copy),
+        usual.rates.joined,
     )
     more = _level(rates) / _level(base)
     rows, others = (_threshold(each, more) for each in FETCHED[base])

@@ -16,6 +16,7 @@ from mpicoll.errors import CollectiveError
 from mpicoll.notation.elements import itemsize
 from mpicoll.programs.instructions import (
     Await,
+    Instruction,
     Reach,
     SharedProgram,
     WaitForReaders,
@@ -23,11 +24,12 @@ from mpicoll.programs.instructions import (
     message_of,
 )
 from mpicoll.programs.messages import Combine, Move, Piece
+from mpicoll.programs.reuse import goes_on
 from mpicoll.programs.shared_memory import share
 from mpicoll.runtime.arguments import Arguments
-from mpicoll.runtime.rates import Rates
+from mpicoll.runtime.rates import JOINED, Rates
 
-ON_GPU = Rates(wait=15_000, step=3_000, copy=0.0008, fold=0.0012)
+ON_GPU = Rates(wait=15_000, step=3_000, copy=0.0008, fold=0.0012, joined=JOINED)
 """Estimates, not fitted: a stream is waited for, a kernel launched, memory read and written at
 a few TB/s."""
 _PRICED_RANKS = 8
@@ -77,12 +79,19 @@ def _waiting(program: SharedProgram, rates: Rates) -> float:
 
 def _working(program: SharedProgram, width: int, reach: Reach, rates: Rates) -> float:
     total = 0.0
+    before: Instruction | None = None
     for each, number in zip(program.instructions, program.rounds, strict=True):
         total += rates.step
         if isinstance(each, Move | Combine):
             kind = rates.copy if isinstance(each, Move) else rates.fold
+            if before is not None and goes_on(before, each):
+                # What is fetched is folded by itself.
+                kind *= 1 if _is_fetched(each[2], program, reach) else rates.joined
             total += each.target.length * width * kind
-            total += sum(_reading(each, number, program, width, reach, rates) for each in each[1:])
+            total += sum(
+                _reading(piece, number, program, width, reach, rates) for piece in each[1:]
+            )
+        before = each
     return total
 
 
@@ -92,7 +101,13 @@ def _reading(
     """Return the nanoseconds that it takes more to read an operand of another rank."""
     if not is_remote(piece):
         return 0
-    message = program.receipts[message_of(piece)].length
-    fetched = bool(reach.readable) and message >= reach.least
+    fetched = _is_fetched(piece, program, reach)
     rate = rates.clean if fetched and number == 1 else rates.dirty
     return fetched * rates.fetch + piece.length * width * rate
+
+
+def _is_fetched(piece: Piece, program: SharedProgram, reach: Reach) -> bool:
+    """Whether an operand lies in another rank's private memory."""
+    if not is_remote(piece) or not reach.readable:
+        return False
+    return program.receipts[message_of(piece)].length >= reach.least

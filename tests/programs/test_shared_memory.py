@@ -295,6 +295,23 @@ def test_all_messages_pass_through_windows(name: str, algorithm: str, size: int)
     assert through_windows(made) == sum(len(each.publications) for each in made)
 
 
+@pytest.mark.parametrize("large", [False, True])
+def test_nothing_parts_folds_onto_one_target(large: bool) -> None:
+    """So that they are done in one pass; that they have been read is said after it."""
+    size, length = 4, 8 * TILE if large else TILE
+    made = [
+        share(
+            find("reduce", "one_shot").rounds(rank, size, 0), {0: length}, [0], [0] * (rank == 0),
+            Reach(frozenset(range(size)) - {rank}, frozenset(), TILE, TILE),
+        )
+        for rank in range(size)
+    ]  # fmt: skip
+    assert through_windows(made) == (size - 1) * large
+    kinds = [type(each) for each in made[0].instructions if not isinstance(each, Await)]
+    a_tile = [Combine] * (size - 1) + [Acknowledge] * (size - 1)
+    assert kinds == a_tile * (8 if large else 1)
+
+
 def ends(rounds: Sequence[Any], node: Sequence[int]) -> tuple[list[SharedProgram], Any]:
     """Return the programs of some ranks, and the ends of their messages of 8 tiles."""
     made = [

@@ -21,7 +21,7 @@ from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.programs.instructions import Reach
 from mpicoll.runtime.arguments import check_arguments
-from mpicoll.runtime.rates import ALONE, OVERSUBSCRIBED
+from mpicoll.runtime.rates import ALONE, JOINED, OVERSUBSCRIBED, Rates
 from mpicoll.selection import auto, tables
 from mpicoll.selection.auto import CANDIDATES, between
 from mpicoll.selection.prices import price
@@ -127,6 +127,15 @@ def test_every_candidate_has_a_price(name: str, size: int) -> None:
     assert not all(map(math.isinf, prices))
 
 
+def reduce_cost(text: str, size: int, rates: Rates, cores: float) -> float:
+    """Return the price of a reduce of 1 MiB."""
+    x = NumpyArrays().empty((256 * 1024,), "float32")
+    request = check_arguments(NumpyArrays(), 0, size, "reduce", x, out=None, op="sum", root=0,
+                              counts=None, algorithm="auto")  # fmt: skip
+    reach = Reach(frozenset(), frozenset(), 1 << 17, 1 << 14)
+    return price(find("reduce", text), request, reach, rates, cores)
+
+
 @pytest.mark.parametrize(("cores", "cheapest"), [
     (8.0, "two_shot"), (3.0, "two_shot"), (2.0, "one_shot"), (1.0, "one_shot"),
 ])  # fmt: skip
@@ -135,15 +144,21 @@ def test_ranks_that_share_cores_pay_for_each_other(cores: float, cheapest: str) 
 
     One of two cores has two of the three ranks.
     """
-    x = NumpyArrays().empty((256 * 1024,), "float32")
-    request = check_arguments(NumpyArrays(), 0, 3, "reduce", x, out=None, op="sum", root=0,
-                              counts=None, algorithm="auto")  # fmt: skip
-    reach = Reach(frozenset(), frozenset(), 1 << 17, 1 << 14)
 
     def cost(text: str) -> float:
-        return price(find("reduce", text), request, reach, OVERSUBSCRIBED, cores)
+        return reduce_cost(text, 3, OVERSUBSCRIBED, cores)
 
     assert min(("one_shot", "two_shot"), key=cost) == cheapest
+
+
+@pytest.mark.parametrize(("joined", "cheapest"), [(JOINED, "one_shot"), (1.0, "binomial")])
+def test_a_fold_in_the_same_pass_costs_less(joined: float, cheapest: str) -> None:
+    """Four ranks on two cores: the root of one_shot folds three vectors at once."""
+
+    def cost(text: str) -> float:
+        return reduce_cost(text, 4, OVERSUBSCRIBED._replace(joined=joined), 2)
+
+    assert min(("one_shot", "binomial"), key=cost) == cheapest
 
 
 @pytest.mark.parametrize("name", COLLECTIVES)
