@@ -42,6 +42,8 @@ _LARGE, _HUGE = 2 << 20, 128 << 20
 """From these bytes on a run's copies may exceed the cache; from those on they exceed any."""
 _PASSED = 8 * 1024
 """From these bytes on a copy into a slot may be written past the cache."""
+_GIVEN_UP = 1 << 20
+"""From as many bytes of slots on, a reader's second cache has given one up when its turn comes."""
 _LIGHT = 32 * 1024
 """Up to these bytes a run keeps Python's interpreter: less than it costs to give it back."""
 _HEAVY = 4 << 20
@@ -229,17 +231,19 @@ class Table:
         if where is not None:
             self._fetch(target, where, each.source, count)
         elif count:
-            how = self._how(each.target.buffer, count)
+            how = self._how(each.target, count)
             self._row(COPY, target, self._operand(each.source), count=count, extra=how)
         self.nbytes += count
 
-    def _how(self, buffer: str, count: int) -> int:
+    def _how(self, target: Piece, count: int) -> int:
         """Return how a copy of so many bytes is written."""
-        if buffer == "output":
+        if target.buffer == "output":
             return STREAMED if self.moves >= _HUGE else TRIED if self.moves >= _LARGE else CACHED
-        if count < _PASSED or not buffer.startswith("slot "):
+        if count < _PASSED or not target.buffer.startswith("slot "):
             return CACHED
-        return STREAMED if self.only_writes else HANDED
+        where = self.published[message_of(target)]
+        in_turn = where.depth * where.stride
+        return STREAMED if self.only_writes and in_turn < _GIVEN_UP else HANDED
 
     def _publish(self, each: Publish) -> None:
         """Raise a flag; beside that of private memory stands the address in this run."""

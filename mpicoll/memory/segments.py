@@ -49,8 +49,9 @@ _ZERO_COPY = {False: 64 * 1024, True: 256 * 1024}
 """The smallest zero-copy message in bytes, by whether ranks share cores."""
 _ZERO_COPY_BY_CMA = 512 * 1024
 """The smallest zero-copy message in private memory, over the transport ``cma``, from Python."""
-FIRST = 1 << 20
-"""Bytes of the first segment, and the fewest of a later one."""
+FIRST = 15 << 16
+"""Bytes of the first segment, and the fewest of a later one: with one for 48 slots of windows, 3 MiB
+and their flags, a rank holds less than 4 MiB."""
 _STREAMED = 64 * 1024
 _ORDERED = ("x86_64", "amd64", "i686", "s390x")
 FENCES = "MPICOLL_FENCES"

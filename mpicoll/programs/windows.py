@@ -28,8 +28,8 @@ from mpicoll.programs.instructions import (
 from mpicoll.programs.messages import Combine, Move, Piece
 from mpicoll.programs.reuse import end_of_folds
 
-SLOTS = 8
-"""Slots of a window, a power of two."""
+SLOTS = 16
+"""Slots of a window, a power of two: of 64 KiB each, their readers' caches do not hold them all."""
 _MOST_SLOTS = 48
 """Slots of all windows of a program, above which each window has fewer."""
 _FEWEST = 2

@@ -47,6 +47,7 @@ def address(x: Any) -> int:
         ("allgather", 4096, compiled.CACHED), ("allgather", 8192, compiled.HANDED),
         ("allgather", 1 << 18, compiled.HANDED), ("reduce", 1 << 18, compiled.HANDED),
         ("broadcast", 4096, compiled.CACHED), ("broadcast", 8192, compiled.STREAMED),
+        ("broadcast", 1 << 16, compiled.HANDED), ("broadcast", 3 << 18, compiled.HANDED),
     ],
 )  # fmt: skip
 def test_copies_into_slots_are_handed_over_or_streamed_and_small_ones_and_results_are_not(
