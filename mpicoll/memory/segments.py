@@ -50,8 +50,8 @@ _ZERO_COPY = {False: 64 * 1024, True: 256 * 1024}
 _ZERO_COPY_BY_CMA = 512 * 1024
 """The smallest zero-copy message in private memory, over the transport ``cma``, from Python."""
 FIRST = 15 << 16
-"""Bytes of the first segment, and the fewest of a later one: with one for 48 slots of windows, 3 MiB
-and their flags, a rank holds less than 4 MiB."""
+"""Bytes of the first segment, and the fewest of a later one. With one for the 48 slots that the
+windows of a program have at most, 3 MiB and their flags, a rank holds less than 4 MiB."""
 _STREAMED = 64 * 1024
 _ORDERED = ("x86_64", "amd64", "i686", "s390x")
 FENCES = "MPICOLL_FENCES"

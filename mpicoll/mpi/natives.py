@@ -9,7 +9,7 @@ import operator
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import accumulate
 from typing import Any
 
@@ -174,11 +174,18 @@ def _typed(x: Array) -> Any:
     if not x.size:
         # MPI refuses aliased buffers even where they are empty, as a slice of the other may be.
         x = np.empty(1, x.dtype)[:0].reshape(x.shape)
-    if x.dtype.name == "bfloat16":
+    name = _name(x.dtype)
+    if name == "bfloat16":
         x = x.view(np.uint16)
-    elif x.dtype.name in _TYPES:
-        return [x, _TYPES[x.dtype.name]]
+    elif name in _TYPES:
+        return [x, _TYPES[name]]
     return [x, _half()]
+
+
+@cache
+def _name(kind: np.dtype[Any]) -> str:
+    """Return the name of a dtype, which takes NumPy longer than all else that binds a call."""
+    return kind.name
 
 
 def _untyped(argument: Any) -> Any:

@@ -84,9 +84,9 @@ def _working(program: SharedProgram, width: int, reach: Reach, rates: Rates) -> 
         total += rates.step
         if isinstance(each, Move | Combine):
             kind = rates.copy if isinstance(each, Move) else rates.fold
-            if before is not None and goes_on(before, each):
+            if isinstance(each, Combine) and before is not None and goes_on(before, each):
                 # What is fetched is folded by itself.
-                kind *= 1 if _is_fetched(each[2], program, reach) else rates.joined
+                kind *= 1 if _is_fetched(each.right, program, reach) else rates.joined
             total += each.target.length * width * kind
             total += sum(
                 _reading(piece, number, program, width, reach, rates) for piece in each[1:]
