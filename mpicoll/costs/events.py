@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from math import inf, nextafter
 from typing import NamedTuple
@@ -232,22 +233,47 @@ class _Run:
     def _one_by_one(
         self, batch: Batch, start: Floats, left: Ints, going: Flags, horizon: float
     ) -> None:
-        """Start messages one by one, where each waits for another and waves would be small."""
+        """Start messages one by one, where each waits for another and waves would be small.
+
+        A message that finds a port or link busy waits for it. Of those that wait for one only the
+        first in order is tried when it is free: `called` has its time and number.
+        """
+        keys = batch.source[left], batch.place[left], batch.ready[left]
+        left = left[np.lexsort(keys)]
         used = batch.used[:, left].T.tolist()
         free = self._free(np.unique(batch.used[:, left]).tolist())
-        keys = (each[left].tolist() for each in (start, batch.ready, batch.place, batch.source))
-        queue = [*zip(*keys, range(len(left)), strict=True)]
+        waiting = defaultdict[int, list[int]](list)
+        called: dict[int, tuple[float, int]] = {}
+        queue = [(now, number, NONE) for number, now in enumerate(start[left].tolist())]
         heapq.heapify(queue)
+
+        def call(port: int, now: float) -> None:
+            if not waiting[port]:
+                called.pop(port, None)
+                return
+            called[port] = max(now, min(free[port])), waiting[port][0]
+            heapq.heappush(queue, (*called[port], port))
+
         while queue:
-            known, ready, *rest, at = heapq.heappop(queue)
-            now = max(ready, *(min(free[each]) for each in used[at]))
-            if now == known:
-                index = left[at]
+            now, number, port = heapq.heappop(queue)
+            if now >= horizon:
+                break
+            if port != NONE and called.get(port) != (now, number):
+                continue
+            if port != NONE:
+                heapq.heappop(waiting[port])
+            until, busy = max((min(free[each]), each) for each in used[number])
+            if until <= now:
+                index = left[number]
                 start[index], going[index] = now, True
                 ends = now + float(batch.busy[index]), now + float(batch.load[index])
-                self._occupy(free, used[at], *ends)
-            elif now < horizon:
-                heapq.heappush(queue, (now, ready, *rest, at))
+                self._occupy(free, used[number], *ends)
+            else:
+                heapq.heappush(waiting[busy], number)
+                if busy not in called or number < called[busy][1]:
+                    call(busy, now)
+            if port != NONE:
+                call(port, now)
         self._set_free(free)
 
     def _free(self, used: Sequence[int]) -> dict[int, list[float]]:

@@ -29,6 +29,9 @@ class Times(NamedTuple):
 
 
 Key = tuple[int, int, int]
+Port = tuple[str, int]
+Place = tuple[Port, ...]
+Order = tuple[int, ...]
 
 
 @dataclass
@@ -109,13 +112,17 @@ class _Run:
         queue: what may happen, by time, then in the order in which it became possible; where
             ranks meet, what was ready first, then what comes first in its round.
         busy: until when the processor of a rank is, and its ports.
+        waiting: what waits for some ports, in the same order; only the first of them, which
+            `called` names with its time, is looked at when these are free.
         posted, parked, arrived: receives, sends and messages without their counterpart so far.
     """
 
     def __init__(self, times: Times, rules: frozenset[str]) -> None:
         self.times, self.rules, self.last = times, rules, 0
-        self.queue: list[tuple[int, tuple[int, ...], str, Operation]] = []
-        self.busy = defaultdict[tuple[str, int], int](int)
+        self.queue: list[tuple[int, Order, str, Operation | Place]] = []
+        self.busy = defaultdict[Port, int](int)
+        self.waiting = defaultdict[Place, list[tuple[Order, str, Operation]]](list)
+        self.called: dict[Place, tuple[int, Order]] = {}
         self.posted: dict[Key, Operation] = {}
         self.parked: dict[Key, Operation] = {}
         self.arrived: dict[Key, int] = {}
@@ -126,15 +133,37 @@ class _Run:
         self.start([each for each in operations if not each.waits])
         while self.queue:
             now, order, kind, each = heapq.heappop(self.queue)
-            free = max((self.busy[port] for port in self.ports(kind, each)), default=0)
-            if free > now:
-                heapq.heappush(self.queue, (free, order, kind, each))
-            else:
-                getattr(self, kind)(now, each)
+            if isinstance(each, Operation):
+                self.attempt(now, order, kind, each)
+            elif self.called.get(each) == (now, order):
+                self.attempt(now, *heapq.heappop(self.waiting[each]))
+                self.call(each, now)
         assert not self.posted and not self.parked and not self.arrived
         return self.last
 
-    def ports(self, kind: str, each: Operation) -> list[tuple[str, int]]:
+    def attempt(self, now: int, order: Order, kind: str, each: Operation) -> None:
+        """Do what an operation does, or have it wait until its ports are free."""
+        ports = self.ports(kind, each)
+        if all(self.busy[port] <= now for port in ports):
+            getattr(self, kind)(now, each)
+            return
+        if "together" in self.rules:  # Each peer has a port: those of one rank meet at its own.
+            ports = [max(ports, key=self.busy.__getitem__)]
+        place = tuple(ports)
+        heapq.heappush(self.waiting[place], (order, kind, each))
+        if place not in self.called or order < self.called[place][1]:
+            self.call(place, now)
+
+    def call(self, place: Place, now: int) -> None:
+        """Have the first that waits for some ports tried when they are free."""
+        if not self.waiting[place]:
+            self.called.pop(place, None)
+            return
+        free = max(now, *(self.busy[port] for port in place))
+        self.called[place] = free, self.waiting[place][0][0]
+        heapq.heappush(self.queue, (*self.called[place], "call", place))
+
+    def ports(self, kind: str, each: Operation) -> list[Port]:
         """Return what must be free for an operation."""
         taking = "takes" if "duplex" in self.rules else "processor"
         if kind == "send":
@@ -146,15 +175,14 @@ class _Run:
 
     def push(self, at: int, kind: str, operation: Operation) -> None:
         self.pushed += 1
-        order: tuple[int, ...] = (self.pushed,)
+        order: Order = (self.pushed,)
         if self.rules & {"meet", "together"}:
             order = kind == "send", operation.ready, operation.place, operation.rank, self.pushed
         heapq.heappush(self.queue, (at, order, kind, operation))
 
     def start(self, ready: list[Operation]) -> None:
         for each in sorted(ready, key=lambda each: (each.rank, _KINDS.index(each.kind))):
-            free = [self.busy[port] for port in self.ports(each.kind, each)]
-            self.push(max(each.ready, *free) if free else each.ready, each.kind, each)
+            self.push(each.ready, each.kind, each)
 
     def end(self, operation: Operation, at: int) -> None:
         self.last = max(self.last, at)
