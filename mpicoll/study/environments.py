@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -230,16 +231,22 @@ def candidates() -> Iterator[Environment]:
 
 
 def probe(given: Environment) -> Facts:
-    """Ask the interpreter of an environment for its facts.
+    """Ask the interpreter of an environment for its facts, once for all that start it alike.
 
     Raises:
         ArgumentError: it has no such interpreter, no MPI, or no mpicoll.
     """
-    command = loaded(given, [python_of(given), "-c", _PROBE])
+    python = python_of(given)
+    variables = {**variables_of(given), **given.variables}
+    return _facts(python, tuple(loaded(given, [python, "-c", _PROBE])), tuple(variables.items()))
+
+
+@cache
+def _facts(python: str, command: Sequence[str], variables: Iterable[tuple[str, str]]) -> Facts:
     try:
         done = subprocess.run(
-            command, env={**variables_of(given), **given.variables}, capture_output=True, text=True,
-            errors="replace", timeout=_LIMIT, stdin=subprocess.DEVNULL, check=False,
+            command, env=dict(variables), capture_output=True, text=True, errors="replace",
+            timeout=_LIMIT, stdin=subprocess.DEVNULL, check=False,
         )  # fmt: skip
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise ArgumentError(f"{command[0]} does not start: {error}") from None
@@ -247,7 +254,7 @@ def probe(given: Environment) -> Facts:
     try:
         facts = msgspec.json.decode(done.stdout.strip().splitlines()[-1], type=Facts)
     except (ValueError, IndexError, RecursionError):
-        raise ArgumentError(f"{python_of(given)} finds no MPI: {last}") from None
+        raise ArgumentError(f"{python} finds no MPI: {last}") from None
     if not facts.mpicoll:
-        raise ArgumentError(f"{python_of(given)} has no mpicoll: install it there")
+        raise ArgumentError(f"{python} has no mpicoll: install it there")
     return facts

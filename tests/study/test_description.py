@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from mpicoll.errors import ArgumentError
 from mpicoll.study import environments, installing
 from mpicoll.study.asking import heard
 from mpicoll.study.description import Description, Environment, Factors, parse
-from mpicoll.study.environments import Found
+from mpicoll.study.environments import Facts, Found, find
 from mpicoll.study.launching import variables as launched_with
 from mpicoll.study.libraries import forced, libraries, variants
 from mpicoll.study.planning import plan
@@ -298,6 +300,23 @@ def test_what_an_interpreter_prints_is_not_trusted(printed: str, tmp_path: Path)
     python.chmod(0o755)
     with pytest.raises(ArgumentError, match="finds no MPI"):
         environments.probe(Environment(name="x", python=str(python)))
+
+
+def test_an_interpreter_is_asked_once(tmp_path: Path) -> None:
+    """By what a study finds and by its plan, at every thread level; with other variables anew."""
+    python, starts = tmp_path / "python", tmp_path / "starts"
+    facts = Facts("MPICH", "MPICH 5", mpicoll=True, torch=False)
+    said = msgspec.json.encode(facts).decode()
+    python.write_text(f"#!/bin/sh\necho >> {starts}\necho '{said}'\n")
+    python.chmod(0o755)
+    levels = [
+        Environment(name=level, python=str(python), threads=[level])
+        for level in ("single", "multiple")
+    ]
+    find(Description(environments=environments.named(levels)))
+    assert len(starts.read_text()) == 1
+    environments.probe(replace(levels[0], variables={"A": "1"}))
+    assert len(starts.read_text()) == 2
 
 
 def test_half_an_installed_environment_is_not_found(
