@@ -13,6 +13,7 @@ from mpicoll.bench import render
 from mpicoll.bench.gpubound import copy_bandwidth
 from mpicoll.bench.record import case_records
 from mpicoll.bench.resume import Ledger
+from mpicoll.errors import ArgumentError
 from mpicoll.machine.gpu_links import own_gpu
 from mpicoll.machine.launchers import is_terminal
 from mpicoll.measurement import cases as candidates
@@ -85,9 +86,11 @@ class _Session:
         self.options, self.ranks, self.worlds = options, ranks, ranks.worlds
         self.print, self.log, self.is_root = ranks.print, ranks.log, ranks.is_root
         self.control = ranks.everyone
+        self.groups = list(candidates.groups(options.wanted, self.control.size))
+        if not self.groups:
+            raise ArgumentError(f"nothing to measure: {'; '.join(options.wanted.skipped)}")
         skipped = (f"skipped {each}" for each in options.wanted.skipped)
         self.remarks = [*ranks.left_out, *ranks.oversubscribed, *ranks.busy, *skipped]
-        self.groups = list(candidates.groups(options.wanted, self.control.size))
         self.measured: list[Group] = []
         self.total = len(self.groups)
 

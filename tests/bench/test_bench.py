@@ -267,9 +267,16 @@ def test_list_and_dry_run_do_not_measure() -> None:
     listed = mpirun(3, *BENCH, "--list", "allreduce", "allgather")
     assert listed.returncode == 0, listed.stderr
     assert "native_persistent" in listed.stdout and "not neighbor_exchange" in listed.stdout
-    dry = mpirun(2, *BENCH, "--dry-run", "allreduce", "--sizes", "4,1M")
+    dry = mpirun(2, *BENCH, "--dry-run", "allreduce", "--sizes", "4,1M", "-o", "sum,bxor")
     assert dry.returncode == 0, dry.stderr
     assert "1048576 B" in dry.stdout and "estimated time" in dry.stdout
+    assert "skipped allreduce: op 'bxor' is not defined on float32" in dry.stdout
+
+
+def test_what_leaves_nothing_to_measure_is_refused() -> None:
+    done = python(*BENCH, "allreduce", "-o", "bxor", merged=False)
+    assert done.returncode == 2
+    assert "nothing to measure: allreduce: op 'bxor' is not defined on float32" in done.stderr
 
 
 @needs_mpi
