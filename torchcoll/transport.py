@@ -319,11 +319,9 @@ class TorchTransport:
             nccl_of(self.group)._set_default_timeout(limit_of(seconds + _AFTER))
 
     def leave(self, operation: int, error: BaseException) -> None:
-        """Tell the other ranks that this one has left an operation, and why."""
         self.peers.leave(operation, error)
 
     def together(self) -> AbstractContextManager[None]:
-        """Use the group no more where this rank alone leaves what all do within this context."""
         return self.peers.together()
 
     def exchange(self, item: Any, kind: Any = Any) -> list[Any]:

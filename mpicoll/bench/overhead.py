@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -26,11 +26,13 @@ from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError, RankLost
 from mpicoll.execution.compiled import AWAIT, NOWHERE, RAISE, Operand
 from mpicoll.execution.extension import MISSING
-from mpicoll.execution.runs import Program
 from mpicoll.interfaces import SharedMemory
 from mpicoll.machine.waited import Waited
 from mpicoll.measurement.worlds import BOTH, Worlds
 from mpicoll.threads import threads
+
+if TYPE_CHECKING:
+    from mpicoll.execution._compiled import Program
 
 _SAMPLES, _ROUND_TRIPS, _SECONDS = 21, 500, 0.005
 """How many samples; the round trips in one; how long one of a replay lasts at least."""

@@ -11,11 +11,10 @@ from __future__ import annotations
 import os
 from array import array
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mpicoll.errors import RankLost
 from mpicoll.execution import extension
-from mpicoll.execution.runs import Program
 from mpicoll.interfaces import Array, WaitContext, Words
 from mpicoll.memory.layout import LaidOut
 from mpicoll.memory.slots import Published
@@ -34,6 +33,9 @@ from mpicoll.programs.instructions import (
     message_of,
 )
 from mpicoll.programs.messages import Combine, Move, Piece
+
+if TYPE_CHECKING:
+    from mpicoll.execution._compiled import Program
 
 COPY, FOLD, DIVIDE, RAISE, AWAIT, FETCH = range(6)
 CACHED, STREAMED, HANDED, TRIED = range(4)

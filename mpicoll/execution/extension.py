@@ -6,13 +6,15 @@ import os
 from array import array
 from collections.abc import Callable
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mpicoll.execution.runs import Program
 from mpicoll.flight.rows import PYTHON
 from mpicoll.interfaces import Array, SharedMemory
 from mpicoll.memory.allocator import LINE
 from mpicoll.memory.mailbox import CAPACITY
+
+if TYPE_CHECKING:
+    from mpicoll.execution._compiled import Program
 
 SWITCH = "MPICOLL_COMPILED"
 """``0`` in this variable leaves the compiled executor out."""

@@ -42,7 +42,6 @@ class MessageResources:
             each.messages.free()
 
     def deadline(self) -> float:
-        """Return the seconds after which a rank that waits gives up."""
         return self.transport.deadline
 
 

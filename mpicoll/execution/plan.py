@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import cycle
 from math import inf
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from mpicoll.execution.runs import (
     BoundRound,
     Followed,
     OnStream,
     PlanStream,
-    Program,
     ProgramRun,
     Progress,
     Resources,
@@ -27,6 +26,9 @@ from mpicoll.execution.runs import (
 from mpicoll.flight.rows import Log
 from mpicoll.interfaces import Array, Request, Thunk
 from mpicoll.memory.waiting import advance_others, started_here
+
+if TYPE_CHECKING:
+    from mpicoll.execution._compiled import Program
 
 Variant = Callable[[], list[BoundRound]]
 """Binds the rounds of a run; a program whose buffers have a depth of n has n variants."""

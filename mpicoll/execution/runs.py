@@ -7,12 +7,15 @@ may wait in any order. A compiled program is advanced by a thread of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from mpicoll.errors import RankLost
 from mpicoll.interfaces import Messages, Request, Stream, Thunk
 from mpicoll.machine.waited import Looks
 from mpicoll.memory.waiting import StartedRun, Unadvanced, advance_others
+
+if TYPE_CHECKING:
+    from mpicoll.execution._compiled import Program
 
 
 class BoundRound(NamedTuple):
@@ -211,43 +214,6 @@ class OnStream:
             return self.run.wait()
 
 
-class Program(Protocol):
-    """A compiled program: `mpicoll.execution._compiled.Program`.
-
-    Attributes:
-        busy: it may not run, as a run that was started has not been waited for.
-        given: the progress thread runs it; or has, and nobody has asked since.
-        sequence: the number of the run that is under way, or was the last.
-        position: the next instruction.
-    """
-
-    busy: bool
-    given: bool
-    sequence: int
-    position: int
-
-    def run(self) -> None:
-        """Run it once."""
-
-    def run_on(self, x: int, out: int) -> None:
-        """Run it once, on an input and an output at these addresses."""
-
-    def record(self, log: Any, call: int, /) -> None:
-        """Record the runs from now on, but not those of `run_on`."""
-
-    def start(self) -> bool:
-        """Begin a run; whether it is complete."""
-
-    def test(self) -> bool:
-        """Advance without waiting; whether the run is complete."""
-
-    def wait(self) -> None:
-        """Complete the run."""
-
-    def stop(self) -> None:
-        """Leave the run as it is: the progress thread must not go on with it."""
-
-
 class ProgramRun:
     """A run of a compiled program."""
 
@@ -350,7 +316,6 @@ class Progress:
         return self.run.mark()
 
     def advance(self) -> None:
-        """Advance as far as is possible without waiting."""
         self._attempt(self.run.advance)
 
     def _result(self) -> bool:

@@ -57,7 +57,6 @@ class Driver:
 
     @property
     def identity(self) -> str:
-        """The GPU's own number, by which processes know that they share it."""
         (found,) = self._call("cuDeviceGetUuid", self.device)
         return bytes(found.bytes).hex()
 
@@ -85,7 +84,6 @@ class Driver:
         return int(address)
 
     def free(self, address: int) -> None:
-        """Free memory of `allocate`, which no other process may have open."""
         with self._current():
             self._call("cuMemFree", address)
 

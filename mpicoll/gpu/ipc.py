@@ -158,11 +158,6 @@ class GpuMemory:
             self.host.allocator.give(area)
 
     def word(self, rank: int, segment: int, offset: int) -> int:
-        """Return where the GPU finds a word of a rank's memory on the host.
-
-        Raises:
-            Unavailable: it cannot reach that memory.
-        """
         found = self.words.get((rank, segment))
         if found is None:
             address, owner = self.host.address(rank, segment)
@@ -254,7 +249,6 @@ class GpuMemory:
         return found
 
     def array(self, rank: int, segment: int, start: int, dtype: str, count: int) -> Array:
-        """Return an array over a part of a rank's segment."""
         address, _ = self.segments[rank][segment]
         return self.arrays.at(address + start, dtype, count, self.like)
 

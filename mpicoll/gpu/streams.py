@@ -61,7 +61,6 @@ class PlanStream:
         return stream
 
     def end(self, stream: Stream) -> None:
-        """Make the caller's stream follow a run that was started on another one."""
         own = self.arrays.current_stream(self.gpu)
         if own != stream:
             own.follow(stream)

@@ -42,7 +42,6 @@ class FirstFit:
         return None
 
     def give(self, area: Area) -> None:
-        """Take an area back; safe to call from a finalizer."""
         self.returned.append(area)
 
     def _collect(self) -> None:

@@ -102,7 +102,6 @@ class Mailbox:
         wait_advancing(policy, started_here(), words, first, number, context)
 
     def missing(self) -> list[int]:
-        """Return the ranks that have not begun the round that this rank has."""
         number = self.number[0]
         words, first = self.memory.words, self._first(number)
         return [rank for rank in self.memory.intra_node if words[rank][0][first] < number]
@@ -152,7 +151,6 @@ class Mailbox:
         return [given for _, given in self._round(0, data)]
 
     def agree(self, digest: bytes) -> bool:
-        """Whether all ranks gave the same 8 bytes."""
         own = int.from_bytes(digest, "little", signed=True)
         # Every rank is waited for, whatever the first ones say.
         digests = [each for each, _ in self._round(own, b"")]

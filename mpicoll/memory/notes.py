@@ -40,7 +40,6 @@ class Notes:
         _ALL.add(self)
 
     def leave(self, operation: int, error: BaseException) -> None:
-        """Tell the other ranks that this one has left an operation, and why."""
         self.post(operation, described(error), getattr(error, "rank", None))
 
     def post(self, operation: int, text: str, root: int | None = None) -> None:
@@ -59,7 +58,6 @@ class Notes:
         words[self.first] = count + 1
 
     def why(self, rank: int, operation: int) -> str:
-        """Return why a rank has left an operation; empty where it has not."""
         text = self.read(rank, operation)
         return text and f"which has left it: {text}"
 
@@ -101,7 +99,6 @@ class Notes:
         return next((each for each in places if found[0][each + _OPERATION] == operation), None)
 
     def wait_for(self, peer: int | None) -> None:
-        """Tell the other ranks whom this one waits for."""
         if found := self.memory.words.get(self.memory.rank):
             found[0][self.first + _AWAITS] = _NOBODY if peer is None else peer + 1
 

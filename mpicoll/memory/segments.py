@@ -133,7 +133,6 @@ class MappedMemory:
         self.largest = max(self.largest, nbytes)
 
     def allocate(self, shape: tuple[int, ...], dtype: str, nbytes: int) -> Array:
-        """Return an array in this rank's part of a segment; collective."""
         area = self.allocator.take(nbytes)
         lacks = max(self.exchange(0 if area else whole_lines(nbytes)))
         if lacks:
@@ -163,21 +162,17 @@ class MappedMemory:
         return [self.arrays.span(self.arrays.over(each, "uint8", (len(each),))) for each in found]
 
     def address(self, rank: int, segment: int) -> tuple[int, object]:
-        """Return where this process maps a rank's segment, and the owner of the mapping."""
         memory = self.memory[rank][segment]
         return self.arrays.span(self.arrays.over(memory, "uint8", (len(memory),)))[0], memory
 
     def view(self, rank: int, segment: int, start: int, length: int) -> Memory:
-        """Return a part of a rank's memory."""
         return self.memory[rank][segment][start : start + length]
 
     @property
     def in_use(self) -> bool:
-        """Whether this rank holds a plan that has not been freed."""
         return any(not each.freed for each in self.plans.values())
 
     def close(self) -> None:
-        """Release the memory, unless this rank holds an array or a plan in it."""
         held = bool(self.lent) or self.in_use
         self.mailbox = None
         if not held:
@@ -197,12 +192,6 @@ class MappedMemory:
         self, transport: str, buffers: dict[str, Array], dtype: str, *, compiled: bool = False,
         unbound: bool = False,
     ) -> Reach:  # fmt: skip
-        """Return the buffers that others read in place, and the smallest zero-copy message.
-
-        Args:
-            compiled: the compiled executor reads them.
-            unbound: input and output may lie elsewhere in each run, and are not in `buffers`.
-        """
         width = itemsize(dtype)
         tile = tile_of(transport, compiled=compiled) // width
         if unbound:
@@ -217,14 +206,12 @@ class MappedMemory:
         return Reach(self.others, frozenset(readable), least // width, tile)
 
     def enter(self, plan: SharedPlan) -> int:
-        """Register a plan that runs in this memory, and return its number; collective."""
         self.entered += 1
         self.plans[self.entered] = plan
         return self.entered
 
     @property
     def under_way(self) -> frozenset[int]:
-        """The numbers of the plans of which a started run is not complete."""
         return frozenset(number for number, plan in self.plans.items() if plan.under_way)
 
     def take_retired(self) -> list[Retired]:
@@ -235,7 +222,6 @@ class MappedMemory:
         return taken
 
     def give_back(self, retired: list[Retired], under_way: frozenset[int]) -> None:
-        """Give areas back, except those of plans that are `under_way` on some rank."""
         for each in retired:
             if each.number in under_way:
                 self.retired.append(each)
@@ -243,7 +229,6 @@ class MappedMemory:
                 each.allocator.give(each.area)
 
     def retire(self, number: int, allocator: Allocator, area: Area) -> None:
-        """Give an area back once no rank can be reading it; safe to call from a finalizer."""
         self.retired.append(Retired(number, allocator, area))
 
     # -- as a store ---------------------------------------------------------------------

@@ -151,7 +151,6 @@ class SharedResources:
     freed: bool = False
 
     def fail(self, error: BaseException) -> None:
-        """Run no more, as a run has failed, and tell the other ranks."""
         if not self.failed:
             self.failed = True
             self.leave(self.number, error)

@@ -59,12 +59,6 @@ class SpinYieldSleep:
         self.check: Callable[[Sequence[int]], None] = _to_nobody
 
     def wait(self, words: Words, index: int, least: int, context: WaitContext) -> None:
-        """Return when ``words[index] >= least``.
-
-        Raises:
-            RankLost: the rank that should write it has ended or left the operation, or the
-                deadline has passed.
-        """
         for _ in range(self.spins):
             if words[index] >= least:
                 return
@@ -79,11 +73,6 @@ class SpinYieldSleep:
         self._sleep(words, index, least, context, waited)
 
     def test(self, words: Words, index: int, least: int, context: WaitContext) -> bool:
-        """Whether ``words[index] >= least``, without waiting.
-
-        Raises:
-            RankLost: the rank that should write it has ended or left the operation.
-        """
         if words[index] >= least:
             return True
         self._hear(words, index, least, context)

@@ -37,7 +37,6 @@ class CupyCopies:
             return stream.record()
 
     def is_done(self, event: Any) -> bool:
-        """Whether the GPU has reached the end of a copy."""
         return bool(event.done)
 
 

@@ -81,13 +81,11 @@ class Calls:
         return CallState(self.stated, exchanges)
 
     def begin(self, plan: int) -> None:
-        """State that this rank begins a call that a plan serves."""
         # A plain tuple takes a third of the time.
         last, epoch = self._stated, self.exchanges()
         self._stated = epoch, last[1] + 1 if last[0] == epoch else 1, False, plan
 
     def end(self) -> None:
-        """State that it has completed that call."""
         epoch, number, _, plan = self._stated
         self._stated = epoch, number, True, plan
 

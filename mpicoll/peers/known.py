@@ -133,7 +133,6 @@ class Peers(HasDeadline):
     # -- what this rank tells ---------------------------------------------------------------
 
     def leave(self, operation: int, error: BaseException) -> None:
-        """Tell the other ranks that this one has left an operation, and why."""
         if isinstance(error, OtherCall):
             return  # the others leave it for an exchange, too
         self.has_lost = True
@@ -154,7 +153,6 @@ class Peers(HasDeadline):
             shared.notes.post(operation, text, lost)
 
     def wait_for(self, peer: int | None) -> None:
-        """Tell the other ranks whom this one waits for."""
         self.awaits = peer
         if (shared := self.shared) is not None:
             shared.notes.wait_for(peer)

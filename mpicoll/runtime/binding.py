@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
+from typing import TYPE_CHECKING
 
 from mpicoll.algorithms.registry import Algorithm
 from mpicoll.errors import Unavailable
 from mpicoll.execution.compiled import Table
 from mpicoll.execution.messages import bind_messages
 from mpicoll.execution.plan import Plan, Variant, compiled, scheduled
-from mpicoll.execution.runs import NO_MESSAGES, BoundRound, Program, Resources
+from mpicoll.execution.runs import NO_MESSAGES, BoundRound, Resources
 from mpicoll.execution.shared_memory import Binding
 from mpicoll.execution.stream_order import StreamBinding
 from mpicoll.gpu.ipc import GpuMemory
@@ -28,6 +29,12 @@ from mpicoll.runtime.arguments import Arguments
 from mpicoll.runtime.mean import divide_mean, is_mean
 from mpicoll.runtime.routes import Routes
 from mpicoll.runtime.tags import Tags
+
+if TYPE_CHECKING:
+    from mpicoll.execution._compiled import Program
+
+if TYPE_CHECKING:
+    from mpicoll.execution._compiled import Program
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,6 @@ class AutoChooser:
         return self.transport.backend, self.transport.library, layout(self.transport.nodes)
 
     def preferred(self, arguments: Arguments) -> Iterator[str]:
-        """Yield algorithms in the order in which to try them; collective when first asked."""
         on_node = self.transport.shared is not None and len(self.transport.nodes) == 1
         yield from self.decided(arguments)
         if arguments.device == "gpu":

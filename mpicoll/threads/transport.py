@@ -66,13 +66,11 @@ class ThreadTransport(HasDeadline):
             self.shared = memory
 
     def leave(self, operation: int, error: BaseException) -> None:
-        """Tell the other ranks that this one has left an operation, and why."""
         self.group.leave(self.rank, operation, described(error))
         if self.shared is not None:
             self.shared.notes.leave(operation, error)
 
     def together(self) -> AbstractContextManager[None]:
-        """Use the group no more where this rank alone leaves what all do within this context."""
         if self.shared is None or self.shared.mailbox is None:
             return nullcontext()
         return self.shared.mailbox.together()

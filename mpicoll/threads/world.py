@@ -239,12 +239,6 @@ class ThreadWaits:
         self.check: Callable[[Sequence[int]], None] = lambda ranks: None
 
     def wait(self, words: Words, index: int, least: int, context: WaitContext) -> None:
-        """Return when ``words[index] >= least``.
-
-        Raises:
-            RankLost: the rank that should write it has ended or left the operation, or the
-                deadline has passed.
-        """
         waited = Waited()
         while not self.test(words, index, least, context):
             seconds = waited.look()
@@ -253,11 +247,6 @@ class ThreadWaits:
             sleep(0 if seconds < _AWAKE else _NAP)
 
     def test(self, words: Words, index: int, least: int, context: WaitContext) -> bool:
-        """Whether ``words[index] >= least``, without waiting.
-
-        Raises:
-            RankLost: the rank that should write it has ended or left the operation.
-        """
         if words[index] >= least:
             return True
         ended = self.group.lost(context.peer)

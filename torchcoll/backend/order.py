@@ -13,31 +13,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from queue import SimpleQueue
 from time import monotonic, sleep
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from torchcoll.finalizing import outliving
+
+if TYPE_CHECKING:
+    from mpicoll.execution._compiled import Queue
 
 Call = tuple[Any, ...]
 """A function, and its arguments."""
 _NAPS = (50e-6, 1e-3)
-
-
-class Queue(Protocol):
-    """Calls that the progress thread runs: `mpicoll.execution._compiled.Queue`."""
-
-    held: bool
-
-    @property
-    def issued(self) -> int: ...
-    @property
-    def completed(self) -> int: ...
-    @property
-    def failed(self) -> int: ...
-    def run(self, *known: Any) -> bool: ...
-    def issue(self, *known: Any) -> int: ...
-    def complete(self, number: int) -> bool: ...
-    def look(self) -> bool: ...
-    def skip(self) -> None: ...
 
 
 class Pending(Protocol):

@@ -75,11 +75,9 @@ class PendingWork(dist.Work):
         self.future: Any = None
 
     def fail(self, error: BaseException) -> None:
-        """Keep the error by which the call has ended."""
         self.error = as_torch(error)
 
     def perform(self) -> None:
-        """Run the call, and keep its error."""
         assert self.call is not None
         function, *arguments = self.call
         try:
@@ -89,7 +87,6 @@ class PendingWork(dist.Work):
         self.call = None
 
     def settle(self) -> None:
-        """Tell who waits for the future of a call that is done."""
         with _FUTURES:
             future, self.future = self.future, None
         if future is not None:
