@@ -120,7 +120,8 @@ def compare(
     equal = [_shift(each, 0.0, confidence) for each in both if _is_control(each, changed)]
     factor = scatter(equal, confidence) if len(equal) >= _ENOUGH_CONTROLS else 1.0
     sure = (1 + margin) * factor - 1
-    shifts = [_widened(_shift(each, sure, confidence), factor) for each in both]
+    shifts = [_shift(each, sure, confidence) for each in both]
+    shifts = [each._replace(low=each.low / factor, high=each.high * factor) for each in shifts]
     found = holm([each.p for each in shifts], confidence)
     verdicts = {
         row.case: replace(row, shift=each, verdict=_verdict(each, is_real))
@@ -129,10 +130,6 @@ def compare(
     rows = [verdicts.get(each.case, each) for each in paired]
     remarks = dict.fromkeys(text for found in changed.values() for text in found)
     return Comparison(rows, factor, len(equal), list(remarks))
-
-
-def _widened(found: Shift, factor: float) -> Shift:
-    return found._replace(low=found.low / factor, high=found.high * factor)
 
 
 def _verdict(found: Shift, is_real: bool) -> Verdict:

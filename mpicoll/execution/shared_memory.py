@@ -103,7 +103,7 @@ class Binding:
         if isinstance(each, Complete):
             self.pending = True
             *rest, last = self.current.wait
-            first = [(thunk, _true, None) for thunk in rest]
+            first = [(thunk, lambda: True, None) for thunk in rest]
             return [*first, (last, self.current.test, self.current.lost)]
         if isinstance(each, Await):
             return [self._await(each, number, total)]
@@ -306,7 +306,3 @@ def _lost(parts: Sequence[Part], what: str) -> RankLost | None:
 
 def _all(tests: Sequence[Callable[[], bool]]) -> bool:
     return all(test() for test in tests)
-
-
-def _true() -> bool:
-    return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from mpicoll.flight.layout import Outcome, State
@@ -85,7 +86,8 @@ def diagnose(dumps: Sequence[Dump], now: int, after: float = 0.0) -> Diagnosis:
     """
     alive = any(each.is_alive and each.state is State.RUNNING for each in dumps)
     if not alive:
-        now = max((_last_time(each) for each in dumps), default=now)
+        rows = (max(each.start, each.end) for dump in dumps for each in dump.entries)
+        now = max(chain((each.ended for each in dumps), rows), default=now)
     ranks = {each.rank: _rank(each) for each in dumps}
     groups: dict[str, Group] = {}
     members: dict[str, dict[int, Dump]] = {}
@@ -103,7 +105,10 @@ def diagnose(dumps: Sequence[Dump], now: int, after: float = 0.0) -> Diagnosis:
     waiting = {number for each in stuck for number in each.came}
     missing = {number for each in stuck for number in each.absent} - waiting
     for each in stuck:
-        dead = {number for number in each.came if _died_in(ranks[number], each.came[number])}
+        dead = {
+            number for number, entry in each.came.items()
+            if ranks[number].is_over and entry.outcome in (Outcome.UNDER_WAY, Outcome.ISSUED)
+        }  # fmt: skip
         missing |= dead if dead < each.came.keys() else set()
     ranks = dict(sorted(ranks.items()))
     return Diagnosis(ranks, stuck, sorted(missing), alive, now, after if alive else 0.0)
@@ -118,14 +123,6 @@ def _listed(groups: dict[str, Group]) -> dict[str, Group]:
             break
         kept[name] = group
     return kept
-
-
-def _died_in(rank: Rank, entry: Entry) -> bool:
-    return rank.is_over and entry.outcome in (Outcome.UNDER_WAY, Outcome.ISSUED)
-
-
-def _last_time(dump: Dump) -> int:
-    return max([dump.ended, *(max(each.start, each.end) for each in dump.entries)])
 
 
 def _rank(dump: Dump) -> Rank:

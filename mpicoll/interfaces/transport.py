@@ -33,10 +33,6 @@ class Message(NamedTuple):
     data: Array | None
 
 
-def _known_to_nobody(_what: str) -> None:
-    return None
-
-
 def _seen_by_test() -> None: ...
 
 
@@ -53,7 +49,7 @@ class Messages(NamedTuple):
     wait: tuple[Thunk, ...]
     test: Callable[[], bool]
     free: Thunk
-    lost: Callable[[str], RankLost | None] = _known_to_nobody
+    lost: Callable[[str], RankLost | None] = lambda _what: None
     look: Thunk = _seen_by_test
 
 

@@ -12,10 +12,6 @@ Words = Any
 """A memoryview of 64-bit integers."""
 
 
-def _stays() -> str:
-    return ""
-
-
 class Stage(NamedTuple):
     """The round of an operation in which a rank waits for others.
 
@@ -45,7 +41,7 @@ class WaitContext(NamedTuple):
     round: int
     rounds: int
     peer: int
-    left: Callable[[], str] = _stays
+    left: Callable[[], str] = lambda: ""
     operation: int = 0
 
 

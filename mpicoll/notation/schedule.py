@@ -1,22 +1,6 @@
 """The notation of schedules: the messages and folds of one rank, round by round.
 
-An algorithm is a generator of *rounds*. The messages of one round are in flight
-together: sends see the state before the round, receives land at its end, folds
-happen in listed order, local copies and folds after them. A round ends when its
-own messages end; there is no barrier between rounds.
-
-Blocks are names, not offsets: an integer, a pair ``(source, destination)`` for
-alltoall, or a `Temp`. The k-th block of a send lands in the k-th block of the
-matching receive; a message without blocks is a bare signal.
-
->>> def ring(rank, size):
-...     right, left = (rank + 1) % size, (rank - 1) % size
-...     for step in range(size - 1):
-...         yield send(right, (rank - step) % size), recv(left, (rank - step - 1) % size)
->>> for round in rounds(ring(0, 3)):
-...     print(*round)
-send(1, 0) recv(2, 2)
-send(1, 2) recv(2, 1)
+The k-th block of a send lands in the k-th block of the matching receive.
 """
 
 from __future__ import annotations

@@ -1,23 +1,7 @@
-"""The lines of a file of records: a class for each kind.
+"""The lines of a file of records: a class for each kind, with what its keys mean.
 
-Every line is a JSON object with `schema`, the version of the format, and `kind`:
-
-======== ==================================================================================
-kind     the line
-======== ==================================================================================
-run      describes a run, once, before its other lines
-case     one algorithm on one collective and size, by `mpicoll.bench`
-pair     one number of a pair of ranks, by `mpicoll.p2p`
-fit      Hockney's model of a class of pairs, by `mpicoll.p2p`
-fan_out  copies of one rank to several GPUs at once, by `mpicoll.p2p`
-twins    an A/A comparison: a call against itself, by `mpicoll.bench.aa_test`
-launch   how a launch of a study was made and how it ended, by `mpicoll.study`
-======== ==================================================================================
-
-A line without a kind is a case. Keys are only ever added within a schema: a reader ignores kinds
-and keys that it does not know, and a key that older files lack has a default here.
-
-Times are microseconds (`us`), bandwidths 10^9 bytes a second (`GBps`), sizes bytes.
+A key that older files lack has a default here. Times are microseconds (`us`), bandwidths 10^9 bytes
+a second (`GBps`), sizes bytes.
 """
 
 from __future__ import annotations

@@ -52,7 +52,8 @@ def findings(study: Study, crossings: Crossings | None = None) -> list[Finding]:
         for panel in panels:
             found += _between(study, panel)
     for panel in panels:
-        found += _own_others(study, panel)
+        for environment in study.environments():
+            found += _beaten(study, panel, environment)
     for panel in panels:
         found += _same_algorithm(study, panel)
     for question in QUESTIONS:
@@ -183,11 +184,6 @@ def _measured(study: Study) -> Iterator[Finding]:
             count = counted(found[0].launches, "launch")
             text = f"{panel}: {found[0].label} takes {times}, from {count}."
             yield Finding(MEASURED, text, panel)
-
-
-def _own_others(study: Study, panel: Panel) -> Iterator[Finding]:
-    for environment in study.environments():
-        yield from _beaten(study, panel, environment)
 
 
 def _beaten(study: Study, panel: Panel, environment: str) -> Iterator[Finding]:

@@ -18,7 +18,7 @@ from mpicoll.cli.tables import print_table
 from mpicoll.text.printable import printable
 from mpicoll.text.sizes import bytes_text
 from mpicoll.trace.pricing import model_of, of_call, prices
-from mpicoll.trace.reading import Kind, load
+from mpicoll.trace.reading import load
 from mpicoll.trace.replay import replay as measure
 
 
@@ -60,13 +60,10 @@ def main(trace: Path, top: int, source: Path | None, replay: int, seconds: float
     spent = sum(each.seconds for each in kinds)
     print(f"{spent:.3f} s of {whole:.3f} s in collectives, {spent / whole:.1%}: means of all ranks")
     print(printable(f"prices in us: {model}, from {told}"))
-    measured = [measure(each, seconds) for each in _replayable(kinds)[:replay]]
+    replayable = [each for each in kinds if each.ranks > 1 and of_call(each) is not None]
+    measured = [measure(each, seconds) for each in replayable[:replay]]
     for each in measured:
         print(printable(str(each)))
-
-
-def _replayable(kinds: list[Kind]) -> list[Kind]:
-    return [each for each in kinds if each.ranks > 1 and of_call(each) is not None]
 
 
 if __name__ == "__main__":

@@ -114,13 +114,9 @@ def _kinds(lines: Iterable[Line], processes: int) -> list[Kind]:
         Kind(
             *key, max(each.calls for each in group),
             sum(each.seconds for each in group) / processes, max(each.least_us for each in group),
-            _together(each.histogram for each in group),
+            # The ranks' buckets begin at times that differ a little.
+            tuple(sorted(chain.from_iterable(each.histogram for each in group))),
         )
         for key, group in found.items()
     ]  # fmt: skip
     return sorted(kinds, key=lambda each: -each.seconds)
-
-
-def _together(histograms: Iterable[list[tuple[float, int]]]) -> tuple[tuple[float, int], ...]:
-    """Return one histogram; the ranks' buckets begin at times that differ a little."""
-    return tuple(sorted(chain.from_iterable(histograms)))
