@@ -36,24 +36,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "ArgumentError",
-    "CollectiveError",
-    "Collectives",
-    "Deadlock",
-    "Disagreement",
-    "LaunchError",
-    "Plan",
-    "RankLost",
-    "ReduceOp",
-    "ScheduleError",
-    "Unavailable",
-    "UnknownName",
-    "Unsupported",
-    "WrongContents",
-    "threads",
-    "user_op",
-    "world",
-]
+    "ArgumentError", "CollectiveError", "Collectives", "Deadlock", "Disagreement",
+    "LaunchError", "Plan", "RankLost", "ReduceOp", "ScheduleError", "Unavailable",
+    "UnknownName", "Unsupported", "WrongContents", "threads", "user_op", "world",
+]  # fmt: skip
 
 
 def world(comm: MPI.Intracomm | None = None) -> Collectives:

@@ -15,20 +15,6 @@ from mpicoll.costs.topologies import Dragonfly, FatTree, Nodes, Switch, Torus
 from mpicoll.costs.topology import Topology
 
 __all__ = [
-    "AlphaBeta",
-    "Dragonfly",
-    "FatTree",
-    "Hockney",
-    "LogGP",
-    "Model",
-    "Network",
-    "Nodes",
-    "Pattern",
-    "Switch",
-    "Topology",
-    "Torus",
-    "lockstep",
-    "pattern_of",
-    "price",
-    "simulate",
+    "AlphaBeta", "Dragonfly", "FatTree", "Hockney", "LogGP", "Model", "Network", "Nodes",
+    "Pattern", "Switch", "Topology", "Torus", "lockstep", "pattern_of", "price", "simulate",
 ]  # fmt: skip

@@ -34,9 +34,10 @@ from mpicoll.interfaces.transport import (
 from mpicoll.interfaces.waiting import Exchange, Notes, Stage, WaitContext, WaitPolicy, Words
 
 __all__ = [
-    "CMA", "DIRECT", "GPU_TRANSPORTS", "IPC", "POINT_TO_POINT", "STAGED", "SYMMETRIC", "TRANSPORTS",
-    "Allocator", "Apart", "Area", "Array", "Arrays", "Batch", "Calls", "Exchange", "Exported",
-    "Gpu", "Location", "Memory", "Message", "Messages", "Native", "NativeCall", "Nodes", "Notes",
-    "Request", "Retired", "SharedMemory", "SharedPlan", "Stage", "Stopwatch", "Store", "Stream",
-    "Thunk", "Transport", "WaitContext", "WaitPolicy", "WordOperation", "WordStore", "Words",
+    "CMA", "DIRECT", "GPU_TRANSPORTS", "IPC", "POINT_TO_POINT", "STAGED", "SYMMETRIC",
+    "TRANSPORTS", "Allocator", "Apart", "Area", "Array", "Arrays", "Batch", "Calls", "Exchange",
+    "Exported", "Gpu", "Location", "Memory", "Message", "Messages", "Native", "NativeCall",
+    "Nodes", "Notes", "Request", "Retired", "SharedMemory", "SharedPlan", "Stage", "Stopwatch",
+    "Store", "Stream", "Thunk", "Transport", "WaitContext", "WaitPolicy", "WordOperation",
+    "WordStore", "Words",
 ]  # fmt: skip

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from threading import Event, Semaphore
 
 import pytest
-from launcher import LIMIT
+from launcher import LIMIT, python
 
 from mpicoll.cli import watchdog
 
@@ -18,11 +16,9 @@ def test_a_library_that_hangs_at_its_start_ends_the_process() -> None:
         "import ctypes; from mpicoll.cli.watchdog import Watchdog;"
         "Watchdog(0.5).starting('mpi4py'); ctypes.PyDLL(None).sleep(60)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT
-    )
+    done = python("-c", code)
     assert done.returncode == 1
-    assert "Timeout (0:00:02)!" in done.stderr
+    assert "Timeout (0:00:02)!" in done.stdout
 
 
 def test_a_library_that_starts_is_let_go() -> None:
@@ -30,10 +26,8 @@ def test_a_library_that_starts_is_let_go() -> None:
         "import time; from mpicoll.cli.watchdog import Watchdog;"
         "dog = Watchdog(0.2); dog.starting('mpi4py'); dog.started(); time.sleep(2.5)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    done = python("-c", code)
+    assert (done.returncode, done.stdout) == (0, "")
 
 
 def test_c_ends_no_start_in_which_python_runs(monkeypatch: pytest.MonkeyPatch) -> None:
