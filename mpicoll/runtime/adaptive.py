@@ -19,7 +19,8 @@ from mpicoll.interfaces import Array
 from mpicoll.peers.calls import OtherCall
 from mpicoll.runtime.allocation import with_arrays
 from mpicoll.runtime.arguments import Arguments
-from mpicoll.runtime.methods import ADAPTIVE, FOR_EVER, Given, Kept, PlanCache
+from mpicoll.runtime.kept import Kept
+from mpicoll.runtime.methods import ADAPTIVE, FOR_EVER, Given, PlanCache
 
 PASSES = 6
 """How often each candidate runs before the ranks settle; the first time does not count."""
