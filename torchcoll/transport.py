@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, TypeVar
@@ -21,18 +21,7 @@ from mpicoll.gpu.driver import Driver
 from mpicoll.gpu.natives import after, staged
 from mpicoll.gpu.nccl import blocks
 from mpicoll.gpu.staging import (
-    PIECE_BYTES,
-    Copies,
-    Downloads,
-    Event,
-    Mirror,
     Mirrors,
-    Pieces,
-    Step,
-    in_blocks,
-    pieces_by_peer,
-    receiving,
-    sending,
 )
 from mpicoll.gpu.streams import PlanStream, StreamRequest
 from mpicoll.interfaces import (
@@ -49,7 +38,6 @@ from mpicoll.interfaces import (
     Request,
     SharedMemory,
     Stage,
-    Thunk,
     Transport,
 )
 from mpicoll.machine.network import host_identity
@@ -62,7 +50,7 @@ from mpicoll.peers.polling import in_thread
 from mpicoll.peers.survivors import Decision, go_on
 from mpicoll.text.encoding import check_lengths, decode_alike, encode_for
 from torchcoll import natives
-from torchcoll.arrays import TorchArrays, as_bytes
+from torchcoll.arrays import TorchArrays
 from torchcoll.finalizing import outliving
 from torchcoll.groups import (
     Group,
@@ -74,23 +62,22 @@ from torchcoll.groups import (
     new_group,
 )
 from torchcoll.loopback import Loopback
+from torchcoll.messages import PLANS, TorchMessages
 from torchcoll.natives import all_gather
 from torchcoll.nccl import Nccl
 from torchcoll.rendezvous.sealed import SealedStore
 from torchcoll.rendezvous.secret import seal, unseal
-from torchcoll.requests import NcclWaits, Post, StartedMessages, Waits, Works, limit_of
-from torchcoll.staging import StagedMessages, TorchCopies
+from torchcoll.requests import StartedMessages, limit_of
+from torchcoll.staging import TorchCopies
 from torchcoll.survivors import Meeting, group_of_survivors, meeting_place
 from torchcoll.symmetric import Symmetric
 
 T = TypeVar("T")
-_PLANS = 1 << 20
-"""Above every tag of a user: the messages of plans and of users never mix."""
 _AFTER = 60.0
 """Seconds by which torch's own watch of NCCL's calls comes after the deadline."""
 
 
-class TorchTransport:
+class TorchTransport(TorchMessages):
     """`mpicoll.interfaces.Transport` over a process group, the default one if None is given.
 
     Args:
@@ -126,7 +113,7 @@ class TorchTransport:
             self._set_timeout(self.peers.deadline)
         control = "cpu" if "cpu" in by_device else "cuda"
         self.arrays = TorchArrays(torch.device("cuda") if control == "cuda" else None)
-        self.copies: Copies = TorchCopies()
+        self.copies = TorchCopies()
         self.mirrors = Mirrors()
         self.library = " ".join(["torch", torch.__version__, *library_names(by_device)])
         self.name = POINT_TO_POINT
@@ -170,105 +157,6 @@ class TorchTransport:
 
     def driver(self, device: int) -> Gpu:
         return Driver(device)
-
-    def messages(
-        self, sends: Sequence[Message], receives: Sequence[Message], tag: int, stage: Stage
-    ) -> Messages:
-        """Bind one round to `send` and `recv` calls, or to one batch of NCCL."""
-        ranks: list[int] = []
-        posts: list[Post] = []
-        batch: list[Post] = []
-        for messages, operation, post in (
-            (receives, "receive", self.group.recv),
-            (sends, "send", self.group.send),
-        ):
-            for peer, data in messages:
-                if self._needs_staging(data):
-                    continue
-                # A receive must not land in the byte that a send reads: each signal has its own.
-                memory = self._signal.clone() if data is None else as_bytes(data)
-                if self.nccl and not self.arrays.is_on_host(memory):
-                    batch.append(getattr(self.nccl, operation)(memory, peer))
-                    continue
-                ranks.append(peer)
-                posts.append(partial(post, [memory], peer, tag + _PLANS))
-        waits = Waits(self.peers, stage, ranks)
-        if batch:
-            among = [peer for peer, _ in (*receives, *sends)]
-            waits = NcclWaits(self.group, self.peers, stage, among)
-        by_host = [
-            pieces_by_peer([each for each in some if self._needs_staging(each.data)], PIECE_BYTES)
-            for some in (receives, sends)
-        ]
-        before: list[Thunk] = []
-        after_each: list[Thunk | None] = [None] * len(posts)
-        lanes: list[Callable[[], Iterator[Step]]] = []
-        if any(by_host):
-            mirror = self.mirrors.for_round(tag, self.copies)
-            found = in_blocks(mirror, *by_host)
-            before.append(mirror.wait)
-            if any(each.is_long for some in found for each in some):
-                lanes = self._in_turn(*found, mirror, tag, waits)
-            else:
-                self._at_once(*found, mirror, tag, waits, before, posts, after_each)
-        if self.nccl and batch:
-            posts.insert(0, self.nccl.batch(batch))
-        works = Works(
-            posts, polls=len(posts) == bool(batch),
-            after_each=after_each if any(after_each) else (), waits=waits,
-        )  # fmt: skip
-        lost = waits.lost
-        if not lanes:
-            return Messages((*before, works.start), (works.wait,), works.test, works.free, lost)
-        like = next(each.data for each in (*receives, *sends) if self._needs_staging(each.data))
-        stream = partial(self.arrays.current_stream, self.arrays.gpu(like))
-        staged = StagedMessages(lanes, works, stream)
-        return Messages((*before, staged.start), (staged.wait,), staged.test, works.free, lost)
-
-    def _at_once(
-        self, receives: list[Pieces], sends: list[Pieces], mirror: Mirror, tag: int, waits: Waits,
-        before: list[Thunk], posts: list[Post], after_each: list[Thunk | None],
-    ) -> None:  # fmt: skip
-        """Bind pieces that all have a block."""
-        for pieces in receives:
-            for gpu, host in zip(pieces.gpu, pieces.host, strict=True):
-                waits.ranks.append(pieces.peer)
-                posts.append(partial(self.group.recv, [as_bytes(host)], pieces.peer, tag + _PLANS))
-                after_each.append(partial(mirror.copy, gpu, host))
-        for pieces in sends:
-            downloads = Downloads(pieces, mirror)
-            before.append(downloads.start)
-            for number, host in enumerate(pieces.host):
-                waits.ranks.append(pieces.peer)
-                post = partial(self.group.send, [as_bytes(host)], pieces.peer, tag + _PLANS)
-                posts.append(partial(_after, partial(downloads.wait, number), post))
-                after_each.append(None)
-
-    def _in_turn(
-        self, receives: list[Pieces], sends: list[Pieces], mirror: Mirror, tag: int, waits: Waits
-    ) -> list[Callable[[], Iterator[Step]]]:
-        """Bind pieces that share blocks; return for each peer what begins, and yields the waits."""
-
-        def copy(target: Array, source: Array) -> Step:
-            event: Event = mirror.copy(target, source)
-            return event.synchronize
-
-        lanes: list[Callable[[], Iterator[Step]]] = []
-        for every, start, steps in (
-            (receives, self.group.recv, receiving),
-            (sends, self.group.send, sending),
-        ):
-            for pieces in every:
-                waits.ranks.append(pieces.peer)
-                data = [as_bytes(host) for host in pieces.host]
-                place = len(waits.ranks) - 1
-                post = partial(_post, start, data, pieces.peer, tag + _PLANS, waits, place)
-                lanes.append(partial(steps, pieces, copy, post))
-        return lanes
-
-    def _needs_staging(self, x: Array | None) -> bool:
-        """Whether a tensor is on a GPU and the group has gloo only."""
-        return self.nccl is None and not self.arrays.is_on_host(x)
 
     # -- natives --------------------------------------------------------------------
 
@@ -378,14 +266,14 @@ class TorchTransport:
             return self.loopback.send(x, tag)
         self._check_message(x)
         stage = Stage("sending a message" + self._beside(x))
-        return self._started(x, self.messages([Message(peer, x)], [], tag - _PLANS, stage))
+        return self._started(x, self.messages([Message(peer, x)], [], tag - PLANS, stage))
 
     def irecv(self, x: Array, peer: int, tag: int) -> Request:
         if peer == self.rank:
             return self.loopback.receive(x, tag)
         self._check_message(x)
         stage = Stage("receiving a message" + self._beside(x))
-        return self._started(x, self.messages([], [Message(peer, x)], tag - _PLANS, stage))
+        return self._started(x, self.messages([], [Message(peer, x)], tag - PLANS, stage))
 
     def _started(self, x: Array, messages: Messages) -> Request:
         start = partial(StartedMessages, messages)
@@ -407,7 +295,7 @@ class TorchTransport:
             )
         self._check_message(send.data)
         stage = Stage("exchanging messages")
-        return (StartedMessages(self.messages([send], [receive], tag - _PLANS, stage)),)
+        return (StartedMessages(self.messages([send], [receive], tag - PLANS, stage)),)
 
     def _beside(self, x: Array) -> str:
         """Return what a rank that waits for a message in vain should know, in a group with NCCL."""
@@ -497,20 +385,3 @@ class TorchTransport:
         if self.meeting is not None and self.has_met:
             self.meeting.end()
         self.store = self.meeting = None
-
-
-def _after(first: Thunk, post: Post) -> Any:
-    first()
-    return post()
-
-
-def _post(
-    start: Callable[..., Any], data: Sequence[Array], peer: int, tag: int, waits: Waits,
-    place: int, number: int,
-) -> Step:  # fmt: skip
-    """Start to send or receive a piece, and return the wait for it."""
-    try:
-        work = start([data[number]], peer, tag)
-    except RuntimeError as error:
-        raise waits.failed(error, peer) from error
-    return partial(waits.wait, work, place)

@@ -15,6 +15,7 @@ from run_collective import compare
 from mpicoll import Collectives, Unavailable
 from mpicoll.interfaces import DIRECT, STAGED, NativeCall
 
+messages = pytest.importorskip("mpicoll.mpi.messages")
 natives = pytest.importorskip("mpicoll.mpi.natives")
 transports = pytest.importorskip("mpicoll.mpi.transport")
 awareness = pytest.importorskip("mpicoll.mpi.gpu_awareness")
@@ -120,5 +121,5 @@ def test_bfloat16_travels_as_bytes() -> None:
     """Neither CuPy's DLPack nor mpi4py knows it."""
     memory = np.zeros(8, "uint16")
     array = SimpleNamespace(dtype=SimpleNamespace(name="bfloat16"), nbytes=16, view=memory.view)
-    data, count, _ = transports._bytes(array)
+    data, count, _ = messages.as_buffer(array)
     assert (data.dtype, count) == (np.uint8, 16)

@@ -1,0 +1,165 @@
+"""The messages of one round over torch.distributed: works, and pieces through the host.
+
+Its counterpart is `mpicoll.mpi.messages`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from mpicoll.gpu.staging import (
+    PIECE_BYTES,
+    Copies,
+    Downloads,
+    Event,
+    Mirror,
+    Mirrors,
+    Pieces,
+    Step,
+    in_blocks,
+    pieces_by_peer,
+    receiving,
+    sending,
+)
+from mpicoll.interfaces import Array, Message, Messages, Stage, Thunk
+from mpicoll.peers.known import Peers
+from torchcoll.arrays import TorchArrays, as_bytes
+from torchcoll.groups import Group
+from torchcoll.nccl import Nccl
+from torchcoll.requests import NcclWaits, Post, Waits, Works
+from torchcoll.staging import StagedMessages
+
+PLANS = 1 << 20
+"""Above every tag of a user: the messages of plans and of users never mix."""
+
+
+class TorchMessages:
+    """What binds the messages of the rounds of one group."""
+
+    group: Group
+    arrays: TorchArrays
+    peers: Peers
+    nccl: Nccl | None
+    copies: Copies
+    mirrors: Mirrors
+    _signal: torch.Tensor
+
+    def messages(
+        self, sends: Sequence[Message], receives: Sequence[Message], tag: int, stage: Stage
+    ) -> Messages:
+        """Bind one round to `send` and `recv` calls, or to one batch of NCCL."""
+        ranks: list[int] = []
+        posts: list[Post] = []
+        batch: list[Post] = []
+        for messages, operation, post in (
+            (receives, "receive", self.group.recv),
+            (sends, "send", self.group.send),
+        ):
+            for peer, data in messages:
+                if self._needs_staging(data):
+                    continue
+                # A receive must not land in the byte that a send reads: each signal has its own.
+                memory = self._signal.clone() if data is None else as_bytes(data)
+                if self.nccl and not self.arrays.is_on_host(memory):
+                    batch.append(getattr(self.nccl, operation)(memory, peer))
+                    continue
+                ranks.append(peer)
+                posts.append(partial(post, [memory], peer, tag + PLANS))
+        waits = Waits(self.peers, stage, ranks)
+        if batch:
+            among = [peer for peer, _ in (*receives, *sends)]
+            waits = NcclWaits(self.group, self.peers, stage, among)
+        by_host = [
+            pieces_by_peer([each for each in some if self._needs_staging(each.data)], PIECE_BYTES)
+            for some in (receives, sends)
+        ]
+        before: list[Thunk] = []
+        after_each: list[Thunk | None] = [None] * len(posts)
+        lanes: list[Callable[[], Iterator[Step]]] = []
+        if any(by_host):
+            mirror = self.mirrors.for_round(tag, self.copies)
+            found = in_blocks(mirror, *by_host)
+            before.append(mirror.wait)
+            if any(each.is_long for some in found for each in some):
+                lanes = self._in_turn(*found, mirror, tag, waits)
+            else:
+                self._at_once(*found, mirror, tag, waits, before, posts, after_each)
+        if self.nccl and batch:
+            posts.insert(0, self.nccl.batch(batch))
+        works = Works(
+            posts, polls=len(posts) == bool(batch),
+            after_each=after_each if any(after_each) else (), waits=waits,
+        )  # fmt: skip
+        lost = waits.lost
+        if not lanes:
+            return Messages((*before, works.start), (works.wait,), works.test, works.free, lost)
+        like = next(each.data for each in (*receives, *sends) if self._needs_staging(each.data))
+        stream = partial(self.arrays.current_stream, self.arrays.gpu(like))
+        staged = StagedMessages(lanes, works, stream)
+        return Messages((*before, staged.start), (staged.wait,), staged.test, works.free, lost)
+
+    def _at_once(
+        self, receives: list[Pieces], sends: list[Pieces], mirror: Mirror, tag: int, waits: Waits,
+        before: list[Thunk], posts: list[Post], after_each: list[Thunk | None],
+    ) -> None:  # fmt: skip
+        """Bind pieces that all have a block."""
+        for pieces in receives:
+            for gpu, host in zip(pieces.gpu, pieces.host, strict=True):
+                waits.ranks.append(pieces.peer)
+                posts.append(partial(self.group.recv, [as_bytes(host)], pieces.peer, tag + PLANS))
+                after_each.append(partial(mirror.copy, gpu, host))
+        for pieces in sends:
+            downloads = Downloads(pieces, mirror)
+            before.append(downloads.start)
+            for number, host in enumerate(pieces.host):
+                waits.ranks.append(pieces.peer)
+                post = partial(self.group.send, [as_bytes(host)], pieces.peer, tag + PLANS)
+                posts.append(partial(_after, partial(downloads.wait, number), post))
+                after_each.append(None)
+
+    def _in_turn(
+        self, receives: list[Pieces], sends: list[Pieces], mirror: Mirror, tag: int, waits: Waits
+    ) -> list[Callable[[], Iterator[Step]]]:
+        """Bind pieces that share blocks; return for each peer what begins, and yields the waits."""
+
+        def copy(target: Array, source: Array) -> Step:
+            event: Event = mirror.copy(target, source)
+            return event.synchronize
+
+        lanes: list[Callable[[], Iterator[Step]]] = []
+        for every, start, steps in (
+            (receives, self.group.recv, receiving),
+            (sends, self.group.send, sending),
+        ):
+            for pieces in every:
+                waits.ranks.append(pieces.peer)
+                data = [as_bytes(host) for host in pieces.host]
+                place = len(waits.ranks) - 1
+                post = partial(_post, start, data, pieces.peer, tag + PLANS, waits, place)
+                lanes.append(partial(steps, pieces, copy, post))
+        return lanes
+
+    def _needs_staging(self, x: Array | None) -> bool:
+        """Whether a tensor is on a GPU and the group has gloo only."""
+        return self.nccl is None and not self.arrays.is_on_host(x)
+
+
+def _after(first: Thunk, post: Post) -> Any:
+    first()
+    return post()
+
+
+def _post(
+    start: Callable[..., Any], data: Sequence[Array], peer: int, tag: int, waits: Waits,
+    place: int, number: int,
+) -> Step:  # fmt: skip
+    """Start to send or receive a piece, and return the wait for it."""
+    try:
+        work = start([data[number]], peer, tag)
+    except RuntimeError as error:
+        raise waits.failed(error, peer) from error
+    return partial(waits.wait, work, place)
