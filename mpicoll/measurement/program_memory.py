@@ -23,8 +23,11 @@ from mpicoll.selection.auto import CHOOSERS
 
 _ZERO_COPY = 512 * 1024
 """Bytes of the smallest message that is surely read where it is."""
-_TILES = 64
-"""Tiles of the largest array in the program of an estimate: more are more work, not more memory."""
+_TILES = 8 * windows.SLOTS
+"""Tiles of the largest array in the program of an estimate: more are more work, not more memory.
+
+Of fewer, an eighth of an array would pass through no window.
+"""
 
 
 class _Lowered(NamedTuple):

@@ -75,7 +75,7 @@ def unlike(first: FullRun, second: FullRun) -> list[str]:
 def machine_kind(run: FullRun) -> str:
     """Return the kind of hosts of a run; their names where nothing more is known of them.
 
-    >>> from mpicoll.records.lines import Machine
+    >>> from mpicoll.records.description import Machine
     >>> machine_kind(FullRun(machines=[Machine("a", processor="P", cores=8)] * 2))
     'P, 8 cores'
     """

@@ -70,7 +70,9 @@ def _of_rows(name: str, method: Method) -> Method:
     ) -> None:
         counts = recvcounts
         if counts is None and not is_in_place(sendbuf):
-            counts = MPI.Intracomm.allgather(comm, _length(recvbuf))
+            lengths = np.empty(comm.size, np.int64)
+            MPI.Intracomm.Allgather(comm, np.array([_length(recvbuf)]), lengths)
+            counts = lengths.tolist()
         found = _read(comm, name, sendbuf, [recvbuf, counts], op, 0)
         if found is None:
             method(comm, sendbuf, recvbuf, recvcounts, op)
