@@ -31,6 +31,7 @@ from mpicoll import Collectives
 
 LAUNCHED = os.environ.get("MPICOLL_TEST_BACKEND", "mpi4py") if "--with-mpi" in sys.argv else None
 """In a launch: whose ranks these are, ``mpi4py`` or ``torch``."""
+NOT_RECORDED = {"MPICOLL_FLIGHT": "0"}
 _DEADLINE = float(os.environ.get("MPICOLL_TEST_DEADLINE", "60"))
 # Workers of pytest-xdist have COLUMNS=80, whatever the output is.
 os.environ.pop("COLUMNS", None)
@@ -89,6 +90,14 @@ def _threads(layout: Layout) -> KeptRanks:
 
 
 @pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Make a group that is kept before a test changes the environment, as others run on it later."""
+    if isinstance(item, pytest.Function) and item.get_closest_marker("kept_group") and not LAUNCHED:
+        with patch.dict(os.environ, NOT_RECORDED):
+            _threads(item.callspec.params["c"]).open()
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Call a test on every thread with its own `c`.
 
@@ -99,7 +108,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not isinstance(ranks, KeptRanks):
         return None
     given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    with patch.dict(os.environ, MPICOLL_FLIGHT="0"):
+    with patch.dict(os.environ, NOT_RECORDED):
         run = ranks if pyfuncitem.get_closest_marker("kept_group") else ranks.threads
         run(lambda c: pyfuncitem.obj(**{**given, "c": c}))
     return True
@@ -172,7 +181,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             fixtures = item._fixtureinfo.name2fixturedefs.values()
             if any(each.scope == "module" for found in fixtures for each in found):
                 item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
-    items.sort(key=lambda item: item.path.name not in LONG)
+    if not LAUNCHED:
+        items.sort(key=lambda item: item.path.name not in LONG)
     other = "threads_only" if LAUNCHED else "launch_only"
     left = [item for item in items if item.get_closest_marker(other)]
     if left:

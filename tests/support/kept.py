@@ -23,16 +23,21 @@ class KeptRanks:
         self.given: list[SimpleQueue[Test | None]] = []
         self.ended: SimpleQueue[BaseException | None] = SimpleQueue()
 
+    def open(self) -> None:
+        """Let the ranks make their group, unless they have one."""
+        if not self.given:
+            self.given = [SimpleQueue() for _ in range(self.size)]
+            self.ended = SimpleQueue()
+            Thread(target=self._group, args=(self.given, self.ended), daemon=True).start()
+            self(lambda c: None)
+
     def __call__(self, test: Test) -> None:
         """Run a function on all ranks.
 
         Raises:
             Exception: what it raises, as `Threads` does.
         """
-        if not self.given:
-            self.given = [SimpleQueue() for _ in range(self.size)]
-            self.ended = SimpleQueue()
-            Thread(target=self._group, args=(self.given, self.ended), daemon=True).start()
+        self.open()
         for each in self.given:
             each.put(test)
         skipped = None
