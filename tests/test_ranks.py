@@ -50,6 +50,8 @@ LAUNCHES = {
     ("torch", 3): (PLANS, EVERY, ARGUMENTS, NCCL),
 }
 """The tests of each launch; those that need no other processes run as threads on more ranks."""
+ONE_BY_ONE = pytest.mark.xdist_group("ranks")
+"""Launches beside each other wait for cores all the time: three take three times as long each."""
 
 
 OWN_PATH = {"PYTHONPATH": f"{HERE}:{HERE / 'support'}:{HERE.parent}"}
@@ -153,6 +155,7 @@ def passes(count: int, folder: Path, *modules: str, backend: str, **environment:
     print(output[-4000:])
 
 
+@ONE_BY_ONE
 @pytest.mark.parametrize(
     ("count", "backend"), [(count, backend) for backend, count in LAUNCHES if count in COUNTS]
 )
@@ -162,6 +165,7 @@ def test_on_ranks(count: int, backend: str, tmp_path: Path) -> None:
     passes(count, tmp_path, *paths(*LAUNCHES[backend, count]), rest, backend=backend)
 
 
+@ONE_BY_ONE
 @pytest.mark.parametrize(
     "backend", [pytest.param(each, id=f"{each}-uneven_nodes") for each in ("mpi4py", "torch")]
 )
