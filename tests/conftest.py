@@ -91,7 +91,7 @@ def _threads(layout: Layout) -> KeptRanks:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Make a group that is kept before a test changes the environment, as others run on it later."""
+    """Make a kept group before a test changes the environment, as others run on it later."""
     if isinstance(item, pytest.Function) and item.get_closest_marker("kept_group") and not LAUNCHED:
         with patch.dict(os.environ, NOT_RECORDED):
             _threads(item.callspec.params["c"]).open()
