@@ -92,7 +92,9 @@ def _threads(layout: Layout) -> KeptRanks:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Make a kept group before a test changes the environment, as others run on it later."""
-    if isinstance(item, pytest.Function) and item.get_closest_marker("kept_group") and not LAUNCHED:
+    if LAUNCHED or not isinstance(item, pytest.Function) or "c" not in item.fixturenames:
+        return
+    if item.get_closest_marker("kept_group"):
         with patch.dict(os.environ, NOT_RECORDED):
             _threads(item.callspec.params["c"]).open()
 
