@@ -78,9 +78,11 @@ def _on(comm: MPI.Comm, name: str, method: Callable[..., Any]) -> Callable[..., 
 
     Where one order of folding is asked for, it folds in that order.
     """
-    if comm != MPI.COMM_NULL and is_fixed(comm):
+    if comm == MPI.COMM_NULL:
+        return method
+    if is_fixed(comm):
         method = in_order(name, method)
-    flight = None if comm == MPI.COMM_NULL else find_flight(comm)
+    flight = find_flight(comm)
     if flight is None:
         return method
     return flight.log.recorded(flight.call(NAMES[name], "", "native", "MPI"), method)
