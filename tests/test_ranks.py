@@ -126,9 +126,10 @@ def launched(
 ) -> tuple[int, str]:
     """Run pytest on ranks; return the launch's status, and what it and every rank printed.
 
-    Each rank writes to a file of its own: of what a launcher passes on it may lose the end.
+    Each rank writes to a file of its own: of what a launcher passes on it may lose the end. And
+    into a folder of its own: pytest's common one is cleaned by all at their end, at the same time.
     """
-    into = f'exec "$0" "$@" >"{folder}/$$.txt" 2>&1'
+    into = f'exec "$0" "$@" --basetemp="{folder}/$$" >"{folder}/$$.txt" 2>&1'
     done = ranks(
         count, *PYTEST, *arguments, timeout=timeout, through=("sh", "-c", into),
         environment={"PYTHONUNBUFFERED": "1", **environment},
