@@ -14,6 +14,7 @@ import importlib
 import os
 import re
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from fnmatch import fnmatch
@@ -35,6 +36,9 @@ NOT_RECORDED = {"MPICOLL_FLIGHT": "0"}
 _DEADLINE = float(os.environ.get("MPICOLL_TEST_DEADLINE", "60"))
 # Workers of pytest-xdist have COLUMNS=80, whatever the output is.
 os.environ.pop("COLUMNS", None)
+# What a shell runs in the background ignores SIGINT, and so would all that tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 gc.disable()  # until all tests are collected: thousands of cases that stay to the end
 if not LAUNCHED:  # which draws no examples
     from hypothesis import settings
