@@ -102,6 +102,14 @@ class Log:
 def issued(attribute: str, call: Callable[[], int], method: Any, /) -> Any:
     """Return a method whose beginnings are recorded: `mpicoll.flight.rows.issued`."""
 
+def kept(attribute: str, make: Callable[[Any], Callable[..., Any]], method: Any, /) -> Any:
+    """Return a method that calls what its object keeps: `mpicoll.execution.methods.kept`."""
+
+def by_operator(
+    settled: str, kind: Any, predefined: frozenset[int], left: Any, method: Any, /
+) -> Any:
+    """Return a method that leaves users' operators: `mpicoll.execution.methods.by_operator`."""
+
 def watch_signals(memory: Buffer, descriptor: int, /) -> None:
     """Have signals that end this process leave their number and sender in memory.
 

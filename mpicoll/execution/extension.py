@@ -8,6 +8,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from mpicoll.execution import methods
 from mpicoll.flight.rows import PYTHON
 from mpicoll.interfaces import Array, SharedMemory
 from mpicoll.memory.allocator import LINE
@@ -34,6 +35,8 @@ def _load() -> tuple[Any, str]:
 _compiled, MISSING = _load()
 WRITERS = _compiled or PYTHON
 """The types that write the rows of the flight recorder."""
+METHODS = _compiled or methods.PYTHON
+"""What makes methods that stand before others."""
 
 
 class PythonCounted:

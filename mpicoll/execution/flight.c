@@ -115,6 +115,16 @@ uint64_t log_start(LogObject *log, uint32_t call)
     return log ? begin(log, call, PyThreadState_Get(), UNDER_WAY) : 0;
 }
 
+uint64_t log_issue(LogObject *log, uint32_t call)
+{
+    return begin(log, call, PyThreadState_Get(), ISSUED);
+}
+
+const void *log_table(const LogObject *log)
+{
+    return log->ring;
+}
+
 uint64_t log_begin(LogObject *log, uint32_t call)
 {
     if (!log)
@@ -397,120 +407,6 @@ static PyObject *log_recorded(LogObject *self, PyObject *args)
     PyObject_GC_Track(made);
     return (PyObject *)made;
 }
-
-/* -- a method of which the beginnings are recorded --------------------------------------------- */
-
-typedef struct {
-    PyObject_HEAD
-    vectorcallfunc vectorcall;
-    PyObject *attribute, *call, *function;
-    const RingObject *ring; /* in whose table these calls are `place`; NULL for in none yet */
-    uint32_t place;
-} IssuedObject;
-
-static uint64_t issue(IssuedObject *self, LogObject *log)
-{
-    if (log->ring != self->ring) {
-        PyObject *found = PyObject_CallNoArgs(self->call);
-        unsigned long place = found ? PyLong_AsUnsignedLong(found) : 0;
-        Py_XDECREF(found);
-        if (PyErr_Occurred()) {
-            PyErr_WriteUnraisable(self->call);
-            return 0;
-        }
-        self->ring = log->ring, self->place = (uint32_t)place;
-    }
-    return begin(log, self->place, PyThreadState_Get(), ISSUED);
-}
-
-static PyObject *issued_call(PyObject *object, PyObject *const *args, size_t flags, PyObject *names)
-{
-    IssuedObject *self = (IssuedObject *)object;
-    uint64_t number = 0;
-    PyObject *log = PyVectorcall_NARGS(flags) ? PyObject_GetAttr(args[0], self->attribute) : NULL;
-    if (!log)
-        PyErr_Clear();
-    else if (Py_IS_TYPE(log, &LogType))
-        number = issue(self, (LogObject *)log);
-    PyObject *result = PyObject_Vectorcall(self->function, args, flags, names);
-    if (!result)
-        log_withdraw((LogObject *)log, number);
-    Py_XDECREF(log);
-    return result;
-}
-
-static PyObject *issued_get(PyObject *self, PyObject *object, PyObject *Py_UNUSED(type))
-{
-    return object && object != Py_None ? PyMethod_New(self, object) : Py_NewRef(self);
-}
-
-/* Names and texts are those of the function. */
-static PyObject *issued_attribute(PyObject *self, PyObject *name)
-{
-    return PyObject_GetAttr(((IssuedObject *)self)->function, name);
-}
-
-static int issued_traverse(IssuedObject *self, visitproc visit, void *arg)
-{
-    Py_VISIT(self->call);
-    Py_VISIT(self->function);
-    return 0;
-}
-
-static int issued_clear(IssuedObject *self)
-{
-    Py_CLEAR(self->call);
-    Py_CLEAR(self->function);
-    return 0;
-}
-
-static void issued_dealloc(IssuedObject *self)
-{
-    PyObject_GC_UnTrack(self);
-    issued_clear(self);
-    Py_XDECREF(self->attribute);
-    PyObject_GC_Del(self);
-}
-
-static PyTypeObject IssuedType = {
-    PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "mpicoll.execution._compiled.Issued",
-    .tp_basicsize = sizeof(IssuedObject),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
-                Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_METHOD_DESCRIPTOR,
-    .tp_vectorcall_offset = offsetof(IssuedObject, vectorcall),
-    .tp_call = PyVectorcall_Call,
-    .tp_descr_get = issued_get,
-    .tp_getattro = issued_attribute,
-    .tp_traverse = (traverseproc)issued_traverse,
-    .tp_clear = (inquiry)issued_clear,
-    .tp_dealloc = (destructor)issued_dealloc,
-};
-
-/* issued(attribute, call, method): the method, whose beginnings are recorded where its object has a
-   Log in that attribute; call() returns the place of such calls in the table. */
-static PyObject *issued(PyObject *Py_UNUSED(module), PyObject *args)
-{
-    PyObject *attribute, *call, *function;
-    if (!PyArg_ParseTuple(args, "UOO", &attribute, &call, &function) ||
-        PyType_Ready(&IssuedType) < 0)
-        return NULL;
-    IssuedObject *made = PyObject_GC_New(IssuedObject, &IssuedType);
-    if (!made)
-        return NULL;
-    made->vectorcall = issued_call;
-    made->attribute = Py_NewRef(attribute), made->call = Py_NewRef(call);
-    made->function = Py_NewRef(function);
-    made->ring = NULL, made->place = 0;
-    PyUnicode_InternInPlace(&made->attribute);
-    PyObject_GC_Track(made);
-    return (PyObject *)made;
-}
-
-PyMethodDef flight_methods[] = {
-    {"issued", issued, METH_VARARGS, NULL},
-    {NULL},
-};
 
 static PyMethodDef log_methods[] = {
     {"begin", (PyCFunction)log_begin_method, METH_O, NULL},

@@ -12,7 +12,6 @@ typedef struct LogObject LogObject;
 #pragma GCC visibility push(hidden)
 
 extern PyTypeObject RingType, LogType;
-extern PyMethodDef flight_methods[];
 
 /* Begin the row of a call, and return its number; 0 where there is none, because `log` is NULL or
    this thread is within another call on this group. */
@@ -20,6 +19,12 @@ uint64_t log_begin(LogObject *log, uint32_t call);
 
 /* The same of a call that goes on while its thread makes others. */
 uint64_t log_start(LogObject *log, uint32_t call);
+
+/* Write the row of a call that goes on in a request of MPI's. */
+uint64_t log_issue(LogObject *log, uint32_t call);
+
+/* Whose table such calls are in. */
+const void *log_table(const LogObject *log);
 
 /* End the row of a call that is complete; by any thread. */
 void log_done(LogObject *log, uint64_t number);

@@ -42,6 +42,9 @@ enum { HELD_SPINS = 40 };
 /* Of threads that are inside a C++ library while the interpreter ends: finalizing.c. */
 extern PyMethodDef finalizing_methods[];
 
+/* Methods of an object without a frame of Python: methods.c. */
+extern PyMethodDef method_methods[];
+
 /* Make the names that calls look up; -1 where Python has raised. */
 int calls_import(void);
 

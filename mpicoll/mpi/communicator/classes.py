@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from mpi4py import MPI
 
+from mpicoll.execution.extension import METHODS
 from mpicoll.mpi.communicator import objects
 from mpicoll.mpi.communicator.objects import PREDEFINED
 from mpicoll.mpi.communicator.recording import LOG, recorded
@@ -21,6 +22,15 @@ if TYPE_CHECKING:
     _Base = MPI.Intracomm
 else:
     _Base = recorded(base())
+
+
+def _by_operator(method: Any) -> Any:
+    """Return a reduction of objects that leaves users' operators to MPI without a question.
+
+    As with arrays, all ranks give the same operator.
+    """
+    left = getattr(_Base, method.__name__)
+    return METHODS.by_operator("_call", MPI.Op, PREDEFINED, left, method)
 
 
 class Comm(_Base):
@@ -152,20 +162,24 @@ class Comm(_Base):
             return super().alltoall(sendobj)
         return objects.alltoall(self, sendobj)
 
+    @_by_operator
     def reduce(self, sendobj: Any, op: Any = MPI.SUM, root: int = 0) -> Any:
         found = self._fold("reduce", sendobj, op, root)
         if found is None:
             return super().reduce(sendobj, op, root)
         return found[0] if self.rank == root else None
 
+    @_by_operator
     def allreduce(self, sendobj: Any, op: Any = MPI.SUM) -> Any:
         found = self._fold("allreduce", sendobj, op, 0)
         return super().allreduce(sendobj, op) if found is None else found[0]
 
+    @_by_operator
     def scan(self, sendobj: Any, op: Any = MPI.SUM) -> Any:
         found = self._fold("scan", sendobj, op, 0)
         return super().scan(sendobj, op) if found is None else found[0]
 
+    @_by_operator
     def exscan(self, sendobj: Any, op: Any = MPI.SUM) -> Any:
         found = self._fold("exscan", sendobj, op, 0)
         if found is None:
@@ -185,11 +199,16 @@ class Comm(_Base):
     def _fold(self, name: str, item: Any, op: Any, root: int) -> tuple[Any] | None:
         """Return the fold of all ranks' objects, None where MPI must make it.
 
-        As with arrays, all ranks give the same operator, and users' ones are MPI's.
+        Args:
+            op: predefined, once it is settled what serves this communicator.
         """
-        if not self._is_ours() or not isinstance(op, MPI.Op) or op.handle not in PREDEFINED:
+        served = self.__dict__.get("_call")
+        if served is None:
+            if not self._is_ours() or not isinstance(op, MPI.Op) or op.handle not in PREDEFINED:
+                return None
+        elif served is theirs:
             return None
-        x = objects.foldable(item, op, self.size)
+        x = objects.foldable(item, op, self.size) if type(item) in objects.AS_ARRAYS else None
         if x is None:
             return objects.fold(self, name, item, op, root)
         out = np.empty_like(x)

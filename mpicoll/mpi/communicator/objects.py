@@ -361,16 +361,19 @@ PREDEFINED = frozenset(
 )  # fmt: skip
 _FOLDED_ARRAYS = {MPI.SUM.handle, MPI.PROD.handle, MPI.BAND.handle, MPI.BOR.handle, MPI.BXOR.handle}
 _DTYPES = {int: np.dtype("int64"), float: np.dtype("float64"), complex: np.dtype("complex128")}
+AS_ARRAYS = frozenset((*_DTYPES, np.ndarray))
+"""The types of objects that may be folded as arrays."""
 
 
 def foldable(item: Any, op: Any, size: int) -> Flat | None:
     """Return an object as an array that folds to what MPI's pickled objects would, None if none.
 
+    Args:
+        item: of one of the types `AS_ARRAYS`.
+
     A number becomes an array without axes, as no user's array is given.
     """
     kind = type(item)
-    if kind not in _DTYPES and kind is not np.ndarray:
-        return None
     if kind in _DTYPES:
         if op.handle not in _FOLDED[kind] or item != item:
             return None
@@ -392,7 +395,7 @@ def fold(comm: Any, name: str, item: Any, op: Any, root: int) -> tuple[Any] | No
     if not form:
         comm._call(*LEFT_ALONE)
         return None
-    rooms = _rooms(comm)
+    rooms = comm.__dict__.get("_rooms") or _rooms(comm)
     header, room, _ = rooms.own
     header[0], header[1 : 1 + len(form)] = _PLAIN, form
     _, whole, forms = rooms.received
@@ -400,9 +403,8 @@ def fold(comm: Any, name: str, item: Any, op: Any, root: int) -> tuple[Any] | No
         gets = rooms.rank == root
         if comm._call("gather", room, whole if gets else None, None, root, None, None):
             return None
-        if not gets:
-            return (None,)
-    elif comm._call("allgather", room, whole, None, 0, None, None):
+        return (reduce(op, map(marshal.loads, forms)) if gets else None,)
+    if comm._call("allgather", room, whole, None, 0, None, None):
         return None
     forms = prefix(name, forms, rooms.rank)
     return (reduce(op, map(marshal.loads, forms)) if forms else None,)

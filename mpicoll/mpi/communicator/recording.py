@@ -5,14 +5,13 @@ Of nonblocking and persistent ones the beginning is recorded: their ends are tho
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 from mpi4py import MPI
 
-from mpicoll.execution.extension import WRITERS
+from mpicoll.execution.extension import METHODS, WRITERS
 from mpicoll.flight import groups
 from mpicoll.flight.records import Call
 from mpicoll.mpi.communicator.in_order import in_order
@@ -44,6 +43,17 @@ def recorded(kind: type[MPI.Intracomm]) -> type[MPI.Intracomm]:
     return type("Intracomm", (kind,), {**methods, LOG: None})
 
 
+def _recorded(name: str, method: Callable[..., Any]) -> Any:
+    attribute = f"_recorded_{name}"
+
+    def make(comm: MPI.Comm) -> Callable[..., Any]:
+        run = _on(comm, name, method)
+        setattr(comm, attribute, run)
+        return run
+
+    return METHODS.kept(attribute, make, method)
+
+
 def _issued_names() -> Iterator[tuple[str, str]]:
     """Yield mpi4py's methods that return a request, each with a name of its collective."""
     for name, collective in NAMES.items():
@@ -56,21 +66,6 @@ def _place(collective: str) -> int:
     """Return the place of such calls in the table of this process."""
     recorder = groups.find()
     return 0 if recorder is None else recorder.intern(Call(collective, "", "native", "MPI"))
-
-
-def _recorded(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    attribute = f"_recorded_{name}"
-
-    @functools.wraps(method)
-    def call(comm: Any, *arguments: Any, **keywords: Any) -> Any:
-        run = comm.__dict__.get(attribute)
-        if run is None:
-            run = _on(comm, name, method)
-            setattr(comm, attribute, run)
-        # Empty keywords take as long to hand on as a call takes to be recorded.
-        return run(comm, *arguments, **keywords) if keywords else run(comm, *arguments)
-
-    return call
 
 
 def _on(comm: MPI.Comm, name: str, method: Callable[..., Any]) -> Callable[..., Any]:

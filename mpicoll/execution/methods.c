@@ -1,0 +1,228 @@
+/* Methods that stand before others of their object, and take no frame of Python.
+
+   issued:      records that a call begins, whose end is that of a request.
+   kept:        calls the function that the object keeps, which it makes for the first call.
+   by_operator: calls one method for the operators of users, another one for all others. */
+
+#include "module.h"
+
+#include <structmember.h>
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    PyObject *attribute; /* of the object, see the functions that make methods */
+    PyObject *given;     /* what they are given besides */
+    PyObject *method;    /* whose name and text this one has */
+    const void *table;   /* in which issued calls have `place`; NULL for in none yet */
+    uint32_t place;
+} MethodObject;
+
+/* -- issued ------------------------------------------------------------------------------------ */
+
+static uint64_t issue(MethodObject *self, LogObject *log)
+{
+    if (log_table(log) != self->table) {
+        PyObject *found = PyObject_CallNoArgs(self->given);
+        unsigned long place = found ? PyLong_AsUnsignedLong(found) : 0;
+        Py_XDECREF(found);
+        if (PyErr_Occurred()) {
+            PyErr_WriteUnraisable(self->given);
+            return 0;
+        }
+        self->table = log_table(log), self->place = (uint32_t)place;
+    }
+    return log_issue(log, self->place);
+}
+
+static PyObject *issued_call(PyObject *object, PyObject *const *args, size_t flags, PyObject *names)
+{
+    MethodObject *self = (MethodObject *)object;
+    uint64_t number = 0;
+    PyObject *log = PyVectorcall_NARGS(flags) ? PyObject_GetAttr(args[0], self->attribute) : NULL;
+    if (!log)
+        PyErr_Clear();
+    else if (Py_IS_TYPE(log, &LogType))
+        number = issue(self, (LogObject *)log);
+    PyObject *result = PyObject_Vectorcall(self->method, args, flags, names);
+    if (!result)
+        log_withdraw((LogObject *)log, number);
+    Py_XDECREF(log);
+    return result;
+}
+
+/* -- kept -------------------------------------------------------------------------------------- */
+
+/* What an object itself has in an attribute, NULL where it has nothing. Borrowed: it keeps that as
+   long as it lives. */
+static PyObject *kept_by(PyObject *object, PyObject *attribute)
+{
+    PyObject *all = PyObject_GenericGetDict(object, NULL);
+    PyObject *found = all ? PyDict_GetItemWithError(all, attribute) : NULL;
+    Py_XDECREF(all);
+    return found;
+}
+
+static PyObject *kept_call(PyObject *object, PyObject *const *args, size_t flags, PyObject *names)
+{
+    MethodObject *self = (MethodObject *)object;
+    Py_ssize_t many = PyVectorcall_NARGS(flags);
+    PyObject *function = many ? Py_XNewRef(kept_by(args[0], self->attribute)) : NULL;
+    if (!function && !PyErr_Occurred())
+        function = PyObject_Vectorcall(self->given, args, (size_t)(many > 0), NULL);
+    if (!function)
+        return NULL;
+    PyObject *result = PyObject_Vectorcall(function, args, flags, names);
+    Py_DECREF(function);
+    return result;
+}
+
+/* -- by_operator ------------------------------------------------------------------------------- */
+
+/* What is given to by_operator, in this order. */
+enum { TYPE, PREDEFINED, LEFT };
+
+/* The argument `op` of a method of an object: the third, or by its name; NULL where there is none.
+   Borrowed. */
+static PyObject *operator_of(PyObject *const *args, Py_ssize_t many, PyObject *names)
+{
+    if (many > 2)
+        return args[2];
+    for (Py_ssize_t i = 0; names && i < PyTuple_GET_SIZE(names); i++)
+        if (!PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, i), "op"))
+            return args[many + i];
+    return NULL;
+}
+
+/* Whether an operator is none of the predefined ones; -1 where Python has raised. */
+static int is_users(PyObject *op, PyObject *operators)
+{
+    int found = PyObject_IsInstance(op, PyTuple_GET_ITEM(operators, TYPE));
+    if (found <= 0)
+        return found < 0 ? -1 : 1;
+    PyObject *handle = PyObject_GetAttrString(op, "handle");
+    found = handle ? PySet_Contains(PyTuple_GET_ITEM(operators, PREDEFINED), handle) : -1;
+    Py_XDECREF(handle);
+    return found < 0 ? -1 : !found;
+}
+
+static PyObject *by_operator_call(PyObject *object, PyObject *const *args, size_t flags,
+                                  PyObject *names)
+{
+    MethodObject *self = (MethodObject *)object;
+    Py_ssize_t many = PyVectorcall_NARGS(flags);
+    PyObject *op = operator_of(args, many, names), *method = self->method;
+    int users = op && many ? is_users(op, self->given) : 0;
+    if (users > 0 && kept_by(args[0], self->attribute))
+        method = PyTuple_GET_ITEM(self->given, LEFT);
+    if (users < 0 || PyErr_Occurred())
+        return NULL;
+    return PyObject_Vectorcall(method, args, flags, names);
+}
+
+/* -- the type ---------------------------------------------------------------------------------- */
+
+static PyObject *method_get(PyObject *self, PyObject *object, PyObject *Py_UNUSED(type))
+{
+    return object && object != Py_None ? PyMethod_New(self, object) : Py_NewRef(self);
+}
+
+static PyObject *method_attribute(PyObject *self, PyObject *name)
+{
+    return PyObject_GetAttr(((MethodObject *)self)->method, name);
+}
+
+static int method_traverse(MethodObject *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->given);
+    Py_VISIT(self->method);
+    return 0;
+}
+
+static int method_clear(MethodObject *self)
+{
+    Py_CLEAR(self->given);
+    Py_CLEAR(self->method);
+    return 0;
+}
+
+static void method_dealloc(MethodObject *self)
+{
+    PyObject_GC_UnTrack(self);
+    method_clear(self);
+    Py_XDECREF(self->attribute);
+    PyObject_GC_Del(self);
+}
+
+static PyTypeObject MethodType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "mpicoll.execution._compiled.Method",
+    .tp_basicsize = sizeof(MethodObject),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
+                Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_METHOD_DESCRIPTOR,
+    .tp_vectorcall_offset = offsetof(MethodObject, vectorcall),
+    .tp_call = PyVectorcall_Call,
+    .tp_descr_get = method_get,
+    .tp_getattro = method_attribute,
+    .tp_traverse = (traverseproc)method_traverse,
+    .tp_clear = (inquiry)method_clear,
+    .tp_dealloc = (destructor)method_dealloc,
+};
+
+static PyObject *made(vectorcallfunc call, PyObject *attribute, PyObject *given, PyObject *method)
+{
+    if (PyType_Ready(&MethodType) < 0)
+        return NULL;
+    MethodObject *self = PyObject_GC_New(MethodObject, &MethodType);
+    if (!self)
+        return NULL;
+    self->vectorcall = call;
+    self->attribute = Py_NewRef(attribute), self->given = Py_NewRef(given);
+    self->method = Py_NewRef(method);
+    self->table = NULL, self->place = 0;
+    PyUnicode_InternInPlace(&self->attribute);
+    PyObject_GC_Track(self);
+    return (PyObject *)self;
+}
+
+/* issued(attribute, call, method): the method, whose beginnings are recorded where its object has a
+   Log in that attribute; call() returns the place of such calls in the table. */
+static PyObject *issued(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *attribute, *call, *method;
+    if (!PyArg_ParseTuple(args, "UOO", &attribute, &call, &method))
+        return NULL;
+    return made(issued_call, attribute, call, method);
+}
+
+/* kept(attribute, make, method): the function that its object has in that attribute, named as the
+   method; make(object) makes it, and puts it there. */
+static PyObject *kept(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *attribute, *make, *method;
+    if (!PyArg_ParseTuple(args, "UOO", &attribute, &make, &method))
+        return NULL;
+    return made(kept_call, attribute, make, method);
+}
+
+/* by_operator(settled, type, predefined, left, method): the method, but for operators of users the
+   one that is left, where its object has something in the attribute `settled`. Users' operators are
+   those of another type, and those whose handle is none of the predefined ones. */
+static PyObject *by_operator(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *settled, *type, *predefined, *left, *method;
+    if (!PyArg_ParseTuple(args, "UOO!OO", &settled, &type, &PyFrozenSet_Type, &predefined, &left,
+                          &method))
+        return NULL;
+    PyObject *given = PyTuple_Pack(3, type, predefined, left);
+    PyObject *found = given ? made(by_operator_call, settled, given, method) : NULL;
+    Py_XDECREF(given);
+    return found;
+}
+
+PyMethodDef method_methods[] = {
+    {"issued", issued, METH_VARARGS, NULL},
+    {"kept", kept, METH_VARARGS, NULL},
+    {"by_operator", by_operator, METH_VARARGS, NULL},
+    {NULL},
+};

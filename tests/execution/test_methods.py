@@ -1,0 +1,132 @@
+"""Methods that stand before others of their object, from C and from Python."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import pytest
+
+from mpicoll.execution import extension, methods
+
+WAYS = [
+    pytest.param(methods.PYTHON, id="python"),
+    pytest.param(
+        extension.METHODS, id="compiled",
+        marks=pytest.mark.skipif(bool(extension.MISSING), reason="the extension was not built"),
+    ),
+]  # fmt: skip
+Way = Any
+
+
+class Op:
+    """An operator, of which 1 and 2 are predefined."""
+
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
+
+
+class Broken(Op):
+    @property
+    def handle(self) -> int:
+        raise ValueError("freed")
+
+    @handle.setter
+    def handle(self, value: int) -> None:
+        pass
+
+
+SUM = Op(1)
+
+
+def _make(own: Any) -> Any:
+    own.made += 1
+    own.__dict__["kept"] = _kept
+    return _kept
+
+
+def _kept(own: Any, *given: Any, **named: Any) -> Any:
+    return "kept", own, given, named
+
+
+def _reduce(own: Any, item: Any, op: Any = SUM, root: int = 0) -> Any:
+    """Reduce."""
+    return "method", own, (item, op, root), {}
+
+
+def _kind(way: Way) -> Any:
+    return type("Kind", (), {
+        "made": 0, "reduce": way.by_operator("settled", Op, frozenset((1, 2)), _kept, _reduce),
+        "left": way.kept("kept", _make, _reduce),
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_object_keeps_the_function_that_is_made_for_its_first_call(way: Way) -> None:
+    own, other = _kind(way)(), _kind(way)()
+    assert own.left(1, op=2) == ("kept", own, (1,), {"op": 2})
+    assert own.left() == ("kept", own, (), {})
+    assert type(own).left(own, 3) == ("kept", own, (3,), {})
+    assert (own.made, other.made) == (1, 0)
+    with pytest.raises(TypeError, match="argument"):
+        type(own).left()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_cannot_be_made_is_tried_again(way: Way) -> None:
+    def make(own: Any) -> Any:
+        raise ValueError("not yet")
+
+    own = type("Kind", (), {"left": way.kept("kept", make, _reduce)})()
+    for _ in range(2):
+        with pytest.raises(ValueError, match="not yet"):
+            own.left(1)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("op", "which"),
+    [
+        (SUM, "method"), (Op(2), "method"), (Op(3), "kept"), (max, "kept"),
+        (lambda a, b: a, "kept"),
+    ],
+    ids=["predefined", "another of its handle", "of a user", "builtin", "function"],
+)  # fmt: skip
+def test_users_operators_are_left_to_another_method(way: Way, op: Any, which: str) -> None:
+    own = _kind(way)()
+    assert own.reduce(5, op)[0] == own.reduce(5, op=op)[0] == "method", "until it is settled"
+    own.settled = True
+    assert own.reduce(5, op)[0] == own.reduce(5, op, 1)[0] == which
+    assert own.reduce(5, root=1, op=op)[0] == own.reduce(op=op, item=5)[0] == which
+    assert type(own).reduce(own, 5, op)[0] == which
+    assert own.reduce(5) == ("method", own, (5, SUM, 0), {})
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_wrong_arguments_are_the_methods_to_refuse(way: Way) -> None:
+    own = _kind(way)()
+    own.settled = True
+    with pytest.raises(TypeError, match="_reduce"):
+        own.reduce()
+    with pytest.raises(TypeError):
+        type(own).reduce()
+    with pytest.raises(ValueError, match="freed"):
+        own.reduce(1, Broken(1))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_they_are_named_as_the_method(way: Way) -> None:
+    kind = _kind(way)
+    for each in (kind.reduce, kind().reduce, kind.left):
+        assert (each.__name__, each.__doc__) == ("_reduce", "Reduce.")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_they_go_with_their_class(way: Way) -> None:
+    kind = _kind(way)
+    kind.back = kind.reduce  # a circle
+    gone = weakref.ref(kind)
+    del kind
+    gc.collect()
+    assert gone() is None
