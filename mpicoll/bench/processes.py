@@ -22,7 +22,7 @@ from typing import Any, NoReturn, cast
 from mpicoll.bench.faults import KILL, Launch
 from mpicoll.bench.under_faults import THREAD, be_rank
 from mpicoll.collectives import Collectives
-from mpicoll.errors import ArgumentError
+from mpicoll.errors import ArgumentError, LaunchError
 from mpicoll.flight import stacks
 from mpicoll.flight.stack_text import last_stacks
 from mpicoll.hosts.emulation import Hosts
@@ -169,7 +169,11 @@ class Ranks:
             yield rank, said
 
     def come(self) -> str:
-        """Wait for all ranks to come; return what is wrong, empty for nothing."""
+        """Wait for all ranks to come; return what is wrong, empty for nothing.
+
+        Raises:
+            LaunchError: the first rank to come has ended, as all do where their library is missing.
+        """
         waited = Waited()
         with selectors.DefaultSelector() as arrivals:
             arrivals.register(self.listener, selectors.EVENT_READ)
@@ -194,7 +198,11 @@ class Ranks:
     def _meet(self, wire: socket.socket) -> None:
         """Hear which rank has come; what it says next stays to be read."""
         wire.settimeout(_LOOK)
-        said = json.loads(wire.makefile("rb", buffering=0).readline())
+        line = wire.makefile("rb", buffering=0).readline()
+        if not line and not self.processes:
+            words = self.last_words().strip() or "they say nothing"
+            raise LaunchError(f"the ranks end before they form a group: {words.splitlines()[-1]}")
+        said = json.loads(line)
         wire.settimeout(None)
         rank = said["rank"]
         self.processes[rank], self.wires[rank], self.heard[rank] = said["process"], wire, b""

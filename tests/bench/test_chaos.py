@@ -25,7 +25,7 @@ from mpicoll.bench.processes import Ranks, letting_live
 from mpicoll.bench.side_by_side import side_by_side
 from mpicoll.bench.soak import Kept, growth, soak
 from mpicoll.bench.under_faults import STEPS, Ending, Player
-from mpicoll.errors import ArgumentError, RankLost
+from mpicoll.errors import ArgumentError, LaunchError, RankLost
 from mpicoll.measurement.worlds import BOTH
 
 
@@ -201,6 +201,13 @@ def test_a_launch_whose_rank_comes_and_says_nothing_fails(
     wires = arriving(ranks, [b"", line(1)])
     assert ranks.come().startswith("1 of 2 ranks have come: 1 more say nothing")
     wires[0].close()
+
+
+def test_ranks_that_cannot_start_are_no_fault(ranks: Ranks) -> None:
+    ranks.log.write_text("Traceback (most recent call last):\nLaunchError: mpi4py finds no MPI\n")
+    arriving(ranks, [b""])[0].close()
+    with pytest.raises(LaunchError, match="end before they form a group: LaunchError: mpi4py find"):
+        ranks.come()
 
 
 def test_what_a_rank_says_as_it_comes_is_not_lost(ranks: Ranks) -> None:
