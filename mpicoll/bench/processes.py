@@ -172,12 +172,16 @@ class Ranks:
         """Wait for all ranks to come; return what is wrong, empty for nothing.
 
         Raises:
-            LaunchError: the first rank to come has ended, as all do where their library is missing.
+            LaunchError: the launcher, or the first rank to come, has ended before any has come, as
+                all do where a library is missing.
         """
         waited = Waited()
         with selectors.DefaultSelector() as arrivals:
             arrivals.register(self.listener, selectors.EVENT_READ)
             while len(self.processes) < self.launch.ranks:
+                launcher = self.launcher
+                if not self.processes and launcher is not None and launcher.poll() is not None:
+                    raise self._cannot_start()
                 if waited.look() > _START:
                     return self._absent(f"{len(arrivals.get_map()) - 1} more say nothing")
                 for key, _ in arrivals.select(_LOOK):
@@ -195,13 +199,16 @@ class Ranks:
         come = f"{len(self.processes)} of {self.launch.ranks} ranks have come"
         return f"{come}: {why}: {self.last_words()}"
 
+    def _cannot_start(self) -> LaunchError:
+        words = self.last_words().strip() or "they say nothing"
+        return LaunchError(f"the ranks end before they form a group: {words.splitlines()[-1]}")
+
     def _meet(self, wire: socket.socket) -> None:
         """Hear which rank has come; what it says next stays to be read."""
         wire.settimeout(_LOOK)
         line = wire.makefile("rb", buffering=0).readline()
         if not line and not self.processes:
-            words = self.last_words().strip() or "they say nothing"
-            raise LaunchError(f"the ranks end before they form a group: {words.splitlines()[-1]}")
+            raise self._cannot_start()
         said = json.loads(line)
         wire.settimeout(None)
         rank = said["rank"]

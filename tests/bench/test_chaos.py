@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import threading
 import time
 from collections import Counter
@@ -207,6 +208,14 @@ def test_ranks_that_cannot_start_are_no_fault(ranks: Ranks) -> None:
     ranks.log.write_text("Traceback (most recent call last):\nLaunchError: mpi4py finds no MPI\n")
     arriving(ranks, [b""])[0].close()
     with pytest.raises(LaunchError, match="end before they form a group: LaunchError: mpi4py find"):
+        ranks.come()
+
+
+def test_a_launcher_that_refuses_is_no_fault(ranks: Ranks) -> None:
+    ranks.log.write_text("There are not enough slots available\n")
+    with subprocess.Popen(["false"]) as ranks.launcher:
+        pass
+    with pytest.raises(LaunchError, match="end before they form a group: There are not enough"):
         ranks.come()
 
 
