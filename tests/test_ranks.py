@@ -26,7 +26,7 @@ DIFFERENT = "runtime/test_different_calls"
 COMMUNICATOR, OBJECTS = "on_ranks/test_communicator", "on_ranks/test_communicator_objects"
 GPU, REAL_GPU, NCCL = "on_ranks/test_gpu", "on_ranks/test_real_gpu", "on_ranks/test_nccl"
 AWARE, NATIVE_NCCL = "on_ranks/test_gpu_aware_mpi", "on_ranks/test_native_nccl"
-SYMMETRIC = "on_ranks/test_symmetric"
+SYMMETRIC, STARTED = "on_ranks/test_symmetric", "on_ranks/test_started_messages"
 EVERY_WAY = f"{SHARED}.py::test_every_schedule_over_every_transport"
 RANDOM = f"{SHARED}.py::test_many_random_collectives"
 LAUNCHES = {
@@ -43,11 +43,12 @@ LAUNCHES = {
         AWARE,
         NATIVE_NCCL,
         REAL_GPU,
+        STARTED,
     ),
     ("mpi4py", 4): (PLANS, EVERY, ARGUMENTS, RANDOM),
     ("torch", 1): (EVERY,),
     ("torch", 2): (DTYPES, LAYOUTS, SHARED, LEAVING, ENDINGS, DIFFERENT, GPU, REAL_GPU, SYMMETRIC),
-    ("torch", 3): (PLANS, EVERY, ARGUMENTS, NCCL),
+    ("torch", 3): (PLANS, EVERY, ARGUMENTS, NCCL, STARTED),
 }
 """The tests of each launch; those that need no other processes run as threads on more ranks."""
 ONE_BY_ONE = pytest.mark.xdist_group("ranks")

@@ -14,6 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Self
 
 from mpicoll.execution.runs import (
+    BackgroundProgress,
     BoundRound,
     Followed,
     OnStream,
@@ -168,7 +169,7 @@ class _Started(Followed):
 def scheduled(
     algorithm: str, transport: str, out: Array | None, variants: Sequence[Variant],
     finish: list[Thunk], resources: Resources, *, at_once: bool = False,
-    stream: PlanStream | None = None,
+    stream: PlanStream | None = None, by_itself: bool = False,
 ) -> Plan:  # fmt: skip
     """Make a plan of a schedule; its runs take the variants in turn.
 
@@ -177,6 +178,7 @@ def scheduled(
             order in which they are posted: those of two plans that go on as they are waited for
             would come in an order of its own on every rank.
         stream: that of its work on a GPU; None for work on the host.
+        by_itself: a thread advances a started run of work on the host.
     """
     order = _runs(variants, finish)
     only = next(order)[0] if len(variants) == 1 else None
@@ -207,7 +209,8 @@ def scheduled(
         _check(resources)
         rounds = Rounds(next(order)[1], finish)
         if stream is None:
-            progress = Progress(rounds, resources, started)
+            kind = BackgroundProgress if by_itself else Progress
+            progress = kind(rounds, resources, started)
         else:
             used = stream.begin()
             end = partial(stream.end, used)

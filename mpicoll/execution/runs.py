@@ -1,7 +1,8 @@
 """Runs of plans that were started: rounds of calls from Python, and compiled programs.
 
 A started plan takes the calls of a run round by round; a wait for one advances all, so that ranks
-may wait in any order. A compiled program is advanced by a thread of its own.
+may wait in any order. A thread advances them, too, where the library takes calls from it; a
+compiled program has one that needs no interpreter.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from mpicoll.errors import RankLost
+from mpicoll.execution.background import Background
 from mpicoll.interfaces import Messages, Request, Stream, Thunk
 from mpicoll.machine.waited import Looks
 from mpicoll.memory.waiting import StartedRun, Unadvanced, advance_others
@@ -348,3 +350,29 @@ class Progress:
         self.is_complete, self.resources.under_way = True, False
         if self in self.started:
             self.started.remove(self)
+
+
+class BackgroundProgress(Progress):
+    """A schedule under way that a thread advances, too, until it is waited for.
+
+    The thread gives up no run: that the deadline has passed or a rank is lost is found by who waits
+    or tests.
+    """
+
+    def __init__(self, run: Run, resources: Resources, started: list[StartedRun]) -> None:
+        self.background = Background(self._advanced, self.mark)
+        super().__init__(run, resources, started)
+        if not self.is_complete:
+            self.background.begin()
+
+    def wait(self) -> None:
+        self.background.take_back()
+        super().wait()
+
+    def _attempt(self, step: Callable[[], bool]) -> None:
+        with self.background.lock:
+            super()._attempt(step)
+
+    def _advanced(self) -> bool:
+        self.advance()
+        return self.is_complete

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from mpi4py import MPI
 
 from mpicoll.errors import RankLost
+from mpicoll.execution.background import Background
 from mpicoll.interfaces import Stage, Thunk
 from mpicoll.peers.known import Peers
 from mpicoll.peers.polling import Patience, in_thread, wait_polling
@@ -211,14 +212,14 @@ def within(
     Raises:
         RankLost: it has not returned within the deadline.
     """
-    if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+    if not serves_threads():
         return guarded(call, peers, what, abort)()
     return in_thread(call, missing or peers.absent, Stage(what), peers)
 
 
 def abort() -> None:
     """End this process, and with it the others; from any thread."""
-    if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
+    if serves_threads():
         MPI.COMM_WORLD.Abort(1)
     end()
 
@@ -296,8 +297,54 @@ def of_message(
     return StartedRequest(request, kept, after, waits)
 
 
+class BackgroundRequest(StartedRequest):
+    """A request of MPI's own under way that a thread advances, too, until it is waited for."""
+
+    def __init__(
+        self, request: MPI.Request, kept: object, after: Sequence[Thunk], waits: Waits
+    ) -> None:
+        super().__init__(request, kept, after, waits)
+        self.error: MPI.Exception | None = None
+        self.background = Background(self._advanced, lambda: None)
+        self.background.begin()
+
+    def wait(self) -> None:
+        self.background.take_back()
+        self._check()
+        super().wait()
+
+    def test(self) -> bool:
+        with self.background.lock:
+            self._check()
+            return super().test()
+
+    def _advanced(self) -> bool:
+        try:
+            return self.test_request()
+        except MPI.Exception as error:
+            self.error = error
+            raise
+
+    def _check(self) -> None:
+        """Raise what the thread has found."""
+        if self.error is not None and self.waits is not None:
+            _unfinished.append(self)
+            raise self.waits.failed(self.error) from self.error
+
+
 def of_collective(
-    request: MPI.Request, kept: object, peers: Peers, what: str, after: Sequence[Thunk] = ()
-) -> StartedRequest:
-    """Return a collective of MPI's that is under way."""
-    return StartedRequest(request, kept, after, Waits(peers, Stage(what), peers.absent))
+    request: MPI.Request, resources: Resources, peers: Peers, what: str,
+    after: Sequence[Thunk] = (),
+) -> StartedRequest:  # fmt: skip
+    """Return a collective of MPI's that is under way.
+
+    A thread advances it, too, but for one that folds by an operator of Python's: that is called by
+    no thread but the caller's.
+    """
+    kind = BackgroundRequest if serves_threads() and not resources.ops else StartedRequest
+    return kind(request, resources, after, Waits(peers, Stage(what), peers.absent))
+
+
+def serves_threads() -> bool:
+    """Whether threads may call MPI at the same time (MPI-4.1, 11.6.1)."""
+    return MPI.Query_thread() == MPI.THREAD_MULTIPLE

@@ -48,7 +48,7 @@ from mpicoll.mpi import natives, nccl
 from mpicoll.mpi.arrays import MpiArrays
 from mpicoll.mpi.gpu_awareness import GpuAwareness
 from mpicoll.mpi.messages import MpiMessages, as_buffer
-from mpicoll.mpi.requests import Apart, completed, end, of_message, within
+from mpicoll.mpi.requests import Apart, completed, end, of_message, serves_threads, within
 from mpicoll.mpi.staging import CupyCopies
 from mpicoll.notation.contract import Collective
 from mpicoll.peers.known import Peers
@@ -116,6 +116,10 @@ class MpiTransport(MpiMessages):
     @property
     def window(self) -> Callable[[tuple[int, ...], str, Array], Array] | None:
         return self.nccl.window if nccl.library() else None
+
+    @property
+    def serves_threads(self) -> bool:
+        return serves_threads()
 
     def driver(self, device: int) -> Gpu:
         return Driver(device)

@@ -33,9 +33,6 @@ from mpicoll.runtime.tags import Tags
 if TYPE_CHECKING:
     from mpicoll.execution._compiled import Program
 
-if TYPE_CHECKING:
-    from mpicoll.execution._compiled import Program
-
 
 @dataclass(frozen=True)
 class _Call:
@@ -219,9 +216,11 @@ class Binder:
         at_once = transport.matches_by_order and DIRECT in route.split("+")
         if stream is None and arguments.device == "gpu" and call.arguments.array is not None:
             stream = PlanStream(transport.arrays, call.arguments.array, captures=at_once)
+        # A user's function is called by no thread but the caller's.
+        by_itself = transport.serves_threads and not at_once and arguments.op.function is None
         return scheduled(
             str(call.chosen), route, arguments.out, variants, divide_mean(transport, arguments),
-            resources, at_once=at_once, stream=stream,
+            resources, at_once=at_once, stream=stream, by_itself=by_itself,
         )  # fmt: skip
 
 

@@ -1,0 +1,125 @@
+"""Advance what is under way while its rank computes.
+
+A thread of Python's does it, where the interpreter is free: while the rank is in NumPy, in a
+library or asleep, and else once in `sys.getswitchinterval`. Compiled programs have a thread that
+needs no interpreter (`progress.c`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections.abc import Callable
+from time import sleep
+
+_NAPS = 100e-6, 1e-3
+"""Seconds between two looks: the shortest, and the longest while nothing advances."""
+_AWAKE = 0.02
+"""Seconds for which the thread still looks when it has nothing to advance."""
+_END = 1.0
+"""Seconds in which it ends with the interpreter; it may be inside of a library for ever."""
+
+
+class Background:
+    """Has a thread advance something until whoever waits for it takes it back.
+
+    Args:
+        advance: advances it as far as is possible without waiting; whether it is complete. What it
+            raises is to be raised where it is waited for: the thread leaves it alone then.
+        mark: returns something that differs once it has advanced.
+
+    Attributes:
+        lock: of the thread that advances it.
+    """
+
+    def __init__(self, advance: Callable[[], bool], mark: Callable[[], object]) -> None:
+        self.advance, self.mark, self.lock = advance, mark, threading.RLock()
+
+    def begin(self) -> None:
+        """Give it to the thread."""
+        thread = _threads[0] if _threads else _started()
+        thread.given.append(self)
+        if not thread.awake:
+            thread.wake.set()
+
+    def take_back(self) -> None:
+        """Take it from the thread, which does not touch it after this."""
+        self.leave()
+        with self.lock:
+            pass
+
+    def leave(self) -> None:
+        """Have the thread look at it no more."""
+        for thread in _threads:
+            try:
+                thread.given.remove(self)
+            except ValueError:  # the thread has left it just now
+                continue
+
+    def look(self) -> bool:
+        """Advance it, unless another thread does; whether anything has changed."""
+        if not self.lock.acquire(blocking=False):
+            return False
+        try:
+            before = self.mark()
+            if self.advance():
+                self.leave()
+                return True
+            return self.mark() != before
+        except BaseException:
+            self.leave()
+            return True
+        finally:
+            self.lock.release()
+
+
+class _Thread(threading.Thread):
+    """Looks at what it is given, in turn."""
+
+    def __init__(self) -> None:
+        super().__init__(name="mpicoll progress", daemon=True)
+        self.given: list[Background] = []
+        self.wake, self.awake, self.ends = threading.Event(), True, False
+        atexit.register(self.end)  # before MPI is finalized, inside of which it may be
+
+    def run(self) -> None:
+        while not self.ends:
+            self._look()
+            self.awake = False
+            if not (self.given or self.ends):
+                self.wake.wait()
+            self.awake = True
+            self.wake.clear()
+
+    def _look(self) -> None:
+        """Look until there has been nothing to advance for a while."""
+        # Most runs are waited for at once, and looks take time of the interpreter's.
+        nap, idle = _NAPS[1], 0.0
+        while idle < _AWAKE and not self.ends:
+            sleep(nap)
+            idle = 0.0 if self.given else idle + nap
+            changed = [each.look() for each in list(self.given)]
+            nap = _NAPS[0] if any(changed) else min(1.5 * nap, _NAPS[1])
+
+    def end(self) -> None:
+        """End the thread."""
+        self.ends = True
+        self.wake.set()
+        self.join(_END)
+
+
+_threads: list[_Thread] = []
+"""The one of this process, once there is one."""
+_starts = threading.Lock()
+# A forked child lacks the thread, and may run no plan of its parent's.
+os.register_at_fork(after_in_child=_threads.clear)
+
+
+def _started() -> _Thread:
+    """Return the thread of this process."""
+    with _starts:
+        if not _threads:
+            _threads.append(_Thread())
+            _threads[0].start()
+    return _threads[0]

@@ -1,0 +1,83 @@
+"""Started plans of messages and of MPI's own collectives, which a thread of Python's advances."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from run_collective import compare, device
+
+from mpicoll import Collectives, user_op
+
+COUNT = 60_000
+LONG = 60
+"""Seconds that a computation takes where it is in vain."""
+
+
+@pytest.mark.parametrize("algorithm", ["ring@point-to-point", "native", "native_persistent"])
+def test_it_goes_on_while_its_rank_computes(c: Collectives, algorithm: str, tmp_path: Path) -> None:
+    """Rank 0 computes until all others are done, which need what it passes on."""
+    if c.size < 3 or (c.backend == "torch" and algorithm == "native_persistent"):
+        pytest.skip("needs rank 0 in the middle, and MPI's persistent collectives")
+    x = device(c, np.ones(COUNT), "float64")
+    with c.plan("allreduce", x, algorithm=algorithm) as plan:
+        done = [Path(c.exchange(str(tmp_path))[0], str(rank)) for rank in range(1, c.size)]
+        for run in range(2):
+            request = plan.start()
+            if c.rank == 0:
+                end = time.monotonic() + LONG
+                while not all(each.exists() for each in done) and time.monotonic() < end:
+                    sum(range(10_000))
+                assert all(each.exists() for each in done), f"run {run}"
+            request.wait()
+            compare(c, plan.out, np.full(COUNT, c.size), "float64")
+            if c.rank > 0:
+                done[c.rank - 1].touch()
+            c.barrier()
+            if c.rank > 0:
+                done[c.rank - 1].unlink()
+            c.barrier()
+
+
+def test_many_are_waited_for_in_any_order(c: Collectives) -> None:
+    rng = np.random.default_rng(c.rank)
+    kinds = ["ring@point-to-point", "recursive_doubling@point-to-point", "native"]
+    plans = [
+        c.plan("allreduce", device(c, np.full(1 + number, c.rank + 1.0), "float64"),
+               algorithm=kinds[number % 3])
+        for number in range(9)
+    ]  # fmt: skip
+    for _ in range(5):
+        requests = [plan.start() for plan in plans]
+        time.sleep(rng.random() / 100)
+        for number in rng.permutation(len(plans)):
+            if rng.random() < 0.5:
+                requests[number].test()
+            requests[number].wait()
+        for number, plan in enumerate(plans):
+            compare(c, plan.out, np.full(1 + number, c.size * (c.size + 1) / 2), "float64")
+    for plan in plans:
+        plan.free()
+
+
+@pytest.mark.parametrize("algorithm", ["ring@point-to-point", "native"])
+def test_a_function_is_called_by_no_other_thread(c: Collectives, algorithm: str) -> None:
+    if c.backend == "torch" and algorithm == "native":
+        pytest.skip("torch has no operators of users")
+    callers = set()
+
+    def add(left: Any, right: Any) -> Any:
+        callers.add(threading.current_thread())
+        return left + right
+
+    x, op = device(c, np.ones(8), "float64"), user_op(add, commutative=True)
+    with c.plan("allreduce", x, op=op, algorithm=algorithm) as plan:
+        request = plan.start()
+        time.sleep(0.1)
+        request.wait()
+        compare(c, plan.out, np.full(8, c.size), "float64")
+    assert callers <= {threading.current_thread()}
