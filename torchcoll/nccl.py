@@ -37,7 +37,7 @@ import torch.distributed as dist
 from mpicoll.errors import Unavailable, first_error, on_all
 from mpicoll.gpu.nccl import Memory
 from mpicoll.interfaces import Array
-from torchcoll.groups import Group, nccl_communicator
+from torchcoll.groups import Group, nccl_communicator, nccl_of
 from torchcoll.requests import Post
 
 
@@ -68,6 +68,9 @@ class Nccl:
     def _obstacle(self, x: Array) -> str:
         """Return why NCCL cannot serve this tensor; empty where it can."""
         who, current = f"rank {self.group.rank()}", torch.cuda.current_device()
+        # As torch's own batches ask: what serves NCCL since 2.14 (TorchComms) may have none.
+        if self.device is None and not getattr(nccl_of(self.group), "supports_coalescing", False):
+            return f"{who}: what serves NCCL in this torch starts no messages together"
         if x.device.index != current:
             return (
                 f"{who} gives a tensor on {x.device} to NCCL, but its current GPU is {current}: "
@@ -133,15 +136,19 @@ class Nccl:
         """Bind operations that NCCL runs together.
 
         By the calls of which `batch_isend_irecv` consists: it checks every operation anew in every
-        run, for longer than a short one takes.
+        run, for longer than a short one takes. A batch ends also where an operation in it fails, as
+        after an abort: all that this thread gives NCCL later, for any group, would wait in it.
         """
         group, device = self.group, self.device
 
         def post() -> Any:
             group._start_coalescing(device)
-            for each in operations:
-                each()
-            return group._end_coalescing(device)
+            try:
+                for each in operations:
+                    each()
+            finally:
+                work = group._end_coalescing(device)
+            return work
 
         return post
 

@@ -57,10 +57,10 @@ class Nccl:
     """NCCL's collectives of one group.
 
     Args:
-        exchange: returns every rank's item.
+        exchange: returns every rank's item, of a type.
     """
 
-    def __init__(self, peers: Peers, arrays: Arrays, exchange: Callable[[Any], list[Any]]) -> None:
+    def __init__(self, peers: Peers, arrays: Arrays, exchange: Callable[..., list[Any]]) -> None:
         self.peers, self.arrays, self.exchange = peers, arrays, exchange
         self.rank, self.size = peers.rank, peers.size
         self.communicator: Any = None
@@ -172,7 +172,9 @@ class Nccl:
         if self.gpu is not None:
             return
         nccl = library()
-        unique = self.exchange(nccl.get_unique_id() if self.rank == 0 else None)[0]
+        own = nccl.get_unique_id() if self.rank == 0 else None
+        # CuPy 14 takes bytes and 13 a tuple, and neither a list.
+        unique = self.exchange(own, bytes | tuple[int, ...] | None)[0]
         error = ""
         try:
             # "Each rank is associated to a CUDA device, which has to be set before calling
@@ -296,15 +298,21 @@ def _grouped(
     nccl: Any, comm: Any, sends: Sequence[_Part], receives: Sequence[_Part],
     before: Callable[[], object] | None, stream: int,
 ) -> None:  # fmt: skip
-    """Put messages on a stream as one group."""
+    """Put messages on a stream as one group.
+
+    The group ends also where a call in it fails, as after an abort: all that this thread gives
+    NCCL later, for any communicator, would wait in it.
+    """
     if before is not None:
         before()
     nccl.groupStart()
-    for each in sends:
-        comm.send(each.address, each.nbytes, _BYTE, each.peer, stream)
-    for each in receives:
-        comm.recv(each.address, each.nbytes, _BYTE, each.peer, stream)
-    nccl.groupEnd()
+    try:
+        for each in sends:
+            comm.send(each.address, each.nbytes, _BYTE, each.peer, stream)
+        for each in receives:
+            comm.recv(each.address, each.nbytes, _BYTE, each.peer, stream)
+    finally:
+        nccl.groupEnd()
 
 
 def _lacks(call: NativeCall) -> Unavailable:

@@ -210,6 +210,6 @@ def test_nccl_connects_the_gpus_of_its_arrays(cupy: Cupy, monkeypatch: pytest.Mo
     monkeypatch.setattr(nccl, "library", lambda: library)
     monkeypatch.setattr(nccl, "_place", lambda gpu: ("here", str(gpu)))
     peers: Any = SimpleNamespace(rank=0, size=1)
-    group = nccl.Nccl(peers, MpiArrays(), lambda item: [item])
+    group = nccl.Nccl(peers, MpiArrays(), lambda item, *_kind: [item])
     group._connect(Array(np.zeros(4), gpu=1))
     assert (found, group.gpu, Device.current) == ([1], 1, 0)

@@ -142,7 +142,11 @@ def test_the_benchmark_measures_it_beside_mpi_where_arrays_lie_on_a_gpu(
         assert ("native:nccl" in found) == (device == CUDA)
 
 
-def test_one_communicator_serves_a_group(g: Collectives, fake: Nccl) -> None:
+@pytest.mark.parametrize("unique", [bytes(range(128)), tuple(range(-64, 64))])
+def test_one_communicator_serves_a_group(
+    g: Collectives, fake: Nccl, unique: bytes | tuple[int, ...]
+) -> None:
+    fake.unique = unique
     check(g, "allreduce")
     check(g, "broadcast")
     assert fake.made == 1
@@ -209,22 +213,25 @@ def test_ranks_that_share_a_gpu_are_named(
     check(g, "allreduce")
 
 
+@pytest.mark.parametrize("name", ["allreduce", "alltoall"])
 @pytest.mark.parametrize("started", [False, True])
 def test_a_rank_that_does_not_come_is_lost(
-    g: Collectives, fake: Nccl, monkeypatch: pytest.MonkeyPatch, started: bool
+    g: Collectives, fake: Nccl, monkeypatch: pytest.MonkeyPatch, started: bool, name: str
 ) -> None:
     """The stream of a rank whose NCCL waits for another never has done its work."""
     if g.size == 1:
         pytest.skip("nobody is missing")
     monkeypatch.setenv(BLOCKING, "1")
     monkeypatch.setattr(nccl, "_is_done", lambda stream: fake.aborted)
-    with g.plan("allreduce", on_gpu(g, np.zeros(4), "int32"), algorithm="native:nccl") as plan:
+    x = on_gpu(g, np.zeros((g.size, 4)), "int32")
+    with g.plan(name, x, algorithm="native:nccl") as plan:
         g.deadline = 0.3
         for _ in range(2):
-            with pytest.raises(RankLost, match=r"NCCL's own allreduce: .* did not come in \d"):
+            with pytest.raises(RankLost, match=rf"NCCL's own {name}: .* did not come in \d"):
                 plan.start().wait() if started else plan.run()
         g.deadline = 60.0
     assert fake.aborted
+    assert fake.group is None, "what comes next would wait in it"
 
 
 def test_a_started_call_is_complete_when_its_stream_is_where_the_host_waits(

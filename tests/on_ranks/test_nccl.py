@@ -19,6 +19,7 @@ from mpicoll.gpu.nccl import BLOCKING
 from mpicoll.interfaces import DIRECT
 
 torch = pytest.importorskip("torch")
+requests = pytest.importorskip("torchcoll.requests")
 COUNT = 50
 REAL = os.environ.get("MPICOLL_TEST_GPU", "") not in ("", "0")
 
@@ -140,6 +141,15 @@ def test_a_gpu_that_is_not_the_current_one_is_refused_on_all_ranks(
     assert all(wanted in why for why in g.gpu_transports().values())
 
 
+def test_what_starts_no_messages_together_is_refused(g: Collectives) -> None:
+    if REAL:
+        pytest.skip("torch's own does")
+    if g.rank == g.size - 1:
+        g.transport.nccl.group.supports_coalescing = False  # type: ignore[attr-defined]
+    with pytest.raises(Unavailable, match=f"rank {g.size - 1}: what serves NCCL"):
+        g.plan("allreduce", on_gpu(g, np.zeros(COUNT)), algorithm=f"ring@{DIRECT}")
+
+
 def test_another_gpu_than_the_one_that_connects_the_ranks_is_refused(g: Collectives) -> None:
     if REAL:
         pytest.skip("takes a second GPU")
@@ -189,6 +199,10 @@ def test_a_rank_that_does_not_come_is_lost(g: Collectives, waits: None) -> None:
         g.deadline = 0.3
         with pytest.raises(RankLost, match=r"rank 0 waits for rank \d.* did not come in \d"):
             plan.run()
+        with pytest.raises(RankLost, match="aborted"):
+            g.isend(on_gpu(g, np.zeros(COUNT)), 1)
+        group: Any = g.transport.group  # type: ignore[attr-defined]
+        assert requests.nccl_of(group).open is None, "what comes next would wait in it"
 
 
 def test_a_gpu_message_that_meets_a_host_one_names_the_reason(g: Collectives, waits: None) -> None:

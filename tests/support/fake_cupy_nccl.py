@@ -26,9 +26,14 @@ def over(address: int, count: int, kind: int) -> Any:
 
 
 class Nccl:
-    """The module."""
+    """The module.
+
+    Attributes:
+        unique: the number of a communicator: CuPy 14's is bytes, and a tuple before.
+    """
 
     available = True
+    unique: bytes | tuple[int, ...] = bytes(range(128))
 
     def __init__(self, comm: MPI.Comm, arrays: fake_gpu.Arrays, like: Any) -> None:
         self.comm, self.arrays, self.like = comm, arrays, like
@@ -36,18 +41,21 @@ class Nccl:
         self.aborted = False
         self.group: list[Callable[[], MPI.Request]] | None = None
 
-    def get_unique_id(self) -> bytes:
-        return bytes(range(128))
+    def get_unique_id(self) -> bytes | tuple[int, ...]:
+        return self.unique
 
-    def NcclCommunicator(self, size: int, unique: bytes, rank: int) -> Nccl:
+    def NcclCommunicator(self, size: int, unique: object, rank: int) -> Nccl:
         assert (size, rank) == (self.comm.size, self.comm.rank)
-        assert unique == self.get_unique_id()
+        assert unique == self.unique  # of its type, too
         self.made += 1
         return self
 
-    def put(self, thunk: Callable[[], object]) -> None:
+    def check(self) -> None:
         if self.aborted:
             raise RuntimeError("NCCL_ERROR_INVALID_ARGUMENT: invalid argument")
+
+    def put(self, thunk: Callable[[], object]) -> None:
+        self.check()
         self.arrays.stream(self.like).work.append(thunk)
 
     def destroy(self) -> None:
@@ -69,10 +77,12 @@ class Nccl:
 
     def send(self, address: int, count: int, kind: int, peer: int, stream: int) -> None:
         assert self.group is not None, "a message alone may wait for ever"
+        self.check()
         self.group.append(lambda: self.comm.Isend(over(address, count, kind), peer))
 
     def recv(self, address: int, count: int, kind: int, peer: int, stream: int) -> None:
         assert self.group is not None, "a message alone may wait for ever"
+        self.check()
         self.group.append(lambda: self.comm.Irecv(over(address, count, kind), peer))
 
     def _fold(self, x: int, count: int, kind: int, op: int) -> Any:

@@ -89,6 +89,11 @@ class Communicator:
         self.thread: threading.Thread | None = None
         self.open: list[Operation] | None = None
 
+    supports_coalescing = True
+
+    def _get_backend(self, device: Any) -> Communicator:
+        return self
+
     def rank(self) -> int:
         return int(self.wire.rank())
 
@@ -122,6 +127,7 @@ class Communicator:
 
     def _add(self, operation: Operation) -> None:
         assert self.open is not None, "a message alone may wait for ever"
+        self.check()
         self.open.append(operation)
 
     def _end_coalescing(self, device: Any) -> Work:
@@ -130,8 +136,7 @@ class Communicator:
         return self.post(operations)
 
     def post(self, operations: Sequence[Operation]) -> Work:
-        if self.aborted:
-            raise dist.DistBackendError("NCCL communicator was aborted")
+        self.check()
         self.make()
         self.batches += 1
         batch = Batch([*self.stream.work], operations)
@@ -140,6 +145,10 @@ class Communicator:
         self.posted.append(batch)
         self.queue.put(batch)
         return Work(batch, self.stream)
+
+    def check(self) -> None:
+        if self.aborted:
+            raise dist.DistBackendError("NCCL communicator was aborted")
 
     def _serve(self) -> None:
         while (batch := self.queue.get()) is not None:
