@@ -222,8 +222,11 @@ class TorchStream(NamedTuple):
         self.stream.wait_stream(other.stream)
 
     def is_capturing(self) -> bool:
-        # Of the current stream of the current device.
-        return torch.cuda.is_current_stream_capturing()
+        # torch tells it of the current stream of the current device, which may be another one.
+        if torch.cuda.current_device() == self.stream.device_index:
+            return torch.cuda.is_current_stream_capturing()
+        with self.use():
+            return torch.cuda.is_current_stream_capturing()
 
 
 class TorchStopwatch:

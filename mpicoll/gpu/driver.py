@@ -52,12 +52,18 @@ class Driver:
         except RuntimeError as error:  # the first call loads the driver
             raise Unavailable(f"no CUDA driver: {error}") from None
         (self.device,) = self._call("cuDeviceGet", device)
+        (count,) = self._call("cuDeviceGetCount")
+        self.is_alone = count == 1
         # It is never released: CuPy and torch hold it, too, as long as the process lives.
         (self.context,) = self._call("cuDevicePrimaryCtxRetain", self.device)
 
     @property
     def identity(self) -> str:
-        (found,) = self._call("cuDeviceGetUuid", self.device)
+        # Of an instance of a GPU that is partitioned (MIG), the first version is the whole GPU's;
+        # from CUDA 13 on the second one has its name.
+        second = hasattr(self.driver, "cuDeviceGetUuid_v2")
+        name = "cuDeviceGetUuid_v2" if second else "cuDeviceGetUuid"
+        (found,) = self._call(name, self.device)
         return bytes(found.bytes).hex()
 
     @property
@@ -134,7 +140,7 @@ class Driver:
 
     def batch(self, operations: Sequence[WordOperation]) -> Batch:
         """Return operations that a stream takes together."""
-        return Batch(int(self.context), operations)
+        return Batch(int(self.context), operations, pushes=not self.is_alone)
 
     @contextmanager
     def _current(self) -> Iterator[None]:
@@ -204,10 +210,18 @@ class Batch:
     """Operations on words, made once and put on a stream in every run.
 
     The driver is called directly, as its Python bindings make every operation anew in every call.
+
+    Args:
+        context: of the GPU on whose streams they are put.
+        pushes: whether a thread may have the context of another GPU: no sentence of the driver's
+            documentation says that a stream of this one may then be given.
     """
 
-    def __init__(self, context: int, operations: Sequence[WordOperation]) -> None:
+    def __init__(
+        self, context: int, operations: Sequence[WordOperation], *, pushes: bool = False
+    ) -> None:
         self.library, self.context = _with_operations(), ctypes.c_void_p(context)
+        self.pushes = pushes
         given = [*map(operation, operations)]
         parts = [given[at : at + _MOST_OPERATIONS] for at in range(0, len(given), _MOST_OPERATIONS)]
         self.parts = [(len(part), (_Operation * len(part))(*part)) for part in parts]
@@ -218,7 +232,8 @@ class Batch:
         Raises:
             Unavailable: the driver refuses.
         """
-        status = NO_CONTEXT if stream in _NULL_STREAMS else self._put(stream)
+        pushes = self.pushes or stream in _NULL_STREAMS
+        status = NO_CONTEXT if pushes else self._put(stream)
         if status == NO_CONTEXT:
             self.library.cuCtxPushCurrent_v2(self.context)
             try:

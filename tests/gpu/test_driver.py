@@ -62,6 +62,9 @@ class Bindings(ModuleType):
     def cuDeviceGet(self, number: int) -> Any:
         return (0, number) if number < 2 else (101, None)
 
+    def cuDeviceGetCount(self) -> Any:
+        return 0, 2
+
     def cuDeviceGetUuid(self, device: int) -> Any:
         return 0, SimpleNamespace(bytes=bytes([device] * 16))
 
@@ -158,6 +161,14 @@ def test_processes_know_a_gpu_that_they_share(monkeypatch: pytest.MonkeyPatch) -
     assert not Driver(1).uses_mps
 
 
+def test_an_instance_of_a_gpu_has_an_identity_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before CUDA 13 the first version of the call names the whole GPU."""
+    install(monkeypatch, Bindings())
+    second = lambda self, device: (0, SimpleNamespace(bytes=bytes([7] * 16)))  # noqa: E731
+    monkeypatch.setattr(Bindings, "cuDeviceGetUuid_v2", second, raising=False)
+    assert Driver(1).identity == "07" * 16
+
+
 def test_a_gpu_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, Bindings())
     with pytest.raises(Unavailable, match="cuDeviceGet: CUDA error 101"):
@@ -223,6 +234,21 @@ def test_a_batch_is_put_on_a_stream_of_its_context(
         with pytest.raises(Unavailable, match="801") if status else nullcontext():
             batch.put(stream)
     assert library.calls == [9, (0, [8, 6], 0), "pop", (77, [8, 6], 0)]
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_a_batch_brings_its_context_where_a_thread_may_have_another(
+    gpus: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(monkeypatch, Bindings())
+    monkeypatch.setattr(Bindings, "cuDeviceGetCount", lambda self: (0, gpus))
+    library = Library(0)
+    monkeypatch.setattr(driver, "_with_operations", lambda: library)
+    gpu = Driver(1)
+    gpu.context = 9
+    gpu.batch([WordOperation(64, 5, waits=False)]).put(77)
+    put = (77, [5], 0)
+    assert library.calls == ([put] if gpus == 1 else [9, put, "pop"])
 
 
 def test_many_operations_are_put_by_several_calls(monkeypatch: pytest.MonkeyPatch) -> None:
