@@ -8,6 +8,7 @@ for each message of a round where that is more.
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections import deque
@@ -60,7 +61,7 @@ class Mirror:
         self.every: list[Array] = []
         # CuPy's pool hands freed memory out again at once (PinnedMemoryPool.free), though an upload
         # from there may be queued; torch's waits for it (CachingHostAllocator).
-        weakref.finalize(self, _keep, self.every, self.last).atexit = False
+        weakref.finalize(self, _keep, self.every, self.last, os.getpid()).atexit = False
 
     def allocate(self, data: Array) -> Array:
         """Return memory that no other block of this round has, of the plan's dtype."""
@@ -252,7 +253,7 @@ class HostStaging:
     def __init__(self, data: Array, copies: Copies) -> None:
         self.gpu, self.host, self.copies = data, copies.allocate(data), copies
         self.last: list[Event] = []
-        weakref.finalize(self, _keep, [self.host], self.last).atexit = False
+        weakref.finalize(self, _keep, [self.host], self.last, os.getpid()).atexit = False
 
     def start_to_host(self) -> None:
         """Start to copy the array to the host."""
@@ -268,7 +269,7 @@ class HostStaging:
             event.synchronize()
 
 
-def _keep(host: list[Array], last: list[Event]) -> None:
-    """Keep host memory until the last copy is done."""
-    for event in last:
+def _keep(host: list[Array], last: list[Event], process: int) -> None:
+    """Keep host memory until the last copy is done, which a forked child cannot ask about."""
+    for event in last if os.getpid() == process else ():
         event.synchronize()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import weakref
 from collections import deque
@@ -310,3 +311,19 @@ def test_memory_is_kept_until_it_has_been_copied(by_mirror: bool) -> None:
         block[...] = 9
     late.synchronize()
     np.testing.assert_array_equal(target, 7)
+
+
+@pytest.mark.parametrize("forked", [False, True])
+def test_a_forked_child_asks_nothing_of_the_gpu(
+    forked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CUDA is its parent's, and an error while memory goes would be printed."""
+    asked: list[object] = []
+    event = SimpleNamespace(synchronize=lambda: asked.append(None))
+    copies: Any = SimpleNamespace(allocate=np.empty_like, copy=lambda *_given: event)
+    staging = HostStaging(np.zeros(4), copies)
+    staging.start_to_gpu()
+    if forked:
+        monkeypatch.setattr(os, "getpid", lambda: -1)
+    del staging
+    assert bool(asked) != forked
