@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Any
 
 from mpicoll.errors import LaunchError, first_error
 from mpicoll.gpu.current import uses_gpu
@@ -12,6 +14,17 @@ from torchcoll.rendezvous import Member
 
 BACKENDS = ("gloo", "nccl", "ccl")
 _ONECCL = "oneccl_bindings_for_pytorch"
+_chosen: int | None = None
+"""The number of the GPU that `choose_backend` has made this process's."""
+
+
+def turn(place: int) -> int:
+    """Return which GPU is a rank's, of those that it sees: the one chosen, else by its place.
+
+    In older versions of torch the choice of GPU 0 cannot be seen later, as `set_device` does
+    nothing where that is the current one already (pytorch#155668); that of 2.14 binds its context.
+    """
+    return place if _chosen is None else _chosen
 
 
 def own_gpus() -> list[str]:
@@ -33,9 +46,19 @@ def _seen_gpus() -> list[str]:
     import torch
 
     return [
-        str(torch.cuda.get_device_properties(index).uuid)
+        _identity(torch.cuda.get_device_properties(index))
         for index in range(torch.cuda.device_count())
     ]
+
+
+def _identity(found: Any) -> str:
+    """Return the address of a GPU, which all instances of a partitioned one (MIG) have.
+
+    NCCL counts the ranks at an address ("Duplicate GPU detected"); each instance may have a UUID of
+    its own. GPUs that are no devices of PCI have no address.
+    """
+    address = [getattr(found, f"pci_{part}_id", 0) for part in ("domain", "bus", "device")]
+    return ":".join(f"{each:x}" for each in address) if any(address) else str(found.uuid)
 
 
 def choose_backend(members: Sequence[Member], rank: int, backend: str | None) -> str:
@@ -48,14 +71,16 @@ def choose_backend(members: Sequence[Member], rank: int, backend: str | None) ->
         LaunchError: NCCL is asked for, and some ranks see no GPU, or share one where NCCL takes one
             rank per GPU; or oneCCL is, and torch has no bindings for it.
     """
+    global _chosen
     if backend == "ccl":
         return _oneccl()
-    given = [_own_gpu(members, each) for each in range(len(members))]
+    given = _own_gpus(members)
     own = given[rank]
     if own is not None:
         import torch
 
-        torch.cuda.set_device(_seen_gpus().index(own))
+        _chosen = _seen_gpus().index(own)
+        torch.cuda.set_device(_chosen)
     chosen = [(each.host, gpu) for each, gpu in zip(members, given, strict=True)]
     none = [each for each, (_, gpu) in enumerate(chosen) if gpu is None]
     if len(none) == len(chosen) and backend != "nccl":
@@ -82,8 +107,18 @@ def _oneccl() -> str:
     return "ccl"
 
 
-def _own_gpu(members: Sequence[Member], rank: int) -> str | None:
-    """Return the identity of a rank's GPU: of those that it may take the next, in rank order."""
-    host, gpus = members[rank].host, members[rank].gpus
-    before = sum(each.host == host for each in members[:rank])
-    return gpus[before % len(gpus)] if gpus else None
+def _own_gpus(members: Sequence[Member]) -> list[str | None]:
+    """Return the identity of each rank's GPU: of those that it may take, one that fewest have.
+
+    Ranks with less to choose from come first, else they choose in their order. Their lists may
+    differ, as CUDA_VISIBLE_DEVICES may.
+    """
+    found: list[str | None] = [None] * len(members)
+    taken: Counter[tuple[str, str]] = Counter()
+    for rank in sorted(range(len(members)), key=lambda each: len(members[each].gpus)):
+        host, gpus = members[rank].host, members[rank].gpus
+        if gpus:
+            own = min(gpus, key=lambda each: taken[host, each])
+            taken[host, own] += 1
+            found[rank] = own
+    return found

@@ -51,6 +51,7 @@ from mpicoll.peers.survivors import Decision, go_on
 from mpicoll.text.encoding import check_lengths, decode_alike, encode_for
 from torchcoll import natives
 from torchcoll.arrays import TorchArrays
+from torchcoll.devices import turn
 from torchcoll.finalizing import outliving
 from torchcoll.groups import (
     Group,
@@ -129,7 +130,9 @@ class TorchTransport(TorchMessages):
             strict=True,
         )
         self.nodes, obstacle = group_by_node(hosts, stated)
-        self.gpu_turn: int = parent.gpu_turn if parent else place_on_node(self.rank, self.nodes)
+        self.gpu_turn: int = (
+            parent.gpu_turn if parent else turn(place_on_node(self.rank, self.nodes))
+        )
         memory, self.unshared = open_memory(
             self.rank, self.nodes, self.arrays, self.exchange, obstacle
         )

@@ -10,6 +10,9 @@ import sys
 import tempfile
 import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -267,6 +270,12 @@ def hosts(*gpus: list[str]) -> list[Member]:
     return [Member("here", each, "too old") for each in gpus]
 
 
+@pytest.fixture(autouse=True)
+def nothing_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget after each test which GPU it has made this process's."""
+    monkeypatch.setattr(devices, "_chosen", None)
+
+
 @pytest.mark.parametrize(
     ("everyone", "backend", "chosen"),
     [
@@ -287,6 +296,67 @@ def test_backend(
     monkeypatch.setattr(devices, "_seen_gpus", lambda: everyone[1].gpus)
     assert choose_backend(everyone, 1, backend) == chosen
     assert taken == [len(each) - 1 for each in [everyone[1].gpus] if each]
+
+
+@pytest.mark.parametrize(
+    ("seen", "taken"),
+    [
+        (["ab", "ba"], ["a", "b"]),
+        (["abcd", "bcda", "cdab", "dabc"], ["a", "b", "c", "d"]),
+        (["ab", "a"], ["b", "a"]),
+        (["a", "ab", "ab"], ["a", "b", "a"]),
+        (["ab", "", "ab", "b"], ["a", "", "a", "b"]),
+    ],
+)
+def test_ranks_that_see_other_gpus_take_one_each(
+    seen: list[str], taken: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CUDA_VISIBLE_DEVICES may differ in order and in number."""
+    import torch
+
+    found: list[int] = []
+    monkeypatch.setattr(torch.cuda, "set_device", found.append)
+    for rank, gpus in enumerate(seen):
+        monkeypatch.setattr(devices, "_seen_gpus", partial(list, gpus))
+        choose_backend(hosts(*map(list, seen)), rank, "gloo")
+        assert [gpus[each] for each in found] == [*taken[rank]]
+        assert not found or devices.turn(5) == found[0]
+        found.clear()
+        devices._chosen = None
+    assert devices.turn(5) == 5
+
+
+def test_instances_of_a_gpu_have_its_address() -> None:
+    """Two of them are one for NCCL, whatever their UUIDs."""
+    whole = {"pci_domain_id": 0, "pci_bus_id": 0xB4, "pci_device_id": 0}
+    first, second = (SimpleNamespace(uuid=each, **whole) for each in "ab")
+    assert devices._identity(first) == devices._identity(second) == "0:b4:0"
+    assert devices._identity(SimpleNamespace(uuid="c")) == "c"
+    assert devices._identity(SimpleNamespace(uuid="d", **dict.fromkeys(whole, 0))) == "d"
+
+
+@pytest.mark.parametrize("current", [0, 1])
+def test_whether_a_graph_is_captured_is_asked_of_the_streams_own_gpu(
+    current: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from torchcoll.arrays import TorchStream
+
+    now = [current]
+
+    @contextmanager
+    def use(stream: Any) -> Iterator[None]:
+        now.append(stream.device_index)
+        yield
+        now.pop()
+
+    monkeypatch.setattr(torch.cuda, "stream", use)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: now[-1])
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: now[-1] == 1)
+    stream: Any = SimpleNamespace(device_index=1)
+    assert TorchStream(stream).is_capturing()
+    assert now == [current]
 
 
 @pytest.mark.parametrize(("used", "gpus", "taken"), [(True, ["c"], 2), (False, ["a", "b", "c"], 1)])
