@@ -299,9 +299,21 @@ def _check_arrays(arguments: Arguments, arrays: Arrays) -> Arguments:
             )
         if arrays.dtype(array) != dtype:
             raise ArgumentError(f"out is {arrays.dtype(array)} where x is {dtype}: they must agree")
+    if x is not None and out is not None:
+        one, other = (_place(arrays, each) for each in (x, out))
+        if one and other and one != other:
+            raise ArgumentError(f"out lies on {other} where x lies on {one}: give both on one")
     if what.name == "broadcast" and arguments.rank != arguments.root:
         return replace(arguments, x=None)
     return replace(arguments, in_place=_in_place(arguments, arrays))
+
+
+def _place(arrays: Arrays, x: Array) -> str:
+    """Return the device of an array; empty for one without elements, which nobody reads."""
+    start, stop = arrays.span(x)
+    if start == stop:
+        return ""
+    return "the host" if arrays.is_on_host(x) else f"GPU {arrays.gpu(x)}"
 
 
 def _row(arguments: Arguments, shape: Shape, side: Side) -> Shape:

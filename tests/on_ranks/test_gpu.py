@@ -542,6 +542,21 @@ def test_host_and_gpu_do_not_mix(g: Collectives) -> None:
         g.allreduce(x)
 
 
+@pytest.mark.parametrize("other", ["the host", "GPU"])
+def test_input_and_output_lie_on_one_device(g: Collectives, other: str) -> None:
+    """One rank's mistake is everyone's error, before any data is sent."""
+    arrays = g.transport.arrays
+    if REAL and other == "GPU":
+        pytest.skip("takes a second GPU")
+    x, out = (on_gpu(g, np.zeros(4), "float32") for _ in range(2))
+    if g.rank == g.size - 1:
+        like = None if other == "the host" else arrays.on_gpu(arrays.gpu(x) + 1)
+        out = arrays.empty((4,), "float32", like)
+    for call in (g.plan, lambda name, x, out: g.allreduce(x, out=out)):
+        with pytest.raises(ArgumentError, match=f"out lies on {other}.* where x lies on GPU"):
+            call("allreduce", x, out=out)
+
+
 @pytest.mark.skipif(REAL, reason="a real driver cannot be made to refuse")
 @pytest.mark.parametrize("broken", ["no driver", "no handles", "wrong memory", "switched off"])
 def test_gpus_that_share_no_memory(
