@@ -3,11 +3,19 @@
 The work of one run is in the order of the stream on which the run began, and the runs of one plan
 are in order: they share scratch memory and slots. So a run on another stream than the last begins
 by waiting, on the GPU, for all that is on the last one.
+
+Memory that a plan has taken for itself goes back to the stream on which it was made: torch's and
+CuPy's pools give it to the next who asks there, at once, as "if a tensor is used on a stream
+different from the stream of origin, the allocator might reuse the memory unexpectedly" (torch,
+`Tensor.record_stream`). So when a plan goes, that stream waits for its last run, too.
 """
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections.abc import Callable
+from contextlib import suppress
 
 from mpicoll.errors import Unsupported
 from mpicoll.execution.stream_watch import StreamWatch
@@ -32,7 +40,9 @@ class PlanStream:
     def __init__(self, arrays: Arrays, like: Array, *, captures: bool = False) -> None:
         # A query for each run would make an object of its GPU.
         self.arrays, self.gpu, self.captures = arrays, arrays.gpu(like), captures
-        self.last: Stream | None = None
+        self.last: list[Stream] = []
+        given = arrays.current_stream(self.gpu), self.last, os.getpid()
+        weakref.finalize(self, _give_back, *given).atexit = False
 
     def check(self) -> None:
         """Raise the error that has ended an earlier run on the GPU: RankLost."""
@@ -47,9 +57,9 @@ class PlanStream:
         """
         self.current = stream = self.arrays.current_stream(self.gpu)
         if not stream.is_capturing():
-            if self.last is not None and self.last != stream:
-                stream.follow(self.last)
-            self.last = stream
+            if self.last and self.last[0] != stream:
+                stream.follow(self.last[0])
+            self.last[:] = [stream]
         elif not self.captures:
             raise Unsupported(
                 "a CUDA graph cannot capture this: the host waits for flags and messages of the "
@@ -64,6 +74,17 @@ class PlanStream:
         own = self.arrays.current_stream(self.gpu)
         if own != stream:
             own.follow(stream)
+
+
+def _give_back(made_on: Stream, last: list[Stream], process: int) -> None:
+    """Have the stream on which a plan was made wait for its last run."""
+    if os.getpid() != process:
+        return  # a forked child has no GPU
+    with suppress(Exception):  # the driver may be shutting down
+        for each in last:
+            # A graph would take in what was put on the other stream before.
+            if each != made_on and not (made_on.is_capturing() or each.is_capturing()):
+                made_on.follow(each)
 
 
 class StreamRequest:

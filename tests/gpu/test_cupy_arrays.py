@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from types import ModuleType, SimpleNamespace
@@ -168,6 +169,27 @@ def test_a_run_follows_the_last_one_where_the_callers_stream_is_another(
         cupy.streams[1] = Stream(handle)
         assert order.begin().handle == handle
     assert followed == [(6, 5)]
+
+
+@pytest.mark.parametrize(("capturing", "forked"), [(False, False), (True, False), (False, True)])
+def test_memory_of_a_plan_goes_back_after_its_last_run(
+    cupy: Cupy, capturing: bool, forked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pool gives it to the next who asks on the stream on which the plan was made."""
+    followed: list[tuple[int, int]] = []
+    monkeypatch.setattr(
+        module.CupyStream, "follow", lambda own, last: followed.append((own.handle, last.handle))
+    )
+    cupy.streams[1] = Stream(4)
+    order = PlanStream(MpiArrays(), Array(np.zeros(1), gpu=1))
+    for handle in (4, 5):
+        cupy.streams[1] = Stream(handle)
+        order.begin()
+    monkeypatch.setattr(Stream, "is_capturing", lambda self: capturing)
+    if forked:
+        monkeypatch.setattr(os, "getpid", lambda: -1)
+    del order
+    assert followed == [(5, 4)] + [(4, 5)] * (not capturing and not forked)
 
 
 # -- a thread whose current GPU is another than that of its arrays -------------------------------
