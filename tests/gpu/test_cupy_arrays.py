@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from mpicoll.gpu.natives import queued
 from mpicoll.gpu.streams import PlanStream
+from mpicoll.interfaces import SYMMETRIC
 from mpicoll.mpi import arrays as module
 from mpicoll.mpi import nccl
 from mpicoll.mpi.arrays import MpiArrays
@@ -169,6 +172,24 @@ def test_a_run_follows_the_last_one_where_the_callers_stream_is_another(
         cupy.streams[1] = Stream(handle)
         assert order.begin().handle == handle
     assert followed == [(6, 5)]
+
+
+@pytest.mark.parametrize("ask", ["wait", "test"])
+def test_whoever_waits_for_a_started_call_finds_it_on_a_stream_of_its_own(
+    cupy: Cupy, ask: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    followed: list[tuple[int, int]] = []
+    monkeypatch.setattr(
+        module.CupyStream, "follow", lambda own, last: followed.append((own.handle, last.handle))
+    )
+    done: list[int] = []
+    call = partial(done.append, 1)
+    native = queued(MpiArrays(), Array(np.zeros(1), gpu=1), [call], SYMMETRIC)
+    cupy.streams[1] = Stream(5)
+    request = native.start()
+    cupy.streams[1] = Stream(6)
+    getattr(request, ask)()
+    assert (done, followed) == ([1], [(6, 5)])
 
 
 @pytest.mark.parametrize(("capturing", "forked"), [(False, False), (True, False), (False, True)])

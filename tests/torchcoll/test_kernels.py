@@ -101,6 +101,18 @@ def test_an_operator_without_a_formula_has_none(op: str, dtype: torch.dtype) -> 
     assert source(op, 3, STEPS, dtype) is None
 
 
+@pytest.mark.parametrize("count", [0, 1 << 31])
+def test_what_a_c_int_does_not_count_is_folded_two_by_two(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "_kernel", lambda *_given: pytest.fail("it is compiled"))
+    out: Any = SimpleNamespace(
+        numel=lambda: count, dtype=torch.int8, data_ptr=lambda: 0, element_size=lambda: 1,
+        device=None,
+    )  # fmt: skip
+    assert kernels.fuse("sum", [out, out], ((0, 1),), out) is None
+
+
 def test_a_kernel_is_launched_by_a_thread_that_has_no_context(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
