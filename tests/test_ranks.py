@@ -24,6 +24,7 @@ LAYOUTS = "on_ranks/test_layouts"
 LEAVING, ENDINGS = "execution/test_leaving", "execution/test_endings"
 DIFFERENT = "runtime/test_different_calls"
 COMMUNICATOR, OBJECTS = "on_ranks/test_communicator", "on_ranks/test_communicator_objects"
+JOINED = "test_nccl_joins_nodes_whose_ranks_read_each_others_gpus"
 GPU, REAL_GPU, NCCL = "on_ranks/test_gpu", "on_ranks/test_real_gpu", "on_ranks/test_nccl"
 AWARE, NATIVE_NCCL = "on_ranks/test_gpu_aware_mpi", "on_ranks/test_native_nccl"
 SYMMETRIC, STARTED = "on_ranks/test_symmetric", "on_ranks/test_started_messages"
@@ -174,10 +175,11 @@ def test_on_ranks(count: int, backend: str, tmp_path: Path) -> None:
 def test_shared_memory_on_nodes(backend: str, tmp_path: Path) -> None:
     """Every schedule where two of three ranks share memory, weakly ordered, and a few over torch.
 
-    Threads have more.
+    Threads have more. NCCL between them is torch's, and a fake.
     """
+    joined = [] if backend == "mpi4py" else [f"{NCCL}.py::{JOINED}"]
     passes(
-        3, tmp_path, *paths(EVERY_WAY, RANDOM), backend=backend,
+        3, tmp_path, *paths(EVERY_WAY, RANDOM, *joined), backend=backend,
         MPICOLL_RANKS_PER_NODE="2", MPICOLL_FENCES="always",
     )  # fmt: skip
 

@@ -326,6 +326,17 @@ def test_hosts_keep_the_order_where_one_gpu_cannot(
         check(part, name, f"{algorithm}@ipc", (row,), way=IPC)
 
 
+def test_hosts_keep_the_order_where_what_a_stream_writes_does_not_arrive(
+    fresh: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part, _ = fresh
+    if part.rank == part.size - 1:
+        monkeypatch.setattr(fake_gpu.Batch, "put", lambda self, stream: None)
+    why = f"rank {part.size - 1}: what a stream writes to memory of the host does not arrive"
+    assert part.routes.gpu_memory(part.gpu()).unordered == why
+    check(part, "allreduce", "ring@ipc", (11,), way=IPC)
+
+
 def needs_streams(g: Collectives, plan: Any, x: Any) -> None:
     """Skip a test where no stream has to wait; fake ones can wait for flags."""
     if plan.transport != IPC:

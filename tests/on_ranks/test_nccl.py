@@ -69,6 +69,23 @@ def test_schedules_travel_direct(g: Collectives, name: str, algorithm: str) -> N
             compare(g, plan.out, wanted, "int32")
 
 
+@pytest.mark.parametrize("count", [COUNT, 40_000])
+@pytest.mark.parametrize(("name", "algorithm"), [("broadcast", "binomial"), ("allreduce", "ring")])
+def test_nccl_joins_nodes_whose_ranks_read_each_others_gpus(
+    g: Collectives, name: str, algorithm: str, count: int
+) -> None:
+    if len(g.nodes) == 1:
+        pytest.skip("takes two nodes")
+    x = on_gpu(g, np.arange(count))
+    with g.plan(name, x, algorithm=f"{algorithm}@ipc") as plan:
+        assert plan.transport == f"ipc+{DIRECT}"
+        for turn in range(3):
+            g.transport.arrays.from_host(x, np.arange(count) + g.rank + turn)
+            plan.start().wait() if turn % 2 else plan.run()
+            every = np.array([np.arange(count) + rank + turn for rank in range(g.size)])
+            compare(g, plan.out, every[0] if name == "broadcast" else every.sum(0), "int32")
+
+
 def test_a_rank_may_have_no_message_at_all(g: Collectives) -> None:
     counts = [COUNT] * (g.size - 1) + [0]
     x = on_gpu(g, np.full(counts[g.rank], g.rank))
