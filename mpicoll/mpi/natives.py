@@ -54,6 +54,7 @@ def bind(
         return _out_of_place(comm, arrays, peers, call, persistent=persistent)
     name, arguments, copies = _arguments(call)
     resources, apart = Resources(), call.apart
+    under_way = partial(of_collective, on_host=arrays.is_on_host(call.array))
     if apart is not None:
         assert isinstance(apart, Apart)
         comm = apart.comm
@@ -63,7 +64,7 @@ def bind(
     if call.collective.rooted:
         arguments.append(call.root)
     if persistent:
-        return _persistent(comm, name, arguments, resources, copies, peers)
+        return _persistent(comm, name, arguments, resources, copies, peers, under_way)
     what = f"MPI's own {call.collective.name}"
     plain = partial(getattr(comm, name), *arguments)
     begin = partial(getattr(comm, "I" + name.lower()), *arguments)
@@ -73,7 +74,7 @@ def bind(
         run = resources.kept_by(apart.completing(begin, what, arguments))
 
     def start() -> Request:
-        return of_collective(peers.inside(begin), resources, peers, what, copies)
+        return under_way(peers.inside(begin), resources, peers, what, copies)
 
     if not copies:
         return Native(
@@ -88,7 +89,7 @@ def bind(
 
 def _persistent(
     comm: MPI.Comm, name: str, arguments: list[Any], resources: Resources, copies: list[Thunk],
-    peers: Peers,
+    peers: Peers, under_way: Callable[..., Request],
 ) -> Native:  # fmt: skip
     try:
         request = resources.add(getattr(comm, f"{name}_init")(*arguments))
@@ -101,7 +102,7 @@ def _persistent(
 
     def start() -> Request:
         begin()
-        return of_collective(request, resources, peers, what, copies)
+        return under_way(request, resources, peers, what, copies)
 
     def run(_kept: object = resources) -> None:
         begin()

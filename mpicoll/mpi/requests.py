@@ -334,14 +334,15 @@ class BackgroundRequest(StartedRequest):
 
 def of_collective(
     request: MPI.Request, resources: Resources, peers: Peers, what: str,
-    after: Sequence[Thunk] = (),
+    after: Sequence[Thunk] = (), *, on_host: bool = True,
 ) -> StartedRequest:  # fmt: skip
     """Return a collective of MPI's that is under way.
 
-    A thread advances it, too, but for one that folds by an operator of Python's: that is called by
-    no thread but the caller's.
+    A thread advances it, too, but for one that folds by an operator of Python's, which is called by
+    no thread but the caller's, or that works on GPU memory, as another thread has no GPU's context.
     """
-    kind = BackgroundRequest if serves_threads() and not resources.ops else StartedRequest
+    by_thread = on_host and serves_threads() and not resources.ops
+    kind = BackgroundRequest if by_thread else StartedRequest
     return kind(request, resources, after, Waits(peers, Stage(what), peers.absent))
 
 
