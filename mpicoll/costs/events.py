@@ -26,6 +26,8 @@ from mpicoll.errors import Deadlock, Unsupported
 Floats = np.ndarray
 _DONE = -1
 _FEW = 16
+_ROUNDING = 1e-9
+"""By which a sum of times may be too large."""
 _PER_MESSAGE, _PER_ROUND = 0.25e-6, 0.4e-3
 """Seconds to simulate on one core, where few messages wait for each other."""
 
@@ -190,6 +192,8 @@ class _Run:
         start = self._start(pending)
         # At least those that start first, where messages take no time at all.
         horizon = max((start + pending.takes).min(), nextafter(start.min(), inf))
+        if len(start) > self.pattern.size:  # else few of them share a port
+            horizon = max(horizon, self._soonest(pending, start))
         left, going = np.flatnonzero(start < horizon), np.zeros(len(start), bool)
         while len(left):
             wave = self._wave(pending, start, left)
@@ -204,6 +208,23 @@ class _Run:
                 left = left[start[left] < horizon]
         self.pending = None if going.all() else pending.take(~going)
         self._land(pending.source[going], pending.target[going], (start + pending.takes)[going])
+
+    def _soonest(self, pending: Batch, start: Floats) -> float:
+        """Return a time before which no rank ends its round.
+
+        Each of its messages has to end, and those of one port go through it one after the other.
+        """
+        both = np.concatenate([pending.source, pending.target])
+        ends = np.full(self.pattern.size, -inf)
+        np.maximum.at(ends, both, np.tile(start + pending.takes, 2))
+        through = pending.ports != NONE
+        work = np.bincount(
+            pending.ports[through], np.tile(pending.busy, (2, 1))[through], 2 * len(ends)
+        )
+        last = self.ports.min(axis=0)[:-1] + work / len(self.ports) - pending.busy.max()
+        last = np.where(work > 0, last + pending.takes.min(), -inf).reshape(2, -1).max(axis=0)
+        late = np.maximum(ends, last * (1 - _ROUNDING))
+        return float(late[ends > -inf].min())
 
     def _start(self, batch: Batch) -> Floats:
         """Return the time at which the ports and links of each message are free."""

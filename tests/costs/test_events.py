@@ -203,6 +203,25 @@ def test_ports_count_also_where_messages_take_no_time() -> None:
     assert simulate(pattern, 640, Hockney(0, 1, ports=None), node) == pytest.approx(1.3)
 
 
+@pytest.mark.parametrize(
+    ("collective", "algorithm"), [("alltoall", "naive"), ("allreduce", "one_shot")]
+)
+def test_a_round_with_every_rank_is_one_step(
+    collective: str, algorithm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All messages of a rank go through its port before any of its next round."""
+    taken: list[int] = []
+    advance = events._Run._advance
+
+    def counting(run: events._Run, pending: events.Batch) -> None:
+        taken.append(len(pending.ready))
+        advance(run, pending)
+
+    monkeypatch.setattr(events._Run, "_advance", counting)
+    simulate(pattern_of(find(collective, algorithm), 32), 3200, MODELS[3], Switch(32))
+    assert len(taken) <= 2
+
+
 def test_any_number_of_ports() -> None:
     pattern = pattern_of(find("alltoall", "naive"), 8)
     some, many = (Hockney(1, 1, ports=ports) for ports in (7, 10**12))
