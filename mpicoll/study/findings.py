@@ -96,7 +96,7 @@ def _in_short(study: Study, undecided: int) -> Iterator[Finding]:
     counts = [f"{len(of_kind[kind])} {text}" for kind, text in rest.items() if of_kind[kind]]
     text = (
         f"Of {len(found)} collectives and sizes the fastest schedule of this project is faster "
-        f"than {_STRONGEST} in {len(of_kind['faster'])} and slower in "
+        f"than {_STRONGEST} in {len(of_kind['faster']) or 'none'} and slower in "
         f"{len(of_kind['slower']) or 'none'}" + "".join(f", {each}" for each in counts)
     )
     yield Finding(SHORT, f"{text}.")

@@ -140,11 +140,14 @@ def sentences(forms: Forms) -> Iterator[str]:
     if ratios and all(each is None or each.has_few for each in ratios):
         yield f"{forms}: too few measurements to say which form is the fastest."
         return
+    found = [(FORMS[form], first, last) for form, first, last in ranges(forms)]
+    if all(1 < len(times) == len(unbeaten(times)) for times in forms.times.values()):
+        found = [("another", found[0][1], found[-1][2])]
     parts = [
-        f"{FORMS[form]} ({bytes_text(first)}{f' to {bytes_text(last)}' if last > first else ''})"
-        for form, first, last in ranges(forms)
+        f"{name} ({bytes_text(first)}{f' to {bytes_text(last)}' if last > first else ''})"
+        for name, first, last in found
     ]
-    yield f"{forms}: none is surely faster than {', then '.join(parts)}."
+    yield f"{forms}: no form is surely faster than {', then '.join(parts)}."
     known = fits(forms)
     if known:
         costs = (
@@ -159,14 +162,19 @@ def sentences(forms: Forms) -> Iterator[str]:
 
 
 def _crossing(forms: Forms, form: str, known: Mapping[str, Fit]) -> str:
-    first = next(
-        (size for size, times in forms.times.items() if {form, ONE_CALL} <= times.keys()
-         and ONE_CALL not in unbeaten({each: times[each] for each in (ONE_CALL, form)})),
-        None,
-    )  # fmt: skip
+    sides = ONE_CALL, form
+    both = {
+        size: unbeaten({each: times[each] for each in sides})
+        for size, times in forms.times.items() if all(each in times for each in sides)
+    }  # fmt: skip
+    if all(len(best) > 1 for best in both.values()):
+        return f"{FORMS[form]} and one call are surely apart at no size."
+    first = next((size for size, best in both.items() if best == [form]), None)
     where = "at no size" if first is None else f"first at {bytes_text(first)}"
     model = crossing(known[ONE_CALL], known[form])
     cross = f"at about {rounded_size_text(model)}" if model else "at no size"
+    if model and not min(both) <= model <= max(both):
+        cross += ", beyond what was measured"
     return f"{FORMS[form]} beats one call {where}; their lines cross {cross}."
 
 

@@ -100,6 +100,14 @@ def test_medians_that_change_places_within_ties_make_one_range() -> None:
     )  # fmt: skip
     assert len(ranges(forms)) == 1
     assert unbeaten(forms.times[4]) == [ONE_CALL, PARTS]
+    first, *_, last = sentences(forms)
+    assert "no form is surely faster than another (4 B to 4M)" in first
+    assert "reduce_scatter + allgather and one call are surely apart at no size." in last
+
+
+def test_a_crossing_beyond_the_sizes_is_told_as_one() -> None:
+    forms = only_forms(measured({ONE_CALL: (1.0, 1.1), OVER: (9000.0, 1.0)}))
+    assert "cross at about 85.8M, beyond what was measured." in "\n".join(sentences(forms))
 
 
 @given(
