@@ -248,7 +248,9 @@ def _facts(python: str, command: Sequence[str], variables: Iterable[tuple[str, s
             command, env=dict(variables), capture_output=True, text=True, errors="replace",
             timeout=_LIMIT, stdin=subprocess.DEVNULL, check=False,
         )  # fmt: skip
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
+    except OSError as error:
+        raise ArgumentError(f"{command[0]} does not start: {error.strerror}") from None
+    except (ValueError, subprocess.SubprocessError) as error:
         raise ArgumentError(f"{command[0]} does not start: {error}") from None
     last = (done.stderr.strip().splitlines() or [""])[-1][:300]
     try:

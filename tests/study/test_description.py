@@ -302,6 +302,13 @@ def test_what_an_interpreter_prints_is_not_trusted(printed: str, tmp_path: Path)
         environments.probe(Environment(name="x", python=str(python)))
 
 
+def test_an_interpreter_that_is_not_there_is_said_in_words(tmp_path: Path) -> None:
+    gone = Environment(name="x", venv=str(tmp_path))
+    with pytest.raises(ArgumentError) as caught:
+        environments.probe(gone)
+    assert str(caught.value) == f"{tmp_path}/bin/python does not start: No such file or directory"
+
+
 def test_an_interpreter_is_asked_once(tmp_path: Path) -> None:
     """By what a study finds and by its plan, at every thread level; with other variables anew."""
     python, starts = tmp_path / "python", tmp_path / "starts"
