@@ -53,6 +53,7 @@ from mpicoll.study.questions import ONE_OR_TWO
 from mpicoll.study.sentences import OPEN
 
 SIZES = (64, 4096, 65536, 1048576)
+FORCED = native_name("ring")
 Truth = Callable[[str, int, int], float]
 """The microseconds of an algorithm at a size in a launch."""
 
@@ -153,15 +154,93 @@ def test_a_lie_of_one_launch_changes_no_verdict(factor: float, said: str) -> Non
     assert "ties with" in found and said not in found
 
 
-def test_a_reversal_with_size_is_two_sentences_and_a_crossover() -> None:
-    def truth(algorithm: str, size: int, launch: int) -> float:
-        alpha, beta = {
-            "native": (9.0, 9e-3),
-            "ring": (6.0, 1e-3),
-            "recursive_doubling": (2.0, 4e-3),
-        }[algorithm]
-        return alpha + beta * size
+@pytest.mark.parametrize("liar", ["native", "ring", "native:reduce+broadcast", FORCED])
+@pytest.mark.parametrize("factor", [0.02, 50.0])
+def test_one_launch_of_ten_decides_nothing_anywhere(liar: str, factor: float) -> None:
+    """All is level, but for one algorithm in one launch: no sentence makes a winner of it."""
 
+    def truth(algorithm: str, size: int, launch: int) -> float:
+        return 10.0 * (factor if launch == 3 and algorithm == liar else 1.0)
+
+    over = "native:reduce+broadcast"
+    records = [
+        *launched(truth, ["ring", over]),
+        *launched(truth, ["ring"], forced="ring"),
+        *launched(constant(native=1e5), [], "slow"),
+    ]
+    for each in [one for one in records if isinstance(one, CaseRecord)]:
+        if each.environment == "mpich" and each.algorithm == "ring" and each.time_us:
+            us = each.time_us.median
+            records.append(case("auto", each.bytes_total, us, each.run.id, 0))
+            more = {"backend": "torch", "library": "gloo"}
+            records.append(case("auto", each.bytes_total, 10.0, each.run.id, 0, **more))
+    for section in (WINNERS, OTHERS, SAME, ONE_OR_TWO, BACKENDS):
+        found = told(records, section)
+        assert found and "slow" not in found
+        assert not re.search(r"is [\d.]+ (to [\d.]+ )?times as fast as|beats one call", found)
+        # Lines through the times have microseconds of their own.
+        told_us = re.findall(r"([\d.]+) us(?! \+)", found)
+        assert all(9 < float(each) < 11 for each in told_us)
+    assert "faster than the strongest native in none and slower in none" in told(records, SHORT)
+
+
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_a_clock_that_runs_at_another_rate_makes_no_winner(factor: float) -> None:
+    """What is compared with a native call is compared by one clock, wherever it can be."""
+
+    def study(rate: float) -> list[Record]:
+        found: list[Record] = []
+        for name, own in ("mpich", 1.0), ("openmpi", rate):
+            truth = lines(own, native=(9, 9e-3), ring=(9, 9e-3), recursive_doubling=(2, 2e-2))
+            found += launched(truth, ["ring", "recursive_doubling"], name)
+            found += launched(truth, ["ring"], name, forced="ring")
+        return found
+
+    true, false = study(1.0), study(factor)
+    for section in ("Ring or tree", CROSSOVERS):
+        assert told(false, section) == told(true, section) and "in mpich and openmpi" in told(
+            true, section
+        )
+    for section in (WINNERS, OWN, OTHERS, SAME):
+        found = [factors(told(each, section)) for each in (false, true)]
+        assert found[0] == pytest.approx(found[1], rel=0.02), section
+        assert "ties with" in told(false, section) or section == OTHERS
+
+
+def test_a_crossover_of_one_environment_is_told_of_it_alone() -> None:
+    algorithms = ["ring", "recursive_doubling"]
+    crossing = lines(native=(9, 9e-3), ring=(6, 1e-3), recursive_doubling=(2, 4e-3))
+    level = lines(native=(9, 9e-3), ring=(6, 1e-3), recursive_doubling=(8, 2e-3))
+    later = lines(native=(9, 9e-3), ring=(400, 1e-3), recursive_doubling=(2, 4e-3))
+    records = [*launched(crossing, algorithms), *launched(level, algorithms, "openmpi")]
+    (found,) = told(records, CROSSOVERS).splitlines()
+    assert "in mpich: ring overtakes recursive_doubling between 64 B and 4K;" in found
+    questions = told(records, "Ring or tree").splitlines()
+    assert len(questions) == 3 and "mpich and openmpi" not in "".join(questions)
+    assert any("64 B to 1M, in openmpi: ring is" in each for each in questions)
+    first, second = told([*records, *launched(later, algorithms, "intel")], CROSSOVERS).splitlines()
+    assert first == found
+    assert "in intel: ring overtakes recursive_doubling between 64K and 1M;" in second
+
+
+def factors(text: str) -> list[float]:
+    """Return how many times as fast the sentences say that something is."""
+    found = re.findall(r"([\d.]+) (?:to ([\d.]+) )?times as fast", text)
+    return [float(each) for pair in found for each in pair if each]
+
+
+def lines(rate: float = 1.0, **costs: tuple[float, float]) -> Truth:
+    """Return the truth of algorithms that cost so much a call, and a byte, by a clock's rate."""
+
+    def truth(algorithm: str, size: int, launch: int) -> float:
+        alpha, beta = costs[algorithm.split("(")[0]]
+        return rate * (alpha + beta * size)
+
+    return truth
+
+
+def test_a_reversal_with_size_is_two_sentences_and_a_crossover() -> None:
+    truth = lines(native=(9.0, 9e-3), ring=(6.0, 1e-3), recursive_doubling=(2.0, 4e-3))
     records = launched(truth, ["ring", "recursive_doubling"])
     found = told(records, "Ring or tree")
     assert "64 B, in mpich: recursive_doubling is 2.6" in found
