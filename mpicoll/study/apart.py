@@ -42,15 +42,15 @@ def _marks(run: FullRun) -> Sequence[str]:
     """Return the libraries, the thread level and the processors of a run, "" for what it lacks."""
     libraries = (run.libraries.get(backend, "") for backend in ("mpi4py", "torch"))
     processors = sorted({each.processor or "" for each in run.machines} - {""})
-    return *map(_short, libraries), run.threads or "", " and ".join(processors)
+    return *map(short_name, libraries), run.threads or "", " and ".join(processors)
 
 
-def _short(library: str) -> str:
+def short_name(library: str) -> str:
     r"""Return a library and its version.
 
-    >>> _short("MPICH Version:      5.0.2\nMPICH Release date: ...")
+    >>> short_name("MPICH Version:      5.0.2\nMPICH Release date: ...")
     'MPICH 5.0.2'
-    >>> _short("Intel(R) MPI Library 2021.15 for Linux* OS")
+    >>> short_name("Intel(R) MPI Library 2021.15 for Linux* OS")
     'Intel(R) MPI Library 2021.15'
     """
     return " ".join(re.split(r",| for |\n", library.replace("Version:", ""))[0].split())

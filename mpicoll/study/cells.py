@@ -8,7 +8,7 @@ apart; else by all ratios of a launch of one to a launch of the other, which wer
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 from mpicoll.compare.two_sample import can_differ, shift
@@ -77,6 +77,7 @@ class Contestant:
     """The measurements of one name in a cell.
 
     Attributes:
+        made: how many launches measured it, the disturbed ones included.
         times: the median of each launch, us, by the id of its run; `bounds`: its interval.
         within: the spread of the samples of each launch.
         samples: those of each launch.
@@ -87,6 +88,7 @@ class Contestant:
     """
 
     name: Name
+    made: int = 1
     times: dict[str, float] = field(default_factory=dict)
     bounds: dict[str, tuple[float, float]] = field(default_factory=dict)
     within: dict[str, float] = field(default_factory=dict)
@@ -153,6 +155,7 @@ class Ratio:
         launches: how many carry the ratio; `agreeing`: in how many of them its direction is that of
             the ratio.
         is_paired: both ran in the same launches.
+        is_single: there is one launch of each, whose samples carry it.
     """
 
     ratio: float
@@ -162,6 +165,7 @@ class Ratio:
     launches: int
     agreeing: int
     is_paired: bool
+    is_single: bool = False
 
     @property
     def is_undecided(self) -> bool:
@@ -173,7 +177,7 @@ class Ratio:
     @property
     def has_few(self) -> bool:
         """Whether it is of several launches, but of too few for a verdict."""
-        return 1 < self.launches < ENOUGH
+        return self.launches < ENOUGH and not self.is_single
 
 
 @dataclass
@@ -204,20 +208,21 @@ class Cell:
         return min(self.ours(), key=lambda each: each.us, default=None)
 
 
-def compared(one: Contestant, other: Contestant, confidence: float = 0.95) -> Ratio | None:
-    """Return how many times as fast `one` is as `other`; None where neither way carries a ratio."""
+def compared(one: Contestant, other: Contestant, confidence: float = 0.95) -> Ratio:
+    """Return how many times as fast `one` is as `other`."""
     paired = _paired(one, other)
     if len(paired) >= min(ENOUGH, one.launches, other.launches) and len(paired) > 1:
         found = ratio_of(paired, confidence)
         assert found is not None
         agreeing = sum((each > 1) == (found.ratio > 1) for each in paired)
         return Ratio(*found[:4], len(paired), agreeing, True)
-    if one.launches == other.launches == 1:
+    if one.made == other.made == 1:
         # Nothing is known of other launches.
         ours, theirs = (next(iter(each.samples.values())) for each in (one, other))
         if not (ours and theirs):
             return _of_intervals(one, other)
-        return _unpaired(ours, theirs, confidence, launches=1)
+        of_samples = _unpaired(ours, theirs, confidence)
+        return replace(of_samples, launches=1, agreeing=1, is_single=True)
     return _unpaired(list(one.times.values()), list(other.times.values()), confidence)
 
 
@@ -239,20 +244,18 @@ def _same_place(one: Name, other: Name) -> bool:
     return (one.environment, one.backend) == (other.environment, other.backend)
 
 
-def _unpaired(
-    ours: Sequence[float], theirs: Sequence[float], confidence: float, launches: int | None = None
-) -> Ratio | None:
-    if not can_differ(len(ours), len(theirs), confidence):
-        return None
+def _unpaired(ours: Sequence[float], theirs: Sequence[float], confidence: float) -> Ratio:
     found = shift(theirs, ours, 0.0, confidence)
+    is_enough = can_differ(len(ours), len(theirs), confidence)
     # The launches of the side that has fewer are counted, each against the other's median.
     if len(ours) <= len(theirs):
         agreeing = sum((us < median(theirs)) == (found.ratio > 1) for us in ours)
     else:
         agreeing = sum((us > median(ours)) == (found.ratio > 1) for us in theirs)
     return Ratio(
-        found.ratio, found.low, found.high, verdict(found.low, found.high),
-        launches or min(len(ours), len(theirs)), launches or agreeing, False,
+        found.ratio, found.low, found.high,
+        verdict(found.low, found.high) if is_enough else "tie",
+        min(len(ours), len(theirs)), agreeing, False,
     )  # fmt: skip
 
 
@@ -260,7 +263,7 @@ def _of_intervals(one: Contestant, other: Contestant) -> Ratio:
     """Return the ratio of one launch of each whose samples are not known, by both intervals."""
     (low, high), (least, most) = one.interval, other.interval
     bounds = least / high, most / low
-    return Ratio(other.us / one.us, *bounds, verdict(*bounds), 1, 1, False)
+    return Ratio(other.us / one.us, *bounds, verdict(*bounds), 1, 1, False, is_single=True)
 
 
 # -- from records -------------------------------------------------------------------------
@@ -313,8 +316,9 @@ def study_of(records: Iterable[Record]) -> Study:
             groups.setdefault(place, []).append(each)
     for (panel, size, name), group in groups.items():
         cell = cells.setdefault((panel, size), Cell(panel, size))
+        made = len({each.run.id for each in group})
         for each in undisturbed(group):
-            _add(cell.contestants.setdefault(name, Contestant(name)), each)
+            _add(cell.contestants.setdefault(name, Contestant(name, made)), each)
         libraries.setdefault(f"{name.environment} {name.backend}".strip(), group[0].library)
     runs = [each.run for each in only(RunRecord, known)]
     return Study(cells, launches, _forced(launches), libraries, runs)

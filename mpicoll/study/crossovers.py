@@ -140,7 +140,7 @@ def _measured(cells: Sequence[Cell], one: Name, other: Name) -> Measured:
     found = Measured([], [])
     for cell in cells:
         ratio = compared(cell.contestants[one], cell.contestants[other])
-        if ratio is not None and ratio.verdict != "tie" and not ratio.has_few:
+        if ratio.verdict != "tie" and not ratio.has_few:
             (found.faster if ratio.verdict == "faster" else found.slower).append(cell.size)
     return found
 

@@ -85,8 +85,8 @@ def _cell(form: str, times: Mapping[str, Contestant]) -> str:
     return f"{number(own.us)} ({own.us / times[ONE_CALL].us:.2f}x{tie}){star}"
 
 
-def _is_sure(found: Ratio | None) -> bool:
-    return found is not None and found.verdict != "tie" and not found.has_few
+def _is_sure(found: Ratio) -> bool:
+    return found.verdict != "tie" and not found.has_few
 
 
 def unbeaten(times: Mapping[str, Contestant]) -> list[str]:
@@ -137,7 +137,7 @@ def sentences(forms: Forms) -> Iterator[str]:
         compared(own, times[ONE_CALL]) for times in forms.times.values() if ONE_CALL in times
         for form, own in times.items() if form != ONE_CALL
     ]  # fmt: skip
-    if ratios and all(each is None or each.has_few for each in ratios):
+    if ratios and all(each.has_few for each in ratios):
         yield f"{forms}: too few measurements to say which form is the fastest."
         return
     found = [(FORMS[form], first, last) for form, first, last in ranges(forms)]

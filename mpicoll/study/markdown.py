@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from mpicoll.report.figures import slug
+from mpicoll.study.apart import short_name
 from mpicoll.study.cells import Panel, Study
 from mpicoll.study.forms import COLUMNS, LEGEND, Forms, forms_of, rows
 from mpicoll.study.questions import ONE_OR_TWO, QUESTIONS
@@ -45,10 +46,11 @@ def facts(study: Study) -> Iterator[str]:
     yield from dict.fromkeys(_machines(study))
     levels = {each.environment: each.threads for each in study.launches if each.threads}
     for name, library in study.libraries.items():
-        level = levels.get(name.rpartition(" ")[0])
-        how = f", thread level {level}" if level and name.endswith("mpi4py") else ""
-        words = library.replace("Version:", "").split()
-        yield f"{name}: {' '.join(words)[:80]}{how}"
+        environment, _, backend = name.rpartition(" ")
+        level = levels.get(environment) if backend == "mpi4py" else None
+        how = f", thread level {level}" if level else ""
+        where = f"{environment}: " if environment else ""
+        yield f"{where}{short_name(library)} by {backend}{how}."
 
 
 def _machines(study: Study) -> Iterator[str]:

@@ -83,13 +83,11 @@ def _against_strongest(record: CaseRecord, study: Study) -> None:
     strongest = cell.strongest_native() if cell else None
     if own is None or strongest is None or own is strongest:
         return
-    ratio = compared(own, strongest)
-    if ratio is not None:
-        name = strongest.name
-        record.speedup_vs_strongest = SpeedupVsStrongest(
-            ratio.ratio, ratio.low, ratio.high, ratio.verdict,
-            against=f"{name.backend} {name.algorithm}", environment=name.environment or None,
-        )  # fmt: skip
+    ratio, name = compared(own, strongest), strongest.name
+    record.speedup_vs_strongest = SpeedupVsStrongest(
+        ratio.ratio, ratio.low, ratio.high, "tie" if ratio.has_few else ratio.verdict,
+        against=f"{name.backend} {name.algorithm}", environment=name.environment or None,
+    )  # fmt: skip
 
 
 def found_in(records: Sequence[Record]) -> tuple[Study, list[Finding]]:

@@ -89,10 +89,8 @@ def _against(one: Contestant, other: Contestant | None) -> str:
     return ratio_text(compared(one, other))
 
 
-def ratio_text(found: Ratio | None) -> str:
+def ratio_text(found: Ratio) -> str:
     """Return a ratio with its interval, and ? where it is undecided."""
-    if found is None:
-        return "-"
     sign = "?" if found.is_undecided else {"faster": "+", "slower": "-", "tie": "="}[found.verdict]
     return f"{number(found.ratio)} {sign} ({number(found.low)} .. {number(found.high)})"
 

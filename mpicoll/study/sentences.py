@@ -84,9 +84,7 @@ def pairs(study: Study, panel: Panel, choose: Choose, confidence: float = 0.95) 
         one, other = choose(cell)
         if one is None or other is None or one is other:
             continue
-        ratio = compared(one, other, confidence)
-        if ratio is not None:
-            found.append(Pair(index, cell, one, other, ratio))
+        found.append(Pair(index, cell, one, other, compared(one, other, confidence)))
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 
 from mpicoll.cli.tables import print_table
+from mpicoll.study.apart import short_name
 from mpicoll.study.planning import Plan
 from mpicoll.text.numbers import counted, span
 from mpicoll.text.printable import printable
@@ -23,7 +24,7 @@ def print_plan(found: Plan) -> None:
         if each.pairs or study.least == study.most:
             count = str(1 if each.pairs else study.most)
         table.add_row(
-            each.name, each.environment.library.split("\n")[0][:40], str(each.ranks), what, count,
+            each.name, short_name(each.environment.library), str(each.ranks), what, count,
             f"{found.seconds_of(each):.1f}",
         )  # fmt: skip
     print_table(table, _WIDTH)

@@ -321,6 +321,25 @@ def test_what_is_not_known_is_not_told() -> None:
     assert not told(few, WINNERS)
 
 
+def test_one_calm_launch_of_several_carries_no_verdict() -> None:
+    """As one launch that was all that there is would, by its samples."""
+    records = launched(constant(native=10.0, ring=5.0), ["ring"], count=2)
+    for each in only(CaseRecord, records):
+        each.undisturbed = each.launch == 0
+        each.samples_us = [each.samples_us[1]] * 10
+    assert not told(records, WINNERS)
+    assert "There is no verdict yet" in told(records, SHORT)
+
+
+def test_what_too_few_launches_compare_is_counted() -> None:
+    """Of two environments, where no order of three launches each would be significant."""
+    records = [
+        *launched(constant(native=10.0), [], count=3),
+        *launched(constant(native=30.0, ring=5.0), ["ring"], "openmpi", count=3),
+    ]
+    assert "8 comparisons have fewer than 6 launches" in told(records, OPEN)
+
+
 def test_environments_are_compared_where_only_natives_were_measured() -> None:
     slow = {"slow": constant(native=9.0), "slower": constant(native=12.0)}
     records = launched(constant(native=5.0), [])
