@@ -201,10 +201,14 @@ def _beaten(study: Study, panel: Panel, environment: str) -> Iterator[Finding]:
             tried = {
                 each.name.algorithm for pair in same for each in _forced(pair.cell, environment)
             }
+            text = (
+                f"none of {len(tried)} other algorithms of {environment} beats its choice; the best"
+            )
+            if len(tried) == 1:
+                text = f"{same[0].one.name} does not beat the library's choice; it"
             yield Finding(
                 OTHERS,
-                f"{place(same)}: none of {len(tried)} other algorithms of {environment} beats "
-                f"its choice; the best is {times(same)} times as fast, {launches(same)}.",
+                f"{place(same)}: {text} is {times(same)} times as fast, {launches(same)}.",
                 panel,
             )
 

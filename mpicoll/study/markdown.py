@@ -8,13 +8,22 @@ from statistics import median
 from mpicoll.report.figures import slug
 from mpicoll.study.apart import short_name
 from mpicoll.study.cells import Panel, Study
+from mpicoll.study.findings import SHORT
 from mpicoll.study.forms import COLUMNS, LEGEND, Forms, forms_of, rows
 from mpicoll.study.questions import ONE_OR_TWO, QUESTIONS
 from mpicoll.study.sentences import Finding
-from mpicoll.text.numbers import counted, number
+from mpicoll.text.numbers import counted, number, span
 from mpicoll.text.printable import plain_markdown
 
 PAGE = "study.html"
+TEXTS = {
+    SHORT: "A native call is the library's own, as it chooses or by one of its algorithms; a "
+    "schedule is this project's, run by its own executor. The strongest native is the fastest "
+    "native call of all environments. A ratio is a median over launches: faster is what is surely "
+    "more than 1 % faster, a tie what is surely within 5 %.",
+    **{each.title: each.text for each in QUESTIONS},
+}
+"""What stands above the sentences of a section."""
 
 
 def anchor(panel: Panel) -> str:
@@ -38,11 +47,11 @@ def facts(study: Study) -> Iterator[str]:
     good = [each for each in study.launches if not each.message]
     if study.launches:
         names = dict.fromkeys(each.configuration for each in study.launches)
-        minutes = sum(each.seconds for each in study.launches) / 60
+        taken = span(sum(each.seconds for each in study.launches))
         failed = len(study.launches) - len(good)
         launches = f"{counted(len(good), 'launch')} of {counted(len(names), 'configuration')}"
         more = f"; {failed} more failed" if failed else ""
-        yield f"{launches} in random order, {minutes:.0f} minutes{more}."
+        yield f"{launches} in random order, {taken}{more}."
     yield from dict.fromkeys(_machines(study))
     levels = {each.environment: each.threads for each in study.launches if each.threads}
     for name, library in study.libraries.items():
@@ -79,11 +88,10 @@ def _lines(
     yield ""
     for fact in (*facts(study), *remarks):
         yield f"- {plain_markdown(fact)}"
-    texts = {each.title: each.text for each in QUESTIONS}
     for section in dict.fromkeys(each.section for each in found):
         yield from ("", f"## {section}", "")
-        if section in texts:
-            yield from (texts[section], "")
+        if section in TEXTS:
+            yield from (TEXTS[section], "")
         if section == ONE_OR_TWO:
             for forms in forms_of(study):
                 yield from _table(forms)

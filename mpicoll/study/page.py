@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from mpicoll.report.page import POLICY, asset, finite, plotly
 from mpicoll.study.cells import Cell, Contestant, Panel, Ratio, Study, compared
 from mpicoll.study.forms import COLUMNS, LEGEND, forms_of, rows
-from mpicoll.study.markdown import anchor, facts
-from mpicoll.study.questions import ONE_OR_TWO, QUESTIONS
+from mpicoll.study.markdown import TEXTS, anchor, facts
+from mpicoll.study.questions import ONE_OR_TWO
 from mpicoll.study.sentences import Finding
 from mpicoll.text.numbers import number
 from mpicoll.text.pages import templates
@@ -59,10 +59,9 @@ _COLUMNS = (
 
 
 def _sections(found: Sequence[Finding]) -> list[tuple[str, str, list[Finding]]]:
-    texts = {each.title: each.text for each in QUESTIONS}
     titles = dict.fromkeys(each.section for each in found)
     return [
-        (title, texts.get(title, ""), [each for each in found if each.section == title])
+        (title, TEXTS.get(title, ""), [each for each in found if each.section == title])
         for title in titles
     ]
 
@@ -113,10 +112,11 @@ def _traces(study: Study, panel: Panel) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _points(cells: Sequence[Cell], name: Any) -> dict[str, list[float]]:
+def _points(cells: Sequence[Cell], name: Any) -> dict[str, list[Any]]:
     found = [cell.contestants[name] for cell in cells]
     return {
         "x": [max(1, cell.size) for cell in cells],
+        "sizes": [bytes_text(cell.size) for cell in cells],
         "y": [each.us for each in found],
         "low": [min(each.times.values()) for each in found],
         "high": [max(each.times.values()) for each in found],

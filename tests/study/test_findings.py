@@ -309,7 +309,11 @@ def test_algorithms_that_do_not_beat_the_choice_are_told() -> None:
     records = [
         *launched(constant(native=5.0), []), *launched(constant(native=9.0), [], forced="ring")
     ]  # fmt: skip
-    assert "none of 1 other algorithms of mpich beats its choice" in told(records, OTHERS)
+    one = "1M: native(algorithm=ring) of mpich does not beat the library's choice; it is 0.5"
+    assert one in told(records, OTHERS)
+    records += launched(constant(native=9.0), [], forced="tree")
+    several = "none of 2 other algorithms of mpich beats its choice; the best is 0.5"
+    assert several in told(records, OTHERS)
 
 
 def test_what_is_not_known_is_not_told() -> None:
@@ -507,9 +511,23 @@ def test_the_outcome_links_every_figure_and_sums_up_every_cell(tmp_path: Path) -
 
 
 @pytest.mark.browser
-def test_the_page_draws_its_figures(tmp_path: Path, browser: Any) -> None:
+@pytest.mark.parametrize("width", [400, 1280])
+def test_the_page_draws_its_figures(width: int, tmp_path: Path, browser: Any) -> None:
+    """With names beside them, or below where they would leave no room; sizes as sentences say."""
     pytest.importorskip("plotly")
-    records = launched(constant(native=10.0, ring=5.0), ["ring"])
+    algorithm = native_name("scatter_recursive_doubling_allgather")
+    records = launched(constant(native=10.0), [algorithm])
     (tmp_path / "study.html").write_text(page(study_of(records), findings(study_of(records))))
-    opened = Opened(browser, tmp_path / "study.html", 900, "[data-figure]")
+    opened = Opened(browser, tmp_path / "study.html", width, "[data-figure]")
     assert opened.tab.locator(".main-svg").count() and not opened.complaints
+    plot, names, buttons = (
+        opened.tab.locator(each).first.bounding_box()
+        for each in (".nsewdrag", ".legend .traces", ".modebar-group")
+    )
+    assert plot["width"] > width / 2 and plot["height"] > 200
+    assert names["x"] > plot["x"] + plot["width"] or names["y"] > plot["y"] + plot["height"]
+    assert buttons["y"] + buttons["height"] <= min(plot["y"], names["y"])
+    ticks = opened.tab.locator(".xtick").all_text_contents()
+    assert ticks == ["64 B", "4K", "64K", "1M"]
+    assert opened.tab.evaluate("document.documentElement.scrollWidth") <= width
+    opened.shoot(f"study-{width}")
