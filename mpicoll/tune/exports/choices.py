@@ -1,8 +1,8 @@
 """Choose a library's own algorithms from the records of launches that forced them.
 
 At a size the library's choice stays where no other is surely faster: by more than 3 %, and so that
-the interval of the ratio over launches is above 1. So it does between such a size and the next one
-that was measured; one algorithm gives way to another half-way.
+the interval of the ratio over launches, four of each at least, is above 1. So it does between such
+a size and the next one that was measured; one algorithm gives way to another half-way.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from math import isqrt
 from statistics import geometric_mean, median
 from typing import NamedTuple
 
-from mpicoll.compare.two_sample import shift
+from mpicoll.compare.two_sample import can_differ, shift
 from mpicoll.errors import ArgumentError
 from mpicoll.records.lines import CaseRecord, LaunchRecord, Record
 from mpicoll.records.reading import only
@@ -70,12 +70,14 @@ Times = dict[str, list[float]]
 
 def choices(
     records: Iterable[Record], library: str, takes: Takes, environment: str | None = None, *,
-    says_own: bool = True,
+    says_own: bool = True, called: str = "",
 ) -> list[Choice]:  # fmt: skip
     """Return the choices for a library, for every collective that was measured with its algorithms.
 
     Args:
-        library: how its description begins in the records.
+        library: how its description begins in the records, "" where that does not tell; then
+            environments count in which launches forced what the table takes.
+        called: the library in messages.
         environment: of the study, where it has several of this library.
         says_own: a range of sizes can be left to the library. Where not, a collective is chosen for
             at all sizes or at none.
@@ -83,10 +85,13 @@ def choices(
     Raises:
         ArgumentError: nothing was measured, or in several environments.
     """
-    records = list(records)
+    records, called = list(records), called or library
     launches = {each.run: each for each in only(LaunchRecord, records) if each.run}
     cases = [each for each in only(CaseRecord, records) if _counts(each, library)]
-    cases = _of_one_environment(cases, library, environment)
+    if not library:
+        own = {each.environment for each in launches.values() if _forces(each, takes)}
+        cases = [each for each in cases if each.environment in own]
+    cases = _of_one_environment(cases, called, environment)
     times: dict[_Group, dict[int, Times]] = defaultdict(
         lambda: defaultdict(lambda: defaultdict(list))
     )
@@ -106,12 +111,12 @@ def choices(
             variables[each.collective, forced.algorithm] = forced.variables
     if not variables:
         raise ArgumentError(
-            f"no launch forced an algorithm of {library} that its table can name: make a study "
+            f"no launch forced an algorithm of {called} that its table can name: make a study "
             "whose environments list algorithms"
         )
     if not any(_NATIVE in each for sizes in times.values() for each in sizes.values()):
         raise ArgumentError(
-            f"{library}'s own choice was not measured: there is nothing to be faster than"
+            f"{called}'s own choice was not measured: there is nothing to be faster than"
         )
     best = _best if says_own else _fastest
     found = [
@@ -119,6 +124,10 @@ def choices(
         if says_own or _is_worth_it(sizes.values())
     ]  # fmt: skip
     return sorted(each for each in found if each.changes)
+
+
+def _forces(launch: LaunchRecord, takes: Takes) -> bool:
+    return any(takes(name, how.algorithm, how.variables) for name, how in launch.forced.items())
 
 
 def _counts(case: CaseRecord, library: str) -> bool:
@@ -182,8 +191,12 @@ def _gain(times: Times, name: str, *, likely: bool = False) -> float:
     Args:
         likely: count what is unsure, too.
     """
-    found = shift(times[_NATIVE], times[name]) if _NATIVE in times else None
-    return found.ratio if found and (likely or found.low > 1 or found.high < 1) else 1.0
+    if _NATIVE not in times:
+        return 1.0
+    own, others = times[_NATIVE], times[name]
+    found = shift(own, others)
+    is_sure = can_differ(len(own), len(others)) and (found.low > 1 or found.high < 1)
+    return found.ratio if likely or is_sure else 1.0
 
 
 def _fastest(times: Times) -> str | None:

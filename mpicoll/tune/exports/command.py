@@ -27,6 +27,7 @@ class _Target(NamedTuple):
     Attributes:
         beside: further tables, by what their names end in.
         says_own: the table can leave a range of sizes to the library's own choice.
+        called: the library in messages, where its description does not name it.
     """
 
     library: str
@@ -34,6 +35,7 @@ class _Target(NamedTuple):
     written: Callable[[Sequence[Choice], Path, Path | None], str]
     beside: Callable[[Sequence[Choice], Path | None], dict[str, str]] = lambda *_: {}
     says_own: bool = True
+    called: str = ""
 
 
 def _layers(found: Sequence[Choice], library: Path | None) -> dict[str, str]:
@@ -74,8 +76,8 @@ _TARGETS = {
         settings.INTEL, settings.intel_takes, lambda found, *_: settings.intel(found),
         says_own=False,
     ),
-    "ucc": _Target("", settings.ucc_takes, lambda found, *_: settings.ucc(found)),
-    "nccl": _Target("", settings.nccl_takes, lambda found, *_: settings.nccl(found)),
+    "ucc": _Target("", settings.ucc_takes, lambda found, *_: settings.ucc(found), called="UCC"),
+    "nccl": _Target("", settings.nccl_takes, lambda found, *_: settings.nccl(found), called="NCCL"),
 }  # fmt: skip
 
 
@@ -102,7 +104,9 @@ def main(
         writable(output)
         records = [each for path in files for each in load(path)]
         to = _TARGETS[target]
-        found = choices(records, to.library, to.takes, environment, says_own=to.says_own)
+        found = choices(
+            records, to.library, to.takes, environment, says_own=to.says_own, called=to.called
+        )
         if not found:
             click.echo(f"{target}: no algorithm is surely faster than its own choice")
             return
