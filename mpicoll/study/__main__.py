@@ -18,7 +18,6 @@ import click
 
 from mpicoll.cli.command import Command
 from mpicoll.cli.options import FILE, option
-from mpicoll.errors import ArgumentError
 from mpicoll.study import running
 from mpicoll.study.default import default_study
 from mpicoll.study.description import Description, load
@@ -91,8 +90,10 @@ def _run(found: Plan, folder: Path) -> int:
         runner = running.Runner(found, folder)
         runner.run()
         if all(each.message for each in runner.done.values()):
-            reasons = {each.message for each in runner.done.values()}
-            raise ArgumentError(f"no launch measured anything: {'; '.join(map(str, reasons))}")
+            reasons = dict.fromkeys(str(each.message) for each in runner.done.values())
+            text = f"no launch measured anything: {'; '.join(reasons)}"
+            print(printable(f"Error: {text}"), file=sys.stderr)
+            return 1
         write_outcome(sorted((folder / "launches").glob("*.jsonl")), folder, found.remarks)
     return 0
 
