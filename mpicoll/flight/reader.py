@@ -140,7 +140,8 @@ def read_all(directory: Path) -> tuple[list[Dump], list[str]]:
         else:
             faults.append(f"{path.name}: no name of a flight file")
     if not jobs:
-        raise ArgumentError(f"{directory} has no flight files: {'; '.join(faults) or 'none'}")
+        others = f": {'; '.join(faults)}" if faults else ""
+        raise ArgumentError(f"{directory} has no flight files{others}")
     newest = max(jobs, key=lambda job: (max(map(_changed, jobs[job])), job))
     if len(jobs) > 1:
         faults.append(f"{len(jobs)} jobs have left files here: this is the last one, {newest}")

@@ -22,10 +22,12 @@ from mpicoll.errors import ArgumentError
 from mpicoll.records.lines import CaseRecord, json_schema
 from mpicoll.records.reading import load, only, record_of
 from mpicoll.text.files import content_of, write_whole
+from mpicoll.text.numbers import counted
 from mpicoll.text.printable import printable
 
 _MOST = 10
 """So many wrong lines of a file are named."""
+_NOUNS = {"fan_out": "fan-out", "twins": "A/A test"}
 
 
 @click.command(cls=Command, help=__doc__)
@@ -69,12 +71,12 @@ def _checked(path: Path) -> Iterator[str]:
     for number, line in enumerate(lines, 1):
         try:
             record = record_of(line, f"{path}, line {number}")
-            kinds[record.kind if record else "other kinds"] += 1
+            kinds[record.kind if record else "line of another kind"] += 1
         except ArgumentError as error:
             yield str(error)
     if rest:
         yield f"{path}, line {len(lines) + 1}, has no end: its writer was interrupted"
-    counts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+    counts = ", ".join(counted(count, _NOUNS.get(kind, kind)) for kind, count in kinds.items())
     print(printable(f"{path}: {counts or 'no records'}"))
 
 

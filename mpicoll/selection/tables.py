@@ -138,17 +138,28 @@ def read(path: Path) -> dict[str, Any]:
         table: dict[str, Any] = json.loads(content_of(path), parse_constant=_refuse)
         schema, entries = table["schema"], table["entries"]
     except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise ArgumentError(f"{path} is not a decision table ({brief(error)})") from None
+        raise ArgumentError(f"{path} is not a decision table: {_why(error)}") from None
     if schema != SCHEMA:
         raise ArgumentError(f"{path} holds {brief(schema)}, but this version reads {SCHEMA!r}")
     try:
         for each in entries:
             _check_entry(each)
     except (LookupError, TypeError, AttributeError) as error:
-        raise ArgumentError(f"{path} has an entry that cannot be read ({brief(error)})") from None
+        raise ArgumentError(f"{path} has an entry that cannot be read: {_why(error)}") from None
     except ArgumentError as error:
         raise ArgumentError(f"{path}: {error}") from None
     return table
+
+
+def _why(error: Exception) -> str:
+    """Return in words why JSON, or an item of it, cannot be read."""
+    if isinstance(error, KeyError):
+        return f"{error} is missing"
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(error, TypeError | AttributeError):
+        return "a value is of another type"
+    return str(error)
 
 
 def _refuse(constant: str) -> None:

@@ -40,6 +40,7 @@ class Lines:
     def __init__(self, path: Path | None, opening: bytes, *, keep: bool = False) -> None:
         self.path, self.opening = path, opening
         self.file: int | None = None
+        self._whole: int | None = None  # the length without a torn line that is not yet cut off
         if path is None:
             return
         self.file = _opened(path)
@@ -58,8 +59,7 @@ class Lines:
             os.ftruncate(file, 0)
             return
         content = content_of(path)
-        excess = self._read(content, path)
-        os.ftruncate(file, len(content) - excess)
+        self._whole = len(content) - self._read(content, path)
 
     def _read(self, content: bytes, path: Path) -> int:
         """Check the lines that are kept, and return the length of a torn last one.
@@ -77,12 +77,17 @@ class Lines:
     def append(self, lines: Iterable[str]) -> None:
         """Append lines, each by one write, and have them on the disk before going on.
 
+        A torn last line is cut off only now: a run that is refused leaves the file as it is.
+
         Raises:
             OSError: as where the disk is full; it names the file.
         """
         if self.file is None:
             return
         try:
+            if self._whole is not None:
+                os.ftruncate(self.file, self._whole)
+                self._whole = None
             for each in lines:
                 _write(self.file, each.encode() + b"\n")
             if self.is_plain:

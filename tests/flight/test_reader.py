@@ -113,6 +113,18 @@ def test_another_version_is_named(whole: bytes, tmp_path: Path) -> None:
         read_all(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("names", "said"), [([], ""), (["x.flight"], ": x.flight: no name of a flight file")]
+)
+def test_a_directory_without_flight_files_is_refused(
+    names: list[str], said: str, tmp_path: Path
+) -> None:
+    for name in names:
+        (tmp_path / name).touch()
+    with pytest.raises(ArgumentError, match=f"has no flight files{said}$"):
+        read_all(tmp_path)
+
+
 @pytest.mark.parametrize("data", [b"", b"mpicoll", b"\x80\x04K\x01.", b"\0" * FILE_BYTES])
 def test_another_file_is_refused(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / f"rank-00000.{JOB}.1{SUFFIX}"

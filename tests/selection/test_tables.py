@@ -81,14 +81,20 @@ def test_a_table_that_cannot_be_used_is_refused(case: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["[" * 200_000, '{"a":' * 200_000, '{"schema": NaN}', "9" * 5000, "\ud800", "null", '"x"'],
-    ids=["arrays", "objects", "NaN", "digits", "surrogate", "null", "text"],
+    ("text", "why"),
+    [
+        ("[" * 200_000, "it is nested too deeply"), ('{"a":' * 200_000, "it is nested too deeply"),
+        ('{"schema": NaN}', "NaN is no number of JSON"), ("9" * 5000, "Exceeds the limit"),
+        ("\ud800", "Expecting value"), ("null", "a value is of another type"),
+        ('"x"', "a value is of another type"), ("{}", "'schema' is missing"),
+        ("notes", "Expecting value: line 1"),
+    ],
+    ids=["arrays", "objects", "NaN", "digits", "surrogate", "null", "text", "empty", "notes"],
 )  # fmt: skip
-def test_other_json_is_refused(text: str, tmp_path: Path) -> None:
+def test_other_json_is_refused_in_words(text: str, why: str, tmp_path: Path) -> None:
     path = tmp_path / "table.json"
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
-    with pytest.raises(ArgumentError, match="is not a decision table"):
+    with pytest.raises(ArgumentError, match=f"is not a decision table: {why}"):
         tables.read(path)
 
 
