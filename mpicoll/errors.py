@@ -83,7 +83,7 @@ class RankLost(CollectiveError, TimeoutError):
 
     @property
     def reason(self) -> str:
-        """What happened, without where the flight recorder's file is."""
+        """The reason, without the place of the flight recorder's file."""
         return str(self).partition(f"; {_POST_MORTEM}")[0]
 
 

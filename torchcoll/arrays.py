@@ -50,7 +50,7 @@ _NAMES = {getattr(torch, name): name for name in DTYPES}
 
 
 def _fitting(op: ReduceOp, found: Any, out: torch.Tensor) -> torch.Tensor:
-    """Return what a user's function has returned, which torch would spread or cut to fit."""
+    """Return the result of a user's function, checked, as torch would spread or cut it to fit."""
     if not isinstance(found, torch.Tensor):
         raise unfit(op, found, None, None, (tuple(out.shape), out.dtype))
     if found.shape != out.shape or not torch.can_cast(found.dtype, out.dtype):

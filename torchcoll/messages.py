@@ -38,7 +38,7 @@ PLANS = 1 << 20
 
 
 class TorchMessages:
-    """What binds the messages of the rounds of one group."""
+    """The binder of the messages in the rounds of one group."""
 
     group: Group
     arrays: TorchArrays
@@ -124,7 +124,7 @@ class TorchMessages:
     def _in_turn(
         self, receives: list[Pieces], sends: list[Pieces], mirror: Mirror, tag: int, waits: Waits
     ) -> list[Callable[[], Iterator[Step]]]:
-        """Bind pieces that share blocks; return for each peer what begins, and yields the waits."""
+        """Bind pieces that share blocks; return for each peer a function that yields its waits."""
 
         def copy(target: Array, source: Array) -> Step:
             event: Event = mirror.copy(target, source)

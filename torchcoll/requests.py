@@ -64,7 +64,7 @@ class Waits:
         return self.peers.lost(self.stage, known or self.peers.absent(_is_elsewhere), said(error))
 
     def lost(self, what: str) -> RankLost:
-        """Return the error of a wait, given what happened as the end of a sentence."""
+        """Return the error of a wait, given the reason as the end of a sentence."""
         return self.peers.lost(self.stage, list(dict.fromkeys(self.ranks)), what)
 
 

@@ -78,7 +78,7 @@ class Kernel(NamedTuple):
 
 
 class Members(Protocol):
-    """What the kernels need of a group: `torchcoll.transport.TorchTransport`."""
+    """The members of a group that the kernels need: `torchcoll.transport.TorchTransport`."""
 
     group: Group
     rank: int

@@ -306,7 +306,7 @@ class TorchTransport(TorchMessages):
         return (StartedMessages(self.messages([send], [receive], tag - PLANS, stage)),)
 
     def _beside(self, x: Array) -> str:
-        """Return what a rank that waits for a message in vain should know, in a group with NCCL."""
+        """Return the advice for a rank that waits for a message in vain, in a group with NCCL."""
         if self.nccl is None:
             return ""
         here, other = "host", "GPU"

@@ -108,7 +108,7 @@ def pairwise(rank: int, size: int) -> Schedule:
 
 @algorithm("reduce_scatter")
 def recursive_halving(rank: int, size: int) -> Schedule:
-    """Exchange half of what remains with peers at distance p/2, p/4, ... (Thakur et al. 2005).
+    """Exchange half of the rest with peers at distance p/2, p/4, ... (Thakur et al. 2005).
 
     The recursive doubling allgather backwards: the run of rows a rank works on halves
     until only its own is left. Surplus ranks lend their rows to a neighbour.
@@ -126,7 +126,7 @@ def recursive_halving(rank: int, size: int) -> Schedule:
 
 @algorithm("reduce_scatter")
 def butterfly(rank: int, size: int) -> Schedule:
-    """Exchange half of what remains with peers at distance 1, 2, 4, ... (Träff 2005).
+    """Exchange half of the rest with peers at distance 1, 2, 4, ... (Träff 2005).
 
     Near ranks fold first, so rank order is kept. Each rank works on every 2nd, 4th, ...
     row, which spares the final permutation of the paper's contiguous halves.
@@ -229,7 +229,7 @@ def swing(rank: int, size: int) -> Schedule:
 
 @algorithm("reduce_scatter")
 def recexch(rank: int, size: int, radix: int = 4) -> Schedule:
-    """Exchange what remains in groups of k at distance ..., k^2, k, 1 (as in MPICH).
+    """Exchange the rest in groups of k at distance ..., k^2, k, 1 (as in MPICH).
 
     Rounds floor(log_k p) with k-1 ports (+2 where p is no power of k); bytes sent and reduced
     (p-1)/p m; reduced up to about 3k/2 times that where it is none. Commutative operators only.

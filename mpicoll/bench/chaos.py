@@ -110,7 +110,7 @@ def _possible(kinds: Sequence[str]) -> tuple[list[str], bool]:
 
 
 def _import_for_ranks() -> None:
-    """Import what ranks of torch need before they are forked: each would take seconds for it."""
+    """Import torch before its ranks are forked: each would take seconds for it."""
     for name in ("torchcoll.transport", "torchcoll.launch", "mpicoll.flight.groups"):
         importlib.import_module(name)
     algorithms("allreduce")
@@ -120,7 +120,7 @@ def _launched(
     numbers: Sequence[int], plan: dict[str, Any], backend: str, deadline: float, folder: Path,
     make: Callable[[], Collectives], hosts: Hosts | None, until: float,
 ) -> Iterator[tuple[Launch, Found]]:  # fmt: skip
-    """Yield launches of these numbers, and what each has shown, as long as there is time."""
+    """Yield launches of these numbers with their results, as long as there is time."""
     for number in numbers:
         if time.monotonic() >= until:
             return
@@ -130,7 +130,7 @@ def _launched(
 
 
 class _Counts:
-    """What all launches have shown."""
+    """The results of all launches."""
 
     def __init__(self, kinds: Sequence[str]) -> None:
         self.ways: dict[str, Counter[str]] = {each: Counter() for each in kinds}

@@ -31,7 +31,7 @@ else it counts as hung."""
 
 
 class Found(NamedTuple):
-    """What a launch has shown.
+    """The results of a launch.
 
     Attributes:
         endings: of each fault that was tried.
@@ -144,7 +144,7 @@ class Faults:
 
 
 def _counts(ending: Ending, was_stopped: bool) -> bool:
-    """Whether an ending is counted: of a rank that was stopped only what must never be."""
+    """Whether an ending is counted: of a rank that was stopped, only one that must never happen."""
     return not was_stopped or ending.how in (WRONG, HUNG, OTHER)
 
 

@@ -106,7 +106,7 @@ def trip(c: Collectives) -> float | None:
 
 
 def trips(c: Collectives, round_trips: int = _ROUND_TRIPS) -> Callable[[], float] | None:
-    """Return what measures once how many ns a flag travels between two ranks; all is collective.
+    """Return a function that measures once the ns of a flag between two ranks; all is collective.
 
     None where there are not two processes, or they share no memory.
     """

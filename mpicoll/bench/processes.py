@@ -1,4 +1,4 @@
-"""The ranks of a launch of chaos, as processes: start them, hear what they say, and end them."""
+"""Start the ranks of a launch of chaos as processes, read their messages, and end them."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class Ranks:
     # -- what ranks say ---------------------------------------------------------------------
 
     def until(self, limit: float, done: Callable[[], bool]) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield what ranks say until something holds, or so many seconds have passed.
+        """Yield the ranks' messages until a condition holds, or so many seconds have passed.
 
         A rank that has ended says nothing, as an empty dictionary.
         """
@@ -169,7 +169,7 @@ class Ranks:
             yield rank, said
 
     def come(self) -> str:
-        """Wait for all ranks to come; return what is wrong, empty for nothing.
+        """Wait until all ranks have connected; return the fault, empty where there is none.
 
         Raises:
             LaunchError: the launcher, or the first rank to come, has ended before any has come, as
@@ -204,7 +204,7 @@ class Ranks:
         return LaunchError(f"the ranks end before they form a group: {words.splitlines()[-1]}")
 
     def _meet(self, wire: socket.socket) -> None:
-        """Hear which rank has come; what it says next stays to be read."""
+        """Read which rank has connected; its next messages stay to be read."""
         wire.settimeout(_LOOK)
         line = wire.makefile("rb", buffering=0).readline()
         if not line and not self.processes:
@@ -251,7 +251,7 @@ class Ranks:
         return sorted(self.flight.glob(f"*.{process}.stacks"))
 
     def last_words(self) -> str:
-        """Return the end of what ranks have printed."""
+        """Return the end of the ranks' output."""
         time.sleep(0.5)  # the launcher's, too
         said = ""
         with suppress(OSError):
@@ -264,7 +264,7 @@ class Ranks:
     # -- the end ----------------------------------------------------------------------------
 
     def end(self) -> list[str]:
-        """End all ranks, and return what is still there of them."""
+        """End all ranks, and return the processes and files that are left of them."""
         for process in {*self.children, *self.processes.values()}:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
@@ -292,7 +292,7 @@ class Ranks:
         return left
 
     def grown(self) -> Counter[str]:
-        """Return by how much what a rank holds has grown since it was warm: the middle of all.
+        """Return by how much the memory of a rank has grown since it was warm: the median of all.
 
         Once a rank has been killed, the others keep torch's default group until they end, and one
         of them, after the next kill perhaps another, has the store of those that are left.

@@ -205,7 +205,7 @@ def _correct(row: CaseRecord) -> str:
 
 
 def footer(records: Sequence[CaseRecord], remarks: Sequence[str]) -> list[str]:
-    """Return the closing lines: errors as nccl-tests counts them, refusals, what ran, remarks."""
+    """Return the closing lines: errors as nccl-tests counts them, refusals, algorithms, remarks."""
     wrong = sum(row.wrong for row in records)
     bad = sum(row.correct is False for row in records)
     unchecked = all(row.correct is None for row in records)

@@ -1,4 +1,4 @@
-"""Make many small calls of mixed kinds, and watch what the process keeps.
+"""Make many small calls of mixed kinds, and watch the resources of the process.
 
 ``mpirun -n 2 python -m mpicoll.bench.soak --calls 10000000``: resident memory, descriptors, threads
 and the shared memory that is mapped are read between blocks of calls, with the median time of a
@@ -34,7 +34,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Kept(NamedTuple):
-    """What a process holds, and the median us of a small call since the last look.
+    """The resources of a process, and the median us of a small call since the last look.
 
     Attributes:
         resident: bytes; `shared`: how many parts of shared memory it maps.
@@ -51,7 +51,7 @@ class Kept(NamedTuple):
 
 
 def kept(us: float, trip: float = 0.0) -> Kept:
-    """Return what this process holds now."""
+    """Return the resources that this process holds now."""
     resident = int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
     descriptors, threads = (len(os.listdir(f"/proc/self/{each}")) for each in ("fd", "task"))
     maps = Path("/proc/self/maps").read_text(errors="replace")
@@ -60,7 +60,7 @@ def kept(us: float, trip: float = 0.0) -> Kept:
 
 
 def growth(found: Sequence[Kept]) -> list[str]:
-    """Return in words what has grown too much since the first of these.
+    """Return in words which resources have grown too much since the first of these.
 
     >>> growth([Kept(1000, 5, 2, 0, 1.0), Kept(1009, 5, 2, 0, 1.09)])
     []
@@ -96,7 +96,7 @@ def calls_of(c: Collectives) -> list[Callable[[], Any]]:
 
 
 def soak(c: Collectives, calls: int, say: Callable[[str], object]) -> list[Kept]:
-    """Make so many calls on all ranks, and return what is held after each tenth of them."""
+    """Make so many calls on all ranks, and return the resources held after each tenth of them."""
     every, found, trip = calls_of(c), list[Kept](), trips(c, _ROUND_TRIPS)
     small, others = every[0], every[1:]
     for each in every:  # what starts once, as the progress thread does
@@ -129,7 +129,7 @@ def say(text: str) -> None:
 @option("--backend", type=click.Choice([*BOTH]), default="mpi4py", shown=True)
 @click.pass_obj
 def main(makers: Worlds, /, calls: int, backend: str) -> int:
-    """Make the calls, print what is held, and return 1 where something grows."""
+    """Make the calls, print the resources held, and return 1 where one grows."""
     with makers[backend](None) as c:
         found = soak(c, calls, say if c.rank == 0 else lambda text: None)
         said: list[list[str]] = c.exchange(growth(found), list[str])

@@ -83,7 +83,7 @@ class Wire:
         self.lines = self.socket.makefile("r")
 
     def say(self, **what: Any) -> None:
-        """Say something."""
+        """Send a message to the process that started this rank."""
         self.socket.sendall(json.dumps(what).encode() + b"\n")
 
     def hear(self) -> None:

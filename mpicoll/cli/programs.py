@@ -122,7 +122,7 @@ def run(arguments: Sequence[str]) -> None:
 
 
 def _print_error(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-    """Print an error of the program as Python does: what has run the program is left out."""
+    """Print an error of the program as Python does, without the frames that ran the program."""
     own = trace
     while own is not None and own.tb_frame.f_code is not run.__code__:
         own = own.tb_next

@@ -1,4 +1,4 @@
-"""What a topology is: the links that messages share, and which of them each one takes.
+"""The description of a topology: the links that messages share, and which of them each one takes.
 
 A topology numbers its inner links, one for each direction, and says which of them a message
 takes; a rank's own ports belong to the model. All links are as fast as a port. A message holds

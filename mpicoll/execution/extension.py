@@ -1,4 +1,4 @@
-"""The compiled executor: the extension module, where it was built, and what it makes for calls."""
+"""The compiled executor: the extension module, where it was built, and its objects for calls."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def executor() -> str:
 def calls(
     layout: tuple[Array, object], memory: SharedMemory, slow: Any, give_up: Any, **known: object
 ) -> Any:
-    """Return what runs the program of a call without Python: `_compiled.Calls`.
+    """Return an object that runs the program of a call without Python: `_compiled.Calls`.
 
     Args:
         layout: how arrays are read, as `Arrays.layout` has it.
@@ -96,7 +96,7 @@ def calls(
 
 
 def functions(layout: tuple[Array, object] | None, slow: Any) -> Any:
-    """Return what finds the functions that serve calls without Python: `_compiled.Calls`.
+    """Return a table that finds the functions that serve calls without Python: `_compiled.Calls`.
 
     None where there is no compiled executor, or no known layout of arrays.
     """
@@ -107,7 +107,7 @@ def functions(layout: tuple[Array, object] | None, slow: Any) -> Any:
 
 
 def queue(calls: Any, lent: tuple[Array, object] | None = None) -> Any:
-    """Return what runs calls that were issued, `_compiled.Queue`; None without `calls`.
+    """Return a queue that runs issued calls, `_compiled.Queue`; None without `calls`.
 
     Args:
         lent: how arrays that are lent to NumPy are read, as `Arrays.layout` has it.

@@ -92,7 +92,7 @@ class Plan:
         return _Started(request, self._end, self.deadline)
 
     def record(self, log: Log, call: int) -> None:
-        """Record the runs from now on; `call` says what they are."""
+        """Record the runs from now on, under the description `call`."""
         if self.program is not None:
             self.program.record(log, call)
             return

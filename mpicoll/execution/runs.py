@@ -62,7 +62,7 @@ class Resources(Protocol):
 
     @property
     def lost(self) -> Callable[[int, str], RankLost | None]:
-        """Return the error of a wait in an instruction, given what happened."""
+        """Return the error of a wait in an instruction, given its reason."""
 
     def fail(self, error: BaseException) -> None:
         """Run no more, as a run has failed, and tell the other ranks."""
@@ -100,7 +100,7 @@ class Run(Protocol):
         """Advance no more."""
 
     def lost(self, what: str) -> RankLost | None:
-        """Return the error of its wait, given what happened as the end of a sentence."""
+        """Return the error of its wait, given the reason as the end of a sentence."""
 
 
 class Followed:
@@ -142,7 +142,7 @@ class Followed:
 
 
 class Rounds:
-    """A run of rounds: its begin posts the first one, and what advances it later ones."""
+    """A run of rounds: beginning it posts the first round, advancing it the later ones."""
 
     goes_on = False
 

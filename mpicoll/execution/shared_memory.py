@@ -193,7 +193,7 @@ class Binding:
         return [*thunks, self.arrays.folder(self.op, left, right, self._view(each.target))]
 
     def reserve(self) -> None:
-        """Take the memory for what is fetched and then folded, which a run would take."""
+        """Take the memory for data that a run fetches and then folds."""
         for each in self.program.instructions:
             if isinstance(each, Combine):
                 for name, piece in (("left", each.left), ("right", each.right)):

@@ -102,7 +102,7 @@ class StreamBinding(Binding):
         return StreamWatch(self.memory, self.resources, words, start // 8, self.awaited, begin)
 
     def _put(self) -> list[Thunk]:
-        """Return what puts the words' operations since the last call on the stream."""
+        """Return a function that puts the words' operations since the last call on the stream."""
         operations, self.operations = self.operations, []
         if self.here:
             # Of a run that does not end, the watch must know where it is; its number comes first.

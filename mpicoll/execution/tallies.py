@@ -19,7 +19,7 @@ _CALLS, _TIMED, _TICKS, _LEAST, _MOST, _NEXT, _BUCKETS = range(7)
 
 
 class Times(NamedTuple):
-    """What a tally says, in the unit of a tick that `read` was given.
+    """The times of a tally, in the unit of a tick that `read` was given.
 
     Attributes:
         mean: of the timed calls.

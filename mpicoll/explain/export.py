@@ -21,7 +21,7 @@ EXPORTS = ".goal", ".et", ".xml"
 def written(
     path: Path, chosen: Sequence[Algorithm], ranks: int, nbytes: int, root: int, nodes: int | None
 ) -> str:
-    """Write one schedule; return what was written, in words.
+    """Write one schedule; return a sentence on the files written.
 
     Args:
         nbytes: of the vector, or of all rows.

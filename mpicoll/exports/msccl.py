@@ -207,7 +207,7 @@ def _carried(transfer: Transfer) -> Piece:
 
 
 def _fused(step: Step) -> tuple[dict[Piece, Combine], list[Move | Combine]]:
-    """Return the folds that receives can do themselves, by what is received, and the other work.
+    """Return the folds that receives can do themselves, by the received block, and the other work.
 
     What is still being sent is not folded into: a receive must not wait for a send of its round.
     """
@@ -238,7 +238,7 @@ def _is_alone(fold: Combine, work: Sequence[Move | Combine], sent: Sequence[Piec
 
 
 def _check(rank: _Rank, algorithm: Algorithm, size: int) -> None:
-    """Raise Unsupported for what MSCCL's reader or interpreter does not take."""
+    """Raise Unsupported for a schedule that MSCCL's reader or interpreter does not take."""
     peers = max(sum(way == each for way, _ in rank.blocks) for each in ("send", "recv"))
     steps = max(map(len, rank.blocks.values()), default=0)
     for count, most, what in (

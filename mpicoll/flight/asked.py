@@ -1,4 +1,4 @@
-"""Print what is known of the job where somebody asks a rank by ``kill -USR1``: as the doctor does.
+"""Print the state of the job, as `mpicoll.postmortem` does, on ``kill -USR1`` of a rank.
 
 The handler (``execution/signals.c``) wakes a thread, so that a rank which waits in a library
 prints, too. Where the extension was not built, SIGUSR1 writes stacks only.
@@ -28,7 +28,7 @@ def can_watch(writers: Any) -> bool:
 
 
 def watch(writers: Any, ending: memoryview, directory: Path) -> None:
-    """Have signals leave what they are, and SIGUSR1 print.
+    """Have signals record themselves, and SIGUSR1 print the state of the job.
 
     Args:
         writers: the extension module; without its functions nothing is done.

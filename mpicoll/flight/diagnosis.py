@@ -1,4 +1,4 @@
-"""What the calls of all ranks say together: which one is stuck, who has come, and who has not."""
+"""Diagnose a job by the calls of all ranks: which one is stuck, and which ranks are not in it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Stuck(NamedTuple):
 
 
 class Diagnosis(NamedTuple):
-    """What is known of a job.
+    """The state of a job.
 
     Attributes:
         now: nanoseconds since the epoch; of a job that has ended, when it did.
@@ -78,7 +78,7 @@ class Diagnosis(NamedTuple):
 
 
 def diagnose(dumps: Sequence[Dump], now: int, after: float = 0.0) -> Diagnosis:
-    """Return what the files of all ranks say.
+    """Return the state of a job by the files of all ranks.
 
     Args:
         now: nanoseconds since the epoch.
@@ -220,7 +220,7 @@ def _issued(calls: Iterable[list[Entry]]) -> list[Entry]:
 
 
 def _asked(came: dict[int, Entry]) -> dict[str, list[int]]:
-    """Return what ranks ask for, where that differs: a rank that does not know it all fits any."""
+    """Return the arguments that differ among ranks; one that knows only a part fits any."""
     found: dict[str, list[int]] = {}
     for number, each in came.items():
         found.setdefault(what(each.call), []).append(number)
@@ -230,5 +230,5 @@ def _asked(came: dict[int, Entry]) -> dict[str, list[int]]:
 
 
 def what(call: Call) -> str:
-    """Return what all ranks must ask for alike."""
+    """Return, as text, the arguments that must be alike on all ranks."""
     return f"{call.collective.replace(' ', '_')} {call.signature}".strip()

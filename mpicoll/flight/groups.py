@@ -35,7 +35,7 @@ _asked = [-_AGAIN]
 
 
 class _Said(NamedTuple):
-    """What a rank says of itself to a group.
+    """A rank's description of itself for a group.
 
     Attributes:
         job: names the directory of its job; a new one where it has none yet.
@@ -72,7 +72,7 @@ def join(
     exchange: Exchange, rank: int, size: int, *, name: str = "", threads: bool = False,
     writers: Any = PYTHON,
 ) -> GroupFlight | None:  # fmt: skip
-    """Return what records the calls of a group; None where nothing does; collective.
+    """Return the recorder of a group's calls, None where nothing is recorded; collective.
 
     A job whose files cannot be made runs without them, and says so once.
 

@@ -1,4 +1,4 @@
-"""Look at a job: what its ranks have left, and, of those that run, where they are now."""
+"""Look at a job: the files that its ranks have left, and the places in code of those that run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SECONDS = 0.5
 
 
 def look(directory: Path, *, after: float = 1.0) -> tuple[Diagnosis, list[Dump], list[str]]:
-    """Return what is known of a job, the files of its ranks, and what of them cannot be read.
+    """Return the state of a job, the files of its ranks, and why some cannot be read.
 
     Ranks of this host that run are asked for their stacks, which does not stop them.
 
@@ -84,7 +84,7 @@ def _with_py_spy(dump: Dump) -> Dump:
 
 
 def _as_faulthandler(text: str) -> str:
-    """Return what py-spy prints as `faulthandler` would."""
+    """Return py-spy's output in the format of `faulthandler`."""
     lines = []
     for number, line in enumerate(text.splitlines()):
         if line.startswith("Thread"):

@@ -1,4 +1,4 @@
-"""The layout of a flight file: a head, a ring of rows, and a table of what the rows name.
+"""The layout of a flight file: a head, a ring of rows, and the table that rows refer to.
 
 All numbers are little-endian. A row is written once when its call begins, and gets its end and its
 outcome later. Its number comes last, and its check covers all but end, outcome and text: so a
@@ -67,7 +67,7 @@ class Outcome(IntEnum):
 
 
 class Kind(IntEnum):
-    """What a record of the table is."""
+    """The kind of a record of the table."""
 
     PROCESS = 1
     GROUP = 2
@@ -100,7 +100,7 @@ class Row(NamedTuple):
 
 
 def check_of(row: Row) -> int:
-    """Return the check of what a row says when its call begins; as in ``flight.c``."""
+    """Return the checksum of a row as its call begins; as in ``flight.c``."""
     words = (row.number, row.sequence, row.start, row.group | row.call << 32,
              row.where | row.thread << 32)  # fmt: skip
     total = sum(word * factor for word, factor in zip(words, _FACTORS, strict=True)) & _WORD

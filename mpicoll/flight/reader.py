@@ -80,7 +80,7 @@ class Entry(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """What a signal that ends a rank has left.
+    """The record of a signal that has ended a rank.
 
     Attributes:
         is_marked: whether such signals leave anything.
@@ -125,7 +125,7 @@ class Dump(NamedTuple):
 
 
 def read_all(directory: Path) -> tuple[list[Dump], list[str]]:
-    """Return what the ranks of the newest job in a directory have left, and what cannot be read.
+    """Return the files of the newest job in a directory, and why some cannot be read.
 
     Raises:
         ArgumentError: there is no flight file.
@@ -164,7 +164,7 @@ def _changed(path: Path) -> float:
 
 
 def read(path: Path) -> Dump:
-    """Return what one rank has left.
+    """Return the content of one rank's file.
 
     Raises:
         DamagedFile: it is no flight file, or of another version, or nothing of it is whole.
@@ -267,7 +267,7 @@ def _rows(data: bytes, faults: list[str]) -> list[Row]:
 
 
 def _clock(data: bytes, faults: list[str]) -> Callable[[int], int]:
-    """Return what turns ticks of the rows to nanoseconds of the monotonic clock."""
+    """Return a function that turns ticks of the rows to nanoseconds of the monotonic clock."""
     if len(data) >= CLOCK_AT + CLOCK.size:
         first, since, ticks, ns = CLOCK.unpack_from(data, CLOCK_AT)
         if ticks > first and ns >= since and (ns - since) * _LEAST_RATE < ticks - first:

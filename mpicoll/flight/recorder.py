@@ -1,4 +1,4 @@
-"""The file that one rank writes: its rows, and the table of what they name."""
+"""The file that one rank writes: its rows, and the table that they refer to."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _CLOCK_SOURCE = "/sys/devices/system/clocksource/clocksource0/current_clocksourc
 
 
 class Recorder:
-    """What one rank records of its calls.
+    """The recorder of one rank's calls.
 
     Args:
         job: names the directory of the job, and the files in it.
@@ -181,7 +181,7 @@ def _created(job: str, name: str, tries: int = 8) -> tuple[Path, int]:
 
 
 def _boot() -> str:
-    """Return what identifies the start of this host's kernel."""
+    """Return the identity of this host's last boot."""
     with suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
         return file.read(64).strip()
     return ""

@@ -1,4 +1,4 @@
-"""What the records of a flight file hold, as JSON of a fixed type each."""
+"""The records of a flight file: JSON, of a fixed type each."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ def issued(attribute: str, call: Callable[[], int], method: Callable[..., Any]) 
 
 
 class PYTHON:
-    """What writes rows, as `mpicoll.execution._compiled` has others of these names."""
+    """The writers of rows in Python, under the names of those in `mpicoll.execution._compiled`."""
 
     Ring = PythonRing
     Log = PythonLog

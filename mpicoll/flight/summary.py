@@ -1,4 +1,4 @@
-"""Print what is known of a job: sentences, then a line for each rank."""
+"""Print the state of a job: sentences, then a line for each rank."""
 
 from __future__ import annotations
 

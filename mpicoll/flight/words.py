@@ -1,4 +1,4 @@
-"""Say in words what is known of a job."""
+"""Describe the state of a job in words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NANO = 1e9
 
 
 def sentences(found: Diagnosis) -> Iterator[str]:
-    """Yield what is wrong, the most important first; what happens is said where nothing is."""
+    """Yield the faults, the most important first, or where there is none the present activity."""
     if not found.stuck:
         yield from _nothing(found)
         return
@@ -132,7 +132,7 @@ def described(collective: str, signature: str) -> str:
 
 
 def instead(found: Diagnosis, rank: Rank) -> str:
-    """Say what a rank does that others wait for, to follow "it"."""
+    """Describe the activity of a rank that others wait for, to follow "it"."""
     if rank.dump is None or rank.dump.state is not State.RUNNING:
         before = f"; a stack from before says {rank.at}" if rank.at else ""
         return f"{rank.standing}{before}"

@@ -1,4 +1,4 @@
-"""NCCL itself, which torch and CuPy have loaded: what their bindings leave out.
+"""The functions of NCCL that torch's and CuPy's bindings leave out, from the library loaded.
 
 ``NCCL_MULTI_RANK_GPU_ENABLE`` "allows NCCL to run with multiple ranks using the same GPU device"
 since 2.30 (NCCL's user guide, Environment Variables); without it a communicator with two ranks on
@@ -102,7 +102,7 @@ def _text(library: Any, status: int) -> str:
 
 
 class Memory:
-    """GPU memory of NCCL's own allocator, on the current GPU: what a window takes.
+    """GPU memory of NCCL's own allocator, on the current GPU, as a window needs it.
 
     "Currently, window registration supports input buffers only from VMM-based allocators [...] and
     ncclMemAlloc" (NCCL's user guide, Window Registration).

@@ -134,7 +134,7 @@ class Hosts:
         return f"{_NETWORK}.{index + 1}"
 
     def link(self, index: int, *, up: bool) -> None:
-        """Cut the link of a host, or mend it; what is sent meanwhile is lost."""
+        """Cut the link of a host, or mend it; packets sent meanwhile are lost."""
         state = "up" if up else "down"
         _run("ip", "-n", self._namespace("bridge"), "link", "set", f"port{index}", state)
 

@@ -48,7 +48,7 @@ class Arrays(Protocol):
         """
 
     def layout(self) -> tuple[Array, object] | None:
-        """Return an array, and what the compiled executor needs to read those of its type.
+        """Return an array, and the table by which the compiled executor reads those of its type.
 
         For NumPy's the dtypes that it may meet, each with its itemsize and DLPack's code; for
         others DLPack's exchange table. None where there is none.
@@ -139,10 +139,10 @@ class Stream(Protocol):
         """Return a context in which it is the caller's stream on its GPU."""
 
     def follow(self, other: Stream) -> None:
-        """Let what is put on it from now on wait for what has been put on another one."""
+        """Let work put on it from now on wait for the work already on another one."""
 
     def is_capturing(self) -> bool:
-        """Whether a CUDA graph records what is put on it, instead of running it."""
+        """Whether a CUDA graph records the work put on it, instead of running it."""
 
 
 class Stopwatch(Protocol):

@@ -14,7 +14,7 @@ class Exported(NamedTuple):
 
 
 class WordOperation(NamedTuple):
-    """What a stream does with a 32-bit word in its turn.
+    """An operation of a stream on a 32-bit word.
 
     Attributes:
         address: of the word, for the GPU.

@@ -101,7 +101,7 @@ class Transport(Protocol):
 
     @property
     def window(self) -> Callable[[tuple[int, ...], str, Array], Array] | None:
-        """What makes an array of a shape and dtype on the GPU of another, registered with NCCL.
+        """The maker of an array of a shape and dtype on the GPU of another, registered with NCCL.
 
         Collective. None where the group has no NCCL.
         """
@@ -135,7 +135,7 @@ class Transport(Protocol):
         """Tell the other ranks that this one has left an operation, and why."""
 
     def together(self) -> AbstractContextManager[None]:
-        """Use the group no more where this rank alone leaves what all do within this context."""
+        """Give the group up where this rank alone fails in steps that all ranks take here."""
 
     def messages(
         self, sends: Sequence[Message], receives: Sequence[Message], tag: int, stage: Stage

@@ -105,7 +105,7 @@ class Exchange(Protocol):
     def number(self) -> Any: ...
 
     def together(self) -> AbstractContextManager[None]:
-        """Use the group no more where this rank alone leaves what all do within this context."""
+        """Give the group up where this rank alone fails in steps that all ranks take here."""
 
     def wait(self, rank: int, number: int) -> None:
         """Return when a rank has begun a round."""

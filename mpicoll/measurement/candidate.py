@@ -40,7 +40,7 @@ class Settings:
 
 
 class Runnable(Protocol):
-    """What a candidate runs: a plan, or a call like one.
+    """The protocol of a plan, or of a call like one, that a candidate runs.
 
     Attributes:
         executor: what runs it.
@@ -55,11 +55,11 @@ class Runnable(Protocol):
     run: Thunk
 
     def free(self) -> None:
-        """Release what it holds."""
+        """Release its resources."""
 
 
 class Call:
-    """A call that runs what a plan of the same name runs.
+    """A call that runs the same program as a plan of the same name.
 
     Args:
         plan: may be freed already.

@@ -245,7 +245,7 @@ def algorithms(
 
 
 def _by_default(group: Group, world: Collectives) -> list[str]:
-    """Return what is measured where nothing was asked for; on a GPU all that users may take."""
+    """Return the algorithms measured by default; on a GPU, all that users may choose."""
     what, known = group.what, world.algorithms(group.what.name)
     usual = ["native_persistent", "auto", *DEFAULT_ALGORITHMS.get(what.name, ())]
     if group.device == CUDA:

@@ -159,7 +159,7 @@ class Bench:
         return benches
 
     def _agree(self, candidates: list[Candidate]) -> None:
-        """Refuse on all ranks what one refuses."""
+        """Raise on all ranks the error of any."""
         everyone = self.control.exchange([each.message for each in candidates])
         for candidate, *messages in zip(candidates, *everyone, strict=True):
             candidate.message = next(filter(None, messages), "")

@@ -106,7 +106,7 @@ class PairSettings:
 
 
 def quantities(settings: PairSettings) -> Iterator[tuple[str, int, int]]:
-    """Yield what is measured of a pair: the quantity, which of the two sends, and the bytes."""
+    """Yield the measurements of a pair: the quantity, which of the two sends, and the bytes."""
     yield LATENCY, 0, settings.sizes[0]
     for nbytes in settings.large:
         yield ONE_WAY, 0, nbytes

@@ -107,7 +107,7 @@ def _slots(found: _Lowered) -> int:
 
 
 def _buffers(found: _Lowered) -> int:
-    """Return the elements of the buffers to which a rank fetches what it then folds."""
+    """Return the elements of the buffers into which a rank fetches data to fold."""
     lengths = {
         (side, piece.length)
         for each in found.program.instructions if isinstance(each, Combine)

@@ -27,7 +27,7 @@ def _texts(options: object) -> Iterator[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Ranks:
-    """The groups of a command, and what is known of their processes.
+    """The groups of a command, and the description of their processes.
 
     Attributes:
         worlds: the group of each backend; the first one carries the control messages.

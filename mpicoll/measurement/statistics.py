@@ -110,7 +110,7 @@ def ratio_of(ratios: Sequence[float], confidence: float = 0.95) -> Ratio | None:
 
 
 def verdict(low: float, high: float) -> Verdict:
-    """Return what an interval of a ratio says; what may be `FLOOR` or less from 1 is a tie."""
+    """Return the verdict of a ratio's interval; one that may be `FLOOR` or less from 1 is a tie."""
     if low > 1 + FLOOR:
         return "faster"
     if high < 1 / (1 + FLOOR):

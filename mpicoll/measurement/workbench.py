@@ -79,7 +79,7 @@ class Workbench:
         return self.world.plan(group.what.name, x, out=out, algorithm=case.algorithm, **options)
 
     def _method(self, case: Case, pair: tuple[Array | None, Array | None]) -> Thunk:
-        """Return the call of a method as its users write it: without what is the default."""
+        """Return the call of a method as its users write it: without default arguments."""
         group, (x, out) = self.group, pair
         method = getattr(self.world, group.what.name)
         options: dict[str, Any] = {}

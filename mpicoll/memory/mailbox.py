@@ -46,7 +46,7 @@ class Mailbox:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Use the group no more where this rank alone leaves what all do within this context.
+        """Give the group up where this rank alone fails in steps that all ranks take here.
 
         What the ranks count together, as segments and plans, would no longer be the same on all.
         """

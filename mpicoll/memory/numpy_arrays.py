@@ -154,7 +154,7 @@ class NumpyArrays:
 
 
 def _fitting(op: ReduceOp, found: Any, out: Array) -> Any:
-    """Return what a user's function has returned, which NumPy would spread or cut to fit."""
+    """Return the result of a user's function, checked, as NumPy would spread or cut it to fit."""
     shape, dtype = getattr(found, "shape", None), getattr(found, "dtype", None)
     if shape != out.shape or _WIDTHS.get(getattr(dtype, "kind", ""), 4) > _WIDTHS[out.dtype.kind]:
         raise unfit(op, found, shape, dtype, (out.shape, out.dtype))

@@ -37,7 +37,7 @@ _FEW = 3
 
 
 class MpiMessages:
-    """What binds the messages of the rounds of one group."""
+    """The binder of the messages in the rounds of one group."""
 
     plans_comm: MPI.Comm
     arrays: MpiArrays
@@ -106,7 +106,7 @@ class MpiMessages:
         self, receives: list[Pieces], sends: list[Pieces], mirror: Mirror, tag: int,
         resources: Resources, waits: Waits, start: list[Thunk], wait: list[Thunk],
     ) -> list[Thunk]:  # fmt: skip
-        """Bind pieces that all have a block to requests; return the copies of what came."""
+        """Bind pieces that all have a block to requests; return the copies of received data."""
         comm = self.plans_comm
         after: list[Thunk] = []
         for pieces in receives:
@@ -165,7 +165,7 @@ def _posted(requests: Sequence[MPI.Prequest], number: int) -> Step:
 
 
 def _both(waits: Waits, first: Callable[[], bool], then: Callable[[], bool]) -> bool:
-    """Whether two tests hold, each of which advances what it tests."""
+    """Whether two tests hold, each of which advances its messages."""
     try:
         return first() & then()
     except MPI.Exception as error:

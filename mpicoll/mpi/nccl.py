@@ -146,7 +146,7 @@ class Nccl:
             raise
 
     def close(self) -> None:
-        """Release the communicator, and what is registered with it."""
+        """Release the communicator, and the memory registered with it."""
         for memory in self.windows if self.lost is None else ():
             memory.deregister()
         self.windows.clear()

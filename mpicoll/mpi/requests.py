@@ -84,7 +84,7 @@ class Waits:
         self.requests: list[tuple[MPI.Request, int]] = []
 
     def begin(self, start: Thunk) -> Thunk:
-        """Return what starts a request, which may take as long as a wait."""
+        """Return a function that starts a request, which may take as long as a wait."""
         return partial(self.peers.inside, start)
 
     def until(self, test: Callable[[], bool]) -> Thunk:
@@ -125,7 +125,7 @@ class Waits:
             raise self.peers.lost(self.stage, missing, "which will not come")
 
     def lost(self, what: str) -> RankLost:
-        """Return the error of a wait, given what happened as the end of a sentence."""
+        """Return the error of a wait, given the reason as the end of a sentence."""
         return self.peers.lost(self.stage, self.missing(), what)
 
     def failed(self, error: MPI.Exception) -> RankLost:

@@ -91,7 +91,7 @@ def user_op(function: Callable[[Any, Any], Any], *, commutative: bool = False) -
 def unfit(
     op: ReduceOp, found: object, shape: object, dtype: object, out: tuple[object, object]
 ) -> ArgumentError:
-    """Return the error for a user's function that has returned what is no result of a fold."""
+    """Return the error for a user's function whose return value is no result of a fold."""
     what = f"a {type(found).__name__}" if shape is None else f"{shape} of {dtype}"
     return ArgumentError(
         f"the operator {op.name} returned {what}: folds here need {out[0]} of {out[1]}"

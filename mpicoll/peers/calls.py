@@ -32,14 +32,14 @@ class Stated(NamedTuple):
 
 
 class CallState(NamedTuple):
-    """What a rank answers: its call, and the exchanges that it has begun."""
+    """The answer of a rank: its call, and the exchanges that it has begun."""
 
     stated: Stated
     exchanges: int
 
 
 class OtherCall(RankLost):
-    """The ranks are in different calls: all are to compare what they ask for."""
+    """The ranks are in different calls: all must compare their arguments."""
 
 
 class Calls:
@@ -111,7 +111,7 @@ class Calls:
                 raise OtherCall("the ranks are in different calls")
 
     def hear(self, left: Sequence[int]) -> None:
-        """Take what `left` is on each rank, as all ranks have exchanged it."""
+        """Take the value of `left` on each rank, as all ranks have exchanged it."""
         self.left = 0
         if numbers := set(left) - {0}:
             self.drop(numbers)

@@ -1,4 +1,4 @@
-"""Ask a rank of another node what it does: a thread of each process answers.
+"""Ask a rank of another node for its state: a thread of each process answers.
 
 A process listens at one address for all its groups. Whoever asks proves that it knows the key of
 the group, and whoever answers does, too (HMAC-SHA256): the ranks have exchanged it. The system
@@ -38,7 +38,7 @@ _TIMES = 2
 
 
 class Answer(msgspec.Struct):
-    """What a rank does, in its own words.
+    """The state of a rank, in its own words.
 
     Attributes:
         left: why it has left the operation that it was asked about; empty where it has not.
@@ -62,7 +62,7 @@ class Answer(msgspec.Struct):
 
 
 class Told(msgspec.Struct):
-    """What a rank says of its own accord: it has left an operation, and for want of which rank."""
+    """A rank's notice that it has left an operation, and for want of which rank."""
 
     rank: int
     text: str
@@ -70,7 +70,7 @@ class Told(msgspec.Struct):
 
 
 class Question(msgspec.Struct):
-    """The operation that is asked about, and what whoever asks has to tell."""
+    """A question about an operation, with the asking rank's own news."""
 
     operation: int
     told: Told | None = None
@@ -139,7 +139,7 @@ def _listening(host: str) -> _Listener:
 
 
 class Contact:
-    """How one rank asks the others of its group, and what answers them.
+    """The connections by which one rank asks the others of its group and answers them.
 
     Args:
         exchange: returns every rank's item, in rank order; collective.

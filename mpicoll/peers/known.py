@@ -1,4 +1,4 @@
-"""What one rank knows of the others of its group: who has ended, left, is stopped, or waits."""
+"""The states of a group's other ranks, as one knows them: ended, left, stopped or waiting."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ANY = 0
 
 
 class State(NamedTuple):
-    """What is known of a rank.
+    """The known state of a rank.
 
     Attributes:
         fact: as the end of a sentence about it; empty where nothing is known.
@@ -107,7 +107,7 @@ class Peers(HasDeadline):
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Use the group no more where this rank alone leaves what all do within this context.
+        """Give the group up where this rank alone fails in steps that all ranks take here.
 
         The library counts the calls of a group by itself: after one that a rank has left, those of
         the ranks no longer fit together.
@@ -315,7 +315,7 @@ class Peers(HasDeadline):
 
 
 def _asked_twice(contact: Contact, ranks: Sequence[int], operation: int) -> dict[int, Answer | str]:
-    """Return what ranks answer; on a busy host that may take one longer."""
+    """Return the answers of ranks, asked twice: on a busy host one may take longer."""
     answers = contact.ask(ranks, operation)
     silent = [rank for rank, each in answers.items() if each == SILENT]
     return answers | contact.ask(silent, operation)

@@ -33,9 +33,9 @@ class Others(Protocol):
         """State a short text about an operation."""
 
     def hear(self, ranks: Sequence[int], operation: int) -> tuple[set[int], dict[int, str]]:
-        """Return which ranks have ended, are stopped or cannot be reached, and what each has said.
+        """Return the ranks that have ended, are stopped or cannot be reached, and each statement.
 
-        That is its last statement about an operation; empty where it has made none.
+        A statement is a rank's last one about an operation; empty where it has made none.
         """
 
     def lost(self, stage: Stage, missing: Sequence[int], what: str) -> RankLost:
@@ -43,7 +43,7 @@ class Others(Protocol):
 
 
 class Made(Protocol):
-    """What ranks make of those that are left: `mpicoll.Collectives` is one."""
+    """A group of the ranks that are left: `mpicoll.Collectives` is one."""
 
     transport: Transport
 
@@ -140,7 +140,7 @@ def _whether_all_met(ranks: Sequence[int], came: Mapping[int, str]) -> str:
 
 
 def _statement(text: str) -> str:
-    """Return what a rank states here; empty where it states why it has left the group."""
+    """Return the statement of a rank; empty where it states why it has left the group."""
     return text if text in _STATES or text.startswith(_DECIDED) else ""
 
 

@@ -34,7 +34,7 @@ _SHARE, _MOST, _LEAST = 1 / 8, 1.0, 0.01
 
 
 class _Guard:
-    """What has been seen of a call.
+    """The observations of a call.
 
     Args:
         leave: ends the process.

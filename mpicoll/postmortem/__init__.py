@@ -1,1 +1,1 @@
-"""Say what the ranks of a job did when it hung or died: ``python -m mpicoll.postmortem``."""
+"""Show where the ranks of a job were when it hung or died: ``python -m mpicoll.postmortem``."""

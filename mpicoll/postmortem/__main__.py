@@ -39,7 +39,7 @@ from mpicoll.text.printable import printable
 def main(
     directory: Path, output: Path | None, after: float, stacks: bool, torch: Path | None
 ) -> None:
-    """Print what is known, and write the page."""
+    """Print the state of the job, and write the page."""
     found, dumps, faults = look(directory, after=after)
     show(console(120), directory, found, faults, stacks=stacks)
     if output is not None:

@@ -1,4 +1,4 @@
-"""One page of HTML: what is wrong, the ranks, and the timeline of their calls."""
+"""One page of HTML: the faults, the ranks, and the timeline of their calls."""
 
 from __future__ import annotations
 

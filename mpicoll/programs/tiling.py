@@ -98,7 +98,7 @@ def _local(actions: Sequence[Action], anchors: Anchors) -> tuple[list[Action], l
 
 
 def _conflicts(action: Action, others: Iterable[Action]) -> bool:
-    """Whether an action writes what another one uses, or uses what another one writes."""
+    """Whether one of two actions writes memory that the other one uses."""
     return any(
         overlaps(action.target, each) or any(overlaps(piece, [each.target]) for piece in action)
         for each in others
@@ -135,7 +135,7 @@ def _anchors(program: SharedProgram, actions: Sequence[Action]) -> Anchors:
 
 
 def _aligned(program: SharedProgram, anchors: Anchors) -> bool:
-    """Whether a step may run tile by tile: what touches memory that is written stays in order.
+    """Whether a step may run tile by tile: actions on memory that is written stay in order.
 
     Of two actions the earlier one must touch an element in the same tile as the later one, or in
     an earlier tile.

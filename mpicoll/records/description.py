@@ -1,4 +1,4 @@
-"""The description of a run: what was run, with what, on which machines and under which settings."""
+"""The description of a run: the command, versions, machines and settings."""
 
 from __future__ import annotations
 

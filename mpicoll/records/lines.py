@@ -1,4 +1,4 @@
-"""The lines of a file of records: a class for each kind, with what its keys mean.
+"""The lines of a file of records: a class for each kind, with the meaning of its keys.
 
 A key that older files lack has a default here. Times are microseconds (`us`), bandwidths 10^9 bytes
 a second (`GBps`), sizes bytes.

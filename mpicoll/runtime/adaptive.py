@@ -1,4 +1,4 @@
-"""``algorithm="adaptive"``: measure what may be the fastest in the first calls, and settle.
+"""``algorithm="adaptive"``: measure the likely fastest algorithms in the first calls, and settle.
 
 The candidates of a signature take turns in its calls, each on the caller's own arrays. Ranks
 exchange their medians after each turn and decide by the same numbers. Then the calls run what they
@@ -88,7 +88,7 @@ class Trials:
 
 
 class _Signature:
-    """What is known of one signature; the same on all ranks but for the times.
+    """The state of one signature; the same on all ranks but for the times.
 
     Attributes:
         trials: the times of a comparison that is under way.
@@ -107,7 +107,7 @@ class _Signature:
 
     @property
     def current(self) -> str:
-        """What the next call runs."""
+        """The plan that the next call runs."""
         return self.trials.current if self.trials else self.chosen
 
     def watch(self, kept: Kept | None) -> None:

@@ -31,7 +31,7 @@ def own_gpu(transport: Transport) -> Array:
 def readable(
     transport: Transport, shape: int | Sequence[int], dtype: Any, on_gpu: Array | None
 ) -> Callable[[], Array]:
-    """Return what makes an array that the other ranks of this node can read; that is collective.
+    """Return a function, collective, that makes an array readable by all ranks of this node.
 
     Args:
         on_gpu: an array on the GPU where the new one is to lie; None for the host.

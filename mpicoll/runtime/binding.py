@@ -128,7 +128,7 @@ class Binder:
     def _laid_out(
         self, call: _Call, route: str, store: GpuMemory | None, *, compiles: bool
     ) -> LaidOut:
-        """Lower a schedule to shared memory, and find room for what it publishes; collective."""
+        """Lower a schedule to shared memory, and find room for its published blocks; collective."""
         shared, arguments = self.transport.shared, call.arguments
         assert shared is not None
         unbound = arguments.unbound and compiles
@@ -154,7 +154,7 @@ class Binder:
             return laid_out_by(store.reach(buffers, call.dtype, private=False))
 
     def _with_room(self, route: str, make: Callable[[], Made], resources: Resources) -> Made:
-        """Return the result of `make`, which takes memory for what it fetches; collective.
+        """Return the result of `make`, which takes memory for the data it fetches; collective.
 
         Raises:
             Unavailable: as for `with_memory`; the resources are released.

@@ -1,4 +1,4 @@
-"""Find what serves a call of a method by its arguments, where Python runs it.
+"""Find the plan of a method's call by its arguments, where Python runs it.
 
 `calls_type.c` does the same for compiled programs, and finds most of these calls, too.
 """

@@ -1,4 +1,4 @@
-"""What moving bytes costs among the ranks of a node, by which `auto` prices schedules.
+"""The cost of moving bytes among the ranks of a node, by which `auto` prices schedules.
 
 The rates of the reference machine were fitted to measured schedules. Those of another machine
 follow from what a probe reads there (`mpicoll.runtime.probe`) and reads on the reference machine.

@@ -87,7 +87,7 @@ class AutoChooser:
         self._decisions: dict[str, tables.Decisions] = {}
 
     def decided(self, arguments: Arguments) -> list[str]:
-        """Return what the table of this machine says of a call, if anything.
+        """Return the entry for a call in this machine's table, if any.
 
         Rank 0 reads it; collective, as what another library lacks on one rank, all do without.
         """

@@ -1,4 +1,4 @@
-"""Run a study of this machine, and say in words what was found.
+"""Run a study of this machine, and print its findings in words.
 
 -o DIR alone runs the default study of this machine, in under 15 minutes; study.toml describes
 another one. The same command goes on where a study was killed. It ends with DIR/study.html and
@@ -44,7 +44,7 @@ def main(
     files: Sequence[Path], folder: Path | None, made: bool, dry: bool, library: str | None,
     table: Path | None,
 ) -> int:  # fmt: skip
-    """Run what the command line asks for; return the exit status."""
+    """Run the study that the command line describes; return the exit status."""
     if library is not None:
         print(printable(str(install(library))))
         return 0

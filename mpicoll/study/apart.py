@@ -39,7 +39,7 @@ def _joined(between: str, *parts: str) -> str:
 
 
 def _marks(run: FullRun) -> Sequence[str]:
-    """Return the libraries, the thread level and the processors of a run, "" for what it lacks."""
+    """Return the libraries, thread level and processors of a run, "" for each that it lacks."""
     libraries = (run.libraries.get(backend, "") for backend in ("mpi4py", "torch"))
     processors = sorted({each.processor or "" for each in run.machines} - {""})
     return *map(short_name, libraries), run.threads or "", " and ".join(processors)

@@ -36,7 +36,7 @@ def arguments(
 
 
 def heard(vendor: str, forced: Mapping[str, Forced], printed: str | None) -> dict[str, Forced]:
-    """Return how the library is forced, with what it said to this program.
+    """Return how the library is forced, with its answers to this program.
 
     Args:
         printed: what the program printed; None: the library cannot be asked, or it failed.
@@ -100,7 +100,7 @@ def _with(how: Forced, asked: Sequence[int], refused: Mapping[int, str]) -> Forc
 
 
 def _answers(printed: str) -> Iterator[tuple[str, int, str]]:
-    """Yield the collective and the size of each call, and what was printed meanwhile."""
+    """Yield the collective and the size of each call, and the output meanwhile."""
     _, *parts = re.split(rf"{_MARK} (\w+) (\d{{1,18}})\b", printed, flags=re.ASCII)
     for name, size, text in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
         yield name, int(size), text

@@ -1,4 +1,4 @@
-"""The cells of a study: what was measured of a collective at one size, in every environment.
+"""The cells of a study: the measurements of a collective at one size, in every environment.
 
 A contestant is an algorithm of a backend in an environment, with its time in each launch. Two of
 them are compared by the ratios of the launches that have both, as samples of one launch lie moments
@@ -25,7 +25,7 @@ ENOUGH = 6
 
 @dataclass(frozen=True)
 class Panel:
-    """What the cells of a figure have in common: all but the size."""
+    """The fields that the cells of a figure have in common: all but the size."""
 
     collective: str
     ranks: int
@@ -137,7 +137,7 @@ class Contestant:
 
     @property
     def label(self) -> str:
-        """The name; of a chooser with what ran most often, of torch's own with its library."""
+        """The name; of a chooser with its most frequent choice, of torch's own with its library."""
         if self.name.backend == "torch" and self.name.is_native and self.library:
             where = f"torch in {self.name.environment}" if self.name.environment else "torch"
             return f"{self.name.algorithm} of {self.library.split()[-1]} ({where})"

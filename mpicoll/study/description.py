@@ -1,4 +1,4 @@
-r"""What ``study.toml`` says: the environments, the factors, and how many launches.
+r"""The content of ``study.toml``: the environments, the factors, and the number of launches.
 
 >>> found = parse(b'[[environments]]\nname = "mine"\n[factors]\nsizes = ["1K"]', "study.toml")
 >>> found.environments[0].name, found.factors.sizes, found.launches
@@ -78,7 +78,7 @@ class Environment(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Factors(Struct, kw_only=True, forbid_unknown_fields=True):
-    """What is varied; every combination is measured.
+    """The factors that are varied; every combination is measured.
 
     Attributes:
         sizes: total bytes, as nccl-tests counts them.

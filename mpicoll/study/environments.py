@@ -44,7 +44,7 @@ _LIMIT = 60.0
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What `_PROBE` prints: the MPI of an interpreter, and which packages it has."""
+    """The output of `_PROBE`: the MPI of an interpreter, and which packages it has."""
 
     vendor: str
     library: str
@@ -96,7 +96,7 @@ class Found:
 
     @property
     def forces(self) -> str:
-        """The library whose own algorithms can be forced: MPI, or what torch runs on."""
+        """The library whose own algorithms can be forced: MPI, or the one below torch."""
         return _GROUPS.get(self.given.group, self.vendor)
 
     def variables(self) -> dict[str, str]:

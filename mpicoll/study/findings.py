@@ -1,4 +1,4 @@
-"""What a study found, in sentences that follow from records, with their numbers and figures."""
+"""The findings of a study: sentences that follow from records, with their numbers and figures."""
 
 from __future__ import annotations
 

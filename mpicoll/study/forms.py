@@ -1,4 +1,4 @@
-"""Allreduce as one call or as two: its times, what each form costs, and where their lines cross."""
+"""Allreduce as one call or as two: the times, the cost of each form, and where they cross."""
 
 from __future__ import annotations
 

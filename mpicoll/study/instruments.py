@@ -1,4 +1,4 @@
-"""Compare native calls, as measured here, with what other benchmarks measure of the same MPI.
+"""Compare native calls, as measured here, with the same MPI's as other benchmarks measure them.
 
 ``python -m mpicoll.study.instruments --osu DIR --imb FILE -o table.md`` runs, in random order,
 OSU's programs, IMB-MPI1 or both, built for the MPI of this Python; `mpicoll.bench`; and
@@ -71,7 +71,7 @@ class _Rig:
         self.variables["LD_LIBRARY_PATH"] = ":".join(filter(None, paths))
 
     def printed(self, command: Sequence[str]) -> str:
-        """Return what a command printed.
+        """Return the output of a command.
 
         Raises:
             ArgumentError: it failed.
@@ -149,7 +149,7 @@ class _Rig:
 
 
 class Launch(NamedTuple):
-    """What a launch of each has found.
+    """The results of a launch of each.
 
     Attributes:
         ours: medians of the benchmark; `alike`: means of calls that are timed as theirs are.
@@ -183,7 +183,7 @@ class Cell(NamedTuple):
 def cells(
     instrument: Instrument, launches: Sequence[Launch], sizes: Sequence[int], ranks: int
 ) -> Iterator[Cell]:
-    """Yield what was measured by all, over the launches."""
+    """Yield the cells that all of them measured, over the launches."""
     for collective in instrument.programs:
         for size in instrument.sizes(collective, sizes):
             place = collective, instrument.total(collective, size, ranks)

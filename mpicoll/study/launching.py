@@ -1,4 +1,4 @@
-"""One launch of a study: start it, watch it, and keep what it measured in a file of its own.
+"""One launch of a study: start it, watch it, and keep its records in a file of its own.
 
 A file is there whole or not at all, and a launch whose file is there is done.
 """
@@ -93,7 +93,7 @@ def launch(
 
 
 def asked(study: Description, configuration: Configuration, folder: Path) -> str | None:
-    """Return what the library prints where it is forced, None where it cannot be asked.
+    """Return the output of the library where it is forced, None where it cannot be asked.
 
     It is asked once for each configuration, by a launch of its own.
     """
@@ -200,5 +200,5 @@ def _forced(record: CaseRecord, forced: Forced) -> CaseRecord:
 
 
 def _is_run(record: CaseRecord, forced: Forced) -> bool:
-    """Whether the library, as far as it can be asked, runs what it is forced to."""
+    """Whether the library, as far as it can be asked, runs the algorithm it is forced to."""
     return forced.obeyed is not False and record.bytes_total not in forced.refused

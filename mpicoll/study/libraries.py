@@ -94,7 +94,7 @@ class Library(Struct, forbid_unknown_fields=True):
 
     @property
     def can_be_asked(self) -> bool:
-        """Whether it prints what it runs, or what it does not."""
+        """Whether it prints the algorithm that it runs, or the one that it does not."""
         return bool(self.refusal or self.runs)
 
 
@@ -147,7 +147,7 @@ def variables_of(vendor: str, forced: Iterable[Forced]) -> dict[str, str]:
 def variants(
     vendor: str, collectives: Sequence[str], names: Sequence[str]
 ) -> list[dict[str, Forced]]:
-    """Return what each launch forces, by collective.
+    """Return the algorithm that each launch forces, by collective.
 
     Args:
         names: ``every`` one that is known, ``all`` that have a counterpart here, a ``few`` of these

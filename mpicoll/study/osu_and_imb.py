@@ -1,4 +1,4 @@
-"""How OSU's and Intel's MPI benchmarks are run, and what they print.
+"""Run OSU's and Intel's MPI benchmarks, and read their output.
 
 Both time each call of a loop on every rank, a barrier after it, and print the mean over the calls
 of the fastest, the slowest and the average rank. Taken is that of the slowest rank, as ours is.
@@ -94,7 +94,7 @@ def imb_command(program: Path, ranks: int, lengths: Path) -> list[str]:
 
 
 def osu_times(printed: str, collective: str, ranks: int) -> Found:
-    r"""Return the times of the slowest rank in what a program printed.
+    r"""Return the times of the slowest rank in a program's output.
 
     >>> osu_times("# Size Avg Min Max Iterations\n4   2.0  1.5  2.5  1000", "gather", 2)
     {('gather', 8): 2.5}
@@ -108,7 +108,7 @@ def osu_times(printed: str, collective: str, ranks: int) -> Found:
 
 
 def imb_times(printed: str, ranks: int) -> Found:
-    r"""Return the times of the slowest rank in what IMB printed.
+    r"""Return the times of the slowest rank in IMB's output.
 
     >>> text = "# Benchmarking Bcast\n #bytes #repetitions\n  4  50  0.34  0.51  0.42\n"
     >>> imb_times(text, 2)

@@ -1,4 +1,4 @@
-"""What a study leaves: its findings in words, the page, and its cells as records."""
+"""The results of a study: its findings in words, the page, and its cells as records."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _against_strongest(record: CaseRecord, study: Study) -> None:
 
 
 def found_in(records: Sequence[Record]) -> tuple[Study, list[Finding]]:
-    """Return the cells of records, and what was found in them.
+    """Return the cells of records, and the findings in them.
 
     Environments of one name that are not the same get names of their own in the records.
 

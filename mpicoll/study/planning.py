@@ -42,7 +42,7 @@ and where nothing else runs (30 to 80 ms over 100 launches of MPICH, Open MPI an
 
 @dataclass(frozen=True)
 class Configuration:
-    """What the repetitions of a launch have in common.
+    """The settings that the repetitions of a launch have in common.
 
     Attributes:
         forced: by collective, the library's own algorithm; empty: the library chooses.
@@ -119,7 +119,7 @@ class Configuration:
 
     @property
     def is_asked(self) -> bool:
-        """Whether the library says what it runs of what it is forced to, in a launch of its own."""
+        """Whether the library says in a launch of its own which forced algorithm it runs."""
         library = libraries().get(self.environment.forces)
         return bool(self.forced) and library is not None and library.can_be_asked
 
@@ -210,7 +210,7 @@ def plan(study: Description, environments: Sequence[Found]) -> Plan:
 
 
 def _seconds(study: Description, found: Sequence[Configuration]) -> float:
-    """Return what a launch may measure, so that the study ends in time."""
+    """Return the seconds that a launch may measure, so that the study ends in time."""
     if study.seconds is not None:
         return study.seconds
     if study.minutes is None:

@@ -78,7 +78,7 @@ def _algorithms(same: Sequence[Pair]) -> tuple[str, str]:
 
 
 def pairs(study: Study, panel: Panel, choose: Choose, confidence: float = 0.95) -> list[Pair]:
-    """Return what a choice compares at each size of a panel."""
+    """Return the pairs that a choice compares at each size of a panel."""
     found = []
     for index, cell in enumerate(study.of(panel)):
         one, other = choose(cell)
@@ -150,7 +150,7 @@ def without_few(found: Sequence[Finding]) -> list[Finding]:
 
 @dataclass(frozen=True)
 class _Sides:
-    """What the two sides are called, and the places where they were compared."""
+    """The names of the two sides, and the places where they were compared."""
 
     ours: str
     theirs: str

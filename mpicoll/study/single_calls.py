@@ -58,7 +58,7 @@ class _Loop:
         return self.mean(_bound(alone, empty), _MANY)
 
     def lines(self, names: Sequence[str], sizes: Sequence[int]) -> Iterator[dict[str, Any]]:
-        """Yield what each collective takes at each size."""
+        """Yield the times of each collective at each size."""
         alone = self.world.split(self.world.rank)
         assert alone is not None
         wanted = Wanted(collectives=tuple(names), sizes=tuple(sizes))

@@ -86,7 +86,7 @@ def write_whole(path: Path, save: Callable[[Path], object]) -> None:
 
 
 def remove_unfinished() -> None:
-    """Remove what `write_whole` is writing: this process ends before it can replace anything."""
+    """Remove the unfinished files of `write_whole`: this process ends before they are whole."""
     for each in list(_unfinished):
         with suppress(OSError):
             each.unlink()

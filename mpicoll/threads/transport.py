@@ -195,7 +195,7 @@ class ThreadTransport(HasDeadline):
 
 
 class _Statements:
-    """What the ranks of a group state while they agree who is left (`peers.survivors.Others`)."""
+    """The statements of a group's ranks while they agree who is left (`peers.survivors.Others`)."""
 
     def __init__(self, transport: ThreadTransport) -> None:
         self.group, self.rank, self.size = transport.group, transport.rank, transport.size

@@ -262,5 +262,5 @@ class ThreadWaits:
 
 
 def rank_lost(where: Stage | str, rank: int, peer: int, what: str) -> RankLost:
-    """Return the error of a rank that waits for another, given what happened to that one."""
+    """Return the error of a rank that waits for another, given the reason why that one is lost."""
     return RankLost(f"{where}: rank {rank} waits for rank {peer}, {what}", rank=peer)

@@ -1,1 +1,1 @@
-"""Tell where a program spends its communication, from what ``MPICOLL_TRACE`` has written."""
+"""Tell where a program spends its communication, by the trace of ``MPICOLL_TRACE``."""

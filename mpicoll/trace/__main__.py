@@ -1,4 +1,4 @@
-"""Tell where a program has spent its communication, and what would be faster.
+"""Tell where a program has spent its communication, and which algorithm would be faster.
 
 ``MPICOLL_TRACE=trace.jsonl mpirun -n 4 python -m mpicoll.run program.py`` writes the file. Where
 the mean of a kind of calls is far above its shortest, ranks waited for each other.

@@ -1,4 +1,4 @@
-"""What calls should cost, by Hockney's model: the algorithm that ran, and the cheapest one."""
+"""The price of calls by Hockney's model: of the algorithm that ran, and of the cheapest one."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             opened.deadline = timeout.total_seconds()
 
     def shutdown(self) -> None:
-        """Run what is queued, and release the memory that the ranks share."""
+        """Run the queued calls, and release the memory that the ranks share."""
         self.order.stop()
         self.order.begin(None)
         opened, self._opened = self._opened, None

@@ -15,7 +15,7 @@ _SECONDS = 300.0
 
 
 def meet_over_mpi() -> Iterator[tuple[Any, int, int]] | None:
-    """Return what a rendezvous of torch yields, None where MPI has not started this process."""
+    """Return the result of torch's rendezvous, None where MPI has not started this process."""
     place = find_place(None, None, None)
     if place.launcher in (TORCHRUN, "no launcher"):
         return None

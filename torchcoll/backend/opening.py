@@ -42,7 +42,7 @@ def deadline_of(group: Any) -> float:
 
 
 def wait_for_all(store: Any, rank: int, size: int, seconds: float) -> None:
-    """Return once all ranks of a group are here; what MPI does next waits without limit.
+    """Return once all ranks of a group are here: MPI's next call waits without limit.
 
     Raises:
         RankLost: a rank did not come in so many seconds.

@@ -70,7 +70,7 @@ class Order:
         self._thread: threading.Thread | None = None
 
     def begin(self, queue: Queue | None) -> None:
-        """Have a queue run what it knows from now on, as soon as Python runs nothing."""
+        """Have a queue run its calls from now on, as soon as Python runs nothing."""
         with self._lock:
             if queue is not None:
                 queue.held = bool(self._holds or self._queued)
@@ -144,7 +144,7 @@ class Order:
         return call.is_done
 
     def stop(self) -> None:
-        """End the thread, once it has run what is queued."""
+        """End the thread, once it has run the queued calls."""
         with self.turn:
             self._complete_issued()
         with self._serving:
@@ -241,7 +241,7 @@ class Order:
             return next(each for each in self._issued if each.number == number)
 
     def _look(self, call: Pending) -> None:
-        """See whether what the progress thread waits for can still come."""
+        """Check whether the rank that the progress thread waits for can still come."""
         queue = self.queue
         if not call.number or queue is None or not self.turn.acquire(blocking=False):
             return

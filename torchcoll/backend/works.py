@@ -1,4 +1,4 @@
-"""What torch.distributed's calls return: handles of calls that have run, or are queued."""
+"""The handles that torch.distributed's calls return, of calls that have run or are queued."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ class ProfiledWork(QueuedWork):
 
 
 def recorded(title: str, inputs: Sequence[torch.Tensor], call: Call) -> Call:
-    """Begin a record of the profiler, and return what runs a call and ends the record.
+    """Begin a record of the profiler, and return a function that runs a call and ends the record.
 
     The record ends when it is dropped, too: so nobody but the call may keep it.
     """
@@ -243,7 +243,7 @@ def _as_runtime_error(kind: Any) -> type[BaseException]:
 
 
 def _reduced(error: BaseException) -> Any:
-    """Tell pickle what an error is made of, as no module has its class: torch.futures pickle it."""
+    """Tell pickle the parts of an error, as no module has its class: torch.futures pickle it."""
     return _remade, (type(error).__bases__[0], error.args)
 
 

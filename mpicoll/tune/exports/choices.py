@@ -23,7 +23,7 @@ _NATIVE = "native"
 
 
 class Range(NamedTuple):
-    """What runs up to a number of total bytes, itself included; None: without end.
+    """The algorithm up to a number of total bytes, itself included; None: without end.
 
     Attributes:
         algorithm: the library's name, None for its own choice.
@@ -44,7 +44,7 @@ def starts(ranges: Iterable[Range]) -> Iterator[tuple[int, Range]]:
 
 
 class Choice(NamedTuple):
-    """What a collective should run on so many ranks and nodes, in ranges of bytes, ascending."""
+    """The algorithms of a collective on so many ranks and nodes, in ranges of bytes, ascending."""
 
     collective: str
     ranks: int
