@@ -7,7 +7,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mpicoll.cli.ending import say
 from mpicoll.errors import ArgumentError
+from mpicoll.machine.launchers import place
 from mpicoll.machine.links import LinkClass
 from mpicoll.measurement.ping_pong import PairSettings
 from mpicoll.p2p import heatmap
@@ -67,7 +69,8 @@ def announcement(context: Context, settings: PairSettings) -> list[str]:
 def publish(options: Options, context: Context, found: Results, remarks: Sequence[str]) -> bool:
     """Print the results as asked for, then the findings; write and draw the files.
 
-    Records that cannot be written are printed. Returns whether all files are written.
+    Records that cannot be written are printed, and why on standard error. Returns whether all files
+    are written.
     """
     if options.layout == "table":
         print_pairs(found.pairs, found.fits, sys.stdout)
@@ -84,8 +87,11 @@ def publish(options: Options, context: Context, found: Results, remarks: Sequenc
         if options.output:
             write_whole(options.output, lambda fresh: fresh.write_text(found.lines()))
     except ArgumentError as error:
-        is_printed = options.layout == "jsonl"
-        complaints.append(f"{error}" if is_printed else f"{error}. Its records:\n{found.lines()}")
+        complaints.append(str(error))
+        if options.layout != "jsonl":
+            print(
+                f"# the records of {printable(str(options.output))}:\n{found.lines()}", file=stream
+            )
     try:
         if options.plot:
             nodes = next(iter(context.worlds.values())).nodes
@@ -93,9 +99,9 @@ def publish(options: Options, context: Context, found: Results, remarks: Sequenc
             heatmap.draw(found.pairs, nodes, heading, options.plot)
     except ArgumentError as error:
         complaints.append(str(error))
-    for text in complaints:
-        print(f"warning: {printable(text)}", file=stream)
     stream.flush()
+    for text in complaints:
+        say(f"Error: {place()}{text}")
     return not complaints
 
 
