@@ -28,10 +28,10 @@ from mpicoll.programs.instructions import (
 from mpicoll.programs.messages import Combine, Move, Piece
 from mpicoll.programs.reuse import end_of_folds
 
-SLOTS = 16
-"""Slots of a window, a power of two: of 64 KiB each, their readers' caches do not hold them all."""
+SLOTS = 32
+"""Slots of a window, a power of two: of 64 KiB each, no core's second cache holds them all."""
 _MOST_SLOTS = 48
-"""Slots of all windows of a program, above which each window has fewer."""
+"""Tiles that a program holds in messages that windows serve, above which each has fewer slots."""
 _FEWEST = 2
 
 
@@ -94,7 +94,7 @@ def choose(
 
     Args:
         everyone: the ends of every rank of the node.
-        slots: of a window where there are few; a publication of no more tiles needs none.
+        slots: of a window where the messages are few; one of no more tiles needs none.
     """
     if not _rounds_match(everyone):
         return
@@ -106,12 +106,13 @@ def choose(
             and everyone[peer].received[rank][order].by_tile
             for peer, order in orders
         )
-        if both and each.tiles > slots and not each.zero_copy:
+        if both and not each.zero_copy:
             found.append(each)
-    while slots > _FEWEST and slots * len(found) > _MOST_SLOTS:
+    while slots > _FEWEST and sum(min(slots, each.tiles) for each in found) > _MOST_SLOTS:
         slots //= 2
     for each in found:
-        each.window = Window(tile, slots)
+        if each.tiles > slots:
+            each.window = Window(tile, slots)
 
 
 def _rounds_match(everyone: Mapping[int, Ends]) -> bool:

@@ -341,10 +341,12 @@ def test_messages_to_other_nodes_keep_the_numbers_of_rounds(elsewhere: Any, foun
     assert chosen(made[0], 0, everyone) == [found]
 
 
-def test_many_windows_have_few_slots_each() -> None:
+@pytest.mark.parametrize("tiles", [windows.SLOTS, 64])
+def test_many_windows_have_few_slots_each(tiles: int) -> None:
+    """Though each message would fit into the slots of a window alone."""
     made, everyone = ends([[(send(1, 0),)] * 10, [(recv(0, 0),)] * 10], [0, 1])
-    made[0].publications[:] = [replace(each, tiles=64) for each in made[0].publications]
-    assert chosen(made[0], 0, everyone, windows.SLOTS) == [windows.SLOTS // 4] * 10
+    made[0].publications[:] = [replace(each, tiles=tiles) for each in made[0].publications]
+    assert chosen(made[0], 0, everyone, windows.SLOTS) == [4] * 10
 
 
 def test_a_tile_is_announced_as_soon_as_it_is_there() -> None:

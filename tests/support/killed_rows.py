@@ -24,7 +24,7 @@ from mpicoll.execution import extension
 
 PROGRAMS = [
     ("allreduce", "one_shot@symmetric", 4), ("allreduce", "two_shot@symmetric", 80_000),
-    ("allreduce", "ring@cma", 20_000), ("broadcast", "one_shot@symmetric", 300_000),
+    ("allreduce", "ring@cma", 20_000), ("broadcast", "one_shot@symmetric", 530_000),
     ("reduce", "one_shot@cma", 20_000), ("barrier", "dissemination@symmetric", 0),
 ]  # fmt: skip
 """Collective, algorithm, and elements: windows, slots, what is fetched, and flags alone."""
