@@ -44,6 +44,14 @@ class Fetched(NamedTuple):
     rows: int
     others: int
 
+    @property
+    def gathered(self) -> int:
+        """Where every rank fetches the rows of all.
+
+        Large ones are, as the caches do not hold slots beside so large results.
+        """
+        return min(self.others, max(self.rows, _GATHERED))
+
 
 class Readings(NamedTuple):
     """The probe's readings in nanoseconds; None for those that it does not take.
@@ -81,6 +89,7 @@ class Costs(NamedTuple):
     origin: str
 
 
+_GATHERED = 4 << 20
 PROBED = 128 * 1024
 """Bytes of the probe's larger messages."""
 

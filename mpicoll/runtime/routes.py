@@ -81,8 +81,10 @@ class Routes:
         if shared is None or shared.no_cma:
             return NEVER
         fetched = (self._costs or self._constants()).fetched
-        own = what.unit == "pairs" or (what.unit == "rows" and what.from_root)
-        return fetched.rows if own else fetched.others
+        if what.unit == "pairs" or (what.unit == "rows" and what.from_root):
+            return fetched.rows
+        all_read = what.unit == "rows" and not (what.to_root or what.reduces)
+        return fetched.gathered if all_read else fetched.others
 
     def names(self) -> list[str]:
         """Return the transports of schedules on the host."""

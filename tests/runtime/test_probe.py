@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ from hypothesis import strategies as some
 from run_collective import device
 
 from mpicoll import Collectives
+from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.runtime import probe, rates
 from mpicoll.runtime.rates import COMPILED, NEVER, ON_REFERENCE, OVERSUBSCRIBED, Readings
+from mpicoll.runtime.routes import Routes
 
 BASES = {False: COMPILED, True: OVERSUBSCRIBED}
 IDLE = ON_REFERENCE[COMPILED]
@@ -69,6 +72,20 @@ def test_where_fetching_is_slower_beside_passing_only_own_rows_are_fetched() -> 
     assert costs_of(IDLE._replace(fetched=2 * 5500)).fetched.others == NEVER
     both = IDLE._replace(fetched=2 * 5500, passed=2 * 16_300)
     assert costs_of(both).fetched.others < NEVER
+
+
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [("allgather", 4 << 20), ("gather", NEVER), ("broadcast", NEVER), ("reduce_scatter", NEVER)],
+)
+def test_where_fetching_is_slower_large_rows_that_all_ranks_read_are_fetched(
+    name: str, least: int
+) -> None:
+    shared: Any = SimpleNamespace(no_cma="")
+    transport: Any = SimpleNamespace(shared=shared)
+    routes = Routes(transport)
+    routes._costs = costs_of(IDLE._replace(fetched=2 * 5500))
+    assert routes.fetches_from(COLLECTIVES[name]) == least
 
 
 @pytest.mark.parametrize("lost", [{"flag": 1e6}, {"passed": 1e7}, {"flag": None, "passed": None}])
