@@ -3,6 +3,8 @@
 
 #include "module.h"
 
+#include <sched.h>
+
 enum { THREADS = 8 }; /* whose calls are watched at once */
 
 typedef struct {
@@ -26,6 +28,29 @@ static PyObject *counted_call(PyObject *object, PyObject *const *args, size_t fl
     PyObject *result = PyObject_Vectorcall(self->function, args, flags, names);
     *place = 0;
     return result;
+}
+
+static PyObject *counted_comes(PyObject *object, PyObject *args)
+{
+    PyObject *test;
+    int yields;
+    if (!PyArg_ParseTuple(args, "Oi", &test, &yields))
+        return NULL;
+    for (int each = 1; each <= 2 * yields; each++) {
+        PyObject *result = counted_call(object, &test, 1, NULL);
+        const int comes = result ? PyObject_IsTrue(result) : -1;
+        Py_XDECREF(result);
+        if (comes)
+            return comes < 0 ? NULL : Py_NewRef(Py_True);
+        if (each % 2)
+            continue;
+        Py_BEGIN_ALLOW_THREADS;
+        sched_yield();
+        Py_END_ALLOW_THREADS;
+        if (PyErr_CheckSignals())
+            return NULL;
+    }
+    Py_RETURN_FALSE;
 }
 
 static PyObject *counted_oldest(PyObject *object, void *Py_UNUSED(closure))
@@ -74,6 +99,11 @@ static void counted_dealloc(CountedObject *self)
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
+static PyMethodDef counted_methods[] = {
+    {"comes", counted_comes, METH_VARARGS, NULL},
+    {NULL},
+};
+
 static PyGetSetDef counted_attributes[] = {
     {"oldest", counted_oldest, NULL, NULL, NULL},
     {NULL},
@@ -91,5 +121,6 @@ PyTypeObject CountedType = {
     .tp_traverse = (traverseproc)counted_traverse,
     .tp_clear = (inquiry)counted_clear,
     .tp_dealloc = (destructor)counted_dealloc,
+    .tp_methods = counted_methods,
     .tp_getset = counted_attributes,
 };

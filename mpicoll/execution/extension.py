@@ -57,6 +57,18 @@ class PythonCounted:
         finally:
             self.under_way.remove(number)
 
+    def comes(self, test: Callable[[], bool], yields: int) -> bool:
+        """Return whether a test that is counted holds before or between so many yields of the core.
+
+        It is made twice each time: in one a library moves a message, and in the next it goes on
+        with what waited for that, which would come a turn of all ranks on this core later.
+        """
+        for _ in range(yields):
+            if self(test) or self(test):
+                return True
+            os.sched_yield()
+        return False
+
     @property
     def oldest(self) -> int:
         return min(tuple(self.under_way), default=0)  # a copy, as other threads go on

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from mpicoll.errors import CollectiveError, RankLost
+from mpicoll.execution.extension import Counted
 from mpicoll.interfaces import Nodes, Stage, WaitContext
 from mpicoll.machine.living import has_ended, how_ended, is_stopped
 from mpicoll.memory.notes import GROUP, described
@@ -53,7 +54,8 @@ class Peers(HasDeadline):
         native: it is in a call of the library's own.
         calls: the calls of methods, where ranks ask each other for them; else None.
         has_lost: it has given up a wait, or left an operation.
-        inside: makes a call of the library, of which it is known that it may not return.
+        inside: makes a call of the library, of which it is known that it may not return; a
+            `Counted`.
     """
 
     def __init__(self, rank: int, size: int) -> None:
@@ -68,7 +70,7 @@ class Peers(HasDeadline):
         self.left: dict[int, tuple[str, int | None]] = {}
         self.processes: Mapping[int, int] = {}
         self.has_lost = False
-        self.inside: Callable[..., Any] = operator.call
+        self.inside: Any = Counted(operator.call)
         self.heard: dict[int, tuple[str, int | None]] = {}
 
     def open(

@@ -19,7 +19,7 @@ _SHORT = 1e-3
 """Seconds for which one thread sleeps until another has made a call."""
 _AWAKE = 1.0
 """Seconds in which this rank only yields: the library moves its messages while it is asked."""
-_FIRST_YIELDS, _YIELDS = 48, 16
+FIRST_YIELDS, _YIELDS = 48, 16
 """Looks between yields before the clock is asked, and then from one time to the next."""
 _NAP = 100e-6
 
@@ -39,7 +39,7 @@ def wait_polling(
     for _ in range(peers.spins):
         if test():
             return
-    for _ in range(_FIRST_YIELDS):
+    for _ in range(FIRST_YIELDS):
         if test():
             return
         os.sched_yield()

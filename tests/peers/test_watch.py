@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import call
@@ -92,6 +93,28 @@ def test_a_busy_thread_hides_none_that_stays_in_a_call(
     assert has_left.is_set()
     stays.result(LIMIT)
     assert cast(Any, inside).oldest == 0
+
+
+@pytest.mark.parametrize("kind", [extension.PythonCounted, extension.Counted])
+def test_a_test_is_made_twice_between_yields(
+    kind: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And counted, and none is made once it holds."""
+    made, yields = list[int](), list[int]()
+    counted = kind(call)
+
+    def test(least: int) -> bool:
+        made.append(counted.oldest)
+        return len(made) >= least
+
+    if kind is extension.PythonCounted:
+        monkeypatch.setattr(os, "sched_yield", lambda: yields.append(len(made)))
+    assert counted.comes(partial(test, 4), 2) and made == [1, 2, 3, 4]
+    assert not counted.comes(partial(test, 9), 2) and made[4:] == [5, 6, 7, 8]
+    assert yields == ([2, 6, 8] if kind is extension.PythonCounted else [])
+    with pytest.raises(ZeroDivisionError):
+        counted.comes(lambda: bool(1 / 0), 1)
+    assert counted.oldest == 0
 
 
 def test_more_threads_than_are_watched_make_calls() -> None:
