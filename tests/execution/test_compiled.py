@@ -69,6 +69,25 @@ def test_copies_into_slots_are_handed_over_or_streamed_and_small_ones_and_result
     assert {each for is_result, each in found if is_result} <= {compiled.CACHED}
 
 
+def test_what_is_fetched_to_one_place_is_fetched_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call of the system takes microseconds; what is folded is fetched tile by tile."""
+    found = []
+
+    def note(table: Any) -> None:
+        fill(table)
+        codes = table.rows[:: compiled._COLUMNS]
+        found.append((codes.count(FETCH), codes.count(AWAIT)))
+
+    fill = compiled.Table.fill
+    monkeypatch.setattr(compiled.Table, "fill", note)
+    x = np.arange(1 << 19, dtype=np.float32).reshape(2, -1)
+    y = threads(2)(lambda c: c.alltoall(x + c.rank, algorithm="naive@cma"))
+    np.testing.assert_array_equal(y[0][1], x[0] + 1)
+    assert found == [(1, 2)] * 2
+    threads(2)(lambda c: c.reduce_scatter(x, algorithm="direct@cma"))
+    assert found[2:] == [(2, 2)] * 2
+
+
 # -- Program ----------------------------------------------------------------------------------
 
 
