@@ -80,8 +80,9 @@ class MpiTransport(MpiMessages):
         if parent is not None:
             self.peers.deadline = parent.deadline
         self.peers.inside = guarded(operator.call, self.peers, "a call inside of MPI", end, GRACE)
-        self.natives_comm, self.plans_comm, self.users_comm = (
-            _duplicate(comm, self.peers) for _ in range(3)
+        self.natives_comm = _bare(comm, self.peers)
+        self.plans_comm, self.users_comm = (
+            _duplicate(self.natives_comm, self.peers) for _ in range(2)
         )
         self.arrays = MpiArrays()
         self.library = MPI.Get_library_version().split("\n")[0].strip("\0, ")
@@ -293,7 +294,7 @@ class MpiTransport(MpiMessages):
             local.Free()
             return int(first[0])
 
-        hosts = self.exchange(within(self.peers, "making a group", first_of_node))
+        hosts = self.exchange(within(self.peers, str(_MAKING), first_of_node))
         return group_by_node(hosts, self.exchange(stated_node(MPI.COMM_WORLD.rank)))
 
     def close(self) -> None:
@@ -314,6 +315,7 @@ class MpiTransport(MpiMessages):
 
 
 AGREEING = Stage("agreeing on a call")
+_MAKING = Stage("making a group")
 _NUMBER = 4
 
 
@@ -340,8 +342,17 @@ def exchange(comm: MPI.Comm, item: Any, kind: Any = Any, peers: Peers | None = N
     return decode_alike([each[_NUMBER:] for each in parts], kind)
 
 
+def _bare(comm: MPI.Intracomm, peers: Peers) -> MPI.Intracomm:
+    """Return a communicator of the same ranks without the user's attributes and hints.
+
+    A duplicate would call the functions that copy and delete the attributes.
+    """
+    completed(peers.inside(comm.Ibarrier), peers, _MAKING)  # which may wait without a thread
+    return within(peers, str(_MAKING), lambda: comm.Split(0, comm.rank))
+
+
 def _duplicate(comm: MPI.Comm, peers: Peers) -> MPI.Comm:
     found: tuple[MPI.Comm, MPI.Request] = peers.inside(comm.Idup)
     copy, request = found
-    completed(request, peers, Stage("making a group"), copy)
+    completed(request, peers, _MAKING, copy)
     return copy
