@@ -24,6 +24,7 @@ ITEMS: dict[str, Any] = {
     "dictionary": {"a": [1, None]}, "long text": "text" * 200, "structured": np.zeros(2, "i4,f8"),
     "bytes": b"\0\xff", "surrogate": "\udc80", "long bytes": bytes(300),
     "dates": np.array(["2026-01-01"], "M8[D]"), "objects": np.array([None, 1], object),
+    "read-only": np.frombuffer(bytes(range(9)), "u1").reshape(3, 3).T,
 }  # fmt: skip
 MIXED = list(ITEMS.values())
 
@@ -47,7 +48,8 @@ def same(found: Any, expected: Any) -> bool:
         return (
             found.dtype == expected.dtype and found.shape == expected.shape
             and found.flags.f_contiguous == expected.flags.f_contiguous
-            and found.flags.writeable and bool((found == expected).all())
+            and found.flags.writeable == expected.flags.writeable
+            and bool((found == expected).all())
         )  # fmt: skip
     return bool(found == expected)
 

@@ -174,7 +174,9 @@ def _outline(item: Any, parts: list[Flat]) -> Any:
     turned = array.flags.f_contiguous and not array.flags.c_contiguous
     flat = np.ascontiguousarray((array.T if turned else array).reshape(-1))
     parts.append(flat.view(_BYTE))
-    return item.dtype.str, array.shape, turned, type(item) is not np.ndarray
+    # Pickle, too, keeps one that is contiguous from being written.
+    fixed = not array.flags.writeable and array.flags.forc
+    return item.dtype.str, array.shape, turned, fixed, type(item) is not np.ndarray
 
 
 def _filled(outline: Any, data: Any, position: list[int]) -> Any:
@@ -182,7 +184,7 @@ def _filled(outline: Any, data: Any, position: list[int]) -> Any:
         return tuple([_filled(each, data, position) for each in outline])
     if len(outline) == 1:
         return outline[0]
-    name, shape, turned, scalar = outline
+    name, shape, turned, fixed, scalar = outline
     dtype, count, start = np.dtype(name), prod(shape), position[0]
     position[0] = start + dtype.itemsize * count
     flat = np.frombuffer(data, dtype, count, start)
@@ -190,7 +192,9 @@ def _filled(outline: Any, data: Any, position: list[int]) -> Any:
         return flat[0]
     if flat.nbytes < len(data) or not flat.flags.aligned:
         flat = flat.copy()  # it would keep the whole message
-    return flat.reshape(shape[::-1]).T if turned else flat.reshape(shape)
+    array = flat.reshape(shape[::-1]).T if turned else flat.reshape(shape)
+    array.flags.writeable = not fixed
+    return array
 
 
 # -- collectives ---------------------------------------------------------------------------------
