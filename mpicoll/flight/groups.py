@@ -120,6 +120,8 @@ def find(*, threads: bool = False) -> Recorder | None:
 
 def _open(job: str, place: tuple[int, int], *, threads: bool, writers: Any) -> Recorder | None:
     with _lock:
+        if (other := find(threads=threads)) is not None:
+            return other  # of a group that another thread has joined meanwhile
         try:
             made = Recorder(job, place, thread=threads, writers=writers)
         except OSError as error:

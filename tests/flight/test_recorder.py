@@ -77,6 +77,28 @@ def test_all_ranks_count_the_same_calls_of_a_group(place: Path) -> None:
     assert wheres == {__file__}
 
 
+def test_threads_that_join_at_once_share_a_recorder(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "_of_process", [])
+    monkeypatch.setattr(stacks, "watch", lambda *given, **named: False)
+    monkeypatch.setattr(RankLost, "raised", RankLost.raised)
+    joined: list[groups.GroupFlight | None] = []
+
+    def both(item: Any, kind: Any) -> list[Any]:
+        return [item, item]
+
+    def meanwhile(item: Any, kind: Any) -> list[Any]:
+        joined.append(groups.join(both, 0, 2))
+        return [item, item]
+
+    joined.append(groups.join(meanwhile, 0, 2))
+    assert len({flight.recorder for flight in joined if flight is not None}) == 1
+    assert len(list(place.rglob(f"*{SUFFIX}"))) == 1
+    for each in groups._of_process:
+        each.end(None)
+
+
 def test_a_call_that_raises_keeps_the_files(place: Path) -> None:
     def run(c: mpicoll.Collectives) -> None:
         c.allreduce(np.ones(3))
