@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import pickle
 import random
 from collections.abc import Callable, Iterator
@@ -461,6 +462,19 @@ def test_objects_with_one_handle_are_one_communicator(comm: Any) -> None:
     assert len(signatures(comm)) == 1 or comm.size == 1
 
 
+def test_users_attributes_are_not_copied(comm: Any) -> None:
+    seen: list[str] = []
+    keyval = MPI.Comm.Create_keyval(
+        lambda comm, keyval, value: seen.append("copied"), lambda *given: seen.append("deleted")
+    )
+    comm.Set_attr(keyval, "mine")
+    check(comm, _allreduce)
+    assert signatures(comm)
+    assert not seen
+    comm.Delete_attr(keyval)
+    MPI.Comm.Free_keyval(keyval)
+
+
 def test_many_communicators_are_mpis(monkeypatch: pytest.MonkeyPatch, comm: Any) -> None:
     """One rank has too many: all ranks leave this one to MPI, through whichever object."""
     monkeypatch.setattr(state, "_MOST_SERVED", 1)
@@ -502,6 +516,21 @@ def test_threads_use_communicators_of_their_own(comm: Any) -> None:
             np.testing.assert_array_equal(found, [_allreduce(MPI.COMM_WORLD)] * 3)
     for part in parts:
         part.Free()
+
+
+def test_threads_fold_objects_in_any_order(comm: Any) -> None:
+    if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+        pytest.skip("MPI was started for one thread")
+    comms = [comm.Dup() for _ in range(2)]
+    for each in comms:
+        each.Barrier()
+    with ThreadPoolExecutor(2) as pool:
+        # mpi4py duplicates each communicator in its first such call.
+        order = comms if comm.rank % 2 else comms[::-1]
+        calls = [pool.submit(each.allreduce, [comm.rank], op=operator.add) for each in order]
+        assert [each.result(60) for each in calls] == [list(range(comm.size))] * 2
+    for each in comms:
+        each.Free()
 
 
 def test_mpis_own_communicators_travel_by_name() -> None:

@@ -15,7 +15,7 @@ from mpicoll.execution.extension import METHODS, WRITERS
 from mpicoll.flight import groups
 from mpicoll.flight.records import Call
 from mpicoll.mpi.communicator.in_order import in_order
-from mpicoll.mpi.communicator.state import find_flight, is_fixed
+from mpicoll.mpi.communicator.state import find_flight, is_fixed, prepare_folds
 
 NAMES = {
     "Barrier": "barrier", "Bcast": "broadcast", "Gather": "gather", "Gatherv": "gather",
@@ -28,6 +28,8 @@ NAMES = {
     "allreduce": "allreduce", "scan": "scan", "exscan": "exscan",
 }  # fmt: skip
 """mpi4py's methods that are recorded, each with our name of its collective."""
+_FOLDS = frozenset(("reduce", "allreduce", "scan", "exscan"))
+"""Those that fold objects."""
 LOG = "_log"
 """The attribute of a communicator with what writes its rows; None while nothing does."""
 
@@ -77,6 +79,8 @@ def _on(comm: MPI.Comm, name: str, method: Callable[..., Any]) -> Callable[..., 
         return method
     if is_fixed(comm):
         method = in_order(name, method)
+    elif name in _FOLDS:
+        prepare_folds(comm)
     flight = find_flight(comm)
     if flight is None:
         return method

@@ -9,6 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial
+from random import Random
+from threading import Lock
+from time import sleep
 from typing import Any, NamedTuple
 
 from mpi4py import MPI
@@ -31,7 +34,11 @@ _AFTER, _REPEATS, _MOST = 16, 2, 1 << 62
 _MOST_SERVED = 64
 """The communicators of a process that are ours: each takes three more of MPI's, which has few."""
 
+_NAP = 0.01
+"""The most seconds before a rank tries again to be the only thread that duplicates."""
+
 _keyval: list[int] = []
+_duplicating = Lock()
 _live: set[Served] = set()
 
 
@@ -55,11 +62,12 @@ class State:
 
     Attributes:
         left: MPI serves it, as too many others are ours.
+        folds: mpi4py has what its reductions of objects need.
         flight: records its calls, None where nothing does.
     """
 
     def __init__(self, comm: MPI.Comm) -> None:
-        self.calls, self.left = 0, False
+        self.calls, self.left, self.folds = 0, False, False
         self.wishes = _agreed(comm)
         self.flight = join(
             partial(exchange, comm), comm.rank, comm.size, writers=WRITERS,
@@ -101,6 +109,30 @@ def find_flight(comm: MPI.Comm) -> GroupFlight | None:
     state: Any = comm.Get_attr(_key())
     found: GroupFlight | None = None if state is None else state.flight
     return found
+
+
+def prepare_folds(comm: MPI.Comm) -> None:
+    """Have mpi4py duplicate a communicator for its reductions of objects; collective, once.
+
+    It would do so in the first of them, and keep the interpreter from all other threads meanwhile:
+    threads that come to theirs in different orders on two ranks would wait for each other for ever.
+    """
+    plain = MPI.Intracomm(comm)
+    state: Any = plain.Get_attr(_key())
+    if state is None or state.folds:
+        return
+    naps = Random()  # the user's own numbers stay as they are
+    while not state.folds:
+        is_alone = _duplicating.acquire(blocking=False)
+        try:
+            if all(exchange(plain, is_alone, bool)):
+                plain.allreduce(0)
+                state.folds = True
+        finally:
+            if is_alone:
+                _duplicating.release()
+        if not state.folds:
+            sleep(naps.uniform(0, _NAP))
 
 
 def is_fixed(comm: MPI.Comm) -> bool:
