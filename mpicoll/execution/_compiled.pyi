@@ -106,8 +106,9 @@ def kept(attribute: str, make: Callable[[Any], Callable[..., Any]], method: Any,
     """Return a method that calls what its object keeps: `mpicoll.execution.methods.kept`."""
 
 def by_operator(
-    settled: str, kind: Any, predefined: frozenset[int], left: Any, method: Any, /
-) -> Any:
+    settled: str, kind: Any, predefined: frozenset[int], types: frozenset[type], most: int,
+    alone: tuple[Any, ...], left: Any, method: Any, /
+) -> Any:  # fmt: skip
     """Return a method that leaves users' operators: `mpicoll.execution.methods.by_operator`."""
 
 def watch_signals(memory: Buffer, descriptor: int, /) -> None:

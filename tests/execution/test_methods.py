@@ -55,10 +55,24 @@ def _reduce(own: Any, item: Any, op: Any = SUM, root: int = 0) -> Any:
     return "method", own, (item, op, root), {}
 
 
+def _settled(*alone: Any) -> None:
+    TOLD.append(alone)
+
+
+def _raise(*alone: Any) -> None:
+    raise ValueError("gone")
+
+
+TOLD: list[Any] = []
+TYPES = frozenset((int, str, bytes, list, tuple))
+
+
 def _kind(way: Way) -> Any:
+    chosen = way.by_operator(
+        "settled", Op, frozenset((1, 2)), TYPES, 3, ("left", 1), _kept, _reduce
+    )
     return type("Kind", (), {
-        "made": 0, "reduce": way.by_operator("settled", Op, frozenset((1, 2)), _kept, _reduce),
-        "left": way.kept("kept", _make, _reduce),
+        "made": 0, "reduce": chosen, "left": way.kept("kept", _make, _reduce),
     })  # fmt: skip
 
 
@@ -96,7 +110,7 @@ def test_what_cannot_be_made_is_tried_again(way: Way) -> None:
 def test_users_operators_are_left_to_another_method(way: Way, op: Any, which: str) -> None:
     own = _kind(way)()
     assert own.reduce(5, op)[0] == own.reduce(5, op=op)[0] == "method", "until it is settled"
-    own.settled = True
+    own.settled = _settled
     assert own.reduce(5, op)[0] == own.reduce(5, op, 1)[0] == which
     assert own.reduce(5, root=1, op=op)[0] == own.reduce(op=op, item=5)[0] == which
     assert type(own).reduce(own, 5, op)[0] == which
@@ -104,9 +118,35 @@ def test_users_operators_are_left_to_another_method(way: Way, op: Any, which: st
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("item", "which"),
+    [
+        (1 << 99, "method"), ("\u00e9" * 2, "method"), ([1, 2], "method"), ((), "method"),
+        ("abc", "kept"), (b"abc", "kept"), ([1, 2, 3], "kept"), ((1, 2, 3), "kept"),
+        ({}, "kept"), (1.5, "kept"), (True, "kept"),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_long_objects_are_left_once_the_others_know(way: Way, item: Any, which: str) -> None:
+    own = _kind(way)()
+    TOLD.clear()
+    assert own.reduce(item)[0] == "method" and not TOLD, "until it is settled"
+    own.settled = _settled
+    assert own.reduce(item)[0] == own.reduce(item, SUM, root=1)[0] == which
+    told = [("left", 1)] * (2 if which == "kept" else 0)
+    assert told == TOLD
+    own.reduce(item, max)
+    assert told == TOLD, "a user's operator"
+    own.settled = _raise
+    if which == "kept":
+        with pytest.raises(ValueError, match="gone"):
+            own.reduce(item)
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_wrong_arguments_are_the_methods_to_refuse(way: Way) -> None:
     own = _kind(way)()
-    own.settled = True
+    own.settled = _settled
     with pytest.raises(TypeError, match="_reduce"):
         own.reduce()
     with pytest.raises(TypeError):

@@ -15,6 +15,7 @@ from mpicoll.execution.extension import METHODS
 from mpicoll.mpi.communicator import objects
 from mpicoll.mpi.communicator.objects import PREDEFINED
 from mpicoll.mpi.communicator.recording import LOG, recorded
+from mpicoll.mpi.communicator.served import LEFT_ALONE
 from mpicoll.mpi.communicator.state import find_flight, serving, theirs
 from mpicoll.mpi.communicator.tracing import AS_OBJECT, base
 
@@ -27,10 +28,13 @@ else:
 def _by_operator(method: Any) -> Any:
     """Return a reduction of objects that leaves users' operators to MPI without a question.
 
-    As with arrays, all ranks give the same operator.
+    As with arrays, all ranks give the same operator. Of objects that are certainly long the ranks
+    are told, as those of others may be short.
     """
     left = getattr(_Base, method.__name__)
-    return METHODS.by_operator("_call", MPI.Op, PREDEFINED, left, method)
+    return METHODS.by_operator(
+        "_call", MPI.Op, PREDEFINED, objects.SHORT, objects.LONG, LEFT_ALONE, left, method
+    )
 
 
 class Comm(_Base):

@@ -367,6 +367,8 @@ _FOLDED_ARRAYS = {MPI.SUM.handle, MPI.PROD.handle, MPI.BAND.handle, MPI.BOR.hand
 _DTYPES = {int: np.dtype("int64"), float: np.dtype("float64"), complex: np.dtype("complex128")}
 AS_ARRAYS = frozenset((*_DTYPES, np.ndarray))
 """The types of objects that may be folded as arrays."""
+SHORT, LONG = AS_ARRAYS | _WRITTEN | _ROWS, _TAIL
+"""The types of objects that may be folded here, but for sequences of at least so many elements."""
 
 
 def foldable(item: Any, op: Any, size: int) -> Flat | None:
