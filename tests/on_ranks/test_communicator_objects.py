@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -86,6 +87,18 @@ def test_nothing_to_scatter_and_too_little(comm: Any) -> None:
     assert comm.alltoall(None) == [None] * comm.size
     with pytest.raises(ValueError, match=f"expecting {comm.size} items, got 0"):
         comm.alltoall([])
+
+
+def test_what_stands_for_pickle_gets_its_own_bytes(comm: Any) -> None:
+    MPI.pickle.__init__(  # type: ignore[misc]
+        lambda item: json.dumps(item).encode(), lambda data: json.loads(bytes(data))
+    )
+    try:
+        for item in ({"a": [1]}, {"b": "c" * 300}, {}):
+            assert comm.allgather(item) == comm.alltoall([item] * comm.size) == [item] * comm.size
+            assert comm.bcast(item) == item
+    finally:
+        MPI.pickle.__init__()  # type: ignore[misc]
 
 
 FOLDS = {

@@ -32,6 +32,8 @@ _ROOM = _TAIL - _HEAD.size
 _WRITTEN = frozenset((int, float, complex, bool, type(None), str, bytes))
 """The types of what `marshal` writes as pickle would, and faster."""
 _SCALARS = np.bool_, np.number
+_OUTLINED = frozenset((tuple, np.ndarray, *np.sctypeDict.values()))
+"""The types of what may have an outline beside its data."""
 _ROWS = frozenset((tuple, list))
 _PLAIN, _ARRAYS, _PICKLE = range(3)
 _MORE = 128
@@ -49,26 +51,37 @@ Message = tuple[bytes, Flat]
 
 def encode(item: Any) -> Message:
     """Return an object as a message."""
+    header = bytearray(HEADER)
+    payload = _write(header, item)
+    return bytes(header), payload
+
+
+def _write(headers: bytearray, item: Any, start: int = 0) -> Flat:
+    """Write the header of an object there; return its payload."""
+    end = start + 1
     if form := _plain(item):
-        return (bytes([_PLAIN]) + form).ljust(HEADER, b"\0"), _NOTHING
-    return _described(item)
-
-
-def _described(item: Any) -> Message:
-    """Return the message of an object that is not plain: an outline or a pickle, and its data."""
-    form, parts = b"", list[Flat]()
-    if (outline := _outline(item, parts)) is not None:
-        form = marshal.dumps(outline)
-    kind = _ARRAYS
-    if not form or len(form) > _ROOM:
-        data = MPI.pickle.dumps(item)
-        if len(data) <= _ROOM:
-            return _header(_PICKLE, 0, data, 0), _NOTHING
-        kind, form, parts = _PICKLE, b"", [np.frombuffer(data, _BYTE)]
-    payload = parts[0] if len(parts) == 1 else np.concatenate([_NOTHING, *parts])
-    if payload.nbytes <= _ROOM - len(form):
-        return _header(kind, 0, form + payload.tobytes(), len(form)), _NOTHING
-    return _header(kind | _MORE, payload.nbytes, form, len(form)), payload
+        headers[start], headers[end : end + len(form)] = _PLAIN, form
+        return _NOTHING
+    if type(item) in _OUTLINED:
+        parts = list[Flat]()
+        outline = _outline(item, parts)
+        form = b"" if outline is None else marshal.dumps(outline)
+        if 0 < len(form) <= _ROOM:
+            payload = parts[0] if len(parts) == 1 else np.concatenate([_NOTHING, *parts])
+            fits = payload.nbytes <= _ROOM - len(form)
+            more, size = (0, 0) if fits else (_MORE, payload.nbytes)
+            body = form + payload.tobytes() if fits else form
+            _HEAD.pack_into(headers, start, _ARRAYS | more, len(form), size)
+            end = start + _HEAD.size
+            headers[end : end + len(body)] = body
+            return _NOTHING if fits else payload
+    data = MPI.pickle.dumps(item)
+    size = len(data)
+    if size > _ROOM:
+        _HEAD.pack_into(headers, start, _PICKLE | _MORE, 0, size)
+        return np.frombuffer(data, _BYTE)
+    headers[start], headers[end], headers[end + 1 : end + 1 + size] = _PICKLE, size, data
+    return _NOTHING
 
 
 def _plain(item: Any) -> bytes:
@@ -85,10 +98,6 @@ def _plain(item: Any) -> bytes:
     return form if len(form) < _TAIL else b""
 
 
-def _header(kind: int, size: int, body: bytes, length: int) -> bytes:
-    return (_HEAD.pack(kind, length, size) + body).ljust(HEADER, b"\0")
-
-
 def missing(headers: bytearray, start: int = 0) -> int:
     """Return the bytes of the payload that belongs to a header, 0 where there is none."""
     size: int = _HEAD.unpack_from(headers, start)[2] if headers[start] & _MORE else 0
@@ -100,14 +109,16 @@ def decode(headers: bytearray, payload: Flat | None, start: int = 0) -> Any:
 
     An array that is the whole payload keeps its memory.
     """
-    end = start + HEADER
-    if headers[start] & ~_SOME == _PLAIN:
-        return marshal.loads(headers[start + 1 : end])
-    kind, length, _ = _HEAD.unpack_from(headers, start)
-    form = start + _HEAD.size
+    kind, form, end = headers[start] & ~_SOME, start + 1, start + HEADER
+    if kind == _PLAIN:
+        return marshal.loads(headers[form:end])
+    if kind == _PICKLE:
+        # Not all that a program may have in place of pickle ignores what follows its data.
+        return MPI.pickle.loads(headers[form + 1 : form + 1 + headers[form]])
+    if kind & ~_MORE == _PICKLE:
+        return MPI.pickle.loads(payload)
+    length, form = _HEAD.unpack_from(headers, start)[1], start + _HEAD.size
     data = headers[form + length : end] if payload is None else payload
-    if kind & ~(_MORE | _SOME) == _PICKLE:
-        return MPI.pickle.loads(data)
     return _filled(marshal.loads(headers[form : form + length]), data, [0])
 
 
@@ -127,31 +138,31 @@ class Messages(NamedTuple):
 
 
 def _messages(given: Any, rooms: Rooms) -> Messages:
-    """Return what goes to all ranks; headers without a payload last until the next such call."""
+    """Return what goes to all ranks; the headers last until the next such call."""
     many = rooms.size
     items = [None] * many if given is None else list(given)
     if len(items) != many:
         raise ValueError(f"expecting {many} items, got {len(items)}")
+    headers, plain = rooms.sent
     forms = [_plain(each) for each in items]
     if all(forms):
-        headers, plain = rooms.sent
         rooms.pack_into(headers, 0, *forms)
         return plain
-    messages = [encode(each) for each in items]
-    headers = bytearray(b"".join([header for header, _ in messages]))
-    sizes = [payload.nbytes for _, payload in messages]
+    payloads = [_write(headers, each, start * HEADER) for start, each in enumerate(items)]
+    sizes = [each.nbytes for each in payloads]
     if not any(sizes):
-        return Messages(np.frombuffer(headers, _BYTE))
+        return plain
     alike = sizes[0] if min(sizes) == max(sizes) else -1
     for start in range(0, many * HEADER, HEADER):
         headers[start] |= _SOME
         _LENGTH.pack_into(headers, start + _TAIL, alike)
-    payload = np.concatenate([payload for _, payload in messages])
-    return Messages(np.frombuffer(headers, _BYTE), payload, sizes)
+    return Messages(plain.headers, np.concatenate(payloads), sizes)
 
 
 def _alike(headers: bytearray, start: int = 0) -> int:
-    """Return the bytes of every payload of a header's sender, -1 where they differ."""
+    """Return the bytes of every payload of a header's sender, -1 where they differ, 0 for none."""
+    if not headers[start] & _SOME:
+        return 0
     length: int = _LENGTH.unpack_from(headers, start + _TAIL)[0]
     return length
 
@@ -237,16 +248,6 @@ def _rooms(comm: Any) -> Rooms:
     return found
 
 
-def _write(header: bytearray, item: Any) -> Flat:
-    """Write the header of an object; return its payload."""
-    form = _plain(item)
-    if not form:
-        header[:], own = _described(item)
-        return own
-    header[0], header[1 : 1 + len(form)] = _PLAIN, form
-    return _NOTHING
-
-
 def bcast(comm: Any, item: Any, root: int) -> Any:
     """Return the root's object on every rank, a copy of it on the root."""
     rooms = _rooms(comm)
@@ -256,10 +257,9 @@ def bcast(comm: Any, item: Any, root: int) -> Any:
         comm.left.Bcast(comm, room, root)
     if not header[0]:
         return marshal.loads(form)
-    size = missing(header)
-    if not size:
+    if header[0] < _MORE:
         return decode(header, None)
-    payload = np.empty(size, _BYTE) if own is None else own.copy()
+    payload = np.empty(missing(header), _BYTE) if own is None else own.copy()
     comm.Bcast(payload, root)
     return decode(header, payload)
 
