@@ -207,9 +207,10 @@ int calls_read(const CallsObject *self, PyObject *array, Given *given, int writt
     }
     if (self->datatype && (PyList_CheckExact(array) || PyTuple_CheckExact(array))) {
         Py_ssize_t many = PySequence_Fast_GET_SIZE(array);
-        PyObject *first = many ? PySequence_Fast_GET_ITEM(array, 0) : Py_None;
-        if (Py_TYPE(first) != self->tensors ||
-            !read_numpy((NumpyArray *)first, self->dtypes, given, written))
+        PyObject *first = many ? PySequence_Fast_GET_ITEM(array, 0) : NULL;
+        /* Where there are counts, programs give them on all ranks, and None as array but on the root. */
+        if (first != Py_None && (!first || Py_TYPE(first) != self->tensors ||
+                                 !read_numpy((NumpyArray *)first, self->dtypes, given, written)))
             return 0;
         mix(given->beside, (uint64_t)many);
         for (Py_ssize_t each = 1; each < many; each++)

@@ -188,6 +188,13 @@ def _gatherv(comm: Any) -> Any:
     return out
 
 
+def _gatherv_counts_everywhere(comm: Any) -> Any:
+    counts = [rank + 1 for rank in range(comm.size)]
+    out = np.empty(sum(counts)) if comm.rank == 0 else None
+    comm.Gatherv(of(comm, rows=comm.rank + 1), (out, counts))
+    return out
+
+
 def _gatherv_in_place(comm: Any) -> Any:
     counts = [2] + [rank % 2 for rank in range(1, comm.size)]
     x, out = of(comm, rows=counts[comm.rank]), np.zeros(sum(counts) + 1)
@@ -338,6 +345,7 @@ OURS = {
     "Allgather in place": _allgather_in_place, "Allgatherv": _allgatherv, "Scatter": _scatter,
     "Scatter in place": _scatter_in_place, "Alltoall": _alltoall,
     "Alltoall in place": _alltoall_in_place, "empty": _empty, "Gatherv": _gatherv,
+    "Gatherv, counts on all ranks": _gatherv_counts_everywhere,
     "Gatherv in place": _gatherv_in_place, "Gatherv of bytes": _gatherv_bytes,
     "Scatterv": _scatterv, "Scatterv in place": _scatterv_in_place, "Alltoallv": _alltoallv,
     "Alltoallv in place": _alltoallv_in_place, "Reduce_scatter alone": _reduce_scatter_own,
@@ -369,6 +377,14 @@ def test_what_is_ours_gives_what_mpi_gives(comm: Any, name: str) -> None:
 def test_what_only_mpi_can_read_is_mpis(comm: Any, name: str) -> None:
     check(comm, THEIRS[name])
     assert all(each.plan is None for each in signatures(comm))
+
+
+def test_counts_beside_no_array_are_found(comm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    check(comm, _gatherv_counts_everywhere)
+    asked: list[str] = []
+    monkeypatch.setattr(served.Served, "_find_out", lambda own, given, differs: asked.append(given))
+    _gatherv_counts_everywhere(comm)
+    assert not asked
 
 
 def test_calls_of_both_kinds_alternate(comm: Any) -> None:
