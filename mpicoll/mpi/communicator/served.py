@@ -9,10 +9,9 @@ known signature makes that round within its program, for nothing.
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import replace
 from math import inf
-from typing import Any, cast
+from typing import Any
 
 from mpi4py import MPI
 
@@ -45,18 +44,6 @@ LEFT_ALONE = THEIRS, None, None, None, 1, None, None
 """The same of a rank that need not know whether the others leave it, too."""
 _READ = "read"
 """The algorithm of a call that has been read, where others have none."""
-
-
-_KIB = 1024
-_FASTER = {
-    "MPICH": {"scatterv": range(2048 * _KIB, sys.maxsize)},
-    "Open MPI": {
-        "reduce": range(256 * _KIB, sys.maxsize), "allgatherv": range(48 * _KIB, 192 * _KIB),
-        "scatterv": range(48 * _KIB, 384 * _KIB),
-    },
-}  # fmt: skip
-"""The bytes for which a library's own call is faster than ours, or as fast, as measured on two
-ranks up to 4 MiB. Those of uneven rows are the largest row's, of an alltoall the largest rank's."""
 
 
 class Signature:
@@ -345,8 +332,6 @@ class Served:
         Raises:
             CollectiveError: an algorithm that a variable names cannot serve the call.
         """
-        if self._is_slower(arguments):
-            return None
         with self.mailbox.together():
             self.planner.check(arguments)
             plan = self.planner.build(replace(arguments, unbound=True))
@@ -356,16 +341,6 @@ class Served:
             return plan
         plan.free()
         return None
-
-    def _is_slower(self, arguments: Arguments) -> bool:
-        """Whether the library's own call is known to be faster, and may serve."""
-        what, counts = arguments.collective, cast("Any", arguments.counts)
-        if what.name in self.algorithms or (what.reduces and self.planner.order.is_fixed):
-            return False
-        rows = 1 if not counts else max(map(sum, counts) if what.unit == "pairs" else counts)
-        faster = _FASTER.get(MPI.get_vendor()[0], {})
-        name = f"{what.name}v" if counts else what.name
-        return name in faster and rows * arguments.bytes_per_row in faster[name]
 
     def _give_up(self, program: object, error: BaseException) -> None:
         """Remove the plan of a program that has failed in the middle of a run."""
