@@ -342,7 +342,7 @@ def exchange(comm: MPI.Comm, item: Any, kind: Any = Any, peers: Peers | None = N
     return decode_alike([each[_NUMBER:] for each in parts], kind)
 
 
-def _bare(comm: MPI.Intracomm, peers: Peers) -> MPI.Intracomm:
+def _bare(comm: MPI.Intracomm, peers: Peers) -> MPI.Comm:
     """Return a communicator of the same ranks without the user's attributes and hints.
 
     A duplicate would call the functions that copy and delete the attributes.

@@ -29,12 +29,12 @@ _LENGTH = struct.Struct("=q")
 _TAIL = HEADER - _LENGTH.size
 """Where a header ends that says, last, how long all payloads of its sender are."""
 _ROOM = _TAIL - _HEAD.size
-_WRITTEN = frozenset((int, float, complex, bool, type(None), str, bytes))
+_WRITTEN: frozenset[type[Any]] = frozenset((int, float, complex, bool, type(None), str, bytes))
 """The types of what `marshal` writes as pickle would, and faster."""
 _SCALARS = np.bool_, np.number
 _OUTLINED = frozenset((tuple, np.ndarray, *np.sctypeDict.values()))
 """The types of what may have an outline beside its data."""
-_ROWS = frozenset((tuple, list))
+_ROWS: frozenset[type[Any]] = frozenset((tuple, list))
 _PLAIN, _ARRAYS, _PICKLE = range(3)
 _MORE = 128
 """Added to the kind of a header that a payload belongs to."""
@@ -365,9 +365,10 @@ PREDEFINED = frozenset(
 )  # fmt: skip
 _FOLDED_ARRAYS = {MPI.SUM.handle, MPI.PROD.handle, MPI.BAND.handle, MPI.BOR.handle, MPI.BXOR.handle}
 _DTYPES = {int: np.dtype("int64"), float: np.dtype("float64"), complex: np.dtype("complex128")}
-AS_ARRAYS = frozenset((*_DTYPES, np.ndarray))
+AS_ARRAYS: frozenset[type[Any]] = frozenset((*_DTYPES, np.ndarray))
 """The types of objects that may be folded as arrays."""
-SHORT, LONG = AS_ARRAYS | _WRITTEN | _ROWS, _TAIL
+SHORT: frozenset[type[Any]] = frozenset((*AS_ARRAYS, *_WRITTEN, *_ROWS))
+LONG = _TAIL
 """The types of objects that may be folded here, but for sequences of at least so many elements."""
 
 
