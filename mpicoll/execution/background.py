@@ -10,7 +10,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from time import sleep
 
 _NAPS = 100e-6, 1e-3
@@ -21,22 +21,28 @@ _END = 1.0
 """Seconds in which it ends with the interpreter; it may be inside of a library for ever."""
 
 
-class Background:
-    """Has a thread advance something until whoever waits for it takes it back.
-
-    Args:
-        advance: advances it as far as is possible without waiting; whether it is complete. What it
-            raises is to be raised where it is waited for: the thread leaves it alone then.
-        mark: returns something that differs once it has advanced.
+class Background(ABC):
+    """Something that a thread advances until whoever waits for it takes it back.
 
     Attributes:
         lock: of the thread that advances it.
     """
 
-    def __init__(self, advance: Callable[[], bool], mark: Callable[[], object]) -> None:
-        self.advance, self.mark, self.lock = advance, mark, threading.RLock()
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
 
-    def begin(self) -> None:
+    @abstractmethod
+    def go_on(self) -> bool:
+        """Advance as far as is possible without waiting; whether it is complete.
+
+        What it raises is to be raised where it is waited for: the thread leaves it alone then.
+        """
+
+    @abstractmethod
+    def mark(self) -> object:
+        """Return something that differs once it has advanced."""
+
+    def give(self) -> None:
         """Give it to the thread."""
         thread = _threads[0] if _threads else _started()
         thread.given.append(self)
@@ -45,33 +51,33 @@ class Background:
 
     def take_back(self) -> None:
         """Take it from the thread, which does not touch it after this."""
-        self.leave()
+        self._drop()
         with self.lock:
             pass
 
-    def leave(self) -> None:
+    def look(self) -> bool:
+        """Advance, unless another thread does; whether anything has changed."""
+        if not self.lock.acquire(blocking=False):
+            return False
+        try:
+            before = self.mark()
+            if self.go_on():
+                self._drop()
+                return True
+            return self.mark() != before
+        except BaseException:
+            self._drop()
+            return True
+        finally:
+            self.lock.release()
+
+    def _drop(self) -> None:
         """Have the thread look at it no more."""
         for thread in _threads:
             try:
                 thread.given.remove(self)
             except ValueError:  # the thread has left it just now
                 continue
-
-    def look(self) -> bool:
-        """Advance it, unless another thread does; whether anything has changed."""
-        if not self.lock.acquire(blocking=False):
-            return False
-        try:
-            before = self.mark()
-            if self.advance():
-                self.leave()
-                return True
-            return self.mark() != before
-        except BaseException:
-            self.leave()
-            return True
-        finally:
-            self.lock.release()
 
 
 class _Thread(threading.Thread):

@@ -352,7 +352,7 @@ class Progress:
             self.started.remove(self)
 
 
-class BackgroundProgress(Progress):
+class BackgroundProgress(Progress, Background):
     """A schedule under way that a thread advances, too, until it is waited for.
 
     The thread gives up no run: that the deadline has passed or a rank is lost is found by who waits
@@ -360,19 +360,19 @@ class BackgroundProgress(Progress):
     """
 
     def __init__(self, run: Run, resources: Resources, started: list[StartedRun]) -> None:
-        self.background = Background(self._advanced, self.mark)
+        Background.__init__(self)
         super().__init__(run, resources, started)
         if not self.is_complete:
-            self.background.begin()
+            self.give()
+
+    def go_on(self) -> bool:
+        self.advance()
+        return self.is_complete
 
     def wait(self) -> None:
-        self.background.take_back()
+        self.take_back()
         super().wait()
 
     def _attempt(self, step: Callable[[], bool]) -> None:
-        with self.background.lock:
+        with self.lock:
             super()._attempt(step)
-
-    def _advanced(self) -> bool:
-        self.advance()
-        return self.is_complete

@@ -298,33 +298,36 @@ def of_message(
     return StartedRequest(request, kept, after, waits)
 
 
-class BackgroundRequest(StartedRequest):
+class BackgroundRequest(StartedRequest, Background):
     """A request of MPI's own under way that a thread advances, too, until it is waited for."""
 
     def __init__(
         self, request: MPI.Request, kept: object, after: Sequence[Thunk], waits: Waits
     ) -> None:
+        Background.__init__(self)
         super().__init__(request, kept, after, waits)
         self.error: MPI.Exception | None = None
-        self.background = Background(self._advanced, lambda: None)
-        self.background.begin()
+        self.give()
 
-    def wait(self) -> None:
-        self.background.take_back()
-        self._check()
-        super().wait()
-
-    def test(self) -> bool:
-        with self.background.lock:
-            self._check()
-            return super().test()
-
-    def _advanced(self) -> bool:
+    def go_on(self) -> bool:
         try:
             return self.test_request()
         except MPI.Exception as error:
             self.error = error
             raise
+
+    def mark(self) -> object:
+        return None
+
+    def wait(self) -> None:
+        self.take_back()
+        self._check()
+        super().wait()
+
+    def test(self) -> bool:
+        with self.lock:
+            self._check()
+            return super().test()
 
     def _check(self) -> None:
         """Raise what the thread has found."""

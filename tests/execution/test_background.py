@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from weakref import ref
 
 import pytest
 
@@ -101,6 +103,35 @@ def test_an_error_is_raised_where_it_is_waited_for() -> None:
         request.wait()
 
 
+def test_a_run_that_is_through_keeps_nothing_of_its_plan() -> None:
+    """A plan's tag and memory are others' once it is gone, without the garbage collector."""
+    row = BoundRound((), Messages((), (), lambda: False, lambda: None))
+    resources = Resources()
+    plan = scheduled("a", "b", None, [lambda: [row]], [], resources, by_itself=True)
+    plan.start().wait()
+    gone = ref(resources)
+    gc.disable()
+    try:
+        del plan, resources
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+class Something(Background):
+    """Something that a function advances."""
+
+    def __init__(self, step: Callable[[], bool]) -> None:
+        super().__init__()
+        self.step = step
+
+    def go_on(self) -> bool:
+        return self.step()
+
+    def mark(self) -> object:
+        return None
+
+
 def test_nothing_is_touched_that_was_taken_back() -> None:
     inside, go_on, looks = threading.Event(), threading.Event(), []
 
@@ -110,8 +141,8 @@ def test_nothing_is_touched_that_was_taken_back() -> None:
         go_on.wait(LONG)
         return False
 
-    taken = Background(advance, lambda: None)
-    taken.begin()
+    taken = Something(advance)
+    taken.give()
     assert inside.wait(LONG)
     threading.Timer(0.05, go_on.set).start()
     taken.take_back()
@@ -122,22 +153,22 @@ def test_nothing_is_touched_that_was_taken_back() -> None:
 
 
 def test_one_that_is_held_does_not_keep_the_others_waiting() -> None:
-    held, other = Background(lambda: False, lambda: None), threading.Event()
-    after = Background(lambda: bool(other.set()) or True, lambda: None)
+    held, other = Something(lambda: False), threading.Event()
+    after = Something(lambda: bool(other.set()) or True)
     with held.lock:
-        held.begin()
-        after.begin()
+        held.give()
+        after.give()
         assert other.wait(LONG)
     held.take_back()
 
 
 def test_a_forked_child_has_nothing_to_advance() -> None:
-    waiting = Background(lambda: False, lambda: None)
-    waiting.begin()
+    waiting = Something(lambda: False)
+    waiting.give()
     child = os.fork()
     if child == 0:
         mine = threading.Event()
-        Background(lambda: bool(mine.set()) or True, lambda: None).begin()
+        Something(lambda: bool(mine.set()) or True).give()
         os._exit(0 if mine.wait(LONG) and len(background._threads) == 1 else 1)
     waiting.take_back()
     assert os.waitpid(child, 0)[1] == 0
