@@ -155,6 +155,8 @@ def _resumed(path: Path, whole: Path) -> int:
     except ArgumentError:
         assert path.read_bytes() == before, "a file that was refused is changed"
         return 2
+    assert path.read_bytes() == before, "a file is changed before anything is written"
+    journal.append([])
     journal.close()
     after = path.read_bytes()
     path.write_bytes(before)
