@@ -6,12 +6,12 @@ import gc
 import random
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from computing import check_going_on, compute_until
 from launcher import LIMIT
 from run_collective import compare, device
 
@@ -24,8 +24,6 @@ pytestmark = [
 ]
 SMALL, MEDIUM, LARGE = 5, 60_000, 1_200_000
 """Elements: the last one moves so much that a start leaves all of it to the thread."""
-LONG = 30
-"""Seconds that a computation takes where it is in vain."""
 
 
 def allreduce(c: Collectives, count: int, algorithm: str = "ring@symmetric") -> Any:
@@ -40,33 +38,13 @@ def is_sum(c: Collectives, plan: Any, count: int) -> None:
     compare(c, plan.out, np.full(count, c.size), "float64")
 
 
-def compute_until(there: Any) -> None:
-    end = time.monotonic() + LONG
-    while not there() and time.monotonic() < end:
-        sum(range(10_000))
-
-
 @pytest.mark.parametrize("count", [SMALL, MEDIUM, LARGE])
 @pytest.mark.parametrize("algorithm", ["ring@symmetric", "one_shot@symmetric", "ring@cma"])
 def test_a_started_plan_goes_on_while_its_rank_computes(
     c: Collectives, count: int, algorithm: str, tmp_path: Path
 ) -> None:
-    """Rank 0 computes until all others are done, which need what it sends."""
     with allreduce(c, count, algorithm) as plan:
-        done = [Path(c.exchange(str(tmp_path))[0], str(rank)) for rank in range(1, c.size)]
-        for run in range(2):
-            request = plan.start()
-            if c.rank == 0:
-                compute_until(lambda: all(each.exists() for each in done))
-                assert all(each.exists() for each in done), f"run {run}"
-            request.wait()
-            is_sum(c, plan, count)
-            if c.rank > 0:
-                done[c.rank - 1].touch()
-            c.barrier()
-            if c.rank > 0:
-                done[c.rank - 1].unlink()
-            c.barrier()
+        check_going_on(c, plan, count, tmp_path)
 
 
 def test_plans_are_waited_for_in_any_order(c: Collectives) -> None:

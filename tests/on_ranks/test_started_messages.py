@@ -9,38 +9,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from computing import check_going_on
 from run_collective import compare, device
 
 from mpicoll import Collectives, user_op
 
 COUNT = 60_000
-LONG = 60
-"""Seconds that a computation takes where it is in vain."""
 
 
 @pytest.mark.parametrize("algorithm", ["ring@point-to-point", "native", "native_persistent"])
 def test_it_goes_on_while_its_rank_computes(c: Collectives, algorithm: str, tmp_path: Path) -> None:
-    """Rank 0 computes until all others are done, which need what it passes on."""
     if c.size < 3 or (c.backend == "torch" and algorithm == "native_persistent"):
         pytest.skip("needs rank 0 in the middle, and MPI's persistent collectives")
     x = device(c, np.ones(COUNT), "float64")
     with c.plan("allreduce", x, algorithm=algorithm) as plan:
-        done = [Path(c.exchange(str(tmp_path))[0], str(rank)) for rank in range(1, c.size)]
-        for run in range(2):
-            request = plan.start()
-            if c.rank == 0:
-                end = time.monotonic() + LONG
-                while not all(each.exists() for each in done) and time.monotonic() < end:
-                    sum(range(10_000))
-                assert all(each.exists() for each in done), f"run {run}"
-            request.wait()
-            compare(c, plan.out, np.full(COUNT, c.size), "float64")
-            if c.rank > 0:
-                done[c.rank - 1].touch()
-            c.barrier()
-            if c.rank > 0:
-                done[c.rank - 1].unlink()
-            c.barrier()
+        check_going_on(c, plan, COUNT, tmp_path)
 
 
 def test_many_are_waited_for_in_any_order(c: Collectives) -> None:
