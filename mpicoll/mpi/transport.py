@@ -49,6 +49,7 @@ from mpicoll.mpi.arrays import MpiArrays
 from mpicoll.mpi.gpu_awareness import GpuAwareness
 from mpicoll.mpi.messages import MpiMessages, as_buffer
 from mpicoll.mpi.requests import Apart, completed, end, of_message, serves_threads, within
+from mpicoll.mpi.serving import serve
 from mpicoll.mpi.staging import CupyCopies
 from mpicoll.notation.contract import Collective
 from mpicoll.peers.known import Peers
@@ -80,6 +81,7 @@ class MpiTransport(MpiMessages):
         if parent is not None:
             self.peers.deadline = parent.deadline
         self.peers.inside = guarded(operator.call, self.peers, "a call inside of MPI", end, GRACE)
+        self.peers.serve = serve
         self.natives_comm = _bare(comm, self.peers)
         self.plans_comm, self.users_comm = (
             _duplicate(self.natives_comm, self.peers) for _ in range(2)

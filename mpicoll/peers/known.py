@@ -56,6 +56,8 @@ class Peers(HasDeadline):
         has_lost: it has given up a wait, or left an operation.
         inside: makes a call of the library, of which it is known that it may not return; a
             `Counted`.
+        serve: lets the library serve ranks of other nodes that are still inside of it, given the
+            deadline; None where it does so by itself.
     """
 
     def __init__(self, rank: int, size: int) -> None:
@@ -71,6 +73,7 @@ class Peers(HasDeadline):
         self.processes: Mapping[int, int] = {}
         self.has_lost = False
         self.inside: Any = Counted(operator.call)
+        self.serve: Callable[[float], object] | None = None
         self.heard: dict[int, tuple[str, int | None]] = {}
 
     def open(
@@ -140,6 +143,8 @@ class Peers(HasDeadline):
         self.has_lost = True
         root = getattr(error, "rank", None)
         self.post(operation, described(error), root)
+        if self.contact is not None and self.serve is not None:
+            self.serve(self.deadline)
         if self.contact is not None and root is not None:
             # This process may end before it is asked.
             others = (r for r in range(self.size) if r not in (self.rank, root))

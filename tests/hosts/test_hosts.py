@@ -45,6 +45,29 @@ with mpicoll.world() as c:
         print(max(rates[1:]))
 """
 
+LEAVES = """
+import os, sys, time
+from pathlib import Path
+import mpicoll, numpy as np
+from mpicoll.notation.elements import user_op
+
+def fold(left, right):
+    return 1 / 0 if c.rank == 2 else left + right
+
+c, folder = mpicoll.world(), Path(sys.argv[1])
+c.deadline = 1
+try:
+    op = user_op(fold, commutative=True)
+    plan = c.plan("allreduce", np.arange(100), op=op, algorithm="rabenseifner")
+    plan.start().wait()
+except (ZeroDivisionError, mpicoll.RankLost) as error:
+    (folder / str(c.rank)).write_text(type(error).__name__)
+end = time.monotonic() + 60
+while sum(each.stat().st_size > 0 for each in folder.iterdir()) < c.size and time.monotonic() < end:
+    time.sleep(0.01)  # without a call of MPI
+os._exit(0)
+"""
+
 
 def spaces() -> list[str]:
     shown = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True)
@@ -123,6 +146,16 @@ def test_two_levels_are_right_on_several_hosts(pair: Hosts, tmp_path: Path) -> N
     assert all(each.transport == "symmetric+point-to-point" for each in levels)
     assert all(each.correct is not False for each in ran)
     assert all(0 < each.sync_error_us < 1e6 for each in ran)
+
+
+@pytest.mark.launches
+@needs_hosts
+def test_ranks_that_have_left_serve_those_inside_of_mpi(pair: Hosts, tmp_path: Path) -> None:
+    """MPICH starts a message when the other rank's MPI has answered."""
+    done = run(pair, ["-c", LEAVES, str(tmp_path)], 3)
+    assert "cannot be left" not in done.stderr
+    found = [(tmp_path / str(rank)).read_text() for rank in range(6)]
+    assert found == ["RankLost"] * 2 + ["ZeroDivisionError"] + ["RankLost"] * 3
 
 
 def measured(hosts: Hosts, command: str, file: Path, *arguments: str) -> list[Record]:
