@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from mpicoll.cli.ending import holding_the_interpreter
 from mpicoll.cli.watchdog import Watchdog
@@ -12,15 +13,30 @@ from mpicoll.errors import ArgumentError, CollectiveError, UnknownName
 from mpicoll.machine.launchers import singletons
 from mpicoll.text.names import split_names, with_all
 
-Worlds = Mapping[str, Callable[[str | None], Collectives]]
-"""For each backend the function that forms its group, given the network interface asked for."""
+_TIMEOUT = 300.0
+
+
+class Maker(Protocol):
+    """Forms the group of a backend.
+
+    Args:
+        interface: the network interface asked for.
+        timeout: seconds for which it waits for the other ranks, if that is not the launcher's.
+    """
+
+    def __call__(self, interface: str | None, timeout: float = ...) -> Collectives: ...
+
+
+Worlds = Mapping[str, Maker]
 
 BACKEND = "TORCHCOLL_BACKEND"
 """The variable that names the backend of torch.distributed; by default the one that fits."""
+_BEFORE = 0.7
+"""Of the limit of a hang, in which ranks meet: a backend names those that do not come."""
 _ALIASES = {"mpi": "mpi4py", "mpicoll": "mpi4py", "gloo": "torch", "torchcoll": "torch"}
 
 
-def mpi4py_world(interface: str | None) -> Collectives:
+def mpi4py_world(interface: str | None, timeout: float = _TIMEOUT) -> Collectives:
     """Form the group over MPI."""
     from mpicoll.mpi.launch import world_with_warning
 
@@ -28,11 +44,11 @@ def mpi4py_world(interface: str | None) -> Collectives:
         return world_with_warning()
 
 
-def torch_world(interface: str | None) -> Collectives:
+def torch_world(interface: str | None, timeout: float = _TIMEOUT) -> Collectives:
     """Form the group over torch.distributed."""
     import torchcoll
 
-    return torchcoll.world(interface=interface, backend=os.environ.get(BACKEND))
+    return torchcoll.world(interface=interface, backend=os.environ.get(BACKEND), timeout=timeout)
 
 
 BOTH: Worlds = {"mpi4py": mpi4py_world, "torch": torch_world}
@@ -76,7 +92,7 @@ def form_worlds(
     for name in names:
         watchdog.starting(name)
         try:
-            world = makers[name](interface)
+            world = makers[name](interface, _BEFORE * watchdog.limit or _TIMEOUT)
         except (ImportError, CollectiveError) as error:
             remarks.append(f"{name} is left out: {error}")
             continue
