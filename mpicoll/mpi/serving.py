@@ -29,10 +29,12 @@ class _Server:
     def __init__(self) -> None:
         self.lock, self.until, self.ends = threading.Lock(), 0.0, threading.Event()
         self.thread: threading.Thread | None = None
+        self.process = os.getpid()
         atexit.register(self.end)  # before MPI is finalized
-        os.register_at_fork(after_in_child=self.ends.set)  # which must not call MPI
 
     def serve(self, seconds: float) -> None:
+        if os.getpid() != self.process:
+            return  # a forked child, which must not call MPI
         with self.lock:
             self.until = max(self.until, time.monotonic() + seconds)
             if self.thread is None and not self.ends.is_set():
