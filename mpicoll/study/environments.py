@@ -40,6 +40,10 @@ from mpi4py import MPI
 print(json.dumps({"vendor": MPI.get_vendor()[0], "library": MPI.Get_library_version()[:200],
     "mpicoll": u.find_spec("mpicoll") is not None, "torch": u.find_spec("torch") is not None}))
 """
+_WHICH = "bash", "-c", 'test -f "$(type -P -- "$0")"'
+"""Whether there is a program of this name on PATH, or at this path."""
+_VERSIONS = {"(Open MPI)": "Open MPI", "HYDRA": "MPICH", "Intel(R) MPI": "Intel MPI"}
+"""What an mpirun prints of its version, and whose it then is."""
 _LIMIT = 60.0
 
 
@@ -123,12 +127,12 @@ def python_of(given: Environment) -> str:
     """Return the interpreter of an environment."""
     if given.venv:
         return str(Path(given.venv).expanduser() / "bin" / "python")
-    return given.python or sys.executable
+    return str(Path(given.python).expanduser()) if given.python else sys.executable
 
 
 def launcher_of(given: Environment, vendor: str) -> str:
     """Return ``srun-pmi2``, ``srun-pmix``, or the path of an mpirun."""
-    name = given.launcher
+    name = os.path.expanduser(given.launcher)
     if name == "auto":
         in_slurm = "SLURM_JOB_ID" in os.environ and shutil.which("srun") is not None
         name = ("srun-pmix" if vendor == "Open MPI" else "srun-pmi2") if in_slurm else "mpirun"
@@ -172,12 +176,15 @@ def find(description: Description) -> tuple[list[Found], list[str]]:
     remarks: list[str] = []
     for given in asked:
         try:
-            found += _levels(given, probe(given))
+            facts = probe(given)
+            check_launcher(given, facts.vendor)
+            found += _levels(given, facts)
         except ArgumentError as error:
             remarks.append(f"environment {given.name} is left out: {error}")
     found = list({each.name: each for each in reversed(found)}.values())[::-1]
     if not found:
-        raise ArgumentError("; ".join(remarks) or "no MPI was found: --install mpich makes one")
+        none = "no MPI with an mpirun was found: --install mpich makes one"
+        raise ArgumentError("; ".join(remarks) or none)
     return found, remarks
 
 
@@ -206,6 +213,7 @@ def named(given: Iterable[Environment]) -> list[Environment]:
     for each in given:
         try:
             vendor = probe(each).vendor
+            check_launcher(each, vendor)
         except ArgumentError:
             continue
         (level,) = each.threads
@@ -234,24 +242,16 @@ def probe(given: Environment) -> Facts:
     """Ask the interpreter of an environment for its facts, once for all that start it alike.
 
     Raises:
-        ArgumentError: it has no such interpreter, no MPI, or no mpicoll.
+        ArgumentError: its modules do not load, or it has no such interpreter, no MPI, or no
+            mpicoll.
     """
     python = python_of(given)
-    variables = {**variables_of(given), **given.variables}
-    return _facts(python, tuple(loaded(given, [python, "-c", _PROBE])), tuple(variables.items()))
-
-
-@cache
-def _facts(python: str, command: Sequence[str], variables: Iterable[tuple[str, str]]) -> Facts:
-    try:
-        done = subprocess.run(
-            command, env=dict(variables), capture_output=True, text=True, errors="replace",
-            timeout=_LIMIT, stdin=subprocess.DEVNULL, check=False,
-        )  # fmt: skip
-    except OSError as error:
-        raise ArgumentError(f"{command[0]} does not start: {error.strerror}") from None
-    except (ValueError, subprocess.SubprocessError) as error:
-        raise ArgumentError(f"{command[0]} does not start: {error}") from None
+    if given.modules:
+        done = _asked(given, ["true"])
+        if done.returncode:
+            said = " ".join(f"{done.stdout} {done.stderr}".split())
+            raise ArgumentError(f"module load {' '.join(given.modules)} fails: {said[:300]}")
+    done = _asked(given, [python, "-c", _PROBE])
     last = (done.stderr.strip().splitlines() or [""])[-1][:300]
     try:
         facts = msgspec.json.decode(done.stdout.strip().splitlines()[-1], type=Facts)
@@ -260,3 +260,49 @@ def _facts(python: str, command: Sequence[str], variables: Iterable[tuple[str, s
     if not facts.mpicoll:
         raise ArgumentError(f"{python} has no mpicoll: install it there")
     return facts
+
+
+def check_launcher(given: Environment, vendor: str) -> None:
+    """Raise ArgumentError where an environment has no such launcher, or that of another MPI."""
+    name = launcher_of(given, vendor)
+    program, _, kind = name.partition("-") if name.startswith("srun-") else (name, "", "")
+    if _asked(given, [*_WHICH, program]).returncode:
+        raise ArgumentError(
+            f"no mpirun is beside {python_of(given)} or on PATH: name its launcher"
+            if name == "mpirun" else f"its launcher {name}: there is no program {program}"
+        )  # fmt: skip
+    if kind:
+        known = _asked(given, [program, "--mpi=list"])
+        said = f"{known.stdout} {known.stderr}".split()
+        if known.returncode:
+            raise ArgumentError(f"its launcher {name}: {' '.join(said)[-300:]}")
+        if kind not in said:
+            raise ArgumentError(f"its launcher {name}: srun --mpi=list has no {kind}")
+    elif Path(name).name.startswith("mpi"):
+        version = _asked(given, [program, "--version"]).stdout
+        owner = next((own for mark, own in _VERSIONS.items() if mark in version), vendor)
+        if "Open MPI" in (owner, vendor) and owner != vendor:
+            raise ArgumentError(
+                f"its launcher {name} is {owner}'s, but {python_of(given)} has {vendor}: "
+                f"name {vendor}'s own"
+            )
+
+
+def _asked(given: Environment, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    variables = {**variables_of(given), **given.variables}
+    return _output(tuple(loaded(given, command)), tuple(variables.items()))
+
+
+@cache
+def _output(
+    command: Sequence[str], variables: Iterable[tuple[str, str]]
+) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            command, env=dict(variables), capture_output=True, text=True, errors="replace",
+            timeout=_LIMIT, stdin=subprocess.DEVNULL, check=False,
+        )  # fmt: skip
+    except OSError as error:
+        raise ArgumentError(f"{command[0]} does not start: {error.strerror}") from None
+    except (ValueError, subprocess.SubprocessError) as error:
+        raise ArgumentError(f"{command[0]} does not start: {error}") from None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -309,13 +311,23 @@ def test_an_interpreter_that_is_not_there_is_said_in_words(tmp_path: Path) -> No
     assert str(caught.value) == f"{tmp_path}/bin/python does not start: No such file or directory"
 
 
+def program(path: Path, text: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def interpreter(folder: Path, vendor: str = "MPICH") -> Path:
+    """Return one that counts its starts in a file beside it, and says that it has an MPI."""
+    facts = Facts(vendor, f"{vendor} 5", mpicoll=True, torch=False)
+    said = msgspec.json.encode(facts).decode()
+    return program(folder / "python", f"echo >> {folder / 'starts'}\necho '{said}'")
+
+
 def test_an_interpreter_is_asked_once(tmp_path: Path) -> None:
     """By what a study finds and by its plan, at every thread level; with other variables anew."""
-    python, starts = tmp_path / "python", tmp_path / "starts"
-    facts = Facts("MPICH", "MPICH 5", mpicoll=True, torch=False)
-    said = msgspec.json.encode(facts).decode()
-    python.write_text(f"#!/bin/sh\necho >> {starts}\necho '{said}'\n")
-    python.chmod(0o755)
+    python, starts = interpreter(tmp_path), tmp_path / "starts"
+    program(tmp_path / "mpirun", "true")
     levels = [
         Environment(name=level, python=str(python), threads=[level])
         for level in ("single", "multiple")
@@ -324,6 +336,95 @@ def test_an_interpreter_is_asked_once(tmp_path: Path) -> None:
     assert len(starts.read_text()) == 1
     environments.probe(replace(levels[0], variables={"A": "1"}))
     assert len(starts.read_text()) == 2
+
+
+OPEN_MPI = "echo 'mpirun (Open MPI) 5.0.11'"
+HYDRA = "echo 'HYDRA build details:'"
+
+
+@pytest.mark.parametrize(
+    ("launcher", "vendor", "programs", "said"),
+    [
+        ("auto", "MPICH", {}, "no mpirun is beside {bin}/python or on PATH: name its launcher"),
+        ("mpirun", "MPICH", {}, "no mpirun is beside {bin}/python or on PATH: name its launcher"),
+        ("{bin}/mpirun", "MPICH", {}, "there is no program {bin}/mpirun"),
+        ("{bin}", "MPICH", {}, "its launcher {bin}: there is no program {bin}"),
+        ("{bin}/starts", "MPICH", {}, "there is no program {bin}/starts"),
+        ("srun-pmi2", "MPICH", {}, "its launcher srun-pmi2: there is no program srun"),
+        ("srun-pmi2", "MPICH", {"srun": "echo none pmix >&2"}, "srun --mpi=list has no pmi2"),
+        ("auto", "MPICH", {"mpirun": OPEN_MPI},
+         "its launcher {bin}/mpirun is Open MPI's, but {bin}/python has MPICH"),
+        ("~/mpirun", "Open MPI", {"mpirun": HYDRA}, "is MPICH's, but {bin}/python has Open MPI"),
+        ("auto", "MPICH", {"mpirun": HYDRA}, None),
+        ("auto", "Intel MPI", {"mpirun": HYDRA}, None),
+        ("~/mpirun", "Open MPI", {"mpirun": OPEN_MPI}, None),
+        ("srun-pmi2", "MPICH", {"srun": "echo none pmi2 >&2"}, None),
+        ("srun-pmi2", "MPICH", {"srun": "echo 'srun: fatal: no Slurm' >&2; exit 1"},
+         "its launcher srun-pmi2: srun: fatal: no Slurm"),
+        ("{bin}/mine", "MPICH", {"mine": "exit 1"}, None),
+    ],
+)  # fmt: skip
+def test_a_launcher_that_starts_no_rank_is_said_when_a_study_is_planned(
+    launcher: str, vendor: str, programs: dict[str, str], said: str | None,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    python = interpreter(tmp_path, vendor)
+    for name, text in programs.items():
+        program(tmp_path / name, text)
+    for name in ("bash", "sh"):
+        (tmp_path / name).symlink_to(str(shutil.which(name)))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    given = Environment(
+        name="x", python=str(python), launcher=launcher.replace("{bin}", str(tmp_path))
+    )
+    study = Description(environments=[given])
+    if said is None:
+        assert [each.vendor for each in find(study)[0]] == [vendor]
+        return
+    with pytest.raises(ArgumentError) as caught:
+        find(study)
+    assert str(caught.value).startswith("environment x is left out: ")
+    assert said.replace("{bin}", str(tmp_path)) in str(caught.value)
+
+
+MODULE = """
+module() {
+    test "$2" = mpich || {
+        echo "Lmod has detected the following error: $2 is unknown" >&2
+        return 1
+    }
+    PATH=%s:$PATH
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["mpich"], None),
+        (["mpic"], "module load mpic fails: Lmod has detected the following error: mpic is unk"),
+        ([], "no mpirun is beside"),
+    ],
+)
+def test_modules_that_do_not_load_are_said_and_bring_a_launcher(
+    names: list[str], said: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "loaded").mkdir()
+    program(tmp_path / "loaded" / "mpirun", HYDRA)
+    (tmp_path / ".bash_profile").write_text(MODULE % (tmp_path / "loaded"))
+    path = os.environ["PATH"].split(":")
+    without = [each for each in path if not (Path(each) / "mpirun").exists()]
+    monkeypatch.setenv("PATH", ":".join(without))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    given = Environment(name="x", python=str(interpreter(tmp_path)), modules=names)
+    if said is None:
+        assert len(find(Description(environments=[given]))[0]) == 1
+        return
+    with pytest.raises(ArgumentError, match=said):
+        find(Description(environments=[given]))
 
 
 def test_half_an_installed_environment_is_not_found(
