@@ -143,6 +143,9 @@ class _Run:
 
     def attempt(self, now: int, order: Order, kind: str, each: Operation) -> None:
         """Do what an operation does, or have it wait until its ports are free."""
+        if kind == "send" and "meet" in self.rules and each.key not in self.posted:
+            self.parked[each.key] = each
+            return
         ports = self.ports(kind, each)
         if all(self.busy[port] <= now for port in ports):
             getattr(self, kind)(now, each)
@@ -196,9 +199,6 @@ class _Run:
 
     def send(self, now: int, each: Operation) -> None:
         L, o, g, G = self.times
-        if "meet" in self.rules and each.key not in self.posted:
-            self.parked[each.key] = each
-            return
         port = now + g + (each.amount - 1) * G
         self.busy["processor", each.rank], self.busy["out", each.rank] = now + o, port
         if "together" in self.rules:
