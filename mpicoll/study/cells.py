@@ -18,6 +18,7 @@ from mpicoll.records.description import FullRun
 from mpicoll.records.fields import Verdict
 from mpicoll.records.lines import CaseRecord, Forced, LaunchRecord, Record, RunRecord
 from mpicoll.records.reading import only
+from mpicoll.text.numbers import counted
 
 ENOUGH = 6
 """Launches from which on their ratios carry a verdict."""
@@ -35,13 +36,17 @@ class Panel:
     root: int | None
     call: str
     device: str
+    in_place: bool
+    allocated: bool
 
     def __str__(self) -> str:
-        parts = [self.collective, f"on {self.ranks} ranks"]
+        parts = [self.collective, f"on {counted(self.ranks, 'rank')}"]
         parts += [f"of {self.nodes} nodes"] if self.nodes > 1 else []
         parts += [self.dtype] if self.dtype not in ("", "float32") else []
         parts += [self.op] if self.op not in ("", "sum") else []
         parts += [f"root {self.root}"] if self.root else []
+        parts += ["in place"] if self.in_place else []
+        parts += ["allocated"] if self.allocated else []
         parts += ["on GPUs"] if self.device != "cpu" else []
         parts += [f"by {self.call}"] if self.call != "plan" else []
         return " ".join(parts)
@@ -278,6 +283,8 @@ class Study:
         forced: by environment, collective and the library's algorithm, how it was forced.
         libraries: by environment and backend.
         runs: the descriptions of the launches.
+        measured: by panel and contestant, the launches that tried it; `left_out`: the records of
+            these that are in no cell, as they have a wrong result or no time.
     """
 
     cells: dict[tuple[Panel, int], Cell]
@@ -285,6 +292,8 @@ class Study:
     forced: dict[tuple[str, str, str], list[Forced]]
     libraries: dict[str, str]
     runs: list[FullRun]
+    measured: dict[tuple[Panel, Name], set[str]]
+    left_out: dict[tuple[Panel, Name], list[CaseRecord]]
 
     def panels(self) -> list[Panel]:
         """Return every panel once, in the order of the records."""
@@ -310,10 +319,15 @@ def study_of(records: Iterable[Record]) -> Study:
     cells: dict[tuple[Panel, int], Cell] = {}
     libraries: dict[str, str] = {}
     groups: dict[tuple[Panel, int, Name], list[CaseRecord]] = {}
+    measured: dict[tuple[Panel, Name], set[str]] = {}
+    left_out: dict[tuple[Panel, Name], list[CaseRecord]] = {}
     for each in only(CaseRecord, known):
+        panel, name = panel_of(each), name_of(each)
+        measured.setdefault((panel, name), set()).add(each.run.id)
         if each.time_us is not None and each.correct is not False:
-            place = panel_of(each), each.bytes_total, name_of(each)
-            groups.setdefault(place, []).append(each)
+            groups.setdefault((panel, each.bytes_total, name), []).append(each)
+        else:
+            left_out.setdefault((panel, name), []).append(each)
     for (panel, size, name), group in groups.items():
         cell = cells.setdefault((panel, size), Cell(panel, size))
         made = len({each.run.id for each in group})
@@ -321,7 +335,7 @@ def study_of(records: Iterable[Record]) -> Study:
             _add(cell.contestants.setdefault(name, Contestant(name, made)), each)
         libraries.setdefault(f"{name.environment} {name.backend}".strip(), group[0].library)
     runs = [each.run for each in only(RunRecord, known)]
-    return Study(cells, launches, _forced(launches), libraries, runs)
+    return Study(cells, launches, _forced(launches), libraries, runs, measured, left_out)
 
 
 def panel_of(record: CaseRecord) -> Panel:
@@ -329,6 +343,7 @@ def panel_of(record: CaseRecord) -> Panel:
     return Panel(
         record.collective, record.ranks, record.nodes, record.dtype or "", record.op or "",
         record.root, record.call, record.device,
+        record.in_place and record.collective != "broadcast", record.allocated,
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -20,7 +21,7 @@ from mpicoll.errors import ArgumentError, CollectiveError
 from mpicoll.interfaces import TRANSPORTS
 from mpicoll.measurement.cases import CALLS
 from mpicoll.notation.contract import collective
-from mpicoll.notation.elements import kind_of, reduce_op
+from mpicoll.notation.elements import check_op, kind_of, reduce_op
 from mpicoll.selection.auto import CHOOSERS
 from mpicoll.text.files import content_of
 from mpicoll.text.names import swept_names
@@ -185,6 +186,7 @@ def check(found: Description, name: str = "study") -> None:
             except ArgumentError as error:
                 raise ArgumentError(f"{name}: $.{place}: {error}") from None
     assert factors.calls in CALLS
+    _check_operators(factors, name)
     names = [each.name for each in found.environments]
     for own in found.environments:
         if names.count(own.name) > 1:
@@ -198,6 +200,23 @@ def check(found: Description, name: str = "study") -> None:
                 f"{name}: $.environments: {own.name}: group {own.group} is torch.distributed's: "
                 'give backends = ["torch"]'
             )
+
+
+def _check_operators(factors: Factors, name: str) -> None:
+    """Raise ArgumentError where a collective has no operator, or an operator no dtype."""
+    reductions = [what for what in map(collective, factors.collectives) if what.reduces]
+    reasons: dict[str, list[str | None]] = {}
+    for what, op, dtype in product(reductions, factors.operators, factors.dtypes):
+        try:
+            check_op(reduce_op(op), dtype, what)
+            reason = None
+        except ArgumentError as error:
+            reason = str(error)
+        reasons.setdefault(what.name, []).append(reason)
+        reasons.setdefault(op, []).append(reason)
+    for found in reasons.values():
+        if found[0] and all(found):
+            raise ArgumentError(f"{name}: $.factors.operators: {found[0]}")
 
 
 def _algorithms(collectives: Sequence[str], text: str) -> None:

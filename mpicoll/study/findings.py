@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from mpicoll.records.lines import Forced
+from mpicoll.records.lines import CaseRecord, Forced
 from mpicoll.study.cells import ENOUGH, Cell, Contestant, Name, Panel, Study, counterpart
 from mpicoll.study.crossovers import Crossings
 from mpicoll.study.forms import forms_of, sentences
@@ -68,10 +68,10 @@ def findings(study: Study, crossings: Crossings | None = None) -> list[Finding]:
     found = without_few(found)
     if all(each.section == OPEN for each in found):
         found = [*_measured(study), *found]
-    found += _failures(study)
+    found += [*_refusals(study), *_failures(study)]
     undecided = [each for each in found if each.section == OPEN]
     told = [each for each in found if each.section != OPEN]
-    return [*_in_short(study, len(undecided)), *told, *undecided]
+    return [*_in_short(study, len(undecided)), *_wrong(study), *told, *undecided]
 
 
 # -- sections -----------------------------------------------------------------------------
@@ -92,10 +92,12 @@ def _in_short(study: Study, undecided: int) -> Iterator[Finding]:
         return
     of_kind = {kind: [each for each in found if each.kind == kind] for kind in
                ("faster", "slower", "tie", "open", "few")}  # fmt: skip
-    rest = {"tie": "ties", "open": "undecided", "few": "with too few launches"}
-    counts = [f"{len(of_kind[kind])} {text}" for kind, text in rest.items() if of_kind[kind]]
+    counts = [counted(len(of_kind["tie"]), "tie")] if of_kind["tie"] else []
+    rest = {"open": "undecided", "few": "with too few launches"}
+    counts += [f"{len(of_kind[kind])} {text}" for kind, text in rest.items() if of_kind[kind]]
+    cells = "1 collective and size" if len(found) == 1 else f"{len(found)} collectives and sizes"
     text = (
-        f"Of {len(found)} collectives and sizes the fastest schedule of this project is faster "
+        f"Of {cells} the fastest schedule of this project is faster "
         f"than {_STRONGEST} in {len(of_kind['faster']) or 'none'} and slower in "
         f"{len(of_kind['slower']) or 'none'}" + "".join(f", {each}" for each in counts)
     )
@@ -111,7 +113,8 @@ def _in_short(study: Study, undecided: int) -> Iterator[Finding]:
             text = f"{word} by {' to '.join(parts)}."
             yield Finding(SHORT, text, ends[-1].cell.panel)
     if undecided:
-        yield Finding(SHORT, f"{undecided} comparisons are undecided: they stand at the end.")
+        text = f"{OPEN} is at the end, in {counted(undecided, 'sentence')}."
+        yield Finding(SHORT, text)
 
 
 def _factor(each: Pair) -> str:
@@ -258,6 +261,38 @@ def _backends(study: Study, panel: Panel) -> Iterator[Finding]:
         for algorithm in ("native", "auto"):
             names = (Name(environment, backend, algorithm) for backend in ("mpi4py", "torch"))
             yield from said(pairs(study, panel, _both(*names)), BACKENDS)
+
+
+def _wrong(study: Study) -> Iterator[Finding]:
+    """Yield who gave wrong results: they are in no other sentence."""
+    for (panel, name), records in study.left_out.items():
+        if wrong := [each for each in records if each.correct is False]:
+            text = f"{name} gave wrong results {_share(study, panel, name, wrong)}"
+            yield Finding(SHORT, f"{panel}{_sizes(wrong)}: {text}: they are left out.")
+
+
+def _refusals(study: Study) -> Iterator[Finding]:
+    """Yield what was not measured, but for what the library does not run."""
+    for (panel, name), records in study.left_out.items():
+        if any(how.refused for how in _hows(study, name, panel.collective)):
+            continue
+        refused: dict[str, list[CaseRecord]] = {}
+        for each in records:
+            if each.correct is not False and each.message:
+                refused.setdefault(each.message, []).append(each)
+        for message, own in refused.items():
+            text = f"{name} was not measured {_share(study, panel, name, own)}: {message}"
+            yield Finding(OPEN, f"{panel}{_sizes(own)}: {text}")
+
+
+def _share(study: Study, panel: Panel, name: Name, records: Sequence[CaseRecord]) -> str:
+    tried = len(study.measured[panel, name])
+    return f"in {len({each.run.id for each in records})} of {counted(tried, 'launch')}"
+
+
+def _sizes(records: Sequence[CaseRecord]) -> str:
+    sizes = sorted({each.bytes_total for each in records})
+    return f", {', '.join(map(bytes_text, sizes))}" if sizes != [0] else ""
 
 
 def _failures(study: Study) -> Iterator[Finding]:

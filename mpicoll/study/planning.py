@@ -232,7 +232,7 @@ def _configurations(
             own = variants(each.forces, names, each.given.algorithms)
         except ArgumentError as error:
             raise ArgumentError(f"$.environments: {each.given.name}: {error}") from None
-        if not own and each.given.algorithms != ["none"]:
+        if not own and each.given.algorithms not in (["none"], []):
             remarks.append(f"{each.name}: no algorithms of {each.forces} are known to force")
         for ranks in dict.fromkeys(study.factors.ranks):
             yield from _of_ranks(study, each, ranks, own)

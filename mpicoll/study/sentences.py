@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from mpicoll.measurement.statistics import verdict
 from mpicoll.study.cells import ENOUGH, Cell, Contestant, Panel, Ratio, Study, compared
-from mpicoll.text.numbers import number
+from mpicoll.text.numbers import counted, number
 from mpicoll.text.sizes import bytes_text
 
 OPEN = "What could not be decided"
@@ -140,7 +141,8 @@ def without_few(found: Sequence[Finding]) -> list[Finding]:
     told = [each for each in found if each.section != _FEW]
     count = sum(int(each.text) for each in found if each.section == _FEW)
     if count:
-        text = f"{count} comparisons have fewer than {ENOUGH} launches: too few for a verdict."
+        few = f"{counted(count, 'comparison')} with fewer than {ENOUGH} launches"
+        text = f"{few}: too few for a verdict."
         told.append(Finding(OPEN, text))
     return told
 
@@ -171,6 +173,8 @@ def _finding(kind: str, groups: Sequence[Sequence[Pair]], section: str, sides: _
             f"{where}: whether {ours} is faster than {theirs}: the ratio is between "
             f"{number(low)} and {number(high)}, from {_launches(every)}"
         )
+        if all(verdict(each.ratio.low, each.ratio.high) != "tie" for each in every):
+            text += ": too few samples for a verdict"
         return Finding(OPEN, f"{text}.", panel)
     is_slower = kind == "slower"
     if kind == "tie":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 from pathlib import Path
@@ -37,6 +38,11 @@ OMPI = Found(
         ("factors = { collectives = ['allfoo'] }", r"\$.factors.collectives: .*allfoo"),
         ("factors = { transports = ['pigeon'] }", r"\$.factors.transports: 'pigeon'"),
         ("factors = { algorithms = ['none'] }", r"\$.factors.algorithms: .* algorithm 'none'"),
+        (
+            "factors = { operators = ['sum', 'band'] }",
+            "operators: op 'band' is not defined",
+        ),
+        ("factors = { collectives = ['scan'], operators = ['avg'] }", "operators: scan has no op"),
         ("environments = [{ name = '../x' }]", r"at `\$.environments\[0\].name`"),
         ("environments = [{ name = 'x', threads = ['many'] }]", r"threads"),
         ("environments = [{ name = 'x' }, { name = 'x' }]", "two are called x"),
@@ -55,6 +61,23 @@ OMPI = Found(
 def test_a_wrong_description_is_refused_by_its_key(text: str, said: str) -> None:
     with pytest.raises(ArgumentError, match=said):
         parse(text.encode(), "study.toml")
+
+
+@pytest.mark.parametrize(
+    "factors",
+    [
+        "dtypes = ['float32', 'int32'], operators = ['band', 'sum']",
+        "collectives = ['scan', 'allreduce'], operators = ['avg', 'sum']",
+        "collectives = ['broadcast'], operators = ['band']",
+    ],
+)
+def test_operators_may_fit_some_dtypes_and_collectives_alone(factors: str) -> None:
+    parse(f"factors = {{ {factors} }}".encode(), "study.toml")
+
+
+def test_an_environment_without_algorithms_of_the_library_is_no_remark() -> None:
+    environment = dataclasses.replace(MPICH, given=Environment(name="mpich", algorithms=[]))
+    assert not plan(Description(), [environment]).remarks
 
 
 @pytest.mark.parametrize(("launches", "least", "most"), [(10, 6, 15), (1, 1, 1), (20, 12, 30)])

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from browsing import Opened
 from msgspec import convert
+from msgspec.structs import replace
 from reporting import fit
 
 from mpicoll.compare.comparison import load
@@ -330,6 +331,54 @@ def test_algorithms_that_do_not_beat_the_choice_are_told() -> None:
     assert several in told(records, OTHERS)
 
 
+def changed(records: list[Record], algorithm: str, **to: object) -> list[Record]:
+    """Return the records, those of an algorithm with other fields."""
+    return [
+        replace(each, **to) if isinstance(each, CaseRecord) and each.algorithm == algorithm
+        else each for each in records
+    ]  # fmt: skip
+
+
+def test_wrong_results_are_told_first_and_win_nothing() -> None:
+    both = launched(constant(native=10.0, ring=5.0), ["ring"])
+    records = changed(both, "ring", correct=False, wrong=3)
+    assert told(records, SHORT) == (
+        "allreduce on 4 ranks, 64 B, 4K, 64K, 1M: ring of mpich gave wrong results in 10 of 10 "
+        "launches: they are left out."
+    )
+    assert not told(records, WINNERS)
+
+
+def test_what_was_refused_is_told_with_its_reason() -> None:
+    both = launched(constant(native=10.0, ring=5.0), ["ring"])
+    gone = {"time_us": None, "samples_us": [], "samples": 0, "correct": None, "message": "no float"}
+    assert told(changed(both, "native", **gone), OPEN) == (
+        "allreduce on 4 ranks, 64 B, 4K, 64K, 1M: native of mpich was not measured in 10 of 10 "
+        "launches: no float"
+    )
+
+
+@pytest.mark.parametrize(
+    ("field", "where"), [("in_place", "4 ranks in place"), ("allocated", "4 ranks allocated")]
+)
+def test_arrays_of_another_kind_are_another_figure(field: str, where: str) -> None:
+    """As where one run was made with --in-place and the other without."""
+    slow = launched(constant(native=10.0, ring=20.0), ["ring"], seed=1)
+    records = [
+        *launched(constant(native=10.0, ring=5.0), ["ring"]),
+        *changed(changed(slow, "ring", **{field: True}), "native", **{field: True}),
+    ]
+    first, second = told(records, WINNERS).splitlines()
+    assert "on 4 ranks, 64 B to 1M: ring of mpich is 2.0" in first
+    assert f"on {where}, 64 B to 1M: the strongest native" in second
+
+
+def test_few_samples_of_one_launch_decide_nothing_and_it_is_said_why() -> None:
+    records = launched(constant(native=10.0, ring=5.0), ["ring"], count=1)
+    assert told(records, OPEN).endswith("from one launch: too few samples for a verdict.")
+    assert "is at the end, in 1 sentence." in told(records, SHORT)
+
+
 def test_what_is_not_known_is_not_told() -> None:
     random = Random(5)
     records = launched(lambda *_: random.lognormvariate(0, 0.5), ["ring"])
@@ -355,7 +404,7 @@ def test_what_too_few_launches_compare_is_counted() -> None:
         *launched(constant(native=10.0), [], count=3),
         *launched(constant(native=30.0, ring=5.0), ["ring"], "openmpi", count=3),
     ]
-    assert "8 comparisons have fewer than 6 launches" in told(records, OPEN)
+    assert "8 comparisons with fewer than 6 launches" in told(records, OPEN)
 
 
 def test_environments_are_compared_where_only_natives_were_measured() -> None:
