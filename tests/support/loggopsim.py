@@ -1,9 +1,14 @@
 """Compare prices with LogGOPSim's completion times, for every algorithm.
 
 ``python tests/support/loggopsim.py FOLDER 16 64`` takes the folder with the simulator's programs
-``LogGOPSim`` and ``txt2bin`` (https://github.com/spcl/LogGOPSim), and numbers of ranks. It prints
-a line for each algorithm and size: our price, their time, the ratio, and the fewest rules of ours
-(`loggp.RULES`) that make the difference, null where none do. All messages are eager.
+``LogGOPSim`` and ``txt2bin``, and numbers of ranks. They are built from
+https://github.com/spcl/LogGOPSim (commit 76451de), with re2c, gengetopt and libgraphviz-dev:
+
+    git apply tests/support/loggopsim.patch     # in a clone: a heap for what waits for a host
+    make -C src/LogGOPSim CXXFLAGS='-std=c++11 -O3'
+
+It prints a line for each algorithm and size: our price, their time, the ratio, and the fewest rules
+of ours (`loggp.RULES`) that make the difference, null where none do. All messages are eager.
 """
 
 from __future__ import annotations
