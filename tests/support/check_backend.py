@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from torch.distributed import ReduceOp
+from torch.distributed import ReduceOp, distributed_c10d
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.testing._internal.two_tensor import TwoTensor
@@ -342,6 +342,29 @@ def check_a_wait_in_vain_names_the_rank() -> None:
         dist.all_reduce(torch.ones(2))
 
 
+def check_a_barrier_has_a_timeout_of_its_own() -> None:
+    group = dist.new_group()
+    if rank():
+        with pytest.raises(dist.DistBackendError, match="rank 0"):  # the first call of the group
+            dist.barrier(group, timeout=timedelta(seconds=0.5))
+    dist.barrier()
+    dist.barrier(group, timeout=timedelta(seconds=60))
+    if rank():
+        with pytest.raises(dist.DistBackendError, match="rank 0"):
+            dist.barrier(group, timeout=timedelta(seconds=0.5))
+    dist.barrier()
+
+
+def check_a_timeout_that_is_set_holds() -> None:
+    group = dist.new_group()
+    dist.barrier(group)
+    distributed_c10d._set_pg_timeout(timedelta(seconds=0.5), group)
+    if rank():
+        with pytest.raises(dist.DistBackendError, match="rank 0"):
+            dist.all_reduce(torch.ones(1), group=group)
+    dist.barrier()
+
+
 def check_a_work_outlives_its_group() -> None:
     part, x = dist.new_group(), torch.ones(3)
     work = dist.all_reduce(x, group=part, async_op=True)
@@ -349,6 +372,16 @@ def check_a_work_outlives_its_group() -> None:
     assert work.wait() and work.is_completed()
     assert work.get_future().wait()[0] is x
     same(x, torch.full((3,), float(size())))
+
+
+def check_a_group_that_is_destroyed_refuses_calls() -> None:
+    group = dist.new_group()
+    dist.all_reduce(torch.ones(1), group=group)
+    dist.destroy_process_group(group)
+    with pytest.raises(ValueError, match="not initialized"):  # as torch logs errors
+        dist.all_reduce(torch.ones(1), group=group)
+    with pytest.raises(RuntimeError, match="has been destroyed"):
+        dist.all_reduce(torch.ones(1), group=group, async_op=True).wait()
 
 
 def check_a_forked_process_ends_no_group() -> None:

@@ -22,10 +22,12 @@ from mpicoll.errors import ArgumentError, CollectiveError
 from torchcoll.backend.calls import TensorCalls, Tensors
 from torchcoll.backend.choice import choose
 from torchcoll.backend.opening import (
+    come,
     deadline_of,
     forget,
     open_over_gloo,
     queue_of,
+    wait_for_all,
 )
 from torchcoll.backend.order import Call, Order
 from torchcoll.backend.tensors import Tensor, is_watched, moves, op_name, reduces
@@ -45,6 +47,8 @@ FLAT, INPUT_ROWS, OUTPUT_ROWS, ROWS = range(4)
 """Which arrays of a collective are rows, one for each rank."""
 _ProcessGroup: Any = dist.ProcessGroup
 _GLOO = dist.ProcessGroup.BackendType.GLOO
+_OF_THE_GROUP = timedelta(0)
+"""A timeout in a call's options that is not longer leaves it to the group's."""
 _BEFORE_2_13 = {
     "all_gather_single": "_allgather_base",
     "all_gather_single_coalesced": "allgather_into_tensor_coalesced",
@@ -86,6 +90,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         self.order = Order(f"torchcoll {rank}")
         self.not_reduced: set[torch.dtype] = set()
         self._opened: Any = None
+        self._is_destroyed = False
 
     # -- what torch asks of a group beside collectives --------------------------------------
 
@@ -116,6 +121,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         """Run the queued calls, and release the memory that the ranks share."""
         self.order.stop()
         self.order.begin(None)
+        self._is_destroyed = True
         opened, self._opened = self._opened, None
         if opened is not None:
             opened.free()
@@ -323,12 +329,16 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             return self._forward("alltoall", outputs, tensors, opts, outputs)
         return self._issue("all_to_all", tensors, call, outputs, opts)
 
-    def barrier(self, opts: Any = None, timeout: Any = None) -> Any:
+    def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> Any:
         opts = _options(opts, c10d.BarrierOptions)
+        if timeout is not None:
+            opts.timeout = timeout
         if self.others and opts.device is not None and opts.device.type in self.others:
             return self.others[opts.device.type].barrier(opts)
-        call = self.calls.run, "barrier", None, None
-        if work := self._serve(call, [], opts, "barrier", None, None):
+        call: Call = (self.calls.run, "barrier", None, None)
+        if opts.timeout > _OF_THE_GROUP and self._size > 1:
+            call = self._within, opts.timeout.total_seconds(), *call
+        elif work := self._serve(call, [], opts, "barrier", None, None):
             return work
         return self._issue("barrier", [], call, [], opts)
 
@@ -421,9 +431,31 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         found: AbstractContextManager[None] = self._opened_once().recording.call(f"{name} of gloo")
         return found
 
-    def _opened_once(self) -> Any:
-        """Return the group's collectives, which all its ranks open at their first call."""
+    def _within(self, seconds: float, function: Callable[..., None], *arguments: Any) -> None:
+        """Run a call that waits for the others for so many seconds, not for the group's timeout."""
+        opened = self._opened_once(seconds)
+        opened.deadline = seconds
+        try:
+            function(*arguments)
+        finally:
+            opened.deadline = deadline_of(self)
+
+    def _opened_once(self, seconds: float | None = None) -> Any:
+        """Return the group's collectives, which all its ranks open at their first call.
+
+        Args:
+            seconds: for which the first call waits for the others, where the group's timeout is
+                not to count.
+
+        Raises:
+            ArgumentError: the group has been destroyed.
+        """
         if self._opened is None:
+            if self._is_destroyed:
+                raise ArgumentError("this process group has been destroyed: make another one")
+            come(self.store, self._rank)
+            if seconds is not None:
+                wait_for_all(self.store, self._rank, self._size, seconds)
             self._opened = self.over(self)
             self._opened.deadline = deadline_of(self)
             self.order.begin(queue_of(self._opened))

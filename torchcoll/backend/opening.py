@@ -20,6 +20,7 @@ from torchcoll.transport import TorchTransport
 _TAGS = 1 << 15
 """Every MPI has as many tags."""
 _NAP = 0.02
+_HERE = "torchcoll/here/{}"
 
 
 def open_over_gloo(group: Any) -> Collectives:
@@ -41,14 +42,21 @@ def deadline_of(group: Any) -> float:
     return seconds
 
 
+def come(store: Any, rank: int) -> None:
+    """Tell the other ranks of a group that this one is at its first call."""
+    store.set(_HERE.format(rank), "")
+
+
 def wait_for_all(store: Any, rank: int, size: int, seconds: float) -> None:
-    """Return once all ranks of a group are here: MPI's next call waits without limit.
+    """Return once all ranks of a group are here.
+
+    What makes its collectives waits for longer: MPI without limit, gloo for the group's timeout.
 
     Raises:
         RankLost: a rank did not come in so many seconds.
     """
-    keys = [f"torchcoll/here/{each}" for each in range(size)]
-    store.set(keys[rank], "")
+    keys = [_HERE.format(each) for each in range(size)]
+    come(store, rank)
     end, nap = monotonic() + seconds, 1e-3
     # A wait in the store would keep other threads from it, which open other groups.
     while not (all_here := store.check(keys)) and monotonic() < end:

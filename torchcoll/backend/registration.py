@@ -39,6 +39,7 @@ def register() -> None:
             make = partial(_make, name)
             c10d.Backend.register_backend(name, make, extended_api=True, devices=["cpu", "cuda"])
     _meet_through_mpi(sys.modules.get("torch.distributed.rendezvous"))
+    _tell_timeouts(c10d)
     helper = getattr(c10d, "_new_process_group_helper", None)
     if helper is not None and helper.__module__ != __name__:
         _replace_groups(c10d, helper)
@@ -66,6 +67,23 @@ def _meet_through_mpi(rendezvous: Any) -> None:
         return meet_over_mpi() or plain(url, **named)
 
     handlers["env"] = meet
+
+
+def _tell_timeouts(c10d: Any) -> None:
+    """Tell our groups of a timeout that a program sets, which torch 2.13 tells gloo alone."""
+    plain = getattr(c10d, "_set_pg_timeout", None)
+    if plain is None or plain.__module__ == __name__ or hasattr(c10d, "set_timeout"):
+        return
+
+    def set_timeout(timeout: Any, group: Any = None) -> None:
+        from torchcoll.backend.group import Group
+
+        group = c10d._get_default_group() if group is None else group
+        plain(timeout, group)
+        if isinstance(group, Group):
+            group.set_timeout(timeout)
+
+    c10d._set_pg_timeout = set_timeout
 
 
 def _replace_groups(c10d: Any, make: Any) -> None:
