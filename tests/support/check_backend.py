@@ -222,6 +222,22 @@ def check_works_complete_in_the_order_of_issue() -> None:
     same(tensors[500], sum(every()))
 
 
+def check_a_callback_waits_for_a_call_that_it_makes() -> None:
+    def again(_: Any) -> Any:
+        return dist.all_reduce(torch.ones(2), async_op=True).get_future().wait()[0]
+
+    dist.all_reduce(torch.ones(2))
+    if rank():
+        future = dist.all_reduce(torch.ones(2), async_op=True).get_future().then(again)
+        dist.send(torch.ones(1), 0)
+        same(future.wait(), torch.full((2,), float(size())))
+    else:
+        for each in range(1, size()):
+            dist.recv(torch.ones(1), each)
+        for _ in range(2):
+            dist.all_reduce(torch.ones(2))
+
+
 def check_calls_that_block_come_after_those_that_do_not() -> None:
     x = given(rank())
     works = [dist.all_reduce(x, async_op=True) for _ in range(5)]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event, Thread
-from time import sleep
+from time import monotonic, sleep
 
 import pytest
 from joining import by_hand
@@ -261,6 +261,30 @@ def test_a_future_is_there_however_soon_the_call_is_settled(
     future = work.get_future()
     assert settled.wait(60) and future.wait() == []
     assert work.get_future().wait() == []
+
+
+def test_a_callback_waits_for_the_future_of_a_call_that_it_makes() -> None:
+    """As PowerSGD's do, in the thread that would settle that future."""
+    from torchcoll.backend.order import Order
+    from torchcoll.backend.works import QueuedWork
+
+    order, may_run = Order("test"), Event()
+
+    def call_again(_: object) -> list[int]:
+        inner = QueuedWork((lambda: None,), [2], order, str)
+        order.add(inner)
+        found: list[int] = inner.get_future().wait()
+        return found
+
+    outer = QueuedWork((may_run.wait,), [1], order, str)
+    order.add(outer)
+    future = outer.get_future().then(call_again)
+    may_run.set()
+    end = monotonic() + 60
+    while not future.done() and monotonic() < end:
+        sleep(0.01)
+    assert future.done() and future.value() == [2]
+    order.stop()
 
 
 def test_two_threads_that_ask_at_once_start_one_that_serves(

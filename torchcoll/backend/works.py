@@ -21,6 +21,8 @@ _ASKED = 1.0
 """Seconds of asking in vain, after which the group's thread waits for a call."""
 _FUTURES = threading.Lock()
 """Held while a call becomes done or is settled, or somebody asks for the future of one."""
+_CALLBACKS = threading.local()
+"""Whether this thread runs callbacks of a future (`are_run`)."""
 
 
 class DoneWork(dist.Work):
@@ -89,8 +91,23 @@ class PendingWork(dist.Work):
     def settle(self) -> None:
         with _FUTURES:
             future, self.future = self.future, None
-        if future is not None:
+        if future is None:
+            return
+        before, _CALLBACKS.are_run = are_callbacks_run(), True
+        try:
             future.set_result(None)
+        finally:
+            _CALLBACKS.are_run = before
+
+    def get_future(self) -> Any:
+        if are_callbacks_run():
+            # Who waits for it there keeps the thread that would settle it.
+            self.order.complete(self, 0)
+        return self._told(self._promise())
+
+    def _promise(self) -> Any:
+        """Return a future that is set once the call has run."""
+        raise NotImplementedError
 
     def _told(self, future: Any) -> Any:
         """Return a future with the results, or the error, once one that stands for the end is set.
@@ -161,14 +178,14 @@ class IssuedWork(PendingWork):
             self.order.attend(self)
         return self.is_done
 
-    def get_future(self) -> Any:
+    def _promise(self) -> Any:
         if self.is_done and self.future is None:
-            return self._told(_future(None))
+            return _future(None)
         with _FUTURES:
             if (future := self.future) is None:
                 future = self.future = torch.futures.Future()
                 self.order.attend(self)
-        return self._told(future)
+        return future
 
 
 class QueuedWork(PendingWork):
@@ -188,12 +205,12 @@ class QueuedWork(PendingWork):
                 self.is_done = True
             self.settle()
 
-    def get_future(self) -> Any:
+    def _promise(self) -> Any:
         with _FUTURES:
             if not self.is_done:
                 self.future = self.future or torch.futures.Future()
             future = self.future
-        return self._told(future or _future(None))
+        return future or _future(None)
 
 
 class ProfiledWork(QueuedWork):
@@ -217,6 +234,11 @@ def recorded(title: str, inputs: Sequence[torch.Tensor], call: Call) -> Call:
             record.__exit__(None, None, None)
 
     return run, *call
+
+
+def are_callbacks_run() -> bool:
+    """Whether this thread runs callbacks of a call's future."""
+    return getattr(_CALLBACKS, "are_run", False)
 
 
 DONE = DoneWork()
