@@ -31,6 +31,8 @@ from mpicoll.measurement.workbench import Workbench
 _MOST_CALLS = 1000
 _STREAMED = 20
 """Calls of a sample on a GPU in a loop, one after another on the stream, as in nccl-tests."""
+_MANY = 20
+"""Calls of a sample among which it does not count what another candidate has left in the caches."""
 _LONG = 3
 """Times the least length of a sample: calls that take longer are estimated by fewer of them."""
 _OVERTIME = 1.3
@@ -77,9 +79,15 @@ class Bench:
     # -- one sample -------------------------------------------------------------------
 
     def sample(self, candidate: Candidate, calls: int, bench: Workbench) -> list[Report]:
-        """Time `calls` runs on every rank: by events of the GPU for arrays there."""
+        """Time `calls` runs on every rank, by events of the GPU for arrays there.
+
+        Few calls follow one that is not timed, of the same candidate.
+        """
         assert candidate.plan is not None
-        run, before = candidate.plan.run, clock.switches()
+        run = candidate.plan.run
+        if calls < _MANY and not bench.on_gpu:
+            run()
+        before = clock.switches()
         late = self.synchroniser.wait() if self.settings.timing == "together" else 0
         if self._is_stream(bench):
             # The first event of an idle GPU would count how long the ranks, and a first call, take.

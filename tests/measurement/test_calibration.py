@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from time import sleep
+from typing import Any
 
 import pytest
 
@@ -40,3 +41,33 @@ def test_what_a_library_sets_up_in_a_first_call_does_not_make_samples_short(
     (group,) = groups(Wanted(collectives=("barrier",)), 1)
     (found,) = bench.measure([Case(group, c.backend, "native")], 1.0)
     assert found.calls > 20
+
+
+class _Counted(_SetUpLate):
+    """A benchmark that notes how many calls there were when a sample begins to be timed."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.begun: list[int] = []
+        wait = self.synchroniser.wait
+
+        def noted() -> int:
+            self.begun.append(self.made)
+            return wait()
+
+        self.synchroniser.wait = noted  # type: ignore[method-assign]
+
+
+@pytest.mark.ranks(1)
+@pytest.mark.parametrize(("calls", "before"), [(1, 1), (19, 1), (20, 0)])
+def test_few_calls_follow_one_of_the_same_candidate(
+    c: Collectives, calls: int, before: int
+) -> None:
+    bench = _Counted({c.backend: c}, Settings(), Watchdog(60.0))
+    (group,) = groups(Wanted(collectives=("barrier",)), 1)
+    case = Case(group, c.backend, "native")
+    benches = {c.backend: Workbench(c, group)}
+    candidate = Candidate(case)
+    bench._bind([candidate], benches)
+    bench.sample(candidate, calls, benches[c.backend])
+    assert (bench.begun, bench.made) == ([before], before + calls)
