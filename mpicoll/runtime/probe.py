@@ -35,7 +35,7 @@ _PASSES, _NANOSECONDS = 24, 20_000_000
 """How often everything is timed, of which the first few are slow, and after how long no more."""
 _ALONE = 5
 """How often in a pass what needs no other rank is timed."""
-_CALLS, _SHORT = (5, 20), 20_000
+_BYTES, _FLAGS, _SHORT = 5, 20, 20_000
 """How often in a pass bytes are passed and a flag is raised, where a flag has taken less than these
 nanoseconds. Of calls on end only the first waits for a rank that comes late."""
 
@@ -101,6 +101,9 @@ def _read(
     try:
         for schedule, nbytes in asked:
             plans.append(_plan(transport, shared, schedule, nbytes, executes=executes))
+        if len(plans) > 1 and executes:
+            windowed = _plan(transport, shared, ring, PROBED, executes=True, windowed=True)
+            plans.insert(2, windowed)
         fetches = [] if shared.no_cma else _fetches(transport, right, processes[right])
         own, *together = (plan.run for plan in plans)
         times = _usual(transport, [*fetches, own], together)
@@ -127,9 +130,14 @@ def _fetches(transport: Transport, peer: int, process: int) -> list[Thunk]:
 
 
 def _plan(
-    transport: Transport, shared: SharedMemory, schedule: _Schedule, nbytes: int, *, executes: bool
-) -> Plan:
-    """Return a plan of a schedule through slots, as the executor at hand runs it; collective."""
+    transport: Transport, shared: SharedMemory, schedule: _Schedule, nbytes: int, *,
+    executes: bool, windowed: bool = False,
+) -> Plan:  # fmt: skip
+    """Return a plan of a schedule through slots, as the executor at hand runs it; collective.
+
+    Args:
+        windowed: messages pass through a window of slots, not through one of two.
+    """
     rounds, before, after = schedule
     arrays, count, title, op = transport.arrays, nbytes // 8, "probe", reduce_op("sum")
     buffers = {name: arrays.empty((count,), _DTYPE) for name in ("input", "output")}
@@ -138,7 +146,10 @@ def _plan(
     tile = tile_of(SYMMETRIC, compiled=executes) // 8
     reach = Reach(shared.others, frozenset(), NEVER, tile)
     program = share(rounds, dict.fromkeys([*before, *after], count), before, after, reach)
-    laid_out = lay_out(program, shared, buffers, _DTYPE, what=title, meets=False, like=None)
+    laid_out = lay_out(
+        program, shared, buffers, _DTYPE, what=title, meets=False, like=None,
+        tile=tile if windowed else 0,
+    )  # fmt: skip
     if executes:
         table = Table(laid_out, _DTYPE, op, title)
         table.fill()
@@ -156,16 +167,18 @@ def _usual(transport: Transport, alone: Sequence[Thunk], together: Sequence[Thun
     Args:
         alone: what needs no other rank; `together`: what does, a flag last.
     """
-    begun, calls, passes = perf_counter_ns(), (1,) * len(_CALLS), []
+    once = [1] * len(together)
+    begun, calls, passes = perf_counter_ns(), once, []
     for _ in range(_PASSES):
         times = [min(_time(each, 1) for _ in range(_ALONE)) for each in alone]
-        for each, many in zip(together, calls, strict=False):
+        for each, many in zip(together, calls, strict=True):
             each()  # the ranks come to it at different times
             times.append(_time(each, many))
         every = transport.exchange([*times, perf_counter_ns() - begun], list[float])
         *slowest, elapsed = map(max, zip(*every, strict=True))
         passes.append(slowest)
-        calls = _CALLS if slowest[-1] < _SHORT else (1,) * len(_CALLS)
+        is_short = together and slowest[-1] < _SHORT
+        calls = [*[_BYTES] * (len(together) - 1), _FLAGS] if is_short else once
         if elapsed > _NANOSECONDS:
             break
     return [sorted(each)[len(each) // 4] for each in zip(*passes, strict=True)]
@@ -184,7 +197,8 @@ def _readings(times: Sequence[float], fetches: int) -> Readings | str:
 
     Args:
         times: `fetches` reads of private memory, a copy, and where ranks have cores of their own,
-            bytes through shared memory and a flag.
+            bytes through shared memory, where programs are compiled through a window, too, and a
+            flag.
     """
     own, *shared = times[fetches:]
     read = Readings(own)
@@ -195,6 +209,11 @@ def _readings(times: Sequence[float], fetches: int) -> Readings | str:
         if not (per_byte > 0 and fetch > 0):
             return f"{_FEW} B of private memory took {few:,.0f} ns, {PROBED} B {many:,.0f} ns"
         read = read._replace(fetch=fetch, fetched=PROBED * per_byte)
-    if shared and shared[0] > shared[1] + own:
-        read = read._replace(flag=shared[1], passed=shared[0] - shared[1] - own)
+    if shared:
+        *moved, flag = shared
+        passed, *windowed = (each - flag - own for each in moved)
+        if passed > 0:
+            read = read._replace(flag=flag, passed=passed)
+            if windowed and windowed[0] > 0:
+                read = read._replace(windowed=windowed[0])
     return read

@@ -61,7 +61,9 @@ class Readings(NamedTuple):
         fetch: of a read of another rank's private memory, whatever its size.
         fetched: of `PROBED` bytes of it.
         flag: of a round in which each rank raises a flag and waits for one.
-        passed: of `PROBED` bytes that another rank has copied into shared memory.
+        passed: of `PROBED` bytes that another rank has copied into shared memory, into one of two
+            slots, as it was when the rates were fitted.
+        windowed: the same through a window of slots, as large rows pass.
     """
 
     copy: float
@@ -69,12 +71,14 @@ class Readings(NamedTuple):
     fetched: float | None = None
     flag: float | None = None
     passed: float | None = None
+    windowed: float | None = None
 
     def __str__(self) -> str:
         found = [f"copy {PROBED / self.copy:.2g} GB/s"]
         if self.flag and self.passed:
             found.insert(0, f"flag {self.flag:,.0f} ns")
-            found.append(f"read of shared memory {PROBED / self.passed:.2g} GB/s")
+            rate = f"{PROBED / (self.windowed or self.passed):.2g} GB/s"
+            found.append(f"read of shared memory {rate}")
         if self.fetch and self.fetched:
             rate = f"{PROBED / self.fetched:.2g} GB/s"
             found.append(f"read of private memory {self.fetch:,.0f} ns and {rate}")
@@ -89,7 +93,9 @@ class Costs(NamedTuple):
     origin: str
 
 
-_GATHERED = 4 << 20
+_UNCACHED, _GATHERED = 2 << 20, 4 << 20
+"""From how many bytes on caches do not hold a row, and the rows of all, beside their slots: then
+what is fetched moves the fewest bytes from and to memory."""
 PROBED = 128 * 1024
 """Bytes of the probe's larger messages."""
 
@@ -139,10 +145,10 @@ def costs_of(read: Readings, usual: Costs, *, oversubscribed: bool) -> Costs:
         usual: the constants, for what was not read, or cannot be.
     """
     base = OVERSUBSCRIBED if oversubscribed else COMPILED
-    copies, fetch, fetched, flag, passed = map(_times, read, ON_REFERENCE[base])
+    copies, fetch, fetched, flag, passed, _ = map(_times, read, ON_REFERENCE[base])
     # A rank that waits for one that has no core just now reads the scheduler, not the machine.
     waits = bool(read.flag) and flag < 2**_MOST and passed < 2**_MOST
-    origin = str(read if waits else read._replace(flag=None, passed=None))
+    origin = str(read if waits else read._replace(flag=None, passed=None, windowed=None))
     if not waits:
         passed = 1.0
         if not oversubscribed:
@@ -191,6 +197,7 @@ def _level_of_rows(read: Readings) -> int:
     little about the other costs, and that of a rate to a power of two says nothing.
     """
     assert read.fetch and read.fetched and read.flag and read.passed
-    saved = (read.copy + read.passed - read.fetched) / PROBED
+    passing = read.copy + (read.windowed or read.passed)
+    saved = (passing - read.fetched) / PROBED
     level = (read.flag + read.fetch) / saved if saved > 0 else inf
-    return _threshold(1, level)
+    return _threshold(1, min(level, _UNCACHED) if read.fetched < 2 * passing else level)

@@ -81,9 +81,11 @@ class Routes:
         if shared is None or shared.no_cma:
             return NEVER
         fetched = (self._costs or self._constants()).fetched
-        if what.unit == "pairs" or (what.unit == "rows" and what.from_root):
+        all_read = what.unit == "rows" and not (what.from_root or what.to_root or what.reduces)
+        # Of two ranks each fetches the row of the other, which nobody else reads.
+        is_exchange = all_read and self.transport.size == 2
+        if what.unit == "pairs" or (what.unit == "rows" and what.from_root) or is_exchange:
             return fetched.rows
-        all_read = what.unit == "rows" and not (what.to_root or what.reduces)
         return fetched.gathered if all_read else fetched.others
 
     def names(self) -> list[str]:
