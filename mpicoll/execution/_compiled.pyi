@@ -111,6 +111,38 @@ def by_operator(
 ) -> Any:  # fmt: skip
     """Return a method that leaves users' operators: `mpicoll.execution.methods.by_operator`."""
 
+def write_objects(
+    room: bytearray, stride: int, items: tuple[Any, ...] | list[Any], stock: tuple[Any, Any, Any], /
+) -> int:
+    """Write the messages of all items, each `stride` bytes behind the one before.
+
+    Args:
+        stock: `is_stock` is to hold of it.
+
+    Returns:
+        The bytes of the longest message; 0 where an item does not fit, is something else than
+        numbers, texts, bytes, None, and tuples, lists and dictionaries of these, or may have one
+        of the lists and dictionaries twice.
+    """
+
+def read_objects(
+    room: bytearray, stride: int, count: int, least: int, wanted: bool, /
+) -> list[Any] | None:
+    """Return the objects of so many messages, none where they are not `wanted`.
+
+    None where a message is of another kind, its sender sends a payload to any rank, or all need at
+    most `least` bytes.
+
+    Raises:
+        ValueError: it is no message of an object, or cut short.
+    """
+
+def read_object(data: Buffer, /) -> Any:
+    """Return the object of a message without its head; raises as `read_objects`."""
+
+def is_stock(stock: tuple[Any, Any, Any], /) -> bool:
+    """Return whether a serializer, the first object, refers to two functions, the others."""
+
 def watch_signals(memory: Buffer, descriptor: int, /) -> None:
     """Have signals that end this process leave their number and sender in memory.
 

@@ -37,6 +37,8 @@ WRITERS = _compiled or PYTHON
 """The types that write the rows of the flight recorder."""
 METHODS = _compiled or methods.PYTHON
 """What makes methods that stand before others."""
+OBJECTS = _compiled
+"""What writes and reads Python's objects as messages; None without the compiled executor."""
 
 
 class PythonCounted:

@@ -37,6 +37,7 @@ static int execute(PyObject *module)
         return -1;
     if (PyModule_AddFunctions(module, tally_methods) < 0 ||
         PyModule_AddFunctions(module, method_methods) < 0 ||
+        PyModule_AddFunctions(module, object_methods) < 0 ||
         PyModule_AddFunctions(module, signal_methods) < 0 ||
         PyModule_AddFunctions(module, finalizing_methods) < 0)
         return -1;

@@ -45,6 +45,9 @@ extern PyMethodDef finalizing_methods[];
 /* Methods of an object without a frame of Python: methods.c. */
 extern PyMethodDef method_methods[];
 
+/* Objects as messages: objects.c. */
+extern PyMethodDef object_methods[];
+
 /* Make the names that calls look up; -1 where Python has raised. */
 int calls_import(void);
 

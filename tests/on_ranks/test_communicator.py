@@ -452,6 +452,30 @@ def test_a_wrong_argument_is_mpis_own_error(comm: Any) -> None:
     check(comm, _allreduce)
 
 
+ROOTED: dict[str, Callable[[Any, int], object]] = {
+    "Bcast": lambda comm, root: comm.Bcast(np.ones(3), root),
+    "Gather": lambda comm, root: comm.Gather(np.ones(3), np.ones((comm.size, 3)), root),
+    "Scatter": lambda comm, root: comm.Scatter(np.ones((comm.size, 3)), np.ones(3), root),
+    "Reduce": lambda comm, root: comm.Reduce(np.ones(3), np.ones(3), MPI.SUM, root),
+    "bcast": lambda comm, root: comm.bcast(1, root),
+    "gather": lambda comm, root: comm.gather(1, root),
+    "scatter": lambda comm, root: comm.scatter([1] * comm.size, root),
+    "reduce": lambda comm, root: comm.reduce(1, MPI.SUM, root),
+}
+
+
+@pytest.mark.parametrize("name", ROOTED)
+@pytest.mark.parametrize("how", ["too large", "negative", "no number"])
+def test_a_rank_that_alone_names_no_rank_as_root_may_go_on(comm: Any, name: str, how: str) -> None:
+    root = {"too large": comm.size, "negative": -5, "no number": None}[how]
+    for _ in range(3):
+        if comm.rank == comm.size - 1:
+            with pytest.raises((MPI.Exception, TypeError)):
+                ROOTED[name](comm, root)
+        ROOTED[name](comm, 0)
+        check(comm, _allreduce)
+
+
 def test_other_communicators_are_of_its_kind(comm: Any) -> None:
     cart = comm.Create_cart([comm.size])
     made = [comm.Dup(), comm.Clone(), comm.Split(0, -comm.rank), cart, cart.Sub([True]),

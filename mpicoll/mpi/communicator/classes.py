@@ -6,18 +6,17 @@ says so. What is not here is mpi4py's.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from mpi4py import MPI
 
 from mpicoll.execution.extension import METHODS
 from mpicoll.mpi.communicator import objects
-from mpicoll.mpi.communicator.objects import PREDEFINED
 from mpicoll.mpi.communicator.recording import LOG, recorded
-from mpicoll.mpi.communicator.served import LEFT_ALONE
-from mpicoll.mpi.communicator.state import find_flight, serving, theirs
-from mpicoll.mpi.communicator.tracing import AS_OBJECT, base
+from mpicoll.mpi.communicator.state import find_flight, method_of, serving, theirs
+from mpicoll.mpi.communicator.tracing import base
 
 if TYPE_CHECKING:
     _Base = MPI.Intracomm
@@ -25,18 +24,35 @@ else:
     _Base = recorded(base())
 
 
-def _by_operator(method: Any) -> Any:
-    """Return a reduction of objects that leaves users' operators to MPI without a question.
+def _of_objects(name: str, make: Callable[[Any], Callable[..., Any]]) -> Any:
+    """Return a method of objects, which each communicator keeps as it was made for it.
 
-    As with arrays, all ranks give the same operator. Of objects that are certainly long the ranks
-    are told, as those of others may be short.
+    Args:
+        make: makes it for a communicator that our collectives serve.
     """
-    left = getattr(_Base, method.__name__)
-    return METHODS.by_operator(
-        "_call", MPI.Op, PREDEFINED, objects.SHORT, objects.LONG, LEFT_ALONE, left, method
-    )
+    attribute, left = f"_ours_{name}", getattr(_Base, name)
+
+    def first(comm: Any) -> Callable[..., Any]:
+        served = comm._settled()
+        if served is None:
+            return left  # type: ignore[no-any-return]
+        run = left if served is theirs else method_of(comm, name, make)
+        setattr(comm, attribute, run)
+        return run
+
+    return METHODS.kept(attribute, first, left)
 
 
+def _documented(kind: type[MPI.Intracomm]) -> Any:
+    """Give the methods of a class what mpi4py's say of themselves."""
+    for name, method in vars(kind).items():
+        function = getattr(method, "__func__", method)
+        if isinstance(function, FunctionType) and function.__doc__ is None:
+            function.__doc__ = getattr(getattr(super(kind, kind), name, None), "__doc__", None)
+    return kind
+
+
+@_documented
 class Comm(_Base):
     """An intracommunicator of mpi4py whose blocking collectives are ours.
 
@@ -52,11 +68,17 @@ class Comm(_Base):
 
     def _call(self, *given: Any) -> Any:
         """Run a collective; whether MPI is to do so. What serves it takes this method's place."""
-        served = self._serving()
+        served = self._settled()
+        return True if served is None else served(*given)
+
+    def _settled(self) -> Any:
+        """Return what serves this communicator, the same on all ranks; None while that is open."""
+        served = self.__dict__.get("_call")
         if served is None:
-            return True
-        self._call = served  # type: ignore[method-assign]
-        return served(*given)
+            served = self._serving()
+            if served is not None:
+                self._call = served  # type: ignore[method-assign]
+        return served
 
     def _serving(self) -> Any:
         served, flight = serving(self), find_flight(self)
@@ -141,84 +163,15 @@ class Comm(_Base):
     def barrier(self) -> None:
         self.Barrier()
 
-    def bcast(self, obj: Any, root: int = 0) -> Any:
-        if not self._is_ours():
-            return super().bcast(obj, root)
-        return objects.bcast(self, obj, root)
-
-    def gather(self, sendobj: Any, root: int = 0) -> list[Any] | None:
-        if not self._is_ours():
-            return super().gather(sendobj, root)
-        return objects.gather(self, sendobj, root)
-
-    def allgather(self, sendobj: Any) -> list[Any]:
-        if not self._is_ours():
-            return super().allgather(sendobj)
-        return objects.gather(self, sendobj, None) or []
-
-    def scatter(self, sendobj: Any, root: int = 0) -> Any:
-        if not self._is_ours():
-            return super().scatter(sendobj, root)
-        return objects.scatter(self, sendobj, root)
-
-    def alltoall(self, sendobj: Any) -> list[Any]:
-        if not self._is_ours():
-            return super().alltoall(sendobj)
-        return objects.alltoall(self, sendobj)
-
-    @_by_operator
-    def reduce(self, sendobj: Any, op: Any = MPI.SUM, root: int = 0) -> Any:
-        found = self._fold("reduce", sendobj, op, root)
-        if found is None:
-            return super().reduce(sendobj, op, root)
-        return found[0] if self.rank == root else None
-
-    @_by_operator
-    def allreduce(self, sendobj: Any, op: Any = MPI.SUM) -> Any:
-        found = self._fold("allreduce", sendobj, op, 0)
-        return super().allreduce(sendobj, op) if found is None else found[0]
-
-    @_by_operator
-    def scan(self, sendobj: Any, op: Any = MPI.SUM) -> Any:
-        found = self._fold("scan", sendobj, op, 0)
-        return super().scan(sendobj, op) if found is None else found[0]
-
-    @_by_operator
-    def exscan(self, sendobj: Any, op: Any = MPI.SUM) -> Any:
-        found = self._fold("exscan", sendobj, op, 0)
-        if found is None:
-            return super().exscan(sendobj, op)
-        return found[0] if self.rank else None
-
-    def _is_ours(self) -> bool:
-        """Whether collectives here are ours, the same on all ranks."""
-        served = self.__dict__.get("_call")
-        if served is None:
-            served = self._serving()
-            if served is None:
-                return False
-            self._call = served  # type: ignore[method-assign]
-        return served is not theirs
-
-    def _fold(self, name: str, item: Any, op: Any, root: int) -> tuple[Any] | None:
-        """Return the fold of all ranks' objects, None where MPI must make it.
-
-        Args:
-            op: predefined, once it is settled what serves this communicator.
-        """
-        served = self.__dict__.get("_call")
-        if served is None:
-            if not self._is_ours() or not isinstance(op, MPI.Op) or op.handle not in PREDEFINED:
-                return None
-        elif served is theirs:
-            return None
-        x = objects.foldable(item, op, self.size) if type(item) in objects.AS_ARRAYS else None
-        if x is None:
-            return objects.fold(self, name, item, op, root)
-        out = np.empty_like(x)
-        if self._call(name, x, out, op, root, None, AS_OBJECT):
-            return None
-        return (out if x.ndim else out.item(),)
+    bcast = _of_objects("bcast", objects.bcast)
+    gather = _of_objects("gather", objects.gather)
+    allgather = _of_objects("allgather", objects.allgather)
+    scatter = _of_objects("scatter", objects.scatter)
+    alltoall = _of_objects("alltoall", objects.alltoall)
+    reduce = _of_objects("reduce", objects.folding("reduce"))
+    allreduce = _of_objects("allreduce", objects.folding("allreduce"))
+    scan = _of_objects("scan", objects.folding("scan"))
+    exscan = _of_objects("exscan", objects.folding("exscan"))
 
     # -- other communicators are of this kind, too ------------------------------------------
 
@@ -254,6 +207,7 @@ class Comm(_Base):
         return reduced(self) or super().__reduce__()
 
 
+@_documented
 class CartComm(Comm, MPI.Cartcomm):
     """A communicator of mpi4py with a Cartesian topology, whose blocking collectives are ours."""
 

@@ -1,344 +1,138 @@
-"""Collectives of Python's objects: mpi4py's lower-case methods, without a pickle of arrays.
+"""Collectives of Python's objects: mpi4py's lower-case methods.
 
-An object travels as a header of fixed length and, where it does not fit there, a payload. Numbers,
-short texts and bytes, and short tuples and lists of them are written there by `marshal`. NumPy
-arrays and tuples of them are described there, and their data goes as it lies in memory; any other
-object is pickled, as mpi4py does.
+Each function makes such a method for one communicator, with the rooms of its messages: one of our
+collectives exchanges these, and a second one the payloads where some object has one.
 """
 
 from __future__ import annotations
 
-import marshal
-import struct
-from collections.abc import Sequence
+from collections.abc import Callable
 from functools import reduce
-from itertools import accumulate
-from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
+from mpicoll.execution.extension import METHODS, OBJECTS
 from mpicoll.mpi.communicator.buffers import Flat
 from mpicoll.mpi.communicator.in_order import prefix
+from mpicoll.mpi.communicator.messages import ROOMS, STOCK, Rooms, decode, decode_all, head_at
 from mpicoll.mpi.communicator.served import LEFT_ALONE
+from mpicoll.mpi.communicator.tracing import AS_OBJECT
 
-HEADER = 256
-_HEAD = struct.Struct("=BHq")
-_LENGTH = struct.Struct("=q")
-_TAIL = HEADER - _LENGTH.size
-"""Where a header ends that says, last, how long all payloads of its sender are."""
-_ROOM = _TAIL - _HEAD.size
-_WRITTEN: frozenset[type[Any]] = frozenset((int, float, complex, bool, type(None), str, bytes))
-"""The types of what `marshal` writes as pickle would, and faster."""
-_SCALARS = np.bool_, np.number
-_OUTLINED = frozenset((tuple, np.ndarray, *np.sctypeDict.values()))
-"""The types of what may have an outline beside its data."""
-_ROWS: frozenset[type[Any]] = frozenset((tuple, list))
-_PLAIN, _ARRAYS, _PICKLE = range(3)
-_MORE = 128
-"""Added to the kind of a header that a payload belongs to."""
-_SOME = 64
-"""Added to those of all headers of a sender that sends a payload to any rank."""
-_OLD = 2
-"""The version of `marshal`'s format that looks for no object twice: faster for short ones."""
-_BYTE = np.dtype("uint8")
-_NOTHING: Flat = np.empty(0, _BYTE)
-
-Message = tuple[bytes, Flat]
-"""The header of an object, `HEADER` bytes, and a payload where the data does not fit there."""
+Method = Callable[..., Any]
+_FEW = 3
+"""The most ranks on which a tree folds as often, one behind another, as a rank that has all."""
 
 
-def encode(item: Any) -> Message:
-    """Return an object as a message."""
-    header = bytearray(HEADER)
-    payload = _write(header, item)
-    return bytes(header), payload
+def _taken(rooms: Rooms) -> Flat:
+    """Return the payload of this rank's messages, which is kept no longer."""
+    payload, rooms.payload = rooms.payload, rooms.payload[:0]
+    return payload
 
 
-def _write(headers: bytearray, item: Any, start: int = 0) -> Flat:
-    """Write the header of an object there; return its payload."""
-    end = start + 1
-    if form := _plain(item):
-        headers[start], headers[end : end + len(form)] = _PLAIN, form
-        return _NOTHING
-    if type(item) in _OUTLINED:
-        parts = list[Flat]()
-        outline = _outline(item, parts)
-        form = b"" if outline is None else marshal.dumps(outline)
-        if 0 < len(form) <= _ROOM:
-            payload = parts[0] if len(parts) == 1 else np.concatenate([_NOTHING, *parts])
-            fits = payload.nbytes <= _ROOM - len(form)
-            more, size = (0, 0) if fits else (_MORE, payload.nbytes)
-            body = form + payload.tobytes() if fits else form
-            _HEAD.pack_into(headers, start, _ARRAYS | more, len(form), size)
-            end = start + _HEAD.size
-            headers[end : end + len(body)] = body
-            return _NOTHING if fits else payload
-    data = MPI.pickle.dumps(item)
-    size = len(data)
-    if size > _ROOM:
-        _HEAD.pack_into(headers, start, _PICKLE | _MORE, 0, size)
-        return np.frombuffer(data, _BYTE)
-    headers[start], headers[end], headers[end + 1 : end + 1 + size] = _PICKLE, size, data
-    return _NOTHING
+def bcast(made_for: Any) -> Method:
+    """Make the method that returns the root's object on every rank, a copy of it on the root."""
+    rooms, call = Rooms(made_for), made_for._call
+    rank, write, read = rooms.rank, OBJECTS.write_objects, OBJECTS.read_objects
+    own, most = rooms.own, len(rooms.own)
+
+    def run(comm: Any, obj: Any, root: int = 0) -> Any:
+        if rank == root:
+            written = write(own, most, (obj,), STOCK)
+            if not 0 < written <= rooms.room:
+                rooms.put(obj, written)
+        view = rooms.view
+        if call("bcast", view, view, None, root, None, None):
+            comm.left.Bcast(comm, view, root)
+        found = read(own, rooms.room, 1, rooms.least, True)
+        return found[0] if found else rest(comm, root)
+
+    def rest(comm: Any, root: int) -> Any:
+        head = head_at(own)
+        rooms.adapt(head.need)
+        payload = _taken(rooms).copy() if rank == root else np.empty(head.alike, "u1")
+        if head.more:
+            comm.Bcast(payload, root)
+        return decode(own, payload)
+
+    return run
 
 
-def _plain(item: Any) -> bytes:
-    """Return what `marshal` writes of an object that it restores as pickle does; nothing of others.
+def gather(made_for: Any) -> Method:
+    """Make the method that returns every rank's object on the root, None elsewhere."""
+    size, gathered = made_for.size, _gathering(made_for)
 
-    Nor of what is too long for a header.
+    def run(comm: Any, sendobj: Any, root: int = 0) -> list[Any] | None:
+        _check_root(comm, root, size)
+        return gathered(comm, sendobj, root)  # type: ignore[no-any-return]
+
+    return run
+
+
+def allgather(made_for: Any) -> Method:
+    """Make the method that returns every rank's object on all ranks."""
+    gathered = _gathering(made_for)
+
+    def run(comm: Any, sendobj: Any) -> list[Any]:
+        return gathered(comm, sendobj, None)  # type: ignore[no-any-return]
+
+    return run
+
+
+def _check_root(comm: Any, root: int, size: int) -> None:
+    """Raise, as mpi4py does, where a root is no rank: before other ranks hear of the call."""
+    if not 0 <= root < size:
+        comm.Call_errhandler(MPI.ERR_ROOT)
+        raise MPI.Exception(MPI.ERR_ROOT)
+
+
+_MISSED: list[Any] = []
+"""In place of all ranks' objects where the ranks are not all in such a call."""
+
+
+def _gathering(made_for: Any, *, may_miss: bool = False, is_short: bool = False) -> Method:
+    """Make a method that returns every rank's object on the root, on all ranks where that is None.
+
+    Args:
+        may_miss: ranks may be in another call, which they find in this one.
+        is_short: they are, too, where an object needs a longer room or pickle.
     """
-    kind = type(item)
-    if kind not in _WRITTEN and (
-        kind not in _ROWS or len(item) > _TAIL or not _WRITTEN.issuperset(map(type, item))
-    ):
-        return b""
-    form = marshal.dumps(item, _OLD)
-    return form if len(form) < _TAIL else b""
+    rooms, call = Rooms(made_for), made_for._call
+    rank, size = rooms.rank, rooms.size
+    write, read, own, most = OBJECTS.write_objects, OBJECTS.read_objects, rooms.own, len(rooms.own)
+
+    def run(comm: Any, item: Any, root: int | None) -> list[Any] | None:
+        written = write(own, most, (item,), STOCK)
+        if not 0 < written <= rooms.room:
+            if is_short:
+                call(*LEFT_ALONE)
+                return _MISSED
+            rooms.put(item, written)
+        if call("allgather", rooms.view, rooms.whole, None, 0, None, None):
+            if may_miss:
+                return _MISSED
+            comm.left.Allgather(comm, rooms.view, rooms.whole)
+        gets = root is None or root == rank
+        found: list[Any] | None = read(rooms.all, rooms.room, size, rooms.least, gets)
+        if found is None:
+            return rest(comm, root, gets)
+        return found if gets else None
+
+    def rest(comm: Any, root: int | None, gets: bool) -> list[Any] | None:
+        messages, room = rooms.all, rooms.room
+        heads = [head_at(messages, start) for start in range(0, size * room, room)]
+        rooms.adapt(max(head.need for head in heads))
+        sizes, payload = [head.alike for head in heads], _taken(rooms)
+        payloads = _gathered(comm, payload, sizes, root, gets=gets) if any(sizes) else payload
+        return decode_all(messages, room, payloads, sizes) if gets else None
+
+    return run
 
 
-def missing(headers: bytearray, start: int = 0) -> int:
-    """Return the bytes of the payload that belongs to a header, 0 where there is none."""
-    size: int = _HEAD.unpack_from(headers, start)[2] if headers[start] & _MORE else 0
-    return size
-
-
-def decode(headers: bytearray, payload: Flat | None, start: int = 0) -> Any:
-    """Return the object of the header that begins there, and of its payload.
-
-    An array that is the whole payload keeps its memory.
-    """
-    kind, form, end = headers[start] & ~_SOME, start + 1, start + HEADER
-    if kind == _PLAIN:
-        return marshal.loads(headers[form:end])
-    if kind == _PICKLE:
-        # Not all that a program may have in place of pickle ignores what follows its data.
-        return MPI.pickle.loads(headers[form + 1 : form + 1 + headers[form]])
-    if kind & ~_MORE == _PICKLE:
-        return MPI.pickle.loads(payload)
-    length, form = _HEAD.unpack_from(headers, start)[1], start + _HEAD.size
-    data = headers[form + length : end] if payload is None else payload
-    return _filled(marshal.loads(headers[form : form + length]), data, [0])
-
-
-class Messages(NamedTuple):
-    """What one rank sends to all.
-
-    Attributes:
-        headers: one behind the other; each says of all payloads how long they are, -1 where their
-            lengths differ.
-        payload: those of all messages, one behind the other.
-        sizes: their bytes.
-    """
-
-    headers: Flat
-    payload: Flat = _NOTHING
-    sizes: Sequence[int] = ()
-
-
-def _messages(given: Any, rooms: Rooms) -> Messages:
-    """Return what goes to all ranks; the headers last until the next such call."""
-    many = rooms.size
-    items = [None] * many if given is None else list(given)
-    if len(items) != many:
-        raise ValueError(f"expecting {many} items, got {len(items)}")
-    headers, plain = rooms.sent
-    forms = [_plain(each) for each in items]
-    if all(forms):
-        rooms.pack_into(headers, 0, *forms)
-        return plain
-    payloads = [_write(headers, each, start * HEADER) for start, each in enumerate(items)]
-    sizes = [each.nbytes for each in payloads]
-    if not any(sizes):
-        return plain
-    alike = sizes[0] if min(sizes) == max(sizes) else -1
-    for start in range(0, many * HEADER, HEADER):
-        headers[start] |= _SOME
-        _LENGTH.pack_into(headers, start + _TAIL, alike)
-    return Messages(plain.headers, np.concatenate(payloads), sizes)
-
-
-def _alike(headers: bytearray, start: int = 0) -> int:
-    """Return the bytes of every payload of a header's sender, -1 where they differ, 0 for none."""
-    if not headers[start] & _SOME:
-        return 0
-    length: int = _LENGTH.unpack_from(headers, start + _TAIL)[0]
-    return length
-
-
-def _outline(item: Any, parts: list[Flat]) -> Any:
-    """Return what an object is but for the data of its arrays, which go to `parts`.
-
-    None where it is something else than numbers, arrays and tuples of them.
-    """
-    if type(item) in _WRITTEN:
-        return (item,)
-    if type(item) is tuple:
-        inner = [_outline(each, parts) for each in item]
-        return None if None in inner else inner
-    if not (type(item) is np.ndarray or isinstance(item, _SCALARS)):
-        return None
-    if item.dtype.kind not in "biufc" or not item.dtype.isnative:
-        return None
-    array = np.asarray(item)
-    turned = array.flags.f_contiguous and not array.flags.c_contiguous
-    flat = np.ascontiguousarray((array.T if turned else array).reshape(-1))
-    parts.append(flat.view(_BYTE))
-    # Pickle, too, keeps one that is contiguous from being written.
-    fixed = not array.flags.writeable and array.flags.forc
-    return item.dtype.str, array.shape, turned, fixed, type(item) is not np.ndarray
-
-
-def _filled(outline: Any, data: Any, position: list[int]) -> Any:
-    if type(outline) is list:
-        return tuple([_filled(each, data, position) for each in outline])
-    if len(outline) == 1:
-        return outline[0]
-    name, shape, turned, fixed, scalar = outline
-    dtype, count, start = np.dtype(name), prod(shape), position[0]
-    position[0] = start + dtype.itemsize * count
-    flat = np.frombuffer(data, dtype, count, start)
-    if scalar:
-        return flat[0]
-    if flat.nbytes < len(data) or not flat.flags.aligned:
-        flat = flat.copy()  # it would keep the whole message
-    array = flat.reshape(shape[::-1]).T if turned else flat.reshape(shape)
-    array.flags.writeable = not fixed
-    return array
-
-
-# -- collectives ---------------------------------------------------------------------------------
-
-
-Room = tuple[bytearray, Flat, list[memoryview]]
-"""Room for headers, the same as an array, and where `marshal` writes in each."""
-
-
-def _room(many: int) -> Room:
-    headers = bytearray(many * HEADER)
-    view = memoryview(headers)
-    forms = [view[start + 1 : start + HEADER] for start in range(0, many * HEADER, HEADER)]
-    return headers, np.frombuffer(headers, _BYTE), forms
-
-
-class Rooms:
-    """What a communicator keeps for its calls of objects: what is there lasts until the next one.
-
-    Attributes:
-        own: for the header of this rank, or the one that it gets.
-        received: for one header of each rank.
-        sent: for one header for each rank that needs nothing but `marshal`, and the messages that
-            these are; `pack_into` writes what `marshal` has made.
-    """
-
-    def __init__(self, comm: Any) -> None:
-        self.rank, self.size = comm.rank, comm.size
-        self.own = _room(1)
-        self.received = _room(self.size)
-        headers = bytearray(self.size * HEADER)
-        self.sent = headers, Messages(np.frombuffer(headers, _BYTE))
-        self.pack_into = struct.Struct(f"x{HEADER - 1}s" * self.size).pack_into
-
-
-def _rooms(comm: Any) -> Rooms:
-    found: Rooms | None = comm.__dict__.get("_rooms")
-    if found is None:
-        found = comm._rooms = Rooms(comm)
-    return found
-
-
-def bcast(comm: Any, item: Any, root: int) -> Any:
-    """Return the root's object on every rank, a copy of it on the root."""
-    rooms = _rooms(comm)
-    header, room, (form,) = rooms.own
-    own = _write(header, item) if rooms.rank == root else None
-    if comm._call("bcast", room, room, None, root, None, None):
-        comm.left.Bcast(comm, room, root)
-    if not header[0]:
-        return marshal.loads(form)
-    if header[0] < _MORE:
-        return decode(header, None)
-    payload = np.empty(missing(header), _BYTE) if own is None else own.copy()
-    comm.Bcast(payload, root)
-    return decode(header, payload)
-
-
-def gather(comm: Any, item: Any, root: int | None) -> list[Any] | None:
-    """Return every rank's object on the root, None elsewhere; on all ranks where `root` is None."""
-    rooms = _rooms(comm)
-    header, room, _ = rooms.own
-    own = _write(header, item)
-    headers, whole, forms = rooms.received
-    if comm._call("allgather", room, whole, None, 0, None, None):
-        comm.left.Allgather(comm, room, whole)
-    gets = root is None or rooms.rank == root
-    kinds = headers[::HEADER]
-    if not any(kinds):  # nothing but numbers and texts
-        return [marshal.loads(form) for form in forms] if gets else None
-    starts = range(0, len(headers), HEADER)
-    if max(kinds) < _MORE:
-        return [decode(headers, None, start) for start in starts] if gets else None
-    sizes = [missing(headers, start) for start in starts]
-    found = _payloads(comm, own, sizes, root, gets=gets)
-    return _decoded(headers, found, sizes) if gets else None
-
-
-def scatter(comm: Any, items: Any, root: int) -> Any:
-    """Return this rank's item of the root's."""
-    rooms = _rooms(comm)
-    sent = _messages(items, rooms) if rooms.rank == root else None
-    header, room, (form,) = rooms.own
-    headers = None if sent is None else sent.headers
-    if comm._call("scatter", headers, room, None, root, None, None):
-        comm.left.Scatter(comm, headers, room, root)
-    if not header[0]:
-        return marshal.loads(form)
-    alike = _alike(header)
-    if not alike:
-        return decode(header, None)
-    own = np.empty(missing(header), _BYTE)
-    if alike > 0:
-        comm.Scatter(sent and sent.payload, own, root)
-    else:
-        comm.Scatterv(sent and [sent.payload, sent.sizes], own, root)
-    return decode(header, own if own.size else None)
-
-
-def alltoall(comm: Any, items: Any) -> list[Any]:
-    """Return every rank's item for this one."""
-    rooms = _rooms(comm)
-    sent = _messages(items, rooms)
-    headers, whole, forms = rooms.received
-    if comm._call("alltoall", sent.headers, whole, None, 0, None, None):
-        comm.left.Alltoall(comm, sent.headers, whole)
-    if not any(headers[::HEADER]):
-        return [marshal.loads(form) for form in forms]
-    starts = range(0, len(headers), HEADER)
-    # Every rank sees what each says of all its payloads.
-    alike = {_alike(headers, start) for start in starts}
-    if alike == {0}:
-        return [decode(headers, None, start) for start in starts]
-    sizes = [missing(headers, start) for start in starts]
-    found = np.empty(sum(sizes), _BYTE)
-    if len(alike) == 1 and alike != {-1}:
-        comm.Alltoall(sent.payload, found)
-    else:
-        comm.Alltoallv([sent.payload, sent.sizes], [found, sizes])
-    return _decoded(headers, found, sizes)
-
-
-def _decoded(headers: bytearray, payloads: Flat, sizes: list[int]) -> list[Any]:
-    """Return the objects of headers and payloads, both one behind the other."""
-    return [
-        decode(headers, payloads[end - length : end] if length else None, index * HEADER)
-        for index, (length, end) in enumerate(zip(sizes, accumulate(sizes), strict=True))
-    ]
-
-
-def _payloads(comm: Any, own: Flat, sizes: list[int], root: int | None, *, gets: bool) -> Flat:
+def _gathered(comm: Any, own: Flat, sizes: list[int], root: int | None, *, gets: bool) -> Flat:
     """Return all ranks' payloads, one behind the other; none on a rank that gets none."""
-    whole = np.empty(sum(sizes) if gets else 0, _BYTE)
+    whole = np.empty(sum(sizes) if gets else 0, "u1")
     alike = min(sizes) == max(sizes)
     if root is not None:
         target = whole if alike else [whole, sizes]
@@ -350,6 +144,60 @@ def _payloads(comm: Any, own: Flat, sizes: list[int], root: int | None, *, gets:
     return whole
 
 
+def scatter(made_for: Any) -> Method:
+    """Make the method that returns this rank's item of the root's."""
+    rooms, call, read = Rooms(made_for), made_for._call, OBJECTS.read_objects
+    rank, own = rooms.rank, rooms.own
+
+    def run(comm: Any, sendobj: Any, root: int = 0) -> Any:
+        sent = rooms.put_all(sendobj) if rank == root else None
+        view = rooms.view
+        if call("scatter", sent, view, None, root, None, None):
+            comm.left.Scatter(comm, sent, view, root)
+        found = read(own, rooms.room, 1, rooms.least, True)
+        return found[0] if found else rest(comm, root)
+
+    def rest(comm: Any, root: int) -> Any:
+        head = head_at(own)
+        rooms.adapt(head.need)
+        payload, sent = np.empty(head.size if head.more else 0, "u1"), _taken(rooms)
+        if head.alike > 0:
+            comm.Scatter(sent if rank == root else None, payload, root)
+        elif head.alike:
+            comm.Scatterv([sent, rooms.sizes] if rank == root else None, payload, root)
+        return decode(own, payload)
+
+    return run
+
+
+def alltoall(made_for: Any) -> Method:
+    """Make the method that returns every rank's item for this one."""
+    rooms, call, read = Rooms(made_for), made_for._call, OBJECTS.read_objects
+    size = rooms.size
+
+    def run(comm: Any, sendobj: Any) -> list[Any]:
+        sent = rooms.put_all(sendobj)
+        if call("alltoall", sent, rooms.whole, None, 0, None, None):
+            comm.left.Alltoall(comm, sent, rooms.whole)
+        return read(rooms.all, rooms.room, size, rooms.least, True) or rest(comm)
+
+    def rest(comm: Any) -> list[Any]:
+        messages, room = rooms.all, rooms.room
+        heads = [head_at(messages, start) for start in range(0, size * room, room)]
+        rooms.adapt(max(head.need for head in heads))
+        sizes = [head.size if head.more else 0 for head in heads]
+        payloads, sent = np.empty(sum(sizes), "u1"), _taken(rooms)
+        # Every rank sees what each says of all its payloads.
+        alike = {head.alike for head in heads}
+        if len(alike) > 1 or alike == {-1}:
+            comm.Alltoallv([sent, rooms.sizes], [payloads, sizes])
+        elif alike != {0}:
+            comm.Alltoall(sent, payloads)
+        return decode_all(messages, room, payloads, sizes)
+
+    return run
+
+
 # -- reductions ------------------------------------------------------------------------------------
 
 _FOLDED = {
@@ -358,60 +206,96 @@ _FOLDED = {
     float: {MPI.SUM.handle, MPI.PROD.handle, MPI.MIN.handle, MPI.MAX.handle},
     complex: {MPI.SUM.handle, MPI.PROD.handle},
 }  # fmt: skip
-PREDEFINED = frozenset(
+_PREDEFINED = frozenset(
     each.handle
     for each in (MPI.SUM, MPI.PROD, MPI.MIN, MPI.MAX, MPI.MINLOC, MPI.MAXLOC, MPI.LAND, MPI.LOR,
                  MPI.LXOR, MPI.BAND, MPI.BOR, MPI.BXOR)
 )  # fmt: skip
 _FOLDED_ARRAYS = {MPI.SUM.handle, MPI.PROD.handle, MPI.BAND.handle, MPI.BOR.handle, MPI.BXOR.handle}
 _DTYPES = {int: np.dtype("int64"), float: np.dtype("float64"), complex: np.dtype("complex128")}
-AS_ARRAYS: frozenset[type[Any]] = frozenset((*_DTYPES, np.ndarray))
+_AS_ARRAYS: frozenset[type[Any]] = frozenset((*_DTYPES, np.ndarray))
 """The types of objects that may be folded as arrays."""
-SHORT: frozenset[type[Any]] = frozenset((*AS_ARRAYS, *_WRITTEN, *_ROWS))
-LONG = _TAIL
-"""The types of objects that may be folded here, but for sequences of at least so many elements."""
+_SHORT: frozenset[type[Any]] = frozenset(
+    (*_AS_ARRAYS, bool, type(None), str, bytes, tuple, list, dict)
+)
+"""The types of objects that may be short, but for rows of as many elements as a room has bytes."""
+
+
+def folding(name: str) -> Callable[[Any], Method]:
+    """Return what makes a reduction of objects for one communicator.
+
+    On a few ranks, those who want the fold get all ranks' objects, and fold them rank by rank. On
+    more so do short ones with MPI's operators; the others are left to MPI's tree: users' operators
+    without a word, as all ranks give the same one.
+    """
+
+    def make(made_for: Any) -> Method:
+        left = getattr(made_for.left, name)
+        is_few = made_for.size <= _FEW
+        fold = _folding(made_for, name, left, is_few=is_few)
+        if name == "reduce":
+            method = fold
+        else:
+
+            def method(comm: Any, sendobj: Any, op: Any = MPI.SUM) -> Any:
+                return fold(comm, sendobj, op)
+
+        if is_few:
+            return method
+        return METHODS.by_operator(  # type: ignore[no-any-return]
+            "_call", MPI.Op, _PREDEFINED, _SHORT, ROOMS[0], LEFT_ALONE, left, method
+        )
+
+    return make
+
+
+def _folding(made_for: Any, name: str, left: Method, *, is_few: bool) -> Method:
+    is_rooted = name == "reduce"
+    call, rank, size = made_for._call, made_for.rank, made_for.size
+    gathered = _gathering(made_for, may_miss=True, is_short=not is_few)
+    surely = _gathering(made_for)
+
+    def run(comm: Any, sendobj: Any, op: Any = MPI.SUM, root: int = 0) -> Any:
+        _check_root(comm, root, size)
+        x = foldable(sendobj, op, size) if type(sendobj) in _AS_ARRAYS else None
+        if x is None:
+            found = gathered(comm, sendobj, root if is_rooted else None)
+            return otherwise(comm, sendobj, op, root) if found is _MISSED else folded(op, found)
+        out = np.empty_like(x)
+        if call(name, x, out, op, root, None, AS_OBJECT):
+            return otherwise(comm, sendobj, op, root)
+        gets = rank == root if is_rooted else rank or name != "exscan"
+        return (out if x.ndim else out.item()) if gets else None
+
+    def folded(op: Any, found: list[Any] | None) -> Any:
+        items = prefix(name, found, rank) if found else None
+        return reduce(op, items) if items else None
+
+    def otherwise(comm: Any, sendobj: Any, op: Any, root: int) -> Any:
+        if not is_few:
+            return left(comm, sendobj, op, *([root] if is_rooted else ()))
+        return folded(op, surely(comm, sendobj, root if is_rooted else None))
+
+    return run
 
 
 def foldable(item: Any, op: Any, size: int) -> Flat | None:
     """Return an object as an array that folds to what MPI's pickled objects would, None if none.
 
     Args:
-        item: of one of the types `AS_ARRAYS`.
+        item: of one of the types `_AS_ARRAYS`.
 
     A number becomes an array without axes, as no user's array is given.
     """
+    handle = op.handle if isinstance(op, MPI.Op) else None
     kind = type(item)
     if kind in _DTYPES:
-        if op.handle not in _FOLDED[kind] or item != item:
+        if handle not in _FOLDED[kind] or item != item:
             return None
         if kind is int and abs(item) > (1 << 62) // size:
             return None  # Python's sum would not overflow
         return np.array(item, _DTYPES[kind])
-    if not item.ndim or op.handle not in _FOLDED_ARRAYS:
+    if not item.ndim or handle not in _FOLDED_ARRAYS:
         return None
     fits: bool = item.dtype.kind in "iufc" and item.flags.c_contiguous
     return item if fits else None
-
-
-def fold(comm: Any, name: str, item: Any, op: Any, root: int) -> tuple[Any] | None:
-    """Return the fold of all ranks' short objects, rank by rank; None where MPI must make it.
-
-    Who folds gets all that it needs, and folds as MPI's predefined operators do objects of Python.
-    """
-    form = _plain(item)
-    if not form:
-        comm._call(*LEFT_ALONE)
-        return None
-    rooms = comm.__dict__.get("_rooms") or _rooms(comm)
-    header, room, _ = rooms.own
-    header[0], header[1 : 1 + len(form)] = _PLAIN, form
-    _, whole, forms = rooms.received
-    if name == "reduce":
-        gets = rooms.rank == root
-        if comm._call("gather", room, whole if gets else None, None, root, None, None):
-            return None
-        return (reduce(op, map(marshal.loads, forms)) if gets else None,)
-    if comm._call("allgather", room, whole, None, 0, None, None):
-        return None
-    forms = prefix(name, forms, rooms.rank)
-    return (reduce(op, map(marshal.loads, forms)) if forms else None,)

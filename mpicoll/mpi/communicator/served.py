@@ -154,10 +154,18 @@ class Served:
             return True
         if isinstance(op, MPI.Op) and op.handle not in OPS:
             return True  # MPI demands the same operator on all ranks
+        if not self._is_rank(root):
+            return True  # MPI's own method raises, before it has met the other ranks
         if name is THEIRS:
             return self._leave(differs)
         with self.recording.call(name):
             return self._find_out((name, x, out, op, root, counts, algorithm), differs)
+
+    def _is_rank(self, root: Any) -> bool:
+        try:
+            return bool(0 <= root < self.at.size)
+        except TypeError:
+            return False
 
     def _leave(self, differs: object) -> bool | None:
         """State that a call is left to MPI, where the executor has not; True where others do not.

@@ -64,10 +64,12 @@ class State:
         left: MPI serves it, as too many others are ours.
         folds: mpi4py has what its reductions of objects need.
         flight: records its calls, None where nothing does.
+        methods: those that are made for it, by name.
     """
 
     def __init__(self, comm: MPI.Comm) -> None:
         self.calls, self.left, self.folds = 0, False, False
+        self.methods: dict[str, Callable[..., Any]] = {}
         self.wishes = _agreed(comm)
         self.flight = join(
             partial(exchange, comm), comm.rank, comm.size, writers=WRITERS,
@@ -101,6 +103,17 @@ def serving(comm: MPI.Comm) -> Callable[..., Any] | None:
         state.served = Served(plain, state.wishes.algorithms, state.wishes.repeats, state.flight)
         _live.add(state.served)
     found: Callable[..., Any] = state.served.find or theirs
+    return found
+
+
+def method_of(
+    comm: MPI.Comm, name: str, make: Callable[[Any], Callable[..., Any]]
+) -> Callable[..., Any]:
+    """Return a method as `make` makes it once for a communicator, whatever objects stand for it."""
+    state: Any = comm.Get_attr(_key())
+    if name not in state.methods:
+        state.methods[name] = make(comm)
+    found: Callable[..., Any] = state.methods[name]
     return found
 
 
