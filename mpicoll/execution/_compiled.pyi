@@ -112,22 +112,27 @@ def by_operator(
     """Return a method that leaves users' operators: `mpicoll.execution.methods.by_operator`."""
 
 def write_objects(
-    room: bytearray, stride: int, items: tuple[Any, ...] | list[Any], stock: tuple[Any, Any, Any], /
-) -> int:
+    room: bytearray, stride: int, items: tuple[Any, ...] | list[Any],
+    stock: tuple[Any, Any, Any, frozenset[type]], left: list[bytes], /
+) -> int:  # fmt: skip
     """Write the messages of all items, each `stride` bytes behind the one before.
 
+    An object is pickled unless it consists of numbers, texts, bytes, None, and tuples, lists and
+    dictionaries of these, and has none of the lists and dictionaries twice.
+
     Args:
-        stock: `is_stock` is to hold of it.
+        stock: a serializer, the two functions of an unchanged one, which alone is left out for
+            such objects, and the types of others that are not pickled.
+        left: a pickle that does not fit is appended to it.
 
     Returns:
-        The bytes of the longest message; 0 where an item does not fit, is something else than
-        numbers, texts, bytes, None, and tuples, lists and dictionaries of these, or may have one
-        of the lists and dictionaries twice.
+        The bytes of the longest message; 0 where an item does not fit, or is of those types.
     """
 
 def read_objects(
-    room: bytearray, stride: int, count: int, least: int, wanted: bool, /
-) -> list[Any] | None:
+    room: bytearray, stride: int, count: int, least: int, wanted: bool,
+    stock: tuple[Any, Any, Any, frozenset[type]], /
+) -> list[Any] | None:  # fmt: skip
     """Return the objects of so many messages, none where they are not `wanted`.
 
     None where a message is of another kind, its sender sends a payload to any rank, or all need at
@@ -140,8 +145,8 @@ def read_objects(
 def read_object(data: Buffer, /) -> Any:
     """Return the object of a message without its head; raises as `read_objects`."""
 
-def is_stock(stock: tuple[Any, Any, Any], /) -> bool:
-    """Return whether a serializer, the first object, refers to two functions, the others."""
+def is_stock(stock: tuple[Any, Any, Any, frozenset[type]], /) -> bool:
+    """Return whether a serializer, the first object, refers to two functions, the next ones."""
 
 def watch_signals(memory: Buffer, descriptor: int, /) -> None:
     """Have signals that end this process leave their number and sender in memory.

@@ -48,7 +48,8 @@ extern PyMethodDef method_methods[];
 /* Objects as messages: objects.c. */
 extern PyMethodDef object_methods[];
 
-/* Make the names that calls look up; -1 where Python has raised. */
+/* Make the names that are looked up; -1 where Python has raised. */
 int calls_import(void);
+int objects_import(void);
 
 #endif

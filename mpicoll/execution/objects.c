@@ -3,11 +3,12 @@
    dictionary, so that it stands there once.
 
    A message is a head and, behind it, the object: a letter that says its type, its value, and of a
-   container how many items follow. Heads of other objects, which Python writes, name another kind. */
+   container how many items follow. Other objects are pickled, but for those of types that Python
+   describes, whose heads name another kind. */
 
 #include "module.h"
 
-enum { PLAIN = 0, DEEPEST = 16 };
+enum { PLAIN = 0, PICKLE = 2, DEEPEST = 16 };
 
 /* As `struct` writes "=BBxxIqqq" in mpicoll/mpi/communicator/messages.py. */
 typedef struct {
@@ -20,6 +21,8 @@ typedef struct {
 typedef struct {
     char *at, *end;
 } Room;
+
+static PyObject *dumps_name, *loads_name;
 
 /* -- writing ----------------------------------------------------------------------------------- */
 
@@ -134,15 +137,40 @@ static int put_item(Room *room, PyObject *item, int depth, int alone)
     return type == &PyDict_Type && alone && put_pairs(room, item, depth - 1);
 }
 
-/* The bytes of a message of an object, written there; 0 where it is none. */
-static int64_t write_message(char *start, char *end, PyObject *item)
+/* Write the head of a message that ends there; its bytes. */
+static int64_t write_head(char *start, const char *end, uint8_t kind)
+{
+    Head *head = memset(start, 0, sizeof *head);
+    head->kind = kind;
+    head->size = end - start - (Py_ssize_t)sizeof *head;
+    return head->need = end - start;
+}
+
+/* The bytes of the message of an object, written there; 0 where it is none. */
+static int64_t write_plain(char *start, char *end, PyObject *item)
 {
     Room room = {start + sizeof(Head), end};
-    if (!put_item(&room, item, DEEPEST, 1))
-        return 0;
-    Head *head = memset(start, 0, sizeof *head);
-    head->size = room.at - start - (Py_ssize_t)sizeof *head;
-    return head->need = room.at - start;
+    return put_item(&room, item, DEEPEST, 1) ? write_head(start, room.at, PLAIN) : 0;
+}
+
+/* The same of an object that is pickled, which goes to `left` where it does not fit; -1 where Python
+   has raised. */
+static int64_t write_pickled(char *start, char *end, PyObject *item, PyObject *serializer,
+                             PyObject *left)
+{
+    Py_INCREF(item); /* what pickles it may take it from where it is */
+    PyObject *data = PyObject_CallMethodOneArg(serializer, dumps_name, item);
+    Py_DECREF(item);
+    char *at = start + sizeof(Head);
+    int64_t size = data && PyBytes_CheckExact(data) ? PyBytes_GET_SIZE(data) : -1;
+    if (size >= 0 && size <= end - at) {
+        memcpy(at, PyBytes_AS_STRING(data), (size_t)size);
+        size = write_head(start, at + size, PICKLE);
+    } else if (data) {
+        size = PyList_Append(left, data);
+    }
+    Py_XDECREF(data);
+    return size;
 }
 
 /* -- reading ----------------------------------------------------------------------------------- */
@@ -261,17 +289,21 @@ static int count_left(PyObject *found, void *functions)
     return 0;
 }
 
-/* Whether of (serializer, dumps, loads) the first has these functions of pickle's; -1 where Python
-   has raised. */
+/* Of what is given as (serializer, dumps, loads, types), the functions that an unchanged serializer has,
+   and the types that Python describes. */
+enum { SERIALIZER, DUMPS, LOADS, TYPES, STOCK };
+
+/* Whether the serializer is unchanged; -1 where Python has raised. */
 static int has_stock(PyObject *stock)
 {
-    if (!PyTuple_Check(stock) || PyTuple_GET_SIZE(stock) != 3) {
-        PyErr_SetString(PyExc_TypeError, "a serializer and its two functions");
+    if (!PyTuple_Check(stock) || PyTuple_GET_SIZE(stock) != STOCK ||
+        !PyFrozenSet_Check(PyTuple_GET_ITEM(stock, TYPES))) {
+        PyErr_SetString(PyExc_TypeError, "a serializer, its two functions, and a set of types");
         return -1;
     }
-    PyObject *serializer = PyTuple_GET_ITEM(stock, 0);
+    PyObject *serializer = PyTuple_GET_ITEM(stock, SERIALIZER);
     traverseproc traverse = Py_TYPE(serializer)->tp_traverse;
-    Functions functions = {PyTuple_GET_ITEM(stock, 1), PyTuple_GET_ITEM(stock, 2), 0};
+    Functions functions = {PyTuple_GET_ITEM(stock, DUMPS), PyTuple_GET_ITEM(stock, LOADS), 0};
     return traverse && !traverse(serializer, count_left, &functions) && functions.left == 2;
 }
 
@@ -302,29 +334,46 @@ static int counts(Py_ssize_t many, Py_ssize_t wanted)
     return many == wanted;
 }
 
-/* write_objects(room, stride, items, stock): write the messages of all items, each so many bytes
-   behind the one before. Return the bytes of the longest, 0 where one is none or does not fit. */
+/* The bytes of the message of any object; 0 where it does not fit, or Python describes it; -1 where
+   Python has raised. */
+static int64_t write_message(char *start, char *end, PyObject *item, PyObject *stock, PyObject *left)
+{
+    int unchanged = has_stock(stock);
+    int64_t size = unchanged > 0 ? write_plain(start, end, item) : unchanged;
+    if (size)
+        return size;
+    PyObject *types = PyTuple_GET_ITEM(stock, TYPES), *type = (PyObject *)Py_TYPE(item);
+    int described = unchanged ? PySet_Contains(types, type) : 0;
+    if (described)
+        return described < 0 ? -1 : 0;
+    return write_pickled(start, end, item, PyTuple_GET_ITEM(stock, SERIALIZER), left);
+}
+
+/* write_objects(room, stride, items, stock, left): write the messages of all items, each so many
+   bytes behind the one before. Return the bytes of the longest, 0 where one is not written; if it was
+   pickled, that is appended to `left`. */
 static PyObject *write_objects(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t many)
 {
-    if (!counts(many, 4))
+    if (!counts(many, 5))
         return NULL;
     Py_ssize_t stride = PyLong_AsSsize_t(args[1]);
-    if (stride < (Py_ssize_t)sizeof(Head) || !(PyTuple_Check(args[2]) || PyList_Check(args[2]))) {
+    if (stride < (Py_ssize_t)sizeof(Head) || !PyList_Check(args[4]) ||
+        !(PyTuple_Check(args[2]) || PyList_Check(args[2]))) {
         if (!PyErr_Occurred())
-            PyErr_SetString(PyExc_TypeError, "a stride with room for a head, and a tuple or list");
+            PyErr_SetString(PyExc_TypeError, "a stride with room for a head, items, and a list");
         return NULL;
     }
     Py_ssize_t count = PySequence_Fast_GET_SIZE(args[2]);
     char *start = part_of(args[0], count * stride);
-    int stock = start ? has_stock(args[3]) : -1;
-    if (stock <= 0)
-        return stock < 0 ? NULL : PyLong_FromLong(0);
+    if (!start)
+        return NULL;
     int64_t longest = 0;
-    for (Py_ssize_t each = 0; each < count; each++) {
+    for (Py_ssize_t each = 0; each < PySequence_Fast_GET_SIZE(args[2]); each++) {
         char *at = start + each * stride;
-        int64_t size = write_message(at, at + stride, PySequence_Fast_GET_ITEM(args[2], each));
-        if (!size)
-            return PyLong_FromLong(0);
+        PyObject *item = PySequence_Fast_GET_ITEM(args[2], each);
+        int64_t size = write_message(at, at + stride, item, args[3], args[4]);
+        if (size <= 0)
+            return size ? NULL : PyLong_FromLong(0);
         longest = size > longest ? size : longest;
     }
     for (Py_ssize_t each = 0; each < count; each++)
@@ -332,12 +381,31 @@ static PyObject *write_objects(PyObject *Py_UNUSED(module), PyObject *const *arg
     return PyLong_FromLongLong(longest);
 }
 
-/* read_objects(room, stride, count, least, wanted): the objects of so many messages, a list that is
-   empty where they are not wanted. None where one is of another kind, its sender sends a payload to
+/* The object of a message in a room that ends there. */
+static PyObject *read_message(char *start, char *end, PyObject *stock)
+{
+    const Head *head = (const Head *)start;
+    char *at = start + sizeof *head;
+    if (head->size < 0 || head->size > end - at)
+        return PyErr_Format(PyExc_ValueError, "a message of an object is cut short");
+    Room room = {at, at + head->size};
+    if (head->kind == PLAIN)
+        return take_item(&room, DEEPEST);
+    if (!head->size)
+        return Py_NewRef(Py_None); /* as mpi4py takes a pickle of nothing */
+    PyObject *data = PyBytes_FromStringAndSize(at, (Py_ssize_t)head->size);
+    PyObject *serializer = PyTuple_GET_ITEM(stock, SERIALIZER);
+    PyObject *found = data ? PyObject_CallMethodOneArg(serializer, loads_name, data) : NULL;
+    Py_XDECREF(data);
+    return found;
+}
+
+/* read_objects(room, stride, count, least, wanted, stock): the objects of so many messages, a list that
+   is empty where they are not wanted. None where one is of another kind, its sender sends a payload to
    any rank, or none needs more than `least` bytes. */
 static PyObject *read_objects(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t many)
 {
-    if (!counts(many, 5))
+    if (!counts(many, 6) || has_stock(args[5]) < 0)
         return NULL;
     Py_ssize_t stride = PyLong_AsSsize_t(args[1]), count = PyLong_AsSsize_t(args[2]);
     Py_ssize_t least = PyLong_AsSsize_t(args[3]);
@@ -349,7 +417,7 @@ static PyObject *read_objects(PyObject *Py_UNUSED(module), PyObject *const *args
     int64_t longest = 0;
     for (Py_ssize_t each = 0; each < count; each++) {
         const Head *head = (const Head *)(start + each * stride);
-        if (head->kind != PLAIN || head->alike)
+        if ((head->kind != PLAIN && head->kind != PICKLE) || head->alike)
             Py_RETURN_NONE;
         longest = head->need > longest ? head->need : longest;
     }
@@ -359,8 +427,7 @@ static PyObject *read_objects(PyObject *Py_UNUSED(module), PyObject *const *args
     PyObject *all = PyList_New(wanted ? count : 0);
     for (Py_ssize_t each = 0; all && each < count && wanted; each++) {
         char *at = start + each * stride;
-        Room room = {at + sizeof(Head), at + stride};
-        PyObject *item = take_item(&room, DEEPEST);
+        PyObject *item = read_message(at, at + stride, args[5]);
         if (!item)
             Py_CLEAR(all);
         else
@@ -379,6 +446,13 @@ static PyObject *read_object(PyObject *Py_UNUSED(module), PyObject *data)
     PyObject *found = take_item(&room, DEEPEST);
     PyBuffer_Release(&view);
     return found;
+}
+
+int objects_import(void)
+{
+    dumps_name = PyUnicode_InternFromString("dumps");
+    loads_name = PyUnicode_InternFromString("loads");
+    return dumps_name && loads_name ? 0 : -1;
 }
 
 PyMethodDef object_methods[] = {

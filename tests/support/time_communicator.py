@@ -14,6 +14,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,7 @@ ITEMS: dict[str, tuple[Any, dict[str, Any]]] = {
     "pair": ((1, 0.5), {"SUM": MPI.SUM, "MAXLOC": MPI.MAXLOC, "min": min}),
     "list of 300": (list(range(300)), {"SUM": MPI.SUM, "add": operator.add}),
     "dictionary": ({"a": 1, "b": [2]}, {"merged": merged}),
+    "instance": (Fraction(1, 3), {"add": operator.add}),
     **{
         f"array of {nbytes} B": (np.ones(nbytes // 8), {"SUM": MPI.SUM, "maximum": np.maximum})
         for nbytes in (8, 4 << 10, 64 << 10, 1 << 20)

@@ -12,6 +12,7 @@ import marshal
 import pickle
 import struct
 from collections.abc import Sequence
+from functools import cache
 from itertools import accumulate
 from math import prod
 from typing import Any, NamedTuple
@@ -28,16 +29,17 @@ _WRITTEN = 1 << 16
 """The most bytes of a message that is written without pickle."""
 _CALM = 32
 """After so many calls that would have done with a shorter room, the next ones have it."""
-STOCK = MPI.pickle, pickle.dumps, pickle.loads
-"""mpi4py's serializer, and what it calls as long as a program has put nothing else there."""
 _HEAD = struct.Struct("=BBxxIqqq")
 _LAST = struct.Struct("=qq")
 _BYTE = np.dtype("uint8")
+_dtype = cache(np.dtype)
 _NOTHING: Flat = np.empty(0, _BYTE)
 _SCALARS = np.bool_, np.number
 _NUMBERS: frozenset[type[Any]] = frozenset((int, float, complex, bool, type(None), str, bytes))
 _OUTLINED = frozenset((tuple, np.ndarray, *np.sctypeDict.values()))
 """The types of what may have an outline beside its data."""
+STOCK = MPI.pickle, pickle.dumps, pickle.loads, _OUTLINED
+"""mpi4py's serializer, what it calls unless a program says otherwise, and the types described."""
 _PLAIN, _ARRAYS, _PICKLE = range(3)
 
 
@@ -75,13 +77,14 @@ class Rooms:
         all, whole: messages of all ranks, one behind the other.
         sent, sending: those for all ranks.
         payload, sizes: what follows this rank's messages, and the bytes of each part.
+        left: the pickle of an object that did not fit, until it is put.
     """
 
     def __init__(self, comm: MPI.Intracomm) -> None:
         self.rank, self.size = comm.rank, comm.size
         self.own = bytearray(_WRITTEN)
         self.flat = np.frombuffer(self.own, _BYTE)
-        self.payload, self.sizes = _NOTHING, list[int]()
+        self.payload, self.sizes, self.left = _NOTHING, list[int](), list[bytes]()
         self._take(0)
 
     def _take(self, need: int) -> None:
@@ -108,9 +111,10 @@ class Rooms:
             written: the bytes of the message that stands there already, 0 where none does.
         """
         if written:
-            kind, outline, data = _PLAIN, b"", self.flat[_HEAD.size : written]
+            kind, outline = head_at(self.own).kind, b""
+            data = self.flat[_HEAD.size : written]
         else:
-            kind, outline, data = _encoded(item)
+            kind, outline, data = _encoded(item, self.left)
         size, start = len(data), _HEAD.size + len(outline)
         end = start + size
         self.payload = _NOTHING if end <= self.room else data
@@ -130,27 +134,35 @@ class Rooms:
         items = [None] * self.size if given is None else list(given)
         if len(items) != self.size:
             raise ValueError(f"expecting {self.size} items, got {len(items)}")
-        if not OBJECTS.write_objects(self.sent, self.room, items, STOCK):
+        # Those that had payloads will have some again, and would be pickled twice.
+        is_long, self.sizes = any(self.sizes), []
+        if is_long or not OBJECTS.write_objects(self.sent, self.room, items, STOCK, []):
             self._put_each(items)
         return self.sending
 
     def _put_each(self, items: Sequence[Any]) -> None:
         payloads, need, starts = list[Flat](), 0, range(0, self.size * self.room, self.room)
         for start, item in zip(starts, items, strict=True):
-            written = OBJECTS.write_objects(self.own, _WRITTEN, (item,), STOCK)
+            written = OBJECTS.write_objects(self.own, _WRITTEN, (item,), STOCK, self.left)
             self.put(item, written)
             self.sending[start : start + self.room] = self.view
             payloads.append(self.payload.copy() if written else self.payload)
             need = max(need, head_at(self.own).need)
         self.sizes = [each.nbytes for each in payloads]
-        self.payload = np.concatenate(payloads)
+        self.payload = np.concatenate(payloads) if any(self.sizes) else _NOTHING
         alike = self.sizes[0] if min(self.sizes) == max(self.sizes) else -1
         for start in starts:
             _LAST.pack_into(self.sent, start + _HEAD.size - _LAST.size, alike, need)
 
 
-def _encoded(item: Any) -> tuple[int, bytes, Flat]:
-    """Return kind, outline and data of an object that is not written otherwise."""
+def _encoded(item: Any, left: list[bytes]) -> tuple[int, bytes, Flat]:
+    """Return kind, outline and data of an object that is not written otherwise.
+
+    Args:
+        left: has its pickle, if anything; it has nothing then.
+    """
+    if left:
+        return _PICKLE, b"", np.frombuffer(left.pop(), _BYTE)
     if type(item) in _OUTLINED and OBJECTS.is_stock(STOCK):
         parts = list[Flat]()
         outline = _outline(item, parts)
@@ -201,23 +213,20 @@ def _outline(item: Any, parts: list[Flat]) -> Any:
     if item.dtype.kind not in "biufc" or not item.dtype.isnative:
         return None
     array = np.asarray(item)
-    axes = _axes(array)
-    turned = array.transpose(axes)
+    flags = array.flags
+    axes = None if flags.c_contiguous else _axes(array)
+    lying = array if axes is None else array.transpose(axes)
     # Pickle, too, keeps the strides of one without gaps, and keeps it from being written.
-    fixed = not array.flags.writeable and turned.flags.c_contiguous
-    parts.append(np.ascontiguousarray(turned).reshape(-1).view(_BYTE))
-    return item.dtype.str, turned.shape, axes, fixed, type(item) is not np.ndarray
+    fixed = not flags.writeable and lying.flags.c_contiguous
+    parts.append(np.ascontiguousarray(lying).reshape(-1).view(_BYTE))
+    turned = None if axes is None else [axes.index(axis) for axis in range(len(axes))]
+    return item.dtype.str, lying.shape, turned, fixed, type(item) is not np.ndarray
 
 
-def _axes(array: Flat) -> tuple[int, ...]:
-    """Return the order of axes in which an array lies in memory; as they are where it has gaps."""
-    given = tuple(range(array.ndim))
-    if array.flags.c_contiguous:
-        return given
-    if array.flags.f_contiguous:
-        return given[::-1]
-    axes = tuple(sorted(given, key=lambda axis: -array.strides[axis]))
-    return axes if array.transpose(axes).flags.c_contiguous else given
+def _axes(array: Flat) -> list[int] | None:
+    """Return the order of axes in which an array lies in memory, None where it has gaps."""
+    axes = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
+    return axes if array.transpose(axes).flags.c_contiguous else None
 
 
 def _filled(outline: Any, data: Any, position: list[int], *, whole: bool) -> Any:
@@ -225,14 +234,17 @@ def _filled(outline: Any, data: Any, position: list[int], *, whole: bool) -> Any
         return tuple([_filled(each, data, position, whole=whole) for each in outline])
     if len(outline) == 1:
         return outline[0]
-    name, shape, axes, fixed, scalar = outline
-    dtype, count, start = np.dtype(name), prod(shape), position[0]
+    name, shape, turned, fixed, scalar = outline
+    dtype, count, start = _dtype(name), prod(shape), position[0]
     position[0] = start + dtype.itemsize * count
     flat = np.frombuffer(data, dtype, count, start)
     if scalar:
         return flat[0]
     if not whole or flat.nbytes < len(data) or not flat.flags.aligned:
         flat = flat.copy()  # it would keep the whole message
-    array = flat.reshape(shape).transpose(np.argsort(axes)) if axes else flat.reshape(shape)
-    array.flags.writeable = not fixed
+    array = flat.reshape(shape)
+    if turned is not None:
+        array = array.transpose(turned)
+    if fixed == array.flags.writeable:
+        array.flags.writeable = not fixed
     return array

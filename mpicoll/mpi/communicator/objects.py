@@ -39,13 +39,13 @@ def bcast(made_for: Any) -> Method:
 
     def run(comm: Any, obj: Any, root: int = 0) -> Any:
         if rank == root:
-            written = write(own, most, (obj,), STOCK)
+            written = write(own, most, (obj,), STOCK, rooms.left)
             if not 0 < written <= rooms.room:
                 rooms.put(obj, written)
         view = rooms.view
         if call("bcast", view, view, None, root, None, None):
             comm.left.Bcast(comm, view, root)
-        found = read(own, rooms.room, 1, rooms.least, True)
+        found = read(own, rooms.room, 1, rooms.least, True, STOCK)
         return found[0] if found else rest(comm, root)
 
     def rest(comm: Any, root: int) -> Any:
@@ -103,7 +103,7 @@ def _gathering(made_for: Any, *, may_miss: bool = False, is_short: bool = False)
     write, read, own, most = OBJECTS.write_objects, OBJECTS.read_objects, rooms.own, len(rooms.own)
 
     def run(comm: Any, item: Any, root: int | None) -> list[Any] | None:
-        written = write(own, most, (item,), STOCK)
+        written = write(own, most, (item,), STOCK, rooms.left)
         if not 0 < written <= rooms.room:
             if is_short:
                 call(*LEFT_ALONE)
@@ -114,7 +114,7 @@ def _gathering(made_for: Any, *, may_miss: bool = False, is_short: bool = False)
                 return _MISSED
             comm.left.Allgather(comm, rooms.view, rooms.whole)
         gets = root is None or root == rank
-        found: list[Any] | None = read(rooms.all, rooms.room, size, rooms.least, gets)
+        found: list[Any] | None = read(rooms.all, rooms.room, size, rooms.least, gets, STOCK)
         if found is None:
             return rest(comm, root, gets)
         return found if gets else None
@@ -154,7 +154,7 @@ def scatter(made_for: Any) -> Method:
         view = rooms.view
         if call("scatter", sent, view, None, root, None, None):
             comm.left.Scatter(comm, sent, view, root)
-        found = read(own, rooms.room, 1, rooms.least, True)
+        found = read(own, rooms.room, 1, rooms.least, True, STOCK)
         return found[0] if found else rest(comm, root)
 
     def rest(comm: Any, root: int) -> Any:
@@ -179,7 +179,7 @@ def alltoall(made_for: Any) -> Method:
         sent = rooms.put_all(sendobj)
         if call("alltoall", sent, rooms.whole, None, 0, None, None):
             comm.left.Alltoall(comm, sent, rooms.whole)
-        return read(rooms.all, rooms.room, size, rooms.least, True) or rest(comm)
+        return read(rooms.all, rooms.room, size, rooms.least, True, STOCK) or rest(comm)
 
     def rest(comm: Any) -> list[Any]:
         messages, room = rooms.all, rooms.room
