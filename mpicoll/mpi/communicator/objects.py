@@ -96,16 +96,18 @@ def _gathering(made_for: Any, *, may_miss: bool = False, is_short: bool = False)
 
     Args:
         may_miss: ranks may be in another call, which they find in this one.
-        is_short: they are, too, where an object needs a longer room or pickle.
+        is_short: they are, too, where an object needs a longer room, or pickle.
     """
     rooms, call = Rooms(made_for), made_for._call
     rank, size = rooms.rank, rooms.size
     write, read, own, most = OBJECTS.write_objects, OBJECTS.read_objects, rooms.own, len(rooms.own)
+    stock = (*STOCK[:3], _SHORT) if is_short else STOCK  # what MPI's tree pickles once more
 
     def run(comm: Any, item: Any, root: int | None) -> list[Any] | None:
-        written = write(own, most, (item,), STOCK, rooms.left)
+        written = write(own, most, (item,), stock, rooms.left)
         if not 0 < written <= rooms.room:
             if is_short:
+                rooms.left.clear()
                 call(*LEFT_ALONE)
                 return _MISSED
             rooms.put(item, written)
