@@ -84,7 +84,7 @@ class Rooms:
         self.rank, self.size = comm.rank, comm.size
         self.own = bytearray(_WRITTEN)
         self.flat = np.frombuffer(self.own, _BYTE)
-        self.payload, self.sizes, self.left = _NOTHING, list[int](), list[bytes]()
+        self.payload, self.sizes, self.left = _NOTHING, [0] * self.size, list[bytes]()
         self._take(0)
 
     def _take(self, need: int) -> None:
@@ -135,7 +135,7 @@ class Rooms:
         if len(items) != self.size:
             raise ValueError(f"expecting {self.size} items, got {len(items)}")
         # Those that had payloads will have some again, and would be pickled twice.
-        is_long, self.sizes = any(self.sizes), []
+        is_long, self.sizes = any(self.sizes), [0] * self.size
         if is_long or not OBJECTS.write_objects(self.sent, self.room, items, STOCK, []):
             self._put_each(items)
         return self.sending
