@@ -104,8 +104,10 @@ class Rooms:
             if self.shorter == _CALM:
                 self._take(self.longest)
 
-    def put(self, item: Any, written: int) -> None:
+    def put(self, item: Any, written: int) -> int:
         """Complete this rank's message of an object that is not written, or is longer than a room.
+
+        Returns what it needs.
 
         Args:
             written: the bytes of the message that stands there already, 0 where none does.
@@ -124,6 +126,7 @@ class Rooms:
         self.own[_HEAD.size : start] = outline
         if not rest:
             self.flat[start:end] = data
+        return need
 
     def put_all(self, given: Any) -> Flat:
         """Write the messages for all ranks, and return them.
@@ -144,10 +147,9 @@ class Rooms:
         payloads, need, starts = list[Flat](), 0, range(0, self.size * self.room, self.room)
         for start, item in zip(starts, items, strict=True):
             written = OBJECTS.write_objects(self.own, _WRITTEN, (item,), STOCK, self.left)
-            self.put(item, written)
+            need = max(need, self.put(item, written))
             self.sending[start : start + self.room] = self.view
             payloads.append(self.payload.copy() if written else self.payload)
-            need = max(need, head_at(self.own).need)
         self.sizes = [each.nbytes for each in payloads]
         self.payload = np.concatenate(payloads) if any(self.sizes) else _NOTHING
         alike = self.sizes[0] if min(self.sizes) == max(self.sizes) else -1
