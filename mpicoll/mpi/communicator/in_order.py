@@ -8,7 +8,7 @@ parts go to where they are wanted.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce, wraps
+from functools import partial, reduce, wraps
 from itertools import pairwise
 from typing import Any
 
@@ -40,8 +40,39 @@ def prefix(name: str, items: list[Any], rank: int) -> list[Any]:
     return items[: rank + _PREFIXES[name]] if name in _PREFIXES else items
 
 
+def folded_by_first(
+    rank: int, op: Callable[[Any, Any], Any], items: list[Any], tell: Callable[[Any], Any]
+) -> Any:
+    """Return on all ranks what the first one gets as it folds all ranks' items.
+
+    A function may give another result elsewhere: a set's texts have another order in each process.
+
+    Args:
+        items: emptied; only the first rank's matter.
+        tell: returns the first rank's object.
+
+    Raises:
+        RuntimeError: the fold has raised on the first rank, where its own error is raised.
+    """
+    told: Any = None
+    if not rank:
+        try:
+            told = True, reduce(op, items)
+        except Exception as error:
+            tell((False, repr(error)))
+            raise
+        items.clear()  # what nobody else holds is told without pickle
+    is_there, found = tell(told)
+    if not is_there:
+        raise RuntimeError(f"the reduction has failed on rank 0: {found}")
+    return found
+
+
 def _of_objects(name: str, method: Method) -> Method:
     def call(comm: MPI.Intracomm, sendobj: Any, op: Any = MPI.SUM, root: int = 0) -> Any:
+        if name == "allreduce":
+            items = MPI.Intracomm.gather(comm, sendobj) or []
+            return folded_by_first(comm.rank, op, items, partial(MPI.Intracomm.bcast, comm))
         if name == "reduce":
             found = MPI.Intracomm.gather(comm, sendobj, root) or []
         else:

@@ -7,7 +7,7 @@ collectives exchanges these, and a second one the payloads where some object has
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from mpi4py import MPI
 
 from mpicoll.execution.extension import METHODS, OBJECTS
 from mpicoll.mpi.communicator.buffers import Flat
-from mpicoll.mpi.communicator.in_order import prefix
+from mpicoll.mpi.communicator.in_order import folded_by_first, prefix
 from mpicoll.mpi.communicator.messages import ROOMS, STOCK, Rooms, decode, decode_all, head_at
 from mpicoll.mpi.communicator.served import LEFT_ALONE
 from mpicoll.mpi.communicator.tracing import AS_OBJECT
@@ -255,30 +255,43 @@ def _folding(made_for: Any, name: str, left: Method, *, is_few: bool) -> Method:
     is_rooted = name == "reduce"
     call, rank, size = made_for._call, made_for.rank, made_for.size
     gathered = _gathering(made_for, may_miss=True, is_short=not is_few)
-    surely = _gathering(made_for)
+    surely, tell = _gathering(made_for), bcast(made_for)
 
     def run(comm: Any, sendobj: Any, op: Any = MPI.SUM, root: int = 0) -> Any:
         _check_root(comm, root, size)
         x = foldable(sendobj, op, size) if type(sendobj) in _AS_ARRAYS else None
         if x is None:
-            found = gathered(comm, sendobj, root if is_rooted else None)
-            return otherwise(comm, sendobj, op, root) if found is _MISSED else folded(op, found)
+            return folded(gathered, comm, sendobj, op, root)
         out = np.empty_like(x)
         if call(name, x, out, op, root, None, AS_OBJECT):
             return otherwise(comm, sendobj, op, root)
         gets = rank == root if is_rooted else rank or name != "exscan"
         return (out if x.ndim else out.item()) if gets else None
 
-    def folded(op: Any, found: list[Any] | None) -> Any:
-        items = prefix(name, found, rank) if found else None
+    def folded(gather: Method, comm: Any, sendobj: Any, op: Any, root: int) -> Any:
+        by_one = is_rooted or (name == "allreduce" and not _is_predefined(op))
+        to = None if not by_one else root if is_rooted else 0
+        has_own = is_few and rank == to  # an object that it need not send
+        found = gather(comm, None if has_own else sendobj, to)
+        if found is _MISSED:
+            return otherwise(comm, sendobj, op, root)
+        if has_own:
+            found[rank] = sendobj
+        if name == "allreduce" and (by_one or any(type(each) not in _SHORT for each in found)):
+            return folded_by_first(rank, op, found or [], partial(tell, comm))
+        items = prefix(name, found, rank) if found else []
         return reduce(op, items) if items else None
 
     def otherwise(comm: Any, sendobj: Any, op: Any, root: int) -> Any:
         if not is_few:
             return left(comm, sendobj, op, *([root] if is_rooted else ()))
-        return folded(op, surely(comm, sendobj, root if is_rooted else None))
+        return folded(surely, comm, sendobj, op, root)
 
     return run
+
+
+def _is_predefined(op: Any) -> bool:
+    return isinstance(op, MPI.Op) and op.handle in _PREDEFINED
 
 
 def foldable(item: Any, op: Any, size: int) -> Flat | None:
