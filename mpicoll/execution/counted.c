@@ -30,27 +30,48 @@ static PyObject *counted_call(PyObject *object, PyObject *const *args, size_t fl
     return result;
 }
 
-static PyObject *counted_comes(PyObject *object, PyObject *args)
+/* Whether a test holds before or between so many yields; -1 for an error. */
+static int comes(PyObject *counted, PyObject *test, int yields)
 {
-    PyObject *test;
-    int yields;
-    if (!PyArg_ParseTuple(args, "Oi", &test, &yields))
-        return NULL;
     for (int each = 1; each <= 2 * yields; each++) {
-        PyObject *result = counted_call(object, &test, 1, NULL);
-        const int comes = result ? PyObject_IsTrue(result) : -1;
+        PyObject *result = counted_call(counted, &test, 1, NULL);
+        const int holds = result ? PyObject_IsTrue(result) : -1;
         Py_XDECREF(result);
-        if (comes)
-            return comes < 0 ? NULL : Py_NewRef(Py_True);
+        if (holds)
+            return holds;
         if (each % 2)
             continue;
         Py_BEGIN_ALLOW_THREADS;
         sched_yield();
         Py_END_ALLOW_THREADS;
         if (PyErr_CheckSignals())
-            return NULL;
+            return -1;
     }
-    Py_RETURN_FALSE;
+    return 0;
+}
+
+static PyObject *counted_comes(PyObject *object, PyObject *args)
+{
+    PyObject *test;
+    int yields;
+    if (!PyArg_ParseTuple(args, "Oi", &test, &yields))
+        return NULL;
+    const int holds = comes(object, test, yields);
+    return holds < 0 ? NULL : PyBool_FromLong(holds);
+}
+
+static PyObject *counted_through(PyObject *object, PyObject *args)
+{
+    PyObject *start, *test;
+    int yields;
+    if (!PyArg_ParseTuple(args, "OOi", &start, &test, &yields))
+        return NULL;
+    PyObject *result = counted_call(object, &start, 1, NULL);
+    if (!result)
+        return NULL;
+    Py_DECREF(result);
+    const int holds = comes(object, test, yields);
+    return holds < 0 ? NULL : PyBool_FromLong(holds);
 }
 
 static PyObject *counted_oldest(PyObject *object, void *Py_UNUSED(closure))
@@ -101,6 +122,7 @@ static void counted_dealloc(CountedObject *self)
 
 static PyMethodDef counted_methods[] = {
     {"comes", counted_comes, METH_VARARGS, NULL},
+    {"through", counted_through, METH_VARARGS, NULL},
     {NULL},
 };
 

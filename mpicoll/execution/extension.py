@@ -71,6 +71,11 @@ class PythonCounted:
             os.sched_yield()
         return False
 
+    def through(self, start: Callable[[], Any], test: Callable[[], bool], yields: int) -> bool:
+        """Make a call that is counted, and return whether a test then holds, as `comes` does."""
+        self(start)
+        return self.comes(test, yields)
+
     @property
     def oldest(self) -> int:
         return min(tuple(self.under_way), default=0)  # a copy, as other threads go on

@@ -21,6 +21,7 @@ class NativeCall:
         in_place: `x` and `out` share memory, each block at its own place.
         rank: of the caller in its group.
         apart: of `Calls.apart`, where a rank may leave the call in its middle.
+        repeats: it is run many times on these arrays.
     """
 
     collective: Collective
@@ -32,6 +33,7 @@ class NativeCall:
     in_place: bool
     rank: int
     apart: Apart | None = None
+    repeats: bool = False
 
     @property
     def array(self) -> Array | None:
@@ -65,6 +67,13 @@ class Apart(Protocol):
 
     left: bool
 
+    def leave(self, error: BaseException, *unfinished: object) -> None:
+        """State that this rank has left such a call by an error.
+
+        Args:
+            unfinished: what must exist though this rank no longer waits for it.
+        """
+
     def free(self) -> None:
         """Release it, unless a rank has left such a call; collective."""
 
@@ -72,21 +81,23 @@ class Apart(Protocol):
 class Calls(Protocol):
     """States in which call of a method this rank is: `mpicoll.peers.calls`.
 
+    A call sets `plan`, then `begun`, and `ended` when it is complete: functions would take longer.
+
     Attributes:
+        plan: the number of the plan that serves the last call.
+        begun: how many calls this rank has begun; `ended`: which of them it has completed last.
         drop: takes the numbers of plans that no rank may run again, as messages of them that
             nobody has received may be under way.
-        apart: takes a tag that no other plan has, and returns what the library's own calls of one
-            plan need so that a rank can leave them in their middle; collective.
+        apart: takes a tag that no other plan has and the name of a collective, and returns what the
+            library's own calls for it need so that a rank can leave them in their middle;
+            collective.
     """
 
+    plan: int
+    begun: int
+    ended: int
     drop: Callable[[set[int]], None]
-    apart: Callable[[int], Apart]
-
-    def begin(self, plan: int) -> None:
-        """State that this rank begins a call that a plan serves."""
-
-    def end(self) -> None:
-        """State that it has completed that call."""
+    apart: Callable[[int, str], Apart]
 
 
 class Request(Protocol):

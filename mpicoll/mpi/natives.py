@@ -8,6 +8,7 @@ from __future__ import annotations
 import operator
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from itertools import accumulate
@@ -45,7 +46,8 @@ def bind(
     """Bind MPI's own collective.
 
     A started or persistent one ends at the deadline, and so does one that has a communicator of its
-    own. Else `run` cannot be left: there, the process ends.
+    own, for which `run` is the nonblocking form, or the persistent one where it repeats. Else `run`
+    cannot be left: there, the process ends.
 
     Raises:
         Unavailable: this MPI has no persistent form of it.
@@ -71,7 +73,11 @@ def bind(
     if apart is None:
         run = guarded(resources.kept_by(plain), peers, what, abort)
     else:
-        run = resources.kept_by(apart.completing(begin, what, arguments))
+        request: MPI.Prequest | None = None
+        if call.repeats:
+            with suppress(Unavailable):
+                request = _made(comm, name, arguments, resources)
+        run = apart.completing(begin, (arguments, resources), request)
 
     def start() -> Request:
         return under_way(peers.inside(begin), resources, peers, what, copies)
@@ -91,11 +97,7 @@ def _persistent(
     comm: MPI.Comm, name: str, arguments: list[Any], resources: Resources, copies: list[Thunk],
     peers: Peers, under_way: Callable[..., Request],
 ) -> Native:  # fmt: skip
-    try:
-        request = resources.add(getattr(comm, f"{name}_init")(*arguments))
-    except (AttributeError, NotImplementedError, MPI.Exception) as error:
-        raise Unavailable(f"{MPI.get_vendor()[0]} has no {name}_init: {error}") from None
-
+    request = _made(comm, name, arguments, resources)
     what = f"MPI's own {name}"
     waits = Waits(peers, Stage(what), peers.absent)
     begin, wait = waits.begin(request.Start), waits.until(request.Test)
@@ -111,6 +113,20 @@ def _persistent(
             copy()
 
     return Native(run, start, resources.free)
+
+
+def _made(
+    comm: MPI.Comm, name: str, arguments: list[Any], resources: Resources
+) -> MPI.Prequest:  # fmt: skip
+    """Return the persistent request of a collective, which is freed with `resources`.
+
+    Raises:
+        Unavailable: this MPI has none.
+    """
+    try:
+        return resources.add(getattr(comm, f"{name}_init")(*arguments))
+    except (AttributeError, NotImplementedError, MPI.Exception) as error:
+        raise Unavailable(f"{MPI.get_vendor()[0]} has no {name}_init: {error}") from None
 
 
 def _out_of_place(

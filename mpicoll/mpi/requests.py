@@ -159,37 +159,67 @@ class Apart:
     After that those of the ranks no longer fit together, there and nowhere else.
 
     Args:
-        operation: the number by which all ranks know the calls.
+        stage: of its waits, with the number by which all ranks know the calls.
     """
 
-    def __init__(self, comm: MPI.Comm, peers: Peers, operation: int) -> None:
-        self.comm, self.peers, self.operation, self.left = comm, peers, operation, False
+    def __init__(self, comm: MPI.Comm, peers: Peers, stage: Stage) -> None:
+        self.comm, self.peers, self.stage, self.left = comm, peers, stage, False
 
-    def completing(self, begin: Callable[[], MPI.Request], what: str, kept: object) -> Thunk:
+    def completing(
+        self, begin: Callable[[], MPI.Request], kept: object, repeated: MPI.Prequest | None = None
+    ) -> Thunk:
         """Return a call of MPI's own, given its nonblocking form, that can be left in its middle.
 
         Args:
             kept: what MPI reads and writes meanwhile.
+            repeated: its persistent form, which is started instead: that takes less time.
         """
-        waits = Waits(self.peers, Stage(what, operation=self.operation), self.missing)
+        waits = Waits(self.peers, self.stage, self.missing)
+        inside, wait, leave = self.peers.inside, waits.wait, self.leave
+        if repeated is not None:
+            start, test, through = repeated.Start, repeated.Test, inside.through
+            yields = 0 if self.peers.spins else FIRST_YIELDS
+
+            def again() -> None:
+                try:
+                    # In one call: ranks that share cores find the caches taken.
+                    if not through(start, test, yields):
+                        wait(test)
+                except MPI.Exception as error:
+                    lost = waits.failed(error)
+                    leave(lost, repeated, kept)
+                    raise lost from error
+                except BaseException as error:
+                    leave(error, repeated, kept)
+                    raise
+
+            return again
 
         def run() -> None:
-            request = self.peers.inside(begin)
+            request = inside(begin)
             try:
-                waits.wait(request.Test)
+                wait(request.Test)
             except BaseException as error:
-                self.left = True
-                _unfinished.append((request, kept))
-                self.peers.leave(self.operation, error)
+                leave(error, request, kept)
                 raise
 
         return run
+
+    def leave(self, error: BaseException, *unfinished: object) -> None:
+        """State that this rank has left a call by an error.
+
+        Args:
+            unfinished: a request, and what MPI reads and writes until it is complete, if anything.
+        """
+        self.left = True
+        _unfinished.extend(unfinished)
+        self.peers.leave(self.stage.operation, error)
 
     def missing(self) -> list[int]:
         """Return the ranks that a call waits for: all complete it after all have begun it."""
         calls = self.peers.calls
         return self.peers.absent(
-            lambda answer: calls is not None and calls.is_behind(answer.call), self.operation
+            lambda answer: calls is not None and calls.is_behind(answer.call), self.stage.operation
         )
 
     def free(self) -> None:

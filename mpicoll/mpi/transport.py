@@ -170,9 +170,10 @@ class MpiTransport(MpiMessages):
 
         return native._replace(start=lambda: through_host().start(), free=free)
 
-    def _apart(self, tag: int) -> Apart:
+    def _apart(self, tag: int, what: str) -> Apart:
         """Return a communicator for the calls of one plan; collective."""
-        return Apart(_duplicate(self.natives_comm, self.peers), self.peers, GROUP - tag)
+        copy = _duplicate(self.natives_comm, self.peers)
+        return Apart(copy, self.peers, Stage(f"MPI's own {what}", operation=GROUP - tag))
 
     # -- control --------------------------------------------------------------------
 

@@ -247,6 +247,8 @@ class PlanCache:
         """Remove a plan that this rank has left in the middle of a run."""
         kept = self._take(key)
         kept.plan.fail(error)
+        if kept.apart is not None and not kept.apart.left:
+            kept.apart.leave(error)
         self._broken.append(kept)
 
     def keep(self, key: Any, arguments: Arguments) -> Kept:
@@ -278,7 +280,7 @@ class PlanCache:
         if kept.plan.program is None:
             takes = arguments.x is not None, arguments.out is not None
             place = 0 if self.flight is None else call_of(self.flight, arguments, kept.plan)
-            apart = None if kept.meet else kept.apart
+            apart = kept.apart if kept.plan.algorithm == "native" else None
             like = replace(arguments, x=None, out=None, apart=apart)
             gives = bool(arguments.collective.after(arguments.place()))
             served = Served(kept, like, digest, takes, gives, place)
@@ -332,8 +334,9 @@ class PlanCache:
                 return out
 
             return agree
-        state, complete, number = calls.begin, calls.end, kept.number
+        number = kept.number
         meet = None if kept.meet is None else kept.meet.run
+        release = None if kept.release is None else kept.release.run
         plan, own, on_gpu = kept.plan, kept.arguments, served.arguments.device == "gpu"
         own_out, run = plan.out, plan.run
         own_x: Any = None if own is None else own.x
@@ -345,26 +348,31 @@ class PlanCache:
             try:
                 if out is None or not takes_out:
                     found = self._output_or_other(served.arguments)
-                state(number)
+                calls.plan = number
+                calls.begun += 1
                 if meet is not None:
                     meet()
                 if copies:
                     if takes_x:
                         own_x[...] = x
                     run()
+                    if release is not None:
+                        release()
                     if gives:
                         found[...] = own_out  # type: ignore[index]
                 else:
                     self._run_for(served, x if takes_x else None, found)
+                    if release is not None:
+                        release()
             except BaseException as error:
                 if not isinstance(error, OtherCall):
-                    complete()
+                    calls.ended = calls.begun
                 end(row, error)
                 self._fail(kept, error)
                 if differ is not None and isinstance(error, OtherCall):
                     return differ(x, out)
                 raise
-            complete()
+            calls.ended = calls.begun
             end(row, None)
             return found if returns else None
 

@@ -44,6 +44,7 @@ def plan_bound(
     call = NativeCall(
         arguments.collective, arguments.x, arguments.out, arguments.op,
         arguments.root, arguments.counts, arguments.in_place, transport.rank, arguments.apart,
+        arguments.unbound,
     )  # fmt: skip
     bound, out = bind(call), arguments.out
     plan = Plan(name, bound.transport, out, bound.run, bound.start, bound.free)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from mpicoll.peers.calls import Calls, CallState, OtherCall, Stated
 
 OWN = Stated(epoch=5, number=3, done=False, plan=7)
+
+
+def in_own_call(ask: Callable[[Sequence[int]], list[CallState | None]]) -> Calls:
+    calls = Calls(lambda: OWN.epoch, ask)
+    calls.begun, calls.ended, calls.plan = OWN.number, OWN.number - 1, OWN.plan
+    assert calls.stated == OWN
+    return calls
 
 
 @pytest.mark.parametrize(
@@ -31,8 +38,7 @@ def test_what_another_rank_says(other: Stated, exchanges: int, differs: bool) ->
     def ask(ranks: Sequence[int]) -> list[CallState | None]:
         return [None, CallState(other, exchanges)]
 
-    calls = Calls(lambda: OWN.epoch, ask)
-    calls.stated = OWN
+    calls = in_own_call(ask)
     if differs:
         with pytest.raises(OtherCall):
             calls.check([1, 2])
@@ -56,8 +62,7 @@ def test_what_another_rank_says(other: Stated, exchanges: int, differs: bool) ->
 def test_which_ranks_a_call_of_the_library_waits_for(
     other: Stated, exchanges: int, is_behind: bool
 ) -> None:
-    calls = Calls(lambda: OWN.epoch, lambda ranks: [])
-    calls.stated = OWN
+    calls = in_own_call(lambda ranks: [])
     assert calls.is_behind(CallState(other, exchanges)) == is_behind
     assert not calls.is_behind(None)
 
@@ -72,13 +77,16 @@ def test_a_rank_that_is_in_no_call_asks_nobody() -> None:
 
     calls = Calls(lambda: exchanges[0], ask)
     calls.check([1])
-    calls.begin(4)
+    calls.plan, calls.begun = 4, 1
     calls.check([2])
     exchanges[0] += 1  # it has left the call, and waits in an exchange
     calls.check([3])
-    calls.begin(4)
-    assert calls.stated == Stated(3, 1, False, 4)
-    calls.end()
+    assert calls.stated == Stated(2, 1, False, 4)
+    calls.hear([4, 4])
+    assert calls.stated == Stated(3, 0, True, 4)
+    calls.plan, calls.begun = 5, 2
+    assert calls.stated == Stated(3, 1, False, 5)
+    calls.ended = 2
     calls.check([5])
     assert asked == [2]
 

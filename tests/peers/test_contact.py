@@ -172,8 +172,9 @@ def test_a_rank_that_freed_the_group_has_gone_unless_it_completed_the_call(
     peers, others = Peers(0, 2), Peers(1, 2)
     peers.contact, others.contact = contact(0), contact(1)
     for each, stated in ((peers, own), (others, last)):
-        each.calls = Calls(lambda: 5, lambda ranks: [])
-        each.calls.stated = stated
+        each.calls = calls = Calls(lambda: 5, lambda ranks: [])
+        calls.begun, calls.ended = stated.number, stated.number - (not stated.done)
+        calls.plan = stated.plan
     freed: list[Any] = []
     others.contact.close = freed.append  # type: ignore[method-assign]
     others.close()

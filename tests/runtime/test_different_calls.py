@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import permutations
 from typing import Any
 
@@ -11,13 +12,13 @@ import numpy as np
 import pytest
 from run_collective import compare, device
 
-from mpicoll import CollectiveError, Collectives
+from mpicoll import CollectiveError, Collectives, RankLost
 from mpicoll.machine.nodes import RANKS_PER_NODE
 
 pytestmark = pytest.mark.ranks(2, 3)
 
 
-def ones(c: Collectives, count: int = 60, dtype: str = "float64") -> Any:
+def ones(c: Collectives, count: int | tuple[int, ...] = 60, dtype: str = "float64") -> Any:
     return device(c, np.ones(count), dtype)
 
 
@@ -31,6 +32,13 @@ CALLS: dict[str, Callable[[Collectives], Any]] = {
     "in place": lambda c: in_place(c),
     "broadcast": lambda c: c.broadcast(ones(c)),
     "another root": lambda c: c.broadcast(ones(c), 1),
+    "gather": lambda c: c.gather(ones(c)),
+    "reduce": lambda c: c.reduce(ones(c)),
+    "scan": lambda c: c.scan(ones(c)),
+    "scatter": lambda c: c.scatter(ones(c, (c.size, 60)) if c.rank == 0 else None),
+    "broadcast by messages": lambda c: c.broadcast(ones(c), algorithm="binomial"),
+    "reduce by messages": lambda c: c.reduce(ones(c), algorithm="binomial"),
+    "a lot": lambda c: c.broadcast(ones(c, 1 << 15)),
     "barrier": lambda c: c.barrier(),
     "plan": lambda c: c.plan("allreduce", ones(c)),
     "exchange": lambda c: c.exchange(c.rank),
@@ -70,6 +78,11 @@ PAIRS = [("allreduce", each) for each in CALLS if each != "allreduce"]
 PAIRS += [("broadcast", "another root"), *permutations(OTHERS, 2)]
 BETWEEN_NODES = [("allreduce", each) for each in ("another length", "barrier", "plan", "wrong")]
 BETWEEN_NODES += [("broadcast", "another root"), ("barrier", "split"), ("wrong", "exchange")]
+ONE_WAY = (
+    "broadcast", "scatter", "reduce", "gather", "scan", "broadcast by messages",
+    "reduce by messages", "a lot",
+)  # fmt: skip
+BETWEEN_NODES += [pair for each in ONE_WAY for pair in ((each, "barrier"), ("barrier", each))]
 
 
 @pytest.mark.parametrize(("name", "deviating"), PAIRS)
@@ -122,6 +135,31 @@ def test_messages_of_a_call_that_was_left_never_meet_a_later_one(apart: Collecti
 
 
 @pytest.mark.launch_only
+@pytest.mark.parametrize("name", ["reduce", "scan"])
+def test_who_has_given_its_part_hears_that_another_rank_raised(
+    apart: Collectives, name: str
+) -> None:
+    """The others wait for the rank that tells them that all have begun, and is gone."""
+    c, x, raises = apart, ones(apart), False
+    last = 0 if name == "reduce" else c.size - 1
+
+    def fold(left: Any, right: Any) -> Any:
+        if raises and c.rank == last:
+            raise ZeroDivisionError("planted")
+        return left + right
+
+    algorithm = "binomial" if name == "reduce" else "linear"
+    call = partial(getattr(c, name), x, fold, algorithm=algorithm)
+    for _ in range(3):
+        call()
+    raises = True
+    with pytest.raises(ZeroDivisionError if c.rank == last else RankLost) as caught:
+        call()
+    assert c.rank == last or (caught.value.rank == last and "planted" in str(caught.value))
+    goes_on(c)
+
+
+@pytest.mark.launch_only
 def test_known_calls_of_several_nodes_exchange_nothing(apart: Collectives) -> None:
     c, x = apart, ones(apart)
     for _ in range(2):
@@ -136,9 +174,12 @@ def test_known_calls_of_several_nodes_exchange_nothing(apart: Collectives) -> No
     compare(c, prefix, np.full(60, c.rank + 1), "float64")
     if c.rank == 0:
         compare(c, folded, np.full(60, c.size), "float64")
-    meets = {key[0]: kept.meet for key, kept in c.plans._plans.items()}
-    assert meets["scan"] is not None and meets["broadcast"] is meets["reduce"] is None
-    for root in (0, c.size - 1):  # small enough for a call that gives all ranks the result
+    signals = {key[0]: (kept.meet, kept.release) for key, kept in c.plans._plans.items()}
+    assert {name: tuple(map(bool, each)) for name, each in signals.items()} == {
+        "allreduce": (False, False), "allgather": (False, False), "broadcast": (True, False),
+        "reduce": (False, True), "scan": (False, True),
+    }  # fmt: skip
+    for root in (0, c.size - 1):
         few = device(c, np.full(20, c.rank + 1.0), "float32")
         for _ in range(3):
             compare(c, c.broadcast(few, root), np.full(20, root + 1), "float32")
