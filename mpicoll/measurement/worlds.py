@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from mpicoll.cli.ending import holding_the_interpreter
 from mpicoll.cli.watchdog import Watchdog
@@ -13,30 +13,18 @@ from mpicoll.errors import ArgumentError, CollectiveError, UnknownName
 from mpicoll.machine.launchers import singletons
 from mpicoll.text.names import split_names, with_all
 
-_TIMEOUT = 300.0
-
-
-class Maker(Protocol):
-    """Forms the group of a backend.
-
-    Args:
-        interface: the network interface asked for.
-        timeout: seconds for which it waits for the other ranks, if that is not the launcher's.
-    """
-
-    def __call__(self, interface: str | None, timeout: float = ...) -> Collectives: ...
-
-
-Worlds = Mapping[str, Maker]
+Worlds = Mapping[str, Callable[[str | None], Collectives]]
+"""For each backend the function that forms its group, given the network interface asked for."""
 
 BACKEND = "TORCHCOLL_BACKEND"
 """The variable that names the backend of torch.distributed; by default the one that fits."""
-_BEFORE = 0.7
-"""Of the limit of a hang, in which ranks meet: a backend names those that do not come."""
+_TIMEOUT, _SHARE = 300.0, 0.7
+"""Seconds in which ranks meet over torch, and that share of the limit of a hang: torchcoll names
+those that do not come, where the watchdog knows stacks alone."""
 _ALIASES = {"mpi": "mpi4py", "mpicoll": "mpi4py", "gloo": "torch", "torchcoll": "torch"}
 
 
-def mpi4py_world(interface: str | None, timeout: float = _TIMEOUT) -> Collectives:
+def mpi4py_world(interface: str | None) -> Collectives:
     """Form the group over MPI."""
     from mpicoll.mpi.launch import world_with_warning
 
@@ -45,7 +33,7 @@ def mpi4py_world(interface: str | None, timeout: float = _TIMEOUT) -> Collective
 
 
 def torch_world(interface: str | None, timeout: float = _TIMEOUT) -> Collectives:
-    """Form the group over torch.distributed."""
+    """Form the group over torch.distributed, within so many seconds."""
     import torchcoll
 
     return torchcoll.world(interface=interface, backend=os.environ.get(BACKEND), timeout=timeout)
@@ -92,7 +80,7 @@ def form_worlds(
     for name in names:
         watchdog.starting(name)
         try:
-            world = makers[name](interface, _BEFORE * watchdog.limit or _TIMEOUT)
+            world = _in_time(makers[name], watchdog.limit)(interface)
         except (ImportError, CollectiveError) as error:
             remarks.append(f"{name} is left out: {error}")
             continue
@@ -107,6 +95,15 @@ def form_worlds(
     watchdog.rank = first.rank
     remarks += [f"{name} is left out: some ranks lack it" for name in worlds if name not in common]
     return {name: world for name, world in worlds.items() if name in common}, remarks
+
+
+def _in_time(
+    make: Callable[[str | None], Collectives], limit: float
+) -> Callable[[str | None], Collectives]:
+    """Return what forms a group before a hang is assumed, after so many seconds; 0 for never."""
+    if make is not torch_world or not limit:
+        return make
+    return partial(torch_world, timeout=_SHARE * limit)
 
 
 def worlds_with_gpus(

@@ -162,8 +162,8 @@ BROKEN_METHOD = """
 from mpicoll.bench.command import main
 from mpicoll.measurement.worlds import mpi4py_world
 
-def world(interface, timeout):
-    found = mpi4py_world(interface, timeout)
+def world(interface):
+    found = mpi4py_world(interface)
     right, calls = found.allreduce, []
 
     def allreduce(x, *, out):

@@ -179,13 +179,15 @@ def test_what_a_study_has_used_includes_what_it_asked(
 
 
 def test_a_study_without_a_launch_that_measured_ends_with_1(tmp_path: Path) -> None:
-    described = tmp_path / "study.toml"
-    environment = '[[environments]]\nname = "x"\nalgorithms = ["none"]\nlauncher = "/no/mpirun"\n'
+    described, launcher = tmp_path / "study.toml", tmp_path / "lost"
+    launcher.write_text("#!/bin/sh\necho no rank here >&2\nexit 127\n")
+    launcher.chmod(0o755)
+    environment = f'[[environments]]\nname = "x"\nalgorithms = ["none"]\nlauncher = "{launcher}"\n'
     described.write_text(f"launches = 1\n{environment}[factors]\npairs = false\n")
     done = CliRunner().invoke(main, [str(described), "-o", str(tmp_path / "made")])
     assert done.exit_code == 1 and "Traceback" not in done.output
     assert "no launch measured anything: exit status 127: " in done.output
-    assert "/no/mpirun" in done.output.splitlines()[-1]
+    assert "no rank here" in done.output.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

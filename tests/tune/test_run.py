@@ -23,7 +23,7 @@ def run_on(size: int, output: Path, *collectives: str) -> list[int]:
     options = tuning.Options(wanted, ("threads",), 1.0, output, 0.0, None, resume=False)
 
     def one(c: Collectives) -> int:
-        return tuning.run(options, {"threads": lambda interface, timeout=0: c})
+        return tuning.run(options, {"threads": lambda interface: c})
 
     return mpicoll.threads(size)(one)
 
@@ -44,7 +44,7 @@ def test_ranks_are_started_alike(change: dict[str, Any], said: str) -> None:
     def one(c: Collectives) -> None:
         own = replace(options, **change) if c.rank else options
         with pytest.raises(ArgumentError, match=said):
-            tuning.run(own, {"threads": lambda interface, timeout=0: c})
+            tuning.run(own, {"threads": lambda interface: c})
 
     mpicoll.threads(2)(one)
 
