@@ -59,6 +59,8 @@ SCHEMA = "mpicoll.chaos/1"
 _NAMED = 0.99
 _GROWTH = 4
 """Descriptors and threads that a rank may hold more, or one for two faults."""
+MISSES = (WRONG_NAME, WRONG, HUNG, OTHER)
+"""Endings of which there should be none, or few."""
 _WAYS = (RIGHT, LOST, WRONG_NAME, REFUSED, OWN, WRONG, HUNG, OTHER, PAUSED)
 
 
