@@ -182,8 +182,7 @@ def _op(arrays: Arrays, call: NativeCall, resources: Resources) -> MPI.Op:
     dtype = arrays.dtype(call.x)
     if call.op.function is None and dtype in _TYPES:
         return (_OPS_ON_BOOL if dtype == "bool" else _OPS)[call.op.name]
-    resources.ops.append(MPI.Op.Create(_fold_bytes(call.op, dtype), call.op.commutative))
-    return resources.ops[-1]
+    return resources.add_op(MPI.Op.Create(_fold_bytes(call.op, dtype), call.op.commutative))
 
 
 def _typed(x: Array) -> Any:

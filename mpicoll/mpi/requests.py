@@ -37,13 +37,29 @@ class Resources:
         self.requests.append(request)
         return request
 
+    def add_op(self, op: MPI.Op) -> MPI.Op:
+        """Return an operator of a user's, which is freed with the plan."""
+        self.ops.append(op)
+        _calling.add(self)
+        return op
+
     def free(self) -> None:
         """Free all of them."""
         self._finalizer()
+        _calling.discard(self)
 
     def kept_by(self, run: Thunk) -> Thunk:
         """Return `run`, which keeps the operators as long as it exists, where there are any."""
         return run if not self.ops else lambda: (run(), self)
+
+
+_calling: weakref.WeakSet[Resources] = weakref.WeakSet()
+"""Those with operators of users, which MPI calls in any thread that calls it."""
+
+
+def calls_users() -> bool:
+    """Return whether MPI may call functions of users: there are plans that fold by these."""
+    return len(_calling) > 0
 
 
 _unfinished: list[object] = []

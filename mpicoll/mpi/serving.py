@@ -14,7 +14,7 @@ import time
 
 from mpi4py import MPI
 
-from mpicoll.mpi.requests import serves_threads
+from mpicoll.mpi.requests import calls_users, serves_threads
 from mpicoll.peers.watch import GRACE
 
 _PAUSE = 0.01
@@ -49,7 +49,8 @@ class _Server:
                 if time.monotonic() > self.until or MPI.Is_finalized():
                     self.thread = None
                     return
-            MPI.COMM_WORLD.Iprobe()
+            if not calls_users():  # which are called by no other thread
+                MPI.COMM_WORLD.Iprobe()
 
     def end(self) -> None:
         self.ends.set()

@@ -177,3 +177,26 @@ def test_a_group_is_freed_after_mpi_has_been_finalized() -> None:
     """
     done = python("-c", code)
     assert done.returncode == 3, done.stdout
+
+
+CALLING = """
+from mpi4py import MPI
+from mpicoll.mpi.requests import Resources, calls_users
+
+kept, dropped = Resources(), Resources()
+found = [calls_users()]
+for each in (kept, dropped):
+    each.add_op(MPI.Op.Create(lambda source, target, datatype: None))
+found.append(calls_users())
+kept.free()
+found.append(calls_users())
+del each, dropped
+found.append(calls_users())
+assert found == [False, True, True, False], found
+"""
+
+
+def test_it_is_known_while_mpi_may_call_functions_of_users() -> None:
+    """No thread that lets MPI go on may be what calls them."""
+    done = python("-c", CALLING)
+    assert done.returncode == 0, done.stdout
