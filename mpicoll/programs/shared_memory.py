@@ -27,9 +27,18 @@ from mpicoll.programs.instructions import (
     slot,
     source,
 )
-from mpicoll.programs.messages import Lowering, Move, Piece, Step, like, overlappable, overlaps
+from mpicoll.programs.messages import (
+    Combine,
+    Lowering,
+    Move,
+    Piece,
+    Step,
+    like,
+    overlappable,
+    overlaps,
+)
 from mpicoll.programs.reuse import acknowledge, wait_for_readers
-from mpicoll.programs.tiling import Passes, divide
+from mpicoll.programs.tiling import Action, Passes, conflicts, divide
 
 
 def share(
@@ -73,12 +82,34 @@ class _SharedLowering(Lowering):
         last = _SharedStep()
         self._bring_home(self.results, last.after)
         self._emit(last)
+        self._fill_the_first_wait(last.after)
         made.scratch = {"scratch": self.scratch, "staging": self.most_staged}
         acknowledge(made)
         wait_for_readers(made)
         if self.reach.announces:
             announce(made, self.reach.tile)
         return made
+
+    def _fill_the_first_wait(self, last: Sequence[Action]) -> None:
+        """Do those of the last actions that read the input while the first flag is on its way.
+
+        No longer ones than a tile: what is fetched meanwhile would leave the cache again.
+        """
+        into, numbers = self.made.instructions, self.made.rounds
+        at = next((i for i, each in enumerate(into) if isinstance(each, Await)), None)
+        if at is None:
+            return
+        for action in last:
+            is_short = action.target.length <= self.reach.tile
+            if not (isinstance(action, Move) and is_short and action.source.buffer == "input"):
+                continue
+            index = into.index(action)
+            others = [*into[:index], *into[index + 1 :]]
+            if not conflicts(action, (e for e in others if isinstance(e, Move | Combine))):
+                into.insert(at, into.pop(index))
+                numbers.pop(index)
+                numbers.insert(at, numbers[at])
+                at += 1
 
     # -- one round --------------------------------------------------------------------
 

@@ -88,16 +88,16 @@ def _local(actions: Sequence[Action], anchors: Anchors) -> tuple[list[Action], l
         if action in anchors:
             continue
         # Rather late: other ranks wait for the first tile.
-        if not _conflicts(action, (each for each in actions[index + 1 :] if each not in late)):
+        if not conflicts(action, (each for each in actions[index + 1 :] if each not in late)):
             late.insert(0, action)
-        elif not _conflicts(action, (each for each in actions[:index] if each in anchors)):
+        elif not conflicts(action, (each for each in actions[:index] if each in anchors)):
             early.insert(0, action)
         else:
             return None
     return early, late
 
 
-def _conflicts(action: Action, others: Iterable[Action]) -> bool:
+def conflicts(action: Action, others: Iterable[Action]) -> bool:
     """Whether one of two actions writes memory that the other one uses."""
     return any(
         overlaps(action.target, each) or any(overlaps(piece, [each.target]) for piece in action)
