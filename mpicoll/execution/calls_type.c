@@ -6,6 +6,7 @@
    or not understood, is left to Python. */
 
 #include "calls.h"
+#include "numpy_arrays.h"
 #include "tally.h"
 
 #include <structmember.h>
@@ -34,19 +35,6 @@ typedef struct DLExchange {
 
 enum { DL_HOST = 1 };
 
-/* The first fields of NumPy's PyArrayObject_fields, the same in all its versions. They cost a
-   nanosecond where the buffer protocol costs a hundred. */
-typedef struct {
-    PyObject_HEAD
-    char *data;
-    int nd;
-    Py_ssize_t *dimensions, *strides;
-    PyObject *base, *descr;
-    int flags;
-} NumpyArray;
-
-enum { NUMPY_C_CONTIGUOUS = 0x1, NUMPY_WRITEABLE = 0x400 };
-
 /* 0 where a NumPy array is of a kind that only Python understands. */
 static int read_numpy(const NumpyArray *array, PyObject *dtypes, Given *given, int written)
 {
@@ -54,7 +42,8 @@ static int read_numpy(const NumpyArray *array, PyObject *dtypes, Given *given, i
     if ((array->flags & needed) != needed || array->nd > MOST_DIMENSIONS)
         return 0;
     Py_ssize_t many = PyTuple_GET_SIZE(dtypes), kind = 0;
-    while (kind < many && PyTuple_GET_ITEM(PyTuple_GET_ITEM(dtypes, kind), 0) != array->descr)
+    while (kind < many &&
+           !numpy_same(array->descr, PyTuple_GET_ITEM(PyTuple_GET_ITEM(dtypes, kind), 0)))
         kind++;
     if (kind == many)
         return 0;
@@ -65,23 +54,6 @@ static int read_numpy(const NumpyArray *array, PyObject *dtypes, Given *given, i
     for (int each = 0; each < array->nd; each++)
         given->nbytes *= given->shape[each] = array->dimensions[each];
     return 1;
-}
-
-/* Whether NumPy's fields say of an array what the buffer protocol does. */
-static int check_numpy(PyObject *array, PyObject *dtypes)
-{
-    Given given;
-    Py_buffer view;
-    if (PyObject_GetBuffer(array, &view, PyBUF_ND | PyBUF_WRITABLE) < 0)
-        return -1;
-    int same = read_numpy((NumpyArray *)array, dtypes, &given, 1) && given.address == view.buf &&
-               given.nbytes == view.len && given.dimensions == view.ndim;
-    for (int each = 0; same && each < view.ndim; each++)
-        same = given.shape[each] == view.shape[each];
-    PyBuffer_Release(&view);
-    if (!same)
-        PyErr_SetString(PyExc_ValueError, "this version of NumPy lays out its arrays otherwise");
-    return same ? 0 : -1;
 }
 
 static PyObject *is_neg, *is_conj;
@@ -521,7 +493,7 @@ static int calls_init(CallsObject *self, PyObject *args, PyObject *kwargs)
         return -1;
     }
     if (PyTuple_Check(exchange)) {
-        if (check_numpy(probe, exchange) < 0)
+        if (numpy_check(probe) < 0)
             return -1;
         self->dtypes = Py_NewRef(exchange);
     } else {

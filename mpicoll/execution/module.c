@@ -1,5 +1,6 @@
 /* mpicoll.execution._compiled: what runs programs over host memory, as a module of Python. */
 
+#include "items.h"
 #include "kernels_module.h"
 #include "module.h"
 #include "signals.h"
@@ -38,6 +39,7 @@ static int execute(PyObject *module)
     if (PyModule_AddFunctions(module, tally_methods) < 0 ||
         PyModule_AddFunctions(module, method_methods) < 0 ||
         PyModule_AddFunctions(module, object_methods) < 0 ||
+        PyModule_AddFunctions(module, item_methods) < 0 ||
         PyModule_AddFunctions(module, signal_methods) < 0 ||
         PyModule_AddFunctions(module, finalizing_methods) < 0)
         return -1;

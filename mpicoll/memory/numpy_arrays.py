@@ -78,7 +78,7 @@ class NumpyArrays:
         return x.shape, x.dtype
 
     def layout(self) -> tuple[Array, object] | None:
-        dtypes = dict.fromkeys(map(np.dtype, "?bhilqBHILQefdFD"))
+        dtypes = map(np.dtype, "?bhilqBHILQefdFD")  # C's long and long long are two, though equal
         known = tuple((each, each.itemsize, _CODES[each.kind]) for each in dtypes)
         return np.zeros((2, 3), "float32"), known
 

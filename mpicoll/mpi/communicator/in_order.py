@@ -35,9 +35,9 @@ def in_order(name: str, method: Method) -> Method:
     return method if made is None else wraps(method)(made(name.lower(), method))
 
 
-def prefix(name: str, items: list[Any], rank: int) -> list[Any]:
-    """Return those of all ranks' items whose fold a rank gets."""
-    return items[: rank + _PREFIXES[name]] if name in _PREFIXES else items
+def folded_of(name: str, rank: int, size: int) -> int:
+    """Return of how many ranks, the first ones, a rank gets the fold."""
+    return rank + _PREFIXES[name] if name in _PREFIXES else size
 
 
 def folded_by_first(
@@ -76,7 +76,7 @@ def _of_objects(name: str, method: Method) -> Method:
         if name == "reduce":
             found = MPI.Intracomm.gather(comm, sendobj, root) or []
         else:
-            found = prefix(name, MPI.Intracomm.allgather(comm, sendobj), comm.rank)
+            found = MPI.Intracomm.allgather(comm, sendobj)[: folded_of(name, comm.rank, comm.size)]
         return reduce(op, found) if found else None
 
     return call

@@ -1,20 +1,17 @@
 """Objects of Python as messages, and the rooms in which a method exchanges them.
 
 A message is a head, and behind it the object, in a room that has one length on all ranks; what
-does not fit there is the payload, which travels by itself. Numbers, texts, and tuples, lists and
-dictionaries of these are written by ``execution/objects.c``. NumPy arrays and tuples of them are
-described, and their data goes as it lies in memory; any other object is pickled, as mpi4py does.
+does not fit there is the payload, which travels by itself. Numbers, texts, NumPy arrays, and
+tuples, lists and dictionaries of these are written by ``execution/objects.c``; the data of long
+arrays go as they lie in memory. Any other object is pickled, as mpi4py does.
 """
 
 from __future__ import annotations
 
-import marshal
 import pickle
 import struct
 from collections.abc import Sequence
-from functools import cache
 from itertools import accumulate
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,8 +20,9 @@ from mpi4py import MPI
 from mpicoll.execution.extension import OBJECTS
 from mpicoll.mpi.communicator.buffers import Flat
 
-ROOMS = 256, 1024, 4096
-"""The bytes of a room: as many as the messages before have needed."""
+ROOMS = 256, 1024 + 256, 4096 + 256
+"""The bytes of a room, as many as the messages before have needed: a power of two, and what
+describes an array of so many bytes."""
 _WRITTEN = 1 << 16
 """The most bytes of a message that is written without pickle."""
 _CALM = 32
@@ -32,24 +30,25 @@ _CALM = 32
 _HEAD = struct.Struct("=BBxxIqqq")
 _LAST = struct.Struct("=qq")
 _BYTE = np.dtype("uint8")
-_dtype = cache(np.dtype)
 _NOTHING: Flat = np.empty(0, _BYTE)
-_SCALARS = np.bool_, np.number
-_NUMBERS: frozenset[type[Any]] = frozenset((int, float, complex, bool, type(None), str, bytes))
-_OUTLINED = frozenset((tuple, np.ndarray, *np.sctypeDict.values()))
-"""The types of what may have an outline beside its data."""
-STOCK = MPI.pickle, pickle.dumps, pickle.loads, _OUTLINED
-"""mpi4py's serializer, what it calls unless a program says otherwise, and the types described."""
-_PLAIN, _ARRAYS, _PICKLE = range(3)
+STOCK = MPI.pickle, pickle.dumps, pickle.loads
+"""mpi4py's serializer, and what it calls unless a program says otherwise."""
+_PICKLE = 2
+
+if OBJECTS is not None:
+    _CODES = np.typecodes["AllInteger"] + np.typecodes["AllFloat"] + "?"
+    OBJECTS.know_arrays(
+        np.zeros((2, 3)), np.empty, tuple((np.dtype(c), np.dtype(np.dtype(c).str)) for c in _CODES)
+    )
 
 
 class Head(NamedTuple):
     """What stands before an object.
 
     Attributes:
-        more: the data is a payload.
-        outline: the bytes of what describes the data, which stands behind the head.
-        size: the bytes of the data.
+        more: what the message says is no longer behind the head, but begins the payload.
+        size: the bytes of that, without those of its arrays that are in the payload.
+        payload: the bytes of its payload.
         alike: those of each payload of its sender, -1 where they differ, 0 where there is none.
         need: the least room in which all messages of its sender have place, but for data that
             fits in no room.
@@ -57,8 +56,8 @@ class Head(NamedTuple):
 
     kind: int
     more: int
-    outline: int
     size: int
+    payload: int
     alike: int
     need: int
 
@@ -77,14 +76,14 @@ class Rooms:
         all, whole: messages of all ranks, one behind the other.
         sent, sending: those for all ranks.
         payload, sizes: what follows this rank's messages, and the bytes of each part.
-        left: the pickle of an object that did not fit, until it is put.
+        left: the long arrays of an object, or its pickle that did not fit, until they are put.
     """
 
     def __init__(self, comm: MPI.Intracomm) -> None:
         self.rank, self.size = comm.rank, comm.size
         self.own = bytearray(_WRITTEN)
         self.flat = np.frombuffer(self.own, _BYTE)
-        self.payload, self.sizes, self.left = _NOTHING, [0] * self.size, list[bytes]()
+        self.payload, self.sizes, self.left = _NOTHING, [0] * self.size, list[Any]()
         self._take(0)
 
     def _take(self, need: int) -> None:
@@ -104,28 +103,27 @@ class Rooms:
             if self.shorter == _CALM:
                 self._take(self.longest)
 
-    def put(self, item: Any, written: int) -> int:
-        """Complete this rank's message of an object that is not written, or is longer than a room.
+    def put(self, written: int) -> int:
+        """Complete this rank's message, where something is left or it is longer than a room.
 
         Returns what it needs.
 
         Args:
-            written: the bytes of the message that stands there already, 0 where none does.
+            written: the bytes of the message that stands there, 0 where it is left as a pickle.
         """
         if written:
-            kind, outline = head_at(self.own).kind, b""
-            data = self.flat[_HEAD.size : written]
+            kind, text = head_at(self.own).kind, self.flat[_HEAD.size : written].copy()
         else:
-            kind, outline, data = _encoded(item, self.left)
-        size, start = len(data), _HEAD.size + len(outline)
-        end = start + size
-        self.payload = _NOTHING if end <= self.room else data
-        rest = len(self.payload)
-        need = end if end <= ROOMS[-1] else start
-        _HEAD.pack_into(self.own, 0, kind, rest > 0, len(outline), size, rest, need)
-        self.own[_HEAD.size : start] = outline
-        if not rest:
-            self.flat[start:end] = data
+            kind, text = _PICKLE, np.frombuffer(self.left.pop(), _BYTE)
+        end = _HEAD.size + len(text)
+        more = end > self.room
+        parts = [np.ascontiguousarray(each).reshape(-1).view(_BYTE) for each in self.left]
+        self.left.clear()
+        if more:
+            parts.insert(0, text)
+        self.payload = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        need, rest = end if end <= ROOMS[-1] else _HEAD.size, len(self.payload)
+        _HEAD.pack_into(self.own, 0, kind, more, written and len(text), rest, rest, need)
         return need
 
     def put_all(self, given: Any) -> Flat:
@@ -138,8 +136,8 @@ class Rooms:
         if len(items) != self.size:
             raise ValueError(f"expecting {self.size} items, got {len(items)}")
         # Those that had payloads will have some again, and would be pickled twice.
-        is_long, self.sizes = any(self.sizes), [0] * self.size
-        if is_long or not OBJECTS.write_objects(self.sent, self.room, items, STOCK, []):
+        is_long, self.sizes, left = any(self.sizes), [0] * self.size, list[Any]()
+        if is_long or not OBJECTS.write_objects(self.sent, self.room, items, STOCK, left) or left:
             self._put_each(items)
         return self.sending
 
@@ -147,9 +145,12 @@ class Rooms:
         payloads, need, starts = list[Flat](), 0, range(0, self.size * self.room, self.room)
         for start, item in zip(starts, items, strict=True):
             written = OBJECTS.write_objects(self.own, _WRITTEN, (item,), STOCK, self.left)
-            need = max(need, self.put(item, written))
+            payload = _NOTHING
+            if self.left or written > self.room:
+                written, payload = self.put(written), self.payload
+            need = max(need, written)
             self.sending[start : start + self.room] = self.view
-            payloads.append(self.payload.copy() if written else self.payload)
+            payloads.append(payload)
         self.sizes = [each.nbytes for each in payloads]
         self.payload = np.concatenate(payloads) if any(self.sizes) else _NOTHING
         alike = self.sizes[0] if min(self.sizes) == max(self.sizes) else -1
@@ -157,39 +158,19 @@ class Rooms:
             _LAST.pack_into(self.sent, start + _HEAD.size - _LAST.size, alike, need)
 
 
-def _encoded(item: Any, left: list[bytes]) -> tuple[int, bytes, Flat]:
-    """Return kind, outline and data of an object that is not written otherwise.
-
-    Args:
-        left: has its pickle, if anything; it has nothing then.
-    """
-    if left:
-        return _PICKLE, b"", np.frombuffer(left.pop(), _BYTE)
-    if type(item) in _OUTLINED and OBJECTS.is_stock(STOCK):
-        parts = list[Flat]()
-        outline = _outline(item, parts)
-        form = b"" if outline is None else marshal.dumps(outline)
-        if 0 < len(form) <= ROOMS[0] - _HEAD.size:
-            data = parts[0] if len(parts) == 1 else np.concatenate([_NOTHING, *parts])
-            return _ARRAYS, form, data
-    pickled = MPI.pickle.dumps(item)
-    return _PICKLE, b"", np.frombuffer(pickled, _BYTE) if pickled else _NOTHING
-
-
 def decode(messages: bytearray, payload: Flat, start: int = 0) -> Any:
     """Return the object of the message that begins there, and of its payload.
 
     An array that is the whole payload keeps its memory.
     """
-    head = head_at(messages, start)
-    form = start + _HEAD.size
-    begin = form + head.outline
-    data: Any = payload if head.more else memoryview(messages)[begin : begin + head.size]
-    if head.kind == _PLAIN:
-        return OBJECTS.read_object(data)
+    head, begin = head_at(messages, start), start + _HEAD.size
+    inside: Any = memoryview(messages)[begin : begin + head.size]
     if head.kind == _PICKLE:
-        return MPI.pickle.loads(bytes(data)) if head.size else None
-    return _filled(marshal.loads(messages[form:begin]), data, [0], whole=bool(head.more))
+        data = bytes(payload if head.more else inside)
+        return MPI.pickle.loads(data) if data else None
+    if head.more:
+        inside, payload = payload[: head.size], payload[head.size :]
+    return OBJECTS.read_object(inside, payload)
 
 
 def decode_all(messages: bytearray, room: int, payloads: Flat, sizes: Sequence[int]) -> list[Any]:
@@ -198,55 +179,3 @@ def decode_all(messages: bytearray, room: int, payloads: Flat, sizes: Sequence[i
         decode(messages, payloads[end - size : end], index * room)
         for index, (size, end) in enumerate(zip(sizes, accumulate(sizes), strict=True))
     ]
-
-
-def _outline(item: Any, parts: list[Flat]) -> Any:
-    """Return what an object is but for the data of its arrays, which go to `parts`.
-
-    None where it is something else than numbers, arrays and tuples of them.
-    """
-    if type(item) in _NUMBERS:
-        return (item,)
-    if type(item) is tuple:
-        inner = [_outline(each, parts) for each in item]
-        return None if None in inner else inner
-    if not (type(item) is np.ndarray or isinstance(item, _SCALARS)):
-        return None
-    if item.dtype.kind not in "biufc" or not item.dtype.isnative:
-        return None
-    array = np.asarray(item)
-    flags = array.flags
-    axes = None if flags.c_contiguous else _axes(array)
-    lying = array if axes is None else array.transpose(axes)
-    # Pickle, too, keeps the strides of one without gaps, and keeps it from being written.
-    fixed = not flags.writeable and lying.flags.c_contiguous
-    parts.append(np.ascontiguousarray(lying).reshape(-1).view(_BYTE))
-    turned = None if axes is None else [axes.index(axis) for axis in range(len(axes))]
-    return item.dtype.str, lying.shape, turned, fixed, type(item) is not np.ndarray
-
-
-def _axes(array: Flat) -> list[int] | None:
-    """Return the order of axes in which an array lies in memory, None where it has gaps."""
-    axes = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
-    return axes if array.transpose(axes).flags.c_contiguous else None
-
-
-def _filled(outline: Any, data: Any, position: list[int], *, whole: bool) -> Any:
-    if type(outline) is list:
-        return tuple([_filled(each, data, position, whole=whole) for each in outline])
-    if len(outline) == 1:
-        return outline[0]
-    name, shape, turned, fixed, scalar = outline
-    dtype, count, start = _dtype(name), prod(shape), position[0]
-    position[0] = start + dtype.itemsize * count
-    flat = np.frombuffer(data, dtype, count, start)
-    if scalar:
-        return flat[0]
-    if not whole or flat.nbytes < len(data) or not flat.flags.aligned:
-        flat = flat.copy()  # it would keep the whole message
-    array = flat.reshape(shape)
-    if turned is not None:
-        array = array.transpose(turned)
-    if fixed == array.flags.writeable:
-        array.flags.writeable = not fixed
-    return array

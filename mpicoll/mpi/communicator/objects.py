@@ -15,7 +15,7 @@ from mpi4py import MPI
 
 from mpicoll.execution.extension import METHODS, OBJECTS
 from mpicoll.mpi.communicator.buffers import Flat
-from mpicoll.mpi.communicator.in_order import folded_by_first, prefix
+from mpicoll.mpi.communicator.in_order import folded_by_first, folded_of
 from mpicoll.mpi.communicator.messages import ROOMS, STOCK, Rooms, decode, decode_all, head_at
 from mpicoll.mpi.communicator.served import LEFT_ALONE
 from mpicoll.mpi.communicator.tracing import AS_OBJECT
@@ -40,19 +40,19 @@ def bcast(made_for: Any) -> Method:
     def run(comm: Any, obj: Any, root: int = 0) -> Any:
         if rank == root:
             written = write(own, most, (obj,), STOCK, rooms.left)
-            if not 0 < written <= rooms.room:
-                rooms.put(obj, written)
+            if rooms.left or written > rooms.room:
+                rooms.put(written)
         view = rooms.view
         if call("bcast", view, view, None, root, None, None):
             comm.left.Bcast(comm, view, root)
-        found = read(own, rooms.room, 1, rooms.least, True, STOCK)
+        found = read(own, rooms.room, 1, rooms.least, 1, STOCK)
         return found[0] if found else rest(comm, root)
 
     def rest(comm: Any, root: int) -> Any:
         head = head_at(own)
         rooms.adapt(head.need)
         payload = _taken(rooms).copy() if rank == root else np.empty(head.alike, "u1")
-        if head.more:
+        if head.alike:
             comm.Bcast(payload, root)
         return decode(own, payload)
 
@@ -61,21 +61,24 @@ def bcast(made_for: Any) -> Method:
 
 def gather(made_for: Any) -> Method:
     """Make the method that returns every rank's object on the root, None elsewhere."""
-    size, gathered = made_for.size, _gathering(made_for)
+    size, rank, gathered = made_for.size, made_for.rank, _gathering(made_for)
 
     def run(comm: Any, sendobj: Any, root: int = 0) -> list[Any] | None:
         _check_root(comm, root, size)
-        return gathered(comm, sendobj, root)  # type: ignore[no-any-return]
+        if rank == root:
+            return gathered(comm, sendobj, root, size)  # type: ignore[no-any-return]
+        gathered(comm, sendobj, root, 0)
+        return None
 
     return run
 
 
 def allgather(made_for: Any) -> Method:
     """Make the method that returns every rank's object on all ranks."""
-    gathered = _gathering(made_for)
+    size, gathered = made_for.size, _gathering(made_for)
 
     def run(comm: Any, sendobj: Any) -> list[Any]:
-        return gathered(comm, sendobj, None)  # type: ignore[no-any-return]
+        return gathered(comm, sendobj, None, size)  # type: ignore[no-any-return]
 
     return run
 
@@ -92,7 +95,9 @@ _MISSED: list[Any] = []
 
 
 def _gathering(made_for: Any, *, may_miss: bool = False, is_short: bool = False) -> Method:
-    """Make a method that returns every rank's object on the root, on all ranks where that is None.
+    """Make a method that returns the objects of as many ranks, the first ones, as each rank wants.
+
+    It takes the root, to whom alone payloads are sent, or None, and how many are wanted here.
 
     Args:
         may_miss: ranks may be in another call, which they find in this one.
@@ -101,33 +106,31 @@ def _gathering(made_for: Any, *, may_miss: bool = False, is_short: bool = False)
     rooms, call = Rooms(made_for), made_for._call
     rank, size = rooms.rank, rooms.size
     write, read, own, most = OBJECTS.write_objects, OBJECTS.read_objects, rooms.own, len(rooms.own)
-    stock = (*STOCK[:3], _SHORT) if is_short else STOCK  # what MPI's tree pickles once more
+    left = None if is_short else rooms.left  # what MPI's tree pickles once more
 
-    def run(comm: Any, item: Any, root: int | None) -> list[Any] | None:
-        written = write(own, most, (item,), stock, rooms.left)
-        if not 0 < written <= rooms.room:
+    def run(comm: Any, item: Any, root: int | None, wanted: int) -> list[Any]:
+        written = write(own, most, (item,), STOCK, left)
+        if left or not 0 < written <= rooms.room:
             if is_short:
-                rooms.left.clear()
                 call(*LEFT_ALONE)
                 return _MISSED
-            rooms.put(item, written)
+            rooms.put(written)
         if call("allgather", rooms.view, rooms.whole, None, 0, None, None):
             if may_miss:
                 return _MISSED
             comm.left.Allgather(comm, rooms.view, rooms.whole)
-        gets = root is None or root == rank
-        found: list[Any] | None = read(rooms.all, rooms.room, size, rooms.least, gets, STOCK)
-        if found is None:
-            return rest(comm, root, gets)
-        return found if gets else None
+        found: list[Any] | None = read(rooms.all, rooms.room, size, rooms.least, wanted, STOCK)
+        return rest(comm, root, wanted) if found is None else found
 
-    def rest(comm: Any, root: int | None, gets: bool) -> list[Any] | None:
+    def rest(comm: Any, root: int | None, wanted: int) -> list[Any]:
         messages, room = rooms.all, rooms.room
         heads = [head_at(messages, start) for start in range(0, size * room, room)]
         rooms.adapt(max(head.need for head in heads))
-        sizes, payload = [head.alike for head in heads], _taken(rooms)
+        sizes = [head.payload for head in heads]
+        payload = _taken(rooms)[: sizes[rank]]  # that of a call that was missed may be there
+        gets = root is None or root == rank
         payloads = _gathered(comm, payload, sizes, root, gets=gets) if any(sizes) else payload
-        return decode_all(messages, room, payloads, sizes) if gets else None
+        return decode_all(messages, room, payloads, sizes[:wanted])
 
     return run
 
@@ -156,13 +159,13 @@ def scatter(made_for: Any) -> Method:
         view = rooms.view
         if call("scatter", sent, view, None, root, None, None):
             comm.left.Scatter(comm, sent, view, root)
-        found = read(own, rooms.room, 1, rooms.least, True, STOCK)
+        found = read(own, rooms.room, 1, rooms.least, 1, STOCK)
         return found[0] if found else rest(comm, root)
 
     def rest(comm: Any, root: int) -> Any:
         head = head_at(own)
         rooms.adapt(head.need)
-        payload, sent = np.empty(head.size if head.more else 0, "u1"), _taken(rooms)
+        payload, sent = np.empty(head.payload, "u1"), _taken(rooms)
         if head.alike > 0:
             comm.Scatter(sent if rank == root else None, payload, root)
         elif head.alike:
@@ -181,13 +184,13 @@ def alltoall(made_for: Any) -> Method:
         sent = rooms.put_all(sendobj)
         if call("alltoall", sent, rooms.whole, None, 0, None, None):
             comm.left.Alltoall(comm, sent, rooms.whole)
-        return read(rooms.all, rooms.room, size, rooms.least, True, STOCK) or rest(comm)
+        return read(rooms.all, rooms.room, size, rooms.least, size, STOCK) or rest(comm)
 
     def rest(comm: Any) -> list[Any]:
         messages, room = rooms.all, rooms.room
         heads = [head_at(messages, start) for start in range(0, size * room, room)]
         rooms.adapt(max(head.need for head in heads))
-        sizes = [head.size if head.more else 0 for head in heads]
+        sizes = [head.payload for head in heads]
         payloads, sent = np.empty(sum(sizes), "u1"), _taken(rooms)
         # Every rank sees what each says of all its payloads.
         alike = {head.alike for head in heads}
@@ -272,15 +275,15 @@ def _folding(made_for: Any, name: str, left: Method, *, is_few: bool) -> Method:
         by_one = is_rooted or (name == "allreduce" and not _is_predefined(op))
         to = None if not by_one else root if is_rooted else 0
         has_own = is_few and rank == to  # an object that it need not send
-        found = gather(comm, None if has_own else sendobj, to)
+        wanted = folded_of(name, rank, size) if to is None else size * (rank == to)
+        found = gather(comm, None if has_own else sendobj, to, wanted)
         if found is _MISSED:
             return otherwise(comm, sendobj, op, root)
         if has_own:
             found[rank] = sendobj
         if name == "allreduce" and (by_one or any(type(each) not in _SHORT for each in found)):
-            return folded_by_first(rank, op, found or [], partial(tell, comm))
-        items = prefix(name, found, rank) if found else []
-        return reduce(op, items) if items else None
+            return folded_by_first(rank, op, found, partial(tell, comm))
+        return reduce(op, found) if found else None
 
     def otherwise(comm: Any, sendobj: Any, op: Any, root: int) -> Any:
         if not is_few:
