@@ -19,7 +19,7 @@ from mpicoll.mpi.communicator.in_order import in_order  # noqa: E402
 from mpicoll.mpi.communicator.messages import Rooms, head_at  # noqa: E402
 from mpicoll.mpi.communicator.state import AFTER  # noqa: E402
 
-SHARED = [1]
+SHARED, TWICE = [1], np.arange(3.0)
 ITEMS: dict[str, Any] = {
     "integer": 3, "large integer": 1 << 200, "float": 0.5, "complex": 1 - 2j, "bool": True,
     "None": None, "NumPy scalar": np.float32(1.5), "array": np.arange(3.0),
@@ -33,6 +33,10 @@ ITEMS: dict[str, Any] = {
     "other order of axes": np.arange(24.0).reshape(2, 3, 4).transpose(1, 0, 2),
     "gaps": np.arange(24).reshape(2, 3, 4)[:, ::2], "instance": Fraction(1, 3), "set": {1, 2},
     "shared": [SHARED, SHARED], "long list of floats": [0.5 * i for i in range(20_000)],
+    "arrays in a list": [np.arange(3), {"a": np.ones((60, 70))}], "4 KiB": np.arange(512.0),
+    "array twice": (TWICE, [TWICE]), "other byte order": np.arange(3, dtype=">i4"),
+    "restored": pickle.loads(pickle.dumps(np.arange(3.0))), "long long": np.arange(3, dtype="q"),
+    "subclass": np.ones(3).view(np.recarray), "NumPy bool": np.bool_(True), "back": TWICE[::-1],
     "read-only": np.frombuffer(bytes(range(9)), "u1").reshape(3, 3).T,
 }  # fmt: skip
 MIXED = list(ITEMS.values())
@@ -53,6 +57,8 @@ def same(found: Any, expected: Any) -> bool:
         return False
     if isinstance(expected, tuple | list):
         return len(found) == len(expected) and all(map(same, found, expected))
+    if isinstance(expected, dict):
+        return list(found) == list(expected) and same([*found.values()], [*expected.values()])
     if isinstance(expected, np.ndarray):
         return (
             found.dtype == expected.dtype and found.shape == expected.shape
@@ -88,6 +94,31 @@ def test_ranks_may_give_different_objects(comm: Any, shift: int) -> None:
     assert same(comm.scatter(items if comm.rank == 0 else None), plain[comm.rank])
     turned = items[comm.rank :] + items[: comm.rank]
     assert same(comm.alltoall(turned), MPI.COMM_WORLD.alltoall(turned))
+
+
+def test_an_array_that_stands_twice_is_restored_once(comm: Any) -> None:
+    for _ in range(2):
+        one, (other,) = comm.bcast((TWICE, [TWICE]))
+        assert one is other
+
+
+@pytest.mark.parametrize("name", ["bcast", "gather", "allgather", "scatter", "alltoall",
+                                  "reduce", "allreduce", "scan", "exscan"])  # fmt: skip
+def test_a_rank_whose_object_cannot_be_pickled_is_in_step(comm: Any, name: str) -> None:
+    """It raises there, before the others hear of the call, as with mpi4py."""
+    folds = name in ("reduce", "allreduce", "scan", "exscan")
+    is_wrong = comm.rank == (comm.size - 1 if folds and comm.size > 1 else 0)
+    if folds and comm.size not in (2, 3):
+        pytest.skip("MPI's tree is mpi4py's own")
+    whole = name in ("scatter", "alltoall")
+    call, bad, good = getattr(comm, name), lambda: 1, [1.5]
+    if is_wrong:
+        with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
+            call([[0.5]] * (comm.size - 1) + [bad] if whole else bad)
+    left = getattr(MPI.COMM_WORLD, name)
+    given = [good] * comm.size if whole else good
+    assert call(given) == left(given)
+    assert comm.allgather(comm.rank) == list(range(comm.size))
 
 
 def test_nothing_to_scatter_and_too_little(comm: Any) -> None:
@@ -242,7 +273,7 @@ def test_methods_say_what_mpi4pys_say() -> None:
 
 
 PICKLED = {"large integer", "structured", "dates", "objects", "instance", "set", "shared",
-           "long list of floats"}  # fmt: skip
+           "long list of floats", "array twice", "other byte order", "subclass"}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ITEMS)

@@ -135,8 +135,9 @@ class Rooms:
         items = [None] * self.size if given is None else list(given)
         if len(items) != self.size:
             raise ValueError(f"expecting {self.size} items, got {len(items)}")
+        left: list[Any] = []
         # Those that had payloads will have some again, and would be pickled twice.
-        is_long, self.sizes, left = any(self.sizes), [0] * self.size, list[Any]()
+        is_long = any(self.sizes)
         if is_long or not OBJECTS.write_objects(self.sent, self.room, items, STOCK, left) or left:
             self._put_each(items)
         return self.sending
