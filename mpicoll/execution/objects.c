@@ -118,9 +118,9 @@ static int64_t write_message(char *start, char *end, PyObject *item, PyObject *s
 }
 
 /* write_objects(from, stride, items, stock, left): write the messages of all items, each so many
-   bytes behind the one before. Return the bytes of the longest, 0 where one is not written. What else
-   is to be sent is appended to `left`: arrays, and the pickle of what is not written. Where that is
-   None, nothing is pickled, and what has long arrays is not written. */
+   bytes behind the one before. Return the bytes of the longest, 0 where one is not written. The list
+   `left` gets what else is to be sent, and loses what it had: arrays, and the pickle of what is not
+   written. Where it is None, nothing is pickled, and what has long arrays is not written. */
 static PyObject *write_objects(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t many)
 {
     if (!counts(many, 5))
@@ -135,7 +135,7 @@ static PyObject *write_objects(PyObject *Py_UNUSED(module), PyObject *const *arg
     }
     Py_ssize_t count = PySequence_Fast_GET_SIZE(args[2]);
     char *start = part_of(args[0], count * stride);
-    if (!start)
+    if (!start || (left && PyList_SetSlice(left, 0, PyList_GET_SIZE(left), NULL) < 0))
         return NULL;
     int64_t longest = 0;
     for (Py_ssize_t each = 0; each < PySequence_Fast_GET_SIZE(args[2]); each++) {

@@ -175,6 +175,14 @@ def test_a_long_array_travels_by_itself(array: Any) -> None:
     ]
 
 
+def test_what_an_interrupted_call_has_left_is_not_sent() -> None:
+    left: list[Any] = [LONG]
+    assert OBJECTS.write_objects(bytearray(ROOM), ROOM, (1,), STOCK, left) > 0
+    assert left == []
+    assert OBJECTS.write_objects(bytearray(ROOM), ROOM, ((LONG, {1}),), STOCK, left) == 0
+    assert [type(each) for each in left] == [bytes]  # the pickle of all
+
+
 def test_an_array_that_is_all_that_travels_keeps_its_memory() -> None:
     left: list[Any] = []
     memory = bytearray(ROOM)

@@ -115,10 +115,10 @@ class Rooms:
             kind, text = head_at(self.own).kind, self.flat[_HEAD.size : written].copy()
         else:
             kind, text = _PICKLE, np.frombuffer(self.left.pop(), _BYTE)
-        end = _HEAD.size + len(text)
-        more = end > self.room
         parts = [np.ascontiguousarray(each).reshape(-1).view(_BYTE) for each in self.left]
         self.left.clear()
+        end = _HEAD.size + len(text)
+        more = end > self.room
         if more:
             parts.insert(0, text)
         self.payload = parts[0] if len(parts) == 1 else np.concatenate(parts)
