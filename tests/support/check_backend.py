@@ -371,6 +371,27 @@ def check_a_barrier_has_a_timeout_of_its_own() -> None:
     dist.barrier()
 
 
+def check_calls_have_timeouts_of_their_own() -> None:
+    """As torch's methods of groups take them, at a group's first call and at a later one."""
+    most, x = timedelta(seconds=0.3), torch.ones(2)
+    opts = distributed_c10d.AllreduceOptions()
+    opts.timeout = most
+    rows = [torch.ones(2) for _ in range(size())]
+    for call in (
+        lambda group: group.allreduce([x], opts),
+        lambda group: group.broadcast(x, root=0, timeout=most),
+        lambda group: group.allgather(rows, x, most),
+    ):
+        for is_first in (True, False):
+            group = dist.new_group()
+            if not is_first:
+                dist.barrier(group)
+            if rank():
+                with pytest.raises(dist.DistBackendError, match="rank 0"):
+                    call(group).wait()
+    dist.barrier()
+
+
 def check_a_timeout_that_is_set_holds() -> None:
     group = dist.new_group()
     dist.barrier(group)

@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Thread, Timer
 from time import monotonic, sleep
 
 import pytest
@@ -287,10 +287,59 @@ def test_a_callback_waits_for_the_future_of_a_call_that_it_makes() -> None:
     order.stop()
 
 
-def test_two_threads_that_ask_at_once_start_one_that_serves(
+@pytest.mark.parametrize("is_waited_for", [False, True])
+def test_a_callback_waits_for_the_future_of_a_call_that_was_issued_before(
+    is_waited_for: bool,
+) -> None:
+    """Whoever runs the callback, which keeps his thread."""
+    from torchcoll.backend.order import Order
+    from torchcoll.backend.works import QueuedWork
+
+    order, may_run = Order("test"), Event()
+    first = QueuedWork((may_run.wait,), [1], order, str)
+    second = QueuedWork((may_run.wait,), [2], order, str)
+    later = second.get_future()
+    future = first.get_future().then(lambda _: later.wait())
+    waiting = Thread(target=first.wait, daemon=True)
+    if is_waited_for:
+        waiting.start()
+    order.add(first)
+    order.add(second)
+    may_run.set()
+    end = monotonic() + 60
+    while not future.done() and monotonic() < end:
+        sleep(0.01)
+    assert future.done() and future.value() == [2]
+    order.stop()
+
+
+def test_who_has_waited_for_a_call_has_its_future() -> None:
+    """Though another thread is late to settle it."""
+    from torchcoll.backend.order import Order
+    from torchcoll.backend.works import IssuedWork
+
+    class Queue:
+        """Has one call, which a wait runs."""
+
+        completed, failed, issued, held = 0, 0, 1, False
+
+        def complete(self, number: int) -> bool:
+            self.completed = number
+            return True
+
+    order = Order("test")
+    order.queue = Queue()  # type: ignore[assignment]
+    order.attend = lambda call: Timer(0.2, call.settle).start()  # type: ignore[method-assign]
+    work = IssuedWork((print,), [3], order, str)
+    work.number = 1
+    future = work.get_future()
+    assert not future.done() and work.wait() and future.done() and future.value() == [3]
+
+
+def test_two_threads_that_ask_at_once_start_those_that_serve_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of two, one would stay for ever, and who ends the group would wait for it."""
+    """Others would stay for ever, and who ends the group would wait for them."""
     from torchcoll.backend.order import Order
     from torchcoll.backend.works import QueuedWork
 
@@ -406,7 +455,7 @@ def test_a_group_ends_while_its_thread_asks_for_more() -> None:
     assert begun.wait(60)
     stopping = Thread(target=order.stop)
     stopping.start()
-    while order._thread is not None:
+    while order._threads:
         sleep(0.001)
     ending.set()
     stopping.join(60)
@@ -452,9 +501,6 @@ def test_an_interrupt_between_two_queued_calls_loses_none(is_late: bool) -> None
             if not is_late:
                 self.interrupt()
             super().perform()
-
-        def settle(self) -> None:
-            super().settle()
             self.interrupt()
 
     order, ran = Order("test"), list[int]()

@@ -47,6 +47,7 @@ FLAT, INPUT_ROWS, OUTPUT_ROWS, ROWS = range(4)
 """Which arrays of a collective are rows, one for each rank."""
 _ProcessGroup: Any = dist.ProcessGroup
 _GLOO = dist.ProcessGroup.BackendType.GLOO
+_NOTHING: dict[str, Any] = {}
 _OF_THE_GROUP = timedelta(0)
 """A timeout in a call's options that is not longer leaves it to the group's."""
 _BEFORE_2_13 = {
@@ -130,8 +131,8 @@ class Group(_ProcessGroup):  # type: ignore[misc]
 
     # -- collectives ------------------------------------------------------------------------
 
-    def allreduce(self, tensors: Any, opts: Any = None, timeout: Any = None) -> Any:
-        tensors, opts = _one(tensors), _options(opts, c10d.AllreduceOptions)
+    def allreduce(self, tensors: Any, opts: Any = None, *rest: Any, **named: Any) -> Any:
+        tensors, opts = _one(tensors), _options(c10d.AllreduceOptions, opts, rest, named)
         x, op = tensors[0], op_name(opts.reduceOp)
         call = self.calls.allreduce, x, op
         if work := self._serve(call, tensors, opts, "allreduce", x, x, op):
@@ -141,7 +142,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         return self._issue("all_reduce", tensors, call, tensors, opts)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Any:
-        opts = _options(opts, c10d.AllreduceCoalescedOptions)
+        opts = _options(c10d.AllreduceCoalescedOptions, opts)
         op = op_name(opts.reduceOp)
         if not self._reduces(op, tensors):
             return self._forward("allreduce_coalesced", tensors, opts, tensors)
@@ -152,11 +153,8 @@ class Group(_ProcessGroup):  # type: ignore[misc]
 
         return self._issue("all_reduce", tensors, (call,), tensors, opts)
 
-    def broadcast(self, tensors: Any, opts: Any = None, timeout: Any = None) -> Any:
-        tensors = _one(tensors)
-        if isinstance(opts, int):
-            opts, root = c10d.BroadcastOptions(), opts
-            opts.rootRank = root
+    def broadcast(self, tensors: Any, opts: Any = None, *rest: Any, **named: Any) -> Any:
+        tensors, opts = _one(tensors), _options(c10d.BroadcastOptions, opts, rest, named)
         x, root = tensors[0], opts.rootRank
         call = self.calls.broadcast, x, root
         if work := self._serve(call, tensors, opts, "broadcast", x, x, "sum", root):
@@ -165,13 +163,8 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             return self._forward("broadcast", tensors, opts, tensors)
         return self._issue("broadcast", tensors, call, tensors, opts)
 
-    def reduce(self, tensors: Any, opts: Any = None, *rest: Any) -> Any:
-        tensors = _one(tensors)
-        if isinstance(opts, int):
-            opts, root = c10d.ReduceOptions(), opts
-            opts.rootRank = root
-            if rest:
-                opts.reduceOp = rest[0]
+    def reduce(self, tensors: Any, opts: Any = None, *rest: Any, **named: Any) -> Any:
+        tensors, opts = _one(tensors), _options(c10d.ReduceOptions, opts, rest, named)
         x, op, root = tensors[0], op_name(opts.reduceOp), opts.rootRank
         out = x if self._rank == root else None
         call = self.calls.reduce, x, op, root
@@ -181,10 +174,10 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             return self._forward("reduce", tensors, opts, tensors)
         return self._issue("reduce", tensors, call, tensors, opts)
 
-    def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+    def allgather(self, outputs: Any, inputs: Any, opts: Any = None, **named: Any) -> Any:
         if isinstance(inputs, Tensor):
             outputs, inputs = [outputs], [inputs]
-        opts = _options(opts, c10d.AllgatherOptions)
+        opts = _options(c10d.AllgatherOptions, opts, (), named)
         rows, x = outputs[0], inputs[0]
         call = self.calls.allgather, rows, x
         if work := self._serve(call, rows, opts, "allgather", x, rows, "sum", 0, OUTPUT_ROWS):
@@ -194,7 +187,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         return self._issue("all_gather", inputs, call, rows, opts)
 
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        opts = _options(opts, c10d.AllgatherOptions)
+        opts = _options(c10d.AllgatherOptions, opts)
         if not _moves([*inputs, *(each for row in outputs for each in row)]):
             return self._forward("allgather_coalesced", outputs, inputs, opts, outputs)
 
@@ -205,7 +198,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         return self._issue("all_gather", inputs, (call,), outputs, opts)
 
     def all_gather_single(self, output: Tensor, tensor: Tensor, opts: Any = None) -> Any:
-        opts = _options(opts, c10d.AllgatherOptions)
+        opts = _options(c10d.AllgatherOptions, opts)
         call = self.calls.all_gather_single, output, tensor
         known = tensor, output, "sum", 0, OUTPUT_ROWS
         if work := self._serve(call, [output], opts, "allgather", *known):
@@ -219,7 +212,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
 
     def all_gather_single_coalesced(self, outputs: Tensors, tensors: Tensors,
                                     opts: Any = None) -> Any:  # fmt: skip
-        opts = _options(opts, c10d.AllgatherOptions)
+        opts = _options(c10d.AllgatherOptions, opts)
         if not _moves([*outputs, *tensors]):
             return self._forward("all_gather_single_coalesced", outputs, tensors, opts, outputs)
 
@@ -232,12 +225,10 @@ class Group(_ProcessGroup):  # type: ignore[misc]
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
-    def gather(self, outputs: Any, inputs: Any, opts: Any = None, *rest: Any) -> Any:
+    def gather(self, outputs: Any, inputs: Any, opts: Any = None, *rest: Any, **named: Any) -> Any:
         if isinstance(inputs, Tensor):
             outputs, inputs = [outputs] if outputs else [], [inputs]
-        if isinstance(opts, int):
-            opts, root = c10d.GatherOptions(), opts
-            opts.rootRank = root
+        opts = _options(c10d.GatherOptions, opts, rest, named)
         rows, x, root = outputs[0] if outputs else [], inputs[0], opts.rootRank
         out = rows if self._rank == root else None
         call = self.calls.gather, rows, x, root
@@ -247,12 +238,10 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             return self._forward("gather", outputs, inputs, opts, rows)
         return self._issue("gather", inputs, call, rows, opts)
 
-    def scatter(self, outputs: Any, inputs: Any, opts: Any = None, *rest: Any) -> Any:
+    def scatter(self, outputs: Any, inputs: Any, opts: Any = None, *rest: Any, **named: Any) -> Any:
         if isinstance(outputs, Tensor):
             outputs, inputs = [outputs], [inputs] if inputs else []
-        if isinstance(opts, int):
-            opts, root = c10d.ScatterOptions(), opts
-            opts.rootRank = root
+        opts = _options(c10d.ScatterOptions, opts, rest, named)
         rows, out, root = inputs[0] if inputs else [], outputs[0], opts.rootRank
         x = rows if self._rank == root else None
         call = self.calls.scatter, out, rows, root
@@ -262,10 +251,12 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             return self._forward("scatter", outputs, inputs, opts, outputs)
         return self._issue("scatter", rows, call, outputs, opts)
 
-    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None, *rest: Any) -> Any:
+    def reduce_scatter(
+        self, outputs: Any, inputs: Any, opts: Any = None, *rest: Any, **named: Any
+    ) -> Any:
         if isinstance(outputs, Tensor):
             outputs, inputs = [outputs], [inputs]
-        opts = _options(opts, c10d.ReduceScatterOptions)
+        opts = _options(c10d.ReduceScatterOptions, opts, rest, named)
         op, out, rows = op_name(opts.reduceOp), outputs[0], inputs[0]
         call = self.calls.reduce_scatter, out, rows, op
         if work := self._serve(call, outputs, opts, "reduce_scatter", rows, out, op, 0, INPUT_ROWS):
@@ -275,7 +266,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         return self._issue("reduce_scatter", rows, call, outputs, opts)
 
     def reduce_scatter_single(self, output: Tensor, tensor: Tensor, opts: Any = None) -> Any:
-        opts = _options(opts, c10d.ReduceScatterOptions)
+        opts = _options(c10d.ReduceScatterOptions, opts)
         op = op_name(opts.reduceOp)
         call = self.calls.reduce_scatter_single, output, tensor, op
         known = tensor, output, op, 0, INPUT_ROWS
@@ -290,7 +281,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
 
     def reduce_scatter_single_coalesced(self, outputs: Tensors, tensors: Tensors,
                                         opts: Any = None) -> Any:  # fmt: skip
-        opts = _options(opts, c10d.ReduceScatterOptions)
+        opts = _options(c10d.ReduceScatterOptions, opts)
         op = op_name(opts.reduceOp)
         if not self._reduces(op, [*outputs, *tensors]):
             return self._forward("reduce_scatter_single_coalesced", outputs, tensors, opts, outputs)
@@ -305,9 +296,9 @@ class Group(_ProcessGroup):  # type: ignore[misc]
 
     def all_to_all_single(
         self, output: Tensor, tensor: Tensor, output_sizes: Any, input_sizes: Any,
-        opts: Any = None,
+        opts: Any = None, **named: Any,
     ) -> Any:  # fmt: skip
-        opts = _options(opts, c10d.AllToAllOptions)
+        opts = _options(c10d.AllToAllOptions, opts, (), named)
         sizes = output_sizes, input_sizes
         call = self.calls.all_to_all_single, output, tensor, *sizes
         known = tensor, output, "sum", 0, ROWS
@@ -320,7 +311,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
     alltoall_base = all_to_all_single
 
     def alltoall(self, outputs: Tensors, tensors: Tensors, opts: Any = None) -> Any:
-        opts = _options(opts, c10d.AllToAllOptions)
+        opts = _options(c10d.AllToAllOptions, opts)
         call = self.calls.all_to_all, outputs, tensors
         known = tensors, outputs, "sum", 0, ROWS
         if work := self._serve(call, outputs, opts, "alltoall", *known):
@@ -329,16 +320,12 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             return self._forward("alltoall", outputs, tensors, opts, outputs)
         return self._issue("all_to_all", tensors, call, outputs, opts)
 
-    def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> Any:
-        opts = _options(opts, c10d.BarrierOptions)
-        if timeout is not None:
-            opts.timeout = timeout
+    def barrier(self, opts: Any = None, **named: Any) -> Any:
+        opts = _options(c10d.BarrierOptions, opts, (), named)
         if self.others and opts.device is not None and opts.device.type in self.others:
             return self.others[opts.device.type].barrier(opts)
-        call: Call = (self.calls.run, "barrier", None, None)
-        if opts.timeout > _OF_THE_GROUP and self._size > 1:
-            call = self._within, opts.timeout.total_seconds(), *call
-        elif work := self._serve(call, [], opts, "barrier", None, None):
+        call = self.calls.run, "barrier", None, None
+        if work := self._serve(call, [], opts, "barrier", None, None):
             return work
         return self._issue("barrier", [], call, [], opts)
 
@@ -364,6 +351,8 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         order = self.order
         if order.queue is None or profiler._is_profiler_enabled or is_watched():
             return None
+        if opts.timeout > _OF_THE_GROUP:
+            return None
         known = name, x, out, op, root, None, self.algorithms[name], rows
         if opts.asyncOp:
             work = IssuedWork(call, results, order, self._missing)
@@ -380,6 +369,8 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             title: the name under which torch's profiler finds it, as it finds gloo's.
             inputs: whose shapes the profiler keeps.
         """
+        if opts.timeout > _OF_THE_GROUP and self._size > 1:
+            call = self._within, opts.timeout.total_seconds(), *call
         if profiler._is_profiler_enabled:
             return self._profile(title, inputs, call, results, opts)
         if opts.asyncOp:
@@ -395,7 +386,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
     def _profile(
         self, title: str, inputs: Tensors, call: Call, results: Any, opts: Any
     ) -> ProfiledWork:
-        """Run a call on the group's thread, under a name by which the profiler shows it."""
+        """Run a call on a thread of the group, under a name by which the profiler shows it."""
         title = f"{c10d.get_backend(self)}:{title}"
         work = ProfiledWork(recorded(title, inputs, call), results, self.order, self._missing)
         self.order.add(work)
@@ -475,17 +466,19 @@ def _one(tensors: Any) -> Any:
     return tensors if type(tensors) is list or not isinstance(tensors, Tensor) else [tensors]
 
 
-def _options(opts: Any, kind: Any) -> Any:
-    """Return options as torch's own methods take them, or their operator in their place."""
+def _options(kind: Any, opts: Any, rest: Any = (), named: Any = _NOTHING) -> Any:
+    """Return options as torch's own methods take them, or an operator, root or timeout instead."""
     if type(opts) is kind:
         return opts
-    if opts is None:
-        return kind()
-    if isinstance(opts, (dist.ReduceOp, dist.ReduceOp.RedOpType)):
-        made = kind()
-        made.reduceOp = opts
-        return made
-    return opts
+    made = kind()
+    for each in (opts, *rest, *named.values()):
+        if isinstance(each, timedelta):
+            made.timeout = each
+        elif isinstance(each, (dist.ReduceOp, dist.ReduceOp.RedOpType)):
+            made.reduceOp = each
+        elif each is not None:
+            made.rootRank = each
+    return made
 
 
 def _moves(tensors: Tensors) -> bool:

@@ -1,8 +1,8 @@
 """The calls of one group, run in the order in which they were issued.
 
 A call that blocks runs where it is issued. One that does not is run by the progress thread where a
-compiled program serves it. Any other one is queued, and is run by whoever comes first: the group's
-thread of Python, a wait for it, or a later call that blocks.
+compiled program serves it. Any other one is queued, and is run by whoever comes first: a thread of
+Python of the group's, a wait for it, or a later call that blocks.
 """
 
 from __future__ import annotations
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 Call = tuple[Any, ...]
 """A function, and its arguments."""
 _NAPS = (50e-6, 1e-3)
+_THREADS = 2
+"""Of a group, as gloo has: one may wait for a later call in a callback, and the other serves it."""
+_STUCK = 0.02
+"""Seconds of one callback after which those of later calls begin."""
 
 
 class Pending(Protocol):
@@ -67,7 +71,9 @@ class Order:
         self._lock, self._serving = threading.Lock(), threading.Lock()
         self._holds = 0
         self._signals: SimpleQueue[Pending | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
+        self._settled = threading.Event()
+        self._settled.set()
 
     def begin(self, queue: Queue | None) -> None:
         """Have a queue run its calls from now on, as soon as Python runs nothing."""
@@ -124,9 +130,9 @@ class Order:
         self.attend(call)
 
     def attend(self, call: Pending) -> None:
-        """Have the group's thread complete a call, and settle its future."""
+        """Have a thread of the group complete a call, and settle its future."""
         with self._serving:
-            if self._thread is None:
+            if not self._threads:
                 self._start()
             self._signals.put(call)
 
@@ -144,27 +150,40 @@ class Order:
         return call.is_done
 
     def stop(self) -> None:
-        """End the thread, once it has run the queued calls."""
+        """End the threads, once they have run the queued calls."""
         with self.turn:
             self._complete_issued()
         with self._serving:
-            thread, self._thread = self._thread, None
-            if thread is not None:
+            threads, self._threads = self._threads, []
+            if threads:
                 self._signals.put(None)
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join()
 
     def _start(self) -> None:
-        # Of its own: a thread that has been told to end may still have calls to serve.
+        # Of their own: threads that have been told to end may still have calls to serve.
         self._signals = SimpleQueue()
-        serve = outliving(partial(self._serve, self._signals))
-        self._thread = threading.Thread(target=serve, name=self.name, daemon=True)
-        self._thread.start()
+        serve = outliving(partial(self._serve, self._signals, threading.Lock()))
+        self._threads = [
+            threading.Thread(target=serve, name=self.name, daemon=True) for _ in range(_THREADS)
+        ]
+        for thread in self._threads:
+            thread.start()
 
-    def _serve(self, signals: SimpleQueue[Pending | None]) -> None:
-        while (call := signals.get()) is not None:
-            self.complete(call, 0)
+    def _serve(self, signals: SimpleQueue[Pending | None], leading: threading.Lock) -> None:
+        while True:
+            with leading:
+                call = signals.get()
+                if call is None:
+                    signals.put(None)
+                    return
+                self.complete(call, 0)
+                before, self._settled = self._settled, threading.Event()
+                settled = self._settled
+            before.wait(_STUCK)
             call.settle()
+            settled.set()
 
     def _hold(self) -> None:
         """Give the progress thread nothing more, as Python runs calls."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import cache
 from typing import Any
@@ -18,7 +19,7 @@ from torchcoll.backend.order import Call, Order
 
 _NO_LIMIT = timedelta(0)
 _ASKED = 1.0
-"""Seconds of asking in vain, after which the group's thread waits for a call."""
+"""Seconds of asking in vain, after which a thread of the group waits for a call."""
 _FUTURES = threading.Lock()
 """Held while a call becomes done or is settled, or somebody asks for the future of one."""
 _CALLBACKS = threading.local()
@@ -59,7 +60,7 @@ class PendingWork(dist.Work):
         missing: names the ranks that keep it waiting.
 
     Attributes:
-        most: seconds for which a wait leaves the call to the group's thread; 0 takes it over.
+        most: seconds for which a wait leaves the call to the group's threads; 0 takes it over.
     """
 
     most = 0.0
@@ -75,6 +76,7 @@ class PendingWork(dist.Work):
         self.results, self.order, self.missing = list(results), order, missing
         self.error: BaseException | None = None
         self.future: Any = None
+        self.told: Any = None
 
     def fail(self, error: BaseException) -> None:
         self.error = as_torch(error)
@@ -100,22 +102,21 @@ class PendingWork(dist.Work):
             _CALLBACKS.are_run = before
 
     def get_future(self) -> Any:
-        if are_callbacks_run():
-            # Who waits for it there keeps the thread that would settle it.
-            self.order.complete(self, 0)
-        return self._told(self._promise())
-
-    def _promise(self) -> Any:
-        """Return a future that is set once the call has run."""
-        raise NotImplementedError
-
-    def _told(self, future: Any) -> Any:
-        """Return a future with the results, or the error, once one that stands for the end is set.
+        """Return a future with the results, or the error, once the call has run.
 
         `Future.set_exception` tells Python alone: the reducer of DDP would look for tensors in the
         error, and find none, which ends the process. What a callback raises is an error there, too.
         """
-        return future.then(self._outcome)
+        if are_callbacks_run():
+            # Who waits for it there keeps a thread that would settle it.
+            self.order.complete(self, 0)
+        if self.told is None:
+            self.told = self._promise().then(self._outcome)
+        return self.told
+
+    def _promise(self) -> Any:
+        """Return a future that is set once the call has run."""
+        raise NotImplementedError
 
     def _outcome(self, _: Any) -> list[Any]:
         if self.error is not None:
@@ -129,6 +130,10 @@ class PendingWork(dist.Work):
                 raise dist.DistBackendError(
                     f"a collective was not complete in {seconds:g} s: {self.missing()}"
                 )
+        if self.told is not None and not self.told.done() and not are_callbacks_run():
+            # Who has waited for a call takes its future to be complete.
+            with suppress(Exception):
+                self.told.wait()
         if self.error is not None:
             raise self.error
         return True
@@ -151,7 +156,7 @@ class PendingWork(dist.Work):
 
 
 class IssuedWork(PendingWork):
-    """The handle of a call that the progress thread runs; the group's thread settles its future.
+    """The handle of a call that the progress thread runs; a thread of the group settles its future.
 
     Attributes:
         number: of the call in its queue.
@@ -203,7 +208,6 @@ class QueuedWork(PendingWork):
         finally:
             with _FUTURES:
                 self.is_done = True
-            self.settle()
 
     def _promise(self) -> Any:
         with _FUTURES:
@@ -214,7 +218,7 @@ class QueuedWork(PendingWork):
 
 
 class ProfiledWork(QueuedWork):
-    """The handle of a call that the group's thread runs, as torch's profiler expects it."""
+    """The handle of a call that a thread of the group runs, as torch's profiler expects it."""
 
     most = math.inf
 
