@@ -274,13 +274,10 @@ def _folding(made_for: Any, name: str, left: Method, *, is_few: bool) -> Method:
     def folded(gather: Method, comm: Any, sendobj: Any, op: Any, root: int) -> Any:
         by_one = is_rooted or (name == "allreduce" and not _is_predefined(op))
         to = None if not by_one else root if is_rooted else 0
-        has_own = is_few and rank == to  # an object that it need not send
         wanted = folded_of(name, rank, size) if to is None else size * (rank == to)
-        found = gather(comm, None if has_own else sendobj, to, wanted)
+        found = gather(comm, sendobj, to, wanted)
         if found is _MISSED:
             return otherwise(comm, sendobj, op, root)
-        if has_own:
-            found[rank] = sendobj
         if name == "allreduce" and (by_one or any(type(each) not in _SHORT for each in found)):
             return folded_by_first(rank, op, found, partial(tell, comm))
         return reduce(op, found) if found else None
