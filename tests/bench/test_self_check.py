@@ -144,8 +144,8 @@ def test_a_call_against_itself_delayed(tmp_path: Path) -> None:
     found = only(AARecord, [each for each in compared if each])
     assert [each.delay for each in found] == [0.0, 300.0] * 5
     telling = [each for each in found if each.delay and each.samples >= 10]
-    if not telling:
-        pytest.skip("the machine was too busy for ten samples of any call")
+    if len(telling) < 3:
+        pytest.skip("the machine was too busy for ten samples of three calls")
     assert 2 * sum(each.verdict == "slower" for each in telling) > len(telling), found
 
 
