@@ -6,7 +6,8 @@ follow from what a probe reads there (`mpicoll.runtime.probe`) and reads on the 
 
 from __future__ import annotations
 
-from math import inf, log2
+from collections.abc import Callable
+from math import floor, inf, log2
 from typing import NamedTuple
 
 NEVER = 1 << 62
@@ -186,8 +187,8 @@ def _level(rates: Rates) -> float:
     return (rates.wait + rates.fetch) / saved if saved > 0 else inf
 
 
-def _threshold(nbytes: int, times: float) -> int:
-    return NEVER if times == inf else max(_FEWEST, int(nbytes * 2 ** round(log2(times))))
+def _threshold(nbytes: int, times: float, rounded: Callable[[float], int] = round) -> int:
+    return NEVER if times == inf else max(_FEWEST, int(nbytes * 2 ** rounded(log2(times))))
 
 
 def _level_of_rows(read: Readings) -> int:
@@ -203,5 +204,4 @@ def _level_of_rows(read: Readings) -> int:
     passing = read.copy + (read.windowed or read.passed)
     saved = (passing + read.copy / 2 - read.fetched) / PROBED
     level = (read.flag + read.fetch) / saved if saved > 0 else inf
-    level = min(level, _UNCACHED) if read.fetched < 2 * passing else level
-    return NEVER if level == inf else max(_FEWEST, 2 ** int(log2(level)))
+    return _threshold(1, min(level, _UNCACHED) if read.fetched < 2 * passing else level, floor)
