@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event, Thread, Timer
 from time import monotonic, sleep
+from typing import Any
 
 import pytest
 from joining import by_hand
@@ -263,6 +264,26 @@ def test_a_future_is_there_however_soon_the_call_is_settled(
     assert work.get_future().wait() == []
 
 
+def test_arguments_of_groups_go_by_their_names() -> None:
+    from torch.distributed import distributed_c10d as c10d
+
+    from torchcoll.backend.group import _options
+
+    assert _options(c10d.BroadcastOptions, None, (), {"root": 1}).rootRank == 1
+    assert _options(c10d.ReduceOptions, 2, (c10d.ReduceOp.MAX,)).rootRank == 2
+    with pytest.raises(TypeError, match=r"async_op is no argument .* op, root, timeout"):
+        _options(c10d.BroadcastOptions, None, (), {"async_op": True})
+
+
+def value_of(future: Any) -> Any:
+    """Return the value of a future, once it has one."""
+    end = monotonic() + 60
+    while not future.done() and monotonic() < end:
+        sleep(0.01)
+    assert future.done()
+    return future.value()
+
+
 def test_a_callback_waits_for_the_future_of_a_call_that_it_makes() -> None:
     """As PowerSGD's do, in the thread that would settle that future."""
     from torchcoll.backend.order import Order
@@ -280,10 +301,7 @@ def test_a_callback_waits_for_the_future_of_a_call_that_it_makes() -> None:
     order.add(outer)
     future = outer.get_future().then(call_again)
     may_run.set()
-    end = monotonic() + 60
-    while not future.done() and monotonic() < end:
-        sleep(0.01)
-    assert future.done() and future.value() == [2]
+    assert value_of(future) == [2]
     order.stop()
 
 
@@ -306,10 +324,7 @@ def test_a_callback_waits_for_the_future_of_a_call_that_was_issued_before(
     order.add(first)
     order.add(second)
     may_run.set()
-    end = monotonic() + 60
-    while not future.done() and monotonic() < end:
-        sleep(0.01)
-    assert future.done() and future.value() == [2]
+    assert value_of(future) == [2]
     order.stop()
 
 

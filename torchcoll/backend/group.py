@@ -48,6 +48,8 @@ FLAT, INPUT_ROWS, OUTPUT_ROWS, ROWS = range(4)
 _ProcessGroup: Any = dist.ProcessGroup
 _GLOO = dist.ProcessGroup.BackendType.GLOO
 _NOTHING: dict[str, Any] = {}
+_FIELDS = {"op": "reduceOp", "root": "rootRank", "timeout": "timeout"}
+"""Of the options, where torch's own methods take them by name."""
 _OF_THE_GROUP = timedelta(0)
 """A timeout in a call's options that is not longer leaves it to the group's."""
 _BEFORE_2_13 = {
@@ -470,8 +472,12 @@ def _options(kind: Any, opts: Any, rest: Any = (), named: Any = _NOTHING) -> Any
     """Return options as torch's own methods take them, or an operator, root or timeout instead."""
     if type(opts) is kind:
         return opts
+    if unknown := named.keys() - _FIELDS.keys():
+        raise TypeError(f"{min(unknown)} is no argument of this call; use {', '.join(_FIELDS)}")
     made = kind()
-    for each in (opts, *rest, *named.values()):
+    for name, each in named.items():
+        setattr(made, _FIELDS[name], each)
+    for each in (opts, *rest):
         if isinstance(each, timedelta):
             made.timeout = each
         elif isinstance(each, (dist.ReduceOp, dist.ReduceOp.RedOpType)):
