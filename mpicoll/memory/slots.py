@@ -45,12 +45,15 @@ UNBOUND = 0
 """Instead of the address of a private array, which a run states beside the flag of the array."""
 _FEW_BYTES, _MOST_BYTES = 64 * 1024, 1 << 20
 """Above these bytes, publications have a depth of 2 at most, and of 1."""
-_CIRCULATING, _RING, _SLOTS = 8 * 1024, 5 << 18, 32
-"""From these bytes on, publications have slots for as many bytes, which a core's second cache does
-not hold, if they may: when a slot's turn comes again, its readers have it no longer there. As many
-slots at most."""
-_ROOM = 32 << 20
-"""Bytes that the ranks of a node hold when they no longer may."""
+_CIRCULATING, _RING, _SLOTS, _MORE_SLOTS = 8 * 1024, 5 << 18, 32, 256
+"""From these bytes on, publications have slots for up to as many bytes, if they may, of which a
+core's second cache holds few: when a slot's turn comes again, its readers have it no longer there. As
+many slots at most. A rank that reads nothing runs ahead of its readers: it has slots for as many
+bytes or more, and the larger number at most. Others would find them in no cache either, where
+they do something else after a few calls.
+"""
+_ROOM, _SHARE = 256 << 20, 8 << 20
+"""They may until the ranks of a node hold so many bytes together, and each the smaller number."""
 
 
 class Published(NamedTuple):
@@ -193,8 +196,8 @@ class Layout:
         self.area: Area | None = None
         self.store_area: Area | None = None
         self.published: list[Published] = []
-        used = memory.allocator.used * len(memory.intra_node)
-        self.circulates = circulates and used < _ROOM
+        room = max(_SHARE, _ROOM // len(memory.intra_node))
+        self.circulates = circulates and memory.allocator.used < room
         self.depth = self._eager_depth()
 
     def table(self, under_way: frozenset[int], failure: str = "") -> LayoutTable:
@@ -259,6 +262,8 @@ class Layout:
         if self.words or nbytes > _MOST_BYTES:
             return 1
         if self.circulates and _CIRCULATING <= nbytes <= _RING // 2:
+            if not self.program.receipts:
+                return 1 << min(_MORE_SLOTS - 1, _RING // nbytes).bit_length()
             return 1 << min(_SLOTS, _RING // nbytes).bit_length() - 1
         readers = {rank for each in self.program.publications for rank in each.readers}
         return 2 if readers <= self.replies or nbytes > _FEW_BYTES else _MANY
