@@ -6,8 +6,7 @@ follow from what a probe reads there (`mpicoll.runtime.probe`) and reads on the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import floor, inf, log2
+from math import inf, log2
 from typing import NamedTuple
 
 NEVER = 1 << 62
@@ -111,11 +110,12 @@ COMPILED = Rates(
 ALONE = Rates(wait=250, step=60, copy=0.025, fold=0.05)
 OVERSUBSCRIBED = Rates(wait=2500, step=60, copy=0.05, fold=0.1, fetch=1000, joined=JOINED)
 FETCHED = {
-    COMPILED: Fetched(16 * 1024, 16 * 1024),
+    COMPILED: Fetched(32 * 1024, 16 * 1024),
     ALONE: Fetched(32 << 20, 32 << 20),
     OVERSUBSCRIBED: Fetched(64 * 1024, 32 << 20),
 }
-"""Below 16 KiB two copies cost less than a system call. Ranks that share cores share a cache, too:
+"""Below 16 KiB two copies cost less than a system call, and rows that pass through many slots are
+copied in less time than others. Ranks that share cores share a cache, too:
 what is folded, or read by several, is best read there."""
 ON_REFERENCE = {
     COMPILED: Readings(copy=3500, fetch=2130, fetched=5500, flag=195, passed=16_300),
@@ -187,21 +187,20 @@ def _level(rates: Rates) -> float:
     return (rates.wait + rates.fetch) / saved if saved > 0 else inf
 
 
-def _threshold(nbytes: int, times: float, rounded: Callable[[float], int] = round) -> int:
-    return NEVER if times == inf else max(_FEWEST, int(nbytes * 2 ** rounded(log2(times))))
+def _threshold(nbytes: int, times: float) -> int:
+    return NEVER if times == inf else max(_FEWEST, int(nbytes * 2 ** round(log2(times))))
 
 
 def _level_of_rows(read: Readings) -> int:
-    """Return from how many bytes a row costs less when it is fetched: the power of two below.
+    """Return from how many bytes a row costs less when it is fetched, to a power of two.
 
     By the readings themselves: where two rates are nearly the same, whether one is larger says
-    little about the other costs, and that of a rate to a power of two says nothing. Slots take room
-    in the cache from the row that a rank copies to its own output, which then takes half as long
-    again: where cores have two L3 caches, rows of 96 KiB took 13.0 us fetched and 13.9 through
-    slots, of 128 KiB 14.3 and 17.1, and of 64 KiB as long.
+    little about the other costs, and that of a rate to a power of two says nothing. Twice as many,
+    as hosts move cores: what a group does that began where they have two L3 caches takes 8 to 15 %
+    longer through slots there, and where they have one, half as long again when it is fetched.
     """
     assert read.fetch and read.fetched and read.flag and read.passed
     passing = read.copy + (read.windowed or read.passed)
-    saved = (passing + read.copy / 2 - read.fetched) / PROBED
-    level = (read.flag + read.fetch) / saved if saved > 0 else inf
-    return _threshold(1, min(level, _UNCACHED) if read.fetched < 2 * passing else level, floor)
+    saved = (passing - read.fetched) / PROBED
+    level = 2 * (read.flag + read.fetch) / saved if saved > 0 else inf
+    return _threshold(1, min(level, _UNCACHED) if read.fetched < 2 * passing else level)
