@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from array import array
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -33,17 +34,21 @@ from mpicoll.programs.instructions import (
     message_of,
 )
 from mpicoll.programs.messages import Combine, Move, Piece
+from mpicoll.programs.tiling import conflicts
 
 if TYPE_CHECKING:
     from mpicoll.execution._compiled import Program
 
 COPY, FOLD, DIVIDE, RAISE, AWAIT, FETCH = range(6)
-CACHED, STREAMED, HANDED, TRIED = range(4)
+CACHED, STREAMED, HANDED, TRIED, TWICE = range(5)
 INPUT, OUTPUT = range(2)
 _LARGE, _HUGE = 2 << 20, 128 << 20
 """From these bytes on a run's copies may exceed the cache; from those on they exceed any."""
-_PASSED = 8 * 1024
-"""From these bytes on a copy into a slot may be written past the cache."""
+_PASSED, _AHEAD = 2 * 1024, 8 * 1024
+"""From these bytes on a copy into a slot may be written past the cache, and from those on it is
+where a rank that only writes runs ahead of its readers."""
+_READ_ONCE = 32 * 1024
+"""From these bytes on one copy writes a slot and the output; less would keep readers waiting."""
 _GIVEN_UP = 1 << 20
 """From as many bytes of slots on, a reader's second cache has given one up when its turn comes."""
 _LIGHT = 32 * 1024
@@ -104,6 +109,7 @@ class Table:
         self.addresses = [0, 0]
         self.waits: dict[int, Waited] = {}
         self.sources: dict[int, int] = {}
+        self.also: dict[Move, Piece] = {}
         self.check = -1
         self.nbytes = self.moves = 0
         self.keep: list[object] = [self.resources]
@@ -167,11 +173,50 @@ class Table:
         total = max(self.program.rounds, default=1)
         moves = (each for each in self.program.instructions if isinstance(each, Move))
         self.moves = sum(each.target.length for each in moves) * self.width
+        done = self._copy_twice()
         for each, number in zip(self.program.instructions, self.program.rounds, strict=True):
-            self._add(each, number, total)
+            if each not in done:
+                self._add(each, number, total)
         if self.check < 0:
             self.check = self.length
         self._join_folds()
+
+    def _copy_twice(self) -> set[Instruction]:
+        """Let copies of the input into slots write the output, too; return what they leave out."""
+        done: set[Instruction] = set()
+        if self.only_writes or self.moves >= _LARGE:
+            return done
+        actions = [e for e in self.program.instructions if isinstance(e, Move | Combine)]
+        moves = [each for each in actions if isinstance(each, Move)]
+        for own in moves:
+            if (own.source.buffer, own.target.buffer) != ("input", "output"):
+                continue
+            parts = self._handed(own.source, moves)
+            others = (each for each in actions if each is not own)
+            if parts and not conflicts(own, others):
+                ahead = own.target.start - own.source.start
+                for each in parts:
+                    start, length = each.source.start + ahead, each.source.length
+                    self.also[each] = Piece("output", start, length)
+                done.add(own)
+        return done
+
+    def _handed(self, source: Piece, moves: Sequence[Move]) -> list[Move]:
+        """Return the copies of a piece of the input into one publication, none unless all of it."""
+        found: list[Move] = []
+        at = source.start
+        for each in moves:
+            target, nbytes = each.target, each.target.length * self.width
+            if (
+                (each.source.buffer, each.source.start) == ("input", at)
+                and each not in self.also
+                and target.buffer == (found[0] if found else each).target.buffer
+                and nbytes >= _READ_ONCE
+                and self._how(target, nbytes) == HANDED
+            ):
+                found.append(each)
+                at += each.source.length
+        return found if at == source.start + source.length else []
 
     def _join_folds(self) -> None:
         """Let the first of the folds that stand together onto one target do all of them."""
@@ -235,8 +280,11 @@ class Table:
         if where is not None:
             self._fetch(target, where, each.source, count)
         elif count:
-            how = self._how(each.target, count)
-            self._row(COPY, target, self._operand(each.source), count=count, extra=how)
+            how, other = self._how(each.target, count), NOWHERE
+            if each in self.also:
+                how, other = TWICE, self._operand(self.also[each])
+                self.nbytes += count
+            self._row(COPY, target, self._operand(each.source), other, count=count, extra=how)
         self.nbytes += count
 
     def _how(self, target: Piece, count: int) -> int:
@@ -247,7 +295,8 @@ class Table:
             return CACHED
         where = self.published[message_of(target)]
         in_turn = where.depth * where.stride
-        return STREAMED if self.only_writes and in_turn < _GIVEN_UP else HANDED
+        runs_ahead = self.only_writes and count >= _AHEAD and in_turn < _GIVEN_UP
+        return STREAMED if runs_ahead else HANDED
 
     def _publish(self, each: Publish) -> None:
         """Raise a flag; beside that of private memory stands the address in this run."""

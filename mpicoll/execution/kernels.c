@@ -53,6 +53,8 @@ typedef struct {
 } DivideRow;
 
 typedef void (*Copy)(uint8_t *target, const uint8_t *source, size_t nbytes, int streams);
+typedef void (*CopyTwice)(uint8_t *target, uint8_t *other, const uint8_t *source, size_t nbytes,
+                          int streams);
 
 /* ---- half precision: without branches, for any vector unit ---- */
 
@@ -134,7 +136,7 @@ static void fold_tiles(Fold fold, size_t size, void *out, const void *const *ope
 }
 
 /* Below, the fence costs what not reading the target saves. */
-#define STREAMED_BYTES 4096
+#define STREAMED_BYTES 1024
 
 #define TARGET baseline
 #define INSTRUCTIONS
@@ -204,15 +206,16 @@ typedef struct {
     const FoldRow *folds;
     const DivideRow *divides;
     Copy copy;
+    CopyTwice copy_twice;
 } Target;
 
 /* The best first. */
 static const Target targets[] = {
 #if defined(__x86_64__)
-    {"avx512", has_avx512, fold_rows_avx512, divide_rows_avx512, copy_avx512},
-    {"avx2", has_avx2, fold_rows_avx2, divide_rows_avx2, copy_avx2},
+    {"avx512", has_avx512, fold_rows_avx512, divide_rows_avx512, copy_avx512, copy_twice_avx512},
+    {"avx2", has_avx2, fold_rows_avx2, divide_rows_avx2, copy_avx2, copy_twice_avx2},
 #endif
-    {BASELINE, NULL, fold_rows_baseline, divide_rows_baseline, copy_baseline},
+    {BASELINE, NULL, fold_rows_baseline, divide_rows_baseline, copy_baseline, copy_twice_baseline},
 };
 
 enum { TARGETS = sizeof targets / sizeof *targets };
@@ -271,4 +274,9 @@ Divide find_divide(const char *dtype)
 void copy_bytes(void *target, const void *source, size_t nbytes, int streams)
 {
     chosen->copy(target, source, nbytes, streams);
+}
+
+void copy_bytes_twice(void *target, void *other, const void *source, size_t nbytes, int streams)
+{
+    chosen->copy_twice(target, other, source, nbytes, streams);
 }

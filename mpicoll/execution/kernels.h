@@ -25,10 +25,13 @@ FoldMany find_fold_many(const char *op, const char *dtype);
 Divide find_divide(const char *dtype);
 
 /* Copy between areas that do not overlap. `streams` says that this core will not read the target
-   soon, and that no cache holds it: from 4 KiB on it is then written past the caches, and a store
+   soon, and that no cache holds it: from 1 KiB on it is then written past the caches, and a store
    fence ends the copy. Of a large array this takes two thirds of the time, part by part, too; of
    one in the cache, twice the time and more. */
 void copy_bytes(void *target, const void *source, size_t nbytes, int streams);
+
+/* Copy to two targets, of which the second is written through the cache. The source is read once. */
+void copy_bytes_twice(void *target, void *other, const void *source, size_t nbytes, int streams);
 
 /* Name the instructions that run here: "avx512", "avx2", "neon" or "baseline". */
 const char *kernel_target(void);

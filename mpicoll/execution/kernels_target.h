@@ -98,6 +98,42 @@ INSTRUCTIONS static void IN(copy)(uint8_t *target, const uint8_t *source, size_t
     IN(move4)(last_target, last_source);
 }
 
+INSTRUCTIONS static void IN(copy_twice)(uint8_t *target, uint8_t *other, const uint8_t *source,
+                                        size_t nbytes, int streams)
+{
+    const size_t step = 4 * WIDTH;
+    size_t at = 0, from = 0;
+    if (nbytes >= 2 * step) {
+        /* Loads are apart, as each target is aligned: of lines that stores split, both would wait. */
+        IN(move4)(target, source);
+        IN(move4)(other, source);
+        at = step - ((uintptr_t)target & (WIDTH - 1));
+        from = step - ((uintptr_t)other & (WIDTH - 1));
+        for (size_t end = 2 * step; end <= nbytes; end += step, at += step, from += step) {
+#ifdef STREAM
+            if (streams) {
+                const Vector *const s = (const Vector *)(source + at);
+                const Vector a = s[0], b = s[1], c = s[2], d = s[3];
+                STREAM(target + at, a);
+                STREAM(target + at + WIDTH, b);
+                STREAM(target + at + 2 * WIDTH, c);
+                STREAM(target + at + 3 * WIDTH, d);
+            } else
+#endif
+                IN(move4)(target + at, source + at);
+            IN(move4)(other + from, source + from);
+        }
+    }
+    IN(copy)(target + at, source + at, nbytes - at, 0);
+    IN(copy)(other + from, source + from, nbytes - from, 0);
+#ifdef STREAM
+    if (streams)
+        _mm_sfence();
+#else
+    (void)streams;
+#endif
+}
+
 /* ---- folds ---- */
 
 #define FOLD(op, dtype, formula, element, value, load, store)                                      \

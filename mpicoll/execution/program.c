@@ -20,11 +20,13 @@
 enum { YIELDS = 16 };
 /* Rows that run before another job has its turn, or the owner may have this one back. */
 enum { ROWS = 8 };
-/* How much a trial writes and how often there is one, in bytes, and from when on it is slow: 9 ns a
-   line, between the 3 to 7 of cores with one L3 cache and the 12 to 36 of cores with two. As many
-   trials on end must be fast before copies go through the cache: a slot may have been read by a
-   rank that is near, and the next one by a rank that is not. */
-enum { TRIAL = 4096, TRIAL_EVERY = 1 << 20, TRIAL_NS = TRIAL / 64 * 9, FAST_TRIALS = 4 };
+/* How much a trial writes at most and at least, and how often there is one, in bytes, of which a copy
+   counts as COUNTED or more. It is slow from 64 ns and 10 a line on: of 4 KiB, three in a hundred
+   take 650 ns and more where cores have one L3 cache, and one in ten less than 800 where they have
+   two. As many trials on end must be fast before copies go through the cache: a slot may have been
+   read by a rank that is near, and the next one by a rank that is not. */
+enum { TRIAL = 4096, LEAST_TRIAL = 2048, TRIAL_EVERY = 1 << 20, COUNTED = TRIAL_EVERY / 64 };
+enum { TRIAL_NS = 64, TRIAL_LINE_NS = 10, FAST_TRIALS = 4 };
 /* Runs from a trial of the two ways to the next, and those of each way in it. Its first finds the
    arrays where the other way has left them, and is not timed; any other may lose its core. */
 enum { PERIOD = 128, TRIED_RUNS = 3 };
@@ -71,23 +73,34 @@ static char *address(const Program *program, const Operand *operand)
            (number(program, operand) & operand->mask) * operand->stride;
 }
 
-/* Copy to memory that another core has read. Which way is the faster depends on where the two cores
-   are, and hosts move those of a virtual machine while it runs: so a part is timed at times. */
-static void hand_over(Program *program, char *target, const char *source, size_t nbytes)
+/* Copy to memory that another core has read, and to `other`, unless it is NULL. Which way is the
+   faster depends on where the two cores are, and hosts move those of a virtual machine while it
+   runs: so a part is timed at times. */
+static void hand_over(Program *program, char *target, char *other, const char *source,
+                      size_t nbytes)
 {
-    if (program->untried <= 0 && nbytes > TRIAL) {
+    if (program->untried <= 0 && nbytes >= LEAST_TRIAL) {
+        const size_t tried = nbytes < TRIAL ? nbytes : TRIAL;
         char part[TRIAL];
-        copy_bytes(part, source, TRIAL, 0); /* not timed: the source may lie in no cache */
+        copy_bytes(part, source, tried, 0); /* not timed: the source may lie in no cache */
         const int64_t begun = nanoseconds();
-        copy_bytes(target, part, TRIAL, 0);
+        copy_bytes(target, part, tried, 0);
         __atomic_add_fetch(&program->fast, 1, __ATOMIC_SEQ_CST); /* waits for the stores */
-        if (nanoseconds() - begun > TRIAL_NS)
+        if (nanoseconds() - begun > TRIAL_NS + (int64_t)tried / 64 * TRIAL_LINE_NS)
             program->fast = 0;
         program->untried = TRIAL_EVERY;
-        target += TRIAL, source += TRIAL, nbytes -= TRIAL;
+        if (other) {
+            copy_bytes(other, part, tried, 0);
+            other += tried;
+        }
+        target += tried, source += tried, nbytes -= tried;
     }
-    program->untried -= (int64_t)nbytes;
-    copy_bytes(target, source, nbytes, program->fast < FAST_TRIALS);
+    program->untried -= nbytes < COUNTED ? COUNTED : (int64_t)nbytes;
+    const int streams = program->fast < FAST_TRIALS;
+    if (other)
+        copy_bytes_twice(target, other, source, nbytes, streams);
+    else
+        copy_bytes(target, source, nbytes, streams);
 }
 
 static int fetch(char *target, pid_t process, char *source, size_t nbytes)
@@ -138,6 +151,8 @@ int program_parts(Program *program, int64_t nbytes)
         if ((row->code == COPY || row->code == FOLD || (row->code == RAISE && row->count)) &&
             spans(&row->left, count, nbytes))
             program->parts = -1;
+        if (row->code == COPY && row->extra == TWICE && spans(&row->right, count, nbytes))
+            program->parts = -1;
     }
     if (!program->parts)
         program->parts = 1;
@@ -178,9 +193,10 @@ enum state program_advance(Program *program, int64_t spins, int64_t yield_ns)
         const int64_t begun = program->timed && row->code != AWAIT ? nanoseconds() : 0;
         switch (row->code) {
         case COPY:
-            if (row->extra == HANDED)
-                hand_over(program, address(program, &row->target), address(program, &row->left),
-                          (size_t)row->count);
+            if (row->extra == HANDED || row->extra == TWICE)
+                hand_over(program, address(program, &row->target),
+                          row->extra == TWICE ? address(program, &row->right) : NULL,
+                          address(program, &row->left), (size_t)row->count);
             else
                 copy_bytes(address(program, &row->target), address(program, &row->left),
                            (size_t)row->count,

@@ -15,7 +15,7 @@
 enum { INPUT, OUTPUT, FIRST_OWN };
 
 enum code {
-    COPY,   /* target = left, `count` bytes; `extra` is how */
+    COPY,   /* target = left, `count` bytes; `extra` is how; TWICE, right = left, too */
     FOLD,   /* target = left op right, `count` elements; with `extra`, target = left op right op the
                right of as many rows more, which are folds onto the same target */
     DIVIDE, /* target = target / extra, `count` elements */
@@ -28,9 +28,9 @@ enum code {
 };
 
 /* How a copy writes: through the cache; past it; past it where another core is slow to give up the
-   lines of the target, of which its cache holds every one since it read the last message there; or
-   in the way of the run, which is tried. */
-enum how { CACHED, STREAMED, HANDED, TRIED };
+   lines of the target, of which its cache holds every one since it read the last message there; in
+   the way of the run, which is tried; or as HANDED, with a second target. */
+enum how { CACHED, STREAMED, HANDED, TRIED, TWICE };
 
 /* Of one chain of folds. */
 enum { MOST_OPERANDS = 64 };

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from mpicoll.execution import compiled, extension
+from mpicoll.memory import slots
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.threads import threads
 
@@ -44,9 +45,9 @@ def address(x: Any) -> int:
 @pytest.mark.parametrize(
     ("collective", "nbytes", "how"),
     [
-        ("allgather", 4096, compiled.CACHED), ("allgather", 8192, compiled.HANDED),
-        ("allgather", 1 << 18, compiled.HANDED), ("reduce", 1 << 18, compiled.HANDED),
-        ("broadcast", 4096, compiled.CACHED), ("broadcast", 8192, compiled.STREAMED),
+        ("allgather", 1024, compiled.CACHED), ("allgather", 2048, compiled.HANDED),
+        ("allgather", 1 << 18, compiled.TWICE), ("reduce", 1 << 18, compiled.HANDED),
+        ("broadcast", 1024, compiled.CACHED), ("broadcast", 8192, compiled.HANDED),
         ("broadcast", 1 << 16, compiled.HANDED), ("broadcast", 3 << 18, compiled.HANDED),
     ],
 )  # fmt: skip
@@ -54,19 +55,37 @@ def test_copies_into_slots_are_handed_over_or_streamed_and_small_ones_and_result
     collective: str, nbytes: int, how: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cache of another core holds every line of a slot that it has read before."""
-    found = []
+    written, results = ways(collective, nbytes, monkeypatch)
+    assert written == {how}
+    assert results <= {compiled.CACHED}
+
+
+def test_a_root_that_runs_ahead_of_its_readers_over_few_slots_streams(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(slots, "_ROOM", 0)
+    monkeypatch.setattr(slots, "_SHARE", 0)
+    assert ways("broadcast", 8192, monkeypatch)[0] == {compiled.STREAMED}
+    assert ways("broadcast", 4096, monkeypatch)[0] == {compiled.HANDED}
+
+
+def ways(
+    collective: str, nbytes: int, monkeypatch: pytest.MonkeyPatch
+) -> tuple[set[int], set[int]]:
+    """Return how a call writes slots, and how results."""
+    written, results = set(), set()
 
     def note(table: Any, code: int, target: compiled.Operand, *_: Any, **given: Any) -> None:
         if code == COPY:
-            found.append((target.register == compiled.OUTPUT, given["extra"]))
+            (results if target.register == compiled.OUTPUT else written).add(given["extra"])
         add(table, code, target, *_, **given)
 
     add = compiled.Table._row
-    monkeypatch.setattr(compiled.Table, "_row", note)
     x = np.ones(nbytes, np.uint8)
-    threads(2)(lambda c: getattr(c, collective)(x, algorithm="naive@symmetric"))
-    assert {each for is_result, each in found if not is_result} == {how}
-    assert {each for is_result, each in found if is_result} <= {compiled.CACHED}
+    with monkeypatch.context() as patched:
+        patched.setattr(compiled.Table, "_row", note)
+        threads(2)(lambda c: getattr(c, collective)(x, algorithm="naive@symmetric"))
+    return written, results
 
 
 def test_what_is_fetched_to_one_place_is_fetched_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,17 +147,46 @@ def test_a_program_runs_on_any_arrays() -> None:
     assert (made.sequence, made.position, made.length) == (3, 1, 1)
 
 
-@pytest.mark.parametrize("nbytes", [100, 4096, 4097, 8192, (1 << 20) + 4101])
-@pytest.mark.parametrize("how", range(4))
+@pytest.mark.parametrize("nbytes", [100, 2048, 4097, 8192, (1 << 20) + 4101])
+@pytest.mark.parametrize("how", range(5))
 def test_a_copy_is_exact_however_it_is_written(how: int, nbytes: int) -> None:
     """A trial is a part of the copy, of the first and of those after each MiB, or some runs."""
-    made = program([row(COPY, count=nbytes, extra=how)])
+    other = np.full(nbytes + 64, 7, np.uint8)
+    made = program(
+        [row(COPY, count=nbytes, extra=how, registers=(1, 0, 2))], [0, 0, address(other)]
+    )
     for turn in range(7 if how == compiled.TRIED else 3):
         x = np.random.default_rng(turn).integers(0, 256, nbytes, np.uint8)
         out = np.full(nbytes + 64, 7, np.uint8)
         made.run_on(address(x), address(out))
-        np.testing.assert_array_equal(out[:nbytes], x)
-        assert (out[nbytes:] == 7).all()
+        for each in (out, other)[: 2 if how == compiled.TWICE else 1]:
+            np.testing.assert_array_equal(each[:nbytes], x)
+            assert (each[nbytes:] == 7).all()
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 40])
+@pytest.mark.parametrize("target", ["avx512", "avx2", "baseline", "neon"])
+def test_a_copy_to_two_targets_is_exact_on_every_processor(target: str, ahead: int) -> None:
+    usual = extension._compiled.target()
+    try:
+        extension._compiled.target(target)
+    except ValueError as error:
+        pytest.skip(str(error))
+    try:
+        x = np.random.default_rng(ahead).integers(0, 256, 10_007, np.uint8)
+        found = [np.full(x.size + 128, 7, np.uint8) for _ in range(2)]
+        made = program(
+            [row(COPY, count=x.size, extra=compiled.TWICE, registers=(1, 0, 2))],
+            [0, 0, address(found[1]) + ahead],
+        )
+        for _ in range(6):  # past the caches, and after some trials perhaps through them
+            made.run_on(address(x), address(found[0]) + 2 * ahead)
+    finally:
+        extension._compiled.target(usual)
+    for each, start in zip(found, (2 * ahead, ahead), strict=True):
+        np.testing.assert_array_equal(each[start : start + x.size], x)
+        assert (each[:start] == 7).all()
+        assert (each[start + x.size :] == 7).all()
 
 
 def test_a_run_that_failed_is_the_last() -> None:
