@@ -25,6 +25,8 @@ from pathlib import Path
 from select import select
 from typing import Any
 
+from launcher import free_port
+
 COLUMNS = ("gloo", "ours", "as_mpi", "mpi")
 SECONDS = 100.0
 """After which a test counts as hung."""
@@ -122,6 +124,7 @@ def run_over_mpi(module: Any, case: Any, name: str) -> None:
     comm.Barrier()  # the first one that aborts ends the others
     if outcome == FAILED:
         MPI.COMM_WORLD.Abort(1)
+        os._exit(1)  # MPICH may return, and the next test would begin
     if module.dist.is_initialized():  # a rank that skips a test leaves it in the middle
         module.dist.destroy_process_group()
 
@@ -208,6 +211,7 @@ def start(column: str, ranks: int, wanted: str, after: str, output: Path) -> sub
     environment = {
         **os.environ, "WORLD_SIZE": str(ranks), "BACKEND": "mpi" if "mpi" in column else "gloo",
         "TEMP_DIR": tempfile.mkdtemp(), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo",
+        "MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port()),
         "SUITE_LOG": str(output / f"{column}.log"),
     }  # fmt: skip
     command = [sys.executable, __file__, "--column", column, "--tests", wanted, "--after", after]
