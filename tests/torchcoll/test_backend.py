@@ -110,6 +110,26 @@ def test_importing_torch_registers_it_and_imports_nothing_more(installed: dict[s
     assert done.stdout.split() == ["True"], done.stdout
 
 
+SHARDED = """
+import torch, torch.distributed as dist
+from torch.distributed._shard import sharded_tensor, sharding_spec
+from torchcoll.backend.registration import register
+register()
+dist.init_process_group("torchcoll", store=dist.HashStore(), rank=0, world_size=1)
+spec = sharding_spec.ChunkShardingSpec(0, ["rank:0/cpu"])
+out = torch.zeros(3)
+sharded_tensor.ones(spec, 3).gather(0, out)
+print(out.tolist())
+"""
+
+
+@pytest.mark.skipif("__import__('torch').backends.cuda.is_built()", reason="this torch has CUDA")
+def test_a_torch_without_cuda_is_not_asked_for_a_gpu() -> None:
+    """ShardedTensor takes one for its calls, where it does not know the backend by name."""
+    done = python("-c", SHARDED, environment={"PYTHONPATH": str(ROOT)})
+    assert done.stdout.splitlines()[-1] == "[1.0, 1.0, 1.0]", done.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [((), "name a program"), (("nothing.py",), "no file 'nothing.py'"), (("-x",), "neither")],

@@ -34,10 +34,12 @@ def register() -> None:
         return
     if not isinstance(c10d.Backend._plugins, _Plugins):
         c10d.Backend._plugins = _Plugins(c10d.Backend._plugins)
+    # What asks for the device of a library would take a GPU where this torch can have none.
+    devices = ["cpu", "cuda"] if c10d.torch.backends.cuda.is_built() else ["cpu"]
     for name in (NAME, OVER_MPI):
         if name not in c10d.Backend.backend_list:
             make = partial(_make, name)
-            c10d.Backend.register_backend(name, make, extended_api=True, devices=["cpu", "cuda"])
+            c10d.Backend.register_backend(name, make, extended_api=True, devices=devices)
     _meet_through_mpi(sys.modules.get("torch.distributed.rendezvous"))
     _tell_timeouts(c10d)
     helper = getattr(c10d, "_new_process_group_helper", None)
