@@ -47,11 +47,10 @@ _FEW_BYTES, _MOST_BYTES = 64 * 1024, 1 << 20
 """Above these bytes, publications have a depth of 2 at most, and of 1."""
 _CIRCULATING, _RING, _SLOTS, _MORE_SLOTS = 8 * 1024, 5 << 18, 32, 256
 """From these bytes on, publications have slots for up to as many bytes, if they may, of which a
-core's second cache holds few: when a slot's turn comes again, its readers have it no longer there. As
-many slots at most. A rank that reads nothing runs ahead of its readers: it has slots for as many
-bytes or more, and the larger number at most. Others would find them in no cache either, where
-they do something else after a few calls.
-"""
+core's second cache holds few: when a slot's turn comes again, its readers have it no longer there.
+As many slots at most. A rank that reads nothing runs ahead of its readers: it has slots for as many
+bytes or more, and the larger number at most. Others would find them in no cache either, where they
+do something else after a few calls."""
 _ROOM, _SHARE = 256 << 20, 8 << 20
 """They may until the ranks of a node hold so many bytes together, and each the smaller number."""
 
