@@ -165,7 +165,7 @@ def ways(built, *given):
 @pytest.mark.parametrize(
     ("trials", "expected"),
     [
-        ([384] * 6, "sssccc"), ([385] * 6, "ssssss"), ([200, 200, 200, 900] * 2, "ssssssss"),
+        ([704] * 6, "sssccc"), ([705] * 6, "ssssss"), ([200, 200, 200, 900] * 2, "ssssssss"),
         ([200] * 5 + [900] + [200] * 5, "sssccsssscc"),
     ],
 )  # fmt: skip

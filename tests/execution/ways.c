@@ -13,7 +13,7 @@
 #include "program.h"
 
 /* A part is timed; after the rest the next trial is due. */
-enum { PART = 2048, NBYTES = PART + (1 << 20), WAITED = 1000000 };
+enum { PART = 4096, NBYTES = PART + (1 << 20), WAITED = 1000000 };
 
 static char input[NBYTES], output[NBYTES];
 static int64_t word, now = 1, part_ns, way_ns[2];
