@@ -207,24 +207,37 @@ class _SharedLowering(Lowering):
         into += map(WaitForSlot, eager)
         passes = Passes(1, [], step.after, []) if away else self._passes(step)
         into += passes.early
-        for index in range(passes.count):
-            into += passes.part(step.copied, index)
-            if away:
-                into.append(Post(tuple(step.sends), tuple(step.receives)))
-            for number in step.published:
-                each = made.publications[number]
-                flags = passes.flags(1 if each.zero_copy else each.tiles, index)
-                into += (Publish(number, flag) for flag in flags)
-            for number in step.awaited:
-                flags = passes.flags(made.receipts[number].tiles, index)
-                into += (Await(number, flag) for flag in flags)
-            if away:
-                during, later = overlappable(step)
-                into += [*during, Complete(), *later]
-            else:
-                into += passes.part(passes.after, index)
+        # A tile's flag is on its way while the next tile is written, where that may come first.
+        meet = any(conflicts(each, passes.after) for each in step.copied)
+        ahead = int(passes.count > 1 and not meet)
+        for index in range(passes.count + ahead):
+            if index < passes.count:
+                self._publish_tile(step, passes, index)
+            if index >= ahead:
+                self._receive_tile(step, passes, index - ahead)
         into += passes.late
         made.rounds += [self.round + 1] * (len(into) - at)
+
+    def _publish_tile(self, step: _SharedStep, passes: Passes, index: int) -> None:
+        made, into = self.made, self.made.instructions
+        into += passes.part(step.copied, index)
+        if step.sends or step.receives:
+            into.append(Post(tuple(step.sends), tuple(step.receives)))
+        for number in step.published:
+            each = made.publications[number]
+            flags = passes.flags(1 if each.zero_copy else each.tiles, index)
+            into += (Publish(number, flag) for flag in flags)
+
+    def _receive_tile(self, step: _SharedStep, passes: Passes, index: int) -> None:
+        made, into = self.made, self.made.instructions
+        for number in step.awaited:
+            flags = passes.flags(made.receipts[number].tiles, index)
+            into += (Await(number, flag) for flag in flags)
+        if step.sends or step.receives:
+            during, later = overlappable(step)
+            into += [*during, Complete(), *later]
+        else:
+            into += passes.part(passes.after, index)
 
     def _passes(self, step: _SharedStep) -> Passes:
         tiles = [self.made.publications[each].tiles for each in step.published]

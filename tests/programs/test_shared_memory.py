@@ -435,6 +435,26 @@ def test_a_short_part_of_the_input_is_copied_while_the_first_flag_comes(
     assert len(made.rounds) == len(made.instructions)
 
 
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [(0, ["P0", "P1", "A0", "P2", "A1", "A2"]), (1, ["P0", "A0", "P1", "A1", "P2", "A2"])],
+)
+def test_a_tile_is_published_before_the_one_before_it_is_awaited(
+    given: int, wanted: list[str]
+) -> None:
+    """Unless what is received is written where what is sent lies."""
+    reach = Reach(frozenset({1}), frozenset(), 1000, 8)
+    exchange = (send(1, 0), recv(1, given ^ 1))
+    rounds = [(recv(1, 0),), exchange] if given else [exchange]
+    made = share(rounds, {0: 24, 1: 24}, [] if given else [0], [0], reach)
+    found = [
+        f"{type(each).__name__[0]}{each.tile}"
+        for each, number in zip(made.instructions, made.rounds, strict=True)
+        if isinstance(each, Publish | Await) and number == len(rounds)
+    ]
+    assert found == wanted
+
+
 def test_ranks_of_other_nodes_get_messages() -> None:
     reach = Reach(frozenset({1}), frozenset(), 4, 1000)
     made = program([(recv(1, 0), recv(2, 1)), (send(1, 0), send(2, 0))], reach=reach)
