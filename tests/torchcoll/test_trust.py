@@ -303,7 +303,7 @@ except torchcoll.LaunchError as error:
     print(error)
 """
     found = on_two_ranks(tmp_path, code, free_port(), free_port())
-    assert [each.returncode for each in found] == [0, 0]
+    assert [each.returncode for each in found] == [0, 0], found
     waited, refuses = (each.output.splitlines() for each in found)
     said = r"the writer of '.*' in the store does not know this run's secret"
     assert refuses[0] == waited[0] == "freed"
