@@ -191,6 +191,8 @@ class Table:
         for own in moves:
             if (own.source.buffer, own.target.buffer) != ("input", "output"):
                 continue
+            if own.target.length * self.width < _READ_ONCE:
+                continue  # of which a schedule of many segments has thousands
             parts = self._handed(own.source, moves)
             others = (each for each in actions if each is not own)
             if parts and not conflicts(own, others):

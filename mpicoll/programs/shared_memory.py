@@ -208,8 +208,9 @@ class _SharedLowering(Lowering):
         passes = Passes(1, [], step.after, []) if away else self._passes(step)
         into += passes.early
         # A tile's flag is on its way while the next tile is written, where that may come first.
-        meet = any(conflicts(each, passes.after) for each in step.copied)
-        ahead = int(passes.count > 1 and not meet)
+        ahead = int(
+            passes.count > 1 and not any(conflicts(each, passes.after) for each in step.copied)
+        )
         for index in range(passes.count + ahead):
             if index < passes.count:
                 self._publish_tile(step, passes, index)

@@ -115,8 +115,8 @@ FETCHED = {
     OVERSUBSCRIBED: Fetched(64 * 1024, 32 << 20),
 }
 """Below 16 KiB two copies cost less than a system call, and rows that pass through many slots are
-copied in less time than others. Ranks that share cores share a cache, too:
-what is folded, or read by several, is best read there."""
+copied in less time than others. Ranks that share cores share a cache, too: what is folded, or read
+by several, is best read there."""
 ON_REFERENCE = {
     COMPILED: Readings(copy=3500, fetch=2130, fetched=5500, flag=195, passed=16_300),
     OVERSUBSCRIBED: Readings(copy=3750, fetch=3570, fetched=7400),
