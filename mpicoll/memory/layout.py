@@ -9,6 +9,7 @@ from mpicoll.errors import Unavailable, first_error
 from mpicoll.interfaces import Array, SharedMemory, Store
 from mpicoll.memory.slots import Layout, LayoutTable, Published, SharedResources, match
 from mpicoll.programs import windows
+from mpicoll.programs.forwarding import forward
 from mpicoll.programs.instructions import SharedProgram, is_remote, message_of
 from mpicoll.programs.messages import Piece
 
@@ -85,6 +86,7 @@ def lay_out(
     if tile:
         received = [number for number, each in enumerate(incoming) if each.window]
         layout.program = windows.through_windows(program, tile, received)
+        forward(layout.program)
     return LaidOut(layout, incoming, resources)
 
 

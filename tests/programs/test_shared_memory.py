@@ -29,7 +29,8 @@ from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.notation.contract import COLLECTIVES, Place
 from mpicoll.notation.elements import user_op
 from mpicoll.notation.schedule import Temp, copy, fold, recv, reduce, send
-from mpicoll.programs import announcing, windows
+from mpicoll.programs import announcing, forwarding, windows
+from mpicoll.programs.forwarding import forward
 from mpicoll.programs.instructions import (
     Acknowledge,
     Await,
@@ -52,7 +53,7 @@ READABLE = ("input", "output", "scratch")
 EVERY = [each for name in COLLECTIVES if name != "barrier" for each in algorithms(name)]
 RUNS = 3
 TILE = 4
-SLOTS = 2
+SLOTS, MANY = 2, 64
 
 
 class Rank:
@@ -183,14 +184,16 @@ def execute(everyone: list[Rank], inputs: list[Any], wanted: list[Any], seed: in
 
 
 @pytest.mark.parametrize(
-    ("size", "readable", "announces"),
-    [(2, READABLE, False), (3, (), False), (4, READABLE, False), (5, (), False),
-     (3, READABLE, True), (4, READABLE, True)],
-    ids=["2", "3", "4", "5", "3 by tile", "4 by tile"],
+    ("size", "readable", "announces", "slots"),
+    [(2, READABLE, False, SLOTS), (3, (), False, SLOTS), (4, READABLE, False, SLOTS),
+     (5, (), False, SLOTS), (3, READABLE, True, SLOTS), (4, READABLE, True, SLOTS),
+     (2, (), False, MANY), (4, (), False, MANY), (5, (), False, MANY)],
+    ids=["2", "3", "4", "5", "3 by tile", "4 by tile", "2 forwarded", "4 forwarded",
+         "5 forwarded"],
 )  # fmt: skip
 @pytest.mark.parametrize("each", EVERY, ids=lambda each: f"{each.collective.name}-{each}")
 def test_any_order_of_ranks_is_right(
-    each: Algorithm, size: int, readable: tuple[str, ...], announces: bool
+    each: Algorithm, size: int, readable: tuple[str, ...], announces: bool, slots: int
 ) -> None:
     name, op = each.collective.name, user_op(affine)
     root = size - 1
@@ -222,7 +225,9 @@ def test_any_order_of_ranks_is_right(
         )  # fmt: skip
         programs.append((program, sum(lengths[b] for b in each.collective.after(place))))
     if not readable:
-        through_windows([made for made, _ in programs])
+        through_windows([made for made, _ in programs], slots)
+        for made, _ in programs:
+            forward(made)
     everyone = [
         Rank(made, np.empty(shape, "uint8"), np.zeros(length, "uint8"), op.function)
         for (made, length), shape in zip(programs, shapes, strict=True)
@@ -230,11 +235,11 @@ def test_any_order_of_ranks_is_right(
     execute(everyone, [given for given, _ in cases], [wanted for _, wanted in cases], seed=size)
 
 
-def through_windows(programs: list[SharedProgram]) -> int:
+def through_windows(programs: list[SharedProgram], slots: int = SLOTS) -> int:
     """Let large messages pass through windows, as ranks agree; return how many do."""
     everyone = {rank: windows.ends(made, TILE) for rank, made in enumerate(programs)}
     for rank, made in enumerate(programs):
-        windows.choose(made, rank, everyone, TILE, SLOTS)
+        windows.choose(made, rank, everyone, TILE, slots)
     found = 0
     for rank, made in enumerate(programs):
         received = [
@@ -369,6 +374,35 @@ def test_what_lies_there_from_the_beginning_has_one_flag() -> None:
     assert not made.publications[0].by_tile
 
 
+def test_a_tile_is_forwarded_as_soon_as_it_is_made() -> None:
+    """So that it is copied from the cache, and rank 2 reads the first one early."""
+    reach = Reach(frozenset({0, 2}), frozenset(), 3, TILE)
+    made = share([(recv(0, 0),), (send(2, 0),)], {0: 10}, [], [0], reach)
+    forward(made)
+    parts = [(0, 4), (4, 4), (8, 2)]
+    tiles = [
+        [Await(0, n), Move(Piece("output", at, k), Piece("from 0", at, k)),
+         *[WaitForSlot(0)] * (n == 0),
+         Move(Piece("slot 0", at, k), Piece("output", at, k)), Publish(0, n)]
+        for n, (at, k) in enumerate(parts)
+    ]  # fmt: skip
+    assert made.instructions == [*chain.from_iterable(tiles), Acknowledge(0)]
+
+
+def test_what_a_window_holds_stays_in_its_round() -> None:
+    """A reader frees its slots in the next round, which comes after this rank's messages."""
+    size, two_shot = 2, find("allreduce", "two_shot")
+    made = []
+    for rank in range(size):
+        reach = Reach(frozenset({1 - rank}), frozenset(), 3, TILE)
+        made.append(share(two_shot.rounds(rank, size, 0), {0: 29, 1: 29}, [0, 1], [0, 1], reach))
+    through_windows(made)
+    before = [list(each.instructions) for each in made]
+    for each in made:
+        forward(each)
+    assert [each.instructions for each in made] == before
+
+
 def program(rounds: Any, **changes: Any) -> SharedProgram:
     reach = Reach(frozenset({1, 2}), frozenset({"output"}), 4, 1000)
     sizes = {0: 8, 1: 8}
@@ -383,18 +417,21 @@ def test_zero_copy_memory_is_not_written_before_it_is_read() -> None:
     assert kinds.index("Publish") < kinds.index("WaitForReaders")
 
 
-@pytest.mark.parametrize("kind", ["wait_for_readers", "acknowledge", "written"])
+@pytest.mark.parametrize("kind", ["wait_for_readers", "acknowledge", "written", "made"])
 def test_the_proof_notices_what_is_left_out(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory is overwritten too early, or all ranks wait, or a tile is announced too early."""
+    """Memory is overwritten too early, or all ranks wait, or a flag comes before its tile."""
+    readable = () if kind == "made" else READABLE
     if kind == "written":
         monkeypatch.setattr(announcing, "_written", lambda made, piece, before: 1)
+    elif kind == "made":
+        monkeypatch.setattr(forwarding, "_after_work", lambda made, position: 1)
     else:
         monkeypatch.setattr(f"mpicoll.programs.shared_memory.{kind}", lambda made: None)
     two_shot = next(each for each in algorithms("allreduce") if str(each) == "two_shot")
     failures = 0
     for size in (2, 3, 4, 5):
         try:
-            test_any_order_of_ranks_is_right(two_shot, size, READABLE, kind == "written")
+            test_any_order_of_ranks_is_right(two_shot, size, readable, kind == "written", MANY)
         except AssertionError:
             failures += 1
     assert failures
