@@ -28,8 +28,9 @@ enum { ROWS = 8 };
 enum { TRIAL = 4096, LEAST_TRIAL = 2048, TRIAL_EVERY = 1 << 20, COUNTED = TRIAL_EVERY / 64 };
 enum { TRIAL_NS = 64, TRIAL_LINE_NS = 10, FAST_TRIALS = 4 };
 /* Runs from a trial of the two ways to the next, and those of each way in it. Its first finds the
-   arrays where the other way has left them, and is not timed; any other may lose its core. */
-enum { PERIOD = 128, TRIED_RUNS = 3 };
+   arrays where the other way has left them, and is not timed; any other may lose its core. The first
+   trial is late: half of the runs of a program that runs rarely would be trials else. */
+enum { PERIOD = 128, FIRST_TRIAL = 64, TRIED_RUNS = 3 };
 
 void word_raise(int64_t *word, int64_t value)
 {
@@ -163,7 +164,7 @@ int program_parts(Program *program, int64_t nbytes)
    they are written next, and takes the room of what else is read: whole runs tell. */
 static void choose_way(Program *program)
 {
-    const int64_t step = program->sequence % PERIOD;
+    const int64_t step = (program->sequence + PERIOD - FIRST_TRIAL) % PERIOD;
     int64_t *least = program->least;
     int64_t *last = least + program->way;
     if (program->timed && (!*last || program->spent < *last))

@@ -32,6 +32,10 @@ enum code {
    the way of the run, which is tried; or as HANDED, with a second target. */
 enum how { CACHED, STREAMED, HANDED, TRIED, TWICE };
 
+/* From as many bytes that its copies and fetches write to the output on, a program begins with
+   results past the cache. */
+enum { STREAMED_RESULTS = 16 << 20 };
+
 /* Of one chain of folds. */
 enum { MOST_OPERANDS = 64 };
 
