@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -40,15 +40,16 @@ if TYPE_CHECKING:
     from mpicoll.execution._compiled import Program
 
 COPY, FOLD, DIVIDE, RAISE, AWAIT, FETCH = range(6)
-CACHED, STREAMED, HANDED, TRIED, TWICE = range(5)
+CACHED, STREAMED, HANDED, TRIED, PAIRED, ABREAST, OWN_ROW = range(7)
 INPUT, OUTPUT = range(2)
 _LARGE, _HUGE = 2 << 20, 128 << 20
 """From these bytes on a run's copies may exceed the cache; from those on they exceed any."""
 _PASSED, _AHEAD = 2 * 1024, 8 * 1024
 """From these bytes on a copy into a slot may be written past the cache, and from those on it is
 where a rank that only writes runs ahead of its readers."""
-_READ_ONCE = 32 * 1024
-"""From these bytes on one copy writes a slot and the output; less would keep readers waiting."""
+_LEAST_PAIR = 32 * 1024
+"""From these bytes on a copy into a slot and one of an own row are a pair; less would keep readers
+waiting."""
 _GIVEN_UP = 1 << 20
 """From as many bytes of slots on, a reader's second cache has given one up when its turn comes."""
 _LIGHT = 32 * 1024
@@ -109,7 +110,8 @@ class Table:
         self.addresses = [0, 0]
         self.waits: dict[int, Waited] = {}
         self.sources: dict[int, int] = {}
-        self.also: dict[Move, Piece] = {}
+        self.beside: dict[Move, Move] = {}
+        self.own_rows: set[Move] = set()
         self.check = -1
         self.nbytes = self.moves = 0
         self.keep: list[object] = [self.resources]
@@ -173,7 +175,7 @@ class Table:
         total = max(self.program.rounds, default=1)
         moves = (each for each in self.program.instructions if isinstance(each, Move))
         self.moves = sum(each.target.length for each in moves) * self.width
-        done = self._copy_twice()
+        done = self._pair_copies()
         for each, number in zip(self.program.instructions, self.program.rounds, strict=True):
             if each not in done:
                 self._add(each, number, total)
@@ -181,44 +183,48 @@ class Table:
             self.check = self.length
         self._join_folds()
 
-    def _copy_twice(self) -> set[Instruction]:
-        """Let copies of the input into slots write the output, too; return what they leave out."""
+    def _pair_copies(self) -> set[Instruction]:
+        """Let copies of the input into slots do those of own rows, too; return what is left out."""
         done: set[Instruction] = set()
         if self.only_writes or self.moves >= _LARGE:
             return done
         actions = [e for e in self.program.instructions if isinstance(e, Move | Combine)]
         moves = [each for each in actions if isinstance(each, Move)]
+        into: dict[str, list[Move]] = {}
+        for each in moves:
+            into.setdefault(each.target.buffer, []).append(each)
         for own in moves:
             if (own.source.buffer, own.target.buffer) != ("input", "output"):
                 continue
-            if own.target.length * self.width < _READ_ONCE:
+            if own.target.length * self.width < _LEAST_PAIR:
                 continue  # of which a schedule of many segments has thousands
-            parts = self._handed(own.source, moves)
+            parts = self._handed(own.source.length, into.values())
             others = (each for each in actions if each is not own)
             if parts and not conflicts(own, others):
-                ahead = own.target.start - own.source.start
+                at = 0
                 for each in parts:
-                    start, length = each.source.start + ahead, each.source.length
-                    self.also[each] = Piece("output", start, length)
-                done.add(own)
+                    pieces = (piece._replace(start=piece.start + at) for piece in own)
+                    length = each.target.length
+                    self.beside[each] = Move(*(piece._replace(length=length) for piece in pieces))
+                    at += length
+                if own.source == parts[0].source._replace(length=at):
+                    done.add(own)
+                else:
+                    self.own_rows.add(own)
         return done
 
-    def _handed(self, source: Piece, moves: Sequence[Move]) -> list[Move]:
-        """Return the copies of a piece of the input into one publication, none unless all of it."""
-        found: list[Move] = []
-        at = source.start
-        for each in moves:
-            target, nbytes = each.target, each.target.length * self.width
-            if (
-                (each.source.buffer, each.source.start) == ("input", at)
-                and each not in self.also
-                and target.buffer == (found[0] if found else each).target.buffer
-                and nbytes >= _READ_ONCE
-                and self._how(target, nbytes) == HANDED
+    def _handed(self, length: int, into: Iterable[list[Move]]) -> list[Move]:
+        """Return the copies of the input into a publication of a length, if all are long."""
+        for found in into:
+            if sum(each.target.length for each in found) == length and all(
+                each.source.buffer == "input"
+                and each not in self.beside
+                and each.target.length * self.width >= _LEAST_PAIR
+                and self._how(each.target, each.target.length * self.width) == HANDED
+                for each in found
             ):
-                found.append(each)
-                at += each.source.length
-        return found if at == source.start + source.length else []
+                return found
+        return []
 
     def _join_folds(self) -> None:
         """Let the first of the folds that stand together onto one target do all of them."""
@@ -283,9 +289,14 @@ class Table:
             self._fetch(target, where, each.source, count)
         elif count:
             how, other = self._how(each.target, count), NOWHERE
-            if each in self.also:
-                how, other = TWICE, self._operand(self.also[each])
+            if each in self.beside:
+                own = self.beside[each]
+                ahead = (own.source.start - each.source.start) * self.width
+                how = ABREAST if ahead else PAIRED
+                other = self._operand(own.target)._replace(stride=ahead)
                 self.nbytes += count
+            elif each in self.own_rows:
+                how = OWN_ROW
             self._row(COPY, target, self._operand(each.source), other, count=count, extra=how)
         self.nbytes += count
 

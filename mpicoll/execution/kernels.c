@@ -53,8 +53,8 @@ typedef struct {
 } DivideRow;
 
 typedef void (*Copy)(uint8_t *target, const uint8_t *source, size_t nbytes, int streams);
-typedef void (*CopyTwice)(uint8_t *target, uint8_t *other, const uint8_t *source, size_t nbytes,
-                          int streams);
+typedef void (*CopyPair)(uint8_t *target, const uint8_t *source, uint8_t *other, const uint8_t *its,
+                         size_t nbytes, int streams);
 
 /* ---- half precision: without branches, for any vector unit ---- */
 
@@ -206,16 +206,16 @@ typedef struct {
     const FoldRow *folds;
     const DivideRow *divides;
     Copy copy;
-    CopyTwice copy_twice;
+    CopyPair copy_pair;
 } Target;
 
 /* The best first. */
 static const Target targets[] = {
 #if defined(__x86_64__)
-    {"avx512", has_avx512, fold_rows_avx512, divide_rows_avx512, copy_avx512, copy_twice_avx512},
-    {"avx2", has_avx2, fold_rows_avx2, divide_rows_avx2, copy_avx2, copy_twice_avx2},
+    {"avx512", has_avx512, fold_rows_avx512, divide_rows_avx512, copy_avx512, copy_pair_avx512},
+    {"avx2", has_avx2, fold_rows_avx2, divide_rows_avx2, copy_avx2, copy_pair_avx2},
 #endif
-    {BASELINE, NULL, fold_rows_baseline, divide_rows_baseline, copy_baseline, copy_twice_baseline},
+    {BASELINE, NULL, fold_rows_baseline, divide_rows_baseline, copy_baseline, copy_pair_baseline},
 };
 
 enum { TARGETS = sizeof targets / sizeof *targets };
@@ -276,7 +276,8 @@ void copy_bytes(void *target, const void *source, size_t nbytes, int streams)
     chosen->copy(target, source, nbytes, streams);
 }
 
-void copy_bytes_twice(void *target, void *other, const void *source, size_t nbytes, int streams)
+void copy_pair(void *target, const void *source, void *other, const void *its, size_t nbytes,
+               int streams)
 {
-    chosen->copy_twice(target, other, source, nbytes, streams);
+    chosen->copy_pair(target, source, other, its, nbytes, streams);
 }

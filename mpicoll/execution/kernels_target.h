@@ -98,15 +98,15 @@ INSTRUCTIONS static void IN(copy)(uint8_t *target, const uint8_t *source, size_t
     IN(move4)(last_target, last_source);
 }
 
-INSTRUCTIONS static void IN(copy_twice)(uint8_t *target, uint8_t *other, const uint8_t *source,
-                                        size_t nbytes, int streams)
+INSTRUCTIONS static void IN(copy_pair)(uint8_t *target, const uint8_t *source, uint8_t *other,
+                                       const uint8_t *its, size_t nbytes, int streams)
 {
     const size_t step = 4 * WIDTH;
     size_t at = 0, from = 0;
     if (nbytes >= 2 * step) {
-        /* Loads are apart, as each target is aligned: of lines that stores split, both would wait. */
+        /* Each target is aligned, though the source may be the same: stores that split lines wait. */
         IN(move4)(target, source);
-        IN(move4)(other, source);
+        IN(move4)(other, its);
         at = step - ((uintptr_t)target & (WIDTH - 1));
         from = step - ((uintptr_t)other & (WIDTH - 1));
         for (size_t end = 2 * step; end <= nbytes; end += step, at += step, from += step) {
@@ -121,11 +121,11 @@ INSTRUCTIONS static void IN(copy_twice)(uint8_t *target, uint8_t *other, const u
             } else
 #endif
                 IN(move4)(target + at, source + at);
-            IN(move4)(other + from, source + from);
+            IN(move4)(other + from, its + from);
         }
     }
     IN(copy)(target + at, source + at, nbytes - at, 0);
-    IN(copy)(other + from, source + from, nbytes - from, 0);
+    IN(copy)(other + from, its + from, nbytes - from, 0);
 #ifdef STREAM
     if (streams)
         _mm_sfence();

@@ -74,11 +74,11 @@ static char *address(const Program *program, const Operand *operand)
            (number(program, operand) & operand->mask) * operand->stride;
 }
 
-/* Copy to memory that another core has read, and to `other`, unless it is NULL. Which way is the
-   faster depends on where the two cores are, and hosts move those of a virtual machine while it
+/* Copy to memory that another core has read, and `its` to `other`, unless that is NULL. Which way is
+   the faster depends on where the two cores are, and hosts move those of a virtual machine while it
    runs: so a part is timed at times. */
-static void hand_over(Program *program, char *target, char *other, const char *source,
-                      size_t nbytes)
+static void hand_over(Program *program, char *target, const char *source, char *other,
+                      const char *its, size_t nbytes)
 {
     if (program->untried <= 0 && nbytes >= LEAST_TRIAL) {
         const size_t tried = nbytes < TRIAL ? nbytes : TRIAL;
@@ -91,15 +91,15 @@ static void hand_over(Program *program, char *target, char *other, const char *s
             program->fast = 0;
         program->untried = TRIAL_EVERY;
         if (other) {
-            copy_bytes(other, part, tried, 0);
-            other += tried;
+            copy_bytes(other, its, tried, 0);
+            other += tried, its += tried;
         }
         target += tried, source += tried, nbytes -= tried;
     }
     program->untried -= nbytes < COUNTED ? COUNTED : (int64_t)nbytes;
     const int streams = program->fast < FAST_TRIALS;
     if (other)
-        copy_bytes_twice(target, other, source, nbytes, streams);
+        copy_pair(target, source, other, its, nbytes, streams);
     else
         copy_bytes(target, source, nbytes, streams);
 }
@@ -152,7 +152,7 @@ int program_parts(Program *program, int64_t nbytes)
         if ((row->code == COPY || row->code == FOLD || (row->code == RAISE && row->count)) &&
             spans(&row->left, count, nbytes))
             program->parts = -1;
-        if (row->code == COPY && row->extra == TWICE && spans(&row->right, count, nbytes))
+        if (row->code == COPY && row->extra >= PAIRED && spans(&row->right, count, nbytes))
             program->parts = -1;
     }
     if (!program->parts)
@@ -183,6 +183,7 @@ void program_begin(Program *program)
 {
     program->sequence++;
     program->position = 0;
+    program->far = program->fast < FAST_TRIALS;
     if (program->tries)
         choose_way(program);
 }
@@ -194,11 +195,14 @@ enum state program_advance(Program *program, int64_t spins, int64_t yield_ns)
         const int64_t begun = program->timed && row->code != AWAIT ? nanoseconds() : 0;
         switch (row->code) {
         case COPY:
-            if (row->extra == HANDED || row->extra == TWICE)
-                hand_over(program, address(program, &row->target),
-                          row->extra == TWICE ? address(program, &row->right) : NULL,
-                          address(program, &row->left), (size_t)row->count);
-            else
+            if (row->extra == PAIRED || (row->extra == ABREAST && program->far))
+                hand_over(program, address(program, &row->target), address(program, &row->left),
+                          address(program, &row->right),
+                          address(program, &row->left) + row->right.stride, (size_t)row->count);
+            else if (row->extra == HANDED || row->extra == ABREAST)
+                hand_over(program, address(program, &row->target), address(program, &row->left),
+                          NULL, NULL, (size_t)row->count);
+            else if (row->extra != OWN_ROW || !program->far)
                 copy_bytes(address(program, &row->target), address(program, &row->left),
                            (size_t)row->count,
                            (row->extra == TRIED ? program->way : row->extra) == STREAMED);

@@ -15,7 +15,8 @@
 enum { INPUT, OUTPUT, FIRST_OWN };
 
 enum code {
-    COPY,   /* target = left, `count` bytes; `extra` is how; TWICE, right = left, too */
+    COPY,   /* target = left, `count` bytes; `extra` is how; PAIRED or ABREAST, right = what lies
+               `right.stride` bytes after left, too */
     FOLD,   /* target = left op right, `count` elements; with `extra`, target = left op right op the
                right of as many rows more, which are folds onto the same target */
     DIVIDE, /* target = target / extra, `count` elements */
@@ -29,8 +30,9 @@ enum code {
 
 /* How a copy writes: through the cache; past it; past it where another core is slow to give up the
    lines of the target, of which its cache holds every one since it read the last message there; in
-   the way of the run, which is tried; or as HANDED, with a second target. */
-enum how { CACHED, STREAMED, HANDED, TRIED, TWICE };
+   the way of the run, which is tried; or as HANDED, with a second copy beside it: PAIRED in any
+   run, ABREAST in one that begins with slow cores, while OWN_ROW does that copy in the others. */
+enum how { CACHED, STREAMED, HANDED, TRIED, PAIRED, ABREAST, OWN_ROW };
 
 /* From as many bytes that its copies and fetches write to the output on, a program begins with
    results past the cache. */
@@ -64,6 +66,7 @@ typedef struct Program {
     int64_t until;            /* the position at which `program_advance` stops */
     int64_t untried;          /* bytes to hand over until the next trial */
     int64_t fast;             /* trials since the last that found another core slow */
+    char far;                 /* whether another core was slow when this run began */
     char tries;               /* whether a row is TRIED */
     char way;                 /* how those write in this run: CACHED or STREAMED */
     char timed;               /* whether this run is timed */

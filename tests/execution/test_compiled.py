@@ -46,7 +46,8 @@ def address(x: Any) -> int:
     ("collective", "nbytes", "how"),
     [
         ("allgather", 1024, compiled.CACHED), ("allgather", 2048, compiled.HANDED),
-        ("allgather", 1 << 18, compiled.TWICE), ("reduce", 1 << 18, compiled.HANDED),
+        ("allgather", 1 << 18, compiled.PAIRED), ("reduce", 1 << 18, compiled.HANDED),
+        ("alltoall", 1 << 18, compiled.ABREAST), ("alltoall", 1 << 14, compiled.HANDED),
         ("broadcast", 1024, compiled.CACHED), ("broadcast", 8192, compiled.HANDED),
         ("broadcast", 1 << 16, compiled.HANDED), ("broadcast", 3 << 18, compiled.HANDED),
     ],
@@ -57,7 +58,7 @@ def test_copies_into_slots_are_handed_over_or_streamed_and_small_ones_and_result
     """The cache of another core holds every line of a slot that it has read before."""
     written, results = ways(collective, nbytes, monkeypatch)
     assert written == {how}
-    assert results <= {compiled.CACHED}
+    assert results <= {compiled.CACHED, *([compiled.OWN_ROW] if how == compiled.ABREAST else [])}
 
 
 def test_a_root_that_runs_ahead_of_its_readers_over_few_slots_streams(
@@ -81,7 +82,7 @@ def ways(
         add(table, code, target, *_, **given)
 
     add = compiled.Table._row
-    x = np.ones(nbytes, np.uint8)
+    x = np.ones((2, nbytes) if collective == "alltoall" else nbytes, np.uint8)
     with monkeypatch.context() as patched:
         patched.setattr(compiled.Table, "_row", note)
         threads(2)(lambda c: getattr(c, collective)(x, algorithm="naive@symmetric"))
@@ -148,7 +149,7 @@ def test_a_program_runs_on_any_arrays() -> None:
 
 
 @pytest.mark.parametrize("nbytes", [100, 2048, 4097, 8192, (1 << 20) + 4101])
-@pytest.mark.parametrize("how", range(5))
+@pytest.mark.parametrize("how", [each for each in range(7) if each != compiled.OWN_ROW])
 def test_a_copy_is_exact_however_it_is_written(how: int, nbytes: int) -> None:
     """A trial is a part of the copy, of the first and of those after each MiB, or some runs."""
     other = np.full(nbytes + 64, 7, np.uint8)
@@ -159,34 +160,52 @@ def test_a_copy_is_exact_however_it_is_written(how: int, nbytes: int) -> None:
         x = np.random.default_rng(turn).integers(0, 256, nbytes, np.uint8)
         out = np.full(nbytes + 64, 7, np.uint8)
         made.run_on(address(x), address(out))
-        for each in (out, other)[: 2 if how == compiled.TWICE else 1]:
+        for each in (out, other)[: 2 if how == compiled.PAIRED else 1]:
             np.testing.assert_array_equal(each[:nbytes], x)
             assert (each[nbytes:] == 7).all()
 
 
+@pytest.mark.parametrize("nbytes", [100, 2048, 70_000])
+def test_an_own_row_is_copied_abreast_of_another_or_alone(nbytes: int) -> None:
+    """A program takes other cores for slow until some trials say that they are not."""
+    slot, missing = np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
+    abreast = row(COPY, count=nbytes, extra=compiled.ABREAST, registers=(2, 0, 1))
+    abreast[3 + 2 * 6 + 2] = nbytes
+    alone = row(COPY, count=nbytes, extra=compiled.OWN_ROW)
+    alone[3 + 6 + 1] = nbytes
+    made = program([abreast, alone], [0, 0, address(slot)])
+    for turn in range(100):
+        x = np.random.default_rng(turn).integers(0, 256, 2 * nbytes, np.uint8)
+        out = np.zeros(nbytes, np.uint8)
+        made.run_on(address(x), address(out))
+        np.testing.assert_array_equal(np.concatenate([slot, out]), x)
+    program([alone]).run_on(address(x), address(missing))
+    assert not missing.any()
+
+
 @pytest.mark.parametrize("ahead", [0, 1, 40])
 @pytest.mark.parametrize("target", ["avx512", "avx2", "baseline", "neon"])
-def test_a_copy_to_two_targets_is_exact_on_every_processor(target: str, ahead: int) -> None:
+def test_a_pair_of_copies_is_exact_on_every_processor(target: str, ahead: int) -> None:
     usual = extension._compiled.target()
     try:
         extension._compiled.target(target)
     except ValueError as error:
         pytest.skip(str(error))
     try:
-        x = np.random.default_rng(ahead).integers(0, 256, 10_007, np.uint8)
-        found = [np.full(x.size + 128, 7, np.uint8) for _ in range(2)]
-        made = program(
-            [row(COPY, count=x.size, extra=compiled.TWICE, registers=(1, 0, 2))],
-            [0, 0, address(found[1]) + ahead],
-        )
+        x = np.random.default_rng(ahead).integers(0, 256, 2 * 10_007, np.uint8)
+        nbytes = x.size // 2
+        found = [np.full(nbytes + 128, 7, np.uint8) for _ in range(2)]
+        pair = row(COPY, count=nbytes, extra=compiled.PAIRED, registers=(1, 0, 2))
+        pair[3 + 2 * 6 + 2] = nbytes  # the second source lies so many bytes after the first
+        made = program([pair], [0, 0, address(found[1]) + ahead])
         for _ in range(6):  # past the caches, and after some trials perhaps through them
             made.run_on(address(x), address(found[0]) + 2 * ahead)
     finally:
         extension._compiled.target(usual)
-    for each, start in zip(found, (2 * ahead, ahead), strict=True):
-        np.testing.assert_array_equal(each[start : start + x.size], x)
+    for each, start, source in zip(found, (2 * ahead, ahead), np.split(x, 2), strict=True):
+        np.testing.assert_array_equal(each[start : start + nbytes], source)
         assert (each[:start] == 7).all()
-        assert (each[start + x.size :] == 7).all()
+        assert (each[start + nbytes :] == 7).all()
 
 
 def test_a_run_that_failed_is_the_last() -> None:

@@ -42,9 +42,10 @@ void copy_bytes(void *target, const void *source, size_t nbytes, int streams)
     }
 }
 
-void copy_bytes_twice(void *target, void *other, const void *source, size_t nbytes, int streams)
+void copy_pair(void *target, const void *source, void *other, const void *its, size_t nbytes,
+               int streams)
 {
-    (void)other;
+    (void)other, (void)its;
     copy_bytes(target, source, nbytes, streams);
 }
 
