@@ -45,12 +45,10 @@ UNBOUND = 0
 """Instead of the address of a private array, which a run states beside the flag of the array."""
 _FEW_BYTES, _MOST_BYTES = 64 * 1024, 1 << 20
 """Above these bytes, publications have a depth of 2 at most, and of 1."""
-_CIRCULATING, _RING, _SLOTS, _MORE_SLOTS = 8 * 1024, 5 << 18, 32, 256
+_CIRCULATING, _RING, _SLOTS = 4 * 1024, 5 << 19, 256
 """From these bytes on, publications have slots for up to as many bytes, if they may, of which a
-core's second cache holds few: when a slot's turn comes again, its readers have it no longer there.
-As many slots at most. A rank that reads nothing runs ahead of its readers: it has slots for as many
-bytes or more, and the larger number at most. Others would find them in no cache either, where they
-do something else after a few calls."""
+core's second cache holds a part: when a slot's turn comes again, its readers have given it up. As
+many slots at most."""
 _ROOM, _SHARE = 256 << 20, 8 << 20
 """They may until the ranks of a node hold so many bytes together, and each the smaller number."""
 
@@ -261,8 +259,6 @@ class Layout:
         if self.words or nbytes > _MOST_BYTES:
             return 1
         if self.circulates and _CIRCULATING <= nbytes <= _RING // 2:
-            if not self.program.receipts:
-                return 1 << min(_MORE_SLOTS - 1, _RING // nbytes).bit_length()
             return 1 << min(_SLOTS, _RING // nbytes).bit_length() - 1
         readers = {rank for each in self.program.publications for rank in each.readers}
         return 2 if readers <= self.replies or nbytes > _FEW_BYTES else _MANY

@@ -45,6 +45,11 @@ class Fetched(NamedTuple):
     others: int
 
     @property
+    def scattered(self) -> int:
+        """Where each rank fetches its row of the root's: the caches hold one of 2 MiB in slots."""
+        return self.rows if self.rows < _UNCACHED else max(self.rows, 2 * _UNCACHED)
+
+    @property
     def gathered(self) -> int:
         """Where every rank fetches the rows of all.
 

@@ -84,7 +84,9 @@ class Routes:
         all_read = what.unit == "rows" and not (what.from_root or what.to_root or what.reduces)
         # Of two ranks each fetches the row of the other, which nobody else reads.
         is_exchange = all_read and self.transport.size == 2
-        if what.unit == "pairs" or (what.unit == "rows" and what.from_root) or is_exchange:
+        if what.unit == "rows" and what.from_root:
+            return fetched.scattered
+        if what.unit == "pairs" or is_exchange:
             return fetched.rows
         return fetched.gathered if all_read else fetched.others
 

@@ -91,7 +91,8 @@ def test_where_fetching_is_slower_beside_passing_only_own_rows_are_fetched() -> 
 @pytest.mark.parametrize(
     ("name", "size", "least"),
     [
-        ("allgather", 3, 4 << 20), ("gather", 3, NEVER), ("broadcast", 2, NEVER),
+        ("scatter", 2, 64 * 1024), ("allgather", 3, 4 << 20), ("gather", 3, NEVER),
+        ("broadcast", 2, NEVER),
         ("reduce_scatter", 2, NEVER), ("allgather", 2, 64 * 1024), ("alltoall", 3, 64 * 1024),
     ],
 )  # fmt: skip
@@ -103,6 +104,11 @@ def test_where_fetching_is_slower_rows_are_fetched_that_one_rank_reads_or_that_a
     routes = Routes(transport)
     routes._costs = costs_of(IDLE._replace(fetched=2 * 5500))
     assert routes.fetches_from(COLLECTIVES[name]) == least
+
+
+@pytest.mark.parametrize(("rows", "least"), [(1, 1), (2, 4), (8, 8)])
+def test_a_rank_holds_a_row_of_a_scatter_beside_its_slots(rows: int, least: int) -> None:
+    assert rates.Fetched(rows << 20, NEVER).scattered == least << 20
 
 
 @pytest.mark.parametrize("lost", [{"flag": 1e6}, {"passed": 1e7}, {"flag": None, "passed": None}])
