@@ -48,7 +48,8 @@ _FEW_BYTES, _MOST_BYTES = 64 * 1024, 1 << 20
 _CIRCULATING, _RING, _SLOTS = 4 * 1024, 5 << 19, 256
 """From these bytes on, publications have slots for up to as many bytes, if they may, of which a
 core's second cache holds a part: when a slot's turn comes again, its readers have given it up. As
-many slots at most."""
+many slots at most. Where a run writes much, half as many bytes do, unless it reads nothing, and so
+runs ahead of its readers: who does something else after ten calls finds these in a nearer cache."""
 _ROOM, _SHARE = 256 << 20, 8 << 20
 """They may until the ranks of a node hold so many bytes together, and each the smaller number."""
 
@@ -259,7 +260,9 @@ class Layout:
         if self.words or nbytes > _MOST_BYTES:
             return 1
         if self.circulates and _CIRCULATING <= nbytes <= _RING // 2:
-            return 1 << min(_SLOTS, _RING // nbytes).bit_length() - 1
+            halved = nbytes > _FEW_BYTES and self.program.receipts
+            ring = _RING // 2 if halved else _RING
+            return 1 << min(_SLOTS, ring // nbytes).bit_length() - 1
         readers = {rank for each in self.program.publications for rank in each.readers}
         return 2 if readers <= self.replies or nbytes > _FEW_BYTES else _MANY
 

