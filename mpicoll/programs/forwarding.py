@@ -45,7 +45,8 @@ def forward(made: SharedProgram) -> None:
         # A reader counts tiles: none comes before the one that it follows in the message.
         for position, place in zip(positions, accumulate(filter(None, places), max), strict=True):
             after[place].append(made.instructions[position])
-    insert(made, after, without=replaced)
+    if replaced:
+        insert(made, after, without=replaced)
 
 
 def _copies(made: SharedProgram) -> dict[int, list[int]]:

@@ -41,7 +41,7 @@ def test_slots_leave_the_cache_before_their_turn_comes_again(
 
 @pytest.mark.skipif(bool(extension.MISSING), reason="it was not built")
 @pytest.mark.parametrize(("nbytes", "many"), [(2 * KIB, 2), (4 * KIB, 260)])
-def test_small_messages_have_two_slots(nbytes: int, many: int) -> None:
+def test_messages_of_less_than_4_kib_have_two_slots(nbytes: int, many: int) -> None:
     assert [each // nbytes for each in threads(2)(held, nbytes)] == [many, many]
 
 
