@@ -244,6 +244,36 @@ class Calls:
     def forget(self, program: object, /) -> None:
         """Serve no call by a program, or a function, any more."""
 
+class Stated:
+    """Serves calls of a method between nodes by a plan of calls from Python on its own arrays.
+
+    Called with x and out. It copies them to the plan's arrays and back.
+
+    Args:
+        arrays: reads arrays.
+        numbers: `mpicoll.peers.calls.Calls.numbers`, which say in which call this rank is.
+        plan: the number of the plan.
+        log, place: of the flight recorder; without one nothing is recorded.
+        x, out: the plan's arrays; None where those of a call are not copied to it, or back.
+        meet, run, release: are called one after the other, each unless it is None.
+        make: makes an array for the result where none is given, or `takes_out` is false.
+        failed: takes an error, x and out, and serves the call otherwise or raises.
+        otherwise: serves calls whose arrays cannot be read here.
+        returns: such a call returns the array of the result, and else None.
+
+    Raises:
+        ValueError: the plan's arrays cannot be read.
+    """
+
+    def __init__(
+        self, arrays: Calls, numbers: Buffer, plan: int, log: Log | None, place: int, *,
+        x: Any, out: Any, meet: Callable[[], Any] | None, run: Callable[[], Any],
+        release: Callable[[], Any] | None, make: Callable[[], Any] | None,
+        failed: Callable[[BaseException, Any, Any], Any],
+        otherwise: Callable[[Any, Any], Any], takes_out: bool, returns: bool,
+    ) -> None: ...  # fmt: skip
+    def __call__(self, x: Any, out: Any, /) -> Any: ...
+
 class Queue:
     """Calls of a group that were issued; the progress thread runs them in order: ``queue.c``.
 

@@ -125,6 +125,11 @@ def functions(layout: tuple[Array, object] | None, slow: Any) -> Any:
     return _compiled.Calls(*layout, *none, spins=0, slow=slow, wait=print, broken=print, keep=None)
 
 
+def stated(arrays: Any, numbers: array[int], plan: int, log: Any, place: int, **known: Any) -> Any:
+    """Return what serves calls of a method between nodes: `_compiled.Stated`."""
+    return _compiled.Stated(arrays, numbers, plan, log, place, **known)
+
+
 def queue(calls: Any, lent: tuple[Array, object] | None = None) -> Any:
     """Return a queue that runs issued calls, `_compiled.Queue`; None without `calls`.
 

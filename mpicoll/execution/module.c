@@ -34,6 +34,7 @@ static int execute(PyObject *module)
         PyModule_AddType(module, &ProgramType) < 0 || PyModule_AddType(module, &CallsType) < 0 ||
         PyModule_AddType(module, &QueueType) < 0 || PyModule_AddType(module, &RingType) < 0 ||
         PyModule_AddType(module, &LogType) < 0 || PyModule_AddType(module, &CountedType) < 0 ||
+        PyModule_AddType(module, &StatedType) < 0 ||
         PyModule_AddIntConstant(module, "COLUMNS", sizeof(Instruction) / sizeof(int64_t)) < 0)
         return -1;
     if (PyModule_AddFunctions(module, tally_methods) < 0 ||

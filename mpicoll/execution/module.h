@@ -31,7 +31,7 @@ typedef struct {
     uint64_t row;   /* of the run that was started */
 } ProgramObject;
 
-extern PyTypeObject ProgramType, CallsType, QueueType, CountedType;
+extern PyTypeObject ProgramType, CallsType, QueueType, CountedType, StatedType;
 
 /* Run up to the position `until`; -1 where Python has raised. */
 int program_drive(ProgramObject *self, int64_t until);

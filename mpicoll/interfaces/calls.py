@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -78,14 +79,18 @@ class Apart(Protocol):
         """Release it, unless a rank has left such a call; collective."""
 
 
+BEGUN, ENDED, PLAN = range(3)
+"""The places of the numbers in `Calls.numbers`; ``stated_type.c`` has them, too."""
+
+
 class Calls(Protocol):
     """States in which call of a method this rank is: `mpicoll.peers.calls`.
 
-    A call sets `plan`, then `begun`, and `ended` when it is complete: functions would take longer.
+    A call sets `PLAN`, then `BEGUN`, and `ENDED` when it is complete.
 
     Attributes:
-        plan: the number of the plan that serves the last call.
-        begun: how many calls this rank has begun; `ended`: which of them it has completed last.
+        numbers: how many calls this rank has begun, which of them it has completed last, and the
+            number of the plan that serves the last one, each at its place.
         drop: takes the numbers of plans that no rank may run again, as messages of them that
             nobody has received may be under way.
         apart: takes a tag that no other plan has and the name of a collective, and returns what the
@@ -93,9 +98,7 @@ class Calls(Protocol):
             collective.
     """
 
-    plan: int
-    begun: int
-    ended: int
+    numbers: array[int]
     drop: Callable[[set[int]], None]
     apart: Callable[[int, str], Apart]
 

@@ -8,11 +8,13 @@ waits for (`mpicoll.peers.contact`), and leaves the call for an exchange of all 
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from mpicoll.errors import RankLost
 from mpicoll.interfaces import Apart
+from mpicoll.interfaces.calls import BEGUN, ENDED, PLAN
 
 
 class Stated(NamedTuple):
@@ -49,14 +51,14 @@ class Calls:
         exchanges: returns how many exchanges of the group this rank has begun.
         ask: returns what ranks answer, None where one does not.
 
-    A call sets `plan` and then `begun`, and `ended` when it is complete; another thread, which
-    answers, reads them in the order `begun`, `plan`, `ended`, `since`. So it never takes the plan
+    A call sets `PLAN` and then `BEGUN`, and `ENDED` when it is complete; another thread, which
+    answers, reads them in the order `BEGUN`, `PLAN`, `ENDED`, `since`. So it never takes the plan
     of the next call for that of one that is not complete, nor a call before an exchange for one
     after it.
 
     Attributes:
-        begun: how many calls this rank has begun; `ended`: which of them it has completed last.
-        plan: the number of the plan of the last one.
+        numbers: how many calls this rank has begun, which of them it has completed last, and the
+            number of the plan of the last one.
         since: the exchanges that it had begun when the last one was complete, and `begun` then.
         left: the number of a plan that this rank has left in its middle, 0 where there is none.
         drop: takes the numbers of plans that no rank may run again, as messages of them that
@@ -70,7 +72,7 @@ class Calls:
         self, exchanges: Callable[[], int], ask: Callable[[Sequence[int]], list[CallState | None]]
     ) -> None:
         self.exchanges, self.ask = exchanges, ask
-        self.begun = self.ended = self.plan = 0
+        self.numbers = array("q", [0, 0, 0])
         self.since = exchanges(), 0
         self.left = 0
         self.drop: Callable[[set[int]], None] = lambda numbers: None
@@ -78,7 +80,8 @@ class Calls:
     @property
     def stated(self) -> Stated:
         """The call that this rank is in, or was in last; another thread may ask for it."""
-        begun, plan, ended = self.begun, self.plan, self.ended
+        numbers = self.numbers
+        begun, plan, ended = numbers[BEGUN], numbers[PLAN], numbers[ENDED]
         epoch, before = self.since
         return Stated(epoch, begun - before, ended >= begun, plan)
 
@@ -110,8 +113,9 @@ class Calls:
 
     def hear(self, left: Sequence[int]) -> None:
         """Take the value of `left` on each rank, as all ranks have exchanged it."""
-        self.left, self.ended = 0, self.begun
-        self.since = self.exchanges(), self.begun
+        begun = self.numbers[BEGUN]
+        self.left, self.numbers[ENDED] = 0, begun
+        self.since = self.exchanges(), begun
         if numbers := set(left) - {0}:
             self.drop(numbers)
 

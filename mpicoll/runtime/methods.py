@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from mpicoll.errors import CollectiveError
 from mpicoll.execution import extension
 from mpicoll.execution.plan import Plan
 from mpicoll.interfaces import Array, Transport
+from mpicoll.interfaces.calls import BEGUN, ENDED
 from mpicoll.peers.calls import OtherCall
 from mpicoll.runtime.agreement import compare, reconcile
 from mpicoll.runtime.allocation import empty
@@ -20,6 +21,7 @@ from mpicoll.runtime.kept import Kept, PlanMaker
 from mpicoll.runtime.known_calls import KnownCalls, Serve
 from mpicoll.runtime.planner import Planner
 from mpicoll.runtime.recording import call_of
+from mpicoll.runtime.stated import Served, Steps, stated
 
 if TYPE_CHECKING:
     from mpicoll.flight.groups import GroupFlight
@@ -45,25 +47,6 @@ class _NoLog:
 Given = tuple[Any, ...]
 """The arguments of a method as they came: name, x, out, op, root, counts, algorithm."""
 _COUNTS, _ALGORITHM = 5, 6
-
-
-class Served(NamedTuple):
-    """A call that plans of calls from Python serve.
-
-    Attributes:
-        arguments: of such a call; its arrays are not kept.
-        digest: what all ranks state of it.
-        takes: whether it uses the `x` and the `out` that are given.
-        gives: whether it writes a result on this rank.
-        place: in the table of the flight recorder.
-    """
-
-    kept: Kept
-    arguments: Arguments
-    digest: bytes
-    takes: tuple[bool, bool]
-    gives: bool
-    place: int
 
 
 class PlanCache:
@@ -307,76 +290,47 @@ class PlanCache:
     def _bind(self, served: Served, differ: Serve | None = None) -> Serve:
         """Return what runs a plan of calls from Python for arrays that are like those of a call.
 
-        It is one function: ranks that share cores find the caches taken, and each call of Python
-        takes several times as long then.
-
         Args:
             differ: serves such a call where the ranks call different things, or may as this one
                 has no memory; by default OtherCall is raised.
         """
-        kept, (takes_x, takes_out), calls = served.kept, served.takes, self.calls
-        log = _NoLog if self.flight is None else self.flight.log
-        begin, end, place = log.begin, log.end, served.place
+        kept, calls = served.kept, self.calls
+        log = None if self.flight is None else self.flight.log
         if calls is None:
+            return self._agreed(served, differ, log or _NoLog)
 
-            def agree(x: Array | None, out: Array | None) -> Array | None:
-                row = begin(place)
-                try:
-                    if differ is not None and not self.matches(served.digest, kept):
-                        end(row, None)
-                        return differ(x, out)
-                    out = self._run_for(served, x if takes_x else None, out if takes_out else None)
-                except BaseException as error:
-                    end(row, error)
-                    self._fail(kept, error)
-                    raise
-                end(row, None)
-                return out
+        def fail(error: BaseException, x: Array | None, out: Array | None) -> Array | None:
+            is_other = isinstance(error, OtherCall)
+            if not is_other:
+                calls.numbers[ENDED] = calls.numbers[BEGUN]
+            self._fail(kept, error)
+            if differ is not None and is_other:
+                return differ(x, out)
+            raise error
 
-            return agree
-        number = kept.number
-        meet = None if kept.meet is None else kept.meet.run
-        release = None if kept.release is None else kept.release.run
-        plan, own, on_gpu = kept.plan, kept.arguments, served.arguments.device == "gpu"
-        own_out, run = plan.out, plan.run
-        own_x: Any = None if own is None else own.x
-        returns = own is None or own_out is not None
-        copies, gives = own is not None and not on_gpu, served.gives and own_out is not None
+        make, run = partial(self._output_or_other, served.arguments), partial(self._run_for, served)
+        arrays = None if self.known is None else self.known.finder
+        return stated(served, Steps(make, run, fail), calls, log, arrays)
 
-        def ask(x: Array | None, out: Array | None) -> Array | None:
-            row, found = begin(place), out
+    def _agreed(self, served: Served, differ: Serve | None, log: Any) -> Serve:
+        """Return what runs a plan once the ranks have compared their calls."""
+        kept, (takes_x, takes_out), begin, end = served.kept, served.takes, log.begin, log.end
+
+        def serve(x: Array | None, out: Array | None) -> Array | None:
+            row = begin(served.place)
             try:
-                if out is None or not takes_out:
-                    found = self._output_or_other(served.arguments)
-                calls.plan = number
-                calls.begun += 1
-                if meet is not None:
-                    meet()
-                if copies:
-                    if takes_x:
-                        own_x[...] = x
-                    run()
-                    if release is not None:
-                        release()
-                    if gives:
-                        found[...] = own_out  # type: ignore[index]
-                else:
-                    self._run_for(served, x if takes_x else None, found)
-                    if release is not None:
-                        release()
+                if differ is not None and not self.matches(served.digest, kept):
+                    end(row, None)
+                    return differ(x, out)
+                out = self._run_for(served, x if takes_x else None, out if takes_out else None)
             except BaseException as error:
-                if not isinstance(error, OtherCall):
-                    calls.ended = calls.begun
                 end(row, error)
                 self._fail(kept, error)
-                if differ is not None and isinstance(error, OtherCall):
-                    return differ(x, out)
                 raise
-            calls.ended = calls.begun
             end(row, None)
-            return found if returns else None
+            return out
 
-        return ask
+        return serve
 
     def _fail(self, kept: Kept, error: BaseException) -> None:
         """Remove a plan that has failed on this rank."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 
 import pytest
 
+from mpicoll.interfaces.calls import BEGUN, ENDED, PLAN
 from mpicoll.peers.calls import Calls, CallState, OtherCall, Stated
 
 OWN = Stated(epoch=5, number=3, done=False, plan=7)
@@ -13,7 +15,7 @@ OWN = Stated(epoch=5, number=3, done=False, plan=7)
 
 def in_own_call(ask: Callable[[Sequence[int]], list[CallState | None]]) -> Calls:
     calls = Calls(lambda: OWN.epoch, ask)
-    calls.begun, calls.ended, calls.plan = OWN.number, OWN.number - 1, OWN.plan
+    calls.numbers[:] = array("q", [OWN.number, OWN.number - 1, OWN.plan])
     assert calls.stated == OWN
     return calls
 
@@ -77,16 +79,16 @@ def test_a_rank_that_is_in_no_call_asks_nobody() -> None:
 
     calls = Calls(lambda: exchanges[0], ask)
     calls.check([1])
-    calls.plan, calls.begun = 4, 1
+    calls.numbers[PLAN], calls.numbers[BEGUN] = 4, 1
     calls.check([2])
     exchanges[0] += 1  # it has left the call, and waits in an exchange
     calls.check([3])
     assert calls.stated == Stated(2, 1, False, 4)
     calls.hear([4, 4])
     assert calls.stated == Stated(3, 0, True, 4)
-    calls.plan, calls.begun = 5, 2
+    calls.numbers[PLAN], calls.numbers[BEGUN] = 5, 2
     assert calls.stated == Stated(3, 1, False, 5)
-    calls.ended = 2
+    calls.numbers[ENDED] = 2
     calls.check([5])
     assert asked == [2]
 

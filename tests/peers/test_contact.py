@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from array import array
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -173,8 +174,8 @@ def test_a_rank_that_freed_the_group_has_gone_unless_it_completed_the_call(
     peers.contact, others.contact = contact(0), contact(1)
     for each, stated in ((peers, own), (others, last)):
         each.calls = calls = Calls(lambda: 5, lambda ranks: [])
-        calls.begun, calls.ended = stated.number, stated.number - (not stated.done)
-        calls.plan = stated.plan
+        ended = stated.number - (not stated.done)
+        calls.numbers[:] = array("q", [stated.number, ended, stated.plan])
     freed: list[Any] = []
     others.contact.close = freed.append  # type: ignore[method-assign]
     others.close()
