@@ -9,6 +9,7 @@ from mpicoll.execution.plan import Plan
 from mpicoll.interfaces import Apart, Transport
 from mpicoll.runtime.allocation import with_arrays
 from mpicoll.runtime.arguments import Arguments, check_arguments
+from mpicoll.runtime.natives import FOLDED, LEFT
 from mpicoll.runtime.planner import Planner
 
 _COPIED = 64 * 1024
@@ -57,18 +58,18 @@ class PlanMaker:
             with self.transport.together():
                 own = with_arrays(self.transport, replace(arguments, unbound=True), copies=True)
                 plan = self.planner.build_allocated(own)
-                meets = _meets(arguments)
+                meets = _meets(arguments, plan)
                 if self.calls is not None and (plan.executor == "native" or not meets):
                     tag = self.planner.tags.take()
                     apart = self.calls.apart(tag, arguments.collective.name)
                     self.planner.tags.hold(tag, apart)
-                    is_left = plan.algorithm == "native" or plan.executor != "native"
+                    is_left = plan.algorithm in LEFT or plan.executor != "native"
                     can_leave = is_left and arguments.device != "gpu"
                     if not (can_leave and meets):
                         meet, release = self._signals(arguments, apart, can_leave=can_leave)
-                    if can_leave and plan.algorithm == "native":
+                    if can_leave and plan.algorithm in LEFT:
                         plan.free()
-                        own = replace(own, algorithm="native", apart=apart)
+                        own = replace(own, algorithm=plan.algorithm, apart=apart)
                         is_barrier = arguments.collective.unit == "none"
                         build = self.planner.build_allocated
                         plan = self._signal("allreduce", apart) if is_barrier else build(own)
@@ -126,9 +127,10 @@ class PlanMaker:
         return None
 
 
-def _meets(arguments: Arguments) -> bool:
+def _meets(arguments: Arguments, plan: Plan) -> bool:
     """Whether no rank completes a call before all have begun it, as all results need all inputs."""
     what = arguments.collective
-    if arguments.counts is not None or not what.synchronizes:
+    synchronizes = what.synchronizes or plan.algorithm == FOLDED
+    if arguments.counts is not None or not synchronizes:
         return False
     return what.unit == "none" or arguments.bytes_per_row > 0

@@ -19,6 +19,7 @@ from mpicoll.runtime.allocation import empty
 from mpicoll.runtime.arguments import Arguments, Signature
 from mpicoll.runtime.kept import Kept, PlanMaker
 from mpicoll.runtime.known_calls import KnownCalls, Serve
+from mpicoll.runtime.natives import LEFT
 from mpicoll.runtime.planner import Planner
 from mpicoll.runtime.recording import call_of
 from mpicoll.runtime.stated import Served, Steps, stated
@@ -263,7 +264,7 @@ class PlanCache:
         if kept.plan.program is None:
             takes = arguments.x is not None, arguments.out is not None
             place = 0 if self.flight is None else call_of(self.flight, arguments, kept.plan)
-            apart = kept.apart if kept.plan.algorithm == "native" else None
+            apart = kept.apart if kept.plan.algorithm in LEFT else None
             like = replace(arguments, x=None, out=None, apart=apart)
             gives = bool(arguments.collective.after(arguments.place()))
             served = Served(kept, like, digest, takes, gives, place)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from math import prod
 
@@ -19,8 +20,14 @@ COMPOSITIONS: dict[str, tuple[str, ...]] = {
     "broadcast": ("scatter+allgather",),
     "allgather": ("gather+broadcast",),
     "reduce_scatter": ("reduce+scatter",),
+    "scan": ("allgather+fold",),
+    "exscan": ("allgather+fold",),
 }
-"""For each collective the pairs of native collectives that it is equal to."""
+"""For each collective the pairs of native collectives that it is equal to; `fold` is no collective:
+each rank folds what it needs of the rows."""
+FOLDED = "native:allgather+fold"
+LEFT = ("native", FOLDED)
+"""Those that a rank can leave in their middle, given a communicator of their own."""
 
 
 def plan_native(transport: Transport, arguments: Arguments, *, persistent: bool = False) -> Plan:
@@ -63,6 +70,8 @@ def compose(transport: Transport, arguments: Arguments, text: str) -> Plan:
     """
     if arguments.counts is not None:
         raise Unsupported(f"{text} takes equal rows only, not counts")
+    if text == FOLDED:
+        return _gather_and_fold(transport, arguments)
     first, second = text.removeprefix("native:").split("+")
     x, out, is_root = arguments.x, arguments.out, transport.rank == arguments.root
     before: list[Thunk] = []
@@ -78,6 +87,21 @@ def compose(transport: Transport, arguments: Arguments, text: str) -> Plan:
         _part(transport, arguments, second, source, final),
     ]
     return _chained(text, "native", out, plans, after, before)
+
+
+def _gather_and_fold(transport: Transport, arguments: Arguments) -> Plan:
+    """Gather the vectors of all ranks on each, which folds those that it needs in rank order."""
+    assert arguments.row is not None
+    arrays, out = transport.arrays, transport.arrays.flat(arguments.out)
+    rows = empty(transport, arguments, (transport.size, *arguments.row))
+    plan = _part(transport, arguments, "allgather", arguments.x, rows)
+    after: list[Thunk] = []
+    for rank, _ in arguments.collective.after(arguments.place()).get(0, ()):
+        row = arrays.flat(rows[rank : rank + 1])
+        fold = arrays.folder(arguments.op, out, row, out)
+        after.append(fold if after else arrays.copier(out, row))
+    after += divide_mean(transport, arguments)
+    return _chained(FOLDED, "native", arguments.out, [plan], after)
 
 
 def _as_rows(
@@ -114,6 +138,7 @@ def _part(
         transport.arrays, transport.rank, transport.size, name, x,
         out=out, op=arguments.op, root=arguments.root, counts=None, algorithm="native",
     )  # fmt: skip
+    part = replace(part, apart=arguments.apart, unbound=arguments.unbound)
     return plan_native(transport, part)
 
 

@@ -14,6 +14,7 @@ from mpicoll.memory.segments import tile_of
 from mpicoll.notation.elements import itemsize
 from mpicoll.programs.instructions import Reach
 from mpicoll.runtime.arguments import Arguments
+from mpicoll.runtime.natives import FOLDED
 from mpicoll.runtime.rates import NEVER
 from mpicoll.runtime.routes import Routes
 from mpicoll.selection import tables
@@ -38,6 +39,9 @@ CANDIDATES: dict[str, tuple[str, ...]] = {
 """The schedules that may be the fastest where all ranks share memory."""
 
 _LARGE = 65536
+_FOLDED = {"scan": 16384, "exscan": 128}
+"""Bytes of all ranks' vectors up to which each rank folds a prefix from all of them between nodes:
+up to there that took at most the time of MPI's own with four hosts of one and of two ranks."""
 _BETWEEN_NODES = {
     "barrier": ("dissemination",) * 2,
     "broadcast": ("binomial", "scatter_ring"),
@@ -121,6 +125,8 @@ class AutoChooser:
                 yield from self._everywhere(arguments.collective.name, "native:nccl")
         elif on_node:
             yield from self._by_price(arguments)
+        elif self._is_folded(arguments):
+            yield FOLDED
         yield "native"
         name = arguments.collective.name
         is_large = arguments.bytes_per_row >= _LARGE
@@ -128,6 +134,12 @@ class AutoChooser:
         if name in _ONE_BY_ONE:
             yield _ONE_BY_ONE[name][is_large]
         yield from map(str, algorithms(name))
+
+    def _is_folded(self, arguments: Arguments) -> bool:
+        """Whether a prefix of small vectors takes less time from all of them than by MPI's own."""
+        rows = self.transport.size * arguments.bytes_per_row
+        is_small = 0 < rows <= _FOLDED.get(arguments.collective.name, 0)
+        return is_small and self.transport.backend == "mpi4py"
 
     def _everywhere(self, name: str, text: str) -> list[str]:
         """Return another library's own collective, where all ranks have it; collective."""
@@ -144,6 +156,8 @@ class AutoChooser:
         name, shared = arguments.collective.name, self.transport.shared
         likely = self.decided(arguments)
         if shared is None or len(self.transport.nodes) > 1:
+            if self._is_folded(arguments):
+                likely.append(FOLDED)
             return list(dict.fromkeys((*likely, "native", *between(name))))
         fetches = arguments.nbytes >= shared.least_fetched and not shared.no_cma
         routes = (SYMMETRIC, CMA) if fetches else (SYMMETRIC,)
