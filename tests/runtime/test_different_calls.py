@@ -35,6 +35,7 @@ CALLS: dict[str, Callable[[Collectives], Any]] = {
     "gather": lambda c: c.gather(ones(c)),
     "reduce": lambda c: c.reduce(ones(c)),
     "scan": lambda c: c.scan(ones(c)),
+    "a long scan": lambda c: c.scan(ones(c, 1 << 12)),
     "scatter": lambda c: c.scatter(ones(c, (c.size, 60)) if c.rank == 0 else None),
     "broadcast by messages": lambda c: c.broadcast(ones(c), algorithm="binomial"),
     "reduce by messages": lambda c: c.reduce(ones(c), algorithm="binomial"),
@@ -79,7 +80,7 @@ PAIRS += [("broadcast", "another root"), *permutations(OTHERS, 2)]
 BETWEEN_NODES = [("allreduce", each) for each in ("another length", "barrier", "plan", "wrong")]
 BETWEEN_NODES += [("broadcast", "another root"), ("barrier", "split"), ("wrong", "exchange")]
 ONE_WAY = (
-    "broadcast", "scatter", "reduce", "gather", "scan", "broadcast by messages",
+    "broadcast", "scatter", "reduce", "gather", "scan", "a long scan", "broadcast by messages",
     "reduce by messages", "a lot",
 )  # fmt: skip
 BETWEEN_NODES += [pair for each in ONE_WAY for pair in ((each, "barrier"), ("barrier", each))]
@@ -161,13 +162,15 @@ def test_who_has_given_its_part_hears_that_another_rank_raised(
 
 @pytest.mark.launch_only
 def test_known_calls_of_several_nodes_exchange_nothing(apart: Collectives) -> None:
-    c, x = apart, ones(apart)
-    for _ in range(2):
+    c, x, long = apart, ones(apart), ones(apart, 1 << 12)
+    for _ in range(3):
+        exchanges = c.transport.peers.exchanges  # type: ignore[attr-defined]
         results = c.allreduce(x), c.broadcast(x, 1), c.reduce(x), c.allgather(x), c.scan(x)
-    exchanges = c.transport.peers.exchanges  # type: ignore[attr-defined]
-    results = c.allreduce(x), c.broadcast(x, 1), c.reduce(x), c.allgather(x), c.scan(x)
+        before = c.exscan(long)
     assert c.transport.peers.exchanges == exchanges  # type: ignore[attr-defined]
     sums, same, folded, rows, prefix = results
+    if c.rank:
+        compare(c, before, np.full(1 << 12, c.rank), "float64")
     compare(c, sums, np.full(60, c.size), "float64")
     compare(c, same, np.ones(60), "float64")
     compare(c, rows, np.ones((c.size, 60)), "float64")
@@ -177,7 +180,7 @@ def test_known_calls_of_several_nodes_exchange_nothing(apart: Collectives) -> No
     signals = {key[0]: (kept.meet, kept.release) for key, kept in c.plans._plans.items()}
     assert {name: tuple(map(bool, each)) for name, each in signals.items()} == {
         "allreduce": (False, False), "allgather": (False, False), "broadcast": (True, False),
-        "reduce": (False, True), "scan": (False, True),
+        "reduce": (False, True), "scan": (False, False), "exscan": (False, True),
     }  # fmt: skip
     for root in (0, c.size - 1):
         few = device(c, np.full(20, c.rank + 1.0), "float32")
