@@ -57,7 +57,8 @@ def program_bytes(group: Group, world: Collectives, name: str) -> int:
     with suppress(CollectiveError):
         found = _lowered(group, world, schedule, asked)
     if world.routes.has_executor and group.device != CUDA:
-        windows.agree(found.program, world.rank, world.exchange, found.tile)
+        nbytes = found.real * itemsize(group.dtype)
+        windows.agree(found.program, world.rank, world.exchange, found.tile, nbytes)
     elements = _slots(found) + _buffers(found) + sum(found.program.scratch.values())
     return itemsize(group.dtype) * elements
 
@@ -90,7 +91,10 @@ def _lowered(group: Group, world: Collectives, schedule: str, asked: str) -> _Lo
     readable = {"input", "output"} if group.allocated or route == CMA else set[str]()
     readable |= {"scratch"} if route == CMA else set()
     least = _ZERO_COPY // width
-    real = tile_of(route, compiled=world.routes.has_executor) // width
+    real = tile_of(
+        route, compiled=world.routes.has_executor, share=group.bytes_total // world.size,
+        one_way=what.one_way,
+    ) // width  # fmt: skip
     tile = max(real, 1 + group.bytes_total // width // _TILES)
     reach = Reach(node, frozenset(readable), least, tile)
     program = share(*given, reach, in_place=group.in_place)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from mpicoll.errors import Unavailable, first_error
 from mpicoll.interfaces import Array, SharedMemory, Store
 from mpicoll.memory.slots import Layout, LayoutTable, Published, SharedResources, match
+from mpicoll.notation.elements import itemsize
 from mpicoll.programs import windows
 from mpicoll.programs.forwarding import forward
 from mpicoll.programs.instructions import SharedProgram, is_remote, message_of
@@ -55,7 +56,8 @@ def lay_out(
         ScheduleError: a rank expects other messages than another sends.
     """
     if tile:
-        windows.agree(program, memory.rank, memory.exchange, tile)
+        nbytes = tile * itemsize(dtype)
+        windows.agree(program, memory.rank, memory.exchange, tile, nbytes)
     resources = SharedResources(deadline=lambda: memory.wait_policy.deadline, leave=memory.leave)
     resources.number = memory.enter(resources)
     failure = ""

@@ -70,6 +70,11 @@ class Collective:
     busbw: Callable[[int], float] = lambda size: 1.0
     aliases: tuple[str, ...] = ()
 
+    @property
+    def one_way(self) -> bool:
+        """Whether data goes from or to the root, which need not compute with it."""
+        return self.rooted and not self.reduces
+
     def has_input(self, rank: int, root: int) -> bool:
         """Whether a rank gives an array to this collective."""
         return self.unit != "none" and (not self.from_root or rank == root)

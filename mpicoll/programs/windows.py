@@ -29,9 +29,10 @@ from mpicoll.programs.messages import Combine, Move, Piece
 from mpicoll.programs.reuse import end_of_folds
 
 SLOTS = 32
-"""Slots of a window, a power of two: of 64 KiB each, no core's second cache holds them all."""
-_MOST_SLOTS = 48
-"""Tiles that a program holds in messages that windows serve, above which each has fewer slots."""
+"""The most slots of a window, a power of two."""
+_WINDOWS = 3 << 20
+"""Bytes of the windows of a program where messages are few; where they are many, each has fewer
+slots. Of 64 KiB each, 32 are more than any core's second cache holds."""
 _FEWEST = 2
 
 
@@ -55,16 +56,18 @@ class Ends(NamedTuple):
 
 
 def agree(
-    program: SharedProgram, rank: int, exchange: Callable[[Ends, Any], list[Ends]], tile: int
-) -> None:
+    program: SharedProgram, rank: int, exchange: Callable[[Ends, Any], list[Ends]], tile: int,
+    nbytes: int,
+) -> None:  # fmt: skip
     """Give a window to each publication that may pass through one; collective.
 
     Args:
         exchange: returns the item of every rank of the node.
-        tile: the elements of a tile.
+        tile: the elements of a tile, which has `nbytes` bytes.
     """
     everyone = dict(enumerate(exchange(ends(program, tile), Ends)))
-    choose(program, rank, everyone, tile, SLOTS)
+    most = max(_FEWEST, _WINDOWS // nbytes)
+    choose(program, rank, everyone, tile, min(SLOTS, 1 << most.bit_length() - 1), most)
 
 
 def ends(program: SharedProgram, tile: int) -> Ends:
@@ -88,13 +91,15 @@ def ends(program: SharedProgram, tile: int) -> Ends:
 
 
 def choose(
-    program: SharedProgram, rank: int, everyone: Mapping[int, Ends], tile: int, slots: int
-) -> None:
+    program: SharedProgram, rank: int, everyone: Mapping[int, Ends], tile: int, slots: int,
+    most: int,
+) -> None:  # fmt: skip
     """Give a window to each publication that may pass through one.
 
     Args:
         everyone: the ends of every rank of the node.
         slots: of a window where the messages are few; one of no more tiles needs none.
+        most: tiles of all these messages above which windows have fewer slots.
     """
     if not _rounds_match(everyone):
         return
@@ -108,7 +113,7 @@ def choose(
         )
         if both and not each.zero_copy:
             found.append(each)
-    while slots > _FEWEST and sum(min(slots, each.tiles) for each in found) > _MOST_SLOTS:
+    while slots > _FEWEST and sum(min(slots, each.tiles) for each in found) > most:
         slots //= 2
     for each in found:
         if each.tiles > slots:

@@ -145,8 +145,11 @@ class Binder:
 
         if store is None:
             return laid_out_by(
-                shared.reach(route, buffers, call.dtype, compiled=compiles, unbound=unbound)
-            )
+                shared.reach(
+                    route, buffers, call.dtype, compiled=compiles, unbound=unbound,
+                    share=arguments.nbytes // arguments.size, one_way=arguments.collective.one_way,
+                )
+            )  # fmt: skip
         try:
             return laid_out_by(store.reach(buffers, call.dtype))
         except Unavailable:

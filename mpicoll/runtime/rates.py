@@ -44,10 +44,15 @@ class Fetched(NamedTuple):
     rows: int
     others: int
 
-    @property
-    def scattered(self) -> int:
-        """Where each rank fetches its row of the root's: the caches hold one of 2 MiB in slots."""
-        return self.rows if self.rows < _UNCACHED else max(self.rows, 2 * _UNCACHED)
+    def scattered(self, size: int) -> int:
+        """Where each of so many ranks fetches its row of the root's.
+
+        Through slots the root copies all rows, else its own alone. One that two cores with one L3
+        cache pass on in slots takes them no longer than it takes at best when it is fetched.
+        """
+        if self.rows < _UNCACHED:
+            return self.rows
+        return NEVER if size == 2 else max(self.rows, 2 * _UNCACHED)
 
     @property
     def gathered(self) -> int:

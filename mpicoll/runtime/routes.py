@@ -85,7 +85,7 @@ class Routes:
         # Of two ranks each fetches the row of the other, which nobody else reads.
         is_exchange = all_read and self.transport.size == 2
         if what.unit == "rows" and what.from_root:
-            return fetched.scattered
+            return fetched.scattered(self.transport.size)
         if what.unit == "pairs" or is_exchange:
             return fetched.rows
         return fetched.gathered if all_read else fetched.others

@@ -239,7 +239,7 @@ def through_windows(programs: list[SharedProgram], slots: int = SLOTS) -> int:
     """Let large messages pass through windows, as ranks agree; return how many do."""
     everyone = {rank: windows.ends(made, TILE) for rank, made in enumerate(programs)}
     for rank, made in enumerate(programs):
-        windows.choose(made, rank, everyone, TILE, slots)
+        windows.choose(made, rank, everyone, TILE, slots, 48)
     found = 0
     for rank, made in enumerate(programs):
         received = [
@@ -328,7 +328,7 @@ def ends(rounds: Sequence[Any], node: Sequence[int]) -> tuple[list[SharedProgram
 
 def chosen(made: SharedProgram, rank: int, everyone: Any, slots: int = SLOTS) -> list[int | None]:
     """Return the slots of the window of each publication."""
-    windows.choose(made, rank, everyone, TILE, slots)
+    windows.choose(made, rank, everyone, TILE, slots, 48)
     return [each.window and each.window.slots for each in made.publications]
 
 
@@ -352,6 +352,15 @@ def test_many_windows_have_few_slots_each(tiles: int) -> None:
     made, everyone = ends([[(send(1, 0),)] * 10, [(recv(0, 0),)] * 10], [0, 1])
     made[0].publications[:] = [replace(each, tiles=tiles) for each in made[0].publications]
     assert chosen(made[0], 0, everyone, windows.SLOTS) == [4] * 10
+
+
+@pytest.mark.parametrize(("nbytes", "slots"), [(64, 32), (192, 16), (256, 8), (2048, 2)])
+def test_windows_hold_three_mebibytes_whatever_their_tiles(nbytes: int, slots: int) -> None:
+    made, everyone = ends([[(send(1, 0),)], [(recv(0, 0),)]], [0, 1])
+    made[0].publications[0].tiles = 64
+    windows.agree(made[0], 0, lambda own, kind: [*everyone.values()], TILE, nbytes << 10)
+    window = made[0].publications[0].window
+    assert window is not None and window.slots == slots
 
 
 def test_a_tile_is_announced_as_soon_as_it_is_there() -> None:

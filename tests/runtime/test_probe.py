@@ -108,7 +108,12 @@ def test_where_fetching_is_slower_rows_are_fetched_that_one_rank_reads_or_that_a
 
 @pytest.mark.parametrize(("rows", "least"), [(1, 1), (2, 4), (8, 8)])
 def test_a_rank_holds_a_row_of_a_scatter_beside_its_slots(rows: int, least: int) -> None:
-    assert rates.Fetched(rows << 20, NEVER).scattered == least << 20
+    assert rates.Fetched(rows << 20, NEVER).scattered(3) == least << 20
+
+
+@pytest.mark.parametrize(("rows", "least"), [(1 << 20, 1 << 20), (2 << 20, NEVER)])
+def test_two_ranks_with_one_cache_pass_a_row_of_a_scatter_in_slots(rows: int, least: int) -> None:
+    assert rates.Fetched(rows, NEVER).scattered(2) == least
 
 
 @pytest.mark.parametrize("lost", [{"flag": 1e6}, {"passed": 1e7}, {"flag": None, "passed": None}])
