@@ -158,14 +158,14 @@ class SharedMemory(Store, Protocol):
 
     def reach(
         self, transport: str, buffers: dict[str, Array], dtype: str, *, compiled: bool = False,
-        unbound: bool = False, share: int = 0, one_way: bool = False,
+        unbound: bool = False, block: int = 0, one_way: bool = False,
     ) -> Reach:  # fmt: skip
         """Return the buffers that others read in place, and the smallest zero-copy message.
 
         Args:
             compiled: the compiled executor reads them.
             unbound: input and output may lie elsewhere in each run, and are not in `buffers`.
-            share: the bytes of the call for each rank; `one_way`: as `Collective` has it.
+            block: the bytes of the schedule's largest block; `one_way`: as `Collective` has it.
         """
 
     def enter(self, plan: SharedPlan) -> int:

@@ -92,8 +92,8 @@ def _lowered(group: Group, world: Collectives, schedule: str, asked: str) -> _Lo
     readable |= {"scratch"} if route == CMA else set()
     least = _ZERO_COPY // width
     real = tile_of(
-        route, compiled=world.routes.has_executor, share=group.bytes_total // world.size,
-        one_way=what.one_way,
+        route, compiled=world.routes.has_executor,
+        block=max(given[1].values(), default=0) * width, one_way=what.one_way,
     ) // width  # fmt: skip
     tile = max(real, 1 + group.bytes_total // width // _TILES)
     reach = Reach(node, frozenset(readable), least, tile)

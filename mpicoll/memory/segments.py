@@ -45,9 +45,9 @@ TILE = 512 * 1024
 """Bytes that are moved at a time: with the copy of the other side, half of a core's cache."""
 TILE_OF_WINDOW = 64 * 1024
 """The same for the compiled executor, which moves them through a window of slots."""
-_LARGE_SHARE, _LARGE_TILE, _ONE_WAY_TILE = 4 << 20, 256 * 1024, 192 * 1024
-"""Where a call has as many bytes for each rank its tiles are larger, as each takes two waits. Of
-what goes one way, 16 lie in a window instead of 8, as its sender runs ahead."""
+_LARGE, _LARGE_TILE, _ONE_WAY_TILE = 4 << 20, 256 * 1024, 192 * 1024
+"""Blocks of as many bytes have larger tiles, as each takes two waits. Of what goes one way, 16 lie
+in a window instead of 8, as its sender runs ahead."""
 _ZERO_COPY = {False: 64 * 1024, True: 256 * 1024}
 """The smallest zero-copy message in bytes, by whether ranks share cores."""
 _ZERO_COPY_BY_CMA = 512 * 1024
@@ -193,10 +193,10 @@ class MappedMemory:
 
     def reach(
         self, transport: str, buffers: dict[str, Array], dtype: str, *, compiled: bool = False,
-        unbound: bool = False, share: int = 0, one_way: bool = False,
+        unbound: bool = False, block: int = 0, one_way: bool = False,
     ) -> Reach:  # fmt: skip
         width = itemsize(dtype)
-        tile = tile_of(transport, compiled=compiled, share=share, one_way=one_way) // width
+        tile = tile_of(transport, compiled=compiled, block=block, one_way=one_way) // width
         if unbound:
             private = ("input", "output", "scratch") if transport == CMA else ()
             least = self.least_fetched // width
@@ -260,15 +260,15 @@ class MappedMemory:
     acquire = release
 
 
-def tile_of(transport: str, *, compiled: bool, share: int = 0, one_way: bool = False) -> int:
+def tile_of(transport: str, *, compiled: bool, block: int = 0, one_way: bool = False) -> int:
     """Return the bytes that are moved at a time.
 
     Args:
-        share: the bytes of a call for each rank; `one_way`: those who send them receive none.
+        block: the bytes of a schedule's largest block; `one_way`: who sends it receives none.
     """
     if not compiled or transport != SYMMETRIC:
         return TILE
-    if share < _LARGE_SHARE:
+    if block < _LARGE:
         return TILE_OF_WINDOW
     return _ONE_WAY_TILE if one_way else _LARGE_TILE
 

@@ -20,6 +20,7 @@ from mpicoll.gpu.ipc import GpuMemory
 from mpicoll.gpu.streams import PlanStream
 from mpicoll.interfaces import CMA, DIRECT, STAGED, SYMMETRIC, Array, Transport
 from mpicoll.memory.layout import LaidOut, lay_out
+from mpicoll.notation.elements import itemsize
 from mpicoll.notation.schedule import Block, Round
 from mpicoll.programs.instructions import Reach
 from mpicoll.programs.messages import lower
@@ -147,7 +148,8 @@ class Binder:
             return laid_out_by(
                 shared.reach(
                     route, buffers, call.dtype, compiled=compiles, unbound=unbound,
-                    share=arguments.nbytes // arguments.size, one_way=arguments.collective.one_way,
+                    block=max(blocks[0].values(), default=0) * itemsize(call.dtype),
+                    one_way=arguments.collective.one_way,
                 )
             )  # fmt: skip
         try:

@@ -186,10 +186,7 @@ class AutoChooser:
             width = itemsize(arguments.dtype) if arguments.dtype else 1
             fetches = arguments.bytes_per_row >= self.routes.fetches_from(arguments.collective)
             private = frozenset(("input", "output", "scratch") if fetches else ())
-            tile = tile_of(
-                CMA if fetches else SYMMETRIC, compiled=self.routes.has_executor,
-                share=arguments.nbytes // arguments.size, one_way=arguments.collective.one_way,
-            )  # fmt: skip
+            tile = tile_of(CMA if fetches else SYMMETRIC, compiled=self.routes.has_executor)
             reach = Reach(frozenset(), private, shared.least_fetched // width, tile // width)
             if on_gpu:
                 everything = frozenset(("input", "output", "scratch"))

@@ -378,8 +378,10 @@ def test_catalogue_is_over_shared_memory_by_default(c: Collectives) -> None:
 @pytest.mark.ranks(2, 3)
 @pytest.mark.skipif(bool(MISSING), reason="closures have a slot for every message")
 @pytest.mark.parametrize(
-    ("name", "algorithm"), [("allreduce", "two_shot"), ("broadcast", "one_shot")]
-)
+    ("name", "algorithm"),
+    [("allreduce", "two_shot"), ("allreduce", "lane_ring(segments=4)"), ("broadcast", "one_shot"),
+     ("broadcast", "pipelined_circulant(segments=8)")],
+)  # fmt: skip
 def test_memory_does_not_grow_with_the_message(c: Collectives, name: str, algorithm: str) -> None:
     """A plan of 16 MiB holds at most 4, and gives right results again and again."""
     group, count = c.split(0), (16 << 20) // 8
