@@ -22,7 +22,7 @@ from mpicoll.runtime.known_calls import KnownCalls, Serve
 from mpicoll.runtime.natives import LEFT
 from mpicoll.runtime.planner import Planner
 from mpicoll.runtime.recording import call_of
-from mpicoll.runtime.stated import Served, Steps, stated
+from mpicoll.runtime.stated import NoLog, Served, Steps, stated
 
 if TYPE_CHECKING:
     from mpicoll.flight.groups import GroupFlight
@@ -36,13 +36,6 @@ FOR_EVER = (1 << 63) - 1
 _NOT_KEPT = 0
 _NO_DIGEST = b"unsettle"
 """Instead of a digest, from a rank that needs the other ranks' arguments first."""
-
-
-class _NoLog:
-    """Records nothing."""
-
-    begin = staticmethod(lambda place: 0)
-    end = staticmethod(lambda row, error: None)
 
 
 Given = tuple[Any, ...]
@@ -298,7 +291,7 @@ class PlanCache:
         kept, calls = served.kept, self.calls
         log = None if self.flight is None else self.flight.log
         if calls is None:
-            return self._agreed(served, differ, log or _NoLog)
+            return self._agreed(served, differ, log or NoLog)
 
         def fail(error: BaseException, x: Array | None, out: Array | None) -> Array | None:
             is_other = isinstance(error, OtherCall)
@@ -351,7 +344,7 @@ class PlanCache:
 
     def _output(self, arguments: Arguments) -> Array | None:
         """Return a new array for the result of this rank, None where it gets none."""
-        if not arguments.has_output or arguments.collective.unit == "none":
+        if not arguments.has_output:
             return None
         return empty(self.transport, arguments, arguments.shape("output"))
 

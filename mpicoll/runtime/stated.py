@@ -40,14 +40,16 @@ class Served(NamedTuple):
         return self.kept.arguments is None or self.kept.plan.out is not None
 
     @property
-    def makes(self) -> bool:
-        """Whether this rank gets an array, which is made where none is given."""
-        return self.arguments.has_output and self.arguments.collective.unit != "none"
-
-    @property
     def copies(self) -> bool:
         """Whether its plan runs on copies of arrays on the host."""
         return self.kept.arguments is not None and self.arguments.device != "gpu"
+
+
+class NoLog:
+    """Records nothing."""
+
+    begin = staticmethod(lambda place: 0)
+    end = staticmethod(lambda row, error: None)
 
 
 class Steps(NamedTuple):
@@ -72,7 +74,7 @@ def stated(served: Served, steps: Steps, calls: Calls, log: Any, arrays: Any) ->
         arrays: a table that reads arrays without Python; None where there is none.
     """
     kept, (takes_x, takes_out), numbers = served.kept, served.takes, calls.numbers
-    begin, end = (_begin, _end) if log is None else (log.begin, log.end)
+    begin, end = (log or NoLog).begin, (log or NoLog).end
     meet, release = (None if each is None else each.run for each in (kept.meet, kept.release))
     make, run, fail = steps
 
@@ -103,15 +105,7 @@ def stated(served: Served, steps: Steps, calls: Calls, log: Any, arrays: Any) ->
         arrays, numbers, kept.number, log, served.place,
         x=own.x if takes_x else None, out=kept.plan.out if served.gives else None,
         meet=meet, run=kept.plan.run, release=release,
-        make=make if served.makes else None, failed=fail, otherwise=serve,
+        make=make if served.arguments.has_output else None, failed=fail, otherwise=serve,
         takes_out=takes_out, returns=served.returns,
     )  # fmt: skip
     return compiled
-
-
-def _begin(place: int) -> int:
-    return 0
-
-
-def _end(row: int, error: BaseException | None) -> None:
-    pass

@@ -66,8 +66,7 @@ class Group:
         self.gives = gives
         signal = {each: SimpleNamespace(run=lambda each=each: self.note(each)) if signals else None
                   for each in ("meet", "release")}  # fmt: skip
-        unit = SimpleNamespace(unit="vector")
-        arguments = SimpleNamespace(device="host", has_output=self.makes, collective=unit)
+        arguments = SimpleNamespace(device="host", has_output=self.makes)
         own = SimpleNamespace(x=self.own_x)
         plan = SimpleNamespace(out=self.own_out if out else None, run=self.run)
         kept = SimpleNamespace(number=7, plan=plan, arguments=own, **signal)
