@@ -16,6 +16,7 @@ from mpicoll.notation.elements import itemsize, reduce_op
 from mpicoll.programs import windows
 from mpicoll.programs.instructions import Reach, SharedProgram, is_remote, message_of
 from mpicoll.programs.messages import Combine, lower
+from mpicoll.programs.parting import in_two_parts
 from mpicoll.programs.shared_memory import share
 from mpicoll.runtime.arguments import Arguments
 from mpicoll.runtime.rates import NEVER
@@ -91,12 +92,15 @@ def _lowered(group: Group, world: Collectives, schedule: str, asked: str) -> _Lo
     readable = {"input", "output"} if group.allocated or route == CMA else set[str]()
     readable |= {"scratch"} if route == CMA else set()
     least = _ZERO_COPY // width
+    largest = max(given[1].values(), default=0) * width
+    if world.routes.fetches_part(arguments, route, largest):
+        given = in_two_parts(*given)
     real = tile_of(
-        route, compiled=world.routes.has_executor,
-        block=max(given[1].values(), default=0) * width, one_way=what.one_way,
+        route, compiled=world.routes.has_executor, block=largest, one_way=what.one_way,
     ) // width  # fmt: skip
     tile = max(real, 1 + group.bytes_total // width // _TILES)
-    reach = Reach(node, frozenset(readable), least, tile)
+    private = frozenset(set() if group.allocated else readable)
+    reach = Reach(node, frozenset(readable), least, tile, private=private)
     program = share(*given, reach, in_place=group.in_place)
     return _Lowered(program, least if route == CMA else NEVER, tile, real)
 

@@ -45,9 +45,9 @@ TILE = 512 * 1024
 """Bytes that are moved at a time: with the copy of the other side, half of a core's cache."""
 TILE_OF_WINDOW = 64 * 1024
 """The same for the compiled executor, which moves them through a window of slots."""
-_LARGE, _LARGE_TILE, _ONE_WAY_TILE = 4 << 20, 256 * 1024, 192 * 1024
-"""Blocks of as many bytes have larger tiles, as each takes two waits. Of what goes one way, 16 lie
-in a window instead of 8, as its sender runs ahead."""
+_LARGE, _LARGE_TILE = 4 << 20, 256 * 1024
+"""Blocks of as many bytes have larger tiles, as each takes two waits; not rows that go one
+way, whose root copies one of its own, too, and falls behind by less than a tile."""
 _ZERO_COPY = {False: 64 * 1024, True: 256 * 1024}
 """The smallest zero-copy message in bytes, by whether ranks share cores."""
 _ZERO_COPY_BY_CMA = 512 * 1024
@@ -198,15 +198,16 @@ class MappedMemory:
         width = itemsize(dtype)
         tile = tile_of(transport, compiled=compiled, block=block, one_way=one_way) // width
         if unbound:
-            private = ("input", "output", "scratch") if transport == CMA else ()
+            private = frozenset(("input", "output", "scratch") if transport == CMA else ())
             least = self.least_fetched // width
-            return Reach(self.others, frozenset(private), least, tile)
+            return Reach(self.others, private, least, tile, private=private)
         inside = {name for name, array in buffers.items() if self.find(array)}
         readable, least = inside, _ZERO_COPY[self.wait_policy.oversubscribed]
         if transport == CMA:
             readable = set(buffers) | {"scratch"}
             least = least if inside == set(buffers) else self.least_fetched
-        return Reach(self.others, frozenset(readable), least // width, tile)
+        private = frozenset(readable - inside)
+        return Reach(self.others, frozenset(readable), least // width, tile, private=private)
 
     def enter(self, plan: SharedPlan) -> int:
         self.entered += 1
@@ -264,13 +265,11 @@ def tile_of(transport: str, *, compiled: bool, block: int = 0, one_way: bool = F
     """Return the bytes that are moved at a time.
 
     Args:
-        block: the bytes of a schedule's largest block; `one_way`: who sends it receives none.
+        block: the bytes of a schedule's largest block; `one_way`: as `Collective` has it.
     """
-    if not compiled or transport != SYMMETRIC:
+    if not compiled or (transport != SYMMETRIC and not one_way):
         return TILE
-    if block < _LARGE:
-        return TILE_OF_WINDOW
-    return _ONE_WAY_TILE if one_way else _LARGE_TILE
+    return TILE_OF_WINDOW if block < _LARGE or one_way else _LARGE_TILE
 
 
 def new_fence() -> Thunk:

@@ -72,8 +72,8 @@ class Collective:
 
     @property
     def one_way(self) -> bool:
-        """Whether data goes from or to the root, which need not compute with it."""
-        return self.rooted and not self.reduces
+        """Whether rows go from the root alone, or to it."""
+        return self.rooted and self.unit == "rows"
 
     def has_input(self, rank: int, root: int) -> bool:
         """Whether a rank gives an array to this collective."""

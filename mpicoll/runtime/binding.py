@@ -24,6 +24,7 @@ from mpicoll.notation.elements import itemsize
 from mpicoll.notation.schedule import Block, Round
 from mpicoll.programs.instructions import Reach
 from mpicoll.programs.messages import lower
+from mpicoll.programs.parting import in_two_parts
 from mpicoll.programs.shared_memory import share
 from mpicoll.runtime.allocation import Made, empty_like_input, with_memory
 from mpicoll.runtime.arguments import Arguments
@@ -133,12 +134,16 @@ class Binder:
         shared, arguments = self.transport.shared, call.arguments
         assert shared is not None
         unbound = arguments.unbound and compiles
-        buffers, blocks = {} if unbound else self._buffers(call), call.blocks
-        is_even = arguments.counts is None and all(blocks[0].values())
+        buffers = {} if unbound else self._buffers(call)
+        rounds, (sizes, before, after) = call.rounds, call.blocks
+        largest = max(sizes.values(), default=0) * itemsize(call.dtype)
+        is_even = arguments.counts is None and all(sizes.values())
+        if self.routes.fetches_part(arguments, route, largest):
+            rounds, sizes, before, after = in_two_parts(rounds, sizes, before, after)
 
         def laid_out_by(reach: Reach) -> LaidOut:
             return lay_out(
-                share(call.rounds, *blocks, reach, in_place=arguments.in_place),
+                share(rounds, sizes, before, after, reach, in_place=arguments.in_place),
                 shared, dict(buffers), call.dtype, what=call.title,
                 meets=arguments.collective.synchronizes and is_even, store=store,
                 like=call.arguments.array, tile=reach.tile if compiles else 0,
@@ -148,8 +153,7 @@ class Binder:
             return laid_out_by(
                 shared.reach(
                     route, buffers, call.dtype, compiled=compiles, unbound=unbound,
-                    block=max(blocks[0].values(), default=0) * itemsize(call.dtype),
-                    one_way=arguments.collective.one_way,
+                    block=largest, one_way=arguments.collective.one_way,
                 )
             )  # fmt: skip
         try:

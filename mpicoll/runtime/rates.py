@@ -45,14 +45,13 @@ class Fetched(NamedTuple):
     others: int
 
     def scattered(self, size: int) -> int:
-        """Where each of so many ranks fetches its row of the root's.
+        """Where each of so many ranks fetches its row of the root's, or a part of it.
 
-        Through slots the root copies all rows, else its own alone. One that two cores with one L3
-        cache pass on in slots takes them no longer than it takes at best when it is fetched.
+        Through slots the root copies all rows, else its own alone.
         """
-        if self.rows < _UNCACHED:
-            return self.rows
-        return NEVER if size == 2 else max(self.rows, 2 * _UNCACHED)
+        if size == 2 and self.rows <= _UNCACHED:
+            return min(self.rows, PARTED)
+        return self.rows if self.rows < _UNCACHED else max(self.rows, 2 * _UNCACHED)
 
     @property
     def gathered(self) -> int:
@@ -106,6 +105,9 @@ class Costs(NamedTuple):
 _UNCACHED, _GATHERED = 2 << 20, 4 << 20
 """From how many bytes on caches do not hold a row, and the rows of all, beside their slots: then
 what is fetched moves the fewest bytes from and to memory."""
+PARTED = 1 << 20
+"""From how many bytes on a root hands a part of a row to the only other rank, which fetches the
+rest."""
 PROBED = 128 * 1024
 """Bytes of the probe's larger messages."""
 

@@ -20,7 +20,7 @@ from mpicoll.notation.contract import Collective
 from mpicoll.runtime import probe
 from mpicoll.runtime.allocation import own_gpu
 from mpicoll.runtime.arguments import Arguments
-from mpicoll.runtime.rates import NEVER, Costs, constants
+from mpicoll.runtime.rates import NEVER, PARTED, Costs, constants
 
 _MAY_FETCH = range(4096, 32 << 20)
 """Bytes of a vector or row for which the probe decides whether CMA is the default."""
@@ -89,6 +89,15 @@ class Routes:
         if what.unit == "pairs" or is_exchange:
             return fetched.rows
         return fetched.gathered if all_read else fetched.others
+
+    def fetches_part(self, arguments: Arguments, route: str, nbytes: int) -> bool:
+        """Whether of a row of so many bytes a part is fetched while its root copies another."""
+        what, shared = arguments.collective, self.transport.shared
+        is_scatter = what.unit == "rows" and what.from_root
+        if not (is_scatter and route == CMA and self.transport.size == 2 and nbytes >= PARTED):
+            return False
+        at_once = shared is not None and not shared.wait_policy.oversubscribed
+        return at_once and self.may_compile(arguments)
 
     def names(self) -> list[str]:
         """Return the transports of schedules on the host."""

@@ -29,7 +29,7 @@ from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.notation.contract import COLLECTIVES, Place
 from mpicoll.notation.elements import user_op
 from mpicoll.notation.schedule import Temp, copy, fold, recv, reduce, send
-from mpicoll.programs import announcing, forwarding, windows
+from mpicoll.programs import announcing, forwarding, parting, windows
 from mpicoll.programs.forwarding import forward
 from mpicoll.programs.instructions import (
     Acknowledge,
@@ -42,6 +42,7 @@ from mpicoll.programs.instructions import (
     WaitForSlot,
 )
 from mpicoll.programs.messages import Combine, Move, Piece, overlaps
+from mpicoll.programs.parting import Part, in_two_parts
 from mpicoll.programs.reuse import ZeroCopy
 from mpicoll.programs.shared_memory import share
 from mpicoll.runtime.arguments import check_arguments
@@ -184,17 +185,21 @@ def execute(everyone: list[Rank], inputs: list[Any], wanted: list[Any], seed: in
 
 
 @pytest.mark.parametrize(
-    ("size", "readable", "announces", "slots"),
-    [(2, READABLE, False, SLOTS), (3, (), False, SLOTS), (4, READABLE, False, SLOTS),
-     (5, (), False, SLOTS), (3, READABLE, True, SLOTS), (4, READABLE, True, SLOTS),
-     (2, (), False, MANY), (4, (), False, MANY), (5, (), False, MANY)],
+    ("size", "readable", "announces", "slots", "parted"),
+    [(2, READABLE, False, SLOTS, False), (3, (), False, SLOTS, False),
+     (4, READABLE, False, SLOTS, False), (5, (), False, SLOTS, False),
+     (3, READABLE, True, SLOTS, False), (4, READABLE, True, SLOTS, False),
+     (2, (), False, MANY, False), (4, (), False, MANY, False), (5, (), False, MANY, False),
+     (4, READABLE, False, SLOTS, True)],
     ids=["2", "3", "4", "5", "3 by tile", "4 by tile", "2 forwarded", "4 forwarded",
-         "5 forwarded"],
+         "5 forwarded", "4 in parts"],
 )  # fmt: skip
 @pytest.mark.parametrize("each", EVERY, ids=lambda each: f"{each.collective.name}-{each}")
 def test_any_order_of_ranks_is_right(
-    each: Algorithm, size: int, readable: tuple[str, ...], announces: bool, slots: int
-) -> None:
+    each: Algorithm, size: int, readable: tuple[str, ...], announces: bool, slots: int,
+    parted: bool, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(parting, "_UNIT", TILE)
     name, op = each.collective.name, user_op(affine)
     root = size - 1
     try:
@@ -218,13 +223,18 @@ def test_any_order_of_ranks_is_right(
         place = request.place(blocks)
         lengths = replace(request, row=(29,), dtype="uint8").sizes(blocks)
         intra_node = frozenset(range(size)) - {rank}
-        program = share(
+        length = sum(lengths[b] for b in each.collective.after(place))
+        given: Any = (
             each.rounds(rank, size, root), lengths, each.collective.before(place),
             list(each.collective.after(place)),
-            Reach(intra_node, frozenset(readable), 3, TILE, announces=announces),
         )  # fmt: skip
-        programs.append((program, sum(lengths[b] for b in each.collective.after(place))))
-    if not readable:
+        private = frozenset(readable if parted else ())
+        reach = Reach(
+            intra_node, frozenset(readable), 3, TILE, announces=announces, private=private
+        )
+        program = share(*(in_two_parts(*given) if parted else given), reach)
+        programs.append((program, length))
+    if parted or not readable:
         through_windows([made for made, _ in programs], slots)
         for made, _ in programs:
             forward(made)
@@ -250,6 +260,39 @@ def through_windows(programs: list[SharedProgram], slots: int = SLOTS) -> int:
         made.instructions, made.rounds = new.instructions, new.rounds
         found += sum(each.window is not None for each in made.publications)
     return found
+
+
+@pytest.mark.parametrize("private", [True, False])
+def test_of_a_row_in_parts_the_first_passes_through_slots_unless_memory_is_shared(
+    private: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parting, "_UNIT", TILE)
+    rounds, row = find("scatter", "naive").rounds(0, 2, 0), 10 * TILE
+    given = in_two_parts(rounds, {0: row, 1: row}, [0, 1], [0])
+    readable = frozenset(READABLE)
+    reach = Reach(frozenset({1}), readable, 3, TILE, private=readable if private else frozenset())
+    made = share(*given, reach)
+    first, last = made.publications
+    assert (first.zero_copy, last.zero_copy) == (not private, True)
+    assert first.piece is not None
+    assert first.piece.length == parting._HANDED * row // TILE * TILE
+    assert last.piece == ("input", row + first.piece.length, row - first.piece.length)
+    own = made.instructions.index(Move(Piece("output", 0, row), Piece("input", 0, row)))
+    assert own > made.instructions.index(Publish(1, 0)), "it is fetched while the root copies"
+
+
+def test_local_work_is_done_on_each_part() -> None:
+    temp = Temp("t", 0)
+    given = [(copy(temp, 0), fold(0, temp)), (send(1, 0, temp), recv(1))]
+    rounds, sizes, before, after = in_two_parts(given, {0: 4000}, [0], [0])
+    parts = [Part(0, False), Part(0, True)]
+    assert [sizes[each] for each in parts] == [2048, 1952]
+    assert before == after == parts
+    of = [(each, Temp("t", each)) for each in parts]
+    assert rounds == [
+        *((copy(own, block), fold(block, own)) for block, own in of),
+        *((send(1, block, own), recv(1)) for block, own in of),
+    ]
 
 
 def test_windows_are_found_where_ranks_read_as_they_write() -> None:
@@ -440,7 +483,9 @@ def test_the_proof_notices_what_is_left_out(kind: str, monkeypatch: pytest.Monke
     failures = 0
     for size in (2, 3, 4, 5):
         try:
-            test_any_order_of_ranks_is_right(two_shot, size, readable, kind == "written", MANY)
+            test_any_order_of_ranks_is_right(
+                two_shot, size, readable, kind == "written", MANY, False, monkeypatch
+            )
         except AssertionError:
             failures += 1
     assert failures

@@ -13,6 +13,7 @@ from hypothesis import strategies as some
 from run_collective import device
 
 from mpicoll import Collectives
+from mpicoll.interfaces import CMA, SYMMETRIC
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.runtime import probe, rates
 from mpicoll.runtime.rates import COMPILED, NEVER, ON_REFERENCE, OVERSUBSCRIBED, Readings
@@ -111,9 +112,37 @@ def test_a_rank_holds_a_row_of_a_scatter_beside_its_slots(rows: int, least: int)
     assert rates.Fetched(rows << 20, NEVER).scattered(3) == least << 20
 
 
-@pytest.mark.parametrize(("rows", "least"), [(1 << 20, 1 << 20), (2 << 20, NEVER)])
-def test_two_ranks_with_one_cache_pass_a_row_of_a_scatter_in_slots(rows: int, least: int) -> None:
+@pytest.mark.parametrize(
+    ("rows", "least"), [(1 << 16, 1 << 16), (2 << 20, 1 << 20), (32 << 20, 32 << 20)]
+)
+def test_one_of_two_ranks_fetches_a_part_of_a_row_that_it_would_not_fetch(
+    rows: int, least: int
+) -> None:
     assert rates.Fetched(rows, NEVER).scattered(2) == least
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "route", "oversubscribed", "nbytes", "in_part"),
+    [
+        ("scatter", 2, CMA, False, 1 << 20, True),
+        ("scatter", 2, CMA, False, (1 << 20) - 1, False),
+        ("scatter", 2, CMA, True, 1 << 20, False),
+        ("scatter", 3, CMA, False, 1 << 20, False),
+        ("scatter", 2, SYMMETRIC, False, 1 << 20, False),
+        ("gather", 2, CMA, False, 1 << 20, False),
+        ("broadcast", 2, CMA, False, 1 << 20, False),
+    ],
+)
+def test_a_row_that_one_rank_waits_for_is_fetched_in_part(
+    name: str, size: int, route: str, oversubscribed: bool, nbytes: int, in_part: bool
+) -> None:
+    policy = SimpleNamespace(oversubscribed=oversubscribed)
+    transport: Any = SimpleNamespace(shared=SimpleNamespace(wait_policy=policy), size=size)
+    routes = Routes(transport)
+    call: Any = SimpleNamespace(collective=COLLECTIVES[name], op=SimpleNamespace(function=None))
+    assert not routes.fetches_part(call, route, nbytes), "calls from Python have no windows"
+    routes.has_executor = True
+    assert routes.fetches_part(call, route, nbytes) == in_part
 
 
 @pytest.mark.parametrize("lost", [{"flag": 1e6}, {"passed": 1e7}, {"flag": None, "passed": None}])
