@@ -34,8 +34,8 @@ enum code {
    run, ABREAST in one that begins with slow cores, while OWN_ROW does that copy in the others. */
 enum how { CACHED, STREAMED, HANDED, TRIED, PAIRED, ABREAST, OWN_ROW };
 
-/* From as many bytes that its copies and fetches write to the output on, a program begins with
-   results past the cache. */
+/* From as many bytes that its copies and fetches read of the input and write to the output on, a
+   program begins with results past the cache. */
 enum { STREAMED_RESULTS = 16 << 20 };
 
 /* Of one chain of folds. */
