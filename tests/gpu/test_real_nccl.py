@@ -202,8 +202,10 @@ os._exit(0)
 """
 APART = """
 export WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT="$0"
-for rank in 0 1; do RANK=$rank LOCAL_RANK=$rank "$@" & done
-wait
+for rank in 0 1; do RANK=$rank LOCAL_RANK=$rank "$@" & started="$started $!"; done
+status=0
+for each in $started; do wait $each || status=$?; done
+exit $status
 """
 
 
