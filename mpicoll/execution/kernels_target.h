@@ -31,6 +31,18 @@ INSTRUCTIONS static inline void IN(move4)(uint8_t *target, const uint8_t *source
     ((Vector *)target)[2] = c, ((Vector *)target)[3] = d;
 }
 
+#ifdef STREAM
+/* Fetch what a streamed copy reads AHEAD of `source`: the processor's own prefetch ends with a page.
+   Nothing after `last`, which other cores may be writing. */
+INSTRUCTIONS static inline void IN(fetch4)(const uint8_t *source, const uint8_t *last)
+{
+    if (last - source < AHEAD)
+        return;
+    for (int at = 0; at < 4 * WIDTH; at += LINE)
+        __builtin_prefetch(source + AHEAD + at);
+}
+#endif
+
 INSTRUCTIONS static void IN(copy)(uint8_t *target, const uint8_t *source, size_t nbytes,
                                   int streams)
 {
@@ -77,6 +89,7 @@ INSTRUCTIONS static void IN(copy)(uint8_t *target, const uint8_t *source, size_t
 #ifdef STREAM
     if (streams && nbytes >= STREAMED_BYTES) {
         for (; target < last_target; target += step, source += step) {
+            IN(fetch4)(source, last_source);
             const Vector a = ((const Vector *)source)[0], b = ((const Vector *)source)[1];
             const Vector c = ((const Vector *)source)[2], d = ((const Vector *)source)[3];
             STREAM(target, a);
@@ -113,6 +126,7 @@ INSTRUCTIONS static void IN(copy_pair)(uint8_t *target, const uint8_t *source, u
 #ifdef STREAM
             if (streams) {
                 const Vector *const s = (const Vector *)(source + at);
+                IN(fetch4)(source + at, source + nbytes - step);
                 const Vector a = s[0], b = s[1], c = s[2], d = s[3];
                 STREAM(target + at, a);
                 STREAM(target + at + WIDTH, b);
