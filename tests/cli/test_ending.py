@@ -179,7 +179,10 @@ def test_a_rank_that_is_refused_alone_says_so(tmp_path: Path) -> None:
     script.write_text(ON_RANKS.format(fault="raise ArgumentError('nothing here')"))
     done = ranks(2, str(script), "mpi4py", environment={"PYTHONPATH": str(ROOT)})
     assert done.returncode != 0
-    assert done.stdout.count("Error: ") == 1 and f"Error: {PLACE}nothing here" in done.stdout
+    errors = [line for line in done.stdout.splitlines() if line.startswith("Error: ")]
+    assert errors.count(f"Error: {PLACE}nothing here") == 1
+    # On a busy machine rank 0 sees that rank 1 has ended before the launcher ends rank 0, too.
+    assert all(PLACE in line or "waits for rank 1" in line for line in errors)
 
 
 # -- SIGTERM --------------------------------------------------------------------------------
