@@ -186,7 +186,7 @@ class Table:
     def _pair_copies(self) -> set[Instruction]:
         """Let copies of the input into slots do those of own rows, too; return what is left out."""
         done: set[Instruction] = set()
-        if self.only_writes or self.moves >= _LARGE:
+        if self.only_writes:
             return done
         actions = [e for e in self.program.instructions if isinstance(e, Move | Combine)]
         moves = [each for each in actions if isinstance(each, Move)]
@@ -199,6 +199,8 @@ class Table:
             if own.target.length * self.width < _LEAST_PAIR:
                 continue  # of which a schedule of many segments has thousands
             parts = self._handed(own.source.length, into.values())
+            if parts and self.moves >= _LARGE and own.source.start != parts[0].source.start:
+                continue  # of two rows one is in no cache
             others = (each for each in actions if each is not own)
             if parts and not conflicts(own, others):
                 at = 0

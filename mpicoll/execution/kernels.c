@@ -54,7 +54,7 @@ typedef struct {
 
 typedef void (*Copy)(uint8_t *target, const uint8_t *source, size_t nbytes, int streams);
 typedef void (*CopyPair)(uint8_t *target, const uint8_t *source, uint8_t *other, const uint8_t *its,
-                         size_t nbytes, int streams);
+                         size_t nbytes, int streams, int others);
 
 /* ---- half precision: without branches, for any vector unit ---- */
 
@@ -280,7 +280,7 @@ void copy_bytes(void *target, const void *source, size_t nbytes, int streams)
 }
 
 void copy_pair(void *target, const void *source, void *other, const void *its, size_t nbytes,
-               int streams)
+               int streams, int others)
 {
-    chosen->copy_pair(target, source, other, its, nbytes, streams);
+    chosen->copy_pair(target, source, other, its, nbytes, streams, others);
 }

@@ -32,14 +32,19 @@ INSTRUCTIONS static inline void IN(move4)(uint8_t *target, const uint8_t *source
 }
 
 #ifdef STREAM
-/* Fetch what a streamed copy reads AHEAD of `source`: the processor's own prefetch ends with a page.
-   Nothing after `last`, which other cores may be writing. */
-INSTRUCTIONS static inline void IN(fetch4)(const uint8_t *source, const uint8_t *last)
+/* Move past the caches, and fetch what follows AHEAD: the processor's own prefetch ends with a page.
+   Nothing after the step at `last`, which other cores may be writing. */
+INSTRUCTIONS static inline void IN(stream4)(uint8_t *target, const uint8_t *source,
+                                            const uint8_t *last)
 {
-    if (last - source < AHEAD)
-        return;
-    for (int at = 0; at < 4 * WIDTH; at += LINE)
+    for (int at = 0; at < 4 * WIDTH && last - source >= AHEAD; at += LINE)
         __builtin_prefetch(source + AHEAD + at);
+    const Vector a = ((const Vector *)source)[0], b = ((const Vector *)source)[1];
+    const Vector c = ((const Vector *)source)[2], d = ((const Vector *)source)[3];
+    STREAM(target, a);
+    STREAM(target + WIDTH, b);
+    STREAM(target + 2 * WIDTH, c);
+    STREAM(target + 3 * WIDTH, d);
 }
 #endif
 
@@ -88,15 +93,8 @@ INSTRUCTIONS static void IN(copy)(uint8_t *target, const uint8_t *source, size_t
     target += ahead, source += ahead;
 #ifdef STREAM
     if (streams && nbytes >= STREAMED_BYTES) {
-        for (; target < last_target; target += step, source += step) {
-            IN(fetch4)(source, last_source);
-            const Vector a = ((const Vector *)source)[0], b = ((const Vector *)source)[1];
-            const Vector c = ((const Vector *)source)[2], d = ((const Vector *)source)[3];
-            STREAM(target, a);
-            STREAM(target + WIDTH, b);
-            STREAM(target + 2 * WIDTH, c);
-            STREAM(target + 3 * WIDTH, d);
-        }
+        for (; target < last_target; target += step, source += step)
+            IN(stream4)(target, source, last_source);
         IN(move4)(last_target, last_source);
         _mm_sfence();
         return;
@@ -112,7 +110,8 @@ INSTRUCTIONS static void IN(copy)(uint8_t *target, const uint8_t *source, size_t
 }
 
 INSTRUCTIONS static void IN(copy_pair)(uint8_t *target, const uint8_t *source, uint8_t *other,
-                                       const uint8_t *its, size_t nbytes, int streams)
+                                       const uint8_t *its, size_t nbytes, int streams,
+                                       int others)
 {
     const size_t step = 4 * WIDTH;
     size_t at = 0, from = 0;
@@ -124,27 +123,26 @@ INSTRUCTIONS static void IN(copy_pair)(uint8_t *target, const uint8_t *source, u
         from = step - ((uintptr_t)other & (WIDTH - 1));
         for (size_t end = 2 * step; end <= nbytes; end += step, at += step, from += step) {
 #ifdef STREAM
-            if (streams) {
-                const Vector *const s = (const Vector *)(source + at);
-                IN(fetch4)(source + at, source + nbytes - step);
-                const Vector a = s[0], b = s[1], c = s[2], d = s[3];
-                STREAM(target + at, a);
-                STREAM(target + at + WIDTH, b);
-                STREAM(target + at + 2 * WIDTH, c);
-                STREAM(target + at + 3 * WIDTH, d);
-            } else
+            if (streams)
+                IN(stream4)(target + at, source + at, source + nbytes - step);
+            else
 #endif
                 IN(move4)(target + at, source + at);
-            IN(move4)(other + from, its + from);
+#ifdef STREAM
+            if (others)
+                IN(stream4)(other + from, its + from, its + nbytes - step);
+            else
+#endif
+                IN(move4)(other + from, its + from);
         }
     }
     IN(copy)(target + at, source + at, nbytes - at, 0);
     IN(copy)(other + from, its + from, nbytes - from, 0);
 #ifdef STREAM
-    if (streams)
+    if (streams || others)
         _mm_sfence();
 #else
-    (void)streams;
+    (void)streams, (void)others;
 #endif
 }
 

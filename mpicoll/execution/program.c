@@ -74,8 +74,8 @@ static char *address(const Program *program, const Operand *operand)
            (number(program, operand) & operand->mask) * operand->stride;
 }
 
-/* Copy to memory that another core has read, and `its` to `other`, unless that is NULL. Which way is
-   the faster depends on where the two cores are, and hosts move those of a virtual machine while it
+/* Copy to memory that another core has read, and `its` to `other`, unless that is NULL, in the way
+   of the run. Which way is the faster for the first depends on where the two cores are, and hosts move those of a virtual machine while it
    runs: so a part is timed at times. */
 static void hand_over(Program *program, char *target, const char *source, char *other,
                       const char *its, size_t nbytes)
@@ -99,7 +99,7 @@ static void hand_over(Program *program, char *target, const char *source, char *
     program->untried -= nbytes < COUNTED ? COUNTED : (int64_t)nbytes;
     const int streams = program->fast < FAST_TRIALS;
     if (other)
-        copy_pair(target, source, other, its, nbytes, streams);
+        copy_pair(target, source, other, its, nbytes, streams, program->way == STREAMED);
     else
         copy_bytes(target, source, nbytes, streams);
 }

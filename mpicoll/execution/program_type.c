@@ -66,7 +66,8 @@ static int program_new_registers(ProgramObject *self, PyObject *addresses)
             fine = fine && one->reg >= 0 && one->reg < many;
         self->program.tries |= row->code == COPY && row->extra == TRIED;
         if (row->code == COPY || row->code == FETCH)
-            used += row->count * ((row->target.reg == OUTPUT) + (row->left.reg == INPUT));
+            used += row->count * ((row->target.reg == OUTPUT) + (row->left.reg == INPUT) +
+                                  (row->code == COPY && row->extra == PAIRED));
         if (row->code == FOLD)
             fine = fine && row->extra >= 0 && row->extra <= MOST_OPERANDS - 2 &&
                    each + row->extra < self->program.length;

@@ -16,7 +16,6 @@ from mpicoll.interfaces import (
     Array,
     Transport,
 )
-from mpicoll.notation.contract import Collective
 from mpicoll.runtime import probe
 from mpicoll.runtime.allocation import own_gpu
 from mpicoll.runtime.arguments import Arguments
@@ -75,15 +74,18 @@ class Routes:
             self._use(found)
         return self._costs
 
-    def fetches_from(self, what: Collective) -> int:
+    def fetches_from(self, arguments: Arguments) -> int:
         """Return from how many bytes of a vector or row CMA is the default, as far as is known."""
-        shared = self.transport.shared
+        what, shared = arguments.collective, self.transport.shared
         if shared is None or shared.no_cma:
             return NEVER
         fetched = (self._costs or self._constants()).fetched
         all_read = what.unit == "rows" and not (what.from_root or what.to_root or what.reduces)
         # Of two ranks each fetches the row of the other, which nobody else reads.
         is_exchange = all_read and self.transport.size == 2
+        # One that copies its own row writes it to a slot, too, at little cost.
+        if is_exchange and self._at_once(arguments) and self._copies_own_row(arguments):
+            return NEVER
         if what.unit == "rows" and what.from_root:
             return fetched.scattered(self.transport.size)
         if what.unit == "pairs" or is_exchange:
@@ -92,12 +94,22 @@ class Routes:
 
     def fetches_part(self, arguments: Arguments, route: str, nbytes: int) -> bool:
         """Whether of a row of so many bytes a part is fetched while its root copies another."""
-        what, shared = arguments.collective, self.transport.shared
+        what = arguments.collective
         is_scatter = what.unit == "rows" and what.from_root
         if not (is_scatter and route == CMA and self.transport.size == 2 and nbytes >= PARTED):
             return False
-        at_once = shared is not None and not shared.wait_policy.oversubscribed
-        return at_once and self.may_compile(arguments)
+        return self._at_once(arguments)
+
+    def _at_once(self, arguments: Arguments) -> bool:
+        """Whether ranks pass tiles through slots while others read them."""
+        shared = self.transport.shared
+        apart = shared is not None and not shared.wait_policy.oversubscribed
+        return apart and self.may_compile(arguments)
+
+    @staticmethod
+    def _copies_own_row(arguments: Arguments) -> bool:
+        """Whether all ranks do: with counts, only some may be in place."""
+        return arguments.counts is None and not arguments.in_place
 
     def names(self) -> list[str]:
         """Return the transports of schedules on the host."""
@@ -128,7 +140,7 @@ class Routes:
             raise Unavailable(f"no {asked} transport: {self.transport.unshared}")
         if asked == CMA and shared.no_cma:
             raise Unavailable(f"no {CMA} transport: {shared.no_cma}")
-        fetches = arguments.bytes_per_row >= self.fetches_from(arguments.collective)
+        fetches = arguments.bytes_per_row >= self.fetches_from(arguments)
         return asked or (CMA if fetches else SYMMETRIC)
 
     def _check_gpu(self, asked: str) -> str:

@@ -87,7 +87,7 @@ class AutoChooser:
 
     def __init__(self, transport: Transport, routes: Routes) -> None:
         self.transport, self.routes = transport, routes
-        self.prices: dict[tuple[str, int, str, bool], list[str]] = {}
+        self.prices: dict[tuple[str, int, str, bool, bool], list[str]] = {}
         self._decisions: dict[str, tables.Decisions] = {}
 
     def decided(self, arguments: Arguments) -> list[str]:
@@ -177,14 +177,15 @@ class AutoChooser:
         """Return the candidates, cheapest first, for payloads within a power of two."""
         name = arguments.collective.name
         on_gpu = arguments.device == "gpu"
-        key = name, arguments.nbytes.bit_length(), arguments.dtype or "", on_gpu
+        size, in_place = arguments.nbytes.bit_length(), arguments.in_place
+        key = name, size, arguments.dtype or "", on_gpu, in_place
         if key not in self.prices:
             shared = self.transport.shared
             assert shared is not None
             rates = ON_GPU if on_gpu else self.routes.costs().rates
             # All ranks must make the same choice, wherever the arrays of each lie.
             width = itemsize(arguments.dtype) if arguments.dtype else 1
-            fetches = arguments.bytes_per_row >= self.routes.fetches_from(arguments.collective)
+            fetches = arguments.bytes_per_row >= self.routes.fetches_from(arguments)
             private = frozenset(("input", "output", "scratch") if fetches else ())
             tile = tile_of(CMA if fetches else SYMMETRIC, compiled=self.routes.has_executor)
             reach = Reach(frozenset(), private, shared.least_fetched // width, tile // width)

@@ -70,6 +70,15 @@ def test_a_root_that_runs_ahead_of_its_readers_over_few_slots_streams(
     assert ways("broadcast", 4096, monkeypatch)[0] == {compiled.HANDED}
 
 
+@pytest.mark.parametrize(
+    ("collective", "written"), [("allgather", compiled.PAIRED), ("alltoall", compiled.HANDED)]
+)
+def test_a_large_row_is_read_once_and_two_are_copied_one_by_one(
+    collective: str, written: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert ways(collective, 2 << 20, monkeypatch) == ({written}, {compiled.TRIED})
+
+
 def ways(
     collective: str, nbytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[set[int], set[int]]:
@@ -148,10 +157,13 @@ def test_a_program_runs_on_any_arrays() -> None:
     assert (made.sequence, made.position, made.length) == (3, 1, 1)
 
 
-@pytest.mark.parametrize("nbytes", [100, 2048, 4097, 8192, (1 << 20) + 4101])
+@pytest.mark.parametrize("nbytes", [100, 2048, 4097, 8192, (1 << 20) + 4101, 6 << 20])
 @pytest.mark.parametrize("how", [each for each in range(7) if each != compiled.OWN_ROW])
 def test_a_copy_is_exact_however_it_is_written(how: int, nbytes: int) -> None:
-    """A trial is a part of the copy, of the first and of those after each MiB, or some runs."""
+    """A trial is a part of the copy, of the first and of those after each MiB, or some runs.
+
+    The largest pair writes both of its targets past the caches.
+    """
     other = np.full(nbytes + 64, 7, np.uint8)
     made = program(
         [row(COPY, count=nbytes, extra=how, registers=(1, 0, 2))], [0, 0, address(other)]

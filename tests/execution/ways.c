@@ -43,9 +43,9 @@ void copy_bytes(void *target, const void *source, size_t nbytes, int streams)
 }
 
 void copy_pair(void *target, const void *source, void *other, const void *its, size_t nbytes,
-               int streams)
+               int streams, int others)
 {
-    (void)other, (void)its;
+    (void)other, (void)its, (void)others;
     copy_bytes(target, source, nbytes, streams);
 }
 

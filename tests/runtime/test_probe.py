@@ -100,11 +100,38 @@ def test_where_fetching_is_slower_beside_passing_only_own_rows_are_fetched() -> 
 def test_where_fetching_is_slower_rows_are_fetched_that_one_rank_reads_or_that_are_large(
     name: str, size: int, least: int
 ) -> None:
-    shared: Any = SimpleNamespace(no_cma="")
+    assert slow_to_fetch(size).fetches_from(call(name)) == least
+
+
+def slow_to_fetch(size: int, *, oversubscribed: bool = False, compiled: bool = False) -> Routes:
+    policy = SimpleNamespace(oversubscribed=oversubscribed)
+    shared = SimpleNamespace(no_cma="", wait_policy=policy)
     transport: Any = SimpleNamespace(shared=shared, size=size)
     routes = Routes(transport)
     routes._costs = costs_of(IDLE._replace(fetched=2 * 5500))
-    assert routes.fetches_from(COLLECTIVES[name]) == least
+    routes.has_executor = compiled
+    return routes
+
+
+def call(name: str, **given: Any) -> Any:
+    usual = {"op": SimpleNamespace(function=None), "counts": None, "in_place": False}
+    return SimpleNamespace(collective=COLLECTIVES[name], **{**usual, **given})
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "given", "passes"),
+    [
+        ("allgather", 2, {}, True), ("allgather", 3, {}, False), ("alltoall", 2, {}, False),
+        ("allgather", 2, {"in_place": True}, False), ("allgather", 2, {"counts": (1, 2)}, False),
+    ],
+)  # fmt: skip
+def test_of_two_ranks_one_that_copies_its_own_row_writes_it_to_a_slot_too(
+    name: str, size: int, given: dict[str, Any], passes: bool
+) -> None:
+    least = slow_to_fetch(size, compiled=True).fetches_from(call(name, **given))
+    assert (least == NEVER) == passes
+    sharing = slow_to_fetch(size, compiled=True, oversubscribed=True)
+    assert sharing.fetches_from(call(name, **given)) < NEVER
 
 
 @pytest.mark.parametrize(("rows", "least"), [(1, 1), (2, 4), (8, 8)])
@@ -136,13 +163,10 @@ def test_one_of_two_ranks_fetches_a_part_of_a_row_that_it_would_not_fetch(
 def test_a_row_that_one_rank_waits_for_is_fetched_in_part(
     name: str, size: int, route: str, oversubscribed: bool, nbytes: int, in_part: bool
 ) -> None:
-    policy = SimpleNamespace(oversubscribed=oversubscribed)
-    transport: Any = SimpleNamespace(shared=SimpleNamespace(wait_policy=policy), size=size)
-    routes = Routes(transport)
-    call: Any = SimpleNamespace(collective=COLLECTIVES[name], op=SimpleNamespace(function=None))
-    assert not routes.fetches_part(call, route, nbytes), "calls from Python have no windows"
-    routes.has_executor = True
-    assert routes.fetches_part(call, route, nbytes) == in_part
+    by_calls = slow_to_fetch(size, oversubscribed=oversubscribed)
+    assert not by_calls.fetches_part(call(name), route, nbytes), "calls from Python have no windows"
+    routes = slow_to_fetch(size, oversubscribed=oversubscribed, compiled=True)
+    assert routes.fetches_part(call(name), route, nbytes) == in_part
 
 
 @pytest.mark.parametrize("lost", [{"flag": 1e6}, {"passed": 1e7}, {"flag": None, "passed": None}])
