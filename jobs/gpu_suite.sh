@@ -44,7 +44,10 @@ import ctypes
 import importlib.util
 import sys
 
-names = "numpy mpi4py cupy torch cuda.bindings pytest pytest_mpi pytest_timeout click rich".split()
+names = (
+    "numpy mpi4py cupy torch cuda.bindings click jinja2 msgspec platformdirs psutil rich scipy"
+    " pytest pytest_mpi pytest_timeout"
+).split()
 lacks = [name for name in names if importlib.util.find_spec(name.partition(".")[0]) is None]
 if lacks:
     sys.exit(f"python3 has no {', '.join(lacks)}: install 'mpicoll[cuda13,torch,test]', cuda12 for"
@@ -150,8 +153,8 @@ counts=(2 4)
 on_ranks=tests/on_ranks
 for n in "${counts[@]}"; do
     [ "$n" -le "$gpus" ] || share
-    # One launch at a time: beside another of 4 ranks, a rank of each ended by a segmentation fault
-    # (mpicoll/gpu/README.md says in which test).
+    # One launch at a time: beside another of 4 ranks, a rank of each once ended by a segmentation
+    # fault (mpicoll/gpu/README.md).
     for backend in mpi4py torch; do
         # CuPy compiles about 100 kernels on a machine that has none in its cache.
         by_rank 120 arrays "$n" $backend $on_ranks/test_real_gpu.py $on_ranks/test_gpu.py

@@ -267,15 +267,15 @@ class Collectives(PointToPoint):
 
     def _slow(
         self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any,
-        differs: bool = False,
+        differs: object = False,
     ) -> Any:  # fmt: skip
-        """Run a call that the compiled executor does not know."""
+        """Run a call that is not known yet, or on which the ranks differ."""
         given = (name, x, out, op, root, counts, algorithm)
         checked = self.planner.checked(*given)
         with self.recording.call(name, checked):
             if isinstance(checked, Arguments) and checked.algorithm == ADAPTIVE:
-                return self.adaptive.run(checked, given, differs=differs)
-            return self.plans.run(checked, given, differs=differs)
+                return self.adaptive.run(checked, given, differs=bool(differs))
+            return self.plans.run(checked, given, differs=bool(differs))
 
     # -- groups -----------------------------------------------------------------------
 

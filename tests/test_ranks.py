@@ -22,7 +22,7 @@ EVERY, DTYPES, PLANS = "test_collectives", "test_dtypes_and_operators", "executi
 ARGUMENTS, SHARED = "runtime/test_arguments", "execution/test_shared_memory"
 LAYOUTS = "on_ranks/test_layouts"
 LEAVING, ENDINGS = "execution/test_leaving", "execution/test_endings"
-DIFFERENT = "runtime/test_different_calls"
+DIFFERENT, KNOWN = "runtime/test_different_calls", "runtime/test_known_calls"
 COMMUNICATOR, OBJECTS = "on_ranks/test_communicator", "on_ranks/test_communicator_objects"
 JOINED = "test_nccl_joins_nodes_whose_ranks_read_each_others_gpus"
 GPU, REAL_GPU, NCCL = "on_ranks/test_gpu", "on_ranks/test_real_gpu", "on_ranks/test_nccl"
@@ -32,7 +32,7 @@ EVERY_WAY = f"{SHARED}.py::test_every_schedule_over_every_transport"
 RANDOM = f"{SHARED}.py::test_many_random_collectives"
 LAUNCHES = {
     ("mpi4py", 1): (PLANS, EVERY, GPU, REAL_GPU),
-    ("mpi4py", 2): (PLANS, EVERY, ARGUMENTS, DTYPES, LAYOUTS, SHARED, COMMUNICATOR),
+    ("mpi4py", 2): (PLANS, EVERY, ARGUMENTS, DTYPES, LAYOUTS, SHARED, COMMUNICATOR, KNOWN),
     ("mpi4py", 3): (
         PLANS,
         COMMUNICATOR,
@@ -49,7 +49,7 @@ LAUNCHES = {
     ("mpi4py", 4): (PLANS, EVERY, ARGUMENTS, RANDOM),
     ("torch", 1): (EVERY,),
     ("torch", 2): (DTYPES, LAYOUTS, SHARED, LEAVING, ENDINGS, DIFFERENT, GPU, REAL_GPU, SYMMETRIC),
-    ("torch", 3): (PLANS, EVERY, ARGUMENTS, NCCL, STARTED),
+    ("torch", 3): (PLANS, EVERY, ARGUMENTS, NCCL, STARTED, KNOWN),
 }
 """The tests of each launch; those that need no other processes run as threads on more ranks."""
 ONE_BY_ONE = pytest.mark.xdist_group("ranks")

@@ -98,11 +98,11 @@ class TorchArrays:
         return start, start + x.numel() * x.element_size()
 
     def form(self, x: object) -> Hashable:
-        if type(x) is not torch.Tensor or not x.is_cpu or x.layout != torch.strided:
+        if type(x) is not torch.Tensor or not (x.is_cpu or x.is_cuda) or x.layout != torch.strided:
             return None
         if x.is_nested or not x.is_contiguous() or x.is_conj() or x.is_neg():
             return None
-        return x.shape, x.dtype
+        return x.shape, x.dtype, x.get_device()
 
     def layout(self) -> tuple[Array, object] | None:
         exchange = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
@@ -113,10 +113,6 @@ class TorchArrays:
             raise UnknownName("dtype", dtype, DTYPES)
         device = self.device if like is None else like.device
         return torch.empty(shape, dtype=getattr(torch, dtype), device=device)
-
-    def overlap(self, x: Array, y: Array) -> bool:
-        (start, stop), (other, end) = self.span(x), self.span(y)
-        return start < end and other < stop
 
     def copy(self, target: Array, source: Array) -> None:
         self.copier(self.flat(target), self.flat(source))()

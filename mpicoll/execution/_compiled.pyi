@@ -238,6 +238,9 @@ class Calls:
     def serve(self, given: tuple[Any, ...], function: Callable[[Any, Any], Any], /) -> bool:
         """Serve such calls by a function of x and out from now on; whether it will."""
 
+    def agree(self, digest: int, /) -> bool:
+        """State a call that Python runs; return whether all ranks state the same."""
+
     def reads(self, given: tuple[Any, ...], /) -> bool:
         """Whether such calls can be found here, once they are added."""
 

@@ -641,6 +641,19 @@ static PyObject *calls_serve_by(CallsObject *self, PyObject *args)
     Py_RETURN_TRUE;
 }
 
+/* agree(digest): state a call that Python runs; whether all ranks state the same. */
+static PyObject *calls_agree(CallsObject *self, PyObject *given)
+{
+    const Statements *all = &self->statements;
+    const int64_t digest = PyLong_AsLongLong(given);
+    if (PyErr_Occurred())
+        return NULL;
+    if (all->number[1]) /* the group has ended, as this raises */
+        return PyObject_CallFunction(self->wait, "nL", all->rank, (long long)*all->number);
+    const int same = agree(self, state_call(all, digest), digest);
+    return same < 0 ? NULL : PyBool_FromLong(same);
+}
+
 /* reads(arguments): whether such calls can be found here. */
 static PyObject *calls_reads(CallsObject *self, PyObject *given)
 {
@@ -719,6 +732,7 @@ static PyMethodDef calls_methods[] = {
     {"lend", (PyCFunction)calls_lend, METH_VARARGS, NULL},
     {"add", (PyCFunction)calls_add, METH_VARARGS, NULL},
     {"serve", (PyCFunction)calls_serve_by, METH_VARARGS, NULL},
+    {"agree", (PyCFunction)calls_agree, METH_O, NULL},
     {"reads", (PyCFunction)calls_reads, METH_O, NULL},
     {"forget", (PyCFunction)calls_forget, METH_O, NULL},
     {NULL},

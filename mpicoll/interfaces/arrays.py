@@ -61,9 +61,6 @@ class Arrays(Protocol):
             UnknownName: this backend has no such dtype.
         """
 
-    def overlap(self, x: Array, y: Array) -> bool:
-        """Whether two contiguous arrays on the host share memory."""
-
     def copier(self, target: Array, source: Array) -> Thunk:
         """Bind a copy between flat arrays of one length."""
 

@@ -87,9 +87,6 @@ class NumpyArrays:
             raise UnknownName("dtype", dtype, CARRIED)
         return np.empty(shape, dtype)
 
-    def overlap(self, x: Array, y: Array) -> bool:
-        return np.may_share_memory(x, y)  # their bounds say it, as both are contiguous
-
     def copy(self, target: Array, source: Array) -> None:
         target[...] = source
 

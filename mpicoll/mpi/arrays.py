@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -62,6 +62,14 @@ class MpiArrays(NumpyArrays):
         start = int(x.data.ptr)
         return start, start + x.nbytes
 
+    def form(self, x: object) -> Hashable:
+        if not is_cupy(x):
+            return NumpyArrays.form(self, x)
+        given: Any = x
+        if not given.flags.c_contiguous:
+            return None
+        return given.shape, given.dtype, given.data.device_id
+
     def empty(self, shape: tuple[int, ...], dtype: str, like: Array | None = None) -> Array:
         if like is None or not is_cupy(like):
             return super().empty(shape, dtype)
@@ -81,6 +89,9 @@ class MpiArrays(NumpyArrays):
             self.copier(target, source)()
 
     def copier(self, target: Array, source: Array) -> Thunk:
+        if is_cupy(target) and is_cupy(source) and target.dtype == source.dtype:
+            copy = target.data.copy_from_device_async
+            return _on_gpu(target, partial(copy, source.data, target.nbytes))
         if is_cupy(target) or is_cupy(source):
             return _on_gpu(target, partial(operator.setitem, target, ..., source))
         return super().copier(target, source)

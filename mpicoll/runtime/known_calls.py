@@ -1,14 +1,15 @@
 """Find the plan of a method's call by its arguments, where Python runs it.
 
-`calls_type.c` does the same for compiled programs, and finds most of these calls, too.
+`calls_type.c` does the same for compiled programs, and finds most of these calls, too: those whose
+arrays lie on the host.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
-from mpicoll.execution import extension
 from mpicoll.interfaces import Array, Arrays
 
 _MOST = 512
@@ -26,26 +27,28 @@ class KnownCalls(Generic[T]):
         slow: serves any call; with True in the end where the ranks differ.
 
     Attributes:
-        call: serves any call, and finds most of those that are known without Python.
+        finder: a table that finds such calls without Python, and leaves the others to this one;
+            None where there is none.
     """
+
+    finder: Any = None
 
     def __init__(
         self, arrays: Arrays, bind: Callable[[T, Serve], Serve], slow: Callable[..., Any]
     ) -> None:
         self.arrays, self.bind, self.slow = arrays, bind, slow
         self._found: dict[Hashable, tuple[T, Serve]] = {}
-        self.finder = extension.functions(arrays.layout(), self)
-        self.call: Callable[..., Any] = self if self.finder is None else self.finder
 
     def __call__(
-        self, name: Any, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any
-    ) -> Any:
-        try:
-            found = self._found.get(self._key(name, x, out, op, root, counts, algorithm))
-        except TypeError:  # something given has no hash
-            found = None
+        self, name: Any, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any,
+        differs: object = False,
+    ) -> Any:  # fmt: skip
+        found = None
+        if not differs:
+            with suppress(TypeError):  # something given has no hash
+                found = self._found.get(self._key(name, x, out, op, root, counts, algorithm))
         if found is None:
-            return self.slow(name, x, out, op, root, counts, algorithm)
+            return self.slow(name, x, out, op, root, counts, algorithm, differs)
         return found[1](x, out)
 
     def _key(
@@ -56,9 +59,14 @@ class KnownCalls(Generic[T]):
         given, made = x is None or form(x), out is None or form(out)
         if given is None or made is None or counts is not None or type(root) is not int:
             return None
-        if x is not None and out is not None and x is not out and self.arrays.overlap(x, out):
+        return name, given, made, self._shift(x, out), op, root, algorithm
+
+    def _shift(self, x: Array | None, out: Array | None) -> int | None:
+        """Return where `out` begins from the begin of `x`; None where they share no memory."""
+        if x is None or out is None:
             return None
-        return name, given, made, x is out, op, root, algorithm
+        (start, stop), (other, end) = self.arrays.span(x), self.arrays.span(out)
+        return other - start if start < end and other < stop else None
 
     def add(self, given: tuple[Any, ...], served: T) -> None:
         """Serve such calls from now on."""

@@ -47,8 +47,8 @@ class PlanCache:
     """The plans behind the methods of one group of ranks.
 
     Attributes:
-        find: finds and runs the program of a call without Python; None where Python does.
-        known: serves the calls that Python has served before; None where `find` does.
+        find: finds and runs the program of a call without Python; None where none is compiled.
+        known: serves the calls that Python has served before.
         call: serves any call of a method, given its arguments as they came.
     """
 
@@ -63,20 +63,19 @@ class PlanCache:
         self.calls = transport.calls
         if self.calls is not None:
             self.calls.drop = self._set_aside
-        self.find = self._finder(slow) if planner.routes.has_executor else None
-        self.known: KnownCalls[Served] | None = None
-        self.call: Any = self.find
-        if self.find is None:
-            self.known = KnownCalls(transport.arrays, self._bind, slow)
-            self.call = self.known.call
+        self.known: KnownCalls[Served] = KnownCalls(transport.arrays, self._bind, slow)
+        self.find = self._finder() if planner.routes.has_executor else None
+        finder = self.find or extension.functions(transport.arrays.layout(), self.known)
+        self.known.finder = finder
+        self.call: Any = finder or self.known
 
-    def _finder(self, slow: Any) -> Any:
-        """Return the function that serves known calls; it leaves the others to `slow`."""
+    def _finder(self) -> Any:
+        """Return what serves the calls of compiled programs; it leaves the others to `known`."""
         shared = self.transport.shared
         layout = self.transport.arrays.layout()
         if shared is None or shared.mailbox is None or layout is None:
             return None
-        return extension.calls(layout, shared, slow, self._give_up)
+        return extension.calls(layout, shared, self.known, self._give_up)
 
     def agree(
         self, checked: Arguments | CollectiveError, what: str = "calls a method"
@@ -185,8 +184,7 @@ class PlanCache:
         kept = self._plans.pop(key)
         if self.find is not None:
             self.find.forget(kept.plan.program)
-        if self.known is not None:
-            self.known.forget(lambda served: served.kept is kept)
+        self.known.forget(lambda served: served.kept is kept)
         return kept
 
     def _give_up(self, program: object, error: BaseException | None) -> None:
@@ -262,7 +260,7 @@ class PlanCache:
             gives = bool(arguments.collective.after(arguments.place()))
             served = Served(kept, like, digest, takes, gives, place)
             out = self._bind(served)(arguments.x, arguments.out)
-            if self.known is not None and given and given[_ALGORITHM] == arguments.algorithm:
+            if given and given[_ALGORITHM] == arguments.algorithm:
                 self.known.add(given, served)
             return out
         out = arguments.out
@@ -274,8 +272,8 @@ class PlanCache:
             out = make()
         kept.plan.program.run_on(self._address(arguments.x), self._address(out))
         if self.find is not None and given and _is_fixed(given[_COUNTS]):
-            stated = int.from_bytes(digest, "little", signed=True)
-            self.find.add(given, kept.plan.program, stated, arguments.has_output, make, until)
+            state = _stated(digest)
+            self.find.add(given, kept.plan.program, state, arguments.has_output, make, until)
         return out
 
     def _address(self, array: Array | None) -> int:
@@ -303,17 +301,19 @@ class PlanCache:
             raise error
 
         make, run = partial(self._output_or_other, served.arguments), partial(self._run_for, served)
-        arrays = None if self.known is None else self.known.finder
-        return stated(served, Steps(make, run, fail), calls, log, arrays)
+        return stated(served, Steps(make, run, fail), calls, log, self.known.finder)
 
     def _agreed(self, served: Served, differ: Serve | None, log: Any) -> Serve:
         """Return what runs a plan once the ranks have compared their calls."""
         kept, (takes_x, takes_out), begin, end = served.kept, served.takes, log.begin, log.end
+        agree = partial(self.transport.agree, served.digest)
+        if self.find is not None:
+            agree = partial(self.find.agree, _stated(served.digest))
 
         def serve(x: Array | None, out: Array | None) -> Array | None:
             row = begin(served.place)
             try:
-                if differ is not None and not self.matches(served.digest, kept):
+                if differ is not None and not agree():
                     end(row, None)
                     return differ(x, out)
                 out = self._run_for(served, x if takes_x else None, out if takes_out else None)
@@ -374,6 +374,11 @@ class PlanCache:
         for kept in self._broken:
             kept.free()
         self._broken.clear()
+
+
+def _stated(digest: bytes) -> int:
+    """Return a digest as the compiled executor takes it."""
+    return int.from_bytes(digest, "little", signed=True)
 
 
 def _copied_bytes(arguments: Arguments) -> int:

@@ -45,8 +45,12 @@ class Array:
 
     def __init__(self, host: Any, gpu: int = 0) -> None:
         self.host, self.gpu = host, gpu
-        self.data = SimpleNamespace(ptr=host.ctypes.data)
+        self.data = SimpleNamespace(
+            ptr=host.ctypes.data, device_id=gpu, copy_from_device_async=self._copy_from
+        )
         self.shape, self.dtype, self.nbytes = host.shape, host.dtype, host.nbytes
+        self.flags = SimpleNamespace(c_contiguous=host.flags.c_contiguous)
+        self.copied: list[tuple[int, int, int]] = []
 
     @property
     def device(self) -> Device:
@@ -54,6 +58,9 @@ class Array:
 
     def __getitem__(self, part: slice) -> Array:
         return Array(self.host[part], self.gpu)
+
+    def _copy_from(self, source: Any, nbytes: int) -> None:
+        self.copied.append((source.ptr, nbytes, Device.current))
 
 
 class Stream:
@@ -235,6 +242,20 @@ def test_a_stream_follows_that_of_another_gpu(cupy: Cupy) -> None:
     second.follow(first)
     first.follow(second)
     assert WAITED == [(("event", 0), 1), (("event", 1), 0)]
+
+
+def test_a_copy_on_a_gpu_is_one_of_the_runtime(cupy: Cupy) -> None:
+    target, source = (Array(np.zeros(4, "float32"), gpu=1) for _ in range(2))
+    MpiArrays().copy(target, source)
+    assert (target.copied, Device.current) == ([(source.data.ptr, 16, 1)], 0)
+
+
+def test_the_form_of_an_array_says_on_which_gpu_it_lies(cupy: Cupy) -> None:
+    host = np.zeros((4, 2), "float32")
+    form = MpiArrays().form
+    first, again, other = (form(Array(host, gpu)) for gpu in (0, 0, 1))
+    assert first == again != other and first != form(host)
+    assert form(Array(host.T)) is None
 
 
 @pytest.mark.parametrize("to_host", [True, False])

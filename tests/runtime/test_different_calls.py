@@ -29,6 +29,8 @@ CALLS: dict[str, Callable[[Collectives], Any]] = {
     "another operator": lambda c: c.allreduce(ones(c), "max"),
     "a function": lambda c: c.allreduce(ones(c), add),
     "another algorithm": lambda c: c.allreduce(ones(c), algorithm="ring"),
+    "native": lambda c: c.allreduce(ones(c), algorithm="native"),
+    "native, another length": lambda c: c.allreduce(ones(c, 61), algorithm="native"),
     "in place": lambda c: in_place(c),
     "broadcast": lambda c: c.broadcast(ones(c)),
     "another root": lambda c: c.broadcast(ones(c), 1),
@@ -76,6 +78,7 @@ def differ(c: Collectives, name: str, deviating: str) -> None:
 
 OTHERS = ("barrier", "plan", "exchange", "split", "allocate", "wrong")
 PAIRS = [("allreduce", each) for each in CALLS if each != "allreduce"]
+PAIRS += [("native", each) for each in ("native, another length", "barrier", "plan", "wrong")]
 PAIRS += [("broadcast", "another root"), *permutations(OTHERS, 2)]
 BETWEEN_NODES = [("allreduce", each) for each in ("another length", "barrier", "plan", "wrong")]
 BETWEEN_NODES += [("broadcast", "another root"), ("barrier", "split"), ("wrong", "exchange")]

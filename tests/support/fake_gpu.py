@@ -307,7 +307,8 @@ class Arrays:
         return self.inner.over(memoryview(memory).cast("B"), dtype, (count,))
 
     def form(self, x: Any) -> object:
-        return self.inner.form(x) if self.is_on_host(x) else None
+        form = self.inner.form(x)
+        return form if form is None or self.is_on_host(x) else (form, self.gpu(x))
 
     def copy(self, target: Any, source: Any) -> None:
         self.copier(target, source)()
@@ -397,6 +398,8 @@ def install(c: Collectives) -> Arrays:
     transport: Any = c.transport
     arrays = Arrays(transport.arrays)
     transport.arrays, transport.copies = arrays, Copies(arrays)
+    # Without Python nobody can tell where these arrays lie.
+    c.plans.known.arrays, c.plans.known.finder = arrays, None
     transport.driver = arrays.gpus.__getitem__
     if transport.shared is not None:
         transport.shared.arrays = arrays

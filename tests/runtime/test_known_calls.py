@@ -1,0 +1,54 @@
+"""Calls of methods that are found by their arguments, without the checks of a first call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from run_collective import compare, device
+
+from mpicoll import Collectives
+
+pytestmark = pytest.mark.ranks(2, 3)
+
+
+@contextmanager
+def checked(c: Collectives) -> Iterator[list[tuple[Any, ...]]]:
+    """The calls that are left to the checks from here on."""
+    slow, found = c.plans.known.slow, []
+
+    def note(*given: Any) -> Any:
+        found.append(given)
+        return slow(*given)
+
+    c.plans.known.slow = note
+    yield found
+    c.plans.known.slow = slow
+
+
+@pytest.mark.parametrize("length", [60, 1 << 15])
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("algorithm", ["auto", "native", "ring"])
+def test_such_calls_are_checked_once(
+    c: Collectives, algorithm: str, in_place: bool, length: int
+) -> None:
+    with checked(c) as calls:
+        for turn in range(3):
+            x = device(c, np.full(length, c.rank + turn), "int32")
+            out = x if in_place else device(c, np.zeros(length), "int32")
+            c.allreduce(x, out=out, algorithm=algorithm)
+            compare(c, out, np.full(length, sum(range(c.size)) + c.size * turn), "int32")
+    assert len(calls) == 1
+
+
+def test_arrays_that_share_memory_in_another_way_are_checked(c: Collectives) -> None:
+    want = np.arange(c.size * 4).reshape(c.size, 4)
+    whole, other = device(c, want, "int32"), device(c, np.zeros(want.shape), "int32")
+    with checked(c) as calls:
+        for out in (whole, whole, other, other):
+            c.allgather(whole[c.rank], out=out, algorithm="native")
+    assert [each[2] is whole for each in calls] == [True, False]
+    compare(c, other, want, "int32")
