@@ -57,9 +57,9 @@ class KnownCalls(Generic[T]):
         """Return the same for calls that pass the same checks; None where that is not known."""
         form = self.arrays.form
         given, made = x is None or form(x), out is None or form(out)
-        if given is None or made is None or counts is not None or type(root) is not int:
+        if given is None or made is None or type(root) is not int or not is_fixed(counts):
             return None
-        return name, given, made, self._shift(x, out), op, root, algorithm
+        return name, given, made, self._shift(x, out), op, root, counts, algorithm
 
     def _shift(self, x: Array | None, out: Array | None) -> int | None:
         """Return where `out` begins from the begin of `x`; None where they share no memory."""
@@ -92,3 +92,10 @@ class KnownCalls(Generic[T]):
             _, function = self._found.pop(key)
             if self.finder is not None:
                 self.finder.forget(function)
+
+
+def is_fixed(counts: Any) -> bool:
+    """Whether counts that are the same object are the same numbers."""
+    if isinstance(counts, tuple):
+        return all(map(is_fixed, counts))
+    return counts is None or isinstance(counts, int)

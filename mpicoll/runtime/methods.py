@@ -18,7 +18,7 @@ from mpicoll.runtime.agreement import compare, reconcile
 from mpicoll.runtime.allocation import empty
 from mpicoll.runtime.arguments import Arguments, Signature
 from mpicoll.runtime.kept import Kept, PlanMaker
-from mpicoll.runtime.known_calls import KnownCalls, Serve
+from mpicoll.runtime.known_calls import KnownCalls, Serve, is_fixed
 from mpicoll.runtime.natives import LEFT
 from mpicoll.runtime.planner import Planner
 from mpicoll.runtime.recording import call_of
@@ -271,7 +271,7 @@ class PlanCache:
             make = partial(self.transport.arrays.empty, shape, arguments.dtype)
             out = make()
         kept.plan.program.run_on(self._address(arguments.x), self._address(out))
-        if self.find is not None and given and _is_fixed(given[_COUNTS]):
+        if self.find is not None and given and is_fixed(given[_COUNTS]):
             state = _stated(digest)
             self.find.add(given, kept.plan.program, state, arguments.has_output, make, until)
         return out
@@ -387,10 +387,3 @@ def _copied_bytes(arguments: Arguments) -> int:
         return 0
     arrays = 2 if arguments.collective.unit == "vector" else 2 * arguments.size
     return arrays * arguments.bytes_per_row
-
-
-def _is_fixed(counts: Any) -> bool:
-    """Whether counts that are the same object are the same numbers."""
-    if isinstance(counts, tuple):
-        return all(map(_is_fixed, counts))
-    return counts is None or isinstance(counts, int)

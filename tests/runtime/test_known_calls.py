@@ -52,3 +52,14 @@ def test_arrays_that_share_memory_in_another_way_are_checked(c: Collectives) -> 
             c.allgather(whole[c.rank], out=out, algorithm="native")
     assert [each[2] is whole for each in calls] == [True, False]
     compare(c, other, want, "int32")
+
+
+@pytest.mark.parametrize("kind", [tuple, list])
+def test_counts_that_may_change_are_checked(c: Collectives, kind: type) -> None:
+    counts = kind(kind(target for target in range(c.size)) for _ in range(c.size))
+    x = device(c, np.full((sum(range(c.size)), 1), c.rank), "int32")
+    want = np.repeat(np.arange(c.size), c.rank).reshape(-1, 1)
+    with checked(c) as calls:
+        for _ in range(3):
+            compare(c, c.alltoall(x, counts=counts, algorithm="native"), want, "int32")
+    assert len(calls) == (1 if kind is tuple else 3)
