@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from run_collective import compare, device
 
-from mpicoll import Collectives
+from mpicoll import Collectives, user_op
 
 pytestmark = pytest.mark.ranks(2, 3)
 
@@ -42,6 +42,23 @@ def test_such_calls_are_checked_once(
             c.allreduce(x, out=out, algorithm=algorithm)
             compare(c, out, np.full(length, sum(range(c.size)) + c.size * turn), "int32")
     assert len(calls) == 1
+
+
+def test_a_users_operator_is_known_again(c: Collectives) -> None:
+    with checked(c) as calls:
+        for operator in (add, add, user_op(add), user_op(add), subtract):
+            found = c.allreduce(device(c, np.ones(7), "float64"), operator)
+            if operator is not subtract:
+                compare(c, found, np.full(7, c.size), "float64")
+    assert len(calls) == 3, [each[3] for each in calls]
+
+
+def add(left: Any, right: Any) -> Any:
+    return left + right
+
+
+def subtract(left: Any, right: Any) -> Any:
+    return left - right
 
 
 def test_arrays_that_share_memory_in_another_way_are_checked(c: Collectives) -> None:
