@@ -12,7 +12,7 @@ from mpicoll.runtime.arguments import Arguments, check_arguments
 from mpicoll.runtime.natives import FOLDED, LEFT
 from mpicoll.runtime.planner import Planner
 
-_COPIED = 64 * 1024
+_COPIED = 256 * 1024
 """Bytes up to which the library's own calls run on copies: to bind them anew takes as long."""
 
 

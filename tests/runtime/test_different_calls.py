@@ -41,7 +41,7 @@ CALLS: dict[str, Callable[[Collectives], Any]] = {
     "scatter": lambda c: c.scatter(ones(c, (c.size, 60)) if c.rank == 0 else None),
     "broadcast by messages": lambda c: c.broadcast(ones(c), algorithm="binomial"),
     "reduce by messages": lambda c: c.reduce(ones(c), algorithm="binomial"),
-    "a lot": lambda c: c.broadcast(ones(c, 1 << 15)),
+    "a lot": lambda c: c.broadcast(ones(c, 1 << 16)),
     "barrier": lambda c: c.barrier(),
     "plan": lambda c: c.plan("allreduce", ones(c)),
     "exchange": lambda c: c.exchange(c.rank),
@@ -195,7 +195,7 @@ def test_known_calls_of_several_nodes_exchange_nothing(apart: Collectives) -> No
                 each = np.repeat(np.arange(1, c.size + 1), 20).reshape(c.size, 20)
                 compare(c, gathered, each, "float32")
                 compare(c, folded, np.full(20, c.size), "float32")
-    for count in (1 << 14, 1 << 15):  # large enough to be bound to the arrays of each call
+    for count in (1 << 16, 1 << 17):  # large enough to be bound to the arrays of each call
         large = ones(c, count)
         for _ in range(3):
             compare(c, c.broadcast(large, 1), np.ones(count), "float64")

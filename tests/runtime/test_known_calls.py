@@ -29,7 +29,7 @@ def checked(c: Collectives) -> Iterator[list[tuple[Any, ...]]]:
     c.plans.known.slow = slow
 
 
-@pytest.mark.parametrize("length", [60, 1 << 15])
+@pytest.mark.parametrize("length", [60, 1 << 17])
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("algorithm", ["auto", "native", "ring"])
 def test_such_calls_are_checked_once(
