@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Any
@@ -92,7 +91,7 @@ def bind(group: Group, arrays: Arrays, peers: Peers, call: NativeCall, *, nccl: 
     if by_nccl and blocks():
         post = partial(_post_and_wait, started, waits)
 
-    def run() -> None:
+    def run_bound(post: Post, before: list[Thunk], after: list[Thunk]) -> None:
         for thunk in before:
             thunk()
         peers.native = True
@@ -104,13 +103,22 @@ def bind(group: Group, arrays: Arrays, peers: Peers, call: NativeCall, *, nccl: 
         for thunk in after:
             thunk()
 
+    kinds = call._replace(x=None, out=None)
+
+    def run_on(x: Array | None, out: Array | None) -> None:
+        other = _detached(kinds._replace(x=x, out=out))
+        run_bound(*_arguments(group, arrays, other, averages=averages))
+
     def start() -> Request:
         for thunk in before:
             thunk()
         works = Works([started], after, polls=polls, waits=waits)
         return works.start()
 
-    return Native(run, start, lambda: None, DIRECT if by_nccl else "native", averages)
+    run = partial(run_bound, post, before, after)
+    if by_nccl:
+        return Native(run, start, lambda: None, DIRECT, averages)
+    return Native(run, start, lambda: None, run_on=run_on)
 
 
 def _post_and_wait(started: Post, waits: Waits) -> None:
@@ -207,4 +215,4 @@ def _rows(x: Array | None, size: int) -> list[Array] | None:
 def _detached(call: NativeCall) -> NativeCall:
     """Return a call whose tensors are not recorded by autograd."""
     x, out = (None if each is None else each.detach() for each in (call.x, call.out))
-    return replace(call, x=x, out=out)
+    return call._replace(x=x, out=out)

@@ -25,7 +25,7 @@ from mpicoll.execution.runs import (
     Rounds,
 )
 from mpicoll.flight.rows import Log
-from mpicoll.interfaces import Array, Request, Thunk
+from mpicoll.interfaces import Array, Request, RunOn, Thunk
 from mpicoll.memory.waiting import advance_others, started_here
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ class Plan:
             function that raises replaces this attribute, so that a run need not check.
         fail: takes the error by which this rank has left a run.
         log, call, row: of the flight recorder, what a run is there, and the one that was started.
+        run_on: of a native plan, runs it on arrays that are like its own; None where it must be
+            bound to them.
         deadline: of a native plan, returns the seconds after which a started run is given up.
     """
 
@@ -64,6 +66,7 @@ class Plan:
     executor = "closures"
     program: Program | None = None
     method: Thunk | None = None
+    run_on: RunOn | None = None
     log: Log | None = None
     call = row = 0
     fail: Callable[[BaseException], None] = staticmethod(lambda error: None)
@@ -122,8 +125,15 @@ class Plan:
         """
         if self.run is _busy:
             _busy()
-        self.run = _freed
+        self.run = self._start = _freed
+        self._run = _unbound
         self._free()
+
+    def on_any_arrays(self) -> Plan:
+        """Return a plan for `run_on` alone, which keeps no arrays, in place of this one."""
+        other = Plan(self.algorithm, self.transport, None, _unbound, _unbound, self._free)
+        other.executor, other.run_on = self.executor, self.run_on
+        return other
 
     def __enter__(self) -> Self:
         return self
@@ -135,6 +145,10 @@ class Plan:
 
     def __repr__(self) -> str:
         return f"<Plan {self.algorithm} over {self.transport}>"
+
+
+def _unbound() -> Any:
+    raise RuntimeError("this plan has no arrays of its own: it runs on those of each call")
 
 
 def _freed() -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 from mpicoll.execution.runs import Followed
@@ -18,7 +17,7 @@ def staged(
     """Bind a native collective to host copies of its GPU arrays, which the library cannot read."""
     x = None if call.x is None else HostStaging(arrays.flat(call.x), copies)
     out = None if call.out is None else HostStaging(arrays.flat(call.out), copies)
-    native = bind(replace(call, x=_host(call.x, x), out=_host(call.out, out), in_place=False))
+    native = bind(call._replace(x=_host(call.x, x), out=_host(call.out, out), in_place=False))
     # Of all collectives and ranks, rank 0 of exscan alone gets nothing: its `out` is to stay.
     keeps = call.collective.name == "exscan" and call.rank == 0
     read = [each for each in (x, out if keeps else None) if each is not None]
@@ -53,7 +52,7 @@ def staged(
         return StreamRequest(order, begin)
 
     # The library's own method knows the host's copies only.
-    return native._replace(run=run, start=start, transport=STAGED, method=None)
+    return native._replace(run=run, start=start, transport=STAGED, method=None, run_on=None)
 
 
 def direct(native: Native, arrays: Arrays, like: Array) -> Native:
@@ -84,7 +83,7 @@ def after(first: Thunk, native: Native) -> Native:
         native.method()
 
     own = method if native.method is not None else None
-    return native._replace(run=run, start=start, method=own)
+    return native._replace(run=run, start=start, method=own, run_on=None)
 
 
 def queued(arrays: Arrays, like: Array, calls: Sequence[Thunk], transport: str) -> Native:

@@ -5,7 +5,7 @@
 """
 
 from mpicoll.interfaces.arrays import Array, Arrays, Memory, Stopwatch, Stream, Thunk
-from mpicoll.interfaces.calls import Apart, Calls, Native, NativeCall, Request
+from mpicoll.interfaces.calls import Apart, Calls, Native, NativeCall, Request, RunOn
 from mpicoll.interfaces.gpu import Batch, Exported, Gpu, WordOperation
 from mpicoll.interfaces.memory import (
     Allocator,
@@ -37,7 +37,7 @@ __all__ = [
     "CMA", "DIRECT", "GPU_TRANSPORTS", "IPC", "POINT_TO_POINT", "STAGED", "SYMMETRIC",
     "TRANSPORTS", "Allocator", "Apart", "Area", "Array", "Arrays", "Batch", "Calls", "Exchange",
     "Exported", "Gpu", "Location", "Memory", "Message", "Messages", "Native", "NativeCall",
-    "Nodes", "Notes", "Request", "Retired", "SharedMemory", "SharedPlan", "Stage", "Stopwatch",
-    "Store", "Stream", "Thunk", "Transport", "WaitContext", "WaitPolicy", "WordOperation",
-    "WordStore", "Words",
+    "Nodes", "Notes", "Request", "Retired", "RunOn", "SharedMemory", "SharedPlan", "Stage",
+    "Stopwatch", "Store", "Stream", "Thunk", "Transport", "WaitContext", "WaitPolicy",
+    "WordOperation", "WordStore", "Words",
 ]  # fmt: skip

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from mpicoll.interfaces.arrays import Array, Thunk
 from mpicoll.notation.contract import Collective
 from mpicoll.notation.elements import ReduceOp
 
+RunOn = Callable[[Array | None, Array | None], object]
+"""Runs a call for an x and an out."""
 
-@dataclass(frozen=True)
-class NativeCall:
+
+class NativeCall(NamedTuple):
     """The checked arguments of a native collective.
 
     Attributes:
@@ -49,6 +50,8 @@ class Native(NamedTuple):
         transport: how its arrays reach the library, for the record.
         averages: whether the library divides a mean itself.
         method: the library's own method as its users write it; None where `run` is that.
+        run_on: runs it on arrays that are like its own, and keeps none of them; None where it must
+            be bound to them.
     """
 
     run: Thunk
@@ -57,6 +60,7 @@ class Native(NamedTuple):
     transport: str = "native"
     averages: bool = False
     method: Thunk | None = None
+    run_on: RunOn | None = None
 
 
 class Apart(Protocol):

@@ -9,7 +9,6 @@ import operator
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import cache, partial
 from itertools import accumulate
 from typing import Any
@@ -18,7 +17,7 @@ import numpy as np
 from mpi4py import MPI
 
 from mpicoll.errors import Unavailable
-from mpicoll.interfaces import Array, Arrays, Native, NativeCall, Request, Stage, Thunk
+from mpicoll.interfaces import Array, Arrays, Native, NativeCall, Request, RunOn, Stage, Thunk
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.mpi.arrays import numpy_dtype
 from mpicoll.mpi.requests import Apart, Resources, StartedRequest, Waits, abort, of_collective
@@ -54,24 +53,23 @@ def bind(
     """
     if call.in_place and (call.collective.name == "reduce_scatter" or _is_alltoallv(call)):
         return _out_of_place(comm, arrays, peers, call, persistent=persistent)
-    name, arguments, copies = _arguments(call)
     resources, apart = Resources(), call.apart
+    op = _op(arrays, call, resources) if call.collective.reduces else None
+    name, arguments, copies = _arguments(call, op, call.x, call.out)
     under_way = partial(of_collective, on_host=arrays.is_on_host(call.array))
     if apart is not None:
         assert isinstance(apart, Apart)
         comm = apart.comm
-    if call.collective.reduces:
-        position = 3 if name == "Reduce_scatter" else 2
-        arguments.insert(position, _op(arrays, call, resources))
-    if call.collective.rooted:
-        arguments.append(call.root)
     if persistent:
         return _persistent(comm, name, arguments, resources, copies, peers, under_way)
     what = f"MPI's own {call.collective.name}"
-    plain = partial(getattr(comm, name), *arguments)
+    method = getattr(comm, name)
     begin = partial(getattr(comm, "I" + name.lower()), *arguments)
+    run_on: RunOn | None = None
     if apart is None:
-        run = guarded(resources.kept_by(plain), peers, what, abort)
+        watched = guarded(method, peers, what, abort)
+        run = resources.kept_by(partial(watched, *arguments))
+        run_on = partial(_run_on, watched, call._replace(x=None, out=None), op, resources)
     else:
         request: MPI.Prequest | None = None
         if call.repeats:
@@ -82,15 +80,23 @@ def bind(
     def start() -> Request:
         return under_way(peers.inside(begin), resources, peers, what, copies)
 
-    if not copies:
+    if copies:
         return Native(
-            run, start, resources.free, method=partial(plain.func, *map(_untyped, arguments))
-        )  # fmt: skip
-    return Native(
-        lambda: (run(), *(copy() for copy in copies)),
-        start,
-        resources.free,
-    )
+            lambda: (run(), *(copy() for copy in copies)), start, resources.free, run_on=run_on
+        )
+    own = partial(method, *map(_untyped, arguments))
+    return Native(run, start, resources.free, method=own, run_on=run_on)
+
+
+def _run_on(
+    method: Callable[..., object], call: NativeCall, op: MPI.Op | None, _kept: Resources,
+    x: Array | None, out: Array | None,
+) -> None:  # fmt: skip
+    """Run a call of MPI's own on other arrays."""
+    _, arguments, copies = _arguments(call, op, x, out)
+    method(*arguments)
+    for copy in copies:
+        copy()
 
 
 def _persistent(
@@ -135,7 +141,7 @@ def _out_of_place(
     """Run out of place and copy, where MPI's in-place form lays the result out differently."""
     assert call.out is not None
     other = np.empty_like(call.out)
-    changed = replace(call, out=other, in_place=False)
+    changed = call._replace(out=other, in_place=False)
     bound = bind(comm, arrays, peers, changed, persistent=persistent)
     copy = arrays.copier(call.out, other)
     return Native(
@@ -145,9 +151,23 @@ def _out_of_place(
     )
 
 
-def _arguments(call: NativeCall) -> tuple[str, list[Any], list[Thunk]]:
+def _arguments(
+    call: NativeCall, op: MPI.Op | None, x: Array | None, out: Array | None
+) -> tuple[str, list[Any], list[Thunk]]:
+    """Return MPI's name of a collective, its arguments, and copies that must follow."""
+    name, arguments, copies = _buffers(call, x, out)
+    if op is not None:
+        arguments.insert(3 if name == "Reduce_scatter" else 2, op)
+    if call.collective.rooted:
+        arguments.append(call.root)
+    return name, arguments, copies
+
+
+def _buffers(
+    call: NativeCall, x: Array | None, out: Array | None
+) -> tuple[str, list[Any], list[Thunk]]:
     """Return MPI's name of a collective, its buffers, and copies that must follow."""
-    name, x, out = call.collective.name, call.x, call.out
+    name = call.collective.name
     own = MPI.IN_PLACE if call.in_place else None if x is None else _typed(x)
     if name == "barrier":
         return "Barrier", [], []

@@ -13,7 +13,7 @@ from mpicoll.runtime.natives import FOLDED, LEFT
 from mpicoll.runtime.planner import Planner
 
 _COPIED = 256 * 1024
-"""Bytes up to which the library's own calls run on copies: to bind them anew takes as long."""
+"""Bytes up to which bound calls of the library's own run on copies: to bind them takes as long."""
 
 
 class Kept(NamedTuple):
@@ -117,12 +117,16 @@ class PlanMaker:
 
     def _on_any_arrays(self, arguments: Arguments) -> Plan | None:
         """Return a plan that runs on any arrays of a signature, None where there is none."""
-        if arguments.device == "gpu" or not self.planner.routes.may_compile(arguments):
+        is_native = arguments.algorithm == "native" and self.calls is None
+        may_run = is_native or self.planner.routes.may_compile(arguments)
+        if arguments.device == "gpu" or not may_run:
             return None
         with self.transport.together():
             plan = self.planner.build(replace(arguments, unbound=True))
         if plan.program is not None:
             return plan
+        if plan.run_on is not None and self.calls is None:
+            return plan.on_any_arrays()
         plan.free()
         return None
 

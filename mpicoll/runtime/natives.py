@@ -55,7 +55,7 @@ def plan_bound(
     )  # fmt: skip
     bound, out = bind(call), arguments.out
     plan = Plan(name, bound.transport, out, bound.run, bound.start, bound.free)
-    plan.executor, plan.method = "native", bound.method
+    plan.executor, plan.method, plan.run_on = "native", bound.method, bound.run_on
     plan.deadline = lambda: transport.deadline
     finish = [] if bound.averages else divide_mean(transport, arguments)
     return _chained(name, bound.transport, out, [plan], finish) if finish else plan

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
-from run_collective import compare, device
+from expect import case, input_shape
+from run_collective import ROOTED, buffers, compare, device
 
-from mpicoll import Collectives, user_op
+from mpicoll import Collectives, Unavailable, user_op
+from mpicoll.notation.contract import COLLECTIVES
 
 pytestmark = pytest.mark.ranks(2, 3)
 
@@ -42,6 +45,37 @@ def test_such_calls_are_checked_once(
             c.allreduce(x, out=out, algorithm=algorithm)
             compare(c, out, np.full(length, sum(range(c.size)) + c.size * turn), "int32")
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float16"])
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("name", [name for name in COLLECTIVES if name != "barrier"])
+def test_the_librarys_own_call_runs_on_any_arrays(
+    c: Collectives, name: str, in_place: bool, dtype: str
+) -> None:
+    """And keeps none of them."""
+    shapes = tuple(input_shape(name, c.size, rank, (5,), None) for rank in range(c.size))
+    given = {"root": c.size - 1} if name in ROOTED else {}
+    seen = []
+    with checked(c) as calls:
+        for turn in range(4):
+            inputs, results = case(name, shapes, dtype, "sum", c.size - 1, shift=turn)
+            own, wanted = inputs[c.rank], results[c.rank]
+            x, out = device(c, own, dtype), None
+            if in_place:
+                x, out = buffers(c, name, own, dtype, None)
+            elif name == "scatter":  # all but the root learn its row from `out`
+                out = device(c, np.zeros(5), dtype)
+            try:
+                found = getattr(c, name)(x, out=out, algorithm="native", **given)
+            except Unavailable as refused:
+                pytest.skip(str(refused))
+            compare(c, found, wanted, dtype)
+            seen += [weakref.ref(each) for each in (x, out, found) if each is not None]
+            del x, out, found
+    assert len(calls) <= 2  # the first of a root in place is agreed on alone
+    calls.clear()
+    assert all(each() is None for each in seen)
 
 
 def test_a_users_operator_is_known_again(c: Collectives) -> None:
