@@ -131,7 +131,8 @@ class Plan:
 
     def on_any_arrays(self) -> Plan:
         """Return a plan for `run_on` alone, which keeps no arrays, in place of this one."""
-        other = Plan(self.algorithm, self.transport, None, _unbound, _unbound, self._free)
+        # What `run_on` needs is released with it.
+        other = Plan(self.algorithm, self.transport, None, _unbound, _unbound, lambda: None)
         other.executor, other.run_on = self.executor, self.run_on
         return other
 

@@ -9,10 +9,10 @@ from math import prod
 
 from mpicoll.errors import Unsupported
 from mpicoll.execution.plan import Plan
-from mpicoll.interfaces import Array, Native, NativeCall, Request, Thunk, Transport
+from mpicoll.interfaces import Array, Native, NativeCall, Request, RunOn, Thunk, Transport
 from mpicoll.runtime.allocation import empty
 from mpicoll.runtime.arguments import Arguments, check_arguments
-from mpicoll.runtime.mean import divide_mean
+from mpicoll.runtime.mean import divide_mean, is_mean
 
 COMPOSITIONS: dict[str, tuple[str, ...]] = {
     "allreduce": ("reduce+broadcast", "reduce_scatter+allgather"),
@@ -55,10 +55,23 @@ def plan_bound(
     )  # fmt: skip
     bound, out = bind(call), arguments.out
     plan = Plan(name, bound.transport, out, bound.run, bound.start, bound.free)
-    plan.executor, plan.method, plan.run_on = "native", bound.method, bound.run_on
+    plan.executor, plan.method, run_on = "native", bound.method, bound.run_on
     plan.deadline = lambda: transport.deadline
-    finish = [] if bound.averages else divide_mean(transport, arguments)
-    return _chained(name, bound.transport, out, [plan], finish) if finish else plan
+    if is_mean(arguments) and not bound.averages:
+        plan = _chained(name, bound.transport, out, [plan], divide_mean(transport, arguments))
+        like = replace(arguments, x=None, out=None)
+        run_on = run_on and partial(_run_and_divide, run_on, transport, like)
+    plan.run_on = run_on
+    return plan
+
+
+def _run_and_divide(
+    run_on: RunOn, transport: Transport, arguments: Arguments, x: Array | None, out: Array | None
+) -> None:
+    """Run a sum on other arrays, and make it a mean."""
+    run_on(x, out)
+    for divide in divide_mean(transport, replace(arguments, out=out)):
+        divide()
 
 
 def compose(transport: Transport, arguments: Arguments, text: str) -> Plan:
