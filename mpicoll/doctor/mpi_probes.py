@@ -83,8 +83,9 @@ def _probe() -> str:
         if group.transport.shared is None:
             return f"none, as ranks share no memory: {group.transport.unshared}"
         found = group.routes.costs()
-        least = "never" if found.fetched.rows == NEVER else size_text(found.fetched.rows)
-        return f"{found.origin}; CMA moves from {least} on"
+        least = found.fetched.own(group.size)
+        start = "never" if least == NEVER else f"from {size_text(least)} on"
+        return f"{found.origin}; CMA moves rows {start}"
 
 
 def _gpu_transports(package: str) -> Probe:

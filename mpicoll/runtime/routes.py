@@ -57,7 +57,7 @@ class Routes:
     def _use(self, found: Costs) -> None:
         shared = self.transport.shared
         if shared is not None and (self.has_executor or self._costs):
-            shared.least_fetched = min(*found.fetched, _MOST_SINGLE)
+            shared.least_fetched = min(found.fetched.rows, found.fetched.others, _MOST_SINGLE)
 
     def costs(self) -> Costs:
         """Return the cost of moving bytes, by a probe where ranks share a node; collective.
@@ -89,7 +89,7 @@ class Routes:
         if what.unit == "rows" and what.from_root:
             return fetched.scattered(self.transport.size)
         if what.unit == "pairs" or is_exchange:
-            return fetched.rows
+            return fetched.own(self.transport.size)
         return fetched.gathered if all_read else fetched.others
 
     def fetches_part(self, arguments: Arguments, route: str, nbytes: int) -> bool:
