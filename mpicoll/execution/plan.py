@@ -129,11 +129,10 @@ class Plan:
         self._run = _unbound
         self._free()
 
-    def on_any_arrays(self) -> Plan:
-        """Return a plan for `run_on` alone, which keeps no arrays, in place of this one."""
-        # What `run_on` needs is released with it.
+    def without_arrays(self) -> Plan:
+        """Return what tells of this plan, but has no arrays and cannot run."""
         other = Plan(self.algorithm, self.transport, None, _unbound, _unbound, lambda: None)
-        other.executor, other.run_on = self.executor, self.run_on
+        other.executor = self.executor
         return other
 
     def __enter__(self) -> Self:

@@ -73,10 +73,10 @@ class PlanMaker:
                         is_barrier = arguments.collective.unit == "none"
                         build = self.planner.build_allocated
                         plan = self._signal("allreduce", apart) if is_barrier else build(own)
-            is_native = plan.executor == "native" and arguments.device != "gpu"
-            if is_native and arguments.nbytes > _COPIED:
-                plan.free()
-                own = None
+                is_native = plan.executor == "native" and arguments.device != "gpu"
+                if is_native and arguments.nbytes > _COPIED:
+                    plan.free()
+                    plan, own = plan.without_arrays(), None
         return Kept(number, plan, own, meet, release, apart)
 
     def _signals(
@@ -126,7 +126,9 @@ class PlanMaker:
         if plan.program is not None:
             return plan
         if plan.run_on is not None and self.calls is None:
-            return plan.on_any_arrays()
+            found = plan.without_arrays()
+            found.run_on = plan.run_on  # which keeps what it needs
+            return found
         plan.free()
         return None
 

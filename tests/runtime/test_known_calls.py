@@ -83,6 +83,18 @@ def test_the_librarys_own_call_runs_on_any_arrays(
     assert all(each() is None for each in seen)
 
 
+def test_the_librarys_own_call_that_auto_takes_runs_in_place(
+    c: Collectives, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a user's operator, which no compiled program serves."""
+    monkeypatch.setattr(c.chooser, "preferred", lambda arguments: ["native", "ring"])
+    fold, length = user_op(add, commutative=True), 1 << 17
+    for turn in range(3):
+        x = device(c, np.full(length, c.rank + turn), "float64")
+        assert c.allreduce(x, fold, out=x) is x
+        compare(c, x, np.full(length, sum(range(c.size)) + c.size * turn), "float64")
+
+
 def test_a_users_operator_is_known_again(c: Collectives) -> None:
     with checked(c) as calls:
         for operator in (add, add, user_op(add), user_op(add), subtract):
