@@ -188,8 +188,7 @@ def costs_of(read: Readings, usual: Costs, *, oversubscribed: bool) -> Costs:
         usual.rates.joined,
     )
     more = _level(rates) / _level(base)
-    usually = FETCHED[base]
-    rows, others = _threshold(usually.rows, more), _threshold(usually.others, more)
+    rows, others = (_threshold(each, more) for each in FETCHED[base][:2])
     pair = 0
     if waits and read.fetch:
         rows = _level_of_rows(read)

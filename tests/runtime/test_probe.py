@@ -105,6 +105,15 @@ def test_where_fetching_is_slower_rows_are_fetched_that_one_rank_reads_or_that_a
     assert slow_to_fetch(size).fetches_from(call(name)) == least
 
 
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("name", ["alltoall", "scatter"])
+def test_rows_of_two_ranks_have_a_limit_of_their_own(name: str, size: int) -> None:
+    routes = slow_to_fetch(size)
+    assert routes._costs is not None
+    routes._costs = routes._costs._replace(fetched=rates.Fetched(64 * 1024, NEVER, pair=1 << 20))
+    assert routes.fetches_from(call(name)) == (1 << 20 if size == 2 else 64 * 1024)
+
+
 def slow_to_fetch(size: int, *, oversubscribed: bool = False, compiled: bool = False) -> Routes:
     policy = SimpleNamespace(oversubscribed=oversubscribed)
     shared = SimpleNamespace(no_cma="", wait_policy=policy)
