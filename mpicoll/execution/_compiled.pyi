@@ -112,7 +112,7 @@ def by_operator(
     """Return a method that leaves users' operators: `mpicoll.execution.methods.by_operator`."""
 
 def write_objects(
-    room: bytearray, stride: int, items: tuple[Any, ...] | list[Any],
+    room: bytearray, stride: int, items: tuple[Any, ...],
     stock: tuple[Any, Any, Any, frozenset[type]], left: list[bytes], /
 ) -> int:  # fmt: skip
     """Write the messages of all items, each `stride` bytes behind the one before.

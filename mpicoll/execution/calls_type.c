@@ -368,12 +368,17 @@ static PyObject *calls_run(CallsObject *self, Entry *entry, const Key *key, PyOb
     ProgramObject *program = (ProgramObject *)Py_NewRef(entry->program);
     PyObject *out = entry->returns ? Py_NewRef(args[2]) : Py_NewRef(Py_None);
     char *address = key->out.address;
-    int64_t digest = entry->digest;
+    /* Making an array may run Python code, which may empty the entry. */
+    const int64_t digest = entry->digest;
+    char *const input = (entry->x_in_out ? key->out.address : key->x.address) + entry->x_shift;
+    const Py_ssize_t out_shift = entry->out_shift;
     if (entry->make == Py_True) {
         Py_SETREF(out, Py_NewRef(Py_True));
     } else if (out == Py_None && entry->make) {
         Given made;
-        Py_SETREF(out, PyObject_CallNoArgs(entry->make));
+        PyObject *const make = Py_NewRef(entry->make);
+        Py_SETREF(out, PyObject_CallNoArgs(make));
+        Py_DECREF(make);
         if (out && !calls_read(self, out, &made, 1)) {
             PyErr_SetString(PyExc_RuntimeError, "the new array cannot be read");
             Py_CLEAR(out);
@@ -388,9 +393,8 @@ static PyObject *calls_run(CallsObject *self, Entry *entry, const Key *key, PyOb
         }
         address = made.address;
     }
-    program->program.registers[INPUT] =
-        (entry->x_in_out ? key->out.address : key->x.address) + entry->x_shift;
-    program->program.registers[OUTPUT] = address + entry->out_shift;
+    program->program.registers[INPUT] = input;
+    program->program.registers[OUTPUT] = address + out_shift;
     uint64_t row = log_begin(program->log, program->call);
     int64_t number = state_call(&self->statements, digest);
     program_begin(&program->program);

@@ -208,30 +208,45 @@ static int put_scalar(Writer *to, PyObject *item)
 
 static int put_item(Writer *to, PyObject *item, int depth, int alone);
 
+/* A collection of garbage may run Python code while an item is written, and so change its container.
+   Then the announced length is wrong, and the object is not written. */
+
 static int put_items(Writer *to, char letter, PyObject *items, int depth, int alone)
 {
-    Py_ssize_t many = PySequence_Fast_GET_SIZE(items);
-    if (!put_counted(to, letter, many, NULL, 0))
-        return 0;
-    for (Py_ssize_t each = 0; each < many; each++) {
-        PyObject *item = PySequence_Fast_GET_ITEM(items, each);
-        if (!put_item(to, item, depth, alone && Py_REFCNT(item) == 1))
-            return 0;
+    const Py_ssize_t length = PySequence_Fast_GET_SIZE(items);
+    int done = put_counted(to, letter, length, NULL, 0);
+    for (Py_ssize_t index = 0; done && index < length; index++) {
+        PyObject *item = PySequence_Fast_GET_ITEM(items, index);
+        const int is_alone = alone && Py_REFCNT(item) == 1;
+        Py_INCREF(item);
+        done = put_item(to, item, depth, is_alone) && PySequence_Fast_GET_SIZE(items) == length;
+        Py_DECREF(item);
     }
-    return 1;
+    return done && PySequence_Fast_GET_SIZE(items) == length;
+}
+
+static int put_pair(Writer *to, PyObject *key, PyObject *value, int depth)
+{
+    const int is_alone = Py_REFCNT(value) == 1;
+    Py_INCREF(key);
+    Py_INCREF(value);
+    const int done = put_item(to, key, depth, 0) && put_item(to, value, depth, is_alone);
+    Py_DECREF(key);
+    Py_DECREF(value);
+    return done;
 }
 
 static int put_pairs(Writer *to, PyObject *items, int depth)
 {
     PyObject *key, *value;
-    Py_ssize_t place = 0;
-    if (!put_counted(to, '{', PyDict_GET_SIZE(items), NULL, 0))
-        return 0;
-    while (PyDict_Next(items, &place, &key, &value))
-        if (!put_item(to, key, depth, 0) ||
-            !put_item(to, value, depth, Py_REFCNT(value) == 1))
-            return 0;
-    return 1;
+    const Py_ssize_t length = PyDict_GET_SIZE(items);
+    Py_ssize_t place = 0, pairs = 0;
+    int done = put_counted(to, '{', length, NULL, 0);
+    while (done && pairs < length && PyDict_Next(items, &place, &key, &value)) {
+        done = put_pair(to, key, value, depth) && PyDict_GET_SIZE(items) == length;
+        pairs++;
+    }
+    return done && pairs == length && PyDict_GET_SIZE(items) == length;
 }
 
 /* 0 where an object does not fit, or is none of those that are written here.

@@ -129,9 +129,7 @@ static PyObject *chosen(MethodObject *self, PyObject *settled, PyObject *const *
     found = many > 1 ? is_long(args[1], self) : 0;
     if (found <= 0)
         return found < 0 ? NULL : self->method;
-    Py_INCREF(settled);
     PyObject *told = PyObject_CallObject(settled, PyTuple_GET_ITEM(self->given, ALONE));
-    Py_DECREF(settled);
     Py_XDECREF(told);
     return told ? left : NULL;
 }
@@ -141,8 +139,9 @@ static PyObject *by_operator_call(PyObject *object, PyObject *const *args, size_
 {
     MethodObject *self = (MethodObject *)object;
     Py_ssize_t many = PyVectorcall_NARGS(flags);
-    PyObject *settled = many ? kept_by(args[0], self->attribute) : NULL;
+    PyObject *settled = many ? Py_XNewRef(kept_by(args[0], self->attribute)) : NULL;
     PyObject *method = settled ? chosen(self, settled, args, many, names) : self->method;
+    Py_XDECREF(settled);
     return method && !PyErr_Occurred() ? PyObject_Vectorcall(method, args, flags, names) : NULL;
 }
 

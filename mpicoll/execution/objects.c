@@ -41,9 +41,7 @@ static int64_t write_plain(char *start, char *end, PyObject *item, PyObject *lef
 static int64_t write_pickled(char *start, char *end, PyObject *item, PyObject *serializer,
                              PyObject *left)
 {
-    Py_INCREF(item); /* what pickles it may take it from where it is */
     PyObject *data = PyObject_CallMethodOneArg(serializer, dumps_name, item);
-    Py_DECREF(item);
     char *at = start + sizeof(Head);
     int64_t size = data && PyBytes_CheckExact(data) ? PyBytes_GET_SIZE(data) : -1;
     if (size >= 0 && size <= end - at) {
@@ -117,7 +115,7 @@ static int64_t write_message(char *start, char *end, PyObject *item, PyObject *s
     return write_pickled(start, end, item, PyTuple_GET_ITEM(stock, SERIALIZER), left);
 }
 
-/* write_objects(from, stride, items, stock, left): write the messages of all items, each so many
+/* write_objects(from, stride, items, stock, left): write the messages of a tuple of items, each so many
    bytes behind the one before. Return the bytes of the longest, 0 where one is not written. The list
    `left` gets what else is to be sent, and loses what it had: arrays, and the pickle of what is not
    written. Where it is None, nothing is pickled, and what has long arrays is not written. */
@@ -128,19 +126,20 @@ static PyObject *write_objects(PyObject *Py_UNUSED(module), PyObject *const *arg
     Py_ssize_t stride = PyLong_AsSsize_t(args[1]);
     PyObject *left = args[4] == Py_None ? NULL : args[4];
     if (stride < (Py_ssize_t)sizeof(Head) || (left && !PyList_Check(left)) ||
-        !(PyTuple_Check(args[2]) || PyList_Check(args[2]))) {
+        !PyTuple_Check(args[2])) { /* Python code that runs meanwhile could change a list */
         if (!PyErr_Occurred())
-            PyErr_SetString(PyExc_TypeError, "a stride with room for a head, items, and a list");
+            PyErr_SetString(PyExc_TypeError,
+                            "a stride with room for a head, a tuple of items, and a list");
         return NULL;
     }
-    Py_ssize_t count = PySequence_Fast_GET_SIZE(args[2]);
+    Py_ssize_t count = PyTuple_GET_SIZE(args[2]);
     char *start = part_of(args[0], count * stride);
     if (!start || (left && PyList_SetSlice(left, 0, PyList_GET_SIZE(left), NULL) < 0))
         return NULL;
     int64_t longest = 0;
-    for (Py_ssize_t each = 0; each < PySequence_Fast_GET_SIZE(args[2]); each++) {
+    for (Py_ssize_t each = 0; each < count; each++) {
         char *at = start + each * stride;
-        PyObject *item = PySequence_Fast_GET_ITEM(args[2], each);
+        PyObject *item = PyTuple_GET_ITEM(args[2], each);
         int64_t size = write_message(at, at + stride, item, args[3], left);
         if (size <= 0)
             return size ? NULL : PyLong_FromLong(0);

@@ -31,7 +31,7 @@ enum { INPUT_ROWS = 1, OUTPUT_ROWS = 2 };
 /* An array or equal arrays, one for each rank, that may lie apart. */
 typedef struct {
     Given given;
-    PyObject **items;
+    PyObject *rows;  /* a tuple of them, as reading one may run Python code; else NULL */
     Py_ssize_t many; /* 0 where they lie together */
 } Side;
 
@@ -52,17 +52,18 @@ static int flatten(Given *given, Py_ssize_t rows)
 /* Read equal arrays, one for each rank; 0 where only Python understands them. */
 static int read_rows(const CallsObject *calls, PyObject *list, Side *side, int written)
 {
-    const Py_ssize_t many = PySequence_Fast_GET_SIZE(list);
     int together = 1;
-    if (many != calls->statements.size)
+    side->rows = PySequence_Tuple(list);
+    const Py_ssize_t many = side->rows ? PyTuple_GET_SIZE(side->rows) : 0;
+    if (!many || many != calls->statements.size)
         return 0;
-    side->items = PySequence_Fast_ITEMS(list);
-    if (!calls_read(calls, side->items[0], &side->given, written) || !flatten(&side->given, 0))
+    if (!calls_read(calls, PyTuple_GET_ITEM(side->rows, 0), &side->given, written) ||
+        !flatten(&side->given, 0))
         return 0;
     const Given first = side->given;
     for (Py_ssize_t each = 1; each < many; each++) {
         Given other;
-        if (!calls_read(calls, side->items[each], &other, written) ||
+        if (!calls_read(calls, PyTuple_GET_ITEM(side->rows, each), &other, written) ||
             other.kind != first.kind || other.nbytes != first.nbytes)
             return 0;
         together = together && other.address == first.address + each * first.nbytes;
@@ -77,7 +78,6 @@ static int read_rows(const CallsObject *calls, PyObject *list, Side *side, int w
 
 static int read_side(const CallsObject *calls, PyObject *array, Side *side, int rows, int written)
 {
-    side->many = 0;
     if (rows && (PyList_CheckExact(array) || PyTuple_CheckExact(array)))
         return read_rows(calls, array, side, written);
     if (!calls_read(calls, array, &side->given, written))
@@ -85,15 +85,18 @@ static int read_side(const CallsObject *calls, PyObject *array, Side *side, int 
     return array == Py_None || flatten(&side->given, rows ? calls->statements.size : 0);
 }
 
-/* The addresses of rows that lie apart. */
-static void place_rows(const CallsObject *calls, const Side *side, Apart *apart, int written)
+/* Write the addresses of rows that lie apart; 0 where one has changed since it was read. */
+static int place_rows(const CallsObject *calls, const Side *side, Apart *apart, int written)
 {
-    for (Py_ssize_t each = 0; each < side->many; each++) {
+    for (Py_ssize_t row = 0; row < side->many; row++) {
         Given given;
-        calls_read(calls, side->items[each], &given, written);
-        apart->rows[each] = given.address;
+        if (!calls_read(calls, PyTuple_GET_ITEM(side->rows, row), &given, written) ||
+            given.nbytes * side->many != side->given.nbytes)
+            return 0;
+        apart->rows[row] = given.address;
         apart->nbytes = (size_t)given.nbytes;
     }
+    return 1;
 }
 
 /* Whether no row overlaps the input, but for this rank's own, which may be the input. */
@@ -108,6 +111,30 @@ static int are_clear(const Apart *apart, const Given *x, int64_t rank)
     return 1;
 }
 
+/* Make the call of a key, whose program is held first: reading an array may run Python code. */
+static Call *call_of_key(const CallsObject *calls, Key *key, const Side *x, const Side *out, int makes)
+{
+    if (!x->many && !out->many)
+        calls_set_apart(key);
+    const Entry *const entry = calls_find(calls, key);
+    if (!entry || !entry->program || entry->until != INT64_MAX || (entry->make && makes))
+        return NULL;
+    Call *const call = queue_call(x->many, out->many);
+    if (!call)
+        return NULL;
+    call->program = &entry->program->program;
+    call->digest = entry->digest, call->check = entry->program->check;
+    call->owner = Py_NewRef(entry->program);
+    call->input = key->x.address, call->output = key->out.address;
+    if (!place_rows(calls, x, &call->inputs, 0) || !place_rows(calls, out, &call->outputs, 1)) {
+        release_owner(call->owner);
+        free(call);
+        return NULL;
+    }
+    call->direct = x->many || are_clear(&call->outputs, &x->given, calls->statements.rank);
+    return call;
+}
+
 /* Make the call of name, x, out, op, root, counts, algorithm and which are rows; NULL, without an
    error, where only Python can serve it. */
 static Call *make_call(QueueObject *self, PyObject *const *args, Py_ssize_t many)
@@ -117,31 +144,18 @@ static Call *make_call(QueueObject *self, PyObject *const *args, Py_ssize_t many
         return NULL;
     const long root = PyLong_AsLong(args[4]), rows = PyLong_AsLong(args[7]);
     Key key = {.words = {args[0], args[3], args[5], args[6]}, .root = root};
-    Side x, out;
+    Side x = {.rows = NULL}, out = {.rows = NULL};
     const int one = args[1] == args[2] && !rows;
-    if (PyErr_Occurred() || !read_side(calls, args[1], &x, rows & INPUT_ROWS, one) ||
-        (!one && !read_side(calls, args[2], &out, rows & OUTPUT_ROWS, 1))) {
-        PyErr_Clear();
-        return NULL;
+    Call *call = NULL;
+    if (!PyErr_Occurred() && read_side(calls, args[1], &x, rows & INPUT_ROWS, one) &&
+        (one || read_side(calls, args[2], &out, rows & OUTPUT_ROWS, 1))) {
+        key.x = x.given, key.out = one ? x.given : out.given;
+        call = call_of_key(calls, &key, &x, &out, args[2] == Py_None);
     }
-    out = one ? x : out;
-    key.x = x.given, key.out = out.given;
-    if (!x.many && !out.many)
-        calls_set_apart(&key);
-    Entry *const entry = calls_find(calls, &key);
-    if (!entry || !entry->program || entry->until != INT64_MAX ||
-        (entry->make && args[2] == Py_None))
-        return NULL;
-    Call *const call = queue_call(x.many, out.many);
+    Py_XDECREF(x.rows);
+    Py_XDECREF(out.rows);
     if (!call)
-        return NULL;
-    place_rows(calls, &x, &call->inputs, 0);
-    place_rows(calls, &out, &call->outputs, 1);
-    call->direct = x.many || are_clear(&call->outputs, &x.given, calls->statements.rank);
-    call->input = key.x.address, call->output = key.out.address;
-    call->program = &entry->program->program;
-    call->digest = entry->digest, call->check = entry->program->check;
-    call->owner = Py_NewRef(entry->program);
+        PyErr_Clear();
     return call;
 }
 

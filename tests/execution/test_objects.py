@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from fractions import Fraction
 from typing import Any
 
@@ -198,6 +200,52 @@ def test_an_array_that_is_all_that_travels_keeps_its_memory() -> None:
     assert (found == LONG).all()
     with pytest.raises(ValueError, match="cut short"):
         OBJECTS.read_object(memory[HEAD:size], payload[1:])
+
+
+@contextmanager
+def at_next_collection(react: Callable[[], object]) -> Iterator[None]:
+    """Call a function in the next collection of garbage, which comes as soon as possible."""
+
+    def callback(_phase: str, _info: dict[str, int]) -> None:
+        gc.callbacks.remove(callback)
+        react()
+
+    thresholds = gc.get_threshold()
+    gc.collect()
+    gc.callbacks.append(callback)
+    gc.set_threshold(1)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        if callback in gc.callbacks:
+            gc.callbacks.remove(callback)
+
+
+TURNED = LONG.reshape(30, -1).T
+
+
+@pytest.mark.parametrize(
+    ("container", "change"),
+    [
+        ([TURNED, *range(2000)], list.clear),
+        ([TURNED], lambda items: items.append(0)),
+        ({0: TURNED} | dict.fromkeys(range(1, 2000)), dict.clear),
+        ({0: TURNED}, lambda items: items.update({1: 0})),
+    ],
+    ids=["list-shrinks", "list-grows", "dict-shrinks", "dict-grows"],
+)
+def test_a_container_that_changes_while_it_is_written_is_pickled(
+    container: Any, change: Callable[[Any], object]
+) -> None:
+    # Python 3.11 collects garbage inside C code, here where an array is transposed.
+    left: list[Any] = []
+    memory = bytearray(1 << 20)
+    with at_next_collection(lambda: change(container)):
+        size = OBJECTS.write_objects(memory, 1 << 20, (container,), STOCK, left)
+    found = read(memory)[0] if memory[0] == 2 else restored(container)
+    assert size
+    assert len(found) == len(container)
 
 
 def _of_metadata() -> Any:

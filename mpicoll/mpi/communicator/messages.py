@@ -132,7 +132,7 @@ class Rooms:
         Raises:
             ValueError: there are not as many items as ranks.
         """
-        items = [None] * self.size if given is None else list(given)
+        items = (None,) * self.size if given is None else tuple(given)
         if len(items) != self.size:
             raise ValueError(f"expecting {self.size} items, got {len(items)}")
         left: list[Any] = []
