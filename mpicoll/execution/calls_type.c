@@ -324,6 +324,7 @@ static PyObject *disagree(CallsObject *self, PyObject *const *args, PyObject *pr
 
 void calls_give_up(CallsObject *self, PyObject *program)
 {
+    program_leave((ProgramObject *)program);
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
     PyErr_NormalizeException(&type, &value, &trace);

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Iterable
+from errno import ECANCELED
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,6 +19,7 @@ from mpicoll.errors import RankLost
 from mpicoll.execution import extension
 from mpicoll.interfaces import Array, WaitContext, Words
 from mpicoll.memory.layout import LaidOut
+from mpicoll.memory.notes import withdrawn
 from mpicoll.memory.slots import Published
 from mpicoll.memory.waiting import started_here, wait_advancing
 from mpicoll.notation.elements import ReduceOp, itemsize
@@ -39,7 +41,7 @@ from mpicoll.programs.tiling import conflicts
 if TYPE_CHECKING:
     from mpicoll.execution._compiled import Program
 
-COPY, FOLD, DIVIDE, RAISE, AWAIT, FETCH = range(6)
+COPY, FOLD, DIVIDE, RAISE, AWAIT, FETCH, VERIFY = range(7)
 CACHED, STREAMED, HANDED, TRIED, PAIRED, ABREAST, OWN_ROW = range(7)
 INPUT, OUTPUT = range(2)
 _LARGE, _HUGE = 2 << 20, 128 << 20
@@ -110,6 +112,7 @@ class Table:
         self.addresses = [0, 0]
         self.waits: dict[int, Waited] = {}
         self.sources: dict[int, int] = {}
+        self.unverified: set[int] = set()
         self.beside: dict[Move, Move] = {}
         self.own_rows: set[Move] = set()
         self.check = -1
@@ -253,6 +256,8 @@ class Table:
         )
 
     def _add(self, each: Instruction, number: int, total: int) -> None:
+        if isinstance(each, Move | Combine):
+            self.unverified.update(map(message_of, filter(is_remote, each)))
         if isinstance(each, Move):
             self._move(each)
         elif isinstance(each, Combine):
@@ -314,15 +319,25 @@ class Table:
         return STREAMED if runs_ahead else HANDED
 
     def _publish(self, each: Publish) -> None:
-        """Raise a flag; beside that of private memory stands the address in this run."""
+        """Raise a flag; beside that of a zero-copy message stands its address in this run."""
+        self._verify()
         where = self.published[each.publication]
         flag = self._flag(self.memory.rank, where, each)
-        if where.private is None:
+        if not where.is_zero_copy:
             self._row(RAISE, flag)
             return
         piece = self.program.publications[each.publication].piece
         assert piece is not None
         self._row(RAISE, flag, self._operand(piece), count=1)
+
+    def _verify(self) -> None:
+        """Fail where a rank has left the call whose array was read since the last flag."""
+        for receipt in sorted(self.unverified):
+            where, peer = self.incoming[receipt], self.program.receipts[receipt].peer
+            if where.is_zero_copy:
+                self.sources[self.length] = peer
+                self._row(VERIFY, Operand(self._segment(peer, where.segment), where.start))
+        self.unverified.clear()
 
     def _private(self, piece: Piece) -> int | None:
         """Return the receipt whose message must be fetched, None for other memory."""
@@ -369,6 +384,7 @@ class Table:
         receipt, where = self.program.receipts[each.receipt], self.incoming[each.receipt]
         word = where.acknowledge.get(self.memory.rank)
         if word is not None:
+            self._verify()
             place = Operand(self._segment(receipt.peer, where.segment), word)
             # The last tile stands for those that are missing in the last window, too.
             last = not where.window or each.tile == where.last_tile
@@ -384,6 +400,13 @@ class Table:
             self.memory.words[rank][where.segment], place, behind, context
         )
         self._row(AWAIT, place, extra=behind)
+
+    def _unread(self, peer: int, error: int) -> RankLost:
+        """Return the error of a rank that could not read another rank's array."""
+        if error == ECANCELED:
+            return withdrawn(self.memory, self.resources.number, self.what, peer)
+        text = f"{self.what}: reading memory of rank {peer}: {os.strerror(error)}"
+        return RankLost(text, rank=peer)
 
     def divide(self, count: int, divisor: int) -> None:
         """Divide the output in the end."""
@@ -409,8 +432,7 @@ class Table:
 
         def complete(position: int, error: int) -> None:
             if error:
-                peer, why = self.sources[position], os.strerror(error)
-                raise RankLost(f"{self.what}: reading memory of rank {peer}: {why}", rank=peer)
+                raise self._unread(self.sources[position], error)
             wait_advancing(policy, started, *awaited(position))
 
         def wait(position: int, error: int) -> None:

@@ -36,6 +36,9 @@ extern PyTypeObject ProgramType, CallsType, QueueType, CountedType, StatedType;
 /* Run up to the position `until`; -1 where Python has raised. */
 int program_drive(ProgramObject *self, int64_t until);
 
+/* Say to the other ranks that this one leaves a run in its middle; before its user goes on. */
+void program_leave(ProgramObject *self);
+
 /* Looks at a word while this thread keeps the interpreter: most waits end sooner. */
 enum { HELD_SPINS = 40 };
 

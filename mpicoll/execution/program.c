@@ -32,6 +32,9 @@ enum { TRIAL_NS = 64, TRIAL_LINE_NS = 10, FAST_TRIALS = 4 };
    trial is late: half of the runs of a program that runs rarely would be trials else. */
 enum { PERIOD = 128, FIRST_TRIAL = 64, TRIED_RUNS = 3 };
 
+/* The words of a flag. The last two are those of memory that others read in place. */
+enum { FLAG, ADDRESS, WITHDRAWN };
+
 void word_raise(int64_t *word, int64_t value)
 {
     __atomic_store_n(word, value, __ATOMIC_RELEASE);
@@ -102,6 +105,13 @@ static void hand_over(Program *program, char *target, const char *source, char *
         copy_pair(target, source, other, its, nbytes, streams, program->way == STREAMED);
     else
         copy_bytes(target, source, nbytes, streams);
+}
+
+/* Whether memory was withdrawn before all that this rank has read there. Both ranks modify the word:
+   who comes second sees the first, and so writes after it has read, or knows that it was written. */
+static int is_withdrawn(int64_t *flag)
+{
+    return __atomic_fetch_add(flag + WITHDRAWN, 0, __ATOMIC_ACQ_REL) != 0;
 }
 
 static int fetch(char *target, pid_t process, char *source, size_t nbytes)
@@ -221,7 +231,7 @@ enum state program_advance(Program *program, int64_t spins, int64_t yield_ns)
             break;
         case RAISE:
             if (row->count)
-                ((int64_t *)address(program, &row->target))[1] =
+                ((int64_t *)address(program, &row->target))[ADDRESS] =
                     (int64_t)(intptr_t)address(program, &row->left);
             word_raise((int64_t *)address(program, &row->target),
                        number(program, &row->target) - row->extra);
@@ -233,16 +243,32 @@ enum state program_advance(Program *program, int64_t spins, int64_t yield_ns)
             break;
         case FETCH:
             if (!fetch(address(program, &row->target), (pid_t)row->extra,
-                       (char *)(intptr_t)((int64_t *)address(program, &row->left))[1] +
+                       (char *)(intptr_t)((int64_t *)address(program, &row->left))[ADDRESS] +
                            row->right.offset,
                        (size_t)row->count))
                 return FAILED;
+            break;
+        case VERIFY:
+            if (is_withdrawn((int64_t *)address(program, &row->target))) {
+                errno = ECANCELED;
+                return FAILED;
+            }
             break;
         }
         if (begun)
             program->spent += nanoseconds() - begun;
     }
     return DONE;
+}
+
+void program_withdraw(Program *program)
+{
+    for (int64_t index = 0; index < program->length; index++) {
+        const Instruction *row = program->rows + index;
+        if (row->code == RAISE && row->count)
+            __atomic_exchange_n((int64_t *)address(program, &row->target) + WITHDRAWN, 1,
+                                __ATOMIC_ACQ_REL);
+    }
 }
 
 enum turn program_turn(Job *job)

@@ -21,10 +21,12 @@ enum code {
                right of as many rows more, which are folds onto the same target */
     DIVIDE, /* target = target / extra, `count` elements */
     RAISE,  /* the word at target = the number of its tile, less `extra`; where `count` is not 0,
-               the word after it = the address of left */
+               others read the memory at left in place: the word after it = the address of left */
     AWAIT,  /* until the word at target is the number of its tile, less `extra`, or more */
     FETCH,  /* target = `count` bytes of process `extra`, 0 for this one, at the address in the word
                after left, and `right.offset` bytes on */
+    VERIFY, /* fail where the rank whose words begin at target has withdrawn what others read in
+               place */
     CODES
 };
 
@@ -88,8 +90,12 @@ int program_parts(Program *program, int64_t nbytes);
 
 /* Run up to `until`. WAITING at an AWAIT whose word has not come after `spins` looks at it, and
    then FOR `yield_ns` nanoseconds of yielding the core between looks; FAILED, with errno set, where
-   memory of another process cannot be read. */
+   memory of another process cannot be read: ECANCELED at a VERIFY. */
 enum state program_advance(Program *program, int64_t spins, int64_t yield_ns);
+
+/* Withdraw the memory that others read in place, as this rank leaves a run in its middle: its
+   program runs no more, and its user may write there. A rank that reads it meanwhile fails. */
+void program_withdraw(Program *program);
 
 /* Run some rows of the program that this job is. */
 enum turn program_turn(Job *job);

@@ -148,6 +148,12 @@ static long long position(const ProgramObject *self)
     return self->program.position;
 }
 
+void program_leave(ProgramObject *self)
+{
+    if (self->forks == forks && self->program.position < self->program.length)
+        program_withdraw(&self->program);
+}
+
 int program_drive(ProgramObject *self, int64_t until)
 {
     Program *program = &self->program;
@@ -163,8 +169,10 @@ int program_drive(ProgramObject *self, int64_t until)
             break;
         PyObject *done = PyObject_CallFunction(
             self->wait, "Li", position(self), state == FAILED ? errno : 0);
-        if (!done)
+        if (!done) {
+            program_leave(self);
             return -1;
+        }
         Py_DECREF(done);
     }
     return 0;
@@ -271,8 +279,10 @@ static PyObject *program_test(ProgramObject *self, PyObject *Py_UNUSED(ignored))
     }
     PyObject *found = state == WAITING ? PyObject_CallFunction(self->look, "L", position(self))
                                        : PyObject_CallFunction(self->wait, "Li", position(self), errno);
-    if (!found)
+    if (!found) {
+        program_leave(self);
         return NULL;
+    }
     Py_DECREF(found);
     progress_give(&self->program.job, 0);
     Py_RETURN_FALSE;
@@ -290,6 +300,7 @@ static void take(ProgramObject *self)
 static PyObject *program_stop(ProgramObject *self, PyObject *Py_UNUSED(ignored))
 {
     take(self);
+    program_leave(self);
     if (self->program.position < self->program.length)
         end_started(self, 1);
     Py_RETURN_NONE;

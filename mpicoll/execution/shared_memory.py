@@ -14,6 +14,7 @@ from mpicoll.interfaces import (
     Array,
     Memory,
     Message,
+    SharedMemory,
     Stage,
     Thunk,
     Transport,
@@ -21,6 +22,8 @@ from mpicoll.interfaces import (
 )
 from mpicoll.memory import cma
 from mpicoll.memory.layout import LaidOut
+from mpicoll.memory.notes import withdrawn
+from mpicoll.memory.segments import new_fence
 from mpicoll.memory.slots import Published
 from mpicoll.notation.elements import ReduceOp, itemsize
 from mpicoll.programs.fusing import Fused, fuse
@@ -52,6 +55,8 @@ class Binding:
         self.what = what
         self.arrays, self.width = memory.arrays, itemsize(dtype)
         self.bounce: dict[str, Array] = {}
+        self.unverified: set[int] = set()
+        self.fence = new_fence()
         self.instructions: Sequence[Instruction | Fused] = program.instructions
         self.numbers: Sequence[int] = program.rounds
         self.on_gpu = layout.has_store
@@ -60,6 +65,7 @@ class Binding:
 
     def variants(self, transport: Transport, tag: int) -> list[Variant]:
         """Return the variants of the program: one for each slot of its deepest buffer."""
+        self.resources.withdraw = _withdrawing(self.memory, self.published, self.fence)
         total = max(self.program.rounds, default=1)
         for each, number in zip(self.program.instructions, self.program.rounds, strict=True):
             if isinstance(each, Post):
@@ -124,10 +130,13 @@ class Binding:
     ) -> Sequence[Thunk]:
         """Return the thunks of an instruction that does not wait."""
         if isinstance(each, Publish):
-            return [self._raise(each)]
+            return self._raise(each)
         if isinstance(each, Acknowledge):
             return self._acknowledge(each.receipt)
         self.pending = True
+        if isinstance(each, Move | Combine | Fused):
+            pieces = chain.from_iterable(each.combines if isinstance(each, Fused) else [each])
+            self.unverified.update(map(message_of, filter(is_remote, pieces)))
         if isinstance(each, Move):
             return self._move(each)
         if isinstance(each, Combine):
@@ -218,11 +227,32 @@ class Binding:
         slot = self.sequence % where.depth
         return (where.start + slot * where.stride + tile * where.flags) // 8
 
-    def _raise(self, each: Publish) -> Thunk:
+    def _raise(self, each: Publish) -> list[Thunk]:
         where = self.published[each.publication]
         words = self.memory.words[self.memory.rank][where.segment]
-        fence = self._release(where.length)
-        return _raising(words, self._flag(where, each.tile), self.resources.sequence, fence)
+        return self._raised(words, self._flag(where, each.tile), where.length)
+
+    def _raised(self, words: Memory, index: int, length: int) -> list[Thunk]:
+        """Return the thunks that raise a flag once what was read in place is known to be whole."""
+        fence, sequence = self._release(length), self.resources.sequence
+        zero_copy = [each for each in sorted(self.unverified) if self.incoming[each].is_zero_copy]
+        self.unverified.clear()
+        if not zero_copy:
+            return [_raising(words, index, sequence, fence)]
+        verify = [self._verify(self.incoming[each], self.program.receipts[each].peer)
+                  for each in zero_copy]  # fmt: skip
+        return [fence or self.fence, *verify, _raising(words, index, sequence, None)]
+
+    def _verify(self, where: Published, peer: int) -> Thunk:
+        """Return a thunk that fails where a rank has left the call whose array was read."""
+        memory, number, what = self.memory, self.resources.number, self.what
+        words, index = memory.words[peer][where.segment], where.withdrawn // 8
+
+        def verify() -> None:
+            if words[index]:
+                raise withdrawn(memory, number, what, peer)
+
+        return verify
 
     def _release(self, length: int) -> Thunk | None:
         """Return the fence between work on elements and their flag.
@@ -252,8 +282,7 @@ class Binding:
         if word is None:
             return []
         words = self.memory.words[receipt.peer][where.segment]
-        fence = self._release(receipt.length)
-        return [_raising(words, word // 8, self.resources.sequence, fence)]
+        return self._raised(words, word // 8, receipt.length)
 
     def _wait(
         self, words: Memory, index: int, offset: int, context: WaitContext, fence: Thunk | None
@@ -291,6 +320,22 @@ def _raising(words: Memory, index: int, sequence: list[int], fence: Thunk | None
         words[index] = sequence[0]
 
     return fence_and_raise if fence else raise_flag
+
+
+def _withdrawing(memory: SharedMemory, published: Sequence[Published], fence: Thunk) -> Thunk:
+    """Return a thunk that withdraws the arrays that other ranks read in place."""
+    places = [
+        (memory.words[memory.rank][each.segment], each.withdrawn // 8)
+        for each in published
+        if each.is_zero_copy
+    ]
+
+    def withdraw() -> None:
+        for words, index in places:
+            words[index] = 1
+        fence()
+
+    return withdraw
 
 
 def _count(sequence: list[int]) -> None:

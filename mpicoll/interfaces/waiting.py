@@ -84,6 +84,9 @@ class Notes(Protocol):
     def leave(self, operation: int, error: BaseException) -> None:
         """Tell the other ranks that this one has left an operation, and why."""
 
+    def read(self, rank: int, operation: int) -> str:
+        """Return why a rank has left an operation; empty where it has not."""
+
     def why(self, rank: int, operation: int) -> str:
         """Return why a rank has left an operation; empty where it has not."""
 

@@ -135,6 +135,18 @@ def _exit() -> None:
         each.exit()
 
 
+def withdrawn(memory: SharedMemory, operation: int, what: str, peer: int) -> RankLost:
+    """Return the error of a rank that has read an array of a rank which has left the call.
+
+    Args:
+        operation: the number of the plan.
+        what: the collective, for the text.
+    """
+    text = f"{what}: rank {peer} left the call while rank {memory.rank} read its array"
+    reason = memory.notes.read(peer, operation)
+    return RankLost(f"{text}: {reason}" if reason else text, rank=peer)
+
+
 def described(error: BaseException) -> str:
     """Return an error's type and text."""
     text = error.reason if isinstance(error, RankLost) else str(error)

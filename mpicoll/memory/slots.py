@@ -41,6 +41,8 @@ from mpicoll.programs.messages import view
 _SMALL_DATA = 16
 _SMALL = LINE - _SMALL_DATA
 _MANY = 4
+_WITHDRAWN = 2
+"""Which word of a flag's line says so, behind the flag and the address of a private array."""
 UNBOUND = 0
 """Instead of the address of a private array, which a run states beside the flag of the array."""
 _FEW_BYTES, _MOST_BYTES = 64 * 1024, 1 << 20
@@ -77,6 +79,16 @@ class Published(NamedTuple):
     private: Location | None
     acknowledge: dict[int, int]
     window: int = 0
+
+    @property
+    def is_zero_copy(self) -> bool:
+        """Whether its readers read an array of the sender's, and no slot."""
+        return self.private is not None or (self.data is not None and not self.data.stride)
+
+    @property
+    def withdrawn(self) -> int:
+        """The offset of the word by which the sender withdraws a zero-copy message."""
+        return self.start + _WITHDRAWN * 8
 
     @property
     def tiles(self) -> int:
@@ -129,6 +141,7 @@ class SharedResources:
         sequence: the number of the run that is under way, or was the last.
         under_way: whether a started run is not complete.
         failed: whether a run has failed in its middle.
+        withdraw: tells the other ranks that this one may write what they read in place.
         leave: tells the other ranks that this one has left its runs, and why.
         inter_node: its messages to other nodes.
         buffers: arrays that other ranks, or calls that know only addresses, read and write.
@@ -142,6 +155,7 @@ class SharedResources:
     sequence: list[int] = field(default_factory=lambda: [0])
     under_way: bool = False
     failed: bool = False
+    withdraw: Thunk = lambda: None
     leave: Callable[[int, BaseException], None] = lambda number, error: None
     inter_node: list[Messages] = field(default_factory=list)
     buffers: list[Array] = field(default_factory=list)
@@ -154,6 +168,7 @@ class SharedResources:
     def fail(self, error: BaseException) -> None:
         if not self.failed:
             self.failed = True
+            self.withdraw()
             self.leave(self.number, error)
 
     def free(self) -> None:

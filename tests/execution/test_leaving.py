@@ -151,6 +151,54 @@ def test_a_rank_that_raises_in_its_operator(c: Collectives, way: str) -> None:
         goes_on(part)
 
 
+def _broadcast(c: Collectives, x: Any, algorithm: str) -> Callable[[], Any]:
+    return lambda: c.broadcast(x, out=x, algorithm=algorithm)
+
+
+def _broadcast_plan(c: Collectives, x: Any, algorithm: str) -> Callable[[], Any]:
+    return c.plan("broadcast", x, out=x, algorithm=algorithm).run
+
+
+def _started_broadcast(c: Collectives, x: Any, algorithm: str) -> Callable[[], Any]:
+    plan = c.plan("broadcast", x, out=x, algorithm=algorithm)
+    return lambda: plan.start().wait()
+
+
+BROADCASTS = {"method": _broadcast, "run": _broadcast_plan, "started": _started_broadcast}
+LONG = 1_000_000
+"""Elements of an array that others read in place."""
+
+
+@pytest.mark.parametrize("algorithm", ["one_shot", "chain(segments=4)"])
+@pytest.mark.parametrize(
+    ("way", "transport"), [*((way, "cma") for way in BROADCASTS), ("run", "symmetric")]
+)
+def test_an_array_that_its_sender_has_taken_back_is_no_result(
+    c: Collectives, way: str, transport: str, algorithm: str
+) -> None:
+    """The root is interrupted while it waits for its readers, and writes its array again."""
+    with group_of(c) as part:
+        if transport not in part.transports:
+            pytest.skip(f"no {transport} here")
+        values = np.ones(LONG)
+        x = part.allocate(LONG) if transport == "symmetric" else device(part, values, "float64")
+        x[:] = part.rank
+        call = BROADCASTS[way](part, x, f"{algorithm}@{transport}")
+        call()
+        part.barrier()
+        with soon():
+            if c.rank == 0:
+                with interrupted(0.3):
+                    call()
+                x[:] = -1
+                c.barrier()
+            else:
+                c.barrier()
+                with pytest.raises(RankLost, match=r"rank \d+ left the call|has left it: "):
+                    call()
+        goes_on(part)
+
+
 CALLS: dict[str, Callable[[Collectives], Any]] = {
     "plan": lambda c: c.plan("allreduce", ones(c), algorithm="ring@symmetric"),
     "method": lambda c: c.allreduce(ones(c)),
