@@ -132,10 +132,11 @@ def watch_threads() -> None:
 
 def watch_exit() -> None:
     """Have a run fail where a function that Python calls at exit does."""
+    hook_before = sys.unraisablehook
 
     def fail(found: Any) -> None:
         if "atexit" not in (found.err_msg or ""):
-            sys.__unraisablehook__(found)
+            hook_before(found)
         else:
             report(found.exc_value)
             leave(FAILED)

@@ -36,11 +36,18 @@ def advice(error: ImportError) -> str | None:
 def _end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     text = advice(error) if isinstance(error, ImportError) else None
     if text is None:
-        sys.__excepthook__(kind, error, trace)
+        _hook_before(kind, error, trace)
         return
     sys.stderr.write(f"Error: {place()}{text}\n")
     raise SystemExit(_REFUSED)
 
 
+def uninstall() -> None:
+    """Restore the hook that was there before, as one of `sitecustomize`, for a user's program."""
+    if sys.excepthook is _end:
+        sys.excepthook = _hook_before
+
+
+_hook_before = sys.excepthook
 if own_module():
     sys.excepthook = _end

@@ -8,7 +8,8 @@ import runpy
 import stat
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.machinery import SourceFileLoader, SourcelessFileLoader
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +17,7 @@ from pkgutil import get_importer
 from types import ModuleType
 from typing import Any
 
-from mpicoll.cli import ending
+from mpicoll.cli import ending, missing
 from mpicoll.errors import ArgumentError
 from mpicoll.interfaces import Thunk
 from mpicoll.machine.launchers import is_first_of_host, is_first_process
@@ -95,7 +96,8 @@ def run(arguments: Sequence[str]) -> None:
         ArgumentError: the command line names no program.
     """
     check(arguments)
-    sys.excepthook = _print_error
+    missing.uninstall()
+    sys.excepthook = partial(_print_error, sys.excepthook)
     # runpy's public functions drop their module at the program's end, which its threads outlive.
     module = sys.modules["__main__"] = ModuleType("__main__")
     as_python_does: Any = runpy
@@ -121,10 +123,12 @@ def run(arguments: Sequence[str]) -> None:
     exec(code, vars(module))
 
 
-def _print_error(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-    """Print an error of the program as Python does, without the frames that ran the program."""
-    own = trace
-    while own is not None and own.tb_frame.f_code is not run.__code__:
-        own = own.tb_next
-    trace = trace if own is None else own.tb_next
-    sys.__excepthook__(kind, error.with_traceback(trace), trace)
+def _print_error(
+    hook: Callable[..., object], kind: type[BaseException], error: BaseException, trace: Any
+) -> None:
+    """Pass an error of the program to a hook, without the frames that ran the program."""
+    frames = trace
+    while frames is not None and frames.tb_frame.f_code is not run.__code__:
+        frames = frames.tb_next
+    trace = trace if frames is None else frames.tb_next
+    hook(kind, error.with_traceback(trace), trace)

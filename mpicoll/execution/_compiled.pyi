@@ -148,6 +148,9 @@ def read_object(data: Buffer, /) -> Any:
 def is_stock(stock: tuple[Any, Any, Any, frozenset[type]], /) -> bool:
     """Return whether a serializer, the first object, refers to two functions, the next ones."""
 
+def save_handler() -> None:
+    """Save SIGUSR1's present handler, which the handler of `watch_signals` then calls, too."""
+
 def watch_signals(memory: Buffer, descriptor: int, /) -> None:
     """Have signals that end this process leave their number and sender in memory.
 

@@ -29,6 +29,9 @@ static Watched watched[] = {
     {.number = SIGTERM}, {.number = SIGHUP}, {.number = SIGXCPU}, {.number = SIGUSR1}};
 enum { MANY = sizeof watched / sizeof *watched };
 
+/* SIGUSR1's before `faulthandler` was registered for it: MPICH and Intel MPI have a handler. */
+static struct sigaction library;
+
 static Py_buffer view;
 static Ending *ending;
 static int woken = -1;
@@ -45,6 +48,13 @@ static void go_on(const Watched *each, siginfo_t *info, void *context)
     } else if (handler != SIG_IGN) {
         handler(each->number);
     }
+}
+
+static void call_library(siginfo_t *info, void *context)
+{
+    const Watched chained = {.number = SIGUSR1, .before = library};
+    if (library.sa_handler != SIG_DFL && library.sa_handler != SIG_IGN)
+        go_on(&chained, info, context);
 }
 
 static void leave(int number)
@@ -94,6 +104,8 @@ static void on_signal(int number, siginfo_t *info, void *context)
     for (int i = 0; i < MANY; i++)
         if (watched[i].number == number)
             (number == SIGUSR1 ? write_stacks : go_on)(&watched[i], info, context);
+    if (number == SIGUSR1)
+        call_library(info, context);
     errno = before;
 }
 
@@ -109,6 +121,13 @@ static PyObject *unwatch(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignore
     ending = NULL, woken = -1;
     if (view.obj)
         PyBuffer_Release(&view);
+    Py_RETURN_NONE;
+}
+
+static PyObject *save_handler(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    if (sigaction(SIGUSR1, NULL, &library) < 0)
+        return PyErr_SetFromErrno(PyExc_OSError);
     Py_RETURN_NONE;
 }
 
@@ -130,11 +149,13 @@ static PyObject *watch(PyObject *module, PyObject *args)
     ending->marks = 1;
     for (int i = 0; i < MANY; i++) {
         Watched *each = &watched[i];
-        struct sigaction own = {.sa_sigaction = on_signal};
-        own.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
-        sigemptyset(&own.sa_mask);
         if (sigaction(each->number, NULL, &each->before) < 0)
             continue;
+        /* With the flags and the mask of the handler that it calls: a handler of Python's interrupts
+           system calls (no SA_RESTART), as it runs only after them. */
+        struct sigaction own = each->before;
+        own.sa_sigaction = on_signal;
+        own.sa_flags |= SA_SIGINFO | SA_ONSTACK;
         int has_none = !(each->before.sa_flags & SA_SIGINFO) &&
                        (each->before.sa_handler == SIG_IGN ||
                         (each->number == SIGUSR1 && each->before.sa_handler == SIG_DFL));
@@ -145,6 +166,7 @@ static PyObject *watch(PyObject *module, PyObject *args)
 }
 
 PyMethodDef signal_methods[] = {
+    {"save_handler", save_handler, METH_NOARGS, NULL},
     {"watch_signals", watch, METH_VARARGS, NULL},
     {"unwatch_signals", unwatch, METH_NOARGS, NULL},
     {NULL},

@@ -15,6 +15,7 @@ from typing import Any
 
 from mpicoll.cli.tables import console
 from mpicoll.errors import CollectiveError
+from mpicoll.flight import stacks
 from mpicoll.flight.job import look
 from mpicoll.flight.summary import show
 
@@ -27,21 +28,29 @@ def can_watch(writers: Any) -> bool:
     return hasattr(writers, "watch_signals")
 
 
-def watch(writers: Any, ending: memoryview, directory: Path) -> None:
-    """Have signals record themselves, and SIGUSR1 print the state of the job.
+def watch(writers: Any, ending: memoryview, stacks_path: Path) -> None:
+    """Have SIGUSR1 write stacks and print the state of the job, and other signals be recorded.
+
+    A program that handles SIGUSR1 keeps its handler.
 
     Args:
-        writers: the extension module; without its functions nothing is done.
+        writers: the extension module; without its functions SIGUSR1 writes stacks only.
         ending: where a signal that ends the process leaves its number.
     """
-    if _open or not can_watch(writers):
+    if _open:
         return
-    descriptor = os.eventfd(0)
+    if not can_watch(writers):
+        stacks.watch(stacks_path, every=False)
+        return
+    writers.save_handler()
+    prints = stacks.watch(stacks_path, every=True)
+    descriptor = os.eventfd(0) if prints else -1
     _open.append((writers, descriptor))
     writers.watch_signals(ending, descriptor)
-    threading.Thread(
-        target=_print, args=(descriptor, directory), name="mpicoll asked", daemon=True
-    ).start()
+    if prints:
+        threading.Thread(
+            target=_print, args=(descriptor, stacks_path.parent), name="mpicoll asked", daemon=True
+        ).start()
 
 
 def unwatch() -> None:
@@ -49,6 +58,7 @@ def unwatch() -> None:
     for writers, _ in _open:
         writers.unwatch_signals()
     _open.clear()
+    stacks.unwatch()
 
 
 def _print(descriptor: int, directory: Path) -> None:

@@ -131,12 +131,9 @@ def _open(job: str, place: tuple[int, int], *, threads: bool, writers: Any) -> R
         if threads:
             _of_thread.recorder = made
             return made
-        if stacks.watch(made.stacks, every=asked.can_watch(writers)):
-            asked.watch(writers, made.ending, made.directory)
+        asked.watch(writers, made.ending, made.stacks)
         RankLost.raised = staticmethod(ask_for_stacks)
         _of_process.append(made)
-        if len(_of_process) == 1:
-            atexit.register(_end_process)
         return made
 
 
@@ -164,9 +161,9 @@ def end_by(error: BaseException) -> None:
         each.end(error)
 
 
+@atexit.register  # at import: functions that the program registers later may make calls
 def _end_process() -> None:
     asked.unwatch()
-    stacks.unwatch()
     error = getattr(sys, "last_value", None)
     for each in _of_process:
         each.end(error)
@@ -175,7 +172,6 @@ def _end_process() -> None:
 def _forget() -> None:
     """Leave the files of the process that a child was forked from to that one."""
     asked.unwatch()
-    stacks.unwatch()
     for each in _of_process:
         each.close()
     _of_process.clear()

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from ctypes import memmove
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
 from types import ModuleType
+from typing import Any
 
 _MODULE = "mpi4py.MPI"
 
@@ -30,6 +30,8 @@ def _replace(module: ModuleType) -> None:
 
     for name in ("COMM_WORLD", "COMM_SELF"):
         plain = getattr(module, name)
+        if isinstance(plain, Comm):
+            continue  # the module was loaded again
         if module.Is_initialized():
             ours = Comm(plain)
         else:
@@ -42,25 +44,32 @@ def _replace(module: ModuleType) -> None:
 
 
 class _Finder(MetaPathFinder):
-    """Finds the module as the others do, for a loader that replaces its communicators."""
+    """Finds the module as the other finders do, with a loader that replaces its communicators.
+
+    The finder stays installed: a program may ask for the module's spec before it imports it.
+    """
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if fullname != _MODULE:
             return None
-        sys.meta_path.remove(self)
-        spec = find_spec(fullname)
+        finders = (finder for finder in sys.meta_path if finder is not self)
+        specs = (finder.find_spec(fullname, path, target) for finder in finders)
+        spec = next(filter(None, specs), None)
         if spec is not None and spec.loader is not None:
             spec.loader = _Replacing(spec.loader)
         return spec
 
 
 class _Replacing(Loader):
-    """A loader of mpi4py's own that then replaces the communicators."""
+    """Loads the module by mpi4py's loader, then replaces the communicators."""
 
     def __init__(self, loader: Loader) -> None:
         self.loader = loader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.loader, name)  # such as `path` and `get_filename`
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return self.loader.create_module(spec)

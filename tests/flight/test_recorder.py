@@ -209,6 +209,80 @@ def test_a_users_own_handler_stays(tmp_path: Path) -> None:
         signal.signal(signal.SIGUSR1, before)
 
 
+HANDLED = """
+import ctypes, faulthandler, os, signal, sys
+from pathlib import Path
+from mpicoll.execution.extension import WRITERS
+from mpicoll.flight import asked
+
+folder, owner, moment = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+file, calls, ending = open(folder / "file", "w+"), [], memoryview(bytearray(64))
+of_library = ctypes.CFUNCTYPE(None, ctypes.c_int)(calls.append)
+
+def install():
+    if owner == "faulthandler":
+        faulthandler.register(signal.SIGUSR1, file=file)
+        faulthandler.enable(file=file)
+    elif owner == "python":
+        signal.signal(signal.SIGUSR1, lambda number, frame: calls.append(number))
+    else:
+        ctypes.CDLL(None).signal(signal.SIGUSR1, of_library)
+
+if moment == "before":
+    install()
+asked.watch(WRITERS, ending, folder / "stacks")
+if moment == "after":
+    install()
+    asked.unwatch()  # as a forked child does, and the end of the process
+os.kill(os.getpid(), signal.SIGUSR1)
+if owner == "faulthandler":
+    assert "in <module>" in (folder / "file").read_text() and faulthandler.is_enabled()
+else:
+    assert calls == [signal.SIGUSR1]
+assert (folder / "stacks").exists() == (owner == "library" or moment == "after")
+if moment == "before" and asked.can_watch(WRITERS):
+    signal.signal(signal.SIGTERM, lambda *given: None)
+    asked.unwatch()
+    asked.watch(WRITERS, ending, folder / "again")
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert ending.cast("I")[1] == signal.SIGTERM
+"""
+
+
+@pytest.mark.parametrize("compiled", ["1", "0"])
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("owner", ["faulthandler", "python", "library"])
+def test_a_handler_that_others_install_stays(
+    tmp_path: Path, owner: str, moment: str, compiled: str
+) -> None:
+    """Installed before the first group or after it; MPICH is a library that has one."""
+    done = python("-c", HANDLED, str(tmp_path), owner, moment, environment={SWITCH: compiled})
+    assert done.returncode == 0, done.stdout
+
+
+INTERRUPTED = """
+import os, signal, sys
+from pathlib import Path
+from mpicoll.execution.extension import WRITERS
+from mpicoll.flight import asked
+
+signal.signal(signal.SIGTERM, lambda *given: os.write(end, b"x"))
+asked.watch(WRITERS, memoryview(bytearray(64)), Path(sys.argv[1]))
+start, end = os.pipe()
+if not os.fork():
+    while Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[0] != "S":
+        pass
+    os.kill(os.getppid(), signal.SIGTERM)
+    os._exit(0)
+os.read(start, 1)  # ends by what the handler writes
+"""
+
+
+def test_a_handler_of_python_interrupts_a_system_call_as_before(tmp_path: Path) -> None:
+    done = python("-c", INTERRUPTED, str(tmp_path / "stacks"), timeout=60)
+    assert done.returncode == 0, done.stdout
+
+
 def test_only_a_process_that_catches_the_signal_gets_it() -> None:
     child = os.fork()
     if not child:
@@ -226,11 +300,11 @@ def test_only_a_process_that_catches_the_signal_gets_it() -> None:
 ASKED = """
 import ctypes, os, pathlib, signal, sys, threading, time
 from mpicoll.execution.extension import WRITERS
-from mpicoll.flight import asked, stacks
+from mpicoll.flight import asked
 
 path = pathlib.Path(sys.argv[1])
-assert stacks.watch(path, every=asked.can_watch(WRITERS))
-asked.watch(WRITERS, memoryview(bytearray(64)), path.parent)
+asked.watch(WRITERS, memoryview(bytearray(64)), path)
+assert path.exists()
 
 def begin_and_end():
     while True:

@@ -13,8 +13,17 @@ from mpicoll.run.__main__ import main
 from mpicoll.trace.reading import load
 
 PROGRAM = """
+import importlib.util
+spec = importlib.util.find_spec("mpi4py.MPI")  # before the import, as in a check for MPI
+assert spec.origin == spec.loader.path
+import atexit, pickle, sys
 import mpi4py
-import pickle, sys
+
+def end():  # registered before the first call
+    if MPI.Is_initialized() and not MPI.Is_finalized():
+        print("at exit", comm.allreduce(1), flush=True)
+
+atexit.register(end)
 mpi4py.rc.thread_level = "funneled"
 mpi4py.rc.initialize = "itself" not in sys.argv
 import numpy as np
@@ -24,6 +33,7 @@ import mpicoll
 if "itself" in sys.argv:
     MPI.Init_thread(MPI.THREAD_FUNNELED)
 
+assert importlib.util.find_spec("mpi4py.MPI").origin == MPI.__file__
 comm = MPI.COMM_WORLD
 assert type(comm) is type(MPI.COMM_SELF) is mpicoll.Comm and isinstance(comm, MPI.Intracomm)
 assert MPI.Query_thread() == MPI.THREAD_FUNNELED and __name__ == "__main__"
@@ -58,6 +68,7 @@ def test_a_program_runs_on_ranks_and_is_traced(program: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
     assert "2 ranks, ['-x', '1']" in done.stdout
+    assert done.stdout.count("at exit 2") == 2
     _, (found,) = load(trace)
     assert (found.call, found.bytes_per_rank, found.calls) == ("Allreduce", 24, 100)
     assert (found.algorithm, found.transport, found.ranks) == ("ring", "symmetric", 2)
@@ -139,3 +150,13 @@ def test_a_programs_error_is_printed_as_pythons(tmp_path: Path) -> None:
     done = python("-m", "mpicoll.run", str(path))
     assert done.returncode == 1
     assert "ModuleNotFoundError: No module named 'numpy.nothing'" in done.stdout
+
+
+def test_a_hook_for_errors_that_was_there_before_is_called(tmp_path: Path) -> None:
+    """As of `sitecustomize`, which may end all ranks; a program's own one, too."""
+    hook = "import sys\nsys.excepthook = lambda kind, error, trace: print('hook:', error)\n"
+    (tmp_path / "sitecustomize.py").write_text(hook)
+    (path := tmp_path / "wrong.py").write_text("1 / 0")
+    environment = {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"}
+    done = python("-m", "mpicoll.run", str(path), environment=environment)
+    assert (done.returncode, done.stdout) == (1, "hook: division by zero\n")
