@@ -1,4 +1,4 @@
-"""Environment variables that tune a library, and texts without credentials.
+"""Environment variables that tune a library.
 
 Records, reports and the doctor's page are passed on: they name variables of this list alone, and
 even those may hold a password.
@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from collections.abc import Mapping
 from typing import Any
+
+from mpicoll.text.masking import MASK, masked, names_secret
 
 _TUNING = re.compile(
     "UCX_|UCC_|FI_|PSM[23]_|NCCL_|RCCL_|GLOO_|MPIR_CVAR_|MPICH_|I_MPI_|MV2_|MVP_|MPICOLL_"
@@ -24,17 +25,6 @@ _OTHERS = re.compile(
     "|SLURM_(NNODES|NTASKS|NPROCS|CPUS|CPU_BIND|MEM_BIND|GPUS|GPU_BIND|TASKS_PER_NODE|DISTRIBUTION"
     "|HINT|MPI_TYPE|JOB_ID$|JOB_NUM_NODES|JOB_PARTITION|STEP_NUM_)"
 )
-_SECRET = "token|key|secret|pass|credential|jwt|auth|cookie"
-_NAMES_SECRET = re.compile(_SECRET, re.IGNORECASE)
-_HIDDEN = (
-    (re.compile(r"(\w://)[^/\s@]*@"), r"\1***@"),  # https://user:password@host
-    (re.compile(r"\beyJ[\w-]{8,}\.[\w.-]+"), "***"),  # a JSON web token
-    (
-        re.compile(rf"((?:{_SECRET})[\w.-]*[\"']?\s*[=:]\s*)[^\s,;&]+", re.IGNORECASE),
-        r"\1***",
-    ),  # --api-key=..., token: ..., ?auth=...
-)
-MASK = "***"
 THREAD_LEVEL = "MPI4PY_RC_THREAD_LEVEL"
 """mpi4py's own variable for the level that MPI is asked for, one of `THREAD_LEVELS`."""
 THREAD_LEVELS = ("single", "funneled", "serialized", "multiple")
@@ -47,7 +37,7 @@ def relevant_variables(variables: Mapping[str, str] = os.environ) -> dict[str, s
     {'NCCL_API_TOKEN': '***', 'UCX_TLS': 'tcp'}
     """
     return {
-        name: MASK if _NAMES_SECRET.search(name) else masked(variables[name])
+        name: MASK if names_secret(name) else masked(variables[name])
         for name in sorted(variables)
         if _TUNING.match(name) or _OTHERS.match(name)
     }
@@ -60,32 +50,6 @@ def tuning_variables(variables: Mapping[str, str]) -> dict[str, str]:
     {'UCX_TLS': 'tcp', 'OMPI_MCA_pml': 'ob1'}
     """
     return {name: value for name, value in variables.items() if _TUNING.match(name)}
-
-
-@lru_cache(maxsize=256)  # each record of a run repeats its command
-def masked(text: str) -> str:
-    """Return a text without the credentials that it shows.
-
-    >>> masked("https://me:word@host/x --api-key=abc ring,native")
-    'https://***@host/x --api-key=*** ring,native'
-    """
-    for pattern, instead in _HIDDEN:
-        text = pattern.sub(instead, text)
-    return text
-
-
-def masked_arguments(arguments: Iterable[str]) -> list[str]:
-    """Return a command line without the credentials that it shows.
-
-    >>> masked_arguments(["-J", "x", "--auth-token", "abc", "tcp://me:word@host:1"])
-    ['-J', 'x', '--auth-token', '***', 'tcp://***@host:1']
-    """
-    found: list[str] = []
-    hides = False
-    for each in arguments:
-        found.append(MASK if hides else masked(each))
-        hides = each.startswith("-") and "=" not in each and bool(_NAMES_SECRET.search(each))
-    return found
 
 
 def thread_level() -> str | None:

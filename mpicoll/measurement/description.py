@@ -23,12 +23,13 @@ from msgspec.structs import asdict
 from mpicoll.execution.extension import executor
 from mpicoll.gpu.nccl import version, version_text
 from mpicoll.machine.processes import Process
-from mpicoll.machine.variables import masked_arguments, relevant_variables, thread_level
+from mpicoll.machine.variables import relevant_variables, thread_level
 from mpicoll.measurement.candidate import Settings
 from mpicoll.measurement.ping_pong import PairSettings
 from mpicoll.measurement.ranks import Ranks
 from mpicoll.records.description import Binding, Clock, FullRun, Git, Machine, Mpi, Run, Stack
 from mpicoll.records.description import Settings as RecordedSettings
+from mpicoll.text.masking import masked_arguments
 from mpicoll.text.numbers import ranges
 
 _PACKAGES = (

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from mpicoll.errors import ArgumentError
-from mpicoll.machine.variables import masked_arguments, relevant_variables
+from mpicoll.machine.variables import relevant_variables
 from mpicoll.records.consistency import contradictions
 from mpicoll.records.description import FullRun, Run
 from mpicoll.records.lines import (
@@ -26,6 +26,7 @@ from mpicoll.records.lines import (
     RunRecord,
 )
 from mpicoll.text.files import content_of
+from mpicoll.text.masking import masked_arguments
 from mpicoll.text.printable import printable
 
 Kind = TypeVar("Kind", bound=Record)

@@ -16,7 +16,7 @@ from msgspec import structs
 
 from mpicoll.errors import ArgumentError
 from mpicoll.machine.children import run_launcher
-from mpicoll.machine.variables import THREAD_LEVEL, masked_arguments
+from mpicoll.machine.variables import THREAD_LEVEL
 from mpicoll.measurement.cases import BASELINES
 from mpicoll.records import reading
 from mpicoll.records.lines import (
@@ -32,6 +32,7 @@ from mpicoll.study.description import Description
 from mpicoll.study.libraries import libraries, variables_of
 from mpicoll.study.planning import Configuration
 from mpicoll.text.files import write_whole
+from mpicoll.text.masking import masked_arguments
 from mpicoll.text.sizes import parse_size
 
 _GRACE = 60.0

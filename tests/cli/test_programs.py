@@ -40,7 +40,11 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     py_compile.compile(str(tmp_path / "script.py"), str(tmp_path / "script.pyc"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
-    for name, value in (("argv", sys.argv), ("path", ["", *sys.path]), ("excepthook", sys.__excepthook__)):
+    for name, value in (
+        ("argv", sys.argv),
+        ("path", ["", *sys.path]),
+        ("excepthook", sys.excepthook),
+    ):
         monkeypatch.setattr(sys, name, value)
     return tmp_path
 
