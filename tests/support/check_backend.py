@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from side_effects import CASES, Effects, observe
 from torch.distributed import ReduceOp, distributed_c10d
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.debug import CommDebugMode
@@ -201,6 +202,24 @@ def check_parameters() -> None:
     y = given(rank()).requires_grad_()
     dist.all_reduce(y.data)
     same(y.detach(), sum(every()))
+
+
+def check_autograd_sees_what_it_sees_over_gloo() -> None:
+    """In a group's first call and in later ones."""
+    stock = dist.new_group(backend="gloo")
+    for is_async in (False, True):
+        group = dist.new_group()
+        for case in CASES:
+            expected = observe(*case, group=stock, is_async=is_async)
+            for _ in range(3):
+                assert observe(*case, group=group, is_async=is_async) == expected, case
+        dist.destroy_process_group(group)
+
+
+def check_a_leaf_is_not_gathered_into() -> None:
+    for kind in ("leaf", "view of a leaf"):
+        found = observe("all_gather_single", kind, True, group=dist.group.WORLD, is_async=False)
+        assert found == Effects("leaf", False, 0, None, False)
 
 
 def check_works_complete_in_the_order_of_issue() -> None:

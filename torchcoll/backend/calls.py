@@ -165,6 +165,15 @@ class TensorCalls:
         else:
             self.run("alltoall", x, out, counts=counts)
 
+    def allgather_coalesced(self, outputs: Sequence[Tensors], tensors: Tensors) -> None:
+        for tensor, *row in zip(tensors, *outputs, strict=True):
+            self.allgather(row, tensor)
+
+    def repeat(self, outputs: Tensors, call: Callable[..., None], *arguments: Any) -> None:
+        """Run a collective for the output, and the arguments, of each place in some lists."""
+        for output, *others in zip(outputs, *arguments, strict=True):
+            call(output, *others)
+
     def run(
         self, name: str, x: Tensor | None, out: Tensor | None, op: str = "sum", root: int = 0,
         counts: Any = None,

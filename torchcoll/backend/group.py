@@ -19,6 +19,8 @@ from torch.autograd import profiler
 from torch.distributed import distributed_c10d
 
 from mpicoll.errors import ArgumentError, CollectiveError
+from torchcoll.backend import autograd
+from torchcoll.backend.autograd import Operator
 from torchcoll.backend.calls import TensorCalls, Tensors
 from torchcoll.backend.choice import choose
 from torchcoll.backend.opening import (
@@ -137,44 +139,43 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         tensors, opts = _one(tensors), _options(c10d.AllreduceOptions, opts, rest, named)
         x, op = tensors[0], op_name(opts.reduceOp)
         call = self.calls.allreduce, x, op
-        if work := self._serve(call, tensors, opts, "allreduce", x, x, op):
+        issued = autograd.ALL_REDUCE, tensors, call, tensors, opts
+        if work := self._serve(*issued, "allreduce", x, x, op):
             return work
         if len(tensors) != 1 or not self._reduces(op, tensors):
             return self._forward("allreduce", tensors, opts, tensors)
-        return self._issue("all_reduce", tensors, call, tensors, opts)
+        return self._issue(*issued)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Any:
         opts = _options(c10d.AllreduceCoalescedOptions, opts)
         op = op_name(opts.reduceOp)
         if not self._reduces(op, tensors):
             return self._forward("allreduce_coalesced", tensors, opts, tensors)
-
-        def call() -> None:
-            for tensor in tensors:
-                self.calls.allreduce(tensor, op)
-
-        return self._issue("all_reduce", tensors, (call,), tensors, opts)
+        call = self.calls.repeat, tensors, self.calls.allreduce, [op] * len(tensors)
+        return self._issue(autograd.ALL_REDUCE_COALESCED, tensors, call, tensors, opts)
 
     def broadcast(self, tensors: Any, opts: Any = None, *rest: Any, **named: Any) -> Any:
         tensors, opts = _one(tensors), _options(c10d.BroadcastOptions, opts, rest, named)
         x, root = tensors[0], opts.rootRank
         call = self.calls.broadcast, x, root
-        if work := self._serve(call, tensors, opts, "broadcast", x, x, "sum", root):
+        issued = autograd.BROADCAST, tensors, call, tensors, opts
+        if work := self._serve(*issued, "broadcast", x, x, "sum", root):
             return work
         if len(tensors) != 1 or not _moves(tensors):
             return self._forward("broadcast", tensors, opts, tensors)
-        return self._issue("broadcast", tensors, call, tensors, opts)
+        return self._issue(*issued)
 
     def reduce(self, tensors: Any, opts: Any = None, *rest: Any, **named: Any) -> Any:
         tensors, opts = _one(tensors), _options(c10d.ReduceOptions, opts, rest, named)
         x, op, root = tensors[0], op_name(opts.reduceOp), opts.rootRank
         out = x if self._rank == root else None
         call = self.calls.reduce, x, op, root
-        if work := self._serve(call, tensors, opts, "reduce", x, out, op, root):
+        issued = autograd.REDUCE, tensors, call, tensors, opts
+        if work := self._serve(*issued, "reduce", x, out, op, root):
             return work
         if len(tensors) != 1 or not self._reduces(op, tensors):
             return self._forward("reduce", tensors, opts, tensors)
-        return self._issue("reduce", tensors, call, tensors, opts)
+        return self._issue(*issued)
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None, **named: Any) -> Any:
         if isinstance(inputs, Tensor):
@@ -182,33 +183,30 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         opts = _options(c10d.AllgatherOptions, opts, (), named)
         rows, x = outputs[0], inputs[0]
         call = self.calls.allgather, rows, x
-        if work := self._serve(call, rows, opts, "allgather", x, rows, "sum", 0, OUTPUT_ROWS):
+        issued = autograd.ALL_GATHER, inputs, call, rows, opts
+        if work := self._serve(*issued, "allgather", x, rows, "sum", 0, OUTPUT_ROWS):
             return work
         if len(inputs) != 1 or len(rows) != self._size or not _moves([x, *rows]):
             return self._forward("allgather", outputs, inputs, opts, rows)
-        return self._issue("all_gather", inputs, call, rows, opts)
+        return self._issue(*issued)
 
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         opts = _options(c10d.AllgatherOptions, opts)
         if not _moves([*inputs, *(each for row in outputs for each in row)]):
             return self._forward("allgather_coalesced", outputs, inputs, opts, outputs)
-
-        def call() -> None:
-            for tensor, *row in zip(inputs, *outputs, strict=True):
-                self.calls.allgather(row, tensor)
-
-        return self._issue("all_gather", inputs, (call,), outputs, opts)
+        call = self.calls.allgather_coalesced, outputs, inputs
+        return self._issue(autograd.ALL_GATHER, inputs, call, outputs, opts)
 
     def all_gather_single(self, output: Tensor, tensor: Tensor, opts: Any = None) -> Any:
         opts = _options(c10d.AllgatherOptions, opts)
         call = self.calls.all_gather_single, output, tensor
-        known = tensor, output, "sum", 0, OUTPUT_ROWS
-        if work := self._serve(call, [output], opts, "allgather", *known):
+        issued = autograd.ALL_GATHER_SINGLE, [tensor], call, [output], opts
+        if work := self._serve(*issued, "allgather", tensor, output, "sum", 0, OUTPUT_ROWS):
             return work
         if not _moves((output, tensor)):
             return self._forward("all_gather_single", output, tensor, opts, [output])
         _fit(output, tensor, self._size, "output", "input")
-        return self._issue("_all_gather_base", [tensor], call, [output], opts)
+        return self._issue(*issued)
 
     _allgather_base = all_gather_single
 
@@ -217,13 +215,8 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         opts = _options(c10d.AllgatherOptions, opts)
         if not _moves([*outputs, *tensors]):
             return self._forward("all_gather_single_coalesced", outputs, tensors, opts, outputs)
-
-        def call() -> None:
-            for output, tensor in zip(outputs, tensors, strict=True):
-                self.calls.all_gather_single(output, tensor)
-
-        title = "all_gather_into_tensor_coalesced"
-        return self._issue(title, tensors, (call,), outputs, opts)
+        call = self.calls.repeat, outputs, self.calls.all_gather_single, tensors
+        return self._issue(autograd.ALL_GATHER_SINGLE_COALESCED, tensors, call, outputs, opts)
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
@@ -234,11 +227,12 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         rows, x, root = outputs[0] if outputs else [], inputs[0], opts.rootRank
         out = rows if self._rank == root else None
         call = self.calls.gather, rows, x, root
-        if work := self._serve(call, rows, opts, "gather", x, out, "sum", root, OUTPUT_ROWS):
+        issued = autograd.GATHER, inputs, call, rows, opts
+        if work := self._serve(*issued, "gather", x, out, "sum", root, OUTPUT_ROWS):
             return work
         if len(inputs) != 1 or not _moves([*inputs, *rows]):
             return self._forward("gather", outputs, inputs, opts, rows)
-        return self._issue("gather", inputs, call, rows, opts)
+        return self._issue(*issued)
 
     def scatter(self, outputs: Any, inputs: Any, opts: Any = None, *rest: Any, **named: Any) -> Any:
         if isinstance(outputs, Tensor):
@@ -247,11 +241,12 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         rows, out, root = inputs[0] if inputs else [], outputs[0], opts.rootRank
         x = rows if self._rank == root else None
         call = self.calls.scatter, out, rows, root
-        if work := self._serve(call, outputs, opts, "scatter", x, out, "sum", root, INPUT_ROWS):
+        issued = autograd.SCATTER, rows, call, outputs, opts
+        if work := self._serve(*issued, "scatter", x, out, "sum", root, INPUT_ROWS):
             return work
         if len(outputs) != 1 or not _moves([*outputs, *rows]):
             return self._forward("scatter", outputs, inputs, opts, outputs)
-        return self._issue("scatter", rows, call, outputs, opts)
+        return self._issue(*issued)
 
     def reduce_scatter(
         self, outputs: Any, inputs: Any, opts: Any = None, *rest: Any, **named: Any
@@ -261,23 +256,24 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         opts = _options(c10d.ReduceScatterOptions, opts, rest, named)
         op, out, rows = op_name(opts.reduceOp), outputs[0], inputs[0]
         call = self.calls.reduce_scatter, out, rows, op
-        if work := self._serve(call, outputs, opts, "reduce_scatter", rows, out, op, 0, INPUT_ROWS):
+        issued = autograd.REDUCE_SCATTER, rows, call, outputs, opts
+        if work := self._serve(*issued, "reduce_scatter", rows, out, op, 0, INPUT_ROWS):
             return work
         if len(outputs) != 1 or not self._reduces(op, [*outputs, *rows]):
             return self._forward("reduce_scatter", outputs, inputs, opts, outputs)
-        return self._issue("reduce_scatter", rows, call, outputs, opts)
+        return self._issue(*issued)
 
     def reduce_scatter_single(self, output: Tensor, tensor: Tensor, opts: Any = None) -> Any:
         opts = _options(c10d.ReduceScatterOptions, opts)
         op = op_name(opts.reduceOp)
         call = self.calls.reduce_scatter_single, output, tensor, op
-        known = tensor, output, op, 0, INPUT_ROWS
-        if work := self._serve(call, [output], opts, "reduce_scatter", *known):
+        issued = autograd.REDUCE_SCATTER_SINGLE, [tensor], call, [output], opts
+        if work := self._serve(*issued, "reduce_scatter", tensor, output, op, 0, INPUT_ROWS):
             return work
         if not self._reduces(op, (output, tensor)):
             return self._forward("reduce_scatter_single", output, tensor, opts, [output])
         _fit(tensor, output, self._size, "input", "output")
-        return self._issue("_reduce_scatter_base", [tensor], call, [output], opts)
+        return self._issue(*issued)
 
     _reduce_scatter_base = reduce_scatter_single
 
@@ -287,12 +283,9 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         op = op_name(opts.reduceOp)
         if not self._reduces(op, [*outputs, *tensors]):
             return self._forward("reduce_scatter_single_coalesced", outputs, tensors, opts, outputs)
-
-        def call() -> None:
-            for output, tensor in zip(outputs, tensors, strict=True):
-                self.calls.reduce_scatter_single(output, tensor, op)
-
-        return self._issue("reduce_scatter_tensor_coalesced", tensors, (call,), outputs, opts)
+        ops = [op] * len(tensors)
+        call = self.calls.repeat, outputs, self.calls.reduce_scatter_single, tensors, ops
+        return self._issue(autograd.REDUCE_SCATTER_SINGLE_COALESCED, tensors, call, outputs, opts)
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
@@ -303,33 +296,36 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         opts = _options(c10d.AllToAllOptions, opts, (), named)
         sizes = output_sizes, input_sizes
         call = self.calls.all_to_all_single, output, tensor, *sizes
-        known = tensor, output, "sum", 0, ROWS
-        if not any(sizes) and (work := self._serve(call, [output], opts, "alltoall", *known)):
-            return work
+        issued = autograd.ALL_TO_ALL_SINGLE, [tensor], call, [output], opts
+        if not any(sizes):
+            work = self._serve(*issued, "alltoall", tensor, output, "sum", 0, ROWS)
+            if work is not None:
+                return work
         if not _moves((output, tensor)):
             return self._forward("all_to_all_single", output, tensor, *sizes, opts, [output])
-        return self._issue("all_to_all", [tensor], call, [output], opts)
+        return self._issue(*issued)
 
     alltoall_base = all_to_all_single
 
     def alltoall(self, outputs: Tensors, tensors: Tensors, opts: Any = None) -> Any:
         opts = _options(c10d.AllToAllOptions, opts)
         call = self.calls.all_to_all, outputs, tensors
-        known = tensors, outputs, "sum", 0, ROWS
-        if work := self._serve(call, outputs, opts, "alltoall", *known):
+        issued = autograd.ALL_TO_ALL, tensors, call, outputs, opts
+        if work := self._serve(*issued, "alltoall", tensors, outputs, "sum", 0, ROWS):
             return work
         if not _moves([*outputs, *tensors]):
             return self._forward("alltoall", outputs, tensors, opts, outputs)
-        return self._issue("all_to_all", tensors, call, outputs, opts)
+        return self._issue(*issued)
 
     def barrier(self, opts: Any = None, **named: Any) -> Any:
         opts = _options(c10d.BarrierOptions, opts, (), named)
         if self.others and opts.device is not None and opts.device.type in self.others:
             return self.others[opts.device.type].barrier(opts)
         call = self.calls.run, "barrier", None, None
-        if work := self._serve(call, [], opts, "barrier", None, None):
+        issued = autograd.BARRIER, list[Tensor](), call, list[Tensor](), opts
+        if work := self._serve(*issued, "barrier", None, None):
             return work
-        return self._issue("barrier", [], call, [], opts)
+        return self._issue(*issued)
 
     # -- running ----------------------------------------------------------------------------
 
@@ -340,41 +336,61 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         )
 
     def _serve(
-        self, call: Call, results: Any, opts: Any, name: str, x: Any, out: Any,
-        op: str | None = "sum", root: int = 0, rows: int = FLAT,
+        self, operator: Operator, inputs: Tensors, call: Call, results: Any, opts: Any,
+        name: str, x: Any, out: Any, op: str | None = "sum", root: int = 0, rows: int = FLAT,
     ) -> Any:  # fmt: skip
         """Run a call by its compiled program, or issue it; None where there is none.
 
         Args:
+            operator: torch's, as autograd and torch's profiler see it.
+            inputs: the tensors that it reads.
             call: what runs it in Python, where ranks find that they call different things.
+            results: the tensors that it writes.
             name: the collective, with its input and output, its operator, and its root.
             rows: which arrays are rows.
         """
         order = self.order
         if order.queue is None or profiler._is_profiler_enabled or is_watched():
             return None
-        if opts.timeout > _OF_THE_GROUP:
+        if opts.timeout > _OF_THE_GROUP or (operator.copies and autograd.is_checked(results)):
             return None
         known = name, x, out, op, root, None, self.algorithms[name], rows
+        work: Any = DONE
         if opts.asyncOp:
             work = IssuedWork(call, results, order, self._missing)
-            return work if order.issue(work, known) else None
-        try:
-            return DONE if order.run_known(known) else None
-        except CollectiveError as error:
-            raise as_torch(error) from error
+            is_known = order.issue(work, known)
+        else:
+            try:
+                is_known = order.run_known(known)
+            except CollectiveError as error:
+                raise as_torch(error) from error
+        if not is_known:
+            return None
+        autograd.tell(operator, inputs, results)
+        return work
 
-    def _issue(self, title: str, inputs: Tensors, call: Call, results: Any, opts: Any) -> Any:
+    def _issue(
+        self, operator: Operator, inputs: Tensors, call: Call, results: Any, opts: Any
+    ) -> Any:
         """Run a call in its turn, or queue it; torch's C++ asks for a work in any case.
 
-        Args:
-            title: the name under which torch's profiler finds it, as it finds gloo's.
-            inputs: whose shapes the profiler keeps.
+        Its arguments are those of `_serve`.
         """
+        written = list(autograd.leaves(results))
+        is_copied = operator.copies and autograd.is_checked(written)
+        if is_copied:
+            call = autograd.copied(call, is_in_place=operator.is_in_place)
         if opts.timeout > _OF_THE_GROUP and self._size > 1:
             call = self._within, opts.timeout.total_seconds(), *call
+        work = self._begin(operator, inputs, call, results, opts)
+        autograd.tell(operator, inputs, written, is_copied=is_copied)
+        return work
+
+    def _begin(
+        self, operator: Operator, inputs: Tensors, call: Call, results: Any, opts: Any
+    ) -> Any:
         if profiler._is_profiler_enabled:
-            return self._profile(title, inputs, call, results, opts)
+            return self._profile(operator.title, inputs, call, results, opts)
         if opts.asyncOp:
             work = QueuedWork(call, results, self.order, self._missing)
             self.order.add(work)
@@ -402,7 +418,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         The last of `given` is where the results are, the one before the options.
         """
         *arguments, opts, results = given
-        tensors = _leaves(arguments)
+        tensors = list(autograd.leaves(arguments))
         device = next((each.device.type for each in tensors if not each.is_cpu), "cpu")
         library = self.others.get(device, self.library)
         how = getattr(library, name, None) or getattr(library, _BEFORE_2_13[name])
@@ -415,7 +431,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
                 self.calls.agree(said)
                 how(*arguments, opts).wait()
 
-        return self._issue(name, tensors, (call,), results, opts)
+        return self._issue(Operator(name), tensors, (call,), results, opts)
 
     def _recorded(self, name: str) -> AbstractContextManager[None]:
         """Return a context in which the flight recorder has a call of the library."""
@@ -489,14 +505,6 @@ def _options(kind: Any, opts: Any, rest: Any = (), named: Any = _NOTHING) -> Any
 
 def _moves(tensors: Tensors) -> bool:
     return all(map(moves, tensors))
-
-
-def _leaves(given: Any) -> list[Tensor]:
-    if isinstance(given, Tensor):
-        return [given]
-    if isinstance(given, (list, tuple)):
-        return [leaf for each in given for leaf in _leaves(each)]
-    return []
 
 
 def _fit(whole: Tensor, part: Tensor, size: int, large: str, small: str) -> None:

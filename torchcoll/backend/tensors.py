@@ -95,11 +95,10 @@ def flat(tensor: Tensor) -> Tensor:
 
 
 def give_back(tensor: Tensor, result: Tensor) -> None:
-    """Copy a result that `flat` could not make a view of."""
+    """Copy a result that `flat` could not make a view of, without autograd's knowledge."""
     if tensor.numel() and result.data_ptr() != tensor.data_ptr():
-        with torch.no_grad():
-            source = result if result.dtype == tensor.dtype else result.view(tensor.dtype)
-            tensor.copy_(source.view(tensor.shape))
+        source = result if result.dtype == tensor.dtype else result.view(tensor.dtype)
+        tensor.data.copy_(source.view(tensor.shape))
 
 
 def joined(tensors: Sequence[Tensor]) -> Tensor | None:
@@ -153,8 +152,5 @@ class Room:
 def hand_out(tensors: Sequence[Tensor], rows: Tensor | Sequence[Tensor]) -> None:
     """Copy rows that `Room.for_rows` has returned to the tensors that they are for."""
     parts = rows.unbind() if isinstance(rows, Tensor) else rows
-    with torch.no_grad():
-        for tensor, part in zip(tensors, parts, strict=True):
-            if part.data_ptr() != tensor.data_ptr():
-                source = part if part.dtype == tensor.dtype else part.view(tensor.dtype)
-                tensor.copy_(source if tensor.dim() == 1 else source.view(tensor.shape))
+    for tensor, part in zip(tensors, parts, strict=True):
+        give_back(tensor, part)
