@@ -5,7 +5,7 @@ another one. The same command goes on where a study was killed. It ends with DIR
 DIR/findings.md; --records FILES -o DIR makes both from records that exist. Of FILES alone the
 findings are printed.
 
-Exit status: 0, 1 no launch measured anything, or 2 for bad usage or files.
+Exit status: 0, 1 where a configuration measured nothing, or 2 for bad usage or files.
 """
 
 from __future__ import annotations
@@ -89,12 +89,12 @@ def _run(found: Plan, folder: Path) -> int:
             print(printable(f"warning: {each}"), file=sys.stderr)
         runner = running.Runner(found, folder)
         runner.run()
-        if all(each.message for each in runner.done.values()):
-            reasons = dict.fromkeys(str(each.message) for each in runner.done.values())
-            text = f"no launch measured anything: {'; '.join(reasons)}"
-            print(printable(f"Error: {text}"), file=sys.stderr)
+        if any(record.message is None for record in runner.done.values()):
+            remarks = [*runner.not_launched(), *found.remarks]
+            write_outcome(sorted((folder / "launches").glob("*.jsonl")), folder, remarks)
+        if shortage := runner.shortage():
+            print(printable(f"Error: {shortage}"), file=sys.stderr)
             return 1
-        write_outcome(sorted((folder / "launches").glob("*.jsonl")), folder, found.remarks)
     return 0
 
 

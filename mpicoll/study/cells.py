@@ -7,7 +7,7 @@ apart; else by all ratios of a launch of one to a launch of the other, which wer
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
@@ -187,11 +187,17 @@ class Ratio:
 
 @dataclass
 class Cell:
-    """A collective at one size, on one number of ranks: all that was measured of it."""
+    """A collective at one size, on one number of ranks: all that was measured of it.
+
+    Attributes:
+        missing: the libraries' own choices without a time, of the environments and backends that
+            have another contestant here. A library that has no such call is not among them.
+    """
 
     panel: Panel
     size: int
     contestants: dict[Name, Contestant] = field(default_factory=dict)
+    missing: list[Name] = field(default_factory=list)
 
     def natives(self, environment: str | None = None) -> list[Contestant]:
         """Return the library's calls, those of one environment if it is given."""
@@ -205,7 +211,12 @@ class Cell:
         return [each for name, each in self.contestants.items() if name.is_ours]
 
     def strongest_native(self, environment: str | None = None) -> Contestant | None:
-        """Return the fastest native over environments and algorithms, None without one."""
+        """Return the fastest native over environments and algorithms.
+
+        None without one, or where a library's own choice is missing: it may be the fastest.
+        """
+        if any(environment in (None, name.environment) for name in self.missing):
+            return None
         return min(self.natives(environment), key=lambda each: each.us, default=None)
 
     def fastest_ours(self) -> Contestant | None:
@@ -268,7 +279,9 @@ def _of_intervals(one: Contestant, other: Contestant) -> Ratio:
     """Return the ratio of one launch of each whose samples are not known, by both intervals."""
     (low, high), (least, most) = one.interval, other.interval
     bounds = least / high, most / low
-    return Ratio(other.us / one.us, *bounds, verdict(*bounds), 1, 1, False, is_single=True)
+    # The interval of a single sample is a point, and tells nothing of others.
+    decision = verdict(*bounds) if low < high and least < most else "tie"
+    return Ratio(other.us / one.us, *bounds, decision, 1, 1, False, is_single=True)
 
 
 # -- from records -------------------------------------------------------------------------
@@ -311,6 +324,13 @@ class Study:
         names = (name.environment for each in self.cells.values() for name in each.contestants)
         return list(dict.fromkeys(names))
 
+    def configurations(self) -> dict[str, list[LaunchRecord]]:
+        """Return the launches of each configuration by its name."""
+        by_name: dict[str, list[LaunchRecord]] = {}
+        for launch in self.launches:
+            by_name.setdefault(launch.configuration, []).append(launch)
+        return by_name
+
 
 def study_of(records: Iterable[Record]) -> Study:
     """Return the cells of records, without wrong results, refused cases and disturbed launches."""
@@ -334,8 +354,28 @@ def study_of(records: Iterable[Record]) -> Study:
         for each in undisturbed(group):
             _add(cell.contestants.setdefault(name, Contestant(name, made)), each)
         libraries.setdefault(f"{name.environment} {name.backend}".strip(), group[0].library)
+    for cell in cells.values():
+        cell.missing = list(_missing(cell, left_out, groups))
     runs = [each.run for each in only(RunRecord, known)]
     return Study(cells, launches, _forced(launches), libraries, runs, measured, left_out)
+
+
+def _missing(
+    cell: Cell, left_out: Mapping[tuple[Panel, Name], Sequence[CaseRecord]],
+    timed: Iterable[tuple[Panel, int, Name]],
+) -> Iterator[Name]:  # fmt: skip
+    """Yield the libraries' own choices that a cell lacks, though the libraries have the call.
+
+    A library that refuses the call at every size, in every launch, does not have it.
+    """
+    has_times = {(panel, name) for panel, _, name in timed}
+    for environment, backend in dict.fromkeys((n.environment, n.backend) for n in cell.contestants):
+        name = Name(environment, backend, "native")
+        refused = left_out.get((cell.panel, name), [])
+        is_absent = bool(refused) and all(each.correct is not False for each in refused)
+        is_call = (cell.panel, name) in has_times or not is_absent
+        if name not in cell.contestants and is_call:
+            yield name
 
 
 def panel_of(record: CaseRecord) -> Panel:

@@ -16,13 +16,12 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct, field
 
-from mpicoll.algorithms.registry import find
-from mpicoll.errors import ArgumentError, CollectiveError
+from mpicoll.errors import ArgumentError
 from mpicoll.interfaces import TRANSPORTS
-from mpicoll.measurement.cases import CALLS
+from mpicoll.measurement.cases import BASELINES, CALLS, is_known
 from mpicoll.notation.contract import collective
 from mpicoll.notation.elements import check_op, kind_of, reduce_op
-from mpicoll.selection.auto import CHOOSERS
+from mpicoll.runtime.natives import COMPOSITIONS
 from mpicoll.text.files import content_of
 from mpicoll.text.names import swept_names
 from mpicoll.text.sizes import parse_size
@@ -36,7 +35,7 @@ Level = Literal["single", "funneled", "serialized", "multiple"]
 Ranks = Annotated[int, Meta(ge=1, le=1 << 20)]
 _MOST = 64
 _MOST_WORDS = 500
-_COLLECTIVES = ("allreduce", "broadcast", "allgather", "reduce_scatter", "alltoall")
+BACKENDS = ("mpi4py", "torch")
 
 
 class Environment(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -83,7 +82,8 @@ class Factors(Struct, kw_only=True, forbid_unknown_fields=True):
 
     Attributes:
         sizes: total bytes, as nccl-tests counts them.
-        algorithms: schedules beside the native call; by default the benchmark's.
+        algorithms: schedules beside the native call, by default those of `planning.py`; a launch
+            gets the ones that its collectives and backends have.
         transports: of the schedules; by default the fastest that reaches a rank.
         pairs: measure pairs of ranks too, for the prices of the cost model.
     """
@@ -221,18 +221,41 @@ def _check_operators(factors: Factors, name: str) -> None:
 
 def _algorithms(collectives: Sequence[str], text: str) -> None:
     for name in swept_names(text):
-        base = name.partition("@")[0]
-        is_open = base.lower() == "all" or base in CHOOSERS or base.startswith("native")
-        if not is_open and not any(_has(each, base) for each in collectives):
+        if not serves(name, collectives, BACKENDS):
             raise ArgumentError(f"no collective of this study has an algorithm {name!r}")
 
 
-def _has(name: str, algorithm: str) -> bool:
-    try:
-        find(name, algorithm)
-    except CollectiveError:
-        return False
-    return True
+def serves(algorithm: str, collectives: Sequence[str], backends: Sequence[str]) -> bool:
+    """Whether the benchmark takes an algorithm for one of these collectives and backends.
+
+    >>> serves("recursive_halving", ["allreduce"], ["mpi4py"])
+    False
+    >>> serves("native:reduce+broadcast", ["bcast", "allreduce"], ["mpi4py"])
+    True
+
+    Raises:
+        ArgumentError: the algorithm exists, but not its parameters or its transport.
+    """
+    if algorithm.lower() == "all":
+        return True
+    return any(
+        is_known(what, algorithm, _natives(what.name, algorithm, backends))
+        for what in map(collective, collectives)
+    )
+
+
+def _natives(name: str, algorithm: str, backends: Sequence[str]) -> list[str]:
+    """Return the names of a collective's native calls.
+
+    The calls of a second library, such as ``native:nccl``, depend on the machine: `algorithm` is
+    among the names where it may be one.
+    """
+    names = [*BASELINES, *(f"native:{pair}" for pair in COMPOSITIONS.get(name, ()))]
+    if "mpi4py" in backends:
+        names.append("native_persistent")
+    if algorithm.startswith("native:") and "+" not in algorithm:
+        names.append(algorithm)
+    return names
 
 
 def _transport(name: str) -> str:

@@ -275,7 +275,7 @@ def check_launcher(given: Environment, vendor: str) -> None:
         known = _asked(given, [program, "--mpi=list"])
         said = f"{known.stdout} {known.stderr}".split()
         if known.returncode:
-            raise ArgumentError(f"its launcher {name}: {' '.join(said)[-300:]}")
+            raise ArgumentError(f"its launcher {name}: {' '.join(said)[:300]}")
         if kind not in said:
             raise ArgumentError(f"its launcher {name}: srun --mpi=list has no {kind}")
     elif Path(name).name.startswith("mpi"):

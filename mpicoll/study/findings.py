@@ -16,6 +16,7 @@ from mpicoll.study.sentences import (
     Finding,
     Pair,
     launches,
+    listed,
     pairs,
     place,
     place_of,
@@ -71,7 +72,8 @@ def findings(study: Study, crossings: Crossings | None = None) -> list[Finding]:
     found += [*_refusals(study), *_failures(study)]
     undecided = [each for each in found if each.section == OPEN]
     told = [each for each in found if each.section != OPEN]
-    return [*_in_short(study, len(undecided)), *_wrong(study), *told, *undecided]
+    first = [*_unmeasured(study), *_wrong(study), *_not_compared(study)]
+    return [*first, *_in_short(study, len(undecided)), *told, *undecided]
 
 
 # -- sections -----------------------------------------------------------------------------
@@ -115,6 +117,21 @@ def _in_short(study: Study, undecided: int) -> Iterator[Finding]:
     if undecided:
         text = f"{OPEN} is at the end, in {counted(undecided, 'sentence')}."
         yield Finding(SHORT, text)
+
+
+def _not_compared(study: Study) -> Iterator[Finding]:
+    """Yield how many cells have no winner, as a library's own choice has no time there."""
+    cells = [cell for cell in study.cells.values() if cell.ours() and cell.missing]
+    names = dict.fromkeys(name for cell in cells for name in cell.missing)
+    by_panel = dict.fromkeys(str(cell.panel) for cell in cells)
+    if cells:
+        count = counted(len(cells), "cell")
+        verb = "has" if len(cells) == 1 else "have"
+        yield Finding(
+            SHORT,
+            f"{count} of {len(study.cells)} {verb} no winner: {listed([*map(str, names)])} was "
+            f"not measured there ({'; '.join(by_panel)}).",
+        )
 
 
 def _factor(each: Pair) -> str:
@@ -295,16 +312,25 @@ def _sizes(records: Sequence[CaseRecord]) -> str:
     return f", {', '.join(map(bytes_text, sizes))}" if sizes != [0] else ""
 
 
+def _unmeasured(study: Study) -> Iterator[Finding]:
+    """Yield the configurations without a launch that succeeded, once for each reason."""
+    by_reason: dict[str, list[str]] = {}
+    for name, records in study.configurations().items():
+        if all(launch.message for launch in records):
+            reasons = dict.fromkeys(str(launch.message) for launch in records)
+            by_reason.setdefault("; ".join(reasons), []).append(name)
+    for reason, names in by_reason.items():
+        yield Finding(SHORT, f"Every launch of {listed(names)} failed: {reason}")
+
+
 def _failures(study: Study) -> Iterator[Finding]:
-    failed: dict[tuple[str, str], int] = {}
-    count: dict[str, int] = {}
-    for each in study.launches:
-        count[each.configuration] = count.get(each.configuration, 0) + 1
-        if each.message:
-            key = each.configuration, each.message
-            failed[key] = failed.get(key, 0) + 1
-    for (name, message), often in failed.items():
-        yield Finding(OPEN, f"{often} of {count[name]} launches of {name} failed: {message}")
+    for name, records in study.configurations().items():
+        messages = [launch.message for launch in records if launch.message]
+        if len(messages) == len(records):
+            continue  # `_unmeasured` tells these
+        for message in dict.fromkeys(messages):
+            share = f"{messages.count(message)} of {counted(len(records), 'launch')}"
+            yield Finding(OPEN, f"{share} of {name} failed: {message}")
     for (environment, collective, algorithm), hows in study.forced.items():
         if hows[0].refused:
             sizes = ", ".join(map(bytes_text, hows[0].refused))

@@ -38,7 +38,7 @@ from mpicoll.text.sizes import parse_size
 _GRACE = 60.0
 """Seconds that a launch may take beyond its plan, with the time of a step that hangs."""
 _LAST = 400
-"""Characters of what a failed launch printed last."""
+"""Characters of the reason of a failed launch."""
 
 
 def file_of(folder: Path, configuration: Configuration, index: int) -> Path:
@@ -152,8 +152,20 @@ def _last(text: str) -> str:
     """Return the last errors, else the first line, in which launchers explain, and the last."""
     lines = [line.strip() for line in text.splitlines() if line.strip("- \t")]
     errors = [line for line in lines if "error" in line.lower()]
-    told = errors[-2:] or dict.fromkeys(lines[:1] + lines[-1:])
-    return (" | ".join(told) or "it printed nothing")[-_LAST:]
+    reasons = errors[-2:] or list(dict.fromkeys(lines[:1] + lines[-1:]))
+    # An error says first that it is one, then what is wrong; what would be right may be long.
+    return (
+        " | ".join(_headed(line, _LAST // len(reasons)) for line in reasons) or "it printed nothing"
+    )
+
+
+def _headed(text: str, most: int) -> str:
+    """Return a text with as many characters of its head as it may have.
+
+    >>> _headed("Error: no such name", 12)
+    'Error: no...'
+    """
+    return text if len(text) <= most else f"{text[: most - 3].rstrip()}..."
 
 
 def _save(path: Path, record: LaunchRecord, records: Iterable[Record]) -> None:

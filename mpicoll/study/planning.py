@@ -10,17 +10,18 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from mpicoll.algorithms.registry import find
-from mpicoll.errors import ArgumentError, CollectiveError
-from mpicoll.measurement.cases import CPU, CUDA
+from mpicoll.errors import ArgumentError, CollectiveError, UnknownName
+from mpicoll.measurement.cases import BASELINES, CPU, CUDA
 from mpicoll.notation.contract import collective
 from mpicoll.records.lines import Forced
-from mpicoll.selection.auto import CHOOSERS
 from mpicoll.study.asking import SECONDS_OF_CALL
-from mpicoll.study.description import Description
+from mpicoll.study.description import Description, serves
 from mpicoll.study.environments import Found
 from mpicoll.study.libraries import libraries, variants
+from mpicoll.text.names import swept_names
 from mpicoll.text.sizes import parse_size
 
 DEFAULT_ALGORITHMS = (
@@ -28,7 +29,7 @@ DEFAULT_ALGORITHMS = (
     "native:reduce+broadcast", "native:reduce_scatter+allgather", "binomial", "scatter_ring",
     "bruck", "recursive_halving", "pairwise",
 )  # fmt: skip
-"""Of a study that names none; each runs for the collectives that have it."""
+"""Of a study that names none; a launch gets those that its collectives have."""
 ON_NODES = ("two_level",)
 """Beside them, where ranks are on several nodes."""
 START_UP, WITH_TORCH = 2.0, 5.0
@@ -80,7 +81,7 @@ class Configuration:
             "-m", "mpicoll.bench", *self._collectives(study),
             "--sizes", ",".join(str(parse_size(str(each))) for each in factors.sizes),
             "--datatype", ",".join(factors.dtypes), "--op", ",".join(factors.operators),
-            "--algorithms", ",".join(self._algorithms(factors.algorithms)), *more,
+            "--algorithms", ",".join(self._algorithms(study)), *more,
             "--calls", factors.calls, "--format", "jsonl", "--device", self.device,
             "--time", f"{seconds + self.start_up:.1f}", *shared,
         ]  # fmt: skip
@@ -93,9 +94,9 @@ class Configuration:
     def cases(self, study: Description) -> int:
         """Return how many cases a launch measures, about."""
         factors = study.factors
-        algorithms = self._algorithms(factors.algorithms)
+        algorithms = self._algorithms(study)
         count = sum(
-            1 + sum(_serves(name, each, self.ranks) for each in algorithms)
+            1 + sum(self._serves(name, each) for each in algorithms)
             for name in self._collectives(study)
         )
         variants = len(factors.sizes) * len(factors.dtypes) * len(factors.operators)
@@ -106,11 +107,29 @@ class Configuration:
         names = dict.fromkeys(collective(each).name for each in study.factors.collectives)
         return [each for each in names if each in self.forced or not self.forced]
 
-    def _algorithms(self, given: Sequence[str]) -> Sequence[str]:
-        if self.forced:
-            ours = [each.ours for each in self.forced.values() if each.ours]
-            return list(dict.fromkeys(ours)) or ["native"]
-        return given or DEFAULT_ALGORITHMS + (ON_NODES if self.ranks_per_node else ())
+    def _algorithms(self, study: Description) -> list[str]:
+        """Return the algorithms of a launch: those that its collectives and backends have."""
+        names = study.factors.algorithms or DEFAULT_ALGORITHMS + (
+            ON_NODES if self.ranks_per_node else ()
+        )
+        wanted = list(chain.from_iterable(map(swept_names, names)))
+        if self.forced and not set(wanted) <= set(BASELINES):
+            wanted = [how.ours for how in self.forced.values() if how.ours]
+        collectives = self._collectives(study)
+        fitting = [name for name in wanted if serves(name, collectives, self.backends)]
+        return list(dict.fromkeys(fitting)) or list(BASELINES)
+
+    def _serves(self, name: str, algorithm: str) -> bool:
+        """Whether a collective has an algorithm for so many ranks."""
+        if not serves(algorithm, [name], self.backends):
+            return False
+        try:
+            find(name, algorithm.partition("@")[0]).serve(self.ranks)
+        except UnknownName:
+            return algorithm not in BASELINES  # a choice, or a native call
+        except CollectiveError:
+            return False
+        return True
 
     @property
     def start_up(self) -> float:
@@ -182,20 +201,6 @@ class Plan:
     def measuring(self, configuration: Configuration) -> float:
         """Return the seconds that a launch may measure: no less than its cases need."""
         return max(self.seconds, _LEAST_OF_CASE * configuration.cases(self.study))
-
-
-def _serves(name: str, algorithm: str, ranks: int) -> bool:
-    """Whether a collective has an algorithm for so many ranks."""
-    base = algorithm.partition("@")[0]
-    if base in CHOOSERS:
-        return True
-    if base.startswith("native"):
-        return name == "allreduce"  # about: of compositions
-    try:
-        find(name, base).serve(ranks)
-    except CollectiveError:
-        return False
-    return True
 
 
 def plan(study: Description, environments: Sequence[Found]) -> Plan:

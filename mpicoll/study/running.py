@@ -26,7 +26,7 @@ from mpicoll.study.description import Description, check
 from mpicoll.study.launching import file_of, launch
 from mpicoll.study.planning import Configuration, Plan
 from mpicoll.text.files import content_of, lock, write_whole
-from mpicoll.text.numbers import span
+from mpicoll.text.numbers import counted, span
 from mpicoll.text.printable import printable
 
 _GIVE_UP = 2
@@ -86,6 +86,22 @@ class Runner:
     def of(self, configuration: Configuration) -> list[LaunchRecord]:
         """Return how the launches of a configuration ended."""
         return [each for (name, _), each in self.done.items() if name == configuration.name]
+
+    def not_launched(self) -> list[str]:
+        """Return a remark on the configurations that had no launch, as the time was used."""
+        names = [each.name for each in self.plan.configurations if not self.of(each)]
+        if not names:
+            return []
+        return [f"not launched, as the minutes were over: {', '.join(names)}"]
+
+    def shortage(self) -> str:
+        """Return which configurations measured nothing, and why; "" where all measured."""
+        records = {each.name: self.of(each) for each in self.plan.configurations}
+        failed = [name for name, own in records.items() if own and all(r.message for r in own)]
+        reasons = dict.fromkeys(str(r.message) for name in failed for r in records[name])
+        count = f"{len(failed)} of {counted(len(records), 'configuration')}"
+        text = [f"{count} measured nothing: {', '.join(failed)}: {'; '.join(reasons)}"]
+        return "; ".join([*self.not_launched(), *(text if failed else [])])
 
     def is_over(self) -> bool:
         """Whether the time of the study is used."""

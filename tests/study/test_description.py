@@ -6,12 +6,16 @@ import dataclasses
 import os
 import shutil
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
+import mpicoll
 from mpicoll.errors import ArgumentError
+from mpicoll.measurement.cases import Wanted, check_algorithms
+from mpicoll.notation.contract import COLLECTIVES as CONTRACTS
 from mpicoll.study import environments, installing
 from mpicoll.study.asking import heard
 from mpicoll.study.description import Description, Environment, Factors, parse
@@ -22,6 +26,7 @@ from mpicoll.study.planning import plan
 from mpicoll.study.running import store, stored, taken
 from mpicoll.study.showing import print_plan
 
+COLLECTIVES = [*CONTRACTS]
 MPICH = Found("mpich", Environment(name="mpich"), "multiple", "MPICH", "MPICH 5", True)
 OMPI = Found(
     "openmpi", Environment(name="openmpi", bind="cores"), "single", "Open MPI", "Open MPI 5", True
@@ -38,6 +43,13 @@ OMPI = Found(
         ("factors = { collectives = ['allfoo'] }", r"\$.factors.collectives: .*allfoo"),
         ("factors = { transports = ['pigeon'] }", r"\$.factors.transports: 'pigeon'"),
         ("factors = { algorithms = ['none'] }", r"\$.factors.algorithms: .* algorithm 'none'"),
+        ("factors = { algorithms = ['ring@pigeon'] }", r"algorithms: unknown transport 'pigeon'"),
+        ("factors = { algorithms = ['auto@cma'] }", r"algorithms: .* algorithm 'auto@cma'"),
+        ("factors = { algorithms = ['knomial(radix=0)'] }", r"algorithms: .*radix"),
+        (
+            "factors = { collectives = ['bcast'], algorithms = ['native:reduce+broadcast'] }",
+            r"algorithms: .* algorithm 'native:reduce\+broadcast'",
+        ),
         (
             "factors = { operators = ['sum', 'band'] }",
             "operators: op 'band' is not defined",
@@ -99,6 +111,36 @@ def test_launches_are_mixed_and_the_seed_decides() -> None:
     assert {each.environment.name for each, _ in first[:12]} == {"mpich", "openmpi"}
     every = {each.name for each in plan(study, [MPICH, OMPI]).configurations}
     assert {"mpich-4-of-2-choice", "mpich-4-of-2-forced1", "mpich-4-of-2-pairs"} <= every
+
+
+@pytest.mark.parametrize("backends", [["mpi4py"], ["torch"]])
+@pytest.mark.parametrize("nodes", [[], [1]], ids=["one node", "nodes"])
+@pytest.mark.parametrize("collectives", [*([name] for name in COLLECTIVES), COLLECTIVES[:2]])
+def test_the_benchmark_takes_every_algorithm_of_a_launch(
+    collectives: list[str], nodes: list[int], backends: list[Literal["mpi4py", "torch"]]
+) -> None:
+    """Of the default algorithms, too, each launch gets those that its collectives have."""
+    factors = Factors(collectives=list(collectives), ranks_per_node=nodes, pairs=False)
+    given = Environment(name="x", backends=backends)
+    environment = dataclasses.replace(MPICH, given=given)
+    group = mpicoll.threads(2)
+    for configuration in plan(Description(factors=factors), [environment]).configurations:
+        arguments = configuration.arguments(Description(factors=factors), 1.0, 0, "x.jsonl")
+        algorithms = tuple(arguments[arguments.index("--algorithms") + 1].split(","))
+        measured = arguments[2 : arguments.index("--sizes")]
+        wanted = Wanted(tuple(measured), algorithms)
+        group(lambda c, wanted=wanted: check_algorithms(wanted, {"mpi4py": c}))
+
+
+def test_a_launch_gets_the_members_of_a_sweep_and_no_algorithm_of_other_backends() -> None:
+    factors = Factors(algorithms=["knomial(radix=2:3)", "native_persistent"], pairs=False)
+    study = Description(factors=factors)
+    for backend, persistent in (("mpi4py", ["native_persistent"]), ("torch", [])):
+        given = Environment(name="x", backends=[backend], algorithms=["none"])
+        (launch,) = plan(study, [dataclasses.replace(MPICH, given=given)]).configurations
+        arguments = launch.arguments(study, 1.0, 0, "x.jsonl")
+        names = arguments[arguments.index("--algorithms") + 1].split(",")
+        assert names == ["knomial(radix=2)", "knomial(radix=3)", *persistent]
 
 
 def test_the_time_of_a_launch_follows_from_the_minutes() -> None:

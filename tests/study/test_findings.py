@@ -174,7 +174,8 @@ def test_one_launch_of_ten_decides_nothing_anywhere(liar: str, factor: float) ->
             us = each.time_us.median
             records.append(case("auto", each.bytes_total, us, each.run.id, 0))
             more = {"backend": "torch", "library": "gloo"}
-            records.append(case("auto", each.bytes_total, 10.0, each.run.id, 0, **more))
+            for name in ("auto", "native"):
+                records.append(case(name, each.bytes_total, 10.0, each.run.id, 0, **more))
     for section in (WINNERS, OTHERS, SAME, ONE_OR_TWO, BACKENDS):
         found = told(records, section)
         assert found and "slow" not in found
@@ -520,6 +521,56 @@ def test_backends_are_compared_side_by_side() -> None:
     theirs = "native of gloo (torch in mpich)"
     assert f"native of mpich is 30.0 times as fast as {theirs}, in 40 of 40" in found
     assert "auto of mpich (auto@symmetric) ties with auto of mpich (torch)" in found
+
+
+def test_a_winner_needs_the_library_s_own_choice() -> None:
+    """It is missing where all launches of it failed, has no time at a size, or is wrong."""
+    truth = constant(native=10.0, ring=5.0)
+    records = launched(truth, ["ring"], forced="ring")
+    found = told(records, SHORT)
+    assert "4 cells of 4 have no winner: native of mpich was not measured there" in found
+    assert "leads" not in found and "faster" not in found and not told(records, WINNERS)
+    records += launched(truth, ["ring"])
+    assert "no winner" not in told(records, SHORT) and "leads" in told(records, SHORT)
+    for each in only(CaseRecord, records):
+        if each.algorithm == "native" and each.bytes_total == 64:
+            each.time_us, each.message = None, "it hung"
+        elif each.algorithm == "native" and each.bytes_total == 4096:
+            each.correct = False
+    assert "2 cells of 4 have no winner: native of mpich was not" in told(records, SHORT)
+    assert told(records, WINNERS).startswith("allreduce on 4 ranks, 64K to 1M: ")
+
+
+def test_a_library_without_the_call_is_no_rival() -> None:
+    """As torch.distributed, which has no scan: it refuses at every size, in every launch."""
+    records = launched(constant(native=10.0, ring=5.0), ["ring"])
+    torch = {"backend": "torch", "library": "gloo"}
+    for each in [one for one in only(CaseRecord, records) if one.algorithm == "ring"]:
+        more = each.run.id, 0, "mpich", None
+        records.append(case("ring", each.bytes_total, 6.0, *more, **torch))
+        refusal = {"time_us": None, "message": "torch.distributed has no scan", "correct": None}
+        records.append(case("native", each.bytes_total, 6.0, *more, **torch, **refusal))
+    assert "leads" in told(records, SHORT) and "no winner" not in told(records, SHORT)
+
+
+def test_a_single_sample_is_no_winner() -> None:
+    """The interval of one sample is a point."""
+    records = [
+        case(name, 64, us, "run", 0, samples=1, samples_us=[], time_us=Times(us, us, us))
+        for name, us in (("native", 10.0), ("ring", 1.0))
+    ]
+    assert "faster than the strongest native in none" in told(records, SHORT)
+
+
+def test_configurations_whose_launches_all_failed_come_first() -> None:
+    lost = [
+        LaunchRecord(configuration=name, launch=launch, environment=name, ranks=4, message="no MPI")
+        for name in ("a", "b") for launch in range(2)
+    ]  # fmt: skip
+    records = [*launched(constant(native=10.0, ring=5.0), ["ring"]), *lost]
+    first, second, *_ = told(records, SHORT).splitlines()
+    assert first == "Every launch of a and b failed: no MPI"
+    assert second.startswith("Of 4 collectives and sizes") and "no MPI" not in told(records, OPEN)
 
 
 def test_failed_launches_and_refusals_are_told() -> None:

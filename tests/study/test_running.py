@@ -60,8 +60,9 @@ def test_a_study_is_killed_and_goes_on(tmp_path: Path) -> None:
     process.send_signal(signal.SIGKILL)
     process.communicate()
     done = python(*command)
-    assert done.returncode == 0, done.stdout
+    assert done.returncode == 1, done.stdout
     assert "bad-2-choice, launch 1 failed: " in done.stdout
+    assert "Error: 1 of 2 configurations measured nothing: bad-2-choice: " in done.stdout
     good, bad = (
         load(folder / "launches" / f"{name}-2-choice-000.jsonl") for name in ("good", "bad")
     )
@@ -71,11 +72,11 @@ def test_a_study_is_killed_and_goes_on(tmp_path: Path) -> None:
     assert {each.algorithm for each in cases} == {"native", "ring"}
     assert {(each.environment, each.launch) for each in cases} == {("good", 0)}
     text = (folder / "findings.md").read_text()
-    assert "1 of 1 launches of bad-2-choice failed" in text
+    assert re.search(r"## In short\n\n.*\n\n- Every launch of bad-2-choice failed: exit", text)
     assert "\n- 1 launch of 2 configurations" in text
     # What is done stays done.
     before = {each: each.stat().st_mtime_ns for each in (folder / "launches").iterdir()}
-    assert python(*command).returncode == 0
+    assert python(*command).returncode == 1
     assert before == {each: each.stat().st_mtime_ns for each in (folder / "launches").iterdir()}
 
 
@@ -86,6 +87,7 @@ def test_a_study_is_killed_and_goes_on(tmp_path: Path) -> None:
         ("raise SystemExit(7)", "exit status 7: it printed nothing"),
         ("import sys; sys.exit('Error: no memory')", "exit status 1: Error: no memory"),
         ("import sys; sys.exit('-----')", "exit status 1: it printed nothing"),
+        ("import sys; sys.exit('Error: ' + 1000 * 'x')", f"exit status 1: Error: {390 * 'x'}..."),
         ("import sys; sys.exit('not as root\\nmay break\\nat your risk\\n---')",
          "exit status 1: not as root | at your risk"),
     ],
@@ -176,6 +178,16 @@ def test_what_a_study_has_used_includes_what_it_asked(
     runner = running.Runner(found, tmp_path)
     runner.run()
     assert runner.used() == running.Runner(found, tmp_path).used() == 30
+    # Both configurations failed; of those that the minutes leave out it is said that they are.
+    assert (
+        runner.shortage()
+        == "2 of 2 configurations measured nothing: x-2-choice, x-2-forced1: it failed"
+    )
+    runner.done = {key: record for key, record in runner.done.items() if key[0] == "x-2-choice"}
+    assert runner.shortage() == (
+        "not launched, as the minutes were over: x-2-forced1; "
+        "1 of 2 configurations measured nothing: x-2-choice: it failed"
+    )
 
 
 def test_a_study_without_a_launch_that_measured_ends_with_1(tmp_path: Path) -> None:
@@ -186,7 +198,7 @@ def test_a_study_without_a_launch_that_measured_ends_with_1(tmp_path: Path) -> N
     described.write_text(f"launches = 1\n{environment}[factors]\npairs = false\n")
     done = CliRunner().invoke(main, [str(described), "-o", str(tmp_path / "made")])
     assert done.exit_code == 1 and "Traceback" not in done.output
-    assert "no launch measured anything: exit status 127: " in done.output
+    assert "1 of 1 configuration measured nothing: x-2-choice: exit status 127: " in done.output
     assert "no rank here" in done.output.splitlines()[-1]
 
 
