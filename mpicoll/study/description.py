@@ -7,6 +7,7 @@ r"""The content of ``study.toml``: the environments, the factors, and the number
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from itertools import product
@@ -16,7 +17,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct, field
 
-from mpicoll.errors import ArgumentError
+from mpicoll.errors import ArgumentError, brief
 from mpicoll.interfaces import TRANSPORTS
 from mpicoll.measurement.cases import BASELINES, CALLS, is_known
 from mpicoll.notation.contract import collective
@@ -26,11 +27,12 @@ from mpicoll.text.files import content_of
 from mpicoll.text.names import swept_names
 from mpicoll.text.sizes import parse_size
 
-Text = Annotated[str, Meta(min_length=1, max_length=1000, pattern=r"^[^\x00]*$")]
-Label = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
-"""A name that stands in file names and sentences."""
-Variable = Annotated[str, Meta(max_length=1000, pattern=r"^[^\x00=]+$")]
-Value = Annotated[str, Meta(max_length=10_000, pattern=r"^[^\x00]*$")]
+# Not `$`, which matches before a line feed at the end, too.
+Text = Annotated[str, Meta(min_length=1, max_length=1000, pattern=r"^[^\x00-\x1f\x7f-\x9f]*\Z")]
+Variable = Annotated[str, Meta(max_length=1000, pattern=r"^[^\x00-\x1f\x7f=]+\Z")]
+Value = Annotated[str, Meta(max_length=10_000, pattern=r"^[^\x00]*\Z")]
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
+"""The name of an environment, which stands in file names and sentences."""
 Level = Literal["single", "funneled", "serialized", "multiple"]
 Ranks = Annotated[int, Meta(ge=1, le=1 << 20)]
 _MOST = 64
@@ -58,7 +60,7 @@ class Environment(Struct, kw_only=True, forbid_unknown_fields=True):
             or names as ``allreduce=ring`` (``libraries.toml``).
     """
 
-    name: Label
+    name: str
     venv: Text | None = None
     python: Text | None = None
     modules: Annotated[list[Text], Meta(max_length=_MOST)] = field(default_factory=list)
@@ -187,10 +189,8 @@ def check(found: Description, name: str = "study") -> None:
                 raise ArgumentError(f"{name}: $.{place}: {error}") from None
     assert factors.calls in CALLS
     _check_operators(factors, name)
-    names = [each.name for each in found.environments]
+    _check_names(found.environments, name)
     for own in found.environments:
-        if names.count(own.name) > 1:
-            raise ArgumentError(f"{name}: $.environments: two are called {own.name}")
         if own.venv and own.python:
             raise ArgumentError(
                 f"{name}: $.environments: {own.name} has venv and python: give one of them"
@@ -200,6 +200,24 @@ def check(found: Description, name: str = "study") -> None:
                 f"{name}: $.environments: {own.name}: group {own.group} is torch.distributed's: "
                 'give backends = ["torch"]'
             )
+
+
+def _check_names(environments: Sequence[Environment], name: str) -> None:
+    """Raise ArgumentError where the name of an environment cannot be that of a file, or of two."""
+    known: dict[str, str] = {}
+    for index, environment in enumerate(environments):
+        place, text = f"{name}: $.environments[{index}].name", environment.name
+        if not _NAME.fullmatch(text):
+            raise ArgumentError(
+                f"{place}: {brief(text)} is no name: it takes 1 to 40 letters, digits and '.', '_' "
+                "or '-', a letter or a digit first"
+            )
+        other = known.setdefault(text.lower(), text)
+        if other != text or len(known) <= index:
+            raise ArgumentError(
+                f"{place}: two are called {text}" if other == text else
+                f"{place}: {text} differs from {other} in upper and lower case alone"
+            )  # fmt: skip
 
 
 def _check_operators(factors: Factors, name: str) -> None:

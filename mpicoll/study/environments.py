@@ -26,6 +26,8 @@ from mpicoll.errors import ArgumentError
 from mpicoll.machine.launchers import LAUNCHERS, mpirun
 from mpicoll.measurement.worlds import BACKEND
 from mpicoll.study.description import Description, Environment
+from mpicoll.study.reasons import reason_of
+from mpicoll.text.numbers import counted
 
 OWN = user_data_path("mpicoll") / "environments"
 """Where ``--install`` makes virtual environments."""
@@ -178,10 +180,11 @@ def find(description: Description) -> tuple[list[Found], list[str]]:
         try:
             facts = probe(given)
             check_launcher(given, facts.vendor)
-            found += _levels(given, facts)
+            levels = list(_levels(given, facts))
+            check_start(levels[0], max(description.factors.ranks))
+            found += levels
         except ArgumentError as error:
             remarks.append(f"environment {given.name} is left out: {error}")
-    found = list({each.name: each for each in reversed(found)}.values())[::-1]
     if not found:
         none = "no MPI with an mpirun was found: --install mpich makes one"
         raise ArgumentError("; ".join(remarks) or none)
@@ -286,6 +289,21 @@ def check_launcher(given: Environment, vendor: str) -> None:
                 f"its launcher {name} is {owner}'s, but {python_of(given)} has {vendor}: "
                 f"name {vendor}'s own"
             )
+
+
+def check_start(environment: Found, ranks: int) -> None:
+    """Raise ArgumentError where the launcher of an environment does not start so many processes.
+
+    A step of Slurm is not tried: it may wait for its turn.
+    """
+    if launcher_of(environment.given, environment.vendor).startswith("srun-"):
+        return
+    variables = environment.variables()
+    done = _output(tuple(environment.starting(ranks, ["true"])), tuple(variables.items()))
+    if done.returncode:
+        processes = counted(ranks, "rank")
+        reason = reason_of(f"{done.stdout}\n{done.stderr}")
+        raise ArgumentError(f"its launcher does not start {processes}: {reason}")
 
 
 def _asked(given: Environment, command: Sequence[str]) -> subprocess.CompletedProcess[str]:

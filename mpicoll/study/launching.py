@@ -31,14 +31,13 @@ from mpicoll.study import asking
 from mpicoll.study.description import Description
 from mpicoll.study.libraries import libraries, variables_of
 from mpicoll.study.planning import Configuration
+from mpicoll.study.reasons import reason_of
 from mpicoll.text.files import write_whole
 from mpicoll.text.masking import masked_arguments
 from mpicoll.text.sizes import parse_size
 
 _GRACE = 60.0
 """Seconds that a launch may take beyond its plan, with the time of a step that hangs."""
-_LAST = 400
-"""Characters of the reason of a failed launch."""
 
 
 def file_of(folder: Path, configuration: Configuration, index: int) -> Path:
@@ -88,7 +87,7 @@ def launch(
         except ArgumentError as error:
             record.message = record.message or str(error)
     if not records and record.message is None:
-        record.message = f"it wrote no records: {_last(text)}"
+        record.message = f"it wrote no records: {reason_of(text)}"
     write_whole(file_of(folder, configuration, index), lambda fresh: _save(fresh, record, records))
     return record
 
@@ -145,27 +144,7 @@ def run(
             return f"it had not ended after {limit:.0f} s"
     if status == 0:
         return None
-    return f"exit status {status}: {_last(printed.read_text(errors='replace'))}"
-
-
-def _last(text: str) -> str:
-    """Return the last errors, else the first line, in which launchers explain, and the last."""
-    lines = [line.strip() for line in text.splitlines() if line.strip("- \t")]
-    errors = [line for line in lines if "error" in line.lower()]
-    reasons = errors[-2:] or list(dict.fromkeys(lines[:1] + lines[-1:]))
-    # An error says first that it is one, then what is wrong; what would be right may be long.
-    return (
-        " | ".join(_headed(line, _LAST // len(reasons)) for line in reasons) or "it printed nothing"
-    )
-
-
-def _headed(text: str, most: int) -> str:
-    """Return a text with as many characters of its head as it may have.
-
-    >>> _headed("Error: no such name", 12)
-    'Error: no...'
-    """
-    return text if len(text) <= most else f"{text[: most - 3].rstrip()}..."
+    return f"exit status {status}: {reason_of(printed.read_text(errors='replace'))}"
 
 
 def _save(path: Path, record: LaunchRecord, records: Iterable[Record]) -> None:

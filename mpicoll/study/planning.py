@@ -207,10 +207,17 @@ def plan(study: Description, environments: Sequence[Found]) -> Plan:
     """Return the launches of a study.
 
     Raises:
-        ArgumentError: an algorithm of a library is not known, or the ranks of nodes do not fit.
+        ArgumentError: an algorithm of a library is not known, the ranks of nodes do not fit, or two
+            configurations have one name.
     """
     remarks: list[str] = []
     found = list(_configurations(study, environments, remarks))
+    names = [each.name.lower() for each in found]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ArgumentError(
+            f"$.environments: two configurations would be called {twice}: an environment's name "
+            "with its thread level, with -torch or with its ranks is that of another one"
+        )
     return Plan(study, found, _seconds(study, found), remarks)
 
 

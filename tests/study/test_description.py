@@ -55,7 +55,19 @@ OMPI = Found(
             "operators: op 'band' is not defined",
         ),
         ("factors = { collectives = ['scan'], operators = ['avg'] }", "operators: scan has no op"),
-        ("environments = [{ name = '../x' }]", r"at `\$.environments\[0\].name`"),
+        *(
+            (
+                f"environments = [{{ name = 'x' }}, {{ name = {name!r} }}]",
+                r"\[1\].name: .* is no name",
+            )
+            for name in ("../x", "a/b", ".", "..", "", "-n", "é", 41 * "n", "a b")
+        ),
+        (r'environments = [{ name = "con\n" }]', r"\$.environments\[0\].name: 'con\\n' is no name"),
+        (r'environments = [{ name = "a\u001b[31m" }]', r"\$.environments\[0\].name: .* is no name"),
+        ("environments = [{ name = 'x' }, { name = 'X' }]", "X differs from x in upper and lower"),
+        (r'environments = [{ name = "x", launcher = "a\n" }]', r"launcher"),
+        (r'environments = [{ name = "x", variables = { "A\n" = "1" } }]', r"variables"),
+        (r'factors = { collectives = ["bcast\n"] }', r"collectives"),
         ("environments = [{ name = 'x', threads = ['many'] }]", r"threads"),
         ("environments = [{ name = 'x' }, { name = 'x' }]", "two are called x"),
         (r'environments = [{ name = "x", launcher = "a\u0000" }]', r"launcher"),
@@ -130,6 +142,16 @@ def test_the_benchmark_takes_every_algorithm_of_a_launch(
         measured = arguments[2 : arguments.index("--sizes")]
         wanted = Wanted(tuple(measured), algorithms)
         group(lambda c, wanted=wanted: check_algorithms(wanted, {"mpi4py": c}))
+
+
+def test_two_environments_of_one_name_are_refused(tmp_path: Path) -> None:
+    """Their launches would write the same files: a thread level is part of the name."""
+    python = interpreter(tmp_path)
+    program(tmp_path / "mpirun", "true")
+    levels = Environment(name="x", python=str(python), threads=["single", "multiple"])
+    study = Description(environments=[levels, replace(levels, name="X-single", threads=["single"])])
+    with pytest.raises(ArgumentError, match="two configurations would be called x-single-2-choice"):
+        plan(study, find(study)[0])
 
 
 def test_a_launch_gets_the_members_of_a_sweep_and_no_algorithm_of_other_backends() -> None:
@@ -426,7 +448,11 @@ HYDRA = "echo 'HYDRA build details:'"
         ("srun-pmi2", "MPICH", {"srun": "echo none pmi2 >&2"}, None),
         ("srun-pmi2", "MPICH", {"srun": "echo 'srun: fatal: no Slurm' >&2; exit 1"},
          "its launcher srun-pmi2: srun: fatal: no Slurm"),
-        ("{bin}/mine", "MPICH", {"mine": "exit 1"}, None),
+        ("{bin}/mine", "MPICH", {"mine": "test $4 = 2"}, None),
+        ("{bin}/mine", "MPICH", {"mine": "echo 'too few slots'; exit 1"},
+         "its launcher does not start 2 ranks: too few slots"),
+        ("auto", "Open MPI", {"mpirun": f"{OPEN_MPI}; echo add --allow-run-as-root; test $# = 1"},
+         "does not start 2 ranks: Open MPI's launcher refuses to run as root: set OMPI_ALLOW"),
     ],
 )  # fmt: skip
 def test_a_launcher_that_starts_no_rank_is_said_when_a_study_is_planned(

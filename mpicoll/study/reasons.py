@@ -1,0 +1,42 @@
+"""The reason of a failed launch, in the words of its launcher."""
+
+from __future__ import annotations
+
+from itertools import takewhile
+
+_MOST = 400
+"""Characters of a reason."""
+_AS_ROOT = "--allow-run-as-root"
+"""Open MPI's launchers, of every release, name this flag where they refuse to run as root."""
+
+
+def reason_of(printed: str) -> str:
+    r"""Return the last two errors; without one, the first paragraph and the last line.
+
+    >>> reason_of("it begins\nError: no memory\nit ends")
+    'Error: no memory'
+    >>> reason_of("A launcher\nexplains.\n\nIt says more.\nIt ends.")
+    'A launcher explains. | It ends.'
+    """
+    if _AS_ROOT in printed:
+        return (
+            "Open MPI's launcher refuses to run as root: set OMPI_ALLOW_RUN_AS_ROOT=1 and "
+            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1, in this shell or in the environment's variables"
+        )
+    lines = [line.strip("- \t\0") for line in printed.strip("- \t\n\0").splitlines()]
+    reasons = [line for line in lines if "error" in line.lower()][-2:]
+    if not reasons:
+        paragraph = " ".join(takewhile(bool, lines))
+        reasons = [paragraph, lines[-1]] if lines and lines[-1] not in paragraph else [paragraph]
+    # An error says first that it is one, then what is wrong; what would be right may be long.
+    text = " | ".join(_headed(reason, _MOST // len(reasons)) for reason in reasons)
+    return text or "it printed nothing"
+
+
+def _headed(text: str, most: int) -> str:
+    """Return a text with as many characters of its head as it may have.
+
+    >>> _headed("Error: no such name", 12)
+    'Error: no...'
+    """
+    return text if len(text) <= most else f"{text[: most - 3].rstrip()}..."
