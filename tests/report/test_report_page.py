@@ -248,11 +248,17 @@ def test_pictures_are_drawn_when_they_come_near_or_are_printed(
     path.write_text(
         content_of(report(load([write(tmp_path / "a.jsonl", given)]))), encoding="utf-8"
     )
-    made = Opened(browser, path, 390)
+    made = Opened(browser, path, 390, color_scheme="dark")
     drawn = made.tab.locator("[data-kind=time] .js-plotly-plot")
     assert 0 < drawn.count() < len(names)
+    ink = "all => [...new Set(all.map(text => getComputedStyle(text).fill))]"
+    ticks = made.tab.locator(".xtick text")
+    assert ticks.evaluate_all(ink) == ["rgb(230, 234, 240)"]
     made.tab.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert drawn.count() == len(names) and made.complaints == []
+    assert ticks.evaluate_all(ink) == ["rgb(29, 35, 43)"]
+    made.tab.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert "rgb(230, 234, 240)" in ticks.evaluate_all(ink)
     made.tab.context.close()
 
 

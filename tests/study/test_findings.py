@@ -624,6 +624,37 @@ def test_the_outcome_links_every_figure_and_sums_up_every_cell(tmp_path: Path) -
     assert not isinstance(cells["native"].speedup_vs_strongest, SpeedupVsStrongest)
 
 
+PRINTED = """addEventListener("beforeprint", () => {
+  window.printed = [...document.querySelectorAll(".main-svg .legendtext, .main-svg .xtick text")]
+    .map(text => [text.closest(".js-plotly-plot").dataset.figure, getComputedStyle(text).fill]);
+})"""
+
+
+@pytest.mark.browser
+def test_a_printer_gets_every_figure_in_dark_ink(tmp_path: Path, browser: Any) -> None:
+    """Those below the end of the screen, too, on a screen that is dark."""
+    pytest.importorskip("plotly")
+    records = launched(constant(native=10.0), [FORCED])
+    for name in ("allgather", "broadcast", "reduce", "scatter"):
+        more = [case(FORCED, size, 9.0, "run", 0, collective=name) for size in SIZES]
+        records += more
+    study = study_of(records)
+    (tmp_path / "study.html").write_text(page(study, findings(study)))
+    opened = Opened(browser, tmp_path / "study.html", 1280, "[data-figure]", color_scheme="dark")
+    opened.tab.evaluate(PRINTED)
+    opened.tab.pdf()
+    printed = opened.tab.evaluate("window.printed")
+    places = opened.tab.locator("[data-figure]").evaluate_all(
+        "all => all.map(p => p.dataset.figure)"
+    )
+    assert len(places) == 5 and {place for place, _ in printed} == {*places}
+    assert {colour for _, colour in printed} == {"rgb(29, 35, 43)"}
+    # On the screen those in view are drawn again.
+    opened.tab.locator("[data-figure] .main-svg").first.wait_for(state="attached")
+    assert not opened.complaints
+    opened.tab.context.close()
+
+
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [400, 1280])
 def test_the_page_draws_its_figures(width: int, tmp_path: Path, browser: Any) -> None:

@@ -39,4 +39,15 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   refresh();
   showPairs();
 });
-addEventListener("beforeprint", () => views.filter(v => v.dirty).forEach(draw));
+// Figures for paper have dark ink, whatever the screen has.
+const paper = isOnPaper => document.documentElement.classList.toggle("on-paper", isOnPaper);
+addEventListener("beforeprint", () => {
+  paper(true);
+  views.forEach(draw);
+  showPairs();
+});
+addEventListener("afterprint", () => {
+  paper(false);
+  refresh();
+  showPairs();
+});
