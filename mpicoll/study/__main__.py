@@ -17,10 +17,10 @@ from pathlib import Path
 import click
 
 from mpicoll.cli.command import Command
-from mpicoll.cli.options import FILE, option
+from mpicoll.cli.options import FILE, Real, Whole, option
 from mpicoll.study import running
 from mpicoll.study.default import default_study
-from mpicoll.study.description import Description, load
+from mpicoll.study.description import MOST_LAUNCHES, Description, load
 from mpicoll.study.environments import find
 from mpicoll.study.installing import PACKAGES, install
 from mpicoll.study.outcome import check_folder, write_outcome
@@ -36,13 +36,17 @@ from mpicoll.text.printable import printable
         help="The folder of the study.")  # fmt: skip
 @option("--records", "made", is_flag=True, help="Launch nothing: FILES are records.")
 @option("--dry-run", "dry", is_flag=True, help="Print the plan and how long it takes.")
+@option("--launches", type=Whole(1, MOST_LAUNCHES), metavar="N",
+        help="Of each configuration, instead of the description's.")  # fmt: skip
+@option("--minutes", type=Real(0, 100_000, above=True), metavar="M",
+        help="After which no launch begins, instead of the description's.")  # fmt: skip
 @option("--install", "library", type=click.Choice(sorted(PACKAGES)),
         help="Make an environment with this MPI from PyPI, for later studies.")  # fmt: skip
 @option("--csv", "table", type=FILE, metavar="FILE",
         help="Of records: write the times of allreduce in one call and in two there.")  # fmt: skip
 def main(
-    files: Sequence[Path], folder: Path | None, made: bool, dry: bool, library: str | None,
-    table: Path | None,
+    files: Sequence[Path], folder: Path | None, made: bool, dry: bool, launches: int | None,
+    minutes: float | None, library: str | None, table: Path | None,
 ) -> int:  # fmt: skip
     """Run the study that the command line describes; return the exit status."""
     if library is not None:
@@ -59,7 +63,10 @@ def main(
         return 0
     if len(files) > 1:
         raise click.UsageError("one file describes a study; --records takes several")
-    found = _planned(_study(files, folder))
+    study = _study(files, folder)
+    study.launches = launches or study.launches
+    study.minutes = minutes or study.minutes
+    found = _planned(study)
     if dry or folder is None:
         print_plan(found)
         return 0

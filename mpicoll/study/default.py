@@ -15,13 +15,17 @@ _SIZES = ("64", "16K", "1M")
 more fit into that time."""
 
 
-def default_study() -> Description:
-    """Return the study of this machine: every environment that is found, within 15 minutes."""
+def usual_ranks() -> int:
+    """Return a rank for each core that this process may use, from 2 to 8."""
     cores = own_cores()
     count = min(len(cores.allowed), int(cores.quota or _MOST_RANKS))
-    ranks = max(2, min(count, _MOST_RANKS))
+    return max(2, min(count, _MOST_RANKS))
+
+
+def default_study() -> Description:
+    """Return the study of this machine: every environment that is found, within 15 minutes."""
     return Description(
         minutes=_MINUTES,
         environments=named(candidates()),
-        factors=Factors(ranks=[ranks], collectives=list(_COLLECTIVES), sizes=list(_SIZES)),
+        factors=Factors(ranks=[usual_ranks()], collectives=list(_COLLECTIVES), sizes=list(_SIZES)),
     )

@@ -35,6 +35,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 """The name of an environment, which stands in file names and sentences."""
 Level = Literal["single", "funneled", "serialized", "multiple"]
 Ranks = Annotated[int, Meta(ge=1, le=1 << 20)]
+MOST_LAUNCHES = 1000
 _MOST = 64
 _MOST_WORDS = 500
 BACKENDS = ("mpi4py", "torch")
@@ -130,7 +131,7 @@ class Description(Struct, kw_only=True, forbid_unknown_fields=True):
     """
 
     seed: Annotated[int, Meta(ge=0, le=1 << 62)] = 0
-    launches: Annotated[int, Meta(ge=1, le=1000)] = 10
+    launches: Annotated[int, Meta(ge=1, le=MOST_LAUNCHES)] = 10
     minutes: Annotated[float, Meta(gt=0, le=100_000)] | None = None
     seconds: Annotated[float, Meta(gt=0, le=100_000)] | None = None
     timeout: Annotated[float, Meta(gt=0, le=100_000)] = 60.0

@@ -106,7 +106,7 @@ def libraries() -> dict[str, Library]:
     return {each.vendor: each for each in found.values()}
 
 
-def _algorithms(vendor: str, name: str) -> dict[str, str]:
+def algorithms_of(vendor: str, name: str) -> dict[str, str]:
     """Return the names of a library's algorithms for a collective, each with ours."""
     library = libraries().get(vendor)
     rules = library.collectives.get(name, []) if library else []
@@ -119,7 +119,7 @@ def forced(vendor: str, name: str, algorithm: str) -> Forced:
     Raises:
         ArgumentError: the library, or its algorithm, is not known.
     """
-    known = _algorithms(vendor, name)
+    known = algorithms_of(vendor, name)
     if not known:
         raise ArgumentError(f"no variable is known that forces {vendor}'s {name}")
     if algorithm not in known:
@@ -162,7 +162,7 @@ def variants(
             continue
         if each in (EVERY, ALL, FEW):
             for name in collectives:
-                found = _algorithms(vendor, name).items()
+                found = algorithms_of(vendor, name).items()
                 own = [theirs for theirs, ours in found if ours or each == EVERY]
                 asked.setdefault(name, []).extend(own[: _FEW if each == FEW else None])
             continue

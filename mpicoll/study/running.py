@@ -177,16 +177,19 @@ def stored(folder: Path) -> Description | None:
 
 
 def store(study: Description, folder: Path) -> None:
-    """Keep the study in its folder; one that has begun there may be given other minutes.
+    """Keep the study in its folder; one that has begun may get other minutes, or launches.
 
     Raises:
         ArgumentError: the folder has another study.
     """
     known = stored(folder)
-    if known is not None and replace(known, minutes=study.minutes) != study:
+    if (
+        known is not None
+        and replace(known, minutes=study.minutes, launches=study.launches) != study
+    ):
         raise ArgumentError(
             f"{folder} has another study: give another folder, or the same description "
-            "(minutes may differ)"
+            "(minutes and launches may differ)"
         )
     write_whole(folder / _NAME, lambda fresh: fresh.write_bytes(msgspec.json.encode(study)))
 

@@ -22,8 +22,9 @@ _HELP = """Find what algorithm="auto" should run here, and write it into a decis
 Run it with as many ranks as the programs that will use the table; entries for other numbers of
 ranks are kept. COLLECTIVES are names, separated by spaces or commas; all by default.
 
-python -m mpicoll.tune export --to mpich RECORDS -o FILE writes a table for a library instead; see
-its --help (--environment, --library).
+python -m mpicoll.tune export --to openmpi -o FILE measures a library's own algorithms and writes a
+table for that library instead; see its --help (--ranks, --collectives, --sizes, --launches,
+--environment, --library).
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,10 +15,22 @@ from mpicoll.errors import ArgumentError
 from mpicoll.records.description import Run
 from mpicoll.records.lines import CaseRecord, Forced, LaunchRecord, Record, Times
 from mpicoll.records.reading import encoded
-from mpicoll.study.libraries import forced
+from mpicoll.study.description import Description
+from mpicoll.study.environments import NAMES
+from mpicoll.study.libraries import algorithms_of, forced
+from mpicoll.study.running import store
 from mpicoll.tune.exports import mpich, openmpi, settings
-from mpicoll.tune.exports.choices import Choice, Range, choices
+from mpicoll.tune.exports.choices import Choice, Range, Takes, choices, measurements
 from mpicoll.tune.exports.command import main
+from mpicoll.tune.exports.measuring import folder_of
+
+
+def table_of(
+    records: Sequence[Record], library: str, takes: Takes, environment: str | None = None,
+    says_own: bool = True,
+) -> list[Choice]:  # fmt: skip
+    return choices(measurements(records, library, takes, environment), says_own=says_own)
+
 
 OWN = Range(1000, None, {})
 BASE = {
@@ -58,7 +71,7 @@ def study() -> list[Record]:
 
 
 def test_what_is_faster_by_more_than_three_per_cent_is_taken() -> None:
-    (found,) = choices(study(), "MPICH", mpich.takes)
+    (found,) = table_of(study(), "MPICH", mpich.takes)
     assert found[:3] == ("allreduce", 4, 1)
     assert [each[:2] for each in found.ranges] == [(4095, None), (None, "ring")]
 
@@ -71,7 +84,7 @@ def test_between_sizes_the_library_s_choice_stays_and_algorithms_change_half_way
         for nbytes, us in ((4096, 30.0), (65536, 10.0)):
             records.append(case(forced, "native(algorithm=recursive_doubling)", nbytes, us))
         records.append(case(own, "native", 1 << 20, 1.0))
-    (found,) = choices(records, "MPICH", mpich.takes)
+    (found,) = table_of(records, "MPICH", mpich.takes)
     assert [each[:2] for each in found.ranges] == [
         (4095, None), (16384, "ring"), (65536, "recursive_doubling"), (None, None)
     ]  # fmt: skip
@@ -80,13 +93,13 @@ def test_between_sizes_the_library_s_choice_stays_and_algorithms_change_half_way
 def test_what_one_launch_contradicts_is_not_taken() -> None:
     """Ring's launches beside the native's: faster in the median, but not surely."""
     slow = [case("slow", "native(algorithm=ring)", nbytes, 1e3) for nbytes in (4096, 65536)]
-    assert choices([*study(), launch("slow", "ring"), *slow], "MPICH", mpich.takes) == []
+    assert table_of([*study(), launch("slow", "ring"), *slow], "MPICH", mpich.takes) == []
 
 
 def test_what_few_launches_say_is_not_taken() -> None:
     """Three of each are in the extreme order by chance one time in ten."""
     few = [each for each in study() if "3" not in getattr(each.run, "id", each.run)]
-    assert choices(few, "MPICH", mpich.takes) == []
+    assert table_of(few, "MPICH", mpich.takes) == []
 
 
 @pytest.mark.parametrize("target", ["ucc", "nccl"])
@@ -101,16 +114,16 @@ def test_a_library_below_the_environment_s_is_named(target: str, tmp_path: Path)
 
 
 def test_a_library_that_cannot_be_left_the_choice_gets_all_sizes_or_none() -> None:
-    (found,) = choices(study(), "MPICH", mpich.takes, says_own=False)
+    (found,) = table_of(study(), "MPICH", mpich.takes, says_own=False)
     assert [each[:2] for each in found.ranges] == [(None, "ring")]
     # At one size it is slower in three launches of four: not surely, but likely.
     ring = "native(algorithm=ring)"
     likely = [case(f"ring{n}", ring, 16, us) for n, us in enumerate((9, 2, 3, 9))]
     likely += [case(f"own{n}", "native", 16, us) for n, us in enumerate((2, 1, 4, 2))]
-    assert choices([*study(), *likely], "MPICH", mpich.takes, says_own=False) == []
+    assert table_of([*study(), *likely], "MPICH", mpich.takes, says_own=False) == []
     slow = [case(f"ring{n}", "native(algorithm=ring)", 16, 1e6) for n in range(4)]
     slow += [case(f"own{n}", "native", 16, 1.0) for n in range(4)]
-    assert choices([*study(), *slow], "MPICH", mpich.takes, says_own=False) == []
+    assert table_of([*study(), *slow], "MPICH", mpich.takes, says_own=False) == []
 
 
 def relaunched(**more: object) -> list[Record]:
@@ -123,29 +136,29 @@ def relaunched(**more: object) -> list[Record]:
 
 def test_an_algorithm_that_did_not_run_is_not_taken() -> None:
     with pytest.raises(ArgumentError, match="no launch forced an algorithm of MPICH"):
-        choices(relaunched(obeyed=False), "MPICH", mpich.takes)
+        table_of(relaunched(obeyed=False), "MPICH", mpich.takes)
 
 
 def test_nor_is_one_at_sizes_that_the_library_refused() -> None:
-    assert choices(relaunched(refused=[4096, 65536]), "MPICH", mpich.takes) == []
+    assert table_of(relaunched(refused=[4096, 65536]), "MPICH", mpich.takes) == []
 
 
 def test_several_environments_need_one_to_be_named() -> None:
     records = [*study(), case("x", "native", 64, 1.0, environment="mpich-single")]
     with pytest.raises(ArgumentError, match="choose one of mpich, mpich-single"):
-        choices(records, "MPICH", mpich.takes)
-    assert choices(records, "MPICH", mpich.takes, "mpich")
+        table_of(records, "MPICH", mpich.takes)
+    assert table_of(records, "MPICH", mpich.takes, "mpich")
 
 
 def test_the_library_s_own_choice_must_have_been_measured() -> None:
     records = [each for each in study() if getattr(each, "algorithm", "") != "native"]
     with pytest.raises(ArgumentError, match="MPICH's own choice was not measured"):
-        choices(records, "MPICH", mpich.takes)
+        table_of(records, "MPICH", mpich.takes)
 
 
 def test_another_library_has_no_records() -> None:
     with pytest.raises(ArgumentError, match="no native calls of Open MPI were measured"):
-        choices(study(), "Open MPI", openmpi.takes)
+        table_of(study(), "Open MPI", openmpi.takes)
 
 
 # -- the formats --------------------------------------------------------------------------
@@ -405,6 +418,122 @@ def test_records_without_an_answer_are_refused(
     assert code == 2
     assert "no launch forced an algorithm of MPICH" in text
     assert not table.exists()
+
+
+def of_launches(count: int, ring: Sequence[float] = (9.0,)) -> list[Record]:
+    """Return so many launches of the library's choice, of 10 us, and of ring."""
+    found: list[Record] = []
+    for number in range(count):
+        own, forced = f"own{number}", f"ring{number}"
+        found += [launch(forced, "ring"), case(own, "native", 64, 10.0 + number / 100)]
+        found.append(case(forced, "native(algorithm=ring)", 64, ring[number % len(ring)]))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("count", "ring", "said", "launches"),
+    [
+        (3, (9.0,), "ring 1.11 times as fast [(]3 launches; 4 are needed[)]", 4),
+        (6, (9.0, 10.5, 8.9), "ring 1.11 times as fast, 0.95.* to 1.1.* [(]6 launches[)]", 20),
+    ],
+)
+@pytest.mark.parametrize("limit", [None, 3.0])
+def test_a_table_that_is_not_written_says_how_many_launches_are_lacking(
+    count: int, ring: Sequence[float], said: str, launches: int, limit: float | None,
+    tmp_path: Path, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """And the command that makes them, in the folder of the study."""
+    folder = tmp_path / "made"
+    (folder / "launches").mkdir(parents=True)
+    store(Description(minutes=limit), folder)
+    records = saved(folder / "launches", of_launches(count, ring))
+    table = tmp_path / "table.json"
+    code, text = command(records, "--to", "mpich", "-o", str(table), capsys=capsys)
+    assert code == 2 and not table.exists()
+    assert "no algorithm is surely faster than its own choice, so no table is written" in text
+    assert re.search(f"allreduce of 64 B on 4 ranks: {said}", " ".join(text.split()))
+    order = f"python -m mpicoll.study -o {folder} --launches {launches}"
+    assert order + (" --minutes " if limit else "") in text.replace("\n", " ")
+    assert Description(launches=launches).least >= (4 if count < 4 else 2 * count)
+
+
+def test_records_of_no_folder_name_what_to_set(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = saved(tmp_path, of_launches(3))
+    _, text = command(records, "--to", "mpich", "-o", str(tmp_path / "t.json"), capsys=capsys)
+    assert "set launches = 4 in the study.toml of these records" in text
+
+
+def test_where_nothing_may_be_faster_no_launch_is_lacking(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = saved(tmp_path, of_launches(4, (10.0,)))
+    code, text = command(records, "--to", "mpich", "-o", str(tmp_path / "t.json"), capsys=capsys)
+    assert code == 2 and text.rstrip().endswith("so no table is written")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ("a.jsonl", "--to", "mpich", "--ranks", "4"),
+            "--ranks is of the study that is made",
+        ),
+        (("--to", "ucc"), "--to ucc takes RECORDS"),
+        (("--to", "mpich", "--launches", "3"), "from 4 to 1,000"),
+        (("--to", "mpich", "--collectives", "scan"), "a table of MPICH names no algorithm of scan"),
+        (
+            ("--to", "intel", "--collectives", "alltoall"),
+            "Intel MPI names no algorithm of alltoall",
+        ),
+    ],
+)
+def test_what_no_study_can_be_made_of_is_refused(
+    arguments: Sequence[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, text = command(*arguments, "-o", str(tmp_path / "table"), capsys=capsys)
+    assert code == 2 and said in " ".join(text.split()), text
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.launches
+def test_one_command_measures_and_writes_the_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the launches that it plans here those that have a file are not made again: all."""
+    from mpi4py import MPI
+
+    vendor = MPI.get_vendor()[0]
+    if vendor not in ("MPICH", "Open MPI"):
+        pytest.skip("no table of it")
+    target, library = NAMES[vendor], MPI.Get_library_version()
+    table = tmp_path / "table"
+    launches = folder_of(table) / "launches"
+    launches.mkdir(parents=True)
+    names = [name for name, ours in algorithms_of(vendor, "reduce").items() if ours]
+    for index, name in enumerate(["choice", *names]):
+        file = "choice" if name == "choice" else f"forced{index}"
+        for number in range(4):
+            run, us = f"{file}{number}", 5.0 if name == "binomial" else 10.0 + number / 100
+            more = {"library": library, "environment": target, "launch": number}
+            algorithm = "native" if name == "choice" else f"native(algorithm={name})"
+            how = {} if name == "choice" else {"reduce": forced(vendor, "reduce", name)}
+            made = case(run, algorithm, 64, us, **more)
+            made.collective, made.ranks, made.root = "reduce", 2, 0
+            record = LaunchRecord(
+                configuration=f"{target}-2-{file}", launch=number, run=run, environment=target,
+                ranks=2, forced=how,
+            )  # fmt: skip
+            lines = [f"{encoded(each)}\n" for each in (record, made)]
+            (launches / f"{target}-2-{file}-{number:03}.jsonl").write_text("".join(lines))
+    before = sorted(launches.iterdir())
+    asked = ("--collectives", "reduce", "--sizes", "64", "--ranks", "2", "--launches", "4")
+    code, text = command("--to", target, "-o", str(table), *asked, capsys=capsys)
+    assert code == 0, text
+    assert "reduce, 2 ranks: binomial" in text and table.exists()
+    assert f"export {'MPIR_CVAR' if vendor == 'MPICH' else 'OMPI_MCA'}" in text
+    assert sorted(launches.iterdir()) == before
 
 
 # -- the library --------------------------------------------------------------------------

@@ -17,6 +17,8 @@ from mpicoll.compare.two_sample import can_differ, shift
 from mpicoll.errors import ArgumentError
 from mpicoll.records.lines import CaseRecord, LaunchRecord, Record
 from mpicoll.records.reading import only
+from mpicoll.text.numbers import counted, number
+from mpicoll.text.sizes import bytes_text
 
 _MARGIN = 1.03
 _NATIVE = "native"
@@ -68,19 +70,61 @@ Takes = Callable[[str, str, dict[str, str]], bool]
 Times = dict[str, list[float]]
 
 
-def choices(
-    records: Iterable[Record], library: str, takes: Takes, environment: str | None = None, *,
-    says_own: bool = True, called: str = "",
-) -> list[Choice]:  # fmt: skip
-    """Return the choices for a library, for every collective that was measured with its algorithms.
+class Measurements(NamedTuple):
+    """The times of a library's algorithms and of its own choice, us, one for each launch.
+
+    Attributes:
+        times: by collective with ranks and nodes, by total bytes, by algorithm.
+        variables: those that forced an algorithm, by collective and algorithm.
+    """
+
+    times: dict[_Group, dict[int, Times]]
+    variables: dict[tuple[str, str], dict[str, str]]
+
+
+class Undecided(NamedTuple):
+    """An algorithm that may be faster than the library's choice, which its launches cannot tell.
+
+    Attributes:
+        ratio, low, high: how many times as fast it is.
+        launches: of the side that has fewer; `needed`: the least that may tell.
+    """
+
+    collective: str
+    ranks: int
+    nbytes: int
+    algorithm: str
+    ratio: float
+    low: float
+    high: float
+    launches: int
+    needed: int
+
+    def __str__(self) -> str:
+        few = f"; {LEAST} are needed" if self.launches < LEAST else ""
+        interval = f", {number(self.low)} to {number(self.high)}" if not few else ""
+        return (
+            f"{self.collective} of {bytes_text(self.nbytes)} on {counted(self.ranks, 'rank')}: "
+            f"{self.algorithm} {number(self.ratio)} times as fast{interval} "
+            f"({counted(self.launches, 'launch')}{few})"
+        )
+
+
+LEAST = next(count for count in range(1, 100) if can_differ(count, count))
+"""Launches of each side from which on they can tell a difference."""
+
+
+def measurements(
+    records: Iterable[Record], library: str, takes: Takes, environment: str | None = None,
+    called: str = "",
+) -> Measurements:  # fmt: skip
+    """Return the times of a library, for every collective that was measured with its algorithms.
 
     Args:
         library: how its description begins in the records, "" where that does not tell; then
             environments count in which launches forced what the table takes.
         called: the library in messages.
         environment: of the study, where it has several of this library.
-        says_own: a range of sizes can be left to the library. Where not, a collective is chosen for
-            at all sizes or at none.
 
     Raises:
         ArgumentError: nothing was measured, or in several environments.
@@ -118,12 +162,48 @@ def choices(
         raise ArgumentError(
             f"{called}'s own choice was not measured: there is nothing to be faster than"
         )
+    return Measurements(times, variables)
+
+
+def choices(measured: Measurements, *, says_own: bool = True) -> list[Choice]:
+    """Return the choices for a library, none where its own choice stays at every size.
+
+    Args:
+        says_own: a range of sizes can be left to the library. Where not, a collective is chosen for
+            at all sizes or at none.
+    """
     best = _best if says_own else _fastest
     found = [
-        Choice(*group, _ranges(group, sizes, variables, best)) for group, sizes in times.items()
+        Choice(*group, _ranges(group, sizes, measured.variables, best))
+        for group, sizes in measured.times.items()
         if says_own or _is_worth_it(sizes.values())
-    ]  # fmt: skip
+    ]
     return sorted(each for each in found if each.changes)
+
+
+def undecided(measured: Measurements) -> list[Undecided]:
+    """Return the algorithms that may be faster than the library's choice, the fastest first."""
+    found = [
+        _undecided(group, nbytes, times)
+        for group, sizes in measured.times.items()
+        for nbytes, times in sizes.items()
+    ]
+    return sorted(filter(None, found), key=lambda each: -each.ratio)
+
+
+def _undecided(group: _Group, nbytes: int, times: Times) -> Undecided | None:
+    """Return the fastest algorithm of a size where it may be faster than the library's choice."""
+    name = _fastest(times)
+    if name is None or _NATIVE not in times:
+        return None
+    native, forced = times[_NATIVE], times[name]
+    ratio = shift(native, forced)
+    if ratio.ratio <= _MARGIN or _gain(times, name) != 1.0:
+        return None
+    launches = min(len(native), len(forced))
+    needed = LEAST if launches < LEAST else 2 * launches
+    bounds = ratio.ratio, ratio.low, ratio.high
+    return Undecided(group.collective, group.ranks, nbytes, name, *bounds, launches, needed)
 
 
 def _forces(launch: LaunchRecord, takes: Takes) -> bool:

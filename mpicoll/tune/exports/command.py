@@ -5,20 +5,50 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import ceil
 from pathlib import Path
 from shutil import which
 from typing import NamedTuple
 
 import click
+from click.core import ParameterSource
 
 from mpicoll.cli.command import Command
-from mpicoll.cli.options import FILE
+from mpicoll.cli.options import (
+    FILE,
+    RANKS,
+    SIZES,
+    Whole,
+    collective_names,
+    list_option,
+    option,
+)
 from mpicoll.errors import ArgumentError
+from mpicoll.records.lines import Record
 from mpicoll.records.reading import load
+from mpicoll.study.description import MOST_LAUNCHES
 from mpicoll.text.files import writable, write_whole
+from mpicoll.text.numbers import counted
 from mpicoll.text.printable import printable
 from mpicoll.tune.exports import mpich, openmpi, settings
-from mpicoll.tune.exports.choices import Choice, Takes, choices
+from mpicoll.tune.exports.choices import (
+    LEAST,
+    Choice,
+    Takes,
+    Undecided,
+    choices,
+    measurements,
+    undecided,
+)
+from mpicoll.tune.exports.measuring import (
+    LAUNCHES,
+    Wanted,
+    folder_of,
+    measure,
+    more_launches,
+    study_of,
+)
+from mpicoll.tune.exports.measuring import SIZES as SIZES_OF_TABLE
 
 
 class _Target(NamedTuple):
@@ -28,6 +58,7 @@ class _Target(NamedTuple):
         beside: further tables, by what their names end in.
         says_own: the table can leave a range of sizes to the library's own choice.
         called: the library in messages, where its description does not name it.
+        vendor: the library, as mpi4py names it; "": no study can be made here.
     """
 
     library: str
@@ -36,6 +67,7 @@ class _Target(NamedTuple):
     beside: Callable[[Sequence[Choice], Path | None], dict[str, str]] = lambda *_: {}
     says_own: bool = True
     called: str = ""
+    vendor: str = ""
 
 
 def _layers(found: Sequence[Choice], library: Path | None) -> dict[str, str]:
@@ -48,9 +80,9 @@ def _mpich(found: Sequence[Choice], path: Path, library: Path | None) -> str:
     return mpich.tree(found, mpich.built_in(library or _library()))
 
 
-def _library() -> Path:
-    """Return the libmpi.so of mpirun; it may be a few bytes that name another one."""
-    launcher = which("mpirun")
+def _library(name: str = "mpirun") -> Path:
+    """Return the libmpi.so beside a launcher; it may be a few bytes that name another one."""
+    launcher = which(name)
     folder = Path(launcher).absolute().parent.parent / "lib" if launcher else Path()
     files = [*folder.glob("libmpi.so*")]
     if not files:
@@ -70,11 +102,11 @@ def _openmpi(found: Sequence[Choice], path: Path, library: Path | None) -> str:
 
 
 _TARGETS = {
-    "mpich": _Target(mpich.LIBRARY, mpich.takes, _mpich, _layers),
-    "openmpi": _Target(openmpi.LIBRARY, openmpi.takes, _openmpi, _han),
+    "mpich": _Target(mpich.LIBRARY, mpich.takes, _mpich, _layers, vendor="MPICH"),
+    "openmpi": _Target(openmpi.LIBRARY, openmpi.takes, _openmpi, _han, vendor="Open MPI"),
     "intel": _Target(
         settings.INTEL, settings.intel_takes, lambda found, *_: settings.intel(found),
-        says_own=False,
+        says_own=False, vendor="Intel MPI",
     ),
     "ucc": _Target("", settings.ucc_takes, lambda found, *_: settings.ucc(found), called="UCC"),
     "nccl": _Target("", settings.nccl_takes, lambda found, *_: settings.nccl(found), called="NCCL"),
@@ -82,40 +114,128 @@ _TARGETS = {
 
 
 @click.command("export", cls=Command)
-@click.argument("files", metavar="RECORDS...", nargs=-1, required=True, type=FILE)
+@click.argument("files", metavar="[RECORDS...]", nargs=-1, type=FILE)
 @click.option("--to", "target", type=click.Choice([*_TARGETS]), required=True)
 @click.option("-o", "--output", type=FILE, required=True, help="The table.")
+@option("--ranks", type=RANKS, metavar="N", help="Of the launches (default: one for each core).")
+@option("--launches", type=Whole(LEAST, MOST_LAUNCHES), metavar="N", default=LAUNCHES, shown=True,
+        help="Of each algorithm.")  # fmt: skip
+@list_option("--collectives", metavar="A,B", help="By default all that the table can name.")
+@option("--sizes", type=SIZES, metavar="4,1K,1M", help="Total bytes (default 64 to 1M).")
 @click.option("--environment", help="Of the study, where several have this library.")
 @click.option("--library", type=FILE, help="MPICH's libmpi.so (default: that of mpirun).")
+@click.pass_context
 def main(
-    files: Sequence[Path], target: str, output: Path, environment: str | None, library: Path | None
-) -> None:
-    """Write which of its own algorithms a library should run, from the records of a study.
+    context: click.Context, files: Sequence[Path], target: str, output: Path, ranks: int | None,
+    launches: int, collectives: str | None, sizes: Sequence[int] | None, environment: str | None,
+    library: Path | None,
+) -> None:  # fmt: skip
+    """Write which of its own algorithms a library should run, measured here or from records.
 
     \b
+    python -m mpicoll.tune export --to openmpi -o openmpi.rules
+    python -m mpicoll.tune export --to mpich -o mpich.json
     python -m mpicoll.tune export --to mpich DIR/launches/*.jsonl -o mpich.json
-    python -m mpicoll.tune export --to openmpi DIR/launches/*.jsonl -o openmpi.rules
 
-    RECORDS are those of launches that forced the library's algorithms. Printed is what to set so
-    that the library reads the table. Exit status: 0, or 2 for bad usage or records without an
-    answer.
+    Without RECORDS the command makes a study of the library's algorithms, in FILE.study: a few
+    minutes, for mpich, openmpi and intel. The same command goes on with it. RECORDS are those of a
+    study whose launches forced the library's algorithms. Printed is what to set so that the library
+    reads the table.
+
+    Exit status: 0: the table is written; 2: it is not, for bad usage, or for records from which no
+    algorithm is surely faster than the library's own choice.
     """  # noqa: D301
-    try:
-        writable(output)
+    to = _TARGETS[target]
+    writable(output)
+    if files:
+        _refuse_options(context)
         records = [each for path in files for each in load(path)]
-        to = _TARGETS[target]
-        found = choices(
-            records, to.library, to.takes, environment, says_own=to.says_own, called=to.called
-        )
-        if not found:
-            click.echo(f"{target}: no algorithm is surely faster than its own choice")
-            return
-        texts = {"": to.written(found, output, library), **to.beside(found, library)}
-        paths = {end: output.with_suffix(end) if end else output for end in texts}
-        for path in paths.values():
-            writable(path)
-    except ArgumentError as error:
-        raise click.UsageError(str(error)) from error
+    else:
+        names = collective_names(collectives or "")
+        wanted = Wanted(ranks, launches, names, sizes or SIZES_OF_TABLE)
+        records, launcher = _measured(target, wanted, folder_of(output))
+        if target == "mpich":
+            library = library or _library(launcher)
+    times = measurements(records, to.library, to.takes, environment, to.called)
+    found, open_cases = choices(times, says_own=to.says_own), undecided(times)
+    advice = _more(context, files, records, open_cases)
+    if not found:
+        raise ArgumentError(f"{target}: {_NONE_FASTER}, so no table is written{advice}")
+    _write(to, target, found, output, library)
+    if open_cases:
+        click.echo(printable(f"# {counted(len(open_cases), 'case')} undecided{advice}"))
+
+
+_NONE_FASTER = "no algorithm is surely faster than its own choice"
+_OF_STUDY = ("ranks", "launches", "collectives", "sizes")
+"""The parameters of a study that the command makes."""
+_MOST_CASES = 5
+
+
+def _refuse_options(context: click.Context) -> None:
+    """Raise where an option of the study is given beside records."""
+    for name in _OF_STUDY:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--{name} is of the study that is made without RECORDS")
+
+
+def _measured(target: str, wanted: Wanted, folder: Path) -> tuple[list[Record], str]:
+    to = _TARGETS[target]
+    if not to.vendor:
+        raise click.UsageError(f"--to {target} takes RECORDS: no study is made of it")
+    return measure(to.vendor, to.takes, wanted, folder)
+
+
+def _more(
+    context: click.Context, files: Sequence[Path], records: Sequence[Record],
+    found: Sequence[Undecided],
+) -> str:  # fmt: skip
+    """Return the cases that more launches may decide, and the command that makes these."""
+    if not found:
+        return ""
+    names = "; ".join(map(str, found[:_MOST_CASES]))
+    rest = f"; and {len(found) - _MOST_CASES} more" if len(found) > _MOST_CASES else ""
+    launches, minutes = more_launches(records, found)
+    return (
+        f": {names}{rest}. {launches} launches of each may tell: "
+        f"{_command(context, files, launches, minutes)}"
+    )
+
+
+def _command(context: click.Context, files: Sequence[Path], launches: int, minutes: float) -> str:
+    """Return the command that makes so many launches of each algorithm."""
+    if not files:
+        return _again(context, launches)
+    study = study_of(files)
+    if study is None:
+        return f"set launches = {launches} in the study.toml of these records, and run it again"
+    folder, description = study
+    words = ["python", "-m", "mpicoll.study", "-o", str(folder), "--launches", str(launches)]
+    if description.minutes is not None:
+        words += ["--minutes", str(ceil(max(minutes, description.minutes)) + 1)]
+    return shlex.join(words)
+
+
+def _again(context: click.Context, launches: int) -> str:
+    """Return this command with another number of launches."""
+    words = ["python", "-m", "mpicoll.tune", "export"]
+    given = context.params | {"launches": launches}
+    flags = {"to": given["target"], **{name: given[name] for name in ("output", *_OF_STUDY)}}
+    for name, value in flags.items():
+        if value is not None:
+            text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+            words += [f"--{name}", text]
+    return shlex.join(words)
+
+
+def _write(
+    to: _Target, target: str, found: Sequence[Choice], output: Path, library: Path | None
+) -> None:
+    """Write the tables of a library; print their choices, and what to set."""
+    texts = {"": to.written(found, output, library), **to.beside(found, library)}
+    paths = {end: output.with_suffix(end) if end else output for end in texts}
+    for path in paths.values():
+        writable(path)
     for end, text in texts.items():
         write_whole(paths[end], partial(Path.write_text, data=text, encoding="utf-8"))
     for each in found:
