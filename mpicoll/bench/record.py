@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from mpicoll.measurement.candidate import Candidate
+from mpicoll.measurement.leaders import fastest
 from mpicoll.measurement.measure import Bench
 from mpicoll.measurement.statistics import Ratio, distribution, speedup
 from mpicoll.records.description import Run
@@ -17,21 +18,22 @@ Fields = dict[str, Any]
 
 
 def case_records(bench: Bench, candidates: Sequence[Candidate], run: Run) -> list[CaseRecord]:
-    """Return the records of a group, the fastest correct one of each kind of call marked."""
-    found = [_record(bench, each, candidates, run) for each in candidates]
-    mark_best(found)
-    return found
+    """Return the records of a group, the fastest way of each kind of call marked."""
+    records = [_record(bench, each, candidates, run) for each in candidates]
+    mark_best(records)
+    return records
 
 
 def mark_best(group: Sequence[CaseRecord]) -> None:
-    """Set in each record whether it is the fastest correct one among these of its kind of call."""
-    best: dict[str, tuple[float, int]] = {}
-    for each in group:
-        if each.time_us and each.correct is not False:
-            own = each.time_us.median, id(each)
-            best[each.call] = min(own, best.get(each.call, own))
-    for each in group:
-        each.best = each.call in best and best[each.call][1] == id(each)
+    """Set in each record whether it is surely the fastest among these of its kind of call."""
+    calls = {record.call for record in group}
+    marked = {
+        id(record)
+        for call in calls
+        for record in fastest([record for record in group if record.call == call])
+    }
+    for record in group:
+        record.best = id(record) in marked
 
 
 def _record(
@@ -63,15 +65,16 @@ def _record(
 
 def _times(bench: Bench, candidate: Candidate) -> Fields:
     """Return the statistics of the samples and how they were taken."""
-    taken = list(candidate.samples.values())
-    on_host = [us for block, us in candidate.host.items() if block in candidate.samples]
-    times = distribution(taken)
+    samples = _samples(candidate)
+    on_host = [us for block, us in candidate.host.items() if block in samples]
+    times = distribution(list(samples.values()))
     visits, spoilt = candidate.visits, candidate.late | candidate.preempted
     slowest = candidate.slowest.most_common(1)
     return {
-        "samples": len(taken),
-        "samples_us": [round(us, 4) for us in taken],
-        "undisturbed": not (candidate.samples.keys() & spoilt.keys()),
+        "samples": len(samples),
+        "samples_us": list(samples.values()),
+        "blocks": list(samples),
+        "undisturbed": not (samples.keys() & spoilt.keys()),
         "calls_per_sample": candidate.calls,
         "timing": bench.settings.timing,
         "late_starts": len(candidate.late),
@@ -84,6 +87,11 @@ def _times(bench: Bench, candidate: Candidate) -> Fields:
         "host_us": distribution(on_host),
         **_bandwidths(candidate, times.median if times else None, bench.size),
     }
+
+
+def _samples(candidate: Candidate) -> dict[int, float]:
+    """Return the samples by block as records have them: the ratios must follow from the record."""
+    return {block: round(us, 4) for block, us in candidate.samples.items()}
 
 
 def _bandwidths(candidate: Candidate, median: float | None, size: int) -> Fields:
@@ -124,7 +132,7 @@ def _named(candidates: Sequence[Candidate], backend: str, names: Sequence[str]) 
 def _ratio(reference: Candidate | None, own: Candidate, confidence: float) -> Ratio | None:
     if reference is None or reference is own:
         return None
-    return speedup(reference.samples, own.samples, confidence)
+    return speedup(_samples(reference), _samples(own), confidence)
 
 
 def _correctness(candidate: Candidate) -> Fields:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 from typing import TypeVar
 
+from msgspec import UNSET
 from msgspec.structs import asdict, replace
 
 from mpicoll.measurement.statistics import ratio_of, spread, summary
@@ -69,6 +70,7 @@ def _summed_up(given: Sequence[CaseRecord]) -> CaseRecord:
         launches=len(kept),
         samples=len(kept),
         samples_us=medians,
+        blocks=UNSET,
         undisturbed=all(each.undisturbed for each in kept),
         time_us=Times(**summary(medians)),
         host_us=None,

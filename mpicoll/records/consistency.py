@@ -60,6 +60,8 @@ def _of_samples(record: CaseRecord | PairRecord) -> Iterator[str]:
         yield f"samples is {record.samples}, and samples_us has {found}"
     if found and record.time_us is None:
         yield "samples_us without time_us"
+    if isinstance(record, CaseRecord) and len(record.blocks or ()) not in (0, found):
+        yield f"samples_us has {found}, and blocks {len(record.blocks or ())}"
     if isinstance(record, PairRecord):
         if record.outlier and record.typical is None:
             yield "outlier without typical"

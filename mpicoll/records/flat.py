@@ -17,7 +17,7 @@ from mpicoll.records.lines import (
     Times,
 )
 
-LEFT_OUT = ("run", "kind", "samples_us", "visits_us", "first_wrong")
+LEFT_OUT = ("run", "kind", "samples_us", "blocks", "visits_us", "first_wrong")
 NESTED: dict[str, type[Struct]] = {
     "time_us": Times,
     "host_us": Times,

@@ -6,11 +6,16 @@ transport, was carried out is a finding: it may differ.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, TypeVar
 
 from mpicoll.records.lines import CaseRecord
 
 Key = tuple[Any, ...]
+Group = TypeVar("Group", bound=Hashable)
+
+PROJECTS = {"mpi4py": "mpicoll", "torch": "torchcoll"}
+"""The package whose schedules run on a backend."""
 
 FIELDS = (
     "collective", "backend", "algorithm", "device", "dtype", "op", "root", "in_place", "allocated",
@@ -35,3 +40,13 @@ def variant(record: CaseRecord) -> list[str]:
         f"in {record.environment}" if record.environment else "",
     )
     return [each for each in parts if each]
+
+
+def grouped(
+    records: Iterable[CaseRecord], of: Callable[[CaseRecord], Group]
+) -> list[tuple[Group, list[CaseRecord]]]:
+    """Group records that need not be neighbours, in order of first appearance."""
+    groups: dict[Group, list[CaseRecord]] = {}
+    for record in records:
+        groups.setdefault(of(record), []).append(record)
+    return list(groups.items())

@@ -88,6 +88,8 @@ class CaseRecord(Struct, kw_only=True):
         bytes_total: S as nccl-tests counts it; `bytes_per_rank`: one vector or one row.
         count: elements of one vector or one row.
         samples_us: the times that count, in the order in which they were taken.
+        blocks: the number of each sample's block. Samples of one run and group in the same block
+            were taken moments apart. Older files, and cases of several launches, lack it.
         undisturbed: none of them was late or preempted.
         late_starts: samples in which a rank came late; `preempted`: or lost its core. They count
             only where too few others do.
@@ -96,7 +98,7 @@ class CaseRecord(Struct, kw_only=True):
         correct: None where nothing was checked; `wrong`: how many elements.
         message: why the case was refused, or what was wrong with its result; a refused case has
             None for all that was not measured.
-        best: the fastest correct one of its group so far.
+        best: surely the fastest of its group: nothing else leads (`measurement.leaders`).
         environment: the name of the study's environment: an MPI, its thread level and variables.
         launch: the number of the launch among those of its configuration in a study.
         launches: of a record that sums up several launches, their number: its samples are the
@@ -133,6 +135,7 @@ class CaseRecord(Struct, kw_only=True):
     count: Count = 0
     samples: Count = 0
     samples_us: list[Positive] = field(default_factory=list)
+    blocks: list[Count] | UnsetType = UNSET
     undisturbed: bool = True
     calls_per_sample: Count = 1
     timing: Name = "together"
