@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from mpicoll.bench import render
+from mpicoll.bench.layouts import LAYOUTS
 from mpicoll.bench.session import Options, run
 from mpicoll.cli import options
 from mpicoll.cli.command import RanksCommand
@@ -34,7 +34,9 @@ from mpicoll.measurement.worlds import Worlds, backend_names
 from mpicoll.text.names import split_names, swept_names
 from mpicoll.text.sizes import LEAST_FACTOR, MOST_FACTOR, size_steps
 
-_FORMATS = ("table", *render.LAYOUTS)
+_FORMATS = ("table", *LAYOUTS)
+_BOTH_HALVES = "nccl"
+"""The format that has a time out of place and one in place in each row."""
 _LEAST, _MOST = 64, 1 << 20
 """The sizes that steps begin and end with by default."""
 _TIMINGS = {"together": "together", "loop": "loop", "0": "loop", "1": "together"}
@@ -113,7 +115,10 @@ Sizes are total bytes as nccl-tests counts them; K, M and G are powers of 1024.
     "--precision", type=Real(0, 100, above=True), default=5.0, shown=True,
     help="Stop at a median known to this many per cent.",
 )  # fmt: skip
-@option("--in-place", is_flag=True, help="Input and output share memory.")
+@option(
+    "--in-place", is_flag=True,
+    help="Input and output share memory; --format nccl measures both.",
+)  # fmt: skip
 @option(
     "--device", type=click.Choice([CPU, CUDA]), default=CPU, shown=True,
     help="Arrays on the host, or on each rank's GPU.",
@@ -151,7 +156,7 @@ def parse(given: dict[str, Any], makers: Worlds) -> Options:
         dtypes=split_names(given["datatype"]),
         ops=split_names(given["op"]),
         roots=given["root"],
-        in_place=given["in_place"],
+        places=(False, True) if given["layout"] == _BOTH_HALVES else (given["in_place"],),
         transports=transport_names(given["transports"]),
         allocate=given["allocate"],
         device=given["device"],

@@ -1,8 +1,8 @@
-"""Print records: tables for people, and the layouts that existing parsers read."""
+"""Print records as tables for people; `layouts` prints them for programs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import compress, groupby
 from typing import Any, TextIO
@@ -14,11 +14,10 @@ from rich.text import Text
 
 from mpicoll.cli.tables import least_width, print_on
 from mpicoll.measurement.cases import METHOD, PLAN
+from mpicoll.measurement.leaders import has_enough, leaders
 from mpicoll.measurement.statistics import is_enough
-from mpicoll.records.flat import write_csv
-from mpicoll.records.identity import key
+from mpicoll.records.identity import PROJECTS, grouped, key
 from mpicoll.records.lines import CaseRecord, Speedup
-from mpicoll.records.reading import encoded
 from mpicoll.selection.auto import CHOOSERS
 from mpicoll.text.numbers import counted, number
 from mpicoll.text.sizes import size_text
@@ -46,16 +45,18 @@ _LEFT_OUT_FIRST = (
 )
 """Columns that a narrow terminal goes without: records have them all."""
 _LEGEND = """\
+native: the library's own call; every other algorithm is a schedule of {project}
 time: median over samples of the slowest rank, with its 95 % interval, or with (n=...) the
-extremes of too few samples for one; {best}: fastest correct
-vs native: how many times as fast as this backend's own call; vs other backend: as its
-algorithm of the same name, or (n) its native call; "=" is a tie, +/- a significant difference
+extremes of too few samples for one
+vs native: how many times as fast as this backend's own call, within the same blocks; vs other
+backend: as its algorithm of the same name, or (n) its native call; "+" and "-" are significant
+differences, "=" is none, "?" too few samples to tell
+last column: {best} is surely the fastest of a size, "=" shares the lead: none is surely faster
 {methods}\
 algbw = size / time, busbw = algbw x the factor of nccl-tests (for large, symmetric traffic)"""
 _METHODS = """\
 method us: the same by the method, as c.allreduce(x, out=y); vs native's: as the library's method
 """
-_AVERAGES = "# averages are means over samples of the slowest rank's time; see time_us in jsonl"
 
 
 def print_tables(records: Sequence[CaseRecord], stream: TextIO) -> None:
@@ -69,7 +70,7 @@ def print_tables(records: Sequence[CaseRecord], stream: TextIO) -> None:
 def tables(records: Sequence[CaseRecord], out: Console, unicode: bool = True) -> None:
     """Print one table per collective and variant, with the columns that there is room for."""
     room = out.width
-    for title, rows in _by(records, _title):
+    for title, rows in grouped(records, table_title):
         measured = [row for row in rows if row.time_us]
         if measured:
             table, least = _fitting(title, *_beside(measured), room, unicode)
@@ -79,29 +80,24 @@ def tables(records: Sequence[CaseRecord], out: Console, unicode: bool = True) ->
     out.width = room
     if records:
         methods = _METHODS if any(_beside(records)[1]) else ""
-        out.print(_LEGEND.format(best="★" if unicode else "*", methods=methods))
+        star = "★" if unicode else "*"
+        out.print(_LEGEND.format(best=star, methods=methods, project=_projects(records)))
 
 
-def _title(record: CaseRecord) -> str:
+def _projects(records: Sequence[CaseRecord]) -> str:
+    """Return the names of this project's packages whose schedules ran."""
+    return " and ".join(
+        dict.fromkeys(PROJECTS.get(record.backend, "mpicoll") for record in records)
+    )
+
+
+def table_title(record: CaseRecord) -> str:
+    """Return the part of a case that a table has in common."""
     parts = [record.collective, record.dtype, record.op]
     if record.root is not None:
         parts.append(f"root {record.root}")
     parts += ["in place"] if record.in_place else []
     return ", ".join([*filter(None, parts), counted(record.ranks, "rank")])
-
-
-def _titled_call(record: CaseRecord) -> str:
-    return _title(record) if record.call == PLAN else f"{_title(record)}, {record.call}"
-
-
-def _by(
-    records: Iterable[CaseRecord], key: Callable[[CaseRecord], Any]
-) -> list[tuple[Any, list[CaseRecord]]]:
-    """Group records that need not be neighbours, in order of first appearance."""
-    found: dict[Any, list[CaseRecord]] = {}
-    for record in records:
-        found.setdefault(key(record), []).append(record)
-    return list(found.items())
 
 
 def _beside(rows: Sequence[CaseRecord]) -> tuple[list[CaseRecord], Methods]:
@@ -127,10 +123,12 @@ def _table(
     for name, justify in compress(_COLUMNS, shown):
         table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     for _, same in groupby(rows, lambda row: row.bytes_total):
-        for position, row in enumerate(group := list(same)):
+        group = list(same)
+        marks = _marks(group, "★" if unicode else "*")
+        for position, row in enumerate(group):
             style = "bold green" if row.best else "red" if row.correct is False else ""
             end = position == len(group) - 1
-            cells = _cells(row, methods.get(_place(row)), unicode)
+            cells = _cells(row, methods.get(_place(row)), marks.get(id(row), ""))
             table.add_row(*compress(cells, shown), style=style, end_section=end)
     return table
 
@@ -153,10 +151,18 @@ def _fitting(
     return table, least_width(table)
 
 
-def _cells(row: CaseRecord, method: CaseRecord | None, unicode: bool) -> list[Text]:
+def _marks(group: Sequence[CaseRecord], star: str) -> dict[int, str]:
+    """Return the marks of the rows of a size that lead among those called alike, by their ids."""
+    return {
+        id(row): star if row.best else "="
+        for _, alike in grouped(group, lambda row: row.call)
+        for row in leaders(alike)
+    }
+
+
+def _cells(row: CaseRecord, method: CaseRecord | None, mark: str) -> list[Text]:
     time = row.time_us
     assert time is not None
-    mark = ("★" if unicode else "*") if row.best else ""
     interval = f"{number(time.low)} .. {number(time.high)}"
     if not is_enough(row.samples):
         interval += f" (n={row.samples})"
@@ -164,7 +170,7 @@ def _cells(row: CaseRecord, method: CaseRecord | None, unicode: bool) -> list[Te
         size_text(row.bytes_total) if row.count else "-", row.backend,
         _algorithm(row), row.transport or "-", number(time.median), interval,
         number(row.algbw_GBps), number(row.busbw_GBps),
-        _ratio(row.speedup_vs_native), *_method(method), _other(row), _correct(row), mark,
+        _ratio(row, row.speedup_vs_native), *_method(method), _other(row), _correct(row), mark,
     ]  # fmt: skip
     return [Text(text) for text in texts]
 
@@ -173,7 +179,7 @@ def _method(row: CaseRecord | None) -> list[str]:
     """Return the cells of the method beside a plan."""
     if row is None or row.time_us is None:
         return ["-", "-"]
-    return [number(row.time_us.median), _ratio(row.speedup_vs_native)]
+    return [number(row.time_us.median), _ratio(row, row.speedup_vs_native)]
 
 
 def _algorithm(row: CaseRecord) -> str:
@@ -183,11 +189,11 @@ def _algorithm(row: CaseRecord) -> str:
     return ran if row.call == PLAN else f"{ran}, {row.call}"
 
 
-def _ratio(found: Speedup | None) -> str:
+def _ratio(row: CaseRecord, found: Speedup | None) -> str:
     if not found:
         return "-"
     sign = {"faster": "+", "slower": "-", "tie": "="}[found.verdict]
-    return f"{number(found.ratio)}x {sign}"
+    return f"{number(found.ratio)}x {sign if has_enough(row) else '?'}"
 
 
 def _other(row: CaseRecord) -> str:
@@ -195,7 +201,16 @@ def _other(row: CaseRecord) -> str:
     if not found:
         return "-"
     same = found.against.endswith(f" {row.algorithm}")
-    return _ratio(found) + ("    " if same else " (n)")
+    return _ratio(row, found) + ("    " if same else " (n)")
+
+
+def out_of_bounds(records: Sequence[CaseRecord]) -> str:
+    """Return nccl-tests' line with the number of wrong elements."""
+    wrong = sum(row.wrong for row in records)
+    bad = sum(row.correct is False for row in records)
+    unchecked = all(row.correct is None for row in records)
+    verdict = "NOT CHECKED" if unchecked else "OK" if not bad else "FAILED"
+    return f"# Out of bounds values : {wrong} {verdict}"
 
 
 def _correct(row: CaseRecord) -> str:
@@ -206,16 +221,12 @@ def _correct(row: CaseRecord) -> str:
 
 def footer(records: Sequence[CaseRecord], remarks: Sequence[str]) -> list[str]:
     """Return the closing lines: errors as nccl-tests counts them, refusals, algorithms, remarks."""
-    wrong = sum(row.wrong for row in records)
-    bad = sum(row.correct is False for row in records)
-    unchecked = all(row.correct is None for row in records)
-    verdict = "NOT CHECKED" if unchecked else "OK" if not bad else "FAILED"
-    lines = [f"# Out of bounds values : {wrong} {verdict}"]
+    lines = [out_of_bounds(records)]
     lines += [f"# {row.message}" for row in records if row.correct is False]
     refused = [row for row in records if not row.time_us and row.message]
     if refused:
         lines.append(f"# Refused cases : {len(refused)}")
-    reasons = _by(refused, lambda row: (row.collective, row.backend, row.message))
+    reasons = grouped(refused, lambda row: (row.collective, row.backend, row.message))
     for (what, backend, message), rows in reasons:
         names = ", ".join(dict.fromkeys(row.algorithm for row in rows))
         lines.append(f"#   {what} {names} ({backend}): {message}")
@@ -247,87 +258,3 @@ def _differences(records: Sequence[CaseRecord]) -> Iterable[str]:
         f"{row.algorithm.partition('@')[0]}, {row.collective} {name}: {how}"
         for row, (name, _, how) in notes if how
     )  # fmt: skip
-
-
-# -- other layouts ------------------------------------------------------------------------
-
-
-def jsonl(records: Sequence[CaseRecord], out: TextIO) -> None:
-    """Print the records themselves."""
-    for record in records:
-        print(encoded(record), file=out, flush=True)
-
-
-def _blocks(records: Sequence[CaseRecord], out: TextIO) -> Iterable[list[CaseRecord]]:
-    """Print a title for every collective, backend and algorithm; yield its measured rows."""
-    measured = [record for record in records if record.time_us]
-    for (title, backend, name), rows in _by(
-        measured, lambda row: (_titled_call(row), row.backend, row.algorithm)
-    ):
-        print(f"\n# {title}: {backend} {name}\n{_AVERAGES}", file=out)
-        yield rows
-
-
-def nccl(records: Sequence[CaseRecord], out: TextIO) -> None:
-    """Print nccl-tests' columns, out of place then in place."""
-    names = "#{:>12} {:>12} {:>9} {:>7} {:>6}".format("size", "count", "type", "redop", "root")
-    half = " {:>9} {:>7} {:>7} {:>7}".format("time", "algbw", "busbw", "#wrong")
-    units = "#{:>12} {:>12} {:>32}".format("(B)", "(elements)", "(us)  (GB/s)  (GB/s)")
-    blank = " {:>9} {:>7} {:>7} {:>7}".format(*["N/A"] * 4)
-    for rows in _blocks(records, out):
-        print(names + half + half, units, sep="\n", file=out)
-        for row in rows:
-            begin = " {:>12} {:>12} {:>9} {:>7} {:>6}".format(
-                row.bytes_total, row.count, row.dtype or "none", row.op or "none",
-                -1 if row.root is None else row.root,
-            )  # fmt: skip
-            own = _nccl_half(row)
-            print(begin + (blank + own if row.in_place else own + blank), file=out)
-
-
-def _nccl_half(row: CaseRecord) -> str:
-    checked = row.correct is not None
-    bandwidths = [f"{each or 0:.2f}" for each in (row.algbw_GBps, row.busbw_GBps)]
-    mean = row.time_us.mean if row.time_us else None
-    wrong = row.wrong if checked else "N/A"
-    return " {:>9} {:>7} {:>7} {:>7}".format(number(mean, 4), *bandwidths, wrong)
-
-
-def _averages(row: CaseRecord, *names: str) -> list[str]:
-    return [f"{getattr(row.time_us, name) or 0:.2f}" for name in names]
-
-
-def osu(records: Sequence[CaseRecord], out: TextIO) -> None:
-    """Print OSU's columns; sizes are bytes per rank."""
-    heads = ("# Size", "Avg Latency(us)", "Min Latency(us)", "Max Latency(us)", "Iterations")
-    _print_columns(
-        records, out, "{:<12}{:>18}{:>18}{:>18}{:>14}", heads,
-        lambda row: (row.bytes_per_rank, *_averages(row, "mean", "min", "max"), _calls(row)),
-    )  # fmt: skip
-
-
-def imb(records: Sequence[CaseRecord], out: TextIO) -> None:
-    """Print IMB's columns; sizes are bytes per rank."""
-    heads = ("#bytes", "#repetitions", "t_min[usec]", "t_max[usec]", "t_avg[usec]")
-    _print_columns(
-        records, out, "{:>12}{:>14}{:>14}{:>14}{:>14}", heads,
-        lambda row: (row.bytes_per_rank, _calls(row), *_averages(row, "min", "max", "mean")),
-    )  # fmt: skip
-
-
-def _print_columns(
-    records: Sequence[CaseRecord], out: TextIO, layout: str, heads: Sequence[str],
-    cells: Callable[[CaseRecord], Sequence[object]],
-) -> None:  # fmt: skip
-    for rows in _blocks(records, out):
-        for line in (heads, *map(cells, rows)):
-            print(layout.format(*line), file=out)
-
-
-def _calls(row: CaseRecord) -> int:
-    return row.samples * row.calls_per_sample
-
-
-LAYOUTS: dict[str, Callable[[Sequence[CaseRecord], TextIO], None]] = {
-    "nccl": nccl, "osu": osu, "imb": imb, "csv": write_csv, "jsonl": jsonl,
-}  # fmt: skip

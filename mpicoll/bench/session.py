@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from mpicoll.bench import render
+from mpicoll.bench import layouts, render
 from mpicoll.bench.gpubound import copy_bandwidth
 from mpicoll.bench.record import case_records
 from mpicoll.bench.resume import Ledger
@@ -204,7 +204,7 @@ class _Session:
         if not self.is_root:
             return
         if self.options.layout == "jsonl":
-            render.jsonl(rows, sys.stdout)
+            layouts.jsonl(rows, sys.stdout)
         for record in rows:
             if record.correct is False:
                 self.log(record.message or "")
@@ -218,9 +218,9 @@ class _Session:
         if layout == "table":
             render.print_tables(found, sys.stdout)
         elif layout != "jsonl":
-            render.LAYOUTS[layout](found, sys.stdout)
+            layouts.LAYOUTS[layout](found, sys.stdout)
         # A program parses standard output: remarks for people go elsewhere.
-        stream = sys.stderr if layout in ("csv", "jsonl") else sys.stdout
+        stream = sys.stdout if layout == "table" else sys.stderr
         for line in render.footer(found, self.remarks):
             print(printable(line), file=stream)
         stream.flush()

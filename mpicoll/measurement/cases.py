@@ -110,6 +110,7 @@ class Wanted:
     """The choice that the command line states; empty means the default.
 
     Attributes:
+        places: whether input and output share memory; both are measured where both are given.
         calls: one of `CALLS`; ``both`` is plans, and the methods of native and auto.
     """
 
@@ -119,7 +120,7 @@ class Wanted:
     dtypes: tuple[str, ...] = ("float32",)
     ops: tuple[str, ...] = ("sum",)
     roots: tuple[str, ...] = ("0",)
-    in_place: bool = False
+    places: tuple[bool, ...] = (False,)
     transports: tuple[str, ...] = ()
     allocate: bool = False
     device: str = CPU
@@ -131,20 +132,32 @@ def groups(wanted: Wanted, size: int) -> Iterator[Group]:
     """Yield every group for `size` ranks; reasons for leaving some out go to ``wanted.skipped``."""
     seen = set()
     for what in collectives(wanted):
-        for dtype, op, root, given in product(
+        for dtype, op, root, given, in_place in product(
             dtypes(wanted) if what.unit != "none" else ("uint8",),
             ops(wanted) if what.reduces else ("sum",),
             roots(wanted, size) if what.rooted else (0,),
             wanted.sizes if what.unit != "none" else (0,),
+            _places(what, wanted),
         ):
             if what.reduces and (reason := _misfit(op, dtype, what)):
                 if reason not in wanted.skipped:
                     wanted.skipped.append(reason)
                 continue
-            group = _group(what, dtype, op, root, wanted, given, size)
+            group = _group(what, dtype, op, root, wanted, given, in_place, size)
             if group not in seen:
                 seen.add(group)
                 yield group
+
+
+def _places(what: Collective, wanted: Wanted) -> tuple[bool, ...]:
+    """Return whether each measurement is in place.
+
+    A broadcast has one buffer in MPI. Only where both are asked for it is measured out of place.
+    """
+    if what.unit == "none":
+        return (False,)
+    is_alone = len(wanted.places) == 1
+    return (True,) if is_alone and what.name == "broadcast" else wanted.places
 
 
 def collectives(wanted: Wanted) -> list[Collective]:
@@ -188,19 +201,18 @@ def _misfit(op: str, dtype: str, what: Collective) -> str | None:
 
 
 def _group(
-    what: Collective, dtype: str, op: str, root: int, wanted: Wanted, given: int, size: int
-) -> Group:
+    what: Collective, dtype: str, op: str, root: int, wanted: Wanted, nbytes: int, in_place: bool,
+    size: int,
+) -> Group:  # fmt: skip
     """Round a size down to whole elements on every rank, but not to none."""
     if what.unit == "none":
         return Group(what, dtype, op, root, False, False, CPU, 0, 0, 0)
     rows = 1 if what.unit == "vector" else size
-    width = max(given // (rows * itemsize(dtype)), 1 if given else 0)
+    width = max(nbytes // (rows * itemsize(dtype)), 1 if nbytes else 0)
     per_rank = width * itemsize(dtype)
-    # A broadcast has one buffer in MPI and in nccl-tests' in-place column.
-    alike = wanted.in_place or what.name == "broadcast"
     total = per_rank * rows
     return Group(
-        what, dtype, op, root, alike, wanted.allocate, wanted.device, width, total, per_rank
+        what, dtype, op, root, in_place, wanted.allocate, wanted.device, width, total, per_rank
     )
 
 

@@ -9,6 +9,8 @@ import pytest
 from reporting import case, typed
 
 from mpicoll.bench import render
+from mpicoll.bench.record import mark_best
+from mpicoll.measurement.statistics import speedup, summary
 from mpicoll.records.lines import CaseRecord
 from mpicoll.text.sizes import size_text
 
@@ -17,7 +19,8 @@ def record(**changes: Any) -> CaseRecord:
     time = dict.fromkeys(("median", "low", "high", "mean", "min", "max", "p95", "p99"), 10.0)
     ratio = {"ratio": 1.5, "low": 1.4, "high": 1.6, "verdict": "faster"}
     fields = {
-        "bytes_per_rank": 4096, "count": 1024, "samples": 9, "calls_per_sample": 3,
+        "executed": changes.get("algorithm", "ring"), "bytes_per_rank": 4096, "count": 1024,
+        "samples": 9, "calls_per_sample": 3,
         "time_us": time, "speedup_vs_native": ratio, "best": True, "transport": "symmetric",
         "speedup_vs_other": {**ratio, "against": "torch native"}, "run": {}, "samples_us": [10.0],
     }  # fmt: skip
@@ -85,21 +88,6 @@ def test_a_long_name_goes_on_below_and_leaves_numbers_whole() -> None:
     assert "".join(lines).count("x") >= 99 and "…" not in stream.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("layout", "line"),
-    [
-        ("nccl", ["4096", "1024", "float32", "sum", "-1", "10.00", "0.41", "0.61", "0", "N/A"]),
-        ("osu", ["4096", "10.00", "10.00", "10.00", "27"]),
-        ("imb", ["4096", "27", "10.00", "10.00", "10.00"]),
-    ],
-)
-def test_layouts_keep_their_columns(layout: str, line: list[str]) -> None:
-    out = io.StringIO()
-    render.LAYOUTS[layout]([record()], out)
-    rows = [each.split() for each in out.getvalue().splitlines() if not each.startswith("#")]
-    assert line in [row[: len(line)] for row in rows]
-
-
 def test_footer_tells_errors_and_refusals() -> None:
     refused = record(time_us=None, correct=None, message="no such call", best=False)
     assert "# Out of bounds values : 0 OK" in render.footer([record()], [])
@@ -129,12 +117,74 @@ def test_methods_alone_are_rows_that_say_so() -> None:
     assert "method us" not in text
 
 
-@pytest.mark.parametrize("layout", ["nccl", "osu", "imb"])
-def test_other_layouts_tell_methods_from_plans(layout: str) -> None:
-    out = io.StringIO()
-    render.LAYOUTS[layout]([record(), record(call="method")], out)
-    titles = [line for line in out.getvalue().splitlines() if line.startswith("# allreduce")]
-    assert titles == [
-        "# allreduce, float32, sum, 4 ranks: mpi4py ring",
-        "# allreduce, float32, sum, 4 ranks, method: mpi4py ring",
-    ]
+# -- the last column ----------------------------------------------------------------------
+
+
+def timed(samples: list[float], **changes: Any) -> CaseRecord:
+    """Return a record of samples that were taken in the blocks 0, 1, ..."""
+    return record(
+        samples_us=samples, samples=len(samples), blocks=list(range(len(samples))),
+        time_us=summary(samples), **changes,
+    )  # fmt: skip
+
+
+def printed(*rows: CaseRecord) -> list[str]:
+    """Return the lines of the rows in the table."""
+    mark_best(rows)
+    stream = io.TextIOWrapper(io.BytesIO(), "utf-8")
+    render.print_tables(rows, stream)
+    stream.seek(0)
+    return [line.rstrip() for line in stream if " mpi4py " in line]
+
+
+def marks(*rows: CaseRecord) -> list[str]:
+    """Return the last word of each row: a mark, or `yes` where there is none."""
+    return [line.split()[-1] for line in printed(*rows)]
+
+
+def test_a_star_marks_the_surely_fastest() -> None:
+    assert marks(timed([10.0] * 9), timed([12.0] * 9, algorithm="bruck")) == ["★", "yes"]
+
+
+@pytest.mark.parametrize(("count", "mark"), [(1, "yes"), (5, "yes"), (6, "★")])
+def test_too_few_samples_never_win(count: int, mark: str) -> None:
+    few = timed([1.0] * count)
+    assert marks(few, timed([12.0] * count, algorithm="bruck")) == [mark, "yes"]
+
+
+@pytest.mark.parametrize(("count", "sign"), [(1, "1.50x ?"), (5, "1.50x ?"), (6, "1.50x +")])
+def test_a_ratio_of_too_few_samples_is_marked(count: int, sign: str) -> None:
+    assert sign in printed(timed([1.0] * count))[0]
+
+
+def test_leaders_that_none_is_surely_faster_than_share_the_lead() -> None:
+    faster_at_times = timed([9.0, 11.0] * 5, algorithm="bruck")
+    slow = timed([30.0] * 10, algorithm="swing")
+    assert marks(timed([10.0] * 10), faster_at_times, slow) == ["=", "=", "yes"]
+
+
+def test_no_star_where_ratios_within_blocks_disagree_with_medians() -> None:
+    """A machine with two speeds: ring has the shorter median, and native is no slower."""
+    native = timed([85.0, 802.0, 84.0, 810.0, 83.0, 820.0, 815.0], algorithm="native")
+    ring = timed([330.0, 310.0, 328.0, 3300.0, 320.0, 3190.0, 312.0])
+    ratio = speedup(*(dict(enumerate(each.samples_us)) for each in (native, ring)))
+    assert native.time_us and ring.time_us and ratio
+    assert ring.time_us.median < native.time_us.median / 2 and ratio.ratio < 0.3
+    assert ratio.verdict == "tie" and marks(native, ring) == ["=", "="]
+
+
+def test_auto_shares_the_star_of_the_algorithm_that_it_chose() -> None:
+    auto = timed([10.1] * 9, algorithm="auto", executed="ring")
+    assert marks(timed([10.0] * 9), auto, timed([12.0] * 9, algorithm="bruck")) == ["★", "★", "yes"]
+
+
+def test_a_wrong_result_neither_wins_nor_beats() -> None:
+    wrong = timed([1.0] * 9, algorithm="bruck", correct=False, wrong=2)
+    assert marks(timed([10.0] * 9), wrong) == ["★", "WRONG"]
+
+
+def test_the_legend_says_whose_algorithms_these_are() -> None:
+    stream = io.StringIO()
+    render.print_tables([record(), record(backend="torch")], stream)
+    whose = "every other algorithm is a schedule of mpicoll and torchcoll"
+    assert f"native: the library's own call; {whose}" in stream.getvalue()
