@@ -19,9 +19,11 @@ import click
 from mpicoll.cli.command import Command
 from mpicoll.cli.options import FILE
 from mpicoll.errors import ArgumentError
+from mpicoll.records.contents import records_text
 from mpicoll.records.lines import CaseRecord, json_schema
-from mpicoll.records.reading import load, only, record_of
-from mpicoll.text.files import content_of, write_whole
+from mpicoll.records.reading import load, only, record_of, torn_line
+from mpicoll.text.files import write_whole
+from mpicoll.text.lines import split_lines
 from mpicoll.text.numbers import counted
 from mpicoll.text.printable import printable
 
@@ -66,7 +68,7 @@ def _write(files: Sequence[Path], output: Path) -> int:
 
 def _checked(path: Path) -> Iterator[str]:
     """Print how many records of each kind a file has; yield a complaint for each other line."""
-    *lines, rest = content_of(path).split(b"\n")
+    lines, torn = split_lines(records_text(path))
     kinds: Counter[str] = Counter()
     for number, line in enumerate(lines, 1):
         try:
@@ -74,8 +76,8 @@ def _checked(path: Path) -> Iterator[str]:
             kinds[record.kind if record else "line of another kind"] += 1
         except ArgumentError as error:
             yield str(error)
-    if rest:
-        yield f"{path}, line {len(lines) + 1}, has no end: its writer was interrupted"
+    if torn:
+        yield torn_line(path, len(lines) + 1)
     counts = ", ".join(counted(count, _NOUNS.get(kind, kind)) for kind, count in kinds.items())
     print(printable(f"{path}: {counts or 'no records'}"))
 

@@ -1,6 +1,6 @@
 """The file of records that a run writes: each line is on the disk before the run goes on.
 
-A run that is killed while it writes leaves a last line without an end: readers leave it out, and a
+A run that is killed while it writes leaves a torn last line. Readers warn and leave it out, and a
 run that resumes the file cuts it off when it adds a line.
 """
 

@@ -1,12 +1,15 @@
-"""Read files of records.
+"""Read files of records: one reader for all commands.
 
-A last line without an end is left out: its writer was killed.
+A torn last line is left out with a warning: its writer was interrupted. A last line that lacks only
+its line break is a record as any other. Files may be compressed by gzip.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from textwrap import shorten
 from typing import Any, TypeVar
@@ -16,6 +19,7 @@ import msgspec
 from mpicoll.errors import ArgumentError
 from mpicoll.machine.variables import relevant_variables
 from mpicoll.records.consistency import contradictions
+from mpicoll.records.contents import plain_text, records_text
 from mpicoll.records.description import FullRun, Run
 from mpicoll.records.lines import (
     KINDS,
@@ -25,7 +29,7 @@ from mpicoll.records.lines import (
     Record,
     RunRecord,
 )
-from mpicoll.text.files import content_of
+from mpicoll.text.lines import split_lines
 from mpicoll.text.masking import masked_arguments
 from mpicoll.text.printable import printable
 
@@ -35,19 +39,41 @@ Kind = TypeVar("Kind", bound=Record)
 def load(path: Path) -> list[Record]:
     """Return every record of a file, in its order; kinds that are not known are left out.
 
+    A torn last line is left out, and a warning on standard error names it.
+
     Raises:
-        ArgumentError: the file cannot be read, or a line is no record.
+        ArgumentError: the file cannot be read, is no text in UTF-8, or a line is no record.
     """
-    return parse(content_of(path), path)
+    content = records_text(path)
+    lines, torn = split_lines(content)
+    if torn:
+        _warn(f"{torn_line(path, len(lines) + 1)}; it is left out")
+    return _parsed(lines, path)
 
 
 def parse(content: bytes, path: Path) -> list[Record]:
-    """Return the records in a file's content; an error names `path` and the line."""
-    found = (
-        record_of(line, f"{path}, line {number}")
-        for number, line in enumerate(content.split(b"\n")[:-1], 1)
-    )
-    return [each for each in found if each is not None]
+    """Return the records in a file's content; an error names `path` and the line.
+
+    Raises:
+        ArgumentError: the content is no text in UTF-8, or a line is no record.
+    """
+    return _parsed(split_lines(plain_text(content, path))[0], path)
+
+
+def _parsed(lines: Iterable[bytes], path: Path) -> list[Record]:
+    records = (record_of(line, f"{path}, line {number}") for number, line in enumerate(lines, 1))
+    return [record for record in records if record is not None]
+
+
+def torn_line(path: Path, number: int) -> str:
+    """Return that a file ends within this line."""
+    return f"{path}, line {number}, has no end: its writer was interrupted"
+
+
+@cache
+def _warn(text: str) -> None:
+    """Print a warning on standard error, once in a process that reads a file again."""
+    print(printable(f"warning: {text}"), file=sys.stderr, flush=True)
 
 
 def record_of(line: bytes | str, where: str) -> Record | None:

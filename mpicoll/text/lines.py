@@ -1,12 +1,14 @@
-"""Files of lines that one run writes: each line is on the disk before the run goes on.
+"""Files of JSON lines that one run writes: each line is on the disk before the run goes on.
 
-A run that is killed while it writes leaves a last line without an end. What begins otherwise than
-the lines that a run writes is somebody else's, and stays as it is.
+A run that is killed while it writes leaves a torn last line. A last line that lacks nothing but its
+line break is whole. What begins otherwise than the lines that a run writes is somebody else's, and
+stays as it is.
 """
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
 from collections.abc import Iterable
@@ -17,12 +19,35 @@ from mpicoll.text.files import content_of, lock, writable
 
 
 def torn(content: bytes) -> int:
-    r"""Return the length of a last line without an end.
+    r"""Return the length of a last line that is not whole.
 
-    >>> torn(b'{"schema": 1}\n'), torn(b'{"schema": 1}\n{"sch')
-    (0, 5)
+    >>> torn(b'{"schema": 1}\n'), torn(b'{"schema": 1}\n{"sch'), torn(b'{"schema": 1}')
+    (0, 5, 0)
     """
-    return len(content) - (content.rfind(b"\n") + 1)
+    length = len(content) - (content.rfind(b"\n") + 1)
+    return 0 if _is_object(content[len(content) - length :]) else length
+
+
+def split_lines(content: bytes) -> tuple[list[bytes], bytes]:
+    r"""Return the whole lines, and a torn last one.
+
+    >>> split_lines(b'{"a": 1}\n{"b": 2}'), split_lines(b'{"a": 1}\n{"b"')
+    (([b'{"a": 1}', b'{"b": 2}'], b''), ([b'{"a": 1}'], b'{"b"'))
+    """
+    end = len(content) - torn(content)
+    lines = content[:end].split(b"\n")
+    return lines if lines[-1] else lines[:-1], content[end:]
+
+
+def _is_object(line: bytes) -> bool:
+    """Whether a line is a whole JSON object: one that was cut lacks its last brace."""
+    if not line.startswith(b"{") or not line.rstrip().endswith(b"}"):
+        return False
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 class Lines:
@@ -41,6 +66,7 @@ class Lines:
         self.path, self.opening = path, opening
         self.file: int | None = None
         self._whole: int | None = None  # the length without a torn line that is not yet cut off
+        self._lacks_break = False  # whether a line break is missing behind the last whole line
         if path is None:
             return
         self.file = _opened(path)
@@ -60,6 +86,7 @@ class Lines:
             return
         content = content_of(path)
         self._whole = len(content) - self._read(content, path)
+        self._lacks_break = content[: self._whole][-1:] not in (b"", b"\n")
 
     def _read(self, content: bytes, path: Path) -> int:
         """Check the lines that are kept, and return the length of a torn last one.
@@ -89,7 +116,9 @@ class Lines:
                 os.ftruncate(self.file, self._whole)
                 self._whole = None
             for each in lines:
-                _write(self.file, each.encode() + b"\n")
+                begin = b"\n" if self._lacks_break else b""
+                _write(self.file, begin + each.encode() + b"\n")
+                self._lacks_break = False
             if self.is_plain:
                 os.fsync(self.file)
         except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import random
 import signal
@@ -59,7 +60,7 @@ def test_a_file_is_begun_anew_or_gone_on_with(tmp_path: Path) -> None:
         assert numbers(path) == lines
 
 
-@pytest.mark.parametrize("torn", [b"{", b'{"schema": 1, "kind"', line(2)[:-1]])
+@pytest.mark.parametrize("torn", [b"{", b'{"schema": 1, "kind"', line(2)[:-2]])
 def test_a_torn_line_is_left_out_and_cut_off_by_the_next_one(torn: bytes, tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     path.write_bytes(line(1) + torn)
@@ -70,6 +71,26 @@ def test_a_torn_line_is_left_out_and_cut_off_by_the_next_one(torn: bytes, tmp_pa
         journal.write(parse(line(number), path))
     journal.close()
     assert numbers(path) == [1, 2, 3]
+
+
+def test_a_last_line_without_a_line_break_is_a_record(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_bytes(line(1) + line(2)[:-1])
+    assert numbers(path) == [1, 2]
+    journal = Journal(path, resume=True)
+    assert len(journal.found) == 2
+    for number in (3, 4):
+        journal.write(parse(line(number), path))
+    journal.close()
+    assert numbers(path) == [1, 2, 3, 4] and path.read_bytes().count(b"\n") == 4
+
+
+def test_a_compressed_file_is_not_resumed(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl.gz"
+    path.write_bytes(gzip.compress(line(1)))
+    with pytest.raises(ArgumentError, match=r"is compressed by gzip: decompress it first"):
+        Journal(path, resume=True)
+    assert numbers(path) == [1]
 
 
 @pytest.mark.parametrize(

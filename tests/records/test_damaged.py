@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+import lzma
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import mutations
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from mutations import COSTS, KINDS, RECORDS, Kind, failures, figures, kind_of, samples
 from reporting import case, fit, pair, run, write
 
 from mpicoll.compare.__main__ import main as compare
 from mpicoll.costs.__main__ import main as costs
 from mpicoll.errors import ArgumentError
+from mpicoll.records.__main__ import main as records
 from mpicoll.records.lines import CaseRecord
 from mpicoll.records.reading import load, only
 from mpicoll.report import charts, data, draw_maps, loading
@@ -130,6 +135,83 @@ def test_impossible_values_end_a_command_with_2_and_the_line(
         assert done.exit_code == 2
         text = " ".join(done.output.split())
         assert f"{bad}, line " in text and complaint in text
+
+
+COMMANDS: dict[str, tuple[click.Command, tuple[str, ...]]] = {
+    "compare": (compare, ("{file}", "{file}")),
+    "report": (report, ("{file}", "-o", "{folder}/x.html")),
+    "costs": (costs, (*COSTS, "--from", "{file}")),
+    "study": (study, ("{file}",)),
+    "records": (records, ("{file}",)),
+}
+
+
+def read_by(name: str, file: Path) -> Result:
+    """Return how a command ends that reads a file."""
+    if name == "report":
+        pytest.importorskip("plotly")
+    command, arguments = COMMANDS[name]
+    filled = [each.format(file=file, folder=file.parent) for each in arguments]
+    return CliRunner().invoke(command, filled)
+
+
+@pytest.fixture
+def content(tmp_path: Path) -> bytes:
+    """Return a file of records that each command reads."""
+    rows = [case(name, 10.0 + n, 64 << n) for n in range(3) for name in ("native", "ring")]
+    return write(tmp_path / "whole", [*rows, fit()]).read_bytes()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("form", ["gzip", "mark", "no break"])
+def test_each_command_reads_whole_files_of_other_forms(
+    name: str, form: str, content: bytes, tmp_path: Path
+) -> None:
+    forms = {"gzip": gzip.compress(content), "mark": b"\xef\xbb\xbf" + content,
+             "no break": content[:-1]}  # fmt: skip
+    path = tmp_path / "records.jsonl"
+    outputs = []
+    for form_of_it in (content, forms[form]):
+        path.write_bytes(form_of_it)
+        done = read_by(name, path)
+        assert done.exit_code == 0, done.output
+        outputs.append(done.output)
+    assert outputs[0] == outputs[1]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_names_a_torn_line(name: str, content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_bytes(content + content[:40])
+    done = read_by(name, path)
+    assert done.exit_code == (1 if name == "records" else 0)
+    number = content.count(b"\n") + 1
+    assert f"{path}, line {number}, has no end: its writer was interrupted" in done.output
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(
+    ("encoded", "said"),
+    [
+        ("utf-16", "is UTF-16 text: give lines of JSON in UTF-8"),
+        ("utf-16-le", "is UTF-16 text without a mark"),
+        ("utf-32", "is UTF-32 text"),
+        (bz2.compress, "is compressed by bzip2"),
+        (lzma.compress, "is compressed by xz"),
+        (lambda text: b"PAR1" + text, "is a Parquet table"),
+        (lambda text: gzip.compress(text)[:-9], "its gzip data is damaged"),
+        (lambda text: gzip.compress(text.decode().encode("utf-16")), "is UTF-16 text"),
+    ],
+)
+def test_each_command_names_another_encoding(
+    name: str, encoded: str | Callable[[bytes], bytes], said: str, content: bytes, tmp_path: Path
+) -> None:
+    path = tmp_path / "records.jsonl"
+    changed = content.decode().encode(encoded) if isinstance(encoded, str) else encoded(content)
+    path.write_bytes(changed)
+    done = read_by(name, path)
+    assert done.exit_code == 2 and said in " ".join(done.output.split())
+    assert "no record of the benchmark" not in done.output
 
 
 @pytest.mark.parametrize(
