@@ -10,6 +10,7 @@ from html import escape
 from statistics import median
 from typing import Any
 
+from mpicoll.measurement.leaders import has_enough
 from mpicoll.measurement.ping_pong import COPY, LATENCY
 from mpicoll.p2p.heatmap import RANGE
 from mpicoll.p2p.matrix import matrices, measured_transports
@@ -18,7 +19,7 @@ from mpicoll.records.lines import CaseRecord, PairRecord, Speedup, Times
 from mpicoll.report.curves import Curve, Panel, times_of
 from mpicoll.report.data import Report
 from mpicoll.report.model_comparison import ModelComparison
-from mpicoll.text.numbers import number
+from mpicoll.text.numbers import counted, number
 from mpicoll.text.sizes import size_text
 
 Values = dict[str, Any]
@@ -70,6 +71,7 @@ def _curve(curve: Curve, comparisons: Mapping[int, ModelComparison]) -> Values:
         ),
         "over": [each.over_bound if each else None for each in compared],
         "wrong": [each.correct is False for each in rows],
+        "few": [not has_enough(each) for each in rows],
         "symbols": [_SYMBOLS.get(str(each.transport), "circle") for each in rows],
         "text": [_hover(each, other) for each, other in zip(rows, compared, strict=True)],
     }
@@ -83,18 +85,24 @@ def _column_values(rows: Iterable[Times | Speedup | None], names: Sequence[str])
 
 def _hover(record: CaseRecord, compared: ModelComparison | None) -> str:
     """Return the text beside a point under the pointer."""
-    times = times_of(record)
     lines = [
         f"{record.backend} {record.algorithm}, {size_text(record.bytes_total)}B",
         f"ran {record.executed} over {record.transport}",
-        f"{number(times.median)} us, interval {number(times.low)} .. {number(times.high)} us, "
-        f"{record.samples} samples",
+        _time(record),
         _bandwidths(record),
-        _verdict(record.speedup_vs_native),
+        _verdict(record),
         _expected(compared),
         "WRONG RESULT" if record.correct is False else "",
     ]
     return "<br>".join(escape(line) for line in lines if line)
+
+
+def _time(record: CaseRecord) -> str:
+    times, samples = times_of(record), counted(record.samples, "sample")
+    if not has_enough(record):
+        return f"{number(times.median)} us, {samples}: too few for an interval"
+    interval = f"{number(times.low)} .. {number(times.high)}"
+    return f"{number(times.median)} us, interval {interval} us, {samples}"
 
 
 def _bandwidths(record: CaseRecord) -> str:
@@ -103,9 +111,12 @@ def _bandwidths(record: CaseRecord) -> str:
     return f"{number(record.busbw_GBps)} GB/s bus, {number(record.algbw_GBps)} GB/s algorithm"
 
 
-def _verdict(found: Speedup | None) -> str:
+def _verdict(record: CaseRecord) -> str:
+    found = record.speedup_vs_native
     if found is None:
         return ""
+    if not has_enough(record):
+        return f"{number(found.ratio)} times native: too few samples to tell"
     interval = f"{number(found.low)} .. {number(found.high)}"
     return f"{number(found.ratio)} times native ({interval}): {found.verdict}"
 

@@ -12,6 +12,7 @@ from math import inf
 from statistics import geometric_mean
 from typing import NamedTuple
 
+from mpicoll.measurement.leaders import can_lead
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.records.identity import key, variant
 from mpicoll.records.lines import CaseRecord, Times
@@ -92,7 +93,8 @@ class Panel:
     def shown(self) -> list[str]:
         """Return the names of curves to show at first: native, auto, and the fastest others.
 
-        Of an algorithm that was measured over several transports the fastest counts.
+        Records with too few samples do not count. Of an algorithm that was measured over several
+        transports the fastest counts.
         """
         scores = _distances(self)
         best: dict[str, str] = {}
@@ -162,7 +164,7 @@ def _distances(panel: Panel) -> dict[str, float]:
     """Return the mean ratio of each name, on its best backend, to the fastest one."""
     best: dict[tuple[str, int], float] = {}
     for curve in panel.curves:
-        for each in filter(is_sound, curve.points):
+        for each in filter(can_lead, curve.points):
             place = curve.name, each.bytes_total
             best[place] = min(best.get(place, inf), median_of(each))
     fastest: dict[int, float] = {}

@@ -17,10 +17,13 @@ from mpicoll.text.sizes import size_text
 
 
 def winners(figure: Any, found: WinnerMap, style: Style) -> None:
-    """Draw a cell for each number of ranks and size; ties are hatched."""
+    """Draw a cell for each number of ranks and size; ties are hatched, and few samples are said."""
     axis = figure.subplots()
     for (row, size), cell in found.cells.items():
         _cell(axis, found.sizes.index(size), found.rows.index(row), cell, style)
+    for row, size in found.undecided:
+        place = found.sizes.index(size) + 0.5, found.rows.index(row) + 0.5
+        axis.text(*place, "n < 6", ha="center", va="center", fontsize=8, color="0.4")
     _cells(axis, found)
     axis.set_title(", ".join(filter(None, (found.collective, found.variant))))
     width = max(ONE_COLUMN, 0.8 + 1.1 * len(found.sizes))
@@ -49,13 +52,13 @@ def _broken(label: str) -> str:
 def _cells(axis: Any, found: WinnerMap) -> None:
     axis.set_xlim(0, len(found.sizes))
     axis.set_ylim(0, len(found.rows))
-    sizes = [size_text(size) if size else "no data" for size in found.sizes]
+    sizes = [size_text(size) if size else "moves no bytes" for size in found.sizes]
     ranks = [f"{ranks}" + (f" on {nodes}" if nodes > 1 else "") for ranks, nodes in found.rows]
     axis.set_xticks([index + 0.5 for index in range(len(sizes))], sizes)
     axis.set_yticks([index + 0.5 for index in range(len(ranks))], ranks)
     axis.tick_params(length=0)
     axis.grid(visible=False)
-    axis.set_xlabel("bytes in total")
+    axis.set_xlabel("bytes in total" if any(found.sizes) else "")
     axis.set_ylabel("ranks")
 
 

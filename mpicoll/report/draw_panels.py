@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from mpicoll.measurement.leaders import has_enough
 from mpicoll.report.curves import Curve, Panel, times_of
 from mpicoll.report.model_comparison import ModelComparison
 from mpicoll.report.style import ONE_COLUMN, TWO_COLUMNS, Style, dash_of
 from mpicoll.text.sizes import size_text
 
-Points = Sequence[tuple[float, float, float, float]]
-"""Size, value, and the interval's ends."""
+Points = Sequence[tuple[float, float, float, float, bool]]
+"""Size, value, the interval's ends, and whether there are samples enough for an interval."""
+
+_FAINT = 0.3
+"""The opacity of a marker that has too few samples."""
 
 _ROW = 0.17
 """The height of a line of a legend."""
@@ -42,7 +46,7 @@ def over_bounds(
 
     def points(curve: Curve) -> Points:
         return [
-            (each.bytes_total, over, over, over)
+            (each.bytes_total, over, over, over, has_enough(each))
             for each in curve.points if (over := found.get(id(each)))
         ]  # fmt: skip
 
@@ -64,7 +68,7 @@ def _ratio(
 
 def _times(curve: Curve) -> Points:
     return [
-        (each.bytes_total, times.median, times.low, times.high)
+        (each.bytes_total, times.median, times.low, times.high, has_enough(each))
         for each in curve.points for times in [times_of(each)]
     ]  # fmt: skip
 
@@ -72,15 +76,15 @@ def _times(curve: Curve) -> Points:
 def _busbw(curve: Curve) -> Points:
     # The interval is that of the time, reversed.
     return [
-        (size, bus, bus * us / high, bus * us / low)
-        for (size, us, low, high), each in zip(_times(curve), curve.points, strict=True)
+        (size, bus, bus * us / high, bus * us / low, enough)
+        for (size, us, low, high, enough), each in zip(_times(curve), curve.points, strict=True)
         if (bus := each.busbw_GBps)
     ]
 
 
 def _ratios(curve: Curve) -> Points:
     return [
-        (each.bytes_total, found.ratio, found.low, found.high)
+        (each.bytes_total, found.ratio, found.low, found.high, has_enough(each))
         for each in curve.points if (found := each.speedup_vs_native)
     ]  # fmt: skip
 
@@ -100,10 +104,13 @@ def _over_sizes(
     for curve in _shown(panel):
         rows = [row for row in points(curve) if row[0]]
         if rows:
-            x, y, low, high = zip(*rows, strict=True)
-            own = style.of(curve, _backends(panel))
-            axis.plot(x, y, **own)
-            axis.fill_between(x, low, high, color=own["color"], alpha=0.18, linewidth=0)
+            x, y, low, high, enough = zip(*rows, strict=True)
+            look = style.of(curve, _backends(panel))
+            axis.plot(x, y, markevery=list(enough), **look)
+            few = [place for place, sure in enumerate(enough) if not sure]
+            faint = look | {"linestyle": "none", "alpha": _FAINT, "label": None}
+            axis.plot([x[place] for place in few], [y[place] for place in few], **faint)
+            axis.fill_between(x, low, high, color=look["color"], alpha=0.18, linewidth=0)
     _logarithmic(axis, "y")
     axis.set_xscale("log")
     sizes = [size for size in panel.sizes() if size]
@@ -132,8 +139,9 @@ def _dots(
     axis = figure.subplots()
     names: list[str] = []
     for curve in _shown(panel):
-        for _, value, low, high in points(curve):
+        for _, value, low, high, enough in points(curve):
             own = style.of(curve, _backends(panel)) | {"linestyle": "none"}
+            own["alpha"] = 1 if enough else _FAINT
             ends = [[value - low], [high - value]]
             axis.errorbar([value], [len(names)], xerr=ends, elinewidth=0.8, capsize=2, **own)
             names.append(own["label"])

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from mpicoll.measurement.leaders import has_enough
 from mpicoll.p2p.outliers import class_lines, outlier_lines, rank_lines
 from mpicoll.records.description import FullRun
 from mpicoll.records.identity import variant
@@ -99,6 +100,11 @@ def _about_runs(records: Records) -> Iterator[Notice]:
             lambda run: run.oversubscribed,
         ),
         (
+            "Run on a single rank",
+            "Nothing moves between ranks: these are the costs of making a call.",
+            lambda run: len(run.hosts) == 1,
+        ),
+        (
             "Run from a changed checkout",
             "The commit does not identify the code that ran: commit, and measure again.",
             lambda run: run.git is not None and run.git.dirty,
@@ -131,6 +137,11 @@ def run_name(run: FullRun) -> str:
 def _about_times(records: Records) -> Iterator[Notice]:
     timed = [each for each in records.cases if each.time_us]
     checks: tuple[tuple[str, str, Callable[[CaseRecord], bool]], ...] = (
+        (
+            "with too few samples for an interval",
+            "Six are the fewest. These cases never win, and their ratios are no verdicts.",
+            lambda each: not has_enough(each),
+        ),
         (
             "without enough undisturbed samples",
             "Almost all samples had a rank that came late or lost its core, so that disturbed "

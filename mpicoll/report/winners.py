@@ -1,13 +1,17 @@
-"""The fastest algorithm of each size and number of ranks."""
+"""The fastest algorithm of each size and number of ranks, by the rule of `measurement.leaders`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mpicoll.measurement.leaders import can_lead, compared, leaders, way
 from mpicoll.records.lines import CaseRecord
-from mpicoll.report.curves import Panel, is_sound, median_of, times_of
+from mpicoll.report.curves import Panel, is_sound, median_of
 from mpicoll.text.numbers import number
+
+MapPlace = tuple[tuple[int, int], int]
+"""Ranks and nodes, and a size in bytes."""
 
 
 @dataclass(frozen=True)
@@ -15,10 +19,10 @@ class Winner:
     """The fastest correct algorithm of one cell.
 
     Attributes:
-        runner_up: the fastest that ran something else, None without one.
-        ties: whether the intervals of the two overlap, so that either may be the faster one.
-        times_native: the fastest native call's median over the winner's; None without a native
-            call that was correct.
+        runner_up: the next one that ran something else, None without one.
+        ties: whether the runner-up leads as well, so that either may be the faster one.
+        times_native: how many times as fast it is as the fastest native call; None without a
+            native call that was correct.
     """
 
     record: CaseRecord
@@ -48,32 +52,33 @@ class Winner:
 
 @dataclass(frozen=True)
 class WinnerMap:
-    """Winners by number of ranks, with nodes, and size in bytes."""
+    """Winners by number of ranks, with nodes, and size in bytes.
+
+    Attributes:
+        undecided: the cells whose cases all have too few samples to win.
+    """
 
     collective: str
     setup: str
     variant: str
     rows: tuple[tuple[int, int], ...]
     sizes: tuple[int, ...]
-    cells: dict[tuple[tuple[int, int], int], Winner]
+    cells: dict[MapPlace, Winner]
+    undecided: frozenset[MapPlace] = frozenset()
 
 
 def winner(rows: Sequence[CaseRecord]) -> Winner | None:
-    """Return the fastest correct one of the records of a size, None where there is none."""
-    sound = sorted(filter(is_sound, rows), key=median_of)
-    if not sound:
+    """Return the winner among the records of a size, None where no record can win."""
+    leading = leaders(rows)
+    if not leading:
         return None
-    first = sound[0]
-    second = next((each for each in sound if _ran(each) != _ran(first)), None)
-    ties = second is not None and times_of(second).low <= times_of(first).high
-    natives = [each for each in sound if each.algorithm == "native"]
-    times = median_of(natives[0]) / median_of(first) if natives else None
-    return Winner(first, second, ties, times)
-
-
-def _ran(record: CaseRecord) -> tuple[str, str, str]:
-    """Return the way that ran: `auto` is no rival of the algorithm that it chose."""
-    return record.backend, record.executed or record.algorithm, str(record.transport)
+    first = leading[0]
+    others = sorted(filter(can_lead, rows), key=median_of)
+    rivals = [record for record in (*leading, *others) if way(record) != way(first)]
+    ties = any(way(record) != way(first) for record in leading)
+    natives = [record for record in others if record.algorithm == "native"]
+    ratio = compared(natives[0], first) if natives else None
+    return Winner(first, rivals[0] if rivals else None, ties, ratio.ratio if ratio else None)
 
 
 def winner_maps(panels: Sequence[Panel]) -> list[WinnerMap]:
@@ -82,14 +87,16 @@ def winner_maps(panels: Sequence[Panel]) -> list[WinnerMap]:
     for each in panels:
         groups.setdefault((each.collective, each.scope.setup, each.scope.variant), []).append(each)
     made = (_map(*named, group) for named, group in groups.items())
-    return [each for each in made if each.cells]
+    return [each for each in made if each.cells or each.undecided]
 
 
 def _map(collective: str, setup: str, variant: str, group: Sequence[Panel]) -> WinnerMap:
-    cells = {
-        ((each.scope.ranks, each.scope.nodes), size): found
-        for each in group for size in each.sizes() if (found := winner(each.at(size)))
+    records = {
+        ((each.scope.ranks, each.scope.nodes), size): [*filter(is_sound, each.at(size))]
+        for each in group for size in each.sizes()
     }  # fmt: skip
-    rows = tuple(sorted({row for row, _ in cells}))
-    sizes = tuple(sorted({size for _, size in cells}))
-    return WinnerMap(collective, setup, variant, rows, sizes, cells)
+    cells = {place: found for place, sound in records.items() if (found := winner(sound))}
+    undecided = frozenset(place for place, sound in records.items() if sound) - cells.keys()
+    rows = tuple(sorted({row for row, _ in (*cells, *undecided)}))
+    sizes = tuple(sorted({size for _, size in (*cells, *undecided)}))
+    return WinnerMap(collective, setup, variant, rows, sizes, cells, undecided)

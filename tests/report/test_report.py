@@ -9,6 +9,7 @@ import pytest
 from reporting import case, fit, pair, reported, run, story, typed, write
 
 from mpicoll.errors import ArgumentError
+from mpicoll.report.charts import panel_values
 from mpicoll.report.colours import colours
 from mpicoll.report.loading import load
 from mpicoll.report.winners import Winner, winner
@@ -121,7 +122,7 @@ def test_the_winner_is_the_fastest_correct_one() -> None:
     assert found.times_native == 4.0 and not found.ties
 
 
-@pytest.mark.parametrize(("us", "ties"), [(10.1, True), (10.3, False)])
+@pytest.mark.parametrize(("us", "ties"), [(10.1, True), (10.4, False)])
 def test_overlapping_intervals_tie(us: float, ties: bool) -> None:
     found = fastest(case("ring", 10.0), case("naive", us))
     assert found is not None and found.ties is ties and found.times_native is None
@@ -136,6 +137,46 @@ def test_auto_does_not_tie_with_what_it_runs() -> None:
 def test_the_same_schedule_on_the_other_backend_is_a_rival() -> None:
     found = fastest(case("ring", 10.0), case("ring", 10.05, backend="torch"))
     assert found is not None and found.ties
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_too_few_samples_never_win(count: int) -> None:
+    few: dict[str, Any] = {"samples": count, "samples_us": [1.0] * count}
+    found = fastest(case("ring", 1.0, **few), case("naive", 10.0), case(us=20.0, **few))
+    assert found is not None and found.label == "naive" and found.runner_up is None
+    assert found.times_native is None
+    assert fastest(case("ring", 1.0, **few)) is None
+
+
+def test_cells_of_too_few_samples_are_undecided(tmp_path: Path) -> None:
+    few: dict[str, Any] = {"samples": 1, "samples_us": [1.0]}
+    records = [case("ring", 1.0, 64, **few), case("ring", 1.0, 4096), case("naive", 2.0, 4096)]
+    found = reported(tmp_path, *records)
+    (winners,) = found.maps
+    assert winners.undecided == {((4, 1), 64)} and winners.cells.keys() == {((4, 1), 4096)}
+    assert winners.sizes == (64, 4096)
+    (curve, *_) = panel_values(found)[0]["curves"]
+    assert curve["few"] == [True, False] and "1 sample: too few for an interval" in curve["text"][0]
+    few_notice = next(each for each in found.notices if "too few samples" in each.what)
+    assert few_notice.where == ("allreduce ring on mpi4py, 4 ranks, 64 B, float32 sum",)
+
+
+def test_the_map_and_the_star_follow_ratios_within_blocks() -> None:
+    """A drift by a factor of three hits all alike: the medians' intervals overlap."""
+    drift = [10.0, 30.0] * 6
+    rows = [
+        case(name, samples=12, blocks=list(range(12)), samples_us=[factor * us for us in drift],
+             time_us={"median": factor * 20, "low": factor * 10, "high": factor * 30})
+        for name, factor in (("native", 1.0), ("ring", 0.9))
+    ]  # fmt: skip
+    found = fastest(*rows)
+    assert found is not None and found.label == "ring" and not found.ties
+    assert found.times_native == pytest.approx(1 / 0.9)
+
+
+def test_a_run_of_one_rank_is_a_warning(tmp_path: Path) -> None:
+    found = reported(tmp_path, case(ranks=1, run=run(ranks=1)))
+    assert any(each.what == "Run on a single rank" for each in found.notices)
 
 
 def test_no_winner_where_no_result_is_right() -> None:

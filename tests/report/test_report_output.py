@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -22,6 +23,9 @@ from mpicoll.report.page import finite, page
 from mpicoll.report.tables import tables
 from mpicoll.text.files import write_whole
 
+BARRIER: dict[str, Any] = {
+    "collective": "barrier", "dtype": None, "op": None, "algbw_GBps": None, "busbw_GBps": None,
+}  # fmt: skip
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -214,6 +218,37 @@ def test_the_text_of_an_svg_is_text(drawings: Path, name: str) -> None:
     texts = [text for each in root.iter(f"{SVG}text") if (text := "".join(each.itertext()))]
     assert root.tag == f"{SVG}svg" and len(texts) > 3
     assert (drawings / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_map_of_barriers_has_no_column_of_data(drawings: Path) -> None:
+    text = (drawings / "barrier-winners.svg").read_text()
+    assert ">moves no bytes<" in text and "no data" not in text and ">bytes in total<" not in text
+
+
+def test_few_samples_are_drawn_as_such(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from mpicoll.report.figures import figures
+
+    few: dict[str, Any] = {"samples": 1, "samples_us": [1.0]}
+    found = reported(tmp_path, case("ring", 1.0, 64, **few), case("ring", 1.0, 4096), *[
+        case(name, 2.0, 0, **BARRIER, **few) for name in ("native", "tree")
+    ])  # fmt: skip
+    figures(found, tmp_path / "out")
+    texts = {each.stem: each.read_text() for each in (tmp_path / "out").glob("*.svg")}
+    assert texts["allreduce-float32-sum-winners"].count(">n &lt; 6<") == 1
+    assert texts["barrier-winners"].count(">n &lt; 6<") == 1
+    for name in ("allreduce-4-ranks-float32-sum-curves", "barrier-4-ranks-curves"):
+        assert "opacity: 0.3" in texts[name]
+    assert "opacity: 0.3" not in texts["allreduce-float32-sum-winners"]
+
+
+def test_the_page_names_no_winner_of_few_samples(tmp_path: Path) -> None:
+    pytest.importorskip("plotly")
+    few: dict[str, Any] = {"samples": 1, "samples_us": [1.0]}
+    barrier = case("native", 1.0, 0, **BARRIER, **few)
+    text = page(reported(tmp_path, case("ring", 1.0, 64, **few), barrier))
+    assert text.count("<small>n &lt; 6</small>") == 2
+    assert '<th scope="col">moves no bytes</th>' in text and ">no data<" not in text
 
 
 def test_curves_are_told_apart_without_colour(drawings: Path) -> None:

@@ -42,7 +42,7 @@ function trace(panel, curve, kind, name) {
     text: at(curve.text), hovertemplate: "%{text}<extra></extra>",
     visible: visibility(panel, curve), showlegend: false,
     line: {color: colourOf(curve.algorithm), dash: dashOf(curve.backend), width: 1.8},
-    marker: {size: dots ? 9 : 7, symbol: symbols, color: colourOf(curve.algorithm),
+    marker: {size: dots ? 9 : 7, symbol: symbols, opacity: keep.map(i => curve.few[i] ? 0.3 : 1), color: colourOf(curve.algorithm),
       line: {width: 1.2, color: colourOf(curve.algorithm)}},
   };
   if (dots && kind.low) drawn.error_x = errors(at(values), at(kind.low(curve)), at(kind.high(curve)));
