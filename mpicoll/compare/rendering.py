@@ -34,9 +34,11 @@ def summary(found: Comparison, margin: float) -> list[str]:
     """Return the closing lines: counts, the widening of intervals, how the runs differ."""
     counts, mean = found.counts(), found.mean()
     lines = [
+        "# native is the library's own call; every other algorithm is a schedule of mpicoll, or of "
+        "torchcoll on torch",
         f"# B against A, by more than {margin:g} %: {counts['faster']} faster, "
         f"{counts['slower']} slower, {counts['tie']} ties, {counts['no verdict']} without a "
-        f"verdict; geometric mean of A / B {number(mean)}"
+        f"verdict; geometric mean of A / B {number(mean)}",
     ]
     if found.factor > 1:
         lines.append(

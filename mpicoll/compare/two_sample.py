@@ -116,10 +116,12 @@ def scatter(equals: Sequence[Shift], confidence: float = 0.95) -> float:
 def can_differ(first: int, second: int, confidence: float = 0.95) -> bool:
     """Whether the extreme order of so many samples would be significant.
 
-    >>> can_differ(3, 3), can_differ(4, 4)
-    (False, True)
+    A single sample has no spread: against any number of others it shows nothing.
+
+    >>> can_differ(3, 3), can_differ(4, 4), can_differ(1, 200)
+    (False, True, False)
     """
-    return 2 / comb(first + second, first) <= 1 - confidence
+    return min(first, second) > 1 and 2 / comb(first + second, first) <= 1 - confidence
 
 
 def holm(chances: Sequence[float], confidence: float = 0.95) -> list[bool]:

@@ -16,6 +16,7 @@ from mpicoll.measurement.launches import MARGIN, undisturbed
 from mpicoll.measurement.statistics import median_interval, ratio_of, spread, verdict
 from mpicoll.records.description import FullRun
 from mpicoll.records.fields import Verdict
+from mpicoll.records.identity import PROJECTS
 from mpicoll.records.lines import CaseRecord, Forced, LaunchRecord, Record, RunRecord
 from mpicoll.records.reading import only
 from mpicoll.text.numbers import counted
@@ -54,17 +55,40 @@ class Panel:
 
 @dataclass(frozen=True)
 class Name:
-    """A contestant: an algorithm of a backend in an environment; that of a bench run is ""."""
+    """A contestant: an algorithm of a backend in an environment; that of a bench run is "".
+
+    As text the library's own calls are ``native of mpich``. A schedule of this project says so, as
+    ``mpicoll's ring in mpich``: a reader must not take it for an algorithm of MPICH.
+    """
 
     environment: str
     backend: str
     algorithm: str
 
     def __str__(self) -> str:
-        where = f" of {self.environment}" if self.environment else ""
-        return f"{self.algorithm}{where}" + (
-            "" if self.backend == "mpi4py" else f" ({self.backend})"
-        )
+        text = f"{self.project}'s {self.algorithm}" if self.is_ours else self.algorithm
+        where = f"{text}{self._place}"
+        return where if self.backend == "mpi4py" else f"{where} ({self.backend})"
+
+    @property
+    def project(self) -> str:
+        """The package of this project that runs schedules on the backend."""
+        return PROJECTS.get(self.backend, "mpicoll")
+
+    @property
+    def owned(self) -> str:
+        """The algorithm alone; a schedule of this project is called ours."""
+        return f"our {self.algorithm}" if self.is_ours else self.algorithm
+
+    @property
+    def _place(self) -> str:
+        preposition = "in" if self.is_ours else "of"
+        return f" {preposition} {self.environment}" if self.environment else ""
+
+    @property
+    def without_environment(self) -> str:
+        """The text without the environment."""
+        return str(replace(self, environment=""))
 
     @property
     def is_native(self) -> bool:
@@ -138,7 +162,7 @@ class Contestant:
     @property
     def short(self) -> str:
         """The label without the environment."""
-        return str(self.label).replace(f" of {self.name.environment}", "", 1)
+        return self.label.replace(str(self.name), self.name.without_environment, 1)
 
     @property
     def label(self) -> str:

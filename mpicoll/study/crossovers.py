@@ -88,7 +88,7 @@ class Crossings:
         model = _model(panel, network, first, second, sizes) if network else None
         if measured.crossing is None and (model is None or model.crossing is None):
             return None
-        text = _as_measured(measured, sizes, first, second)
+        text = _as_measured(measured, sizes, *(name.owned for name in names))
         if not is_priced:
             return f"{text}; the cost model does not know what the library's call runs."
         if model is None:
@@ -97,7 +97,7 @@ class Crossings:
         if model.crossing:
             by_model = f"at {rounded_size_text(model.crossing)}"
         elif model.ahead:
-            by_model = f"nowhere, with {model.ahead} ahead throughout"
+            by_model = f"nowhere, with our {model.ahead} ahead throughout"
         return (
             f"{text}; the cost model has it {by_model} (alpha and beta of {transport}, "
             f"folds at {number(1e9 * DEFAULT.gamma)} ns a byte)."

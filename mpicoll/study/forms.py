@@ -25,7 +25,7 @@ FORMS = {
 }
 """The name of each form, by its algorithm."""
 COLUMNS = ("size", *(f"{name}, us" for name in FORMS.values()))
-LEGEND = "* fastest; = not surely different from one call"
+LEGEND = "* surely the fastest; = not surely different from one call"
 
 
 @dataclass(frozen=True)
@@ -78,11 +78,11 @@ def rows(forms: Forms) -> Iterator[list[str]]:
 def _cell(form: str, times: Mapping[str, Contestant]) -> str:
     if form not in times:
         return "-"
-    own, star = times[form], " *" if unbeaten(times)[0] == form else ""
+    own, star = times[form], " *" if unbeaten(times) == [form] else ""
     if form == ONE_CALL or ONE_CALL not in times:
         return f"{number(own.us)}{star}"
     tie = "" if _is_sure(compared(own, times[ONE_CALL])) else " ="
-    return f"{number(own.us)} ({own.us / times[ONE_CALL].us:.2f}x{tie}){star}"
+    return f"{number(own.us)} ({number(own.us / times[ONE_CALL].us)}x{tie}){star}"
 
 
 def _is_sure(found: Ratio) -> bool:

@@ -72,9 +72,9 @@ Called = Callable[[Sequence[Pair]], tuple[str, str]]
 
 
 def _algorithms(same: Sequence[Pair]) -> tuple[str, str]:
-    """Return the algorithms of both sides."""
-    sides = ([each.one for each in same], [each.other for each in same])
-    one, other = (listed(list(dict.fromkeys(e.name.algorithm for e in own))) for own in sides)
+    """Return the algorithms of both sides; those of this project are called ours."""
+    sides = ([pair.one.name for pair in same], [pair.other.name for pair in same])
+    one, other = (listed(list(dict.fromkeys(name.owned for name in names))) for names in sides)
     return one, other
 
 
@@ -221,7 +221,7 @@ def _apart(each: Pair, is_slower: bool) -> str:
 def _called(one: Contestant, called: str, sides: _Sides) -> str:
     """Return the name of a contestant, nothing where the sentence has told it."""
     algorithm = one.name.algorithm
-    if f"({one.label})" in called or called in (one.label, algorithm, f"our {algorithm}"):
+    if f"({one.label})" in called or called in (one.label, algorithm, one.name.owned):
         return ""
     name = one.name
     is_told = sides.places in (name.environment, place_of(name.environment, name.backend))

@@ -130,7 +130,7 @@ def constant(**us: float) -> Truth:
 def test_a_winner_is_told_with_sizes_factor_and_launches() -> None:
     records = launched(constant(native=10.0, ring=5.0), ["ring"])
     found = told(records, WINNERS)
-    assert found.startswith("allreduce on 4 ranks, 64 B to 1M: ring of mpich is 2.0")
+    assert found.startswith("allreduce on 4 ranks, 64 B to 1M: mpicoll's ring in mpich is 2.0")
     assert "times as fast as the strongest native (native of mpich), in 40 of 40" in found
     assert "launches (10 at each size): 5.0" in found and found.endswith(" us at 1M.")
     assert not told(records, OPEN)
@@ -138,7 +138,9 @@ def test_a_winner_is_told_with_sizes_factor_and_launches() -> None:
 
 def test_a_tie_is_called_one() -> None:
     records = launched(constant(native=10.0, ring=10.0), ["ring"])
-    assert "64 B to 1M: ring of mpich ties with the strongest native" in told(records, WINNERS)
+    assert "64 B to 1M: mpicoll's ring in mpich ties with the strongest native" in told(
+        records, WINNERS
+    )
     assert "times as fast as the" not in told(records, WINNERS)
 
 
@@ -150,7 +152,7 @@ def test_a_lie_of_one_launch_changes_no_verdict(factor: float, said: str) -> Non
         us = {"native": 10.0, "ring": 9.0, "bruck": 10.0}[algorithm]
         return us * factor if launch == 3 and algorithm != "native" else us
 
-    assert "ring of mpich is 1.11" in told(launched(truth, ["ring"]), WINNERS)
+    assert "mpicoll's ring in mpich is 1.11" in told(launched(truth, ["ring"]), WINNERS)
     found = told(launched(truth, ["bruck"]), WINNERS)
     assert "ties with" in found and said not in found
 
@@ -230,13 +232,13 @@ def test_a_crossover_of_one_environment_is_told_of_it_alone() -> None:
     later = lines(native=(9, 9e-3), ring=(400, 1e-3), recursive_doubling=(2, 4e-3))
     records = [*launched(crossing, algorithms), *launched(level, algorithms, "openmpi")]
     (found,) = told(records, CROSSOVERS).splitlines()
-    assert "in mpich: ring overtakes recursive_doubling between 64 B and 4K;" in found
+    assert "in mpich: our ring overtakes our recursive_doubling between 64 B and 4K;" in found
     questions = told(records, "Ring or tree").splitlines()
     assert len(questions) == 3 and "mpich and openmpi" not in "".join(questions)
-    assert any("64 B to 1M, in openmpi: ring is" in each for each in questions)
+    assert any("64 B to 1M, in openmpi: our ring is" in each for each in questions)
     first, second = told([*records, *launched(later, algorithms, "intel")], CROSSOVERS).splitlines()
     assert first == found
-    assert "in intel: ring overtakes recursive_doubling between 64K and 1M;" in second
+    assert "in intel: our ring overtakes our recursive_doubling between 64K and 1M;" in second
 
 
 def factors(text: str) -> list[float]:
@@ -259,9 +261,9 @@ def test_a_reversal_with_size_is_two_sentences_and_a_crossover() -> None:
     truth = lines(native=(9.0, 9e-3), ring=(6.0, 1e-3), recursive_doubling=(2.0, 4e-3))
     records = launched(truth, ["ring", "recursive_doubling"])
     found = told(records, "Ring or tree")
-    assert "64 B, in mpich: recursive_doubling is 2.6" in found
-    assert "4K to 1M, in mpich: ring is" in found
-    crossing = "ring overtakes recursive_doubling between 64 B and 4K"
+    assert "64 B, in mpich: our recursive_doubling is 2.6" in found
+    assert "4K to 1M, in mpich: our ring is" in found
+    crossing = "our ring overtakes our recursive_doubling between 64 B and 4K"
     text = told(records, CROSSOVERS)
     assert f"{crossing}; there is no alpha and beta of symmetric" in text
     pairs = convert(fit("symmetric"), FitRecord)
@@ -305,10 +307,12 @@ def test_places_with_one_verdict_share_a_sentence() -> None:
     fast, slow = (constant(native=9.0, ring=us, recursive_doubling=5.0 * us) for us in (1.0, 2.0))
     records = [*launched(fast, algorithms), *launched(slow, algorithms, "openmpi")]
     found = told(records, "Ring or tree")
-    assert "64 B to 1M, in mpich and openmpi: ring is" in found and "in 80 of 80" in found
+    assert "64 B to 1M, in mpich and openmpi: our ring is" in found and "in 80 of 80" in found
     other = constant(native=9.0, ring=5.0, recursive_doubling=1.0)
     found = told([*records, *launched(other, algorithms, "intel")], "Ring or tree")
-    assert "in intel: recursive_doubling is" in found and "in mpich and openmpi: ring" in found
+    assert (
+        "in intel: our recursive_doubling is" in found and "in mpich and openmpi: our ring" in found
+    )
 
 
 def test_the_first_sentences_count_all_cells() -> None:
@@ -344,8 +348,8 @@ def test_wrong_results_are_told_first_and_win_nothing() -> None:
     both = launched(constant(native=10.0, ring=5.0), ["ring"])
     records = changed(both, "ring", correct=False, wrong=3)
     assert told(records, SHORT) == (
-        "allreduce on 4 ranks, 64 B, 4K, 64K, 1M: ring of mpich gave wrong results in 10 of 10 "
-        "launches: they are left out."
+        "allreduce on 4 ranks, 64 B, 4K, 64K, 1M: mpicoll's ring in mpich gave wrong results in "
+        "10 of 10 launches: they are left out."
     )
     assert not told(records, WINNERS)
 
@@ -370,7 +374,7 @@ def test_arrays_of_another_kind_are_another_figure(field: str, where: str) -> No
         *changed(changed(slow, "ring", **{field: True}), "native", **{field: True}),
     ]
     first, second = told(records, WINNERS).splitlines()
-    assert "on 4 ranks, 64 B to 1M: ring of mpich is 2.0" in first
+    assert "on 4 ranks, 64 B to 1M: mpicoll's ring in mpich is 2.0" in first
     assert f"on {where}, 64 B to 1M: the strongest native" in second
 
 
@@ -384,7 +388,7 @@ def test_what_is_not_known_is_not_told() -> None:
     random = Random(5)
     records = launched(lambda *_: random.lognormvariate(0, 0.5), ["ring"])
     assert not told(records, WINNERS)
-    assert "whether ring of mpich is faster" in told(records, OPEN)
+    assert "whether mpicoll's ring in mpich is faster" in told(records, OPEN)
     few = launched(constant(native=10.0, ring=5.0), ["ring"], count=3)
     assert not told(few, WINNERS)
 
@@ -431,7 +435,9 @@ def test_no_range_has_a_size_that_was_not_compared() -> None:
         each for each in launched(constant(native=10.0, ring=5.0), ["ring"]) if is_kept(each)
     ]
     found = told(records, WINNERS)
-    assert "4 ranks, 64 B: ring" in found and "4 ranks, 64K to 1M: ring" in found
+    assert (
+        "4 ranks, 64 B: mpicoll's ring" in found and "4 ranks, 64K to 1M: mpicoll's ring" in found
+    )
 
 
 @pytest.mark.parametrize("count", [1, 2, 10])
@@ -520,7 +526,10 @@ def test_backends_are_compared_side_by_side() -> None:
     found = told(records, BACKENDS)
     theirs = "native of gloo (torch in mpich)"
     assert f"native of mpich is 30.0 times as fast as {theirs}, in 40 of 40" in found
-    assert "auto of mpich (auto@symmetric) ties with auto of mpich (torch)" in found
+    assert (
+        "mpicoll's auto in mpich (auto@symmetric) ties with torchcoll's auto in mpich (torch)"
+        in found
+    )
 
 
 def test_a_winner_needs_the_library_s_own_choice() -> None:

@@ -153,8 +153,13 @@ def test_the_table_shows_ratios_ties_and_holes() -> None:
          record(ONE_CALL, 16, 8.0)]
     )  # fmt: skip
     assert list(rows(forms)) == [
-        ["4", "10.0 *", "10.1 (1.01x =)", "20.0 (2.00x)"], ["16", "8.00 *", "-", "-"],
+        ["4", "10.0", "10.1 (1.01x =)", "20.0 (2.00x)"], ["16", "8.00 *", "-", "-"],
     ]  # fmt: skip
+
+
+def test_a_star_marks_what_beats_all_others_and_small_ratios_keep_their_digits() -> None:
+    forms = only_forms([record(ONE_CALL, 4, 6290.0), record(OVER, 4, 20.2)])
+    assert list(rows(forms)) == [["4", "6290", "20.2 (0.00321x) *", "-"]]
 
 
 def test_old_records_give_findings_printed_and_on_a_page(tmp_path: Path) -> None:
