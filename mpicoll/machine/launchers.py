@@ -29,6 +29,12 @@ _LOCAL_RANKS = (
     "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "LOCAL_RANK", "SLURM_LOCALID",
 )  # fmt: skip
 
+_OTHER_RANKS = (
+    "PMIX_RANK", "PALS_RANKID", "FLUX_TASK_RANK", "JSM_NAMESPACE_RANK", "ALPS_APP_PE",
+    "MV2_COMM_WORLD_RANK",
+)  # fmt: skip
+"""The variables of launchers that are not in `LAUNCHERS`."""
+
 OWN = ("mpicoll", "torchcoll")
 _OF_TORCH = ("bench", "p2p", "tune")
 """The commands of torchcoll."""
@@ -140,6 +146,29 @@ def singletons(size: int, library: str, variables: Mapping[str, str] = os.enviro
     return (
         f"{launch.launcher} started {launch.size} processes, but {library} does not understand "
         f"that launcher, and each of them would be an independent run of 1 rank: {advice}."
+    )
+
+
+def single_rank(library: str, variables: Mapping[str, str] = os.environ) -> str:
+    """Return that a single rank measures no messages, and how to start several.
+
+    Args:
+        library: the name of the library that sees one rank.
+    """
+    module = own_module() or "mpicoll.bench"
+    if module.startswith("torchcoll"):
+        start = f"torchrun --nproc-per-node 2 -m {module}"
+    else:
+        start = f"{mpirun() or 'mpirun'} -n 2 {sys.executable} -m {module}"
+    found = [name for name in _OTHER_RANKS if name in variables]
+    foreign = (
+        f". {found[0]} is set: a launcher started this process, which {library} does not understand"
+        if found and find_launch(variables) is None
+        else ""
+    )
+    return (
+        "there is one rank: nothing moves between ranks, and these times and ratios say nothing of "
+        f"communication; start several, as {start}{foreign}"
     )
 
 

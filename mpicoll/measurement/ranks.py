@@ -9,6 +9,7 @@ from dataclasses import dataclass, is_dataclass
 from mpicoll.cli.watchdog import Watchdog
 from mpicoll.collectives import Collectives
 from mpicoll.errors import Disagreement, brief
+from mpicoll.machine.launchers import single_rank
 from mpicoll.machine.processes import Process, other_load, oversubscription, own_process
 from mpicoll.measurement.worlds import Worlds, form_worlds, worlds_with_gpus
 from mpicoll.text.printable import printable
@@ -32,7 +33,7 @@ class Ranks:
     Attributes:
         worlds: the group of each backend; the first one carries the control messages.
         gpu_ways: for each backend how arrays on GPUs travel, or why not; empty for other arrays.
-        left_out: remarks on backends and transports that are lacking.
+        left_out: remarks on what is lacking: other ranks, backends, transports.
         oversubscribed: remarks on nodes with more ranks than cores.
         busy: remarks on nodes where something else runs.
     """
@@ -102,6 +103,8 @@ def form_ranks(
     worlds, remarks = form_worlds(backends, interface, makers, watchdog)
     worlds, gpu_ways = worlds_with_gpus(worlds, remarks) if on_gpu else (worlds, {})
     everyone = next(iter(worlds.values()))
+    if everyone.size == 1:
+        remarks.insert(0, single_rank(everyone.library))
     processes = everyone.exchange(own_process(), Process)
     return Ranks(
         watchdog, worlds, gpu_ways, processes, remarks,

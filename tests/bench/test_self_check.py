@@ -158,6 +158,7 @@ def test_ranks_without_cores_of_their_own_come_to_an_end(count: int, tmp_path: P
                  "--algorithms", "native,ring,naive,dissemination", "--sizes", "1K,256K", "-n", "4",
                  "-J", str(path))  # fmt: skip
     assert done.returncode == 0, done.stdout
+    assert ("warning: there is one rank: nothing moves" in done.stdout) is (count == 1)
     described, *found = load(path)
     assert isinstance(described, RunRecord) and len(described.run.hosts) == count
     assert [each.rank for each in described.run.binding] == list(range(count))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from mpicoll.machine.launchers import (
@@ -10,6 +12,7 @@ from mpicoll.machine.launchers import (
     is_first_process,
     mismatch,
     ranks_of_host,
+    single_rank,
     singletons,
 )
 
@@ -50,6 +53,28 @@ def test_the_launcher_is_found(variables: dict[str, str], launch: Launch | None)
 )
 def test_the_ranks_of_a_host(variables: dict[str, str], count: int | None) -> None:
     assert ranks_of_host(variables) == count
+
+
+@pytest.mark.parametrize(
+    ("variables", "says"),
+    [
+        ({}, None),
+        ({"PMI_SIZE": "1", "PMI_RANK": "0", "PMIX_RANK": "0"}, None),
+        ({"PMIX_RANK": "1"}, "PMIX_RANK is set: a launcher started this process, which MPICH 5"),
+    ],
+)
+def test_a_single_rank_is_told_how_to_start_several(
+    variables: dict[str, str], says: str | None
+) -> None:
+    text = single_rank("MPICH 5", variables)
+    assert text.startswith("there is one rank: nothing moves between ranks")
+    assert f"-n 2 {sys.executable} -m mpicoll.bench" in text
+    assert (says in text) if says else ("is set" not in text)
+
+
+def test_a_single_rank_of_torchcoll_is_sent_to_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "torchcoll.bench"])
+    assert "torchrun --nproc-per-node 2 -m torchcoll.bench" in single_rank("gloo", {})
 
 
 def test_single_ranks_of_a_launcher_are_detected() -> None:
