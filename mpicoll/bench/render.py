@@ -45,7 +45,7 @@ _LEFT_OUT_FIRST = (
 )
 """Columns that a narrow terminal goes without: records have them all."""
 _LEGEND = """\
-native: the library's own call; every other algorithm is a schedule of {project}
+native: the library's own call; names without native are schedules of {project}
 time: median over samples of the slowest rank, with its 95 % interval, or with (n=...) the
 extremes of too few samples for one
 vs native: how many times as fast as this backend's own call, within the same blocks; vs other
@@ -86,9 +86,7 @@ def tables(records: Sequence[CaseRecord], out: Console, unicode: bool = True) ->
 
 def _projects(records: Sequence[CaseRecord]) -> str:
     """Return the names of this project's packages whose schedules ran."""
-    return " and ".join(
-        dict.fromkeys(PROJECTS.get(record.backend, "mpicoll") for record in records)
-    )
+    return " or ".join(dict.fromkeys(PROJECTS.get(record.backend, "mpicoll") for record in records))
 
 
 def table_title(record: CaseRecord) -> str:

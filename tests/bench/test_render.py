@@ -186,5 +186,5 @@ def test_a_wrong_result_neither_wins_nor_beats() -> None:
 def test_the_legend_says_whose_algorithms_these_are() -> None:
     stream = io.StringIO()
     render.print_tables([record(), record(backend="torch")], stream)
-    whose = "every other algorithm is a schedule of mpicoll and torchcoll"
+    whose = "names without native are schedules of mpicoll or torchcoll"
     assert f"native: the library's own call; {whose}" in stream.getvalue()
