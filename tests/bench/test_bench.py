@@ -136,7 +136,7 @@ def test_calls_chooses_plans_and_methods(calls: str, tmp_path: Path) -> None:
     }
     assert all(each.time_us and each.correct is not False for each in found)
     assert all(each.speedup_vs_native for each in found if each.algorithm == "auto")
-    assert not any(each.best for each in found)  # three samples are too few
+    assert all(each.samples >= 6 for each in found if each.best)
     assert {each.algorithm for each in found if each.call != "plan"} <= {"native", "auto"}
 
 
