@@ -160,10 +160,10 @@ def single_rank(library: str, variables: Mapping[str, str] = os.environ) -> str:
         start = f"torchrun --nproc-per-node 2 -m {module}"
     else:
         start = f"{mpirun() or 'mpirun'} -n 2 {sys.executable} -m {module}"
-    found = [name for name in _OTHER_RANKS if name in variables]
+    names = [name for name in _OTHER_RANKS if name in variables]
     foreign = (
-        f". {found[0]} is set: a launcher started this process, which {library} does not understand"
-        if found and find_launch(variables) is None
+        f". {names[0]} is set: a launcher started this process, which {library} does not understand"
+        if names and find_launch(variables) is None
         else ""
     )
     return (

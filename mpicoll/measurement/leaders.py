@@ -45,7 +45,7 @@ def leaders(group: Sequence[CaseRecord]) -> list[CaseRecord]:
         group: the cases of one collective, variant and size, called alike.
     """
     able = sorted(filter(can_lead, group), key=_median)
-    return [each for each in able if not any(_beats(rival, each) for rival in able)]
+    return [record for record in able if not any(_beats(rival, record) for rival in able)]
 
 
 def fastest(group: Sequence[CaseRecord]) -> list[CaseRecord]:

@@ -107,9 +107,9 @@ def _over_sizes(
             x, y, low, high, enough = zip(*rows, strict=True)
             look = style.of(curve, _backends(panel))
             axis.plot(x, y, markevery=list(enough), **look)
-            few = [place for place, sure in enumerate(enough) if not sure]
+            places = [place for place, is_sure in enumerate(enough) if not is_sure]
             faint = look | {"linestyle": "none", "alpha": _FAINT, "label": None}
-            axis.plot([x[place] for place in few], [y[place] for place in few], **faint)
+            axis.plot([x[place] for place in places], [y[place] for place in places], **faint)
             axis.fill_between(x, low, high, color=look["color"], alpha=0.18, linewidth=0)
     _logarithmic(axis, "y")
     axis.set_xscale("log")

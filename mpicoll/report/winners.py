@@ -95,7 +95,7 @@ def _map(collective: str, setup: str, variant: str, group: Sequence[Panel]) -> W
         ((each.scope.ranks, each.scope.nodes), size): [*filter(is_sound, each.at(size))]
         for each in group for size in each.sizes()
     }  # fmt: skip
-    cells = {place: found for place, sound in records.items() if (found := winner(sound))}
+    cells = {place: cell for place, sound in records.items() if (cell := winner(sound))}
     undecided = frozenset(place for place, sound in records.items() if sound) - cells.keys()
     rows = tuple(sorted({row for row, _ in (*cells, *undecided)}))
     sizes = tuple(sorted({size for _, size in (*cells, *undecided)}))

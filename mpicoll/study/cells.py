@@ -185,6 +185,7 @@ class Ratio:
             the ratio.
         is_paired: both ran in the same launches.
         is_single: there is one launch of each, whose samples carry it.
+        is_enough: there are samples enough for a verdict.
     """
 
     ratio: float
@@ -195,13 +196,14 @@ class Ratio:
     agreeing: int
     is_paired: bool
     is_single: bool = False
+    is_enough: bool = True
 
     @property
     def is_undecided(self) -> bool:
         """Whether it is neither a difference nor known to be close to 1."""
         margin = 1 + MARGIN
         is_wide = self.low < 1 / margin or self.high > margin
-        return self.has_few or (self.verdict == "tie" and is_wide)
+        return self.has_few or (self.verdict == "tie" and (is_wide or not self.is_enough))
 
     @property
     def has_few(self) -> bool:
@@ -295,7 +297,7 @@ def _unpaired(ours: Sequence[float], theirs: Sequence[float], confidence: float)
     return Ratio(
         found.ratio, found.low, found.high,
         verdict(found.low, found.high) if is_enough else "tie",
-        min(len(ours), len(theirs)), agreeing, False,
+        min(len(ours), len(theirs)), agreeing, False, is_enough=is_enough,
     )  # fmt: skip
 
 
@@ -304,8 +306,11 @@ def _of_intervals(one: Contestant, other: Contestant) -> Ratio:
     (low, high), (least, most) = one.interval, other.interval
     bounds = least / high, most / low
     # The interval of a single sample is a point, and tells nothing of others.
-    decision = verdict(*bounds) if low < high and least < most else "tie"
-    return Ratio(other.us / one.us, *bounds, decision, 1, 1, False, is_single=True)
+    is_enough = low < high and least < most
+    decision = verdict(*bounds) if is_enough else "tie"
+    return Ratio(
+        other.us / one.us, *bounds, decision, 1, 1, False, is_single=True, is_enough=is_enough
+    )
 
 
 # -- from records -------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from mpicoll.measurement.statistics import verdict
 from mpicoll.study.cells import ENOUGH, Cell, Contestant, Panel, Ratio, Study, compared
 from mpicoll.text.numbers import counted, number
 from mpicoll.text.sizes import bytes_text
@@ -173,7 +172,7 @@ def _finding(kind: str, groups: Sequence[Sequence[Pair]], section: str, sides: _
             f"{where}: whether {ours} is faster than {theirs}: the ratio is between "
             f"{number(low)} and {number(high)}, from {_launches(every)}"
         )
-        if all(verdict(each.ratio.low, each.ratio.high) != "tie" for each in every):
+        if not any(each.ratio.is_enough for each in every):
             text += ": too few samples for a verdict"
         return Finding(OPEN, f"{text}.", panel)
     is_slower = kind == "slower"

@@ -378,8 +378,9 @@ def test_arrays_of_another_kind_are_another_figure(field: str, where: str) -> No
     assert f"on {where}, 64 B to 1M: the strongest native" in second
 
 
-def test_few_samples_of_one_launch_decide_nothing_and_it_is_said_why() -> None:
-    records = launched(constant(native=10.0, ring=5.0), ["ring"], count=1)
+@pytest.mark.parametrize("ring", [5.0, 10.0])
+def test_few_samples_of_one_launch_decide_nothing_and_it_is_said_why(ring: float) -> None:
+    records = launched(constant(native=10.0, ring=ring), ["ring"], count=1)
     assert told(records, OPEN).endswith("from one launch: too few samples for a verdict.")
     assert "is at the end, in 1 sentence." in told(records, SHORT)
 
