@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from mpicoll.errors import ArgumentError
@@ -11,7 +11,7 @@ from mpicoll.measurement.launches import summed_up
 from mpicoll.records import reading
 from mpicoll.records.description import FullRun
 from mpicoll.records.identity import key
-from mpicoll.records.lines import CaseRecord, FitRecord, PairRecord, Record, RunRecord
+from mpicoll.records.lines import CaseRecord, FitRecord, LaunchRecord, PairRecord, Record, RunRecord
 
 MOST_MAPPED = 1024
 """Ranks above which a map of all their pairs is neither readable nor small."""
@@ -25,12 +25,14 @@ class Records:
         runs: the description of each run by its id, as full as the files have it.
         cases, pairs, fits: records, each once even if a file was given twice; cases of several
             launches of a study are summed up.
+        failed: the launches of a study that failed.
     """
 
     runs: dict[str, FullRun]
     cases: list[CaseRecord]
     pairs: list[PairRecord]
     fits: list[FitRecord]
+    failed: list[LaunchRecord] = field(default_factory=list)
 
     def run_of(self, record: CaseRecord | PairRecord | FitRecord) -> FullRun:
         """Return the description of the run that a record is of."""
@@ -65,7 +67,8 @@ def load(paths: Sequence[Path]) -> Records:
     if not (cases or pairs):
         names = ", ".join(map(str, paths))
         raise ArgumentError(f"no records of cases or pairs in {names}: nothing to report")
-    return Records(_runs(lines), cases, [*pairs.values()], [*fits.values()])
+    failed = [each for each in reading.only(LaunchRecord, lines) if each.message]
+    return Records(_runs(lines), cases, [*pairs.values()], [*fits.values()], failed)
 
 
 def _runs(lines: Sequence[Record]) -> dict[str, FullRun]:

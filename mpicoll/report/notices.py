@@ -47,7 +47,8 @@ class Notice:
 def notices(records: Records, found: Sequence[Setup]) -> list[Notice]:
     """Return all notices about the records."""
     everything = [
-        *_about_results(records), *_about_runs(records), *_about_times(records),
+        *_about_launches(records), *_about_results(records), *_about_runs(records),
+        *_about_times(records),
         *_about_pairs(records), *_about_mixing(records, found),
     ]  # fmt: skip
     order = ("error", "warning", "note")
@@ -64,6 +65,15 @@ def case_name(record: CaseRecord) -> str:
 
 
 # -- results ------------------------------------------------------------------------------
+
+
+def _about_launches(records: Records) -> Iterator[Notice]:
+    if records.failed:
+        yield Notice(
+            "error", f"{counted(len(records.failed), 'launch')} of a study failed",
+            "What they were to measure may be missing: a winner may lack the fastest rival.",
+            tuple(dict.fromkeys(f"{one.configuration}: {one.message}" for one in records.failed)),
+        )  # fmt: skip
 
 
 def _about_results(records: Records) -> Iterator[Notice]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -78,8 +78,11 @@ def rows(forms: Forms) -> Iterator[list[str]]:
 def _cell(form: str, times: Mapping[str, Contestant]) -> str:
     if form not in times:
         return "-"
-    own, star = times[form], " *" if unbeaten(times) == [form] else ""
-    if form == ONE_CALL or ONE_CALL not in times:
+    own = times[form]
+    if ONE_CALL not in times:
+        return number(own.us)  # there is nothing to be faster than
+    star = " *" if unbeaten(times) == [form] else ""
+    if form == ONE_CALL:
         return f"{number(own.us)}{star}"
     tie = "" if _is_sure(compared(own, times[ONE_CALL])) else " ="
     return f"{number(own.us)} ({number(own.us / times[ONE_CALL].us)}x{tie}){star}"
@@ -137,9 +140,13 @@ def sentences(forms: Forms) -> Iterator[str]:
         compared(own, times[ONE_CALL]) for times in forms.times.values() if ONE_CALL in times
         for form, own in times.items() if form != ONE_CALL
     ]  # fmt: skip
-    if ratios and all(each.has_few for each in ratios):
+    if not ratios:
+        yield f"{forms}: the one call was not measured beside these, so no form is the fastest."
+        return
+    if all(each.has_few for each in ratios):
         yield f"{forms}: too few measurements to say which form is the fastest."
         return
+    forms = replace(forms, times={size: t for size, t in forms.times.items() if ONE_CALL in t})
     found = [(FORMS[form], first, last) for form, first, last in ranges(forms)]
     if all(1 < len(times) == len(unbeaten(times)) for times in forms.times.values()):
         found = [("another", found[0][1], found[-1][2])]

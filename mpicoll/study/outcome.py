@@ -67,13 +67,17 @@ def write_outcome(
 
 
 def _write_cells(records: Sequence[Record], study: Study, path: Path) -> None:
-    """Write one record for each case over all its launches, with its ratio to the strongest."""
+    """Write a record for each case over all launches, with its ratio to the strongest native.
+
+    The launches that failed are told, too.
+    """
     cases = summed_up(only(CaseRecord, records))
     runs = {each.run.id for each in cases}
     described = [each for each in only(RunRecord, records) if each.run.id in runs]
     for each in cases:
         _against_strongest(each, study)
-    lines = [reading.encoded(each) + "\n" for each in (*described, *cases)]
+    failed = [each for each in study.launches if each.message]
+    lines = [reading.encoded(each) + "\n" for each in (*described, *failed, *cases)]
     write_whole(path, lambda fresh: fresh.write_text("".join(lines)))
 
 

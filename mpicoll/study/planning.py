@@ -119,6 +119,10 @@ class Configuration:
         fitting = [name for name in wanted if serves(name, collectives, self.backends)]
         return list(dict.fromkeys(fitting)) or list(BASELINES)
 
+    def runs(self, study: Description, algorithm: str) -> bool:
+        """Whether a launch runs an algorithm for one of its collectives."""
+        return any(self._serves(name, algorithm) for name in self._collectives(study))
+
     def _serves(self, name: str, algorithm: str) -> bool:
         """Whether a collective has an algorithm for so many ranks."""
         if not serves(algorithm, [name], self.backends):
@@ -212,6 +216,7 @@ def plan(study: Description, environments: Sequence[Found]) -> Plan:
     """
     remarks: list[str] = []
     found = list(_configurations(study, environments, remarks))
+    remarks += _unserved(study, found)
     names = [each.name.lower() for each in found]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ArgumentError(
@@ -219,6 +224,15 @@ def plan(study: Description, environments: Sequence[Found]) -> Plan:
             "with its thread level, with -torch or with its ranks is that of another one"
         )
     return Plan(study, found, _seconds(study, found), remarks)
+
+
+def _unserved(study: Description, configurations: Sequence[Configuration]) -> Iterator[str]:
+    """Yield a remark on each algorithm of the description that no launch can run."""
+    choices = [each for each in configurations if not (each.forced or each.pairs)]
+    names = chain.from_iterable(map(swept_names, study.factors.algorithms))
+    for name in dict.fromkeys(names):
+        if name not in BASELINES and not any(each.runs(study, name) for each in choices):
+            yield f"{name} is not measured: no launch has such ranks, or a backend that has it"
 
 
 def _seconds(study: Description, found: Sequence[Configuration]) -> float:

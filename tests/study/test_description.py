@@ -144,6 +144,22 @@ def test_the_benchmark_takes_every_algorithm_of_a_launch(
         group(lambda c, wanted=wanted: check_algorithms(wanted, {"mpi4py": c}))
 
 
+@pytest.mark.parametrize(
+    ("ranks", "algorithms", "unserved"),
+    [
+        ([3], ["neighbor_exchange", "ring"], ["neighbor_exchange"]),
+        ([3, 4], ["neighbor_exchange"], []),
+        ([2], ["native", "auto", "native:reduce+broadcast"], []),
+    ],
+)
+def test_an_algorithm_that_no_launch_can_run_is_a_remark_of_the_plan(
+    ranks: list[int], algorithms: list[str], unserved: list[str]
+) -> None:
+    factors = Factors(ranks=ranks, algorithms=algorithms)
+    remarks = plan(Description(factors=factors), [MPICH]).remarks
+    assert [each.split()[0] for each in remarks] == unserved
+
+
 def test_two_environments_of_one_name_are_refused(tmp_path: Path) -> None:
     """Their launches would write the same files: a thread level is part of the name."""
     python = interpreter(tmp_path)

@@ -31,6 +31,8 @@ from mpicoll.records.lines import (
 )
 from mpicoll.records.reading import encoded, only
 from mpicoll.records.reading import load as load_records
+from mpicoll.report.data import report
+from mpicoll.report.loading import load as load_report
 from mpicoll.study.apart import environments_of
 from mpicoll.study.cells import study_of
 from mpicoll.study.crossovers import Crossings
@@ -46,6 +48,7 @@ from mpicoll.study.findings import (
     WINNERS,
     findings,
 )
+from mpicoll.study.forms import forms_of, rows
 from mpicoll.study.launching import native_name
 from mpicoll.study.markdown import facts
 from mpicoll.study.outcome import found_in, write_outcome
@@ -581,6 +584,29 @@ def test_configurations_whose_launches_all_failed_come_first() -> None:
     first, second, *_ = told(records, SHORT).splitlines()
     assert first == "Every launch of a and b failed: no MPI"
     assert second.startswith("Of 4 collectives and sizes") and "no MPI" not in told(records, OPEN)
+
+
+def test_cells_tell_of_failed_launches(tmp_path: Path) -> None:
+    """So that a report of them has a warning."""
+    lost = LaunchRecord(configuration="a", launch=0, environment="a", ranks=4, message="no MPI")
+    records = [*launched(constant(native=10.0, ring=5.0), ["ring"]), lost]
+    (tmp_path / "a.jsonl").write_text("".join(f"{encoded(each)}\n" for each in records))
+    write_outcome([tmp_path / "a.jsonl"], tmp_path)
+    first, *_ = report(load_report([tmp_path / "cells.jsonl"])).notices
+    assert (first.severity, first.what) == ("error", "1 launch of a study failed")
+    assert first.where == ("a: no MPI",)
+
+
+def test_no_form_is_the_fastest_where_one_call_was_not_measured() -> None:
+    over = "native:reduce+broadcast"
+    records = launched(constant(native=10.0, **{over: 5.0}), [over])
+    kept = [
+        each for each in records
+        if not (isinstance(each, CaseRecord) and each.algorithm == "native")
+    ]  # fmt: skip
+    (forms,) = forms_of(study_of(kept))
+    assert not any("*" in cell for row in rows(forms) for cell in row)
+    assert "the one call was not measured beside these" in told(kept, ONE_OR_TWO)
 
 
 def test_failed_launches_and_refusals_are_told() -> None:
