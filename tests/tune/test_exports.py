@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from launcher import ranks
+from launcher import QUIRKS, ranks
 
 from mpicoll.errors import ArgumentError
 from mpicoll.records.description import Run
@@ -499,7 +499,7 @@ def test_what_no_study_can_be_made_of_is_refused(
 
 @pytest.mark.launches
 def test_one_command_measures_and_writes_the_table(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the launches that it plans here those that have a file are not made again: all."""
     from mpi4py import MPI
@@ -507,6 +507,8 @@ def test_one_command_measures_and_writes_the_table(
     vendor = MPI.get_vendor()[0]
     if vendor not in ("MPICH", "Open MPI"):
         pytest.skip("no table of it")
+    for variable, value in QUIRKS.items():
+        monkeypatch.setenv(variable, value)
     target, library = NAMES[vendor], MPI.Get_library_version()
     table = tmp_path / "table"
     launches = folder_of(table) / "launches"
@@ -579,6 +581,28 @@ def test_mpich_takes_what_the_file_says(tmp_path: Path) -> None:
     for name in ("allreduce 128", "allreduce 65536"):
         assert len({each[name] for each in (tuned, flagged, asked)}) == 3
         assert composed[name] != asked_flat[name]
+
+
+@pytest.mark.launches
+def test_open_mpi_takes_what_the_file_says(tmp_path: Path) -> None:
+    """What rounds otherwise in one range of sizes on 6 ranks, and its own choice beside it."""
+    from mpi4py import MPI
+
+    if MPI.get_vendor()[0] != "Open MPI":
+        pytest.skip("not Open MPI")
+    table = tmp_path / "openmpi.rules"
+    ranges = [OWN, Range(32768, "ring", {}), Range(None, None, {})]
+    table.write_text(openmpi.rules([Choice("allreduce", 6, 1, ranges)]))
+    program = "tests/support/fingerprints.py", "128", "4096", "65536"
+    tuned, asked, own = (
+        json.loads(ranks(6, *program, environment=each).stdout.splitlines()[-1])
+        for each in (
+            openmpi.variables({"": table}), forced("Open MPI", "allreduce", "ring").variables, {}
+        )
+    )  # fmt: skip
+    assert tuned["allreduce 4096"] == asked["allreduce 4096"] != own["allreduce 4096"]
+    for name in ("allreduce 128", "allreduce 65536"):
+        assert tuned[name] == own[name] != asked[name]
 
 
 def forced_(algorithm: str) -> dict[str, str]:
