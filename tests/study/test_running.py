@@ -16,12 +16,14 @@ import pytest
 from click.testing import CliRunner
 from launcher import LIMIT, QUIRKS, ROOT, mpirun, python
 
+from mpicoll.errors import ArgumentError
 from mpicoll.machine.living import has_ended
 from mpicoll.records.lines import CaseRecord, LaunchRecord
 from mpicoll.records.reading import load, only
 from mpicoll.study import launching, running
 from mpicoll.study.__main__ import main
 from mpicoll.study.description import Description, Environment, Factors
+from mpicoll.study.description import load as load_description
 from mpicoll.study.environments import Found
 from mpicoll.study.launching import asked, run, variables
 from mpicoll.study.planning import plan
@@ -87,7 +89,8 @@ def test_a_study_is_killed_and_goes_on(tmp_path: Path) -> None:
         ("raise SystemExit(7)", "exit status 7: it printed nothing"),
         ("import sys; sys.exit('Error: no memory')", "exit status 1: Error: no memory"),
         ("import sys; sys.exit('-----')", "exit status 1: it printed nothing"),
-        ("import sys; sys.exit('Error: ' + 1000 * 'x')", f"exit status 1: Error: {390 * 'x'}..."),
+        pytest.param("import sys; sys.exit('Error: ' + 1000 * 'x')",
+                     f"exit status 1: Error: {390 * 'x'}...", id="a long error"),
         ("import sys; sys.exit('not as root\\nmay break\\nat your risk\\n---')",
          "exit status 1: not as root may break at your risk"),
     ],
@@ -202,6 +205,27 @@ def test_a_study_without_a_launch_that_measured_ends_with_1(tmp_path: Path) -> N
     assert done.exit_code == 1 and "Traceback" not in done.output
     assert "1 of 1 configuration measured nothing: x-2-choice: exit status 127: " in done.output
     assert "no rank here" in done.output.splitlines()[-1]
+
+
+def test_launches_and_minutes_of_the_command_line_replace_those_of_the_file(tmp_path: Path) -> None:
+    described, launcher, folder = (tmp_path / name for name in ("study.toml", "launch", "made"))
+    launcher.write_text("#!/bin/sh\n")
+    launcher.chmod(0o755)
+    environment = f'[[environments]]\nname = "x"\nalgorithms = ["none"]\nlauncher = "{launcher}"\n'
+    described.write_text(f"launches = 1\n{environment}[factors]\npairs = false\n")
+    arguments = [str(described), "--dry-run", "--launches", "20", "--minutes", "7"]
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 0 and "12 to 30" in done.output, done.output
+    assert "no launch begins after 7 min" in done.output
+    # A study that has begun goes on with them, and with no other change.
+    begun = load_description(described)
+    folder.mkdir()
+    running.store(begun, folder)
+    begun.launches, begun.minutes = 20, 7.0
+    running.store(begun, folder)
+    begun.seed = 1
+    with pytest.raises(ArgumentError, match="minutes and launches may differ"):
+        running.store(begun, folder)
 
 
 @pytest.mark.parametrize(
