@@ -109,7 +109,7 @@ def _in_short(study: Study, undecided: int) -> Iterator[Finding]:
             ends = (own[0], own[-1]) if kind == "faster" else (own[-1], own[0])
             parts = [
                 f"{_factor(each)} ({place([each])}: {number(each.us[0])} us against "
-                f"{number(each.us[1])})"
+                f"{number(each.us[1])}{', in one launch' if each.ratio.is_single else ''})"
                 for each in (ends if len(own) > 1 else ends[:1])
             ]
             text = f"{word} by {' to '.join(parts)}."

@@ -566,6 +566,15 @@ def test_a_library_without_the_call_is_no_rival() -> None:
     assert "leads" in told(records, SHORT) and "no winner" not in told(records, SHORT)
 
 
+def test_a_headline_of_one_launch_says_so() -> None:
+    records = launched(constant(native=10.0, ring=5.0), ["ring"], count=1)
+    for each in only(CaseRecord, records):
+        each.samples_us = [value for value in each.samples_us for _ in range(3)]
+    leads = next(line for line in told(records, SHORT).splitlines() if "leads" in line)
+    assert leads.count("in one launch)") == 2
+    assert "in one launch" not in told(launched(constant(native=10.0, ring=5.0), ["ring"]), SHORT)
+
+
 def test_a_single_sample_is_no_winner() -> None:
     """The interval of one sample is a point."""
     records = [
