@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "ArgumentError", "CollectiveError", "Collectives", "Deadlock", "Disagreement",
+    "ArgumentError", "CollectiveError", "Collectives", "Comm", "Deadlock", "Disagreement",
     "LaunchError", "Plan", "RankLost", "ReduceOp", "ScheduleError", "Unavailable",
     "UnknownName", "Unsupported", "WrongContents", "threads", "user_op", "world",
 ]  # fmt: skip
@@ -58,3 +58,7 @@ def __getattr__(name: str) -> object:
 
         return Comm
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

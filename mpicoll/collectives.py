@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
+from mpicoll.errors import ArgumentError
 from mpicoll.execution.extension import WRITERS
 from mpicoll.execution.plan import Plan
 from mpicoll.interfaces import Array, Nodes, Transport
@@ -255,8 +256,14 @@ class Collectives(PointToPoint):
         ``plan.algorithm`` and ``plan.transport`` name what runs, ``plan.out`` is the array that
         holds the result after each run.
         """
-        checked = self.planner.checked(name, x, out, op, root, counts, algorithm)
-        with self.recording.call(f"plan of {name}", checked):
+        try:
+            return self._plan((name, x, out, op, root, counts, algorithm))
+        except ArgumentError as error:
+            raise error.with_traceback(None)  # noqa: B904  as in `_slow`
+
+    def _plan(self, call: tuple[str, Any, Any, Any, Any, Any, Any]) -> Plan:
+        checked = self.planner.checked(*call)
+        with self.recording.call(f"plan of {call[0]}", checked):
             arguments = self.plans.agree(checked, "makes a plan")
             if arguments.algorithm == ADAPTIVE:
                 plan = self.adaptive.plan(arguments)
@@ -269,13 +276,21 @@ class Collectives(PointToPoint):
         self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any,
         differs: object = False,
     ) -> Any:  # fmt: skip
-        """Run a call that is not known yet, or on which the ranks differ."""
-        given = (name, x, out, op, root, counts, algorithm)
-        checked = self.planner.checked(*given)
-        with self.recording.call(name, checked):
+        """Run a call that is not known yet, or on which the ranks differ.
+
+        An error of the arguments names them. All ranks print it, so it shows no inner frames.
+        """
+        try:
+            return self._checked((name, x, out, op, root, counts, algorithm), bool(differs))
+        except ArgumentError as error:
+            raise error.with_traceback(None)  # noqa: B904  it keeps its cause
+
+    def _checked(self, call: tuple[str, Any, Any, Any, Any, Any, Any], differs: bool) -> Any:
+        checked = self.planner.checked(*call)
+        with self.recording.call(call[0], checked):
             if isinstance(checked, Arguments) and checked.algorithm == ADAPTIVE:
-                return self.adaptive.run(checked, given, differs=bool(differs))
-            return self.plans.run(checked, given, differs=bool(differs))
+                return self.adaptive.run(checked, call, differs=differs)
+            return self.plans.run(checked, call, differs=differs)
 
     # -- groups -----------------------------------------------------------------------
 

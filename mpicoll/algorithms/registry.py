@@ -37,7 +37,7 @@ class Constraint:
     """Which numbers of ranks an algorithm serves."""
 
     text: str
-    holds: Callable[[int], bool]
+    holds: Callable[[int], bool] = field(repr=False)
 
 
 any_size = Constraint("any number of ranks", lambda size: True)
@@ -48,7 +48,7 @@ Needs = Constraint | Callable[..., Constraint]
 """The numbers of ranks served; where they depend on parameters, a function of these."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Algorithm:
     """A registered generator together with chosen parameters."""
 
@@ -58,6 +58,9 @@ class Algorithm:
     block_count: Blocks = "size"
     rule: Needs = any_size
     parameters: dict[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.collective.name} {self}>"
 
     def __str__(self) -> str:
         given = ((key, value) for key, value in self.parameters.items() if value != "")

@@ -32,6 +32,7 @@ _local_peers: dict[int, None] = {}
 _AGAIN = 5.0
 """Seconds between two times at which a rank has stacks written."""
 _asked = [-_AGAIN]
+_LONGEST_NAME = 30
 
 
 class _Said(NamedTuple):
@@ -78,7 +79,7 @@ def join(
 
     Args:
         exchange: returns every rank's item, in rank order.
-        name: of the group.
+        name: of the group; empty for one that has none, which its ranks then name.
         threads: ranks are threads of this process.
         writers: the types that write rows: those of Python, or compiled ones.
     """
@@ -103,11 +104,23 @@ def join(
     _local_peers.update(dict.fromkeys(
         each.process[1] for each in everyone if each.process[0] == said.process[0]
     ))  # fmt: skip
-    members = ranges([each.rank for each in everyone])
+    numbers = [description.rank for description in everyone]
+    members, name = ranges(numbers), name or _name_of(numbers)
     group = Group(everyone[0].id, name, rank, members)
-    messages = Group(f"{group.id} messages", f"{name}'s messages", rank, members, True)
+    messages = Group(f"{group.id} messages", f"messages of {name}", rank, members, True)
     logs = (own.writers.Log(own.ring, own.intern(each)) for each in (group, messages))
     return GroupFlight(own, *logs)
+
+
+def _name_of(numbers: list[int]) -> str:
+    """Return the name of a group without one.
+
+    >>> _name_of([0, 1, 2]), _name_of([*range(0, 80, 2)])
+    ('ranks 0-2', '40 ranks from 0 to 78')
+    """
+    name = f"ranks {ranges(numbers)}"
+    short = f"{len(numbers)} ranks from {min(numbers)} to {max(numbers)}"
+    return name if len(name) <= _LONGEST_NAME else short
 
 
 def find(*, threads: bool = False) -> Recorder | None:

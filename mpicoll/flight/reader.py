@@ -125,7 +125,25 @@ class Dump(NamedTuple):
 
 
 def read_all(directory: Path) -> tuple[list[Dump], list[str]]:
-    """Return the files of the newest job in a directory, and why some cannot be read.
+    """Return the content of the files of a directory's newest job, and why some cannot be read.
+
+    Raises:
+        ArgumentError: there is no flight file.
+    """
+    paths, faults = newest_files(directory)
+    dumps = []
+    for path in paths[:MOST_FILES]:
+        try:
+            dumps.append(read(path))
+        except DamagedFile as error:
+            faults.append(str(error))
+    if not dumps:
+        raise ArgumentError("; ".join(faults))
+    return sorted(dumps, key=lambda each: (each.rank, each.path.name)), faults
+
+
+def newest_files(directory: Path) -> tuple[list[Path], list[str]]:
+    """Return the paths of the newest job in a directory, and what else lies there.
 
     Raises:
         ArgumentError: there is no flight file.
@@ -145,15 +163,7 @@ def read_all(directory: Path) -> tuple[list[Dump], list[str]]:
     newest = max(jobs, key=lambda job: (max(map(_changed, jobs[job])), job))
     if len(jobs) > 1:
         faults.append(f"{len(jobs)} jobs have left files here: this is the last one, {newest}")
-    dumps = []
-    for path in jobs[newest][:MOST_FILES]:
-        try:
-            dumps.append(read(path))
-        except DamagedFile as error:
-            faults.append(str(error))
-    if not dumps:
-        raise ArgumentError("; ".join(faults))
-    return sorted(dumps, key=lambda each: (each.rank, each.path.name)), faults
+    return jobs[newest], faults
 
 
 def _changed(path: Path) -> float:

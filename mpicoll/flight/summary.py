@@ -34,8 +34,8 @@ def show(
     if len(found.ranks) > _MOST_RANKS:
         out.print(Text(f"and {len(found.ranks) - _MOST_RANKS} more ranks: the page has them all"))
     for rank in found.ranks.values() if stacks else ():
-        for frames in rank.stacks:
-            lines = [f"rank {rank.number}, a thread, innermost first:", *map(str, frames)]
+        for name, frames in words.threads(rank):
+            lines = [f"rank {rank.number}, {name}, innermost first:", *map(str, frames)]
             out.print(Text("\n  ".join(lines)))
     of_ranks = (
         f"rank {each.number}: {fault}"

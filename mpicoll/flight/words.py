@@ -8,6 +8,7 @@ from mpicoll.flight.diagnosis import Diagnosis, Rank, Stuck, last_waiting
 from mpicoll.flight.layout import Outcome, State
 from mpicoll.flight.reader import Dump, Entry
 from mpicoll.flight.records import Call, Where
+from mpicoll.flight.stack_text import Frame
 from mpicoll.text.numbers import ranges
 
 _NANO = 1e9
@@ -175,6 +176,12 @@ def _wheres(stuck: Stuck) -> str:
     if len(found) == 1:
         return next(iter(found))
     return ", ".join(f"{text} ({named(ranks).lower()})" for text, ranks in found.items())
+
+
+def threads(rank: Rank) -> Iterator[tuple[str, list[Frame]]]:
+    """Yield the stack of the main thread, which runs the program, then those of the others."""
+    for place, frames in enumerate(reversed(rank.stacks)):
+        yield ("another thread" if place else "the main thread"), frames
 
 
 def named(ranks: list[int]) -> str:

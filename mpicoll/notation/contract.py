@@ -40,7 +40,7 @@ class Place(NamedTuple):
         return max(1, self.blocks // self.size)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Collective:
     """One collective operation.
 
@@ -69,6 +69,9 @@ class Collective:
     synchronizes: bool = False
     busbw: Callable[[int], float] = lambda size: 1.0
     aliases: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
 
     @property
     def one_way(self) -> bool:

@@ -43,7 +43,7 @@ def itemsize(dtype: str) -> int:
     return int(digits) // 8 if digits else 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ReduceOp:
     """An associative operator.
 
@@ -58,6 +58,9 @@ class ReduceOp:
     kinds: str = "biufc"
     commutative: bool = True
     function: Callable[[Any, Any], Any] | None = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
 
 
 OPS = {

@@ -1,7 +1,8 @@
 """Say which call of a job is stuck, who has come, who has not, and where that one is instead.
 
 DIR is the directory that the job's errors name: MPICOLL_FLIGHT_DIR, or one below
-/tmp/mpicoll-flight-UID. The job may still run; it is not stopped.
+/tmp/mpicoll-flight-UID. Without DIR the command takes the only job there is, or lists all jobs. The
+job may still run; it is not stopped.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from mpicoll.cli.command import Command
 from mpicoll.cli.options import FILE, Real, option
 from mpicoll.cli.tables import console
 from mpicoll.flight.job import look
+from mpicoll.flight.listing import jobs, show_jobs
 from mpicoll.flight.summary import show
 from mpicoll.postmortem.page import page
 from mpicoll.postmortem.torch_format import write
@@ -22,7 +24,9 @@ from mpicoll.text.printable import printable
 
 
 @click.command("postmortem", cls=Command, help=__doc__)
-@click.argument("directory", type=click.Path(path_type=Path, file_okay=False), metavar="DIR")
+@click.argument(
+    "directory", type=click.Path(path_type=Path, file_okay=False), metavar="[DIR]", required=False
+)
 @option("-o", "--output", type=FILE, help="Write a page of HTML with the timeline of all ranks.")
 @option(
     "--after", type=Real(0, 86400), default=1.0, shown=True,
@@ -37,9 +41,17 @@ from mpicoll.text.printable import printable
     "which are all that it reads.",
 )  # fmt: skip
 def main(
-    directory: Path, output: Path | None, after: float, stacks: bool, torch: Path | None
+    directory: Path | None, output: Path | None, after: float, stacks: bool, torch: Path | None
 ) -> None:
-    """Print the state of the job, and write the page."""
+    """Print the state of the job, and write the page; or list the jobs."""
+    if directory is None:
+        listed = jobs()
+        if len(listed) > 1 and (output or torch):
+            raise click.UsageError(f"name one DIR: {len(listed)} jobs have left files")
+        if len(listed) > 1:
+            show_jobs(console(200), listed)
+            return
+        directory = listed[0].directory
     found, dumps, faults = look(directory, after=after)
     show(console(120), directory, found, faults, stacks=stacks)
     if output is not None:

@@ -19,7 +19,6 @@ _MOST_CALLS = 20_000
 _WIDTH, _ROW = 1000.0, 18
 _HUES = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#9c755f", "#76b7b2", "#edc948", "#ff9da7")
 _RED = "#d62728"
-_NO_END = {Outcome.UNDER_WAY: "under way", Outcome.ISSUED: "issued"}
 
 
 class Bar(NamedTuple):
@@ -41,7 +40,7 @@ def page(directory: Path, found: Diagnosis, dumps: Sequence[Dump], faults: list[
         policy=_POLICY, title=f"Post-mortem of {directory}", found=found,
         sentences=list(words.sentences(found)), last_call=last_call, lasting=lasting,
         line=words.line, bars=list(_bars(found, dumps, rows, begin, end)), width=_WIDTH, row=_ROW,
-        seconds=(end - begin) / 1e9, hues=_hues(dumps), red=_RED,
+        threads=words.threads, span=_described_span(found, begin, end), hues=_hues(dumps),
         faults=[*faults, *damaged],
     )  # fmt: skip
     return text.encode(errors="backslashreplace").decode()  # names of files are any bytes
@@ -57,6 +56,13 @@ def _span(found: Diagnosis, dumps: Sequence[Dump]) -> tuple[int, int]:
     # What came before a long wait must not shrink to nothing beside it.
     before = min(stuck, end) - begin
     return begin, max(begin + 1, min(end, stuck + max(before, 1_000_000)))
+
+
+def _described_span(found: Diagnosis, begin: int, end: int) -> str:
+    """Return which time the timeline shows, and how much of a long wait it leaves out."""
+    shown, rest = (end - begin) / 1e9, (found.now - end) / 1e9
+    text = f"{shown:.3g} s, a line for each rank"
+    return text if rest <= 0 else f"{text}, and not the {rest:.3g} s of waiting that followed"
 
 
 def _hues(dumps: Sequence[Dump]) -> dict[str, str]:
@@ -81,15 +87,18 @@ def _bars(
             bars.append(Bar(
                 round((start - begin) * scale, 2), round(max(0.5, (stop - start) * scale), 2),
                 rows[dump.rank], _RED if bad else hues[entry.call.collective],
-                _title(dump, entry),
+                _title(dump, entry, found.now),
             ))  # fmt: skip
     return bars
 
 
-def _title(dump: Dump, entry: Entry) -> str:
+def _title(dump: Dump, entry: Entry, now: int) -> str:
     call = entry.call
     took = f"{(entry.end - entry.start) / 1e3:.1f} us"
-    took = _NO_END.get(entry.outcome, took)
+    if entry.outcome is Outcome.UNDER_WAY:
+        took = f"under way for {(now - entry.start) / 1e9:.3g} s"
+    elif entry.outcome is Outcome.ISSUED:
+        took = "issued"
     where = words.line(entry.where) if entry.where else ""
     what = words.described(call.collective, call.signature)
     parts = (f"rank {dump.rank}", f"{entry.sequence}", what, call.algorithm, call.transport, took,

@@ -23,6 +23,21 @@ from mpicoll.runtime.arguments import check_dtype
 from mpicoll.selection.forced import forced
 from mpicoll.text.sizes import parse_sizes
 
+REPRS = {
+    "<Algorithm broadcast knomial(radix=8)>": find("broadcast", "knomial(radix=8)"),
+    "<Algorithm allreduce ring>": find("allreduce", "ring"),
+    "<Collective allreduce>": collective("allreduce"),
+    "<ReduceOp sum>": reduce_op("sum"),
+    "<ReduceOp <lambda>>": reduce_op(lambda left, right: left),
+    "Constraint(text='any number of ranks')": find("allreduce", "ring").needs,
+}
+
+
+@pytest.mark.parametrize("text", REPRS)
+def test_a_repr_names_and_has_no_address(text: str) -> None:
+    assert repr(REPRS[text]) == text
+
+
 ALIASES = [(name, alias, target) for name in COLLECTIVES for alias, target in aliases(name).items()]
 PARAMETERS = sorted({key for each in CATALOGUE for key in each.parameters})
 

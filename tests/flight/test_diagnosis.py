@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import importlib
+import os
+import re
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from browsing import Opened
 from click.testing import CliRunner
 
 from mpicoll.errors import RankLost
+from mpicoll.flight import groups, listing
 from mpicoll.flight.diagnosis import diagnose
 from mpicoll.flight.layout import STATE, STATE_AT, Outcome, State
 from mpicoll.flight.reader import read_all
 from mpicoll.flight.recorder import Recorder
 from mpicoll.flight.records import Call, Group
+from mpicoll.flight.summary import last_call
 from mpicoll.flight.words import sentences
 from mpicoll.postmortem.__main__ import main
+from mpicoll.postmortem.page import page
 from mpicoll.postmortem.torch_format import VERSION
 
 SUM = Call("allreduce", "float32 (8), sum", "ring", "symmetric")
@@ -43,6 +50,14 @@ class Written(NamedTuple):
 
 
 Write = Callable[..., list[Written]]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the ranks of a test record."""
+    monkeypatch.setenv("MPICOLL_FLIGHT_DIR", str(tmp_path))
+    monkeypatch.setattr(RankLost, "found_in", "")
+    return tmp_path
 
 
 @pytest.fixture
@@ -219,17 +234,110 @@ def test_the_command_prints_and_writes_a_page_of_64_ranks_soon(
         rank.call(hostile)
         rank.recorder.close()
     ranks[-1].recorder.close()
-    page = tmp_path / "page.html"
+    target = tmp_path / "page.html"
     (tmp_path / "\udcff.flight").touch()
     before = time.process_time()
-    done = CliRunner().invoke(main, [str(tmp_path), "-o", str(page)], catch_exceptions=False)
+    done = CliRunner().invoke(main, [str(tmp_path), "-o", str(target)], catch_exceptions=False)
     assert done.exit_code == 0 and time.process_time() - before < 2
     assert "Rank 63 keeps the others waiting." in done.output
     assert "\x1b[2J" not in done.output and r"\x1b[2J" in done.output
-    text = page.read_text()
+    text = target.read_text()
     assert "<script" not in text and "&lt;script&gt;" in text
     assert r"\udcff.flight: no name of a flight file" in text
     assert text.count("<rect") > 64 * 40
+
+
+def test_without_a_directory_the_only_job_is_told_and_several_are_listed(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["train.py", "--steps", "3"])
+    ranks = write(2)
+    told(tmp_path, ranks)
+    monkeypatch.delenv("MPICOLL_FLIGHT_DIR")
+    monkeypatch.setattr(listing, "home", lambda: tmp_path)
+    only = CliRunner().invoke(main, [], catch_exceptions=False)
+    assert only.exit_code == 0 and only.output.startswith(f"{tmp_path}, 2 ranks\n")
+    monkeypatch.setenv("MPICOLL_FLIGHT_DIR", str(tmp_path / "newer"))
+    recorder = write(1)[0].recorder
+    monkeypatch.delenv("MPICOLL_FLIGHT_DIR")
+    (tmp_path / "empty").mkdir()
+    listed = CliRunner().invoke(main, [], catch_exceptions=False)
+    recorder.close()
+    _, newer, older, _, command = listed.output.splitlines()
+    job = f"'train.py' '--steps' '3'  {{}}      {os.getpid()}"
+    assert listed.exit_code == 0
+    assert newer.startswith(job.format(1)) and f"runs     {tmp_path}/newer" in newer
+    assert older.startswith(job.format(2)) and f"is over  {tmp_path}" in older
+    assert command == f"python -m mpicoll.postmortem {tmp_path}/newer"
+    refused = CliRunner().invoke(main, ["-o", str(tmp_path / "page.html")])
+    assert refused.exit_code == 2 and "name one DIR: 2 jobs have left files" in refused.output
+
+
+def test_without_a_directory_and_a_job_the_place_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MPICOLL_FLIGHT_DIR", str(tmp_path / "none"))
+    done = CliRunner().invoke(main, [])
+    assert done.exit_code == 2
+    assert f"no job has left flight files in {tmp_path}/none" in " ".join(done.output.split())
+
+
+def test_the_main_thread_comes_first_and_a_long_wait_is_told(write: Write, tmp_path: Path) -> None:
+    ranks = write(2)
+    for rank in ranks:
+        rank.done(2)
+    ranks[0].call()
+    other = 'Thread 0x2 (most recent call first):\n  File "/l/watch.py", line 7 in _watch\n'
+    users = 'Current thread 0x1 (most recent call first):\n  File "/u/train.py", line 9 in step\n'
+    ranks[1].recorder.stacks.write_text(other + users)
+    for rank in ranks:
+        rank.recorder.close()
+    dumps, faults = read_all(tmp_path)
+    now = time.time_ns() + 30_000_000_000
+    alive = [dump._replace(is_alive=True) for dump in dumps]
+    text = page(tmp_path, diagnose(alive, now), alive, faults)
+    assert text.index("/u/train.py:9") < text.index("/l/watch.py:7")
+    assert re.search(r"s, a line for each rank, and not the (29|30)(\.\d)? s of waiting", text)
+    assert re.search(r"symmetric, under way for 30(\.\d)? s", text)
+    said = CliRunner().invoke(main, [str(tmp_path), "--stacks"], catch_exceptions=False).output
+    assert said.index("rank 1, the main thread") < said.index("rank 1, another thread")
+
+
+def test_on_a_phone_the_timeline_fits_and_headers_stay_whole(
+    write: Write, tmp_path: Path, browser: Any
+) -> None:
+    ranks = write(3)
+    for rank in ranks:
+        rank.done(5)
+    for rank in ranks[:2]:
+        rank.call()
+    for rank in ranks:
+        rank.recorder.close()
+    target = tmp_path / "page.html"
+    CliRunner().invoke(main, [str(tmp_path), "-o", str(target)], catch_exceptions=False)
+    opened = Opened(browser, target, 400, "main", "svg")
+    rights = opened.tab.evaluate(
+        "() => [...document.querySelectorAll('.timeline rect')]"
+        ".map(bar => bar.getBoundingClientRect().right)"
+    )
+    assert len(rights) == 17 and max(rights) <= 400
+    heights = opened.tab.evaluate(
+        "() => [...document.querySelectorAll('th')].map(cell => cell.offsetHeight)"
+    )
+    assert max(heights[:7]) < 40, "a header has one line"
+    assert opened.tab.evaluate("() => document.documentElement.scrollWidth") <= 400
+    assert opened.complaints == []
+
+
+def test_a_group_without_a_name_is_named_by_its_ranks(place: Path) -> None:
+    both = [groups._Said(True, False, JOB, rank, "1", ("h", 1)) for rank in (4, 5)]
+    flight = groups.join(lambda item, kind: both, 0, 2, threads=True)
+    assert flight is not None
+    flight.log.end(flight.log.begin(flight.call("barrier", "", "", "")))
+    (dump,) = read_all(place)[0]
+    groups.end_thread(None)
+    assert [group.name for group in dump.groups] == ["ranks 4-5", "messages of ranks 4-5"]
+    assert last_call(dump.entries[-1]) == "barrier 1 of ranks 4-5"
 
 
 @pytest.mark.parametrize("given", ["nothing", "."])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from run_collective import compare, device
 
-from mpicoll import CollectiveError, Collectives, RankLost
+from mpicoll import CollectiveError, Collectives, Disagreement, RankLost
 from mpicoll.machine.nodes import RANKS_PER_NODE
 
 pytestmark = pytest.mark.ranks(2, 3)
@@ -100,6 +100,16 @@ def test_ranks_in_different_calls(c: Collectives, name: str, deviating: str) -> 
             except CollectiveError:
                 assert each.startswith("wrong")
     differ(c, name, deviating)
+    goes_on(c)
+
+
+@pytest.mark.parametrize("make", [lambda c: c.allreduce, lambda c: partial(c.plan, "allreduce")])
+def test_an_error_of_the_arguments_is_brief(c: Collectives, make: Callable[..., Any]) -> None:
+    """Every rank prints it: the method, and no frame of what compares the calls."""
+    with pytest.raises(Disagreement) as raised:
+        make(c)(ones(c, 60 if c.rank else 61))
+    inner = [frame for frame in raised.traceback if "/mpicoll/" in str(frame.path)]
+    assert len(inner) <= 3
     goes_on(c)
 
 

@@ -73,7 +73,7 @@ class State:
         self.wishes = _agreed(comm)
         self.flight = join(
             partial(exchange, comm), comm.rank, comm.size, writers=WRITERS,
-            name=comm.name or f"of {comm.size}",
+            name=comm.name,
         )  # fmt: skip
         self.served: Served | None = None
 
