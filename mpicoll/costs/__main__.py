@@ -6,26 +6,28 @@ Exit status 2: bad usage.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 from click.core import ParameterSource
 from rich.console import Console
-from rich.progress import track
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from mpicoll.algorithms.registry import Algorithm
 from mpicoll.cli.command import Command
 from mpicoll.cli.options import RANK, RANKS, SECONDS, SIZES, Parsed, Real, Whole
 from mpicoll.cli.tables import print_table
 from mpicoll.costs import flags
 from mpicoll.costs.flags import Options
 from mpicoll.costs.models import DEFAULT, AlphaBeta
-from mpicoll.costs.ranking import Family, Scenario, candidates, rank
+from mpicoll.costs.ranking import Family, Ranking, Scenario, candidates, rank
 from mpicoll.costs.rendering import RankingOutput, lines, notes, tables
 from mpicoll.errors import ArgumentError
 from mpicoll.notation.contract import collective as named
 from mpicoll.text.names import split_names
+from mpicoll.text.sizes import rounded_size_text
 
 _PIPED_WIDTH = 160
 _time = Real(0, 1_000_000_000)
@@ -154,18 +156,27 @@ def priced(options: Options, spelled: set[str]) -> RankingOutput:
         what.name, model, topology, options.root, options.events, options.time_limit
     )  # fmt: skip
     chosen = [*candidates(what.name, split_names(options.algorithms or ""))]
-    ranking = rank(scenario, _shown(chosen), (*(sweep or ()), *sizes))
+    ranking = _rank_with_progress(scenario, chosen, (*(sweep or ()), *sizes))
     if not ranking.curves:
         raise ArgumentError(f"no algorithm has a price; {'; '.join(notes(ranking))}")
     return RankingOutput(ranking, sizes, sweep)
 
 
-def _shown(chosen: Sequence[Family]) -> Iterable[Family]:
-    """Show the progress at a terminal: a ranking may take minutes."""
-    return track(
-        chosen, "pricing", transient=True, disable=not sys.stderr.isatty(),
+def _rank_with_progress(
+    scenario: Scenario, chosen: Sequence[Family], sizes: Sequence[float]
+) -> Ranking:
+    """Rank; a terminal shows what is priced, for how long, as a ranking may take minutes."""
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    with Progress(
+        *columns, TimeElapsedColumn(), transient=True, disable=not sys.stderr.isatty(),
         console=Console(stderr=True),
-    )  # fmt: skip
+    ) as progress:  # fmt: skip
+        task = progress.add_task("", total=len(chosen))
+
+        def report(algorithm: Algorithm, nbytes: float) -> None:
+            progress.update(task, description=f"{algorithm}, {rounded_size_text(nbytes)}")
+
+        return rank(scenario, progress.track(chosen, task_id=task), sizes, report)
 
 
 def _print(output: RankingOutput) -> None:

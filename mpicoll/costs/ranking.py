@@ -149,12 +149,28 @@ def _schedule(collective: str, name: str) -> Algorithm:
     return find(collective, name)
 
 
-def curve(algorithm: Algorithm, scenario: Scenario, sizes: Iterable[float]) -> Curve:
+Report = Callable[[Algorithm, float], None]
+"""Takes the algorithm and the size, in bytes, that are about to be priced."""
+
+
+def _report_nothing(algorithm: Algorithm, nbytes: float) -> None:
+    """Where nobody watches."""
+
+
+def curve(
+    algorithm: Algorithm, scenario: Scenario, sizes: Iterable[float],
+    report: Report = _report_nothing,
+) -> Curve:  # fmt: skip
     """Price an algorithm at some sizes, and between them until straight lines are close enough.
+
+    Args:
+        report: is called before each size.
 
     Raises:
         Unsupported: it cannot serve so many ranks, or takes too long.
     """
+    sizes = sorted(set(map(float, sizes)))
+    report(algorithm, sizes[0])  # to generate the schedules takes a while, too
     began, topology = time.process_time(), scenario.topology
     pattern = pattern_of(
         algorithm, topology.size, scenario.root, topology.groups, scenario.time_limit
@@ -162,11 +178,12 @@ def curve(algorithm: Algorithm, scenario: Scenario, sizes: Iterable[float]) -> C
     closed = not scenario.events and holds(pattern, scenario.model, topology)
 
     def priced(nbytes: float) -> float:
+        report(algorithm, nbytes)
         if closed:
             return lockstep(pattern, nbytes, scenario.model)
         return simulate(pattern, nbytes, scenario.model, topology, scenario.time_limit)
 
-    points = {nbytes: priced(nbytes) for nbytes in sorted(set(map(float, sizes)))}
+    points = {nbytes: priced(nbytes) for nbytes in sizes}
     deadline = began + scenario.time_limit
     smooth = _refine(points, priced, lambda: time.process_time() < deadline)
     how = "closed form" if closed else "events"
@@ -241,8 +258,11 @@ def _crossing(one: Curve, other: Curve, low: float, high: float) -> float:
     return high
 
 
-def rank(scenario: Scenario, chosen: Iterable[Family], sizes: Sequence[float]) -> Ranking:
-    """Price algorithms at these sizes and between them.
+def rank(
+    scenario: Scenario, chosen: Iterable[Family], sizes: Sequence[float],
+    report: Report = _report_nothing,
+) -> Ranking:  # fmt: skip
+    """Price algorithms at these sizes and between them; `report` is as in `curve`.
 
     The first of a row that has no price, or is the best of the row at none of the sizes, is the
     last one of it that is tried.
@@ -256,17 +276,19 @@ def rank(scenario: Scenario, chosen: Iterable[Family], sizes: Sequence[float]) -
     """
     found = Ranking(scenario)
     for family in chosen:
-        rows = (_priced(row, found, sizes) for row in family)
+        rows = (_priced(row, found, sizes, report) for row in family)
         found.families.append([*chain.from_iterable(rows)])
     return found
 
 
-def _priced(row: Variants, ranking: Ranking, sizes: Sequence[float]) -> Iterator[Curve]:
+def _priced(
+    row: Variants, ranking: Ranking, sizes: Sequence[float], report: Report
+) -> Iterator[Curve]:
     """Yield the curves of a row as far as it is tried; note the algorithms without a price."""
     curves: list[Curve] = []
     for each in row:
         try:
-            curves.append(curve(each, ranking.scenario, sizes))
+            curves.append(curve(each, ranking.scenario, sizes, report))
         except CollectiveError as reason:
             ranking.unpriced.append(Unpriced(each, str(reason)))
             return

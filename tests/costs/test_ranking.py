@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -81,6 +86,30 @@ def test_the_best_number_of_segments_grows_with_the_size() -> None:
     chains = rank(scenario, candidates("broadcast", ["chain"]), (8, 10**6, 1 << 28))
     best = [chains.at(nbytes)[0].algorithm.parameters["segments"] for nbytes in (8, 10**6, 1 << 28)]
     assert best[0] == 1 < best[1] < best[2]
+
+
+def test_a_terminal_shows_the_algorithm_and_the_size_that_are_priced() -> None:
+    """A ranking of thousands of ranks takes minutes; what is no terminal gets nothing."""
+    command = (
+        sys.executable, "-m", "mpicoll.costs", "allreduce", "--ranks", "64", "--algorithms", "ring",
+        "--topology", "fat-tree",
+    )  # fmt: skip
+    terminal, end = os.openpty()
+    environment = {**os.environ, "COLUMNS": "100", "TERM": "xterm"}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=end, env=environment, text=True
+    ) as run:
+        os.close(end)
+        shown = "".join(_read(terminal))
+        assert run.stdout is not None and "ring" in run.stdout.read()
+    assert re.search(r"ring, [\d.]+ ?[KMG]?i?B?.*0/1", shown), shown
+
+
+def _read(terminal: int) -> Iterator[str]:
+    """Yield what a terminal shows until its last program has ended."""
+    with suppress(OSError):
+        while data := os.read(terminal, 1 << 16):
+            yield data.decode(errors="replace")
 
 
 def test_the_ranking_ends_with_the_bound_and_what_has_no_price() -> None:
