@@ -14,8 +14,8 @@ from mpicoll.flight.diagnosis import Diagnosis, diagnose
 from mpicoll.flight.layout import STACKS, State
 from mpicoll.flight.reader import Dump, read_all
 
-_SECONDS = 0.5
-"""How long to wait for stacks that were asked for."""
+_SECONDS = 2.0
+"""How long to wait for stacks that were asked for: on a busy machine a rank may get no core."""
 
 
 def look(directory: Path, *, after: float = 1.0) -> tuple[Diagnosis, list[Dump], list[str]]:
