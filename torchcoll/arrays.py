@@ -45,6 +45,7 @@ _FOLDED_BY_NUMPY = {
     torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32,
     torch.uint64, torch.float32, torch.float64, torch.complex64, torch.complex128, torch.bool,
 }  # fmt: skip
+HOST = torch.device("cpu")
 _HOST = NumpyArrays()
 _NAMES = {getattr(torch, name): name for name in DTYPES}
 
@@ -60,9 +61,12 @@ def _fitting(op: ReduceOp, found: Any, out: torch.Tensor) -> torch.Tensor:
 
 
 class TorchArrays:
-    """`mpicoll.interfaces.Arrays` for tensors; they are made on `device` unless like another."""
+    """`mpicoll.interfaces.Arrays` for tensors.
 
-    def __init__(self, device: torch.device | None = None) -> None:
+    They are made on `device` unless they are like another; never on torch's default device.
+    """
+
+    def __init__(self, device: torch.device = HOST) -> None:
         self.device = device
 
     def owns(self, x: object) -> bool:
@@ -106,7 +110,7 @@ class TorchArrays:
 
     def layout(self) -> tuple[Array, object] | None:
         exchange = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
-        return None if exchange is None else (torch.zeros(1), exchange)
+        return None if exchange is None else (torch.zeros(1, device=HOST), exchange)
 
     def empty(self, shape: tuple[int, ...], dtype: str, like: Array | None = None) -> Array:
         if dtype not in DTYPES:

@@ -11,7 +11,7 @@ import gc
 import os
 import weakref
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
@@ -33,6 +33,14 @@ Group = Any
 
 _SPLITS: Counter[str] = Counter()
 _USED: weakref.WeakSet[Any] = weakref.WeakSet()
+_BEFORE_2_13 = {
+    "all_gather_single": "_allgather_base",
+    "all_gather_single_coalesced": "allgather_into_tensor_coalesced",
+    "reduce_scatter_single": "_reduce_scatter_base",
+    "reduce_scatter_single_coalesced": "reduce_scatter_tensor_coalesced",
+    "all_to_all_single": "alltoall_base",
+}
+"""The names that a library's group has in an older torch."""
 _GLOO_THREAD = "pt_gloo_runloop"
 """How torch names the threads that run gloo's calls."""
 
@@ -91,44 +99,67 @@ def _gloo_threads() -> dict[str, tuple[str, int]]:
     return found
 
 
+def world_ranks(group: Group) -> list[int]:
+    """Return the ranks of a group in the default group, in their order.
+
+    Empty where the default group of this process does not hold them, or there is none: torch's own
+    helper makes groups of processes that have each a default group of their own.
+    """
+    world, ranks = dist.group.WORLD, c10d._world.pg_group_ranks.get(group, {})
+    if world is None or ranks.get(world.rank()) != group.rank() or max(ranks) >= world.size():
+        return []
+    return list(ranks)
+
+
+def method_of(group: Group, collective: str) -> Any:
+    """Return a collective of a group, by its name in torch 2.13."""
+    return getattr(group, collective, None) or getattr(group, _BEFORE_2_13[collective])
+
+
 def count_split(parent: Group) -> None:
     """Count a split, so that its groups have names of their own; every rank of `parent` does."""
     _SPLITS[parent.group_name] += 1
 
 
 def new_group(
-    parent: Group, ranks: list[int], color: int, limit: timedelta,
+    parent: Group, rank: int, size: int, ranks: list[int], color: int, limit: timedelta,
     sealed: SealedStore | None = None, meeting: Store | None = None,
 ) -> Group:  # fmt: skip
     """Make a group of its members alone, in the order given.
 
     Args:
-        ranks: of the world; `color`: theirs in the split of `parent` that was counted last.
-        color: see `ranks`.
+        rank: of this process among the `size` members.
+        ranks: of all members in the default group; empty where that does not hold them.
+        color: that of the members in the split of `parent` that was counted last.
         limit: within which they connect.
         sealed: the store through which `parent` has connected, where torchcoll has set it up.
-        meeting: the store where `parent` has met; by default that of the world, which may have
-            ended with a rank.
+        meeting: the store where `parent` has met; by default the one that `parent` was made with,
+            which may have ended with a rank.
 
     `dist.new_group` cannot: all ranks of the world must call it, or its name is derived
     from the number of groups that each rank happens to be in, so that ranks with different
     pasts wait for each other for ever, and a group made again finds the addresses of the old.
     """
     name: Any = f"{parent.group_name}/{_SPLITS[parent.group_name]}:{color}"
-    store = sealed or meeting or c10d._get_default_store()
-    rank = ranks.index(dist.get_rank())
-    backend = dist.get_backend_config(parent)
+    store = sealed or meeting or c10d._world.pg_map[parent][1]
+    backend = c10d._world.pg_backend_config[parent]
     connects = partial(
         c10d._new_process_group_helper,
-        len(ranks), rank, ranks, dist.Backend(backend), store, name, timeout=limit,
+        size, rank, ranks, dist.Backend(backend), store, name, timeout=limit,
     )  # fmt: skip
     with _not_split_from(dist.group.WORLD):
         if sealed is None:
             group, _ = connects()
         else:
-            group, _ = connect(connects, sealed, name, rank, len(ranks), limit.total_seconds())
-    c10d._world.pg_group_ranks[group] = {each: index for index, each in enumerate(ranks)}
+            group, _ = connect(connects, sealed, name, rank, size, limit.total_seconds())
+    register_ranks(group, ranks, size)
     return group
+
+
+def register_ranks(group: Group, ranks: Sequence[int], size: int) -> None:
+    """Tell torch the ranks of a new group in the default group; its own where there are none."""
+    numbers = ranks or range(size)
+    c10d._world.pg_group_ranks[group] = {number: rank for rank, number in enumerate(numbers)}
 
 
 @contextmanager
@@ -152,7 +183,9 @@ def _not_split_from(world: Group) -> Iterator[None]:
 
 def libraries_by_device(group: Group) -> dict[str, str]:
     """Return which library serves which kind of device, as in ``cpu:gloo,cuda:nccl``."""
-    config = dist.get_backend_config(group)
+    config = c10d._world.pg_backend_config.get(group)
+    if config is None:  # one that torch.distributed has not made
+        return {each.type: group._get_backend(each).name() for each in group._device_types}
     parts = [each.partition(":") for each in config.split(",")]
     return {device: library for device, _, library in parts}
 

@@ -5,7 +5,7 @@ Its counterpart is `mpicoll.mpi.natives`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from math import prod
@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
 
 from mpicoll.errors import CollectiveError, Unavailable
 from mpicoll.gpu.nccl import blocks
@@ -20,9 +21,11 @@ from mpicoll.interfaces import DIRECT, Array, Arrays, Native, NativeCall, Reques
 from mpicoll.notation.contract import Collective
 from mpicoll.peers.known import Peers
 from torchcoll.arrays import as_bytes, vector
-from torchcoll.groups import Group
+from torchcoll.groups import Group, method_of
 from torchcoll.requests import NcclWaits, Post, Waits, Works, said
 
+# torch's stubs lack its names for options.
+c10d: Any = distributed_c10d
 _OPS = {
     "sum": dist.ReduceOp.SUM, "avg": dist.ReduceOp.SUM, "prod": dist.ReduceOp.PRODUCT,
     "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX, "band": dist.ReduceOp.BAND,
@@ -38,9 +41,48 @@ GLOO_ON_GPU = ("broadcast", "allreduce")
 """Collectives that gloo has for CUDA tensors too: it copies them to the host itself."""
 _EQUAL_ONLY = ("gather", "allgather", "scatter", "reduce_scatter")
 
-# torch 2.13 renamed these two and warns at the old names.
-all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-_reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+_OPTIONS = {
+    "allreduce": c10d.AllreduceOptions, "reduce": c10d.ReduceOptions,
+    "broadcast": c10d.BroadcastOptions, "gather": c10d.GatherOptions,
+    "scatter": c10d.ScatterOptions, "all_gather_single": c10d.AllgatherOptions,
+    "reduce_scatter_single": c10d.ReduceScatterOptions, "barrier": c10d.BarrierOptions,
+    "all_to_all_single": c10d.AllToAllOptions,
+}  # fmt: skip
+"""The options of each collective that a group has as its method."""
+
+
+def all_gather(group: Group, output: Array, x: Array) -> None:
+    """Gather the tensors of all ranks in one, and wait for that."""
+    _bound(group, "all_gather_single", output, x)()
+
+
+def all_reduce(group: Group, x: Array, op: Any) -> None:
+    """Reduce a tensor in place, and wait for that."""
+    _bound(group, "allreduce", [x], reduceOp=op)()
+
+
+def _bound(group: Group, collective: str, *arguments: Any, **options: Any) -> Post:
+    """Bind a group's own method.
+
+    The functions of torch.distributed ask for the default group and for a registered name, which
+    not every group has.
+    """
+    chosen = _OPTIONS[collective]()
+    for name, value in options.items():
+        setattr(chosen, name, value)
+    return partial(_post, method_of(group, collective), arguments, chosen)
+
+
+def _post(method: Any, arguments: Sequence[Any], options: Any, *, async_op: bool = False) -> Any:
+    """Start a collective, and return its work; wait for it where it is not asynchronous."""
+    if hasattr(options, "asyncOp"):  # not in every torch
+        options.asyncOp = async_op
+    work = method(*arguments, options)
+    if async_op:
+        return work
+    if work is not None:
+        work.wait()
+    return None
 
 
 @contextmanager
@@ -130,46 +172,49 @@ def _arguments(
 ) -> tuple[Post, list[Thunk], list[Thunk]]:
     """Return the bound call, and copies that must come before and after it."""
     name, x, out = call.collective.name, call.x, call.out
-    ranks = dist.get_process_group_ranks(group)
-    root, size, copy = ranks[call.root], len(ranks), arrays.copier
-
-    def bound(function: Any, *arguments: Any) -> Post:
-        return partial(function, *arguments, group=group)
-
+    device = arrays.empty((0,), "uint8").device
+    root, size, copy = call.root, group.size(), arrays.copier
+    bound = partial(_bound, group)
     if name == "barrier":
-        return bound(dist.barrier), [], []
+        return bound("barrier", device=device), [], []
     if name == "broadcast":
         if x is None or call.in_place:
-            return bound(dist.broadcast, as_bytes(out), root), [], []
-        return bound(dist.broadcast, as_bytes(x), root), [], [copy(out, x)]
+            return bound("broadcast", [as_bytes(out)], rootRank=root), [], []
+        return bound("broadcast", [as_bytes(x)], rootRank=root), [], [copy(out, x)]
     if name in ("allreduce", "reduce"):
         # torch folds in place, and reduce may write on every rank: never in the input.
         target = torch.empty_like(x) if out is None else out  # type: ignore[arg-type]
         first = [] if call.in_place else [copy(target, x)]
         op = _op(arrays, call, averages=averages)
         if name == "reduce":
-            return bound(dist.reduce, target, root, op), first, []
-        return bound(dist.all_reduce, target, op), first, []
+            return bound("reduce", [_real(target)], reduceOp=op, rootRank=root), first, []
+        return bound("allreduce", [_real(target)], reduceOp=op), first, []
     if name == "reduce_scatter":
         op = _op(arrays, call, averages=averages)
-        return bound(_reduce_scatter, vector(out), vector(x), op), [], []
+        tensors = _real(vector(out)), _real(vector(x))
+        return bound("reduce_scatter_single", *tensors, reduceOp=op), [], []
     if name == "gather":
-        return bound(dist.gather, as_bytes(x), _rows(out, size), root), [], []
+        return bound("gather", _rows(out, size), [as_bytes(x)], rootRank=root), [], []
     if name == "allgather":
-        return bound(all_gather, as_bytes(out), as_bytes(x)), [], []
+        return bound("all_gather_single", as_bytes(out), as_bytes(x)), [], []
     if name == "scatter":
-        return bound(dist.scatter, as_bytes(out), _rows(x, size), root), [], []
+        return bound("scatter", [as_bytes(out)], _rows(x, size), rootRank=root), [], []
     # In place, alltoall reads a copy of what it overwrites.
     source = torch.empty_like(x) if call.in_place else x  # type: ignore[arg-type]
     first = [copy(source, x)] if call.in_place else []
     splits = _splits(call)
-    return bound(dist.all_to_all_single, as_bytes(out), as_bytes(source), *splits), first, []
+    return bound("all_to_all_single", as_bytes(out), as_bytes(source), *splits), first, []
 
 
-def _splits(call: NativeCall) -> tuple[list[int] | None, list[int] | None]:
+def _real(x: Array) -> Array:
+    """Return a complex tensor as one of pairs of numbers, as a library takes it."""
+    return torch.view_as_real(x) if x.is_complex() else x
+
+
+def _splits(call: NativeCall) -> tuple[list[int], list[int]]:
     """Return the bytes that an alltoall receives from each rank, and those that it sends to it."""
     if call.counts is None:
-        return None, None
+        return [], []
     assert call.x is not None
     width = prod(call.x.shape[1:]) * call.x.element_size()
     received = [rows[call.rank] * width for rows in call.counts]
@@ -203,13 +248,13 @@ def _op(arrays: Arrays, call: NativeCall, *, averages: bool) -> Any:
     return op
 
 
-def _rows(x: Array | None, size: int) -> list[Array] | None:
-    """Return one byte view per rank, None where this rank has no rows."""
+def _rows(x: Array | None, size: int) -> list[list[Array]]:
+    """Return a list of one byte view per rank; no list where this rank has no rows."""
     if x is None:
-        return None
+        return []
     data = as_bytes(x)
     width = data.numel() // size
-    return [data[rank * width : (rank + 1) * width] for rank in range(size)]
+    return [[data[rank * width : (rank + 1) * width] for rank in range(size)]]
 
 
 def _detached(call: NativeCall) -> NativeCall:

@@ -38,6 +38,7 @@ from mpicoll.errors import Unavailable, first_error, on_all
 from mpicoll.gpu.nccl import Memory
 from mpicoll.interfaces import Array
 from torchcoll.groups import Group, nccl_communicator, nccl_of
+from torchcoll.natives import all_reduce
 from torchcoll.requests import Post
 
 
@@ -62,7 +63,7 @@ class Nccl:
         if reason := first_error(exchange(self._obstacle(x))):
             raise Unavailable(reason)
         if self.device is None:
-            dist.all_reduce(torch.zeros(1, device=x.device), group=self.group)
+            all_reduce(self.group, torch.zeros(1, device=x.device), dist.ReduceOp.SUM)
             self.device = x.device
 
     def _obstacle(self, x: Array) -> str:

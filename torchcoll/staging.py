@@ -20,7 +20,7 @@ class TorchCopies:
     """`mpicoll.gpu.staging.Copies` for tensors."""
 
     def allocate(self, data: Array) -> Array:
-        return torch.empty(data.shape, dtype=data.dtype, pin_memory=data.is_cuda)
+        return torch.empty(data.shape, dtype=data.dtype, device="cpu", pin_memory=data.is_cuda)
 
     def copy(self, target: Array, source: Array) -> torch.cuda.Event:
         target.copy_(source, non_blocking=True)

@@ -14,7 +14,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from mpicoll.machine.network import LOOPBACK, host_address
 from mpicoll.peers.survivors import Decision
-from torchcoll.groups import Group
+from torchcoll.groups import Group, register_ranks
 from torchcoll.rendezvous.sealed import SealedStore
 from torchcoll.rendezvous.store import Store, distributed, server
 
@@ -51,13 +51,14 @@ class Meeting(NamedTuple):
 
 
 def group_of_survivors(
-    parent: Group, world: Sequence[int], sealed: SealedStore | None, limit: timedelta,
+    parent: Group, rank: int, world: Sequence[int], sealed: SealedStore | None, limit: timedelta,
     decision: Decision, attempt: int,
 ) -> tuple[Group, Meeting]:  # fmt: skip
     """Return a group of some ranks of another, and where they have met.
 
     Args:
-        world: the ranks of `parent` in the world.
+        rank: of this process in `parent`.
+        world: the ranks of `parent` in the default group; empty where that does not hold them.
         sealed: the store of `parent`, whose key they have.
         limit: within which they meet.
 
@@ -65,8 +66,9 @@ def group_of_survivors(
         RuntimeError: some rank did not come.
     """
     name: Any = f"{parent.group_name}/survivors {attempt} of {decision.place}"
-    members = [world[rank] for rank in decision.ranks]
-    backend = dist.Backend(dist.get_backend_config(parent))
+    size = len(decision.ranks)
+    members = [world[each] for each in decision.ranks] if world else []
+    backend = dist.Backend(c10d._world.pg_backend_config[parent])
     try:
         host, _, port = decision.place.rpartition(":")
         store: Any = distributed().TCPStore(
@@ -76,11 +78,10 @@ def group_of_survivors(
         if key is not None:
             key.keep_for_ever()
         group, _ = c10d._new_process_group_helper(
-            len(members), members.index(dist.get_rank()), members, backend, key or store, name,
-            timeout=limit,
+            size, decision.ranks.index(rank), members, backend, key or store, name, timeout=limit,
         )  # fmt: skip
     except BaseException:
         _opened.pop(decision.place, None)
         raise
-    c10d._world.pg_group_ranks[group] = {each: index for index, each in enumerate(members)}
+    register_ranks(group, members, size)
     return group, Meeting(decision.place, store, key)

@@ -61,10 +61,10 @@ from torchcoll.groups import (
     library_names,
     nccl_of,
     new_group,
+    world_ranks,
 )
 from torchcoll.loopback import Loopback
 from torchcoll.messages import PLANS, TorchMessages
-from torchcoll.natives import all_gather
 from torchcoll.nccl import Nccl
 from torchcoll.rendezvous.sealed import SealedStore
 from torchcoll.rendezvous.secret import seal, unseal
@@ -82,6 +82,7 @@ class TorchTransport(TorchMessages):
     """`mpicoll.interfaces.Transport` over a process group, the default one if None is given.
 
     Args:
+        ranks: those of the group in the default group; by default as torch knows them.
         owned: whether to destroy the group in the end.
         store: with the key that only its ranks know, where `torchcoll.world` has set it up.
         parent: the group that this one is a part of.
@@ -93,17 +94,20 @@ class TorchTransport(TorchMessages):
     calls: Calls | None = None
 
     def __init__(
-        self, group: Group = None, *, owned: bool = False, store: SealedStore | None = None,
-        parent: TorchTransport | None = None, meeting: Meeting | None = None,
+        self, group: Group = None, *, ranks: Sequence[int] | None = None, owned: bool = False,
+        store: SealedStore | None = None, parent: TorchTransport | None = None,
+        meeting: Meeting | None = None,
     ) -> None:  # fmt: skip
-        self.group: Group = dist.group.WORLD if group is None else group
-        keep_until_exit(self.group)
+        if group is None:
+            group = dist.group.WORLD
+        self.group: Group = group
+        keep_until_exit(group)
         self.owned, self.store, self.exchanges = owned, store, 0
         self.attempts = itertools.count()
         self.meeting: Meeting | None = meeting or (parent.meeting if parent else None)
         self.has_met = meeting is not None
-        self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
-        self.ranks = dist.get_process_group_ranks(self.group)
+        self.rank, self.size = group.rank(), group.size()
+        self.ranks = world_ranks(group) if ranks is None else ranks
         self.peers = Peers(self.rank, self.size)
         if parent is not None:
             self.peers.deadline = parent.deadline
@@ -113,7 +117,7 @@ class TorchTransport(TorchMessages):
         if owned or DEADLINE in os.environ or (self.nccl is not None and blocks()):
             self._set_timeout(self.peers.deadline)
         control = "cpu" if "cpu" in by_device else "cuda"
-        self.arrays = TorchArrays(torch.device("cuda") if control == "cuda" else None)
+        self.arrays = TorchArrays(torch.device(control))
         self.copies = TorchCopies()
         self.mirrors = Mirrors()
         self.library = " ".join(["torch", torch.__version__, *library_names(by_device)])
@@ -125,9 +129,9 @@ class TorchTransport(TorchMessages):
             self.nccl.device = self._signal.device  # the first exchange is NCCL's, too
         self._mine = torch.empty(2, dtype=torch.int64, device=control)
         self.shared: SharedMemory | None = None
+        node = stated_node(self.ranks[self.rank] if self.ranks else self.rank)
         hosts, stated = zip(
-            *self.exchange((host_identity(), stated_node(dist.get_rank())), tuple[str, int | None]),
-            strict=True,
+            *self.exchange((host_identity(), node), tuple[str, int | None]), strict=True
         )
         self.nodes, obstacle = group_by_node(hosts, stated)
         self.gpu_turn: int = (
@@ -233,13 +237,13 @@ class TorchTransport(TorchMessages):
         data = torch.frombuffer(bytearray(self._seal(encode_for(kind, item))), dtype=torch.uint8)
         length = torch.tensor([data.numel()], device=self._signal.device)
         lengths = length.new_empty(self.size)
-        all_gather(lengths, length, group=self.group)
+        natives.all_gather(self.group, lengths, length)
         counts = lengths.tolist()
         check_lengths(counts)
         mine = self._signal.new_zeros(max(counts))
         mine[: data.numel()] = data.to(mine.device)
         every = mine.new_empty((self.size, mine.numel()))
-        all_gather(every.view(-1), mine, group=self.group)
+        natives.all_gather(self.group, every.view(-1), mine)
         rows = every.cpu().numpy()
         given = [row[:n].tobytes() for row, n in zip(rows, counts, strict=True)]
         return decode_alike([self._unseal(rank, each) for rank, each in enumerate(given)], kind)
@@ -266,7 +270,7 @@ class TorchTransport(TorchMessages):
         number = int.from_bytes(digest, "little", signed=True)
         self._mine[0], self._mine[1] = number, ~number
         with self.together(), natives.watched(self.peers, "agreeing on a call"):
-            dist.all_reduce(self._mine, dist.ReduceOp.MAX, group=self.group)
+            natives.all_reduce(self.group, self._mine, dist.ReduceOp.MAX)
         return bool(self._mine[0] == number and self._mine[1] == ~number)
 
     def isend(self, x: Array, peer: int, tag: int) -> Request:
@@ -326,10 +330,13 @@ class TorchTransport(TorchMessages):
             return None
         members = [rank for rank in range(self.size) if given[rank][0] == color]
         members.sort(key=lambda rank: given[rank][1])
-        ranks = [self.ranks[rank] for rank in members]
+        ranks = [self.ranks[rank] for rank in members] if self.ranks else []
         store = self.meeting and self.meeting.store
         limit = limit_of(self.deadline)
-        connects = partial(new_group, self.group, ranks, color, limit, self.store, store)
+        rank, size = members.index(self.rank), len(members)
+        connects = partial(
+            new_group, self.group, rank, size, ranks, color, limit, self.store, store
+        )
         undo = dist.destroy_process_group
         part = self._blocking(connects, members, "splitting the group", undo)
         return TorchTransport(part, owned=True, store=self.store, parent=self)
@@ -350,7 +357,7 @@ class TorchTransport(TorchMessages):
         """
         one_host = len(self.nodes) == 1
         parent, limit = self.group, limit_of(self.deadline)
-        come = partial(group_of_survivors, parent, self.ranks, self.store, limit)
+        come = partial(group_of_survivors, parent, self.rank, self.ranks, self.store, limit)
 
         def meet(decision: Decision, attempt: int) -> Any:
             group, meeting = self._blocking(

@@ -11,19 +11,23 @@ import os
 import sys
 import traceback
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import reduce
 from operator import xor
 from threading import Event
+from time import sleep
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-from side_effects import CASES, Effects, observe
+from side_effects import CASES, COLLECTIVES, Effects, observe
 from torch.distributed import ReduceOp, distributed_c10d
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.debug import CommDebugMode
+from torch.overrides import TorchFunctionMode
 from torch.testing._internal.two_tensor import TwoTensor
 
 BACKEND = sys.argv[1]
@@ -54,6 +58,31 @@ def given(of: int, dtype: Any = torch.float32, count: int = 6) -> torch.Tensor:
 
 def every(dtype: Any = torch.float32, count: int = 6) -> list[torch.Tensor]:
     return [given(each, dtype, count) for each in range(size())]
+
+
+class Functions(TorchFunctionMode):
+    """Collects the names of torch's functions that are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_function__(
+        self, function: Any, types: Any, given: Any = (), named: Any = None
+    ) -> Any:
+        self.names.add(function.__name__)
+        return function(*given, **(named or {}))
+
+
+@contextmanager
+def deterministic() -> Iterator[None]:
+    torch.use_deterministic_algorithms(True)
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.set_default_dtype(torch.float32)
 
 
 def same(found: Any, expected: Any) -> None:
@@ -220,6 +249,40 @@ def check_a_leaf_is_not_gathered_into() -> None:
     for kind in ("leaf", "view of a leaf"):
         found = observe("all_gather_single", kind, True, group=dist.group.WORLD, is_async=False)
         assert found == Effects("leaf", False, 0, None, False)
+
+
+def check_modes_that_are_set_before_the_first_call() -> None:
+    """Each sees the program's calls, and no operators of which these consist."""
+    for mode in (
+        lambda: torch.device("meta"), torch.inference_mode, torch.no_grad, Functions,
+        lambda: torch.autocast("cpu", torch.bfloat16), CommDebugMode, deterministic,
+    ):  # fmt: skip
+        with mode() as seen:
+            group = dist.new_group()
+            for is_async in (False, True):
+                rows = [torch.empty(4, device="cpu") for _ in range(size())]
+                work = dist.all_gather(rows, torch.ones(4, device="cpu"), group, is_async)
+                if is_async:
+                    sleep(0.01)  # a thread of the group may run it
+                    work.wait()
+                assert [row.tolist() for row in rows] == [[1.0] * 4] * size()
+        if isinstance(seen, CommDebugMode):
+            assert seen.get_total_counts() == 2, seen.get_comm_counts()
+        if isinstance(seen, Functions):
+            assert not seen.names & {"stack", "copy_", "view", "detach"}, seen.names
+        dist.destroy_process_group(group)
+
+
+def check_the_profiler_shows_what_it_shows_over_gloo() -> None:
+    stock = dist.new_group(backend="gloo")
+    for collective in ("all_reduce", "all_gather", "all_gather_single", "broadcast", "gather"):
+        shown, count = [], size() if "single" in collective else 1
+        for group in (stock, dist.group.WORLD):
+            with torch.profiler.profile() as profile:
+                COLLECTIVES[collective](torch.ones(4 * count), group=group)
+            names = [event.name.replace(f"{BACKEND}:", "gloo:") for event in profile.events()]
+            shown.append(sorted(each for each in names if each.startswith(("c10d::", "gloo:"))))
+        assert shown[0] == shown[1], shown
 
 
 def check_works_complete_in_the_order_of_issue() -> None:

@@ -98,6 +98,20 @@ def test_an_unmodified_program_runs_over_ours(installed: dict[str, str], tmp_pat
     ]  # fmt: skip
 
 
+@pytest.mark.launches
+def test_groups_join_processes_with_worlds_of_their_own() -> None:
+    """Before there is a default group, and beside one of a single process."""
+    command = *TORCHRUN, "2", "-m", "torchcoll.run", "-v", str(SUPPORT / "across_worlds.py")
+    done = python(*command, environment={"PYTHONPATH": str(ROOT)})
+    assert done.returncode == 0, done.stdout
+    ours = "torchcoll over gloo"
+    assert sorted(re.findall(r"rank \d: torchcoll.*", done.stdout)) == [
+        f"rank {rank}: {ours}, 2 ranks in shared memory; {ours}" for rank in range(2)
+    ]
+    notice = "torchcoll.run: torchcoll takes the place of gloo in every process group"
+    assert done.stdout.count(notice) == 1
+
+
 IMPORT = """
 import sys, torch
 print(torch.distributed.Backend("torchcoll") in torch.distributed.Backend.backend_list)

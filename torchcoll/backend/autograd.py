@@ -25,35 +25,44 @@ class Operator(NamedTuple):
     """One of torch's collectives.
 
     Attributes:
-        title: the name of its record in torch's profiler, without that of the backend.
+        name: torch's own.
+        title: of its record in torch's profiler, without the name of the backend.
         copies: whether gloo writes its results by `Tensor.copy_`.
-        warns: the operator whose derivative torch misses; empty where torch does not warn.
+        warns: whether torch warns of a gradient that comes back through it.
         follows_inputs: whether its outputs require a gradient where an input does.
         is_in_place: whether it reads what it writes by copies, so that gradients pass.
     """
 
+    name: str
     title: str
     copies: bool = False
-    warns: str = ""
+    warns: bool = False
     follows_inputs: bool = True
     is_in_place: bool = False
 
 
-ALL_REDUCE = Operator("all_reduce", warns="allreduce_")
-ALL_REDUCE_COALESCED = Operator("all_reduce", copies=True, is_in_place=True)
-BROADCAST = Operator("broadcast", warns="broadcast_")
-REDUCE = Operator("reduce")
-ALL_GATHER = Operator("all_gather", copies=True)
-ALL_GATHER_SINGLE = Operator("_all_gather_base", copies=True, warns="_allgather_base_")
-ALL_GATHER_SINGLE_COALESCED = Operator("all_gather_into_tensor_coalesced", copies=True)
-GATHER = Operator("gather", copies=True)
-SCATTER = Operator("scatter", warns="scatter_", follows_inputs=False)
-REDUCE_SCATTER = Operator("reduce_scatter", copies=True, warns="reduce_scatter_")
-REDUCE_SCATTER_SINGLE = Operator("_reduce_scatter_base", copies=True, warns="_reduce_scatter_base_")
-REDUCE_SCATTER_SINGLE_COALESCED = Operator("reduce_scatter_tensor_coalesced", copies=True)
-ALL_TO_ALL_SINGLE = Operator("all_to_all")
-ALL_TO_ALL = Operator("all_to_all", copies=True, warns="alltoall_")
-BARRIER = Operator("barrier")
+ALL_REDUCE = Operator("allreduce_", "all_reduce", warns=True)
+ALL_REDUCE_COALESCED = Operator("allreduce_coalesced_", "all_reduce", copies=True, is_in_place=True)
+BROADCAST = Operator("broadcast_", "broadcast", warns=True)
+REDUCE = Operator("reduce_", "reduce")
+ALL_GATHER = Operator("allgather_", "all_gather", copies=True)
+ALL_GATHER_COALESCED = Operator("allgather_coalesced_", "all_gather", copies=True)
+ALL_GATHER_SINGLE = Operator("_allgather_base_", "all_gather", copies=True, warns=True)
+ALL_GATHER_SINGLE_COALESCED = Operator(
+    "allgather_into_tensor_coalesced_", "all_gather_into_tensor_coalesced", copies=True
+)
+GATHER = Operator("gather_", "gather", copies=True)
+SCATTER = Operator("scatter_", "scatter", warns=True, follows_inputs=False)
+REDUCE_SCATTER = Operator("reduce_scatter_", "reduce_scatter", copies=True, warns=True)
+REDUCE_SCATTER_SINGLE = Operator(
+    "_reduce_scatter_base_", "_reduce_scatter_base", copies=True, warns=True
+)
+REDUCE_SCATTER_SINGLE_COALESCED = Operator(
+    "reduce_scatter_tensor_coalesced_", "reduce_scatter_tensor_coalesced", copies=True
+)
+ALL_TO_ALL_SINGLE = Operator("alltoall_base_", "all_to_all")
+ALL_TO_ALL = Operator("alltoall_", "all_to_all", copies=True, warns=True)
+BARRIER = Operator("barrier", "barrier")
 
 _OPERATORS: Any = torch.library.Library("torchcoll", "DEF")  # type: ignore[no-untyped-call]
 """Operators that return their outputs. torch does to these what it does to its own."""
@@ -61,8 +70,8 @@ for _operator in (
     ALL_REDUCE, BROADCAST, ALL_GATHER_SINGLE, SCATTER, REDUCE_SCATTER, REDUCE_SCATTER_SINGLE,
     ALL_TO_ALL,
 ):  # fmt: skip
-    _OPERATORS.define(f"{_operator.warns}(Tensor[] outputs, Tensor[] inputs) -> Tensor[]")
-    _OPERATORS.impl(_operator.warns, lambda outputs, inputs: outputs, "CPU")
+    _OPERATORS.define(f"{_operator.name}(Tensor[] outputs, Tensor[] inputs) -> Tensor[]")
+    _OPERATORS.impl(_operator.name, lambda outputs, inputs: outputs, "CPU")
 
 
 def leaves(tensors: Nested) -> Iterator[Tensor]:
@@ -123,7 +132,7 @@ def tell(
         inputs = inputs if operator.follows_inputs else ()
         for tensor in (*outputs, *inputs):
             if tensor.requires_grad:
-                getattr(torch.ops.torchcoll, operator.warns)(outputs, inputs)
+                getattr(torch.ops.torchcoll, operator.name)(outputs, inputs)
                 return
 
 

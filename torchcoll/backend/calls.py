@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from mpicoll.errors import ArgumentError
+from torchcoll.arrays import HOST
 from torchcoll.backend.tensors import Room, Tensor, flat, give_back, hand_out
 
 Tensors = Sequence[Tensor]
@@ -62,7 +63,7 @@ class TensorCalls:
         x = flat(tensor)
         width = x.numel() // max(tensor.numel(), 1) or 1
         counts = tuple(width * each for each in counts)
-        whole = torch.empty(sum(counts), dtype=x.dtype)
+        whole = x.new_empty(sum(counts))
         self.run("allgather", x, whole, counts=counts)
         hand_out(outputs, torch.split(whole, counts))
 
@@ -128,7 +129,7 @@ class TensorCalls:
     def all_to_all(self, outputs: Tensors, tensors: Tensors) -> None:
         parts = [flat(each) for each in tensors]
         rooms = [flat(each) for each in outputs]
-        whole = torch.empty(sum(each.numel() for each in rooms), dtype=rooms[0].dtype)
+        whole = rooms[0].new_empty(sum(each.numel() for each in rooms))
         sent, received = [each.numel() for each in parts], [each.numel() for each in rooms]
         self._alltoall_uneven(torch.cat(parts), whole, sent, received)
         hand_out(outputs, torch.split(whole, received))
@@ -143,8 +144,8 @@ class TensorCalls:
     def _alltoall_uneven(self, x: Tensor, out: Tensor, sent: Any, received: Any) -> None:
         """Exchange blocks of lengths that each rank knows of its own only."""
         size = self.size
-        own = torch.tensor([*sent, *received], dtype=torch.int64)
-        every = torch.empty((size, 2 * size), dtype=torch.int64)
+        own = torch.tensor([*sent, *received], dtype=torch.int64, device=HOST)
+        every = own.new_empty((size, 2 * size))
         self.run("allgather", own, every)
         table = every.tolist()
         counts = tuple(tuple(row[:size]) for row in table)

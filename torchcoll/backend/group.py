@@ -23,10 +23,10 @@ from torchcoll.backend import autograd
 from torchcoll.backend.autograd import Operator
 from torchcoll.backend.calls import TensorCalls, Tensors
 from torchcoll.backend.choice import choose
+from torchcoll.backend.modes import autograd_mode, run_unseen, unseen
 from torchcoll.backend.opening import (
     come,
     deadline_of,
-    forget,
     open_over_gloo,
     queue_of,
     wait_for_all,
@@ -39,8 +39,10 @@ from torchcoll.backend.works import (
     ProfiledWork,
     QueuedWork,
     as_torch,
+    record_of,
     recorded,
 )
+from torchcoll.groups import method_of
 
 Open = Callable[[Any], Any]
 # torch's stubs lack its names for options, and one of the two constructors.
@@ -54,14 +56,6 @@ _FIELDS = {"op": "reduceOp", "root": "rootRank", "timeout": "timeout"}
 """Of the options, where torch's own methods take them by name."""
 _OF_THE_GROUP = timedelta(0)
 """A timeout in a call's options that is not longer leaves it to the group's."""
-_BEFORE_2_13 = {
-    "all_gather_single": "_allgather_base",
-    "all_gather_single_coalesced": "allgather_into_tensor_coalesced",
-    "reduce_scatter_single": "_reduce_scatter_base",
-    "reduce_scatter_single_coalesced": "reduce_scatter_tensor_coalesced",
-    "all_to_all_single": "alltoall_base",
-}
-"""The names that a library's group has in an older torch."""
 
 
 class Group(_ProcessGroup):  # type: ignore[misc]
@@ -99,6 +93,17 @@ class Group(_ProcessGroup):  # type: ignore[misc]
 
     # -- what torch asks of a group beside collectives --------------------------------------
 
+    def describe(self) -> str:
+        """Return in words what serves the group's collectives."""
+        parts = [f"torchcoll over {'gloo' if self.over is open_over_gloo else 'MPI'}"]
+        if self._opened is not None:
+            shared = self._opened.transport.shared
+            is_shared = shared is not None and shared.mailbox is not None
+            parts.append(f"{self._size} ranks {'in shared memory' if is_shared else 'by messages'}")
+        parts += [f"{device} by {each._get_backend(torch.device(device)).name()}"
+                  for device, each in self.others.items()]  # fmt: skip
+        return ", ".join(parts)
+
     def get_group_store(self) -> Any:
         return self.store
 
@@ -130,7 +135,6 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         opened, self._opened = self._opened, None
         if opened is not None:
             opened.free()
-        forget(self.library)
         super().shutdown()
 
     # -- collectives ------------------------------------------------------------------------
@@ -195,7 +199,7 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         if not _moves([*inputs, *(each for row in outputs for each in row)]):
             return self._forward("allgather_coalesced", outputs, inputs, opts, outputs)
         call = self.calls.allgather_coalesced, outputs, inputs
-        return self._issue(autograd.ALL_GATHER, inputs, call, outputs, opts)
+        return self._issue(autograd.ALL_GATHER_COALESCED, inputs, call, outputs, opts)
 
     def all_gather_single(self, output: Tensor, tensor: Tensor, opts: Any = None) -> Any:
         opts = _options(c10d.AllgatherOptions, opts)
@@ -325,6 +329,8 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         issued = autograd.BARRIER, list[Tensor](), call, list[Tensor](), opts
         if work := self._serve(*issued, "barrier", None, None):
             return work
+        if is_watched():
+            return self._forward("barrier", opts, [])
         return self._issue(*issued)
 
     # -- running ----------------------------------------------------------------------------
@@ -380,20 +386,23 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         is_copied = operator.copies and autograd.is_checked(written)
         if is_copied:
             call = autograd.copied(call, is_in_place=operator.is_in_place)
-        if opts.timeout > _OF_THE_GROUP and self._size > 1:
-            call = self._within, opts.timeout.total_seconds(), *call
-        work = self._begin(operator, inputs, call, results, opts)
+        work = self._begin(operator, inputs, (run_unseen, *call), results, opts)
         autograd.tell(operator, inputs, written, is_copied=is_copied)
         return work
 
     def _begin(
         self, operator: Operator, inputs: Tensors, call: Call, results: Any, opts: Any
     ) -> Any:
+        if opts.timeout > _OF_THE_GROUP and self._size > 1:
+            call = self._within, opts.timeout.total_seconds(), *call
         if profiler._is_profiler_enabled:
-            return self._profile(operator.title, inputs, call, results, opts)
+            return self._profile(operator, inputs, call, results, opts)
         if opts.asyncOp:
             work = QueuedWork(call, results, self.order, self._missing)
-            self.order.add(work)
+            if is_watched():
+                self.order.run(work.perform)  # a mode sees the operators of its thread alone
+            else:
+                self.order.add(work)
             return work
         try:
             self.order.run(*call)
@@ -402,12 +411,13 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         return DONE
 
     def _profile(
-        self, title: str, inputs: Tensors, call: Call, results: Any, opts: Any
+        self, operator: Operator, inputs: Tensors, call: Call, results: Any, opts: Any
     ) -> ProfiledWork:
-        """Run a call on a thread of the group, under a name by which the profiler shows it."""
-        title = f"{c10d.get_backend(self)}:{title}"
-        work = ProfiledWork(recorded(title, inputs, call), results, self.order, self._missing)
-        self.order.add(work)
+        """Run a call on a thread of the group, under the names that torch's profiler shows."""
+        title = f"{c10d.get_backend(self)}:{operator.title}"
+        with record_of(f"c10d::{operator.name}", inputs):
+            work = ProfiledWork(recorded(title, inputs, call), results, self.order, self._missing)
+            self.order.add(work)
         if not opts.asyncOp:
             work.wait()
         return work
@@ -421,17 +431,19 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         tensors = list(autograd.leaves(arguments))
         device = next((each.device.type for each in tensors if not each.is_cpu), "cpu")
         library = self.others.get(device, self.library)
-        how = getattr(library, name, None) or getattr(library, _BEFORE_2_13[name])
+        how = method_of(library, name)
         if device != "cpu":
             return how(*arguments, opts)
         said = f"{name} of the library, {tensors[0].dtype if tensors else None}"
+        enabled, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
 
         def call() -> None:
             with self._recorded(name):
-                self.calls.agree(said)
-                how(*arguments, opts).wait()
+                run_unseen(self.calls.agree, said)
+                with autograd_mode(enabled=enabled, inference=inference):
+                    how(*arguments, opts).wait()
 
-        return self._issue(Operator(name), tensors, (call,), results, opts)
+        return self._begin(Operator(name, name), tensors, (call,), results, opts)
 
     def _recorded(self, name: str) -> AbstractContextManager[None]:
         """Return a context in which the flight recorder has a call of the library."""
@@ -465,7 +477,8 @@ class Group(_ProcessGroup):  # type: ignore[misc]
             come(self.store, self._rank)
             if seconds is not None:
                 wait_for_all(self.store, self._rank, self._size, seconds)
-            self._opened = self.over(self)
+            with unseen():
+                self._opened = self.over(self)
             self._opened.deadline = deadline_of(self)
             self.order.begin(queue_of(self._opened))
         return self._opened

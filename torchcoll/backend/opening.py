@@ -7,7 +7,6 @@ from typing import Any
 from zlib import crc32
 
 import torch
-from torch.distributed import distributed_c10d as c10d
 
 import mpicoll
 from mpicoll.collectives import Collectives
@@ -15,25 +14,21 @@ from mpicoll.errors import LaunchError, RankLost
 from mpicoll.execution import extension
 from torchcoll.arrays import TorchArrays
 from torchcoll.backend.tensors import lent
+from torchcoll.groups import world_ranks
 from torchcoll.transport import TorchTransport
 
 _TAGS = 1 << 15
 """Every MPI has as many tags."""
 _NAP = 0.02
-_HERE = "torchcoll/here/{}"
+_HERE, _IN_MPI = "torchcoll/here/{}", "torchcoll/mpi/{}"
 
 
 def open_over_gloo(group: Any) -> Collectives:
     """Return the collectives of a `Group` over its gloo."""
-    library, world = group.library, c10d._world
-    # What torch.distributed asks of a group, and its messages of errors, too.
-    world.pg_group_ranks[library] = world.pg_group_ranks[group]
-    world.pg_backend_config[library] = "cpu:gloo"
-    world.pg_map[library] = ("gloo", group.store)
     name = group.group_name
     if group.group_desc != "undefined":
         name = f"{group.group_desc} {name}"
-    return Collectives(TorchTransport(library), name)
+    return Collectives(TorchTransport(group.library, ranks=world_ranks(group)), name)
 
 
 def deadline_of(group: Any) -> float:
@@ -76,34 +71,29 @@ def wait_for_all(store: Any, rank: int, size: int, seconds: float) -> None:
 
 def queue_of(opened: Any) -> Any:
     """Return the queue that runs opened collectives without Python; None where there is none."""
-    layout = TorchArrays(torch.device("cpu")).layout() if isinstance(opened, OverMpi) else None
+    layout = TorchArrays().layout() if isinstance(opened, OverMpi) else None
     return extension.queue(opened.plans.find, layout)
-
-
-def forget(library: Any) -> None:
-    """Leave nothing of a library that `open_over_gloo` has made known to torch.distributed."""
-    world = c10d._world
-    for known in (world.pg_group_ranks, world.pg_backend_config, world.pg_map):
-        known.pop(library, None)
 
 
 def open_over_mpi(group: Any) -> OverMpi:
     """Return the collectives of a `Group` over MPI.
 
     Raises:
-        LaunchError: MPI has not started these ranks, or in another order.
+        LaunchError: on all ranks, where one MPI has not started them.
         RankLost: a rank did not come before the timeout of the group.
     """
     from mpi4py import MPI
 
-    comm = MPI.COMM_WORLD
-    ranks = list(c10d._world.pg_group_ranks[group])
-    if comm.size != c10d.get_world_size() or comm.rank != c10d.get_rank():
+    comm, store, size = MPI.COMM_WORLD, group.store, group.size()
+    store.set(_IN_MPI.format(group.rank()), f"{comm.rank} of {comm.size}")
+    wait_for_all(store, group.rank(), size, deadline_of(group))
+    places = [store.get(_IN_MPI.format(rank)).decode() for rank in range(size)]
+    ranks, sizes = zip(*(map(int, place.split(" of ")) for place in places), strict=True)
+    if len({*ranks}) < size or {*sizes} != {comm.size}:
         raise LaunchError(
-            f"torch.distributed has rank {c10d.get_rank()} of {c10d.get_world_size()} here, MPI "
-            f"rank {comm.rank} of {comm.size}: start the ranks by mpirun or srun, and set no RANK"
+            f"the ranks of this group are ranks {', '.join(places)} of MPI: start all of them by "
+            "one mpirun or srun, and set no RANK"
         )
-    wait_for_all(group.store, group.rank(), group.size(), deadline_of(group))
     members = comm.group.Incl(ranks)
     # Threads of a program may open groups of the same ranks at once, each rank in another order.
     part = comm.Create_group(members, tag=crc32(group.group_name.encode()) % _TAGS)

@@ -12,6 +12,7 @@ from torch.utils import _python_dispatch
 from torch.utils.dlpack import from_dlpack, to_dlpack  # type: ignore[attr-defined]
 
 from mpicoll.notation.elements import DTYPES, OPS, kind_of
+from torchcoll.arrays import HOST
 
 Tensor = torch.Tensor
 _RED: Any = dist.ReduceOp.RedOpType
@@ -123,15 +124,15 @@ class Room:
     """Memory in which a group lays tensors side by side that lie apart, kept for the next call."""
 
     def __init__(self) -> None:
-        self.memory = torch.empty(0, dtype=torch.uint8)
+        self.memory: Tensor | None = None
 
     def take(self, rows: int, like: Tensor) -> Tensor:
         """Return rows like a flat tensor, whose contents last until the next such call."""
         nbytes = rows * like.numel() * like.element_size()
         if nbytes > _MOST:
-            return torch.empty((rows, like.numel()), dtype=like.dtype)
-        if self.memory.numel() < nbytes:
-            self.memory = torch.empty(nbytes, dtype=torch.uint8)
+            return like.new_empty((rows, like.numel()))
+        if self.memory is None or self.memory.numel() < nbytes:
+            self.memory = torch.empty(nbytes, dtype=torch.uint8, device=HOST)
         return self.memory[:nbytes].view(like.dtype).view(rows, like.numel())
 
     def rows_of(self, tensors: Sequence[Tensor]) -> Tensor:

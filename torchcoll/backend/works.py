@@ -223,12 +223,17 @@ class ProfiledWork(QueuedWork):
     most = math.inf
 
 
+def record_of(title: str, inputs: Sequence[torch.Tensor]) -> Any:
+    """Return a context that torch's profiler shows by its title."""
+    return torch._C._profiler._RecordFunctionFast(title, list(inputs), {})
+
+
 def recorded(title: str, inputs: Sequence[torch.Tensor], call: Call) -> Call:
     """Begin a record of the profiler, and return a function that runs a call and ends the record.
 
     The record ends when it is dropped, too: so nobody but the call may keep it.
     """
-    record: Any = torch._C._profiler._RecordFunctionFast(title, list(inputs), {})
+    record = record_of(title, inputs)
     record.__enter__()
 
     def run(function: Callable[..., object], *arguments: Any) -> None:

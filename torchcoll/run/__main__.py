@@ -3,6 +3,8 @@
 usage: torchrun --nproc-per-node 4 -m torchcoll.run program.py ARGS
        torchrun --nproc-per-node 4 -m torchcoll.run -m module ARGS
 
+-v before the program prints one line on standard error, by which rank 0 says what is replaced.
+
 A group whose backend is absent or "gloo" is ours, also where another backend serves GPUs; others
 are as they were. What the program starts by torch.multiprocessing inherits this.
 """
@@ -18,10 +20,14 @@ from mpicoll.text import traces
 from torchcoll.backend.choice import choose
 from torchcoll.backend.registration import AS_GLOO, register
 
+_NOTICE = "torchcoll.run: torchcoll takes the place of gloo in every process group"
+
 
 def main(arguments: list[str]) -> int:
     """Run the program that the arguments name; return the exit status where there is none."""
-    return programs.main(__doc__ or "", arguments, refuse=choose, prepare=_replace_gloo)
+    return programs.main(
+        __doc__ or "", arguments, refuse=choose, prepare=_replace_gloo, notice=_NOTICE
+    )
 
 
 def _replace_gloo() -> None:

@@ -1,0 +1,30 @@
+"""Say what serves a process group of torch.distributed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.distributed as dist
+
+from torchcoll.backend.group import Group
+from torchcoll.groups import libraries_by_device
+
+
+def describe_group(group: Any = None) -> str:
+    """Return in words what serves the collectives of a process group.
+
+    The result is such as ``torchcoll over gloo, 2 ranks in shared memory`` or ``gloo``, whatever
+    name `torch.distributed.get_backend` returns. Nothing is sent, so any rank may ask alone. Before
+    the first call of a group it is unknown whether its ranks share memory.
+
+    Args:
+        group: by default the default group.
+
+    Raises:
+        ValueError: there is no default group, and none is given.
+    """
+    if group is None and (group := dist.group.WORLD) is None:
+        raise ValueError("there is no default group: call init_process_group, or give a group")
+    if not isinstance(group, Group):
+        return " and ".join(dict.fromkeys(libraries_by_device(group).values()))
+    return group.describe()
