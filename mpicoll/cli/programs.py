@@ -27,14 +27,19 @@ _GRACE = 1.5
 """Seconds for the first process of the host to print: a launcher may end all when one leaves."""
 
 
-def main(usage: str, arguments: Sequence[str], *, refuse: Thunk, prepare: Thunk) -> int:
+def main(
+    usage: str, arguments: Sequence[str], *, refuse: Thunk, prepare: Thunk, notice: str
+) -> int:
     """Run the program that the arguments name; return the exit status where there is none.
 
     Args:
         usage: what ``--help`` prints.
         refuse: raises ArgumentError where the environment asks for what does not exist.
         prepare: puts collectives of ours in place of the program's.
+        notice: the line that ``-v`` prints before the program starts.
     """
+    is_verbose = list(arguments[:1]) == ["-v"]
+    arguments = arguments[is_verbose:]
     if list(arguments[:1]) in (["-h"], ["--help"]):
         if is_first_process():
             print(usage.strip())
@@ -49,6 +54,8 @@ def main(usage: str, arguments: Sequence[str], *, refuse: Thunk, prepare: Thunk)
             time.sleep(_GRACE)
         return _REFUSED
     prepare()
+    if is_verbose and is_first_process():
+        ending.say(notice)
     run(arguments)
     return 0
 
@@ -62,7 +69,7 @@ def check(arguments: Sequence[str]) -> None:
     if not arguments or (arguments[0] == "-m" and len(arguments) == 1):
         raise ArgumentError("name a program: program.py ARGS, or -m module ARGS")
     if arguments[0].startswith("-") and arguments[0] != "-m":
-        raise ArgumentError(f"{arguments[0]!r} is neither a program nor -m")
+        raise ArgumentError(f"{arguments[0]!r} is neither a program nor -m nor -v")
     if arguments[0] == "-m":
         if not _has_module(arguments[1].partition(".")[0]):
             raise ArgumentError(f"there is no module {arguments[1]!r}")

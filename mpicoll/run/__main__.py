@@ -2,6 +2,8 @@
 
 usage: mpirun -n 4 python -m mpicoll.run program.py ARGS
        mpirun -n 4 python -m mpicoll.run -m module ARGS
+
+-v before the program prints one line on standard error, by which rank 0 says what is replaced.
 """
 
 from __future__ import annotations
@@ -13,10 +15,14 @@ from mpicoll.run.replacing import replace_communicators
 from mpicoll.selection.forced import forced
 from mpicoll.text.traces import traced
 
+_NOTICE = "mpicoll.run: mpicoll.Comm takes the place of MPI.COMM_WORLD and MPI.COMM_SELF"
+
 
 def main(arguments: list[str]) -> int:
     """Run the program that the arguments name; return the exit status where there is none."""
-    return programs.main(__doc__ or "", arguments, refuse=_refuse, prepare=replace_communicators)
+    return programs.main(
+        __doc__ or "", arguments, refuse=_refuse, prepare=replace_communicators, notice=_NOTICE
+    )
 
 
 def _refuse() -> None:
