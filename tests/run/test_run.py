@@ -63,11 +63,12 @@ def program(tmp_path: Path) -> Path:
 def test_a_program_runs_on_ranks_and_is_traced(program: Path) -> None:
     trace = program.with_suffix(".jsonl")
     done = ranks(
-        2, "-m", "mpicoll.run", str(program), "-x", "1",
+        2, "-m", "mpicoll.run", "-v", str(program), "-x", "1",
         environment={"MPICOLL_TRACE": str(trace), "MPICOLL_ALGORITHM": "allreduce=ring"},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
     assert "2 ranks, ['-x', '1']" in done.stdout
+    assert done.stdout.count("mpicoll.Comm takes the place of MPI.COMM_WORLD") == 1
     assert done.stdout.count("at exit 2") == 2
     _, (found,) = load(trace)
     assert (found.call, found.bytes_per_rank, found.calls) == ("Allreduce", 24, 100)
