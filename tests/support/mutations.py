@@ -241,8 +241,8 @@ def _of_flights(path: Path, whole: Path, folder: Path) -> dict[str, Reader]:
 
 
 def _of_trees(path: Path, whole: Path, folder: Path) -> dict[str, Reader]:
-    launch = HERE.parent / "records" / "files" / "launch.jsonl"
-    words = ["--to", "mpich", launch, "--library", path, "-o", folder / "tree.json"]
+    forced = HERE.parent / "records" / "files" / "forced.jsonl"
+    words = ["--to", "mpich", forced, "--library", path, "-o", folder / "tree.json"]
     return _commands({"library": (mpicoll.tune.exports.command.main, words)})
 
 
