@@ -24,6 +24,7 @@ LAYOUTS = "on_ranks/test_layouts"
 LEAVING, ENDINGS = "execution/test_leaving", "execution/test_endings"
 DIFFERENT, KNOWN = "runtime/test_different_calls", "runtime/test_known_calls"
 COMMUNICATOR, OBJECTS = "on_ranks/test_communicator", "on_ranks/test_communicator_objects"
+BUFFERS = "on_ranks/test_communicator_buffers"
 JOINED = "test_nccl_joins_nodes_whose_ranks_read_each_others_gpus"
 GPU, REAL_GPU, NCCL = "on_ranks/test_gpu", "on_ranks/test_real_gpu", "on_ranks/test_nccl"
 AWARE, NATIVE_NCCL = "on_ranks/test_gpu_aware_mpi", "on_ranks/test_native_nccl"
@@ -32,10 +33,21 @@ EVERY_WAY = f"{SHARED}.py::test_every_schedule_over_every_transport"
 RANDOM = f"{SHARED}.py::test_many_random_collectives"
 LAUNCHES = {
     ("mpi4py", 1): (PLANS, EVERY, GPU, REAL_GPU),
-    ("mpi4py", 2): (PLANS, EVERY, ARGUMENTS, DTYPES, LAYOUTS, SHARED, COMMUNICATOR, KNOWN),
+    ("mpi4py", 2): (
+        PLANS,
+        EVERY,
+        ARGUMENTS,
+        DTYPES,
+        LAYOUTS,
+        SHARED,
+        COMMUNICATOR,
+        BUFFERS,
+        KNOWN,
+    ),
     ("mpi4py", 3): (
         PLANS,
         COMMUNICATOR,
+        BUFFERS,
         OBJECTS,
         LEAVING,
         ENDINGS,

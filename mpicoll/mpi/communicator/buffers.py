@@ -1,4 +1,4 @@
-"""What mpi4py accepts as a buffer, as flat arrays of ours; None where MPI alone can read it.
+"""Read what mpi4py accepts as a buffer into flat arrays.
 
 mpi4py's rules (its ``msgbuffer.pxi``): a buffer, or a list or tuple of a buffer with count,
 displacement and datatype, any of which it infers where they are left out.
@@ -16,6 +16,14 @@ from mpi4py import MPI
 
 Flat = np.ndarray[Any, np.dtype[Any]]
 """A C-contiguous array of one axis."""
+
+
+class Unreadable(Exception):
+    """Only MPI can read a buffer."""
+
+
+class Refused(Unreadable):
+    """mpi4py refuses a call before it calls MPI, so that no other rank hears of it."""
 
 
 def _of(*names: str) -> list[MPI.Datatype]:
@@ -53,62 +61,90 @@ _INFERRED = frozenset(map(np.dtype, "?bhilqBHILQfdFDg"))
 """The dtypes whose datatype mpi4py infers as we do."""
 
 
-def block(spec: Any, blocks: int = 0, *, written: bool) -> Flat | None:
-    """Return the elements that a buffer with at most one count stands for.
+def block(spec: Any, blocks: int = 0, *, written: bool) -> Flat:
+    """Return the elements of a buffer with at most one count.
 
     Args:
         blocks: the count is that of one of so many blocks, which follow each other.
         written: it is received into.
+
+    Raises:
+        Unreadable: only MPI can read the buffer; other errors, too, where mpi4py refuses it.
     """
-    read = _read(spec, list | tuple, written=written)
-    if read is None:
-        return None
-    flat, count, displacement = read
+    flat, count, displacement = _read(spec, list | tuple, written=written)
     start = operator.index(displacement or 0)
     if count is not None:
         stop = start + operator.index(count) * max(blocks, 1)
     else:
         stop = flat.size
         if blocks and (stop - start) % blocks:
-            return None
+            raise Unreadable(f"{stop - start} elements are no {blocks} blocks")
     if not 0 <= start <= stop <= flat.size:
-        return None
+        raise Unreadable(f"elements {start} to {stop} of {flat.size}")
     return flat[start:stop]
 
 
-def vector(spec: Any, blocks: int, *, written: bool) -> tuple[Flat, list[int]] | None:
+def vector(spec: Any, blocks: int, *, written: bool) -> tuple[Flat, list[int]]:
     """Return the elements of a buffer with a count for each block, and these counts.
 
-    None, too, where the blocks do not follow each other.
+    Raises:
+        Unreadable: as in `block`, and where blocks do not follow each other.
     """
-    read = _read(spec, tuple, written=written)
-    if read is None:
-        return None
-    flat, counts, displacements = read
+    flat, counts, displacements = _read(spec, tuple, written=written)
     if counts is None:
-        each, more = divmod(flat.size, blocks)
-        counts = [each + (index < more) for index in range(blocks)]
+        quotient, remainder = divmod(flat.size, blocks)
+        counts = [quotient + (index < remainder) for index in range(blocks)]
     else:
-        counts = _numbers(counts, blocks)
+        counts = numbers(counts, blocks)
     starts = list(accumulate(counts, initial=0))
     if displacements is not None:
-        given = _strided(displacements, blocks)
-        first = given[0] if blocks else 0
-        # Where a block without elements is said to begin says nothing.
-        if any(count and start + first != at for count, start, at in
-               zip(counts, starts, given, strict=False)):  # fmt: skip
-            return None
+        begins = _strided(displacements, blocks)
+        first = begins[0] if blocks else 0
+        # The displacement of a block without elements has no meaning.
+        if any(count and start + first != begin for count, start, begin in
+               zip(counts, starts, begins, strict=False)):  # fmt: skip
+            raise Unreadable("there are gaps between the blocks")
         starts = [first + start for start in starts]
-    if len(counts) != blocks or min(counts) < 0 or not 0 <= starts[0] <= starts[-1] <= flat.size:
-        return None
+    if not 0 <= starts[0] <= starts[-1] <= flat.size:
+        raise Unreadable(f"elements {starts[0]} to {starts[-1]} of {flat.size}")
     return flat[starts[0] : starts[-1]], counts
+
+
+def check_block(spec: Any, blocks: int, *, written: bool) -> None:
+    """Raise `Refused` where mpi4py refuses a buffer: it reads those of messages by the same rules.
+
+    Args:
+        blocks, written: as in `block`.
+    """
+    bind = MPI.COMM_SELF.Recv_init if written else MPI.COMM_SELF.Send_init
+    try:
+        bind(spec, 0).Free()
+    except MPI.Exception:
+        return
+    except Exception as error:
+        raise Refused(str(error)) from error
+    memory, count, displacement, _ = _parts(spec, list | tuple)
+    if blocks and memory is not None and count is None and not displacement:
+        length, size = _array(memory).nbytes, datatype(spec).Get_size()
+        if size and length // size % blocks:
+            raise Refused(f"{length // size} elements are no {blocks} blocks")
+
+
+def check_vector(spec: Any, blocks: int, *, written: bool) -> None:
+    """Raise `Refused` where mpi4py refuses a buffer with a count for each block."""
+    if not isinstance(spec, list | tuple) or not 2 <= len(spec) <= 4:
+        check_block(spec, 0, written=written)
+        return
+    memory, counts, displacements, kind = _parts(spec, tuple)
+    check_block([memory, 0, kind], 0, written=written)
+    for values in (counts, displacements):
+        if values is not None and not hasattr(values, "__index__"):
+            _indices(values, blocks)
 
 
 def datatype(spec: Any) -> MPI.Datatype:
     """Return the datatype of a buffer that `block` reads."""
-    parts = _parts(spec, list | tuple)
-    assert parts is not None
-    memory, _, _, kind = parts
+    memory, _, _, kind = _parts(spec, list | tuple)
     if isinstance(kind, MPI.Datatype):
         return kind
     if kind is None:
@@ -116,32 +152,49 @@ def datatype(spec: Any) -> MPI.Datatype:
     return MPI.Datatype.fromcode(kind)
 
 
-def numbers(given: Any, blocks: int) -> list[int] | None:
-    """Return one count per rank, None where there is another number of them."""
-    found = _numbers(given, blocks)
-    return found if len(found) == blocks and min(found) >= 0 else None
+def numbers(counts: Any, blocks: int) -> list[int]:
+    """Return one count per rank.
+
+    Raises:
+        Unreadable: a count is negative.
+        Refused: there is another number of counts, or they are no integers.
+    """
+    try:
+        rows = [operator.index(counts)] * blocks
+    except TypeError:
+        rows = _indices(counts, blocks)
+    if min(rows) < 0:
+        raise Unreadable(f"{rows} are no counts")
+    return rows
 
 
-def _read(spec: Any, sequences: Any, *, written: bool) -> tuple[Flat, Any, Any] | None:
-    """Return the elements of a buffer, and what is given as count and displacement.
+def _indices(values: Any, blocks: int) -> list[int]:
+    """Return one integer per rank; mpi4py takes no other number of them."""
+    try:
+        integers = list(map(operator.index, values))
+    except Exception as error:
+        raise Refused(str(error)) from error
+    if len(integers) != blocks:
+        raise Refused(f"{len(integers)} numbers for {blocks} blocks")
+    return integers
+
+
+def _read(spec: Any, sequences: Any, *, written: bool) -> tuple[Flat, Any, Any]:
+    """Return the elements of a buffer, its count and its displacement.
 
     Args:
-        sequences: the types of what stands for count and displacement together.
+        sequences: the types of a pair of count and displacement.
         written: it is received into.
     """
-    parts = _parts(spec, sequences=sequences)
-    if parts is None:
-        return None
-    memory, count, displacement, kind = parts
-    flat = _memory(memory, kind, written=written)
-    return None if flat is None else (flat, count, displacement)
+    memory, count, displacement, kind = _parts(spec, sequences=sequences)
+    return _memory(memory, kind, written=written), count, displacement
 
 
-def _parts(spec: Any, sequences: Any) -> tuple[Any, Any, Any, Any] | None:
-    """Return buffer, count, displacement and datatype.
+def _parts(spec: Any, sequences: Any) -> tuple[Any, Any, Any, Any]:
+    """Return memory, count, displacement and datatype of a buffer.
 
     Args:
-        sequences: the types of what stands for count and displacement together.
+        sequences: the types of a pair of count and displacement.
     """
     count = displacement = kind = None
     if not isinstance(spec, list | tuple):
@@ -155,37 +208,37 @@ def _parts(spec: Any, sequences: Any) -> tuple[Any, Any, Any, Any] | None:
     elif len(spec) == 4:
         memory, count, displacement, kind = spec
     else:
-        return None
+        raise Unreadable(f"a buffer of {len(spec)} parts")
     if isinstance(count, sequences) and len(spec) < 4:
         count, displacement = count
     return memory, count, displacement, kind
 
 
-def _memory(memory: Any, kind: Any, *, written: bool) -> Flat | None:
-    """Return memory as elements of a datatype, its own where none is given."""
+def _memory(memory: Any, kind: Any, *, written: bool) -> Flat:
+    """Return memory as elements of a datatype, by default of its dtype's."""
     if memory is None:
         if kind is None:
-            return None
+            raise Unreadable("neither memory nor a datatype")
         flat = np.empty(0, "uint8")
     else:
         flat = _array(memory)
     if written and not flat.flags.writeable:
-        return None
+        raise Unreadable("the memory is read-only")
     if kind is None and flat.dtype not in _INFERRED:
-        return None
+        raise Unreadable(f"no datatype is known for {flat.dtype}")
     if flat.flags.c_contiguous:
         flat = flat.reshape(-1)
     elif flat.flags.f_contiguous:
         flat = flat.T.reshape(-1)  # mpi4py takes its elements as they lie in memory
     else:
-        return None
+        raise Unreadable("the memory has gaps")
     if kind is None:
         return flat
     if isinstance(kind, str):
         kind = MPI.Datatype.fromcode(kind)
     dtype = _dtypes().get(kind.handle)
     if dtype is None or flat.nbytes % dtype.itemsize:
-        return None
+        raise Unreadable("a derived datatype, or a part of an element")
     return flat if flat.dtype == dtype else flat.view(dtype)
 
 
@@ -193,15 +246,8 @@ def _array(memory: Any) -> Flat:
     return memory if type(memory) is np.ndarray else np.asarray(memoryview(memory))
 
 
-def _numbers(given: Any, blocks: int) -> list[int]:
+def _strided(displacements: Any, blocks: int) -> list[int]:
     try:
-        return [operator.index(given)] * blocks
+        return [operator.index(displacements) * index for index in range(blocks)]
     except TypeError:
-        return list(map(operator.index, given))
-
-
-def _strided(given: Any, blocks: int) -> list[int]:
-    try:
-        return [operator.index(given) * index for index in range(blocks)]
-    except TypeError:
-        return list(map(operator.index, given))
+        return _indices(displacements, blocks)

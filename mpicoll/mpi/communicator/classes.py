@@ -14,9 +14,11 @@ from mpi4py import MPI
 
 from mpicoll.execution.extension import METHODS
 from mpicoll.mpi.communicator import objects
+from mpicoll.mpi.communicator.reading import Place
 from mpicoll.mpi.communicator.recording import LOG, recorded
 from mpicoll.mpi.communicator.state import find_flight, method_of, serving, theirs
 from mpicoll.mpi.communicator.tracing import base
+from mpicoll.mpi.communicator.uneven import is_refused
 
 if TYPE_CHECKING:
     _Base = MPI.Intracomm
@@ -68,6 +70,8 @@ class Comm(_Base):
 
     def _call(self, *given: Any) -> Any:
         """Run a collective; whether MPI is to do so. What serves it takes this method's place."""
+        if is_refused(Place(self.rank, self.size), *given[:6]):
+            return True  # the ranks count the calls in which they meet
         served = self._settled()
         return True if served is None else served(*given)
 

@@ -123,10 +123,9 @@ _METHODS: dict[str, Callable[[str, Method], Method]] = {
 def _length(spec: Any) -> int:
     """Return the elements of a buffer, -1 of one that MPI alone can read."""
     try:
-        found = block(spec, written=True)
+        return block(spec, written=True).size
     except Exception:  # whatever is wrong, MPI's own method says it
         return -1
-    return -1 if found is None else found.size
 
 
 def _read(comm: MPI.Intracomm, name: str, x: Any, out: Any, op: Any, root: int) -> Call | None:

@@ -13,7 +13,15 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from mpi4py import MPI
 
-from mpicoll.mpi.communicator.buffers import Flat, block, numbers, vector
+from mpicoll.mpi.communicator.buffers import (
+    Flat,
+    Refused,
+    Unreadable,
+    block,
+    datatype,
+    numbers,
+    vector,
+)
 
 OPS = {
     MPI.SUM.handle: ("sum", "iufc"), MPI.PROD.handle: ("prod", "iufc"),
@@ -52,135 +60,108 @@ class Place(NamedTuple):
     size: int
 
 
-Reader = Callable[[Place, Any, Any, Any, int, Any], Call | None]
-"""Takes both buffers, operator, root and counts as a program gives them."""
+Reader = Callable[[Place, Any, Any, Any, int, Any], Call]
+"""Takes both buffers, operator, root and counts as a program passes them; raises `Unreadable`."""
 
 
-def _barrier(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call | None:
+def _barrier(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
     return Call("barrier", None, None)
 
 
-def _bcast(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call | None:
+def _bcast(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
     is_root = at.rank == root
-    data = block(x, written=not is_root)
-    if data is None:
-        return None
-    own = words(data, 1)
-    if own is not None and not own.flags.writeable:
-        own = _writable(own)
-    return own if own is None else Call("broadcast", own if is_root else None, own, root=root)
+    data = words(block(x, written=not is_root), 1)
+    if not data.flags.writeable:
+        data = _writable(data)
+    return Call("broadcast", data if is_root else None, data, root=root)
 
 
-def _gather(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call | None:
+def _gather(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
     if at.rank != root:
-        own = block(x, written=False)
-        return None if own is None else Call("gather", words(own, 1), None, root=root)
-    whole = block(out, at.size, written=True)
-    if whole is None:
-        return None
-    rows = words(whole, at.size)
-    own = rows[at.rank].copy() if is_in_place(x) else _like_row(block(x, written=False), rows)
-    return Call("gather", own, rows, root=root)
+        return Call("gather", words(block(x, written=False), 1), None, root=root)
+    rows = words(block(out, at.size, written=True), at.size)
+    row = rows[at.rank].copy() if is_in_place(x) else _like_row(block(x, written=False), rows)
+    return Call("gather", row, rows, root=root)
 
 
-def _scatter(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call | None:
+def _scatter(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
     if at.rank != root:
-        own = block(out, written=True)
-        return None if own is None else Call("scatter", None, words(own, 1), root=root)
-    whole = block(x, at.size, written=False)
-    if whole is None:
-        return None
-    rows = words(whole, at.size)
+        return Call("scatter", None, words(block(out, written=True), 1), root=root)
+    rows = words(block(x, at.size, written=False), at.size)
     in_place = is_in_place(out)
-    own = np.empty_like(rows[0]) if in_place else _like_row(block(out, written=True), rows)
-    return Call("scatter", rows, own, root=root)
+    row = np.empty_like(rows[0]) if in_place else _like_row(block(out, written=True), rows)
+    return Call("scatter", rows, row, root=root)
 
 
-def _allgather(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call | None:
-    whole = block(out, at.size, written=True)
-    return None if whole is None else _gathered(at, x, whole)
+def _allgather(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
+    return _gathered(at, x, block(out, at.size, written=True))
 
 
-def _allgatherv(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call | None:
-    found = vector(out, at.size, written=True)
-    if found is None:
-        return None
-    flat, given = found
-    if min(given) == max(given):  # an allgather, whose ranks need not acknowledge
+def _allgatherv(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
+    flat, lengths = vector(out, at.size, written=True)
+    if min(lengths) == max(lengths):  # an allgather, whose ranks need not acknowledge
         return _gathered(at, x, flat)
-    nbytes = [count * flat.itemsize for count in given]
+    nbytes = [length * flat.itemsize for length in lengths]
     whole = flat.view(word(nbytes))
-    rows = tuple(each // whole.itemsize for each in nbytes)
+    rows = tuple(length // whole.itemsize for length in nbytes)
     start = sum(rows[: at.rank])
-    own = whole[start : start + rows[at.rank]]
+    row = whole[start : start + rows[at.rank]]
     if is_in_place(x):
-        return Call("allgather", own.copy(), whole, counts=rows)
-    return Call("allgather", _like_row(block(x, written=False), own[None]), whole, counts=rows)
+        return Call("allgather", row.copy(), whole, counts=rows)
+    return Call("allgather", _like_row(block(x, written=False), row[None]), whole, counts=rows)
 
 
-def _alltoall(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call | None:
-    whole = block(out, at.size, written=True)
-    if whole is None:
-        return None
-    rows = words(whole, at.size)
+def _alltoall(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
+    rows = words(block(out, at.size, written=True), at.size)
     if is_in_place(x):
         return Call("alltoall", rows.copy(), rows)
-    given = block(x, at.size, written=False)
-    return None if given is None else Call("alltoall", words(given, at.size), rows)
+    return Call("alltoall", words(block(x, at.size, written=False), at.size), rows)
 
 
-def _reduce(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call | None:
-    is_root = at.rank == root
-    result = block(out, written=True) if is_root else None
-    if is_root and is_in_place(x):
-        own = None if result is None else result.copy()
-    else:
-        own = block(x, written=False)
-    return folding("reduce", own, result, op, needs=is_root, root=root)
+def _reduce(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
+    if at.rank != root:
+        return folding("reduce", block(x, written=False), None, op, root=root)
+    result = block(out, written=True)
+    if is_in_place(x):
+        return folding("reduce", result.copy(), result, op, root=root)
+    return folding("reduce", of_type(x, out), result, op, root=root)
 
 
-def _allreduce(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call | None:
+def _allreduce(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
     return _prefix("allreduce", x, out, op)
 
 
-def _scan(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call | None:
+def _scan(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
     return _prefix("scan", x, out, op)
 
 
-def _exscan(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call | None:
+def _exscan(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
     return _prefix("exscan", x, out, op)
 
 
-def _reduce_scatter_block(
-    at: Place, x: Any, out: Any, op: Any, root: int, counts: Any
-) -> Call | None:
+def _reduce_scatter_block(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
     if is_in_place(x):
         whole = block(out, at.size, written=True)
-        if whole is None:
-            return None
-        own, result = whole.copy(), whole[: whole.size // at.size]
+        data, result = whole.copy(), whole[: whole.size // at.size]
     else:
-        given, target = block(x, at.size, written=False), block(out, written=True)
-        if given is None or target is None or given.size != target.size * at.size:
-            return None
-        own, result = given, target
-    return folding("reduce_scatter", own.reshape(at.size, -1), result, op)
+        data, result = of_type(x, out, at.size), block(out, written=True)
+        if data.size != result.size * at.size:
+            raise Refused(f"{data.size} elements, and {result.size} of {at.size} ranks")
+    return folding("reduce_scatter", data.reshape(at.size, -1), result, op)
 
 
-def _reduce_scatter(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call | None:
+def _reduce_scatter(at: Place, x: Any, out: Any, op: Any, root: int, counts: Any) -> Call:
     target, counts = out
     rows = numbers(counts, at.size)
     result = block(target, written=True)
-    if rows is None or result is None:
-        return None
     if is_in_place(x):
-        own: Flat | None = result.copy()
+        data = result.copy()
         result = result[: rows[at.rank]]
     else:
-        own = block(x, written=False)
-    if own is None or own.size != sum(rows) or result.size != rows[at.rank]:
-        return None
-    return folding("reduce_scatter", own, result, op, counts=tuple(rows))
+        data = of_type(x, target)
+    if data.size != sum(rows) or result.size != rows[at.rank]:
+        raise Refused(f"{data.size} elements, and {result.size} of rows of {rows}")
+    return folding("reduce_scatter", data, result, op, counts=tuple(rows))
 
 
 READERS: dict[str, Reader] = {
@@ -201,30 +182,38 @@ def is_in_place(given: Any) -> bool:
 def _gathered(at: Place, x: Any, whole: Flat) -> Call:
     """Return an allgather of rows of one length."""
     rows = words(whole, at.size)
-    own = rows[at.rank] if is_in_place(x) else _like_row(block(x, written=False), rows)
-    return Call("allgather", own, rows)
+    row = rows[at.rank] if is_in_place(x) else _like_row(block(x, written=False), rows)
+    return Call("allgather", row, rows)
 
 
-def _prefix(name: str, x: Any, out: Any, op: Any) -> Call | None:
+def _prefix(name: str, x: Any, out: Any, op: Any) -> Call:
     result = block(out, written=True)
-    own = result if is_in_place(x) else block(x, written=False)
-    return folding(name, own, result, op)
+    return folding(name, result if is_in_place(x) else of_type(x, out), result, op)
+
+
+def of_type(x: Any, out: Any, blocks: int = 0) -> Flat:
+    """Return the input of a reduction, whose datatype mpi4py compares with its output's."""
+    if datatype(x) != datatype(out):
+        raise Refused("input and output have different datatypes")
+    return block(x, blocks, written=False)
 
 
 def folding(
-    name: str, own: Flat | None, result: Flat | None, op: Any, *, needs: bool = True,
-    root: int = 0, counts: tuple[int, ...] | None = None,
-) -> Call | None:  # fmt: skip
-    """Return a call that folds, where MPI defines its operator on the dtype.
+    name: str, data: Flat, result: Flat | None, op: Any, *, root: int = 0,
+    counts: tuple[int, ...] | None = None,
+) -> Call:  # fmt: skip
+    """Return a call that folds. A user's operator has no name.
 
-    A user's operator has no name.
+    Raises:
+        Unreadable: MPI does not define its operator on the dtype.
+        Refused: input and output have different lengths.
     """
-    if own is None or (needs and result is None):
-        return None
-    text, kinds = OPS.get(op.handle, ("", "" if op.is_predefined else own.dtype.kind))
-    if own.dtype.kind not in kinds:
-        return None
-    return Call(name, own, result, text, root, counts)
+    if result is not None and name != "reduce_scatter" and data.size != result.size:
+        raise Refused(f"{data.size} elements of input, {result.size} of output")
+    text, kinds = OPS.get(op.handle, ("", "" if op.is_predefined else data.dtype.kind))
+    if data.dtype.kind not in kinds:
+        raise Unreadable(f"the operator is not defined on {data.dtype}")
+    return Call(name, data, result, text, root, counts)
 
 
 def words(flat: Flat, blocks: int) -> Flat:
@@ -241,10 +230,10 @@ def word(lengths: Iterable[int]) -> np.dtype[Any]:
     return _WORD[1 if any(each % 8 for each in lengths) else 8]
 
 
-def _like_row(flat: Flat | None, rows: Flat) -> Flat | None:
-    """Return an array as words, None where it is not as long as a row."""
-    if flat is None or flat.nbytes != rows[0].nbytes:
-        return None
+def _like_row(flat: Flat, rows: Flat) -> Flat:
+    """Return an array as words; it must be as long as a row."""
+    if flat.nbytes != rows[0].nbytes:
+        raise Unreadable(f"{flat.nbytes} bytes, where a row has {rows[0].nbytes}")
     return flat.view(rows.dtype)
 
 

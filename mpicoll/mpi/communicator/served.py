@@ -20,9 +20,10 @@ from mpicoll.execution import extension, tallies
 from mpicoll.execution.plan import Plan
 from mpicoll.flight.groups import GroupFlight
 from mpicoll.memory.waiting import DEADLINE
-from mpicoll.mpi.communicator.reading import OPS, READERS, Call, Place, lies_in
+from mpicoll.mpi.communicator.buffers import Refused
+from mpicoll.mpi.communicator.reading import OPS, Call, Place, lies_in
 from mpicoll.mpi.communicator.tracing import AS_OBJECT, TRACING, kind_of
-from mpicoll.mpi.communicator.uneven import PART_READERS, Part, complete
+from mpicoll.mpi.communicator.uneven import PART_READERS, Part, complete, read
 from mpicoll.mpi.transport import MpiTransport
 from mpicoll.runtime.arguments import Arguments, check_arguments
 from mpicoll.runtime.methods import FOR_EVER
@@ -154,18 +155,14 @@ class Served:
             return True
         if isinstance(op, MPI.Op) and op.handle not in OPS:
             return True  # MPI demands the same operator on all ranks
-        if not self._is_rank(root):
-            return True  # MPI's own method raises, before it has met the other ranks
         if name is THEIRS:
             return self._leave(differs)
         with self.recording.call(name):
-            return self._find_out((name, x, out, op, root, counts, algorithm), differs)
-
-    def _is_rank(self, root: Any) -> bool:
-        try:
-            return bool(0 <= root < self.at.size)
-        except TypeError:
-            return False
+            try:
+                return self._find_out((name, x, out, op, root, counts, algorithm), differs)
+            except Refused:
+                self._drop_begun(differs)
+                return True  # mpi4py's own method raises, before it has met the other ranks
 
     def _leave(self, differs: object) -> bool | None:
         """State that a call is left to MPI, where the executor has not; True where others do not.
@@ -181,8 +178,8 @@ class Served:
         """Run a call, or find out with the others that MPI is to serve it."""
         name, x, out, op, root, counts, algorithm = given
         if algorithm is AS_OBJECT:
-            own = READERS[name](self.at, x, out, op, root, counts)
-            return self._run(own, [given], differs, x.shape)
+            call = self._read(name, x, out, op, root, counts)
+            return self._run(call, [given], differs, x.shape)
         if algorithm is _READ:
             read_call = Part if name in PART_READERS else Call
             return self._serve(read_call(name, x, out, op, root, counts), [given], differs)
@@ -232,13 +229,12 @@ class Served:
             if program is not None and each.plan is not None and each.plan.program is program:
                 self._drop(self.signatures.pop(key))
 
-    def _read(
-        self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any
-    ) -> Call | Part | None:
+    def _read(self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any) -> Any:
+        """Return the `Call` or `Part` that the arguments describe, None where only MPI can."""
         try:
-            if name in PART_READERS:
-                return PART_READERS[name](self.at, x, out, op, root)
-            return READERS[name](self.at, x, out, op, root, counts)
+            return read(self.at, name, x, out, op, root, counts)
+        except Refused:
+            raise
         except Exception:  # whatever is wrong, MPI's own method says it
             return None
 

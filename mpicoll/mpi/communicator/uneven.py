@@ -7,12 +7,33 @@ that all ranks find the same.
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from mpicoll.mpi.communicator.buffers import Flat, block, vector
-from mpicoll.mpi.communicator.reading import Call, Place, folding, is_in_place, word, words
+from mpi4py import MPI
+
+from mpicoll.mpi.communicator.buffers import (
+    Flat,
+    Refused,
+    Unreadable,
+    block,
+    check_block,
+    check_vector,
+    numbers,
+    vector,
+)
+from mpicoll.mpi.communicator.reading import (
+    READERS,
+    Call,
+    Place,
+    folding,
+    is_in_place,
+    of_type,
+    word,
+    words,
+)
 
 
 class Part(NamedTuple):
@@ -37,67 +58,139 @@ class Part(NamedTuple):
         return hashlib.blake2b(text.encode(), digest_size=8).digest()
 
 
-Reader = Callable[[Place, Any, Any, Any, int], Part | None]
-"""Takes both buffers, operator and root as a program gives them."""
+Reader = Callable[[Place, Any, Any, Any, int], Part]
+"""Takes both buffers, operator and root as a program passes them; raises `Unreadable`."""
 
 
-def _gatherv(at: Place, x: Any, out: Any, op: Any, root: int) -> Part | None:
-    found = _rooted(at, x, out, root, written=False)
-    return found and Part("gatherv", found[0], found[1], "", root, found[2])
+def _gatherv(at: Place, x: Any, out: Any, op: Any, root: int) -> Part:
+    block_bytes, whole, counts = _rooted(at, x, out, root, written=False)
+    return Part("gatherv", block_bytes, whole, "", root, counts)
 
 
-def _scatterv(at: Place, x: Any, out: Any, op: Any, root: int) -> Part | None:
-    found = _rooted(at, out, x, root, written=True)
-    return found and Part("scatterv", found[1], found[0], "", root, found[2])
+def _scatterv(at: Place, x: Any, out: Any, op: Any, root: int) -> Part:
+    block_bytes, whole, counts = _rooted(at, out, x, root, written=True)
+    return Part("scatterv", whole, block_bytes, "", root, counts)
 
 
 def _rooted(
-    at: Place, own: Any, whole: Any, root: int, *, written: bool
-) -> tuple[Flat, Flat | None, tuple[int, ...]] | None:
-    """Return the own block, the root's whole array and the lengths, all in bytes.
+    at: Place, part: Any, whole: Any, root: int, *, written: bool
+) -> tuple[Flat, Flat | None, tuple[int, ...]]:
+    """Return this rank's block, the root's whole array and the lengths, all in bytes.
 
     Args:
-        written: the own block is, as in a scatter; else the whole array.
+        written: this rank's block is, as in a scatter; else the whole array.
     """
     if at.rank != root:
-        part = block(own, written=written)
-        return None if part is None else (_bytes(part), None, (part.nbytes,))
-    found = vector(whole, at.size, written=not written)
-    if found is None:
-        return None
-    flat, rows = found
-    part = _row(flat, rows, root).copy() if is_in_place(own) else block(own, written=written)
-    if part is None or part.nbytes != rows[root] * flat.itemsize:
-        return None
-    return _bytes(part), _bytes(flat), _lengths(flat, rows)
+        local = block(part, written=written)
+        return _bytes(local), None, (local.nbytes,)
+    flat, rows = vector(whole, at.size, written=not written)
+    local = _row(flat, rows, root).copy() if is_in_place(part) else block(part, written=written)
+    if local.nbytes != rows[root] * flat.itemsize:
+        raise Unreadable(f"{local.nbytes} bytes, where the root's row has {rows[root]} elements")
+    return _bytes(local), _bytes(flat), _lengths(flat, rows)
 
 
-def _alltoallv(at: Place, x: Any, out: Any, op: Any, root: int) -> Part | None:
-    received = vector(out, at.size, written=True)
-    if received is None:
-        return None
-    given = received[0].copy(), received[1]
-    if not is_in_place(x):
-        other = vector(x, at.size, written=False)
-        if other is None:
-            return None
-        given = other
-    counts = _lengths(*given) + _lengths(*received)
-    return Part("alltoallv", _bytes(given[0]), _bytes(received[0]), "", 0, counts)
+def _alltoallv(at: Place, x: Any, out: Any, op: Any, root: int) -> Part:
+    result, received = vector(out, at.size, written=True)
+    if is_in_place(x):
+        data, sent = result.copy(), received
+    else:
+        data, sent = vector(x, at.size, written=False)
+    counts = _lengths(data, sent) + _lengths(result, received)
+    return Part("alltoallv", _bytes(data), _bytes(result), "", 0, counts)
 
 
-def _reduce_scatter_own(at: Place, x: Any, out: Any, op: Any, root: int) -> Part | None:
-    own, result = block(x, written=False), block(out, written=True)
-    call = folding("reduce_scatter", own, result, op)
-    if call is None or own is None or result is None:
-        return None
-    return Part("reduce_scatter_own", own, result, call.op, 0, (result.size, own.size))
+def _reduce_scatter_own(at: Place, x: Any, out: Any, op: Any, root: int) -> Part:
+    data, result = of_type(x, out), block(out, written=True)
+    call = folding("reduce_scatter", data, result, op)
+    return Part("reduce_scatter_own", data, result, call.op, 0, (result.size, data.size))
 
 
 PART_READERS: dict[str, Reader] = {
     each.__name__[1:]: each for each in (_gatherv, _scatterv, _alltoallv, _reduce_scatter_own)
 }
 """What reads the arguments of a method of mpi4py, by its name in small letters."""
+
+
+def read(
+    at: Place, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any
+) -> Call | Part:  # fmt: skip
+    """Return what the arguments of a method of mpi4py describe.
+
+    Raises:
+        Refused: mpi4py's own method raises before it calls MPI, or the root is no rank.
+        Exception: only MPI can read the arguments.
+    """
+    if not is_rank(at, root):
+        raise Refused(f"the root is {root!r} of {at.size} ranks")
+    if not (op is None or isinstance(op, MPI.Op)):
+        raise Refused(f"the operator is {op!r}")
+    try:
+        if name in PART_READERS:
+            return PART_READERS[name](at, x, out, op, root)
+        return READERS[name](at, x, out, op, root, counts)
+    except Refused:
+        raise
+    except Exception:
+        _check(at, name, x, out, root)
+        raise
+
+
+_SENDS = {"gather", "gatherv", "reduce"}
+"""Methods of which ranks other than the root read no output."""
+_RECEIVES = {"scatter", "scatterv"}
+"""Methods of which ranks other than the root read no input."""
+_BLOCKS = {
+    "gather": (0, 1), "scatter": (1, 0), "allgather": (0, 1), "alltoall": (1, 1),
+    "reduce_scatter_block": (1, 0),
+}  # fmt: skip
+"""Methods whose input or output is a row of blocks."""
+_VECTORS = {"gatherv": (0, 1), "scatterv": (1, 0), "allgatherv": (0, 1), "alltoallv": (1, 1)}
+"""Methods whose input or output has a count for each block."""
+
+
+def _check(at: Place, name: str, x: Any, out: Any, root: int) -> None:
+    """Raise `Refused` where mpi4py refuses a buffer of this rank."""
+    is_root = at.rank == root
+    if name == "bcast":
+        check_block(x, 0, written=not is_root)
+        return
+    if name == "reduce_scatter":
+        out, counts = out
+        numbers(counts, at.size)
+    reads_x = (is_root or name not in _RECEIVES) and not (
+        is_in_place(x) and (is_root or name not in _SENDS)
+    )
+    reads_out = (is_root or name not in _SENDS) and not (
+        is_in_place(out) and is_root and name in _RECEIVES
+    )
+    for index, (spec, is_read) in enumerate(((x, reads_x), (out, reads_out))):
+        if not is_read:
+            continue
+        if _VECTORS.get(name, (0, 0))[index]:
+            check_vector(spec, at.size, written=index == 1)
+        else:
+            blocks = at.size * _BLOCKS.get(name, (0, 0))[index]
+            check_block(spec, blocks, written=index == 1)
+
+
+def is_refused(at: Place, *arguments: Any) -> bool:
+    """Whether mpi4py refuses the arguments of a method on this rank alone, as `read` takes them."""
+    try:
+        read(at, *arguments)
+    except Refused:
+        return True
+    except Exception:  # MPI's own method says it
+        return False
+    return False
+
+
+def is_rank(at: Place, root: Any) -> bool:
+    """Whether a root is a rank."""
+    try:
+        return 0 <= operator.index(root) < at.size
+    except TypeError:
+        return False
 
 
 def complete(at: Place, part: Part, counts: Sequence[tuple[int, ...]]) -> Call | None:
