@@ -14,11 +14,14 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from mpicoll.machine.marks import set_mark
+
 _MODULE = "mpi4py.MPI"
 
 
 def replace_communicators() -> None:
     """Make `mpi4py.MPI` name communicators of ours, now or when it is imported."""
+    set_mark()
     if _MODULE in sys.modules:
         _replace(sys.modules[_MODULE])
     else:

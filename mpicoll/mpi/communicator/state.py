@@ -19,6 +19,7 @@ from mpi4py import MPI
 from mpicoll.errors import ArgumentError, Disagreement, brief
 from mpicoll.execution.extension import WRITERS
 from mpicoll.flight.groups import GroupFlight, join
+from mpicoll.mpi.communicator.members import runs_everywhere
 from mpicoll.mpi.communicator.served import Served
 from mpicoll.mpi.transport import exchange
 from mpicoll.runtime.agreement import raise_any
@@ -61,7 +62,7 @@ class State:
     """The state of one communicator: how often it was used, and what serves it.
 
     Attributes:
-        left: MPI serves it, as too many others are ours.
+        left: MPI serves it, as too many others are ours, or some rank does not run the drop-in.
         folds: mpi4py has what its reductions of objects need.
         flight: records its calls, None where nothing does.
         methods: those that are made for it, by name.
@@ -70,12 +71,17 @@ class State:
     def __init__(self, comm: MPI.Comm) -> None:
         self.calls, self.left, self.folds = 0, False, False
         self.methods: dict[str, Callable[..., Any]] = {}
+        self.flight: GroupFlight | None = None
+        self.served: Served | None = None
+        self.wishes = Wishes()
+        if not runs_everywhere(comm):
+            self.left = self.folds = True
+            return
         self.wishes = _agreed(comm)
         self.flight = join(
             partial(exchange, comm), comm.rank, comm.size, writers=WRITERS,
             name=comm.name,
         )  # fmt: skip
-        self.served: Served | None = None
 
 
 def serving(comm: MPI.Comm) -> Callable[..., Any] | None:
@@ -92,12 +98,14 @@ def serving(comm: MPI.Comm) -> Callable[..., Any] | None:
     if state is None:
         state = State(plain)
         plain.Set_attr(_key(), state)
+    if state.left:
+        return theirs
     if state.served is None:
         # All ranks count the same calls.
         state.calls += 1
         if state.calls <= state.wishes.after:
             return None
-        if state.left or max(exchange(plain, len(_live), int)) >= _MOST_SERVED:
+        if max(exchange(plain, len(_live), int)) >= _MOST_SERVED:
             state.left = True
             return theirs
         state.served = Served(plain, state.wishes.algorithms, state.wishes.repeats, state.flight)

@@ -158,12 +158,12 @@ def _check(at: Place, name: str, x: Any, out: Any, root: int) -> None:
     if name == "reduce_scatter":
         out, counts = out
         numbers(counts, at.size)
-    reads_x = (is_root or name not in _RECEIVES) and not (
-        is_in_place(x) and (is_root or name not in _SENDS)
-    )
-    reads_out = (is_root or name not in _SENDS) and not (
-        is_in_place(out) and is_root and name in _RECEIVES
-    )
+    if name in _RECEIVES:
+        reads_x, reads_out = is_root, not (is_root and is_in_place(out))
+    elif name in _SENDS:
+        reads_x, reads_out = not (is_root and is_in_place(x)), is_root
+    else:
+        reads_x, reads_out = not is_in_place(x), True
     for index, (spec, is_read) in enumerate(((x, reads_x), (out, reads_out))):
         if not is_read:
             continue

@@ -1,0 +1,65 @@
+"""Which ranks of a communicator run the drop-in, as far as a rank knows without a message.
+
+Under ``mpicoll.run`` a launch may have other programs. They take no part in exchanges of ours, so
+the ranks of a communicator exchange something only where all of them are marked.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from mpi4py import MPI
+
+from mpicoll.machine.launchers import ranks_of_host
+from mpicoll.machine.marks import is_marked, must_be_marked
+from mpicoll.runtime.order import is_asked_for
+from mpicoll.text.numbers import ranges
+
+_warned: list[MPI.Comm] = []
+
+
+def world_ranks(comm: MPI.Comm) -> tuple[int, ...]:
+    """Return the ranks of a communicator's members in ``MPI_COMM_WORLD``.
+
+    A member of another launch has a negative number.
+    """
+    group, world = comm.Get_group(), MPI.COMM_WORLD.Get_group()
+    try:
+        return tuple(group.Translate_ranks(None, world))
+    finally:
+        group.Free()
+        world.Free()
+
+
+def runs_everywhere(comm: MPI.Comm) -> bool:
+    """Whether all ranks of a communicator run the drop-in: the same on those that do.
+
+    A program that makes a `mpicoll.Comm` by itself does so on all ranks. With
+    ``MPICOLL_REPRODUCIBLE=1`` ranks of other hosts are taken for marked ones.
+    """
+    if not must_be_marked():
+        return True
+    members = world_ranks(comm)
+    unmarked = [rank for rank in members if rank < 0 or not is_marked(rank)]
+    if not unmarked:
+        return True
+    is_host_marked = len(members) - len(unmarked) == ranks_of_host()
+    if is_asked_for() and is_host_marked:
+        return True
+    first = next((rank for rank in members if rank not in unmarked), None)
+    if first == MPI.COMM_WORLD.rank and not (is_host_marked and comm.rank):
+        _warn(comm, unmarked)
+    return False
+
+
+def _warn(comm: MPI.Comm, unmarked: list[int]) -> None:
+    """Say once in this process that MPI serves a communicator."""
+    if _warned:
+        return
+    _warned.append(comm)
+    name = comm.name or f"a communicator of {comm.size}"
+    print(
+        f"mpicoll.run: MPI serves {name}: rank {ranges(unmarked)} of MPI_COMM_WORLD does not run "
+        "mpicoll.run on this host",
+        file=sys.stderr, flush=True,
+    )  # fmt: skip

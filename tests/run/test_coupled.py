@@ -1,0 +1,67 @@
+"""Programs that run beside others in one launch: those do not take part in exchanges of ours."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from launcher import mpirun, python
+
+PARTNER = """
+import numpy as np
+from mpi4py import MPI
+
+comm, out = MPI.COMM_WORLD, np.zeros(1)
+part = comm.Split(comm.Get_attr(MPI.APPNUM))
+for _ in range(20):
+    for each in (comm, part):
+        each.Allreduce(np.ones(1), out)
+        assert out == each.size
+        assert each.allreduce(1) == each.size
+"""
+PROGRAM = (
+    PARTNER
+    + """
+from mpicoll.mpi.communicator import state
+
+served = [MPI.Intracomm(each).Get_attr(state._key()).served for each in (comm, part)]
+world, parts = (each is not None for each in served)
+print(end=f"rank {comm.rank} serves {world} {parts}\\n", flush=True)
+"""
+)
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> tuple[str, str]:
+    """The paths of a program of mpi4py, and of one that tells what is ours."""
+    (partner := tmp_path / "partner.py").write_text(PARTNER)
+    (program := tmp_path / "program.py").write_text(PROGRAM)
+    return str(partner), str(program)
+
+
+@pytest.mark.launches
+def test_a_program_beside_another_leaves_their_communicator_to_mpi(
+    programs: tuple[str, str],
+) -> None:
+    partner, program = programs
+    launcher = mpirun()
+    assert launcher is not None
+    prefix = (launcher, "-n", "1", sys.executable, partner, ":", "-n", "2")
+    done = python("-m", "mpicoll.run", program, prefix=prefix)
+    assert done.returncode == 0, done.stdout
+    assert [f"rank {rank} serves False True" in done.stdout for rank in (1, 2)] == [True, True]
+    said = "rank 0 of MPI_COMM_WORLD does not run mpicoll.run"
+    assert done.stdout.count(said) == 1, done.stdout
+
+
+@pytest.mark.launches
+def test_two_programs_of_ours_serve_their_communicator(programs: tuple[str, str]) -> None:
+    _, program = programs
+    launcher = mpirun()
+    assert launcher is not None
+    ours = (sys.executable, "-m", "mpicoll.run", program)
+    prefix = (launcher, "-n", "2", *ours, ":", "-n", "2")
+    done = python("-m", "mpicoll.run", program, prefix=prefix)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count("serves True True") == 4, done.stdout
