@@ -32,6 +32,7 @@ Call = Callable[[Any], Any]
 @pytest.fixture(autouse=True)
 def _at_once(c: Collectives, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(AFTER, "0")
+    monkeypatch.setattr(state, "_MOST_IDLE", 0)  # each test has a state of its own
 
 
 @pytest.fixture
@@ -605,6 +606,87 @@ def test_a_freed_communicator_says_so() -> None:
     made.Free()
     with pytest.raises(MPI.Exception):
         made.Barrier()
+
+
+@pytest.fixture
+def reused(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let communicators take over what freed ones have made."""
+    monkeypatch.setattr(state, "_MOST_IDLE", 2)
+    yield
+    while state._idle:
+        state._idle.pop().close()
+
+
+def _state(comm: Any) -> Any:
+    return comm.Get_attr(state._key())
+
+
+def _used(made: Any) -> Any:
+    """Return the state of a communicator after some calls, and free it."""
+    for call in (_allreduce, _bcast, _alltoallv, _long_double):
+        check(made, call)
+    assert made.allreduce(made.rank, MPI.MAX) == made.size - 1
+    last = _state(made)
+    made.Free()
+    return last
+
+
+@pytest.mark.usefixtures("reused")
+def test_a_communicator_takes_over_what_a_freed_one_of_the_same_ranks_has_made(comm: Any) -> None:
+    if comm.size == 1:
+        pytest.skip("MPI serves one rank")
+    first = _used(comm.Dup())
+    made = len(first.served.signatures)
+    for other in (comm.Split(0, comm.rank), comm.Create_cart([comm.size]), comm.Dup()):
+        assert MPI.Comm.Compare(other, comm) == MPI.CONGRUENT
+        assert _used(other) is first
+    assert len(first.served.signatures) == made
+
+
+@pytest.mark.usefixtures("reused")
+def test_communicators_of_one_time_or_another_order_of_ranks_share_nothing(comm: Any) -> None:
+    if comm.size == 1:
+        pytest.skip("MPI serves one rank")
+    first = _used(comm.Dup())
+    backwards, pair = comm.Split(0, -comm.rank), [comm.Dup(), comm.Dup()]
+    for each in (*pair, backwards):
+        check(each, _allgather)
+    states = [_state(each) for each in (*pair, backwards)]
+    assert [each is first for each in states] == [True, False, False]
+    assert len({id(each.served) for each in states}) == 3
+    for each in (*pair, backwards):
+        check(each, _allreduce)
+        each.Free()
+
+
+@pytest.mark.usefixtures("reused")
+def test_a_state_that_one_rank_has_dropped_is_reused_by_none(comm: Any) -> None:
+    """A rank closes its oldest states when it has too many, whatever the others have."""
+    if comm.size == 1:
+        pytest.skip("MPI serves one rank")
+    first = _used(comm.Dup())
+    if comm.rank == 0:
+        state._idle.pop().close()
+    made = comm.Dup()
+    check(made, _allreduce)
+    assert _state(made) is not first
+    assert first not in state._idle
+    made.Free()
+
+
+@pytest.mark.usefixtures("reused")
+def test_a_freed_communicator_makes_no_calls_of_the_next_one() -> None:
+    made = Comm(MPI.COMM_WORLD.Dup())
+    check(made, _allreduce)
+    assert made.bcast("text") == "text"
+    made.Free()
+    following = Comm(MPI.COMM_WORLD.Dup())
+    check(following, _allreduce)
+    for call in (made.Barrier, lambda: made.bcast("text"), lambda: _allreduce(made)):
+        with pytest.raises(MPI.Exception):
+            call()
+    check(following, _allreduce)
+    following.Free()
 
 
 def test_a_variable_forces_an_algorithm(monkeypatch: pytest.MonkeyPatch, comm: Any) -> None:

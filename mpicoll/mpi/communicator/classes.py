@@ -89,6 +89,19 @@ class Comm(_Base):
         setattr(self, LOG, flight and flight.log)
         return served
 
+    def Free(self) -> None:
+        super().Free()
+        self._forget()
+
+    def Disconnect(self) -> None:
+        super().Disconnect()
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drop what has served this object: another communicator of the same ranks gets it."""
+        for name in [name for name in vars(self) if name == "_call" or name.startswith("_ours_")]:
+            delattr(self, name)
+
     # -- collectives, with mpi4py's own arguments -----------------------------------------
 
     def Barrier(self) -> None:

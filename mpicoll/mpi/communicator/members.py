@@ -31,15 +31,17 @@ def world_ranks(comm: MPI.Comm) -> tuple[int, ...]:
         world.Free()
 
 
-def runs_everywhere(comm: MPI.Comm) -> bool:
+def runs_everywhere(comm: MPI.Comm, members: tuple[int, ...]) -> bool:
     """Whether all ranks of a communicator run the drop-in: the same on those that do.
 
-    A program that makes a `mpicoll.Comm` by itself does so on all ranks. With
+    A program that makes a `mpicoll.Comm` itself does so on all its ranks. With
     ``MPICOLL_REPRODUCIBLE=1`` ranks of other hosts are taken for marked ones.
+
+    Args:
+        members: as `world_ranks` returns them.
     """
     if not must_be_marked():
         return True
-    members = world_ranks(comm)
     unmarked = [rank for rank in members if rank < 0 or not is_marked(rank)]
     if not unmarked:
         return True

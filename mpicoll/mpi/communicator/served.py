@@ -357,6 +357,11 @@ class Served:
                 # Other ranks may still read its memory, or write there.
                 self.broken.append(each.plan)
 
+    @property
+    def is_in_order(self) -> bool:
+        """Whether no call has failed on this rank: it then counts the same calls as the others."""
+        return self.find is None or not (self.broken or self.mailbox.number[1])
+
     def close(self) -> None:
         """Release the plans, the shared memory, and MPI's communicators."""
         for each in self.signatures.values():

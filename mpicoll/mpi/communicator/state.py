@@ -1,7 +1,8 @@
 """What a communicator keeps: when it has been used often enough, the collectives that serve it.
 
 It is an attribute of MPI's communicator, so that every object of Python with its handle finds the
-same one, and it ends with that communicator.
+same one. When that communicator is freed, the next one of the same ranks in the same order takes it
+over: its calls follow those of the freed one, as if they were on one communicator.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from random import Random
 from threading import Lock
 from time import sleep
@@ -19,7 +21,7 @@ from mpi4py import MPI
 from mpicoll.errors import ArgumentError, Disagreement, brief
 from mpicoll.execution.extension import WRITERS
 from mpicoll.flight.groups import GroupFlight, join
-from mpicoll.mpi.communicator.members import runs_everywhere
+from mpicoll.mpi.communicator.members import runs_everywhere, world_ranks
 from mpicoll.mpi.communicator.served import Served
 from mpicoll.mpi.transport import exchange
 from mpicoll.runtime.agreement import raise_any
@@ -35,12 +37,18 @@ _AFTER, _REPEATS, _MOST = 16, 2, 1 << 62
 _MOST_SERVED = 64
 """The communicators of a process that are ours: each takes three more of MPI's, which has few."""
 
+_MOST_IDLE = 8
+"""The states of freed communicators that a process keeps for others of the same ranks."""
+
 _NAP = 0.01
 """The most seconds before a rank tries again to be the only thread that duplicates."""
 
 _keyval: list[int] = []
-_duplicating = Lock()
+_duplicating, _pooling = Lock(), Lock()
 _live: set[Served] = set()
+_numbers = count()
+_idle: list[State] = []
+"""The states of freed communicators, oldest first."""
 
 
 class Wishes(NamedTuple):
@@ -58,8 +66,25 @@ class Wishes(NamedTuple):
     error: str | None = None
 
 
+class Offer(NamedTuple):
+    """What a rank tells the others of a new communicator.
+
+    Attributes:
+        number: of a new state, where this is the first rank.
+        idle: the numbers of states that this rank can reuse.
+    """
+
+    wishes: Wishes
+    number: int
+    idle: tuple[int, ...] = ()
+
+
 class State:
     """The state of one communicator: how often it was used, and what serves it.
+
+    Args:
+        members: the communicator's ranks in ``MPI_COMM_WORLD``.
+        number: the same on all ranks, and another one for each state of these members.
 
     Attributes:
         left: MPI serves it, as too many others are ours, or some rank does not run the drop-in.
@@ -68,20 +93,60 @@ class State:
         methods: those that are made for it, by name.
     """
 
-    def __init__(self, comm: MPI.Comm) -> None:
+    def __init__(self, members: tuple[int, ...], number: int, wishes: Wishes) -> None:
+        self.members, self.number, self.wishes = members, number, wishes
         self.calls, self.left, self.folds = 0, False, False
         self.methods: dict[str, Callable[..., Any]] = {}
         self.flight: GroupFlight | None = None
         self.served: Served | None = None
-        self.wishes = Wishes()
-        if not runs_everywhere(comm):
-            self.left = self.folds = True
-            return
-        self.wishes = _agreed(comm)
-        self.flight = join(
+
+    @property
+    def is_reusable(self) -> bool:
+        """Whether another communicator of the same ranks can have it."""
+        in_order = self.served is None or self.served.is_in_order
+        return in_order and not self.left and min(self.members) >= 0
+
+    def close(self) -> None:
+        """Release what serves the communicator."""
+        if self.served is not None:
+            _live.discard(self.served)
+            self.served.close()
+
+
+def _state_of(comm: MPI.Intracomm) -> State:
+    """Return a new state for a communicator, or that of a freed one; collective."""
+    members = world_ranks(comm)
+    if not runs_everywhere(comm, members):
+        state = State(members, -1, Wishes())
+        state.left = state.folds = True
+        return state
+    reusable = _take(members)
+    offers = exchange(comm, Offer(_wishes(), next(_numbers), tuple(reusable)), Offer)
+    wishes = _agreed(comm.rank, [offer.wishes for offer in offers])
+    common = set(reusable).intersection(*(offer.idle for offer in offers))
+    for number in reusable.keys() - common:
+        reusable.pop(number).close()
+    usable = sorted(number for number in common if reusable[number].wishes == wishes)
+    state = reusable.pop(usable[0]) if usable else State(members, offers[0].number, wishes)
+    _idle.extend(reusable.values())
+    if usable:
+        state.folds = False  # mpi4py has not duplicated this communicator
+        if state.served is not None:
+            state.served.comm = comm
+    else:
+        state.flight = join(
             partial(exchange, comm), comm.rank, comm.size, writers=WRITERS,
             name=comm.name,
         )  # fmt: skip
+    return state
+
+
+def _take(members: tuple[int, ...]) -> dict[int, State]:
+    """Return the idle states of these ranks by number, which no other thread gets meanwhile."""
+    with _pooling:
+        states = {state.number: state for state in _idle if state.members == members}
+        _idle[:] = [state for state in _idle if state.members != members]
+    return states
 
 
 def serving(comm: MPI.Comm) -> Callable[..., Any] | None:
@@ -96,7 +161,7 @@ def serving(comm: MPI.Comm) -> Callable[..., Any] | None:
     if plain.size == 1:
         return theirs
     if state is None:
-        state = State(plain)
+        state = _state_of(plain)
         plain.Set_attr(_key(), state)
     if state.left:
         return theirs
@@ -105,6 +170,8 @@ def serving(comm: MPI.Comm) -> Callable[..., Any] | None:
         state.calls += 1
         if state.calls <= state.wishes.after:
             return None
+        while len(_live) >= _MOST_SERVED and _idle:
+            _idle.pop(0).close()
         if max(exchange(plain, len(_live), int)) >= _MOST_SERVED:
             state.left = True
             return theirs
@@ -182,20 +249,24 @@ def _wishes() -> Wishes:
     return Wishes(_AFTER, _REPEATS, algorithms)
 
 
-def _agreed(comm: MPI.Comm) -> Wishes:
-    """Return the wishes of the environment, the same on all ranks."""
-    own = _wishes()
-    found = exchange(comm, own, Wishes)
-    raise_any(own.error and ArgumentError(own.error), [each.error for each in found])
-    if any(each.is_fixed for each in found):
-        found = [Wishes(0, 1, each.algorithms, is_fixed=True) for each in found]
-        own = found[comm.rank]
-    for rank, other in enumerate(found):
-        if other != own:
+def _agreed(rank: int, wishes: list[Wishes]) -> Wishes:
+    """Return the wishes of the environment, the same on all ranks.
+
+    Args:
+        rank: this one.
+        wishes: those of all ranks.
+    """
+    error = wishes[rank].error
+    raise_any(error and ArgumentError(error), [other.error for other in wishes])
+    if any(other.is_fixed for other in wishes):
+        wishes = [Wishes(0, 1, other.algorithms, is_fixed=True) for other in wishes]
+    local = wishes[rank]
+    for number, other in enumerate(wishes):
+        if other != local:
             raise Disagreement(
-                f"{FORCED} or {AFTER} differs: {own[:3]} here, {other[:3]} on rank {rank}"
+                f"{FORCED} or {AFTER} differs: {local[:3]} here, {other[:3]} on rank {number}"
             )
-    return own
+    return local
 
 
 def _key() -> int:
@@ -205,6 +276,12 @@ def _key() -> int:
 
 
 def _end(comm: MPI.Comm, keyval: int, state: State) -> None:
-    if state.served is not None:
-        _live.discard(state.served)
-        state.served.close()
+    """Keep the state of a communicator that is freed, for others of the same ranks."""
+    if not state.is_reusable or MPI.Is_finalized():
+        state.close()
+        return
+    with _pooling:
+        _idle.append(state)
+        oldest = _idle.pop(0) if len(_idle) > _MOST_IDLE else None
+    if oldest is not None:
+        oldest.close()
