@@ -181,9 +181,12 @@ INSTRUCTIONS static void IN(copy_pair)(uint8_t *target, const uint8_t *source, u
 #define SAME(x) (x)
 #define TRUTH(x) ((x) != 0)
 
-/* A NaN of either side is kept; `|`, because a branch would keep loops from being vectorised. */
-#define LESS_OR_NAN (((a < b) | (a != a)) ? a : b)
-#define MORE_OR_NAN (((a > b) | (a != a)) ? a : b)
+/* IEEE 754-2019's minimum and maximum, whose results no order of folds changes: a NaN of either side
+   is kept, and -0 is less than +0. `|` and `&`, because a branch would keep loops from being
+   vectorised. */
+#define ZEROS ((a == 0) & (b == 0))
+#define LESS_OR_NAN (ZEROS ? -(-a - b) : ((a < b) | (a != a)) ? a : b)
+#define MORE_OR_NAN (ZEROS ? a + b : ((a > b) | (a != a)) ? a : b)
 
 /* Unsigned arithmetic of at least an int's width wraps; a signed one, or a promoted one, does not. */
 #define INTEGER_FOLDS(bits, wide)                                                                  \

@@ -100,6 +100,8 @@ class NumpyArrays:
         if op.function is None:
             fold = getattr(np, UFUNCS[op.name])
             if op.name in ("min", "max"):
+                if left.dtype.kind == "f":
+                    return partial(_fold_extremes, fold, left, right, out)
                 return partial(fold, left, right, out=out)
             # Given by position, `out` saves a ufunc half of its overhead.
             return partial(fold, left, right, out)
@@ -148,6 +150,16 @@ class NumpyArrays:
 
     def at(self, address: int, dtype: str, count: int, like: Array) -> Array:
         raise Unavailable("NumPy arrays lie on the host")
+
+
+def _fold_extremes(fold: Any, left: Array, right: Array, out: Array) -> None:
+    """Fold floats by NumPy's minimum or maximum, with -0 less than +0, which it does not say."""
+    zeros = (left == 0) & (right == 0)
+    signs = np.signbit(left) | np.signbit(right)
+    if fold is np.maximum:
+        signs = np.signbit(left) & np.signbit(right)
+    fold(left, right, out=out)
+    out[zeros] = np.where(signs[zeros], -0.0, 0.0)
 
 
 def _fitting(op: ReduceOp, found: Any, out: Array) -> Any:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpicoll.memory.numpy_arrays import UFUNCS
+from mpicoll.memory.numpy_arrays import UFUNCS, NumpyArrays
 from mpicoll.notation.elements import DTYPES, OPS, itemsize, kind_of
 
 compiled = pytest.importorskip(
@@ -138,6 +138,31 @@ def test_folds_as_numpy_and_torch(op, dtype, target):
         start = offset_of(apart, around)
         assert (around[:start] == GUARD).all()
         assert (around[start + apart.size :] == GUARD).all()
+
+
+@pytest.mark.parametrize("op", ["min", "max"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_no_order_of_folds_changes_an_extreme(op, dtype, target):
+    """As IEEE 754-2019 has it, compiled and in closures: -0.0 is less than 0.0, and NaN stays."""
+    corners = np.array([-1.0, -0.0, 0.0, 1.0, np.nan], dtype)
+    left, right = (each.ravel() for each in np.meshgrid(corners, corners))
+    both = np.sort(np.stack([left, right]), axis=0)  # NaN last
+    lesser_zero = np.signbit(left) & np.signbit(right)
+    if op == "min":
+        lesser_zero = np.signbit(left) | np.signbit(right)
+    expected = np.where(np.isnan(both[1]), both[1], both[int(op == "max")])
+    zeros = (left == 0) & (right == 0)
+    expected[zeros] = np.where(lesser_zero[zeros], -0.0, 0.0)
+    for x, y in ((left, right), (right, left)):
+        out, closed = np.empty_like(x), np.empty_like(x)
+        compiled.fold(op, dtype, out, x, y)
+        NumpyArrays().folder(OPS[op], x, y, closed)()
+        many = np.empty_like(x)
+        compiled.fold_many(op, dtype, many, (x, y, x))
+        number = ~np.isnan(expected)
+        for found in (out, closed, many):
+            np.testing.assert_array_equal(found, expected)
+            np.testing.assert_array_equal(np.signbit(found[number]), np.signbit(expected[number]))
 
 
 def offset_of(part, whole):

@@ -608,6 +608,45 @@ def test_a_freed_communicator_says_so() -> None:
         made.Barrier()
 
 
+def _extreme_of_arrays(dtype: str, rows: int) -> Callable[..., Any]:
+    def call(comm: Any, item: float, op: Any) -> Any:
+        out = np.zeros(rows, dtype)
+        comm.Allreduce(np.full(rows, item, dtype), out, op)
+        return out[-1]
+
+    return call
+
+
+EXTREMES: dict[str, Callable[..., Any]] = {
+    "Allreduce": _extreme_of_arrays("float64", 1),
+    "Allreduce of float32": _extreme_of_arrays("float32", 3001),
+    "allreduce": lambda comm, item, op: comm.allreduce(item, op),
+    "allreduce of a scalar": lambda comm, item, op: comm.allreduce(np.float64(item), op),
+}
+
+
+@pytest.mark.parametrize("name", EXTREMES)
+@pytest.mark.parametrize(
+    ("items", "least", "most"),
+    [
+        ((np.nan, 1.0), np.nan, np.nan),
+        ((1.0, np.nan), np.nan, np.nan),
+        ((-0.0, 0.0), -0.0, 0.0),
+        ((0.0, -0.0), -0.0, 0.0),
+    ],
+)
+def test_no_number_of_the_call_changes_an_extreme(
+    monkeypatch: pytest.MonkeyPatch, comm: Any, name: str, items: Any, least: float, most: float
+) -> None:
+    """Calls of a new communicator, and those of a signature that has not been met, included."""
+    if comm.size == 1:
+        pytest.skip("MPI serves one rank")
+    monkeypatch.delenv(AFTER)
+    for op, expected in ((MPI.MIN, least), (MPI.MAX, most)):
+        found = {str(float(EXTREMES[name](comm, items[comm.rank % 2], op))) for _ in range(20)}
+        assert comm.allgather(found) == [{str(expected)}] * comm.size
+
+
 @pytest.fixture
 def reused(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let communicators take over what freed ones have made."""

@@ -14,7 +14,7 @@ from mpi4py import MPI
 
 from mpicoll.execution.extension import METHODS
 from mpicoll.mpi.communicator import objects
-from mpicoll.mpi.communicator.reading import Place
+from mpicoll.mpi.communicator.reading import Place, is_extreme
 from mpicoll.mpi.communicator.recording import LOG, recorded
 from mpicoll.mpi.communicator.state import find_flight, method_of, serving, theirs
 from mpicoll.mpi.communicator.tracing import base
@@ -34,14 +34,18 @@ def _of_objects(name: str, make: Callable[[Any], Callable[..., Any]]) -> Any:
     """
     attribute, left = f"_ours_{name}", getattr(_Base, name)
 
-    def first(comm: Any) -> Callable[..., Any]:
-        served = comm._settled()
+    def choose(comm: Any, *, at_once: bool = False) -> Callable[..., Any]:
+        served = comm._settled(at_once=at_once)
         if served is None:
             return left  # type: ignore[no-any-return]
         run = left if served is theirs else method_of(comm, name, make)
         setattr(comm, attribute, run)
         return run
 
+    def reduction(comm: Any, sendobj: Any, op: Any = MPI.SUM, *more: Any, **named: Any) -> Any:
+        return choose(comm, at_once=is_extreme(op))(comm, sendobj, op, *more, **named)
+
+    first = choose if name not in objects.REDUCTIONS else lambda comm: reduction
     return METHODS.kept(attribute, first, left)
 
 
@@ -72,20 +76,24 @@ class Comm(_Base):
         """Run a collective; whether MPI is to do so. What serves it takes this method's place."""
         if is_refused(Place(self.rank, self.size), *given[:6]):
             return True  # the ranks count the calls in which they meet
-        served = self._settled()
+        served = self._settled(at_once=is_extreme(given[3]))
         return True if served is None else served(*given)
 
-    def _settled(self) -> Any:
-        """Return what serves this communicator, the same on all ranks; None while that is open."""
+    def _settled(self, *, at_once: bool = False) -> Any:
+        """Return what serves this communicator, the same on all ranks; None while that is open.
+
+        Args:
+            at_once: it is not to stay open.
+        """
         served = self.__dict__.get("_call")
         if served is None:
-            served = self._serving()
+            served = self._serving(at_once=at_once)
             if served is not None:
                 self._call = served  # type: ignore[method-assign]
         return served
 
-    def _serving(self) -> Any:
-        served, flight = serving(self), find_flight(self)
+    def _serving(self, *, at_once: bool) -> Any:
+        served, flight = serving(self, at_once=at_once), find_flight(self)
         setattr(self, LOG, flight and flight.log)
         return served
 

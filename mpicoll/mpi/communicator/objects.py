@@ -17,6 +17,7 @@ from mpicoll.execution.extension import METHODS, OBJECTS
 from mpicoll.mpi.communicator.buffers import Flat
 from mpicoll.mpi.communicator.in_order import folded_by_first, folded_of
 from mpicoll.mpi.communicator.messages import ROOMS, STOCK, Rooms, decode, decode_all, head_at
+from mpicoll.mpi.communicator.reading import is_extreme
 from mpicoll.mpi.communicator.served import LEFT_ALONE
 from mpicoll.mpi.communicator.tracing import AS_OBJECT
 
@@ -226,6 +227,9 @@ _SHORT: frozenset[type[Any]] = frozenset(
 """The types of objects that may be short, but for rows of as many elements as a room has bytes."""
 
 
+REDUCTIONS = frozenset(("reduce", "allreduce", "scan", "exscan"))
+
+
 def folding(name: str) -> Callable[[Any], Method]:
     """Return what makes a reduction of objects for one communicator.
 
@@ -274,13 +278,14 @@ def _folding(made_for: Any, name: str, left: Method, *, is_few: bool) -> Method:
     def folded(gather: Method, comm: Any, sendobj: Any, op: Any, root: int) -> Any:
         by_one = is_rooted or (name == "allreduce" and not _is_predefined(op))
         to = None if not by_one else root if is_rooted else 0
+        fold = _with_floats_as_arrays(op)
         wanted = folded_of(name, rank, size) if to is None else size * (rank == to)
         found = gather(comm, sendobj, to, wanted)
         if found is _MISSED:
             return otherwise(comm, sendobj, op, root)
         if name == "allreduce" and (by_one or any(type(each) not in _SHORT for each in found)):
-            return folded_by_first(rank, op, found, partial(tell, comm))
-        return reduce(op, found) if found else None
+            return folded_by_first(rank, fold, found, partial(tell, comm))
+        return reduce(fold, found) if found else None
 
     def otherwise(comm: Any, sendobj: Any, op: Any, root: int) -> Any:
         if not is_few:
@@ -288,6 +293,22 @@ def _folding(made_for: Any, name: str, left: Method, *, is_few: bool) -> Method:
         return folded(surely, comm, sendobj, op, root)
 
     return run
+
+
+def _with_floats_as_arrays(op: Any) -> Any:
+    """Return an operator whose minimum or maximum of floats is that of arrays."""
+    if not is_extreme(op):
+        return op
+    choose: Any = max if op == MPI.MAX else min
+
+    def fold(left: Any, right: Any) -> Any:
+        if not all(isinstance(item, float | np.floating) for item in (left, right)):
+            return op(left, right)
+        if left != left or right != right:
+            return left if left != left else right
+        return choose(left, right, key=lambda item: (item, np.copysign(1, item)))
+
+    return fold
 
 
 def _is_predefined(op: Any) -> bool:
@@ -305,7 +326,7 @@ def foldable(item: Any, op: Any, size: int) -> Flat | None:
     handle = op.handle if isinstance(op, MPI.Op) else None
     kind = type(item)
     if kind in _DTYPES:
-        if handle not in _FOLDED[kind] or item != item:
+        if handle not in _FOLDED[kind] or (item != item and not is_extreme(op)):
             return None
         if kind is int and abs(item) > (1 << 62) // size:
             return None  # Python's sum would not overflow

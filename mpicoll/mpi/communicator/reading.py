@@ -33,6 +33,18 @@ OPS = {
 """Our name of MPI's operators, by handle, and the kinds of dtype on which MPI defines them."""
 
 
+_EXTREMES = {MPI.MIN.handle, MPI.MAX.handle}
+
+
+def is_extreme(op: Any) -> bool:
+    """Whether an operator is MPI's minimum or maximum.
+
+    MPI libraries compare NaN and zeros of both signs in the order of their own folds. So ours serve
+    these operators from the first call, lest a result depends on the number of the call.
+    """
+    return isinstance(op, MPI.Op) and op.handle in _EXTREMES
+
+
 class Call(NamedTuple):
     """The arguments of a method of `mpicoll.Collectives`; ranks without an array have None."""
 

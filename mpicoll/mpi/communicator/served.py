@@ -276,10 +276,12 @@ class Served:
             known = self._add(key)
             digest = arguments.digest((shape, known.number))
         known.calls += 1
-        if known.calls == self.repeats:
+        is_float = call.x is not None and call.x.dtype.kind == "f"
+        repeats = 1 if call.op in ("min", "max") and is_float else self.repeats
+        if known.calls == repeats:
             known.plan = self._plan(arguments)
         if known.plan is None:
-            if known.calls >= self.repeats:
+            if known.calls >= repeats:
                 self._add_all(given, call, self.nothing, digest, theirs=True)
             return True
         assert known.plan.program is not None and self.find is not None

@@ -149,8 +149,11 @@ def _take(members: tuple[int, ...]) -> dict[int, State]:
     return states
 
 
-def serving(comm: MPI.Comm) -> Callable[..., Any] | None:
+def serving(comm: MPI.Comm, *, at_once: bool = False) -> Callable[..., Any] | None:
     """Return the function that serves a call, None where MPI is to; collective.
+
+    Args:
+        at_once: also in the first calls of the communicator, the same on all ranks.
 
     Raises:
         ArgumentError: the environment names an algorithm that does not exist; `Disagreement` where
@@ -168,7 +171,7 @@ def serving(comm: MPI.Comm) -> Callable[..., Any] | None:
     if state.served is None:
         # All ranks count the same calls.
         state.calls += 1
-        if state.calls <= state.wishes.after:
+        if state.calls <= state.wishes.after and not at_once:
             return None
         while len(_live) >= _MOST_SERVED and _idle:
             _idle.pop(0).close()
