@@ -18,11 +18,15 @@ _CREDENTIALS = struct.Struct("3i")
 _marks: list[socket.socket | None] = []
 
 
-def set_mark() -> None:
-    """Mark this process, before MPI starts."""
+def set_mark(*, is_late: bool = False) -> None:
+    """Mark this process.
+
+    Args:
+        is_late: MPI has started, so other ranks perhaps have looked for the mark; none is set.
+    """
     launch, job = find_launch(), _job()
     mark = None
-    if launch is not None and job is not None:
+    if launch is not None and job is not None and not is_late:
         mark = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             mark.bind(_address(job, launch.rank))

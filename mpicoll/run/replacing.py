@@ -21,10 +21,12 @@ _MODULE = "mpi4py.MPI"
 
 def replace_communicators() -> None:
     """Make `mpi4py.MPI` name communicators of ours, now or when it is imported."""
-    set_mark()
     if _MODULE in sys.modules:
-        _replace(sys.modules[_MODULE])
+        module = sys.modules[_MODULE]
+        set_mark(is_late=module.Is_initialized())
+        _replace(module)
     else:
+        set_mark()
         sys.meta_path.insert(0, _Finder())
 
 
