@@ -78,6 +78,8 @@ class GpuMemory:
         # completed all preceding requested tasks"): what it read of other ranks in the end, nobody
         # waits for.
         host.before_reuse.append(gpu.synchronize)
+        # A stream would go on with the page that was there when it was registered.
+        host.releases = False
 
     def open(self) -> None:
         """Allocate the first segment, and find out which ranks share theirs; collective.

@@ -108,12 +108,12 @@ class SharedMemory(Store, Protocol):
     Attributes:
         intra_node: the ranks of the group on this node, this one included; `others` without it.
         words: every rank's segments as 64-bit words.
-        largest: bytes of the largest segment.
         mailbox: exchanges small items, where all ranks of the group are on this node.
         notes: say why a rank of this node has left an operation.
         leave: tells the other ranks that this one has left an operation, and why.
         no_cma: why cross-memory attach cannot be used; empty where it can.
         least_fetched: bytes of the smallest message that is fetched from private memory.
+        releases: whether the memory of free areas is given back to the system.
         before_reuse: waits for the GPUs on which plans in this memory have work under way.
         processes: the process of each rank of this node.
         cores: how many cores these may use together.
@@ -122,12 +122,12 @@ class SharedMemory(Store, Protocol):
     processes: dict[int, int]
     cores: float
     least_fetched: int
+    releases: bool
     before_reuse: list[Thunk]
     rank: int
     size: int
     intra_node: tuple[int, ...]
     others: frozenset[int]
-    largest: int
     words: dict[int, list[Memory]]
     no_cma: str
     leave: Callable[[int, BaseException], None]

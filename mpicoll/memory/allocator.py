@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 from collections import deque
+from collections.abc import Callable
 
 from mpicoll.interfaces import Area
 
@@ -10,10 +12,23 @@ LINE = 64
 """Bytes of a cache line: no two ranks write to the same one."""
 
 
-class FirstFit:
-    """First-fit allocation in segments, in whole cache lines."""
+def _ignore(_area: Area) -> None: ...
 
-    def __init__(self) -> None:
+
+class FirstFit:
+    """First-fit allocation in segments, in whole cache lines.
+
+    Args:
+        reserve: is called with an area before it is taken, and raises where there is no memory.
+        release: is called with an area that is free, and of which all memory may be given back.
+    """
+
+    def __init__(
+        self,
+        reserve: Callable[[Area], object] = _ignore,
+        release: Callable[[Area], object] = _ignore,
+    ) -> None:
+        self.reserve, self.release = reserve, release
         self.free: list[Area] = []
         self.segments = self.nbytes = 0
         # A finalizer may run in the middle of anything: it only leaves its area here.
@@ -32,24 +47,32 @@ class FirstFit:
         return self.nbytes - sum(each.length for each in self.free)
 
     def take(self, nbytes: int) -> Area | None:
-        """Return an area of at least `nbytes`, None where there is no room."""
+        """Return an area of at least `nbytes`, None where there is no room.
+
+        Raises:
+            Unavailable: there is room, but no memory behind it.
+        """
         self._collect()
         needed = whole_lines(nbytes)
         for index, (segment, start, length) in enumerate(self.free):
             if length >= needed:
+                area = Area(segment, start, needed)
+                self.reserve(area)
                 self.free[index] = Area(segment, start + needed, length - needed)
-                return Area(segment, start, needed)
+                return area
         return None
 
     def give(self, area: Area) -> None:
         self.returned.append(area)
 
     def _collect(self) -> None:
-        """Merge returned areas with their neighbours."""
+        """Merge returned areas with their neighbours, and release their memory."""
         if not self.returned:
             return
+        returned: list[Area] = []
         while self.returned:
-            self.free.append(self.returned.popleft())
+            returned.append(self.returned.popleft())
+        self.free += returned
         merged: list[Area] = []
         for area in sorted(self.free):
             last = merged[-1] if merged else None
@@ -58,6 +81,19 @@ class FirstFit:
             elif area.length:
                 merged.append(area)
         self.free = merged
+        for area in returned:
+            self.release(self._with_pages(area))
+
+    def _with_pages(self, area: Area) -> Area:
+        """Return a free area with what is free of its first and last page."""
+        segment, first, last = area.segment, area.start, area.start + area.length
+        start, stop = next(
+            (each.start, each.start + each.length)
+            for each in self.free
+            if each.segment == segment and each.start <= first and last <= each.start + each.length
+        )
+        start, stop = max(start, first - mmap.PAGESIZE), min(stop, last + mmap.PAGESIZE)
+        return Area(segment, start, stop - start)
 
 
 def whole_lines(nbytes: int) -> int:

@@ -5,21 +5,22 @@ The file (Linux's ``memfd_create``) has no name in a file system: the other rank
 containers, does not apply. Where ranks cannot open each other's files, as in containers of their
 own, the file lies in ``/dev/shm``, and has a name until all have mapped it.
 
-Each rank reserves its part before it is mapped: where there is too little memory, that is an error
-and not a signal, and the part lies near the rank's core.
+Each rank reserves memory of its part before it is used: where there is too little, that is an error
+and not a signal, and the memory lies near the rank's core. It is given back when it is free.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+import sys
+import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from errno import ENOSPC
 from typing import Any, NamedTuple
 
 from mpicoll.errors import Unavailable, first_error
-from mpicoll.interfaces import Memory
 from mpicoll.machine.memory import SHM, available_memory, enlarging
 from mpicoll.text.sizes import rounded_size_text
 
@@ -44,6 +45,54 @@ class _File(NamedTuple):
         return f"/proc/{self.process}/fd/{self.descriptor}"
 
 
+class Segment:
+    """A file that all ranks of a node map.
+
+    Attributes:
+        parts: that of each rank, in order.
+
+    Args:
+        handle: the file's descriptor, which this object closes.
+        index, ranks: this rank's place among the ranks of its node, and how many these are.
+        nbytes: of each part, whole pages.
+    """
+
+    def __init__(self, handle: int, index: int, ranks: int, nbytes: int) -> None:
+        weakref.finalize(self, os.close, handle)
+        self.process, self.handle, self.ranks = os.getpid(), handle, ranks
+        self.mapped = _mapped(handle, ranks * nbytes)
+        self.start, whole = index * nbytes, memoryview(self.mapped)
+        self.parts = [whole[part * nbytes : (part + 1) * nbytes] for part in range(ranks)]
+
+    def reserve(self, start: int, length: int) -> None:
+        """Take memory for bytes of this rank's part.
+
+        Raises:
+            Unavailable: there is too little of it.
+        """
+        try:
+            _check_room(length * self.ranks)
+            os.posix_fallocate(self.handle, self.start + start, length)
+        except (OSError, MemoryError) as error:
+            raise Unavailable(_reason(error, length * self.ranks)) from None
+
+    def release(self, start: int, length: int) -> None:
+        """Give the memory of free bytes back, in whole pages, which read as zeros then."""
+        first = -(-(self.start + start) // mmap.PAGESIZE) * mmap.PAGESIZE
+        stop = (self.start + start + length) // mmap.PAGESIZE * mmap.PAGESIZE
+        # A forked child sees its parent's memory; where the kernel keeps it, it is used again.
+        if stop > first and os.getpid() == self.process:
+            with suppress(OSError):
+                self.mapped.madvise(mmap.MADV_REMOVE, first, stop - first)
+
+
+def _mapped(handle: int, size: int) -> mmap.mmap:
+    """Map a file; without another descriptor of it, where Python can."""
+    if sys.version_info >= (3, 13):
+        return mmap.mmap(handle, size, trackfd=False)
+    return mmap.mmap(handle, size)
+
+
 class Files:
     """Makes segments for the ranks of one node.
 
@@ -56,38 +105,44 @@ class Files:
     def __init__(self, exchange: Callable[..., list[Any]], rank: int, node: Sequence[int]) -> None:
         self.exchange, self.rank, self.node = exchange, rank, node
 
-    def map(self, nbytes: int) -> list[Memory]:
-        """Return a part of at least `nbytes` for each rank of the node, in order; collective.
+    def map(self, nbytes: int, reserved: int = 0) -> Segment:
+        """Return a segment with a part of at least `nbytes` for each rank; collective.
+
+        Args:
+            reserved: so many bytes of each part are reserved, too.
 
         Raises:
             Unavailable: on all ranks alike, where one has too little memory or cannot map it.
         """
         nbytes = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
         try:
-            return self._map(nbytes, named=False)
+            return self._map(nbytes, reserved, named=False)
         except Unavailable:
-            return self._map(nbytes, named=True)
+            return self._map(nbytes, reserved, named=True)
 
-    def _map(self, nbytes: int, *, named: bool) -> list[Memory]:
+    def _map(self, nbytes: int, reserved: int, *, named: bool) -> Segment:
         first, size = self.node[0], nbytes * len(self.node)
-        parts: list[Memory] = []
+        segments: list[Segment] = []
         with ExitStack() as stack:
 
             def prepare() -> _File | None:
-                _check_room(size)
                 return (
                     stack.enter_context(_created(size, named=named)) if self.rank == first else None
                 )
 
             file = self._agreed(size, prepare)[first]
             assert file is not None
-            self._agreed(size, lambda: parts.extend(self._parts(file, nbytes, named=named)))
-        return parts
 
-    def _parts(self, file: _File, nbytes: int, *, named: bool) -> Iterator[Memory]:
-        """Reserve this rank's part of a file; return the parts of all, mapped."""
-        index, size = self.node.index(self.rank), nbytes * len(self.node)
-        path = file.path(named=named)
+            def open_file() -> None:
+                segments.append(self._opened(file, nbytes, named=named))
+                if reserved:
+                    segments[0].reserve(0, reserved)
+
+            self._agreed(size, open_file)
+        return segments[0]
+
+    def _opened(self, file: _File, nbytes: int, *, named: bool) -> Segment:
+        path, size = file.path(named=named), nbytes * len(self.node)
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW * named)
         try:
             found = os.fstat(handle)
@@ -95,25 +150,29 @@ class Files:
                 os.pread(handle, len(file.mark), 0) != file.mark
             ):
                 raise OSError(f"{path} is another file here")
-            os.posix_fallocate(handle, index * nbytes, nbytes)
-            mapped = memoryview(mmap.mmap(handle, size))
-        finally:
+        except BaseException:
             os.close(handle)
-        return (mapped[start : start + nbytes] for start in range(0, size, nbytes))
+            raise
+        return Segment(handle, self.node.index(self.rank), len(self.node), nbytes)
 
     def _agreed(self, size: int, step: Callable[[], _File | None]) -> list[_File | None]:
         """Return every rank's result of a step, or raise Unavailable on all where one fails."""
         result, failure = None, ""
         try:
             result = step()
-        except (OSError, MemoryError) as error:
-            failure = f"no shared memory: rank {self.rank}: {error}"
-            if isinstance(error, OSError) and error.errno == ENOSPC:
-                failure += f" in {SHM}: {enlarging(2 * size)}"
+        except (OSError, MemoryError, Unavailable) as error:
+            failure = f"no shared memory: rank {self.rank}: {_reason(error, size)}"
         every = self.exchange((result, failure), tuple[_File | None, str])
         if failure := first_error(each for _, each in every):
             raise Unavailable(failure)
         return [found for found, _ in every]
+
+
+def _reason(error: Exception, nbytes: int) -> str:
+    """Return the text of an error, and how a file system gets room for so many bytes."""
+    if isinstance(error, OSError) and error.errno == ENOSPC:
+        return f"{error} in {SHM}: {enlarging(2 * nbytes)}"
+    return str(error)
 
 
 def _check_room(nbytes: int) -> None:

@@ -126,7 +126,7 @@ def _exchange(memory: SharedMemory, layout: Layout, failure: str) -> list[Layout
             raise Unavailable(failure)
         flags, data = (max(each.lacks[kind] for each in tables) for kind in (0, 1))
         if flags:
-            memory.grow(max(flags, memory.largest))
+            memory.grow(flags)
         if data:
             layout.store.grow(data)
         if not flags and not data:

@@ -34,7 +34,7 @@ from mpicoll.interfaces import (
 from mpicoll.machine.cores import Cores, is_oversubscribed, own_cores, usable_cores
 from mpicoll.memory import cma
 from mpicoll.memory.allocator import FirstFit, whole_lines
-from mpicoll.memory.files import Files
+from mpicoll.memory.files import Files, Segment
 from mpicoll.memory.mailbox import Mailbox
 from mpicoll.memory.notes import Notes
 from mpicoll.memory.waiting import SpinYieldSleep
@@ -53,8 +53,7 @@ _ZERO_COPY = {False: 64 * 1024, True: 256 * 1024}
 _ZERO_COPY_BY_CMA = 512 * 1024
 """The smallest zero-copy message in private memory, over the transport ``cma``, from Python."""
 FIRST = 15 << 16
-"""Bytes of the first segment, and the fewest of a later one. With one for the 48 slots that the
-windows of a program have at most, 3 MiB and their flags, a rank holds less than 4 MiB."""
+"""Bytes of the first segment. A later one has a power of two times as many."""
 _STREAMED = 64 * 1024
 _ORDERED = ("x86_64", "amd64", "i686", "s390x")
 FENCES = "MPICOLL_FENCES"
@@ -79,6 +78,7 @@ class MappedMemory:
         cores: how many cores these may use together.
         leave: tells the other ranks that this one has left an operation, and why.
         least_fetched: bytes of the smallest message that is fetched from private memory.
+        releases: whether the memory of free areas is given back to the system.
         maps: False, as private memory of other ranks can only be fetched.
         orders: False, as no stream of a GPU works in it.
     """
@@ -93,7 +93,9 @@ class MappedMemory:
         self.rank, self.intra_node, self.size = rank, tuple(intra_node), size
         self.others = frozenset(intra_node) - {rank}
         self.exchange = exchange
-        self.allocator, self.largest = FirstFit(), 0
+        self.allocator = FirstFit(self._reserve, self._release)
+        self.segments: list[Segment] = []
+        self.releases = True
         self.memory: dict[int, list[Memory]] = {each: [] for each in intra_node}
         self.words: dict[int, list[Memory]] = {each: [] for each in intra_node}
         self.retired: list[Retired] = []
@@ -127,26 +129,57 @@ class MappedMemory:
     # -- memory -------------------------------------------------------------------------
 
     def grow(self, nbytes: int) -> None:
-        """Map one more segment of at least `nbytes`; collective."""
-        nbytes = max(nbytes, FIRST)
-        for rank, memory in zip(self.intra_node, self.files.map(nbytes), strict=True):
+        """Map one more segment of at least `nbytes`; collective.
+
+        The first one is reserved, as all ranks begin to use it alone. Of later ones only areas that
+        are in use hold memory, so that a long segment costs no more than a short one. Each doubles
+        the length of all, so that there are few of them, whatever is taken and given back.
+        """
+        length = FIRST
+        while length < max(nbytes, self.allocator.nbytes):
+            length *= 2
+        segment = self.files.map(length, reserved=0 if self.segments else length)
+        self.segments.append(segment)
+        for rank, memory in zip(self.intra_node, segment.parts, strict=True):
             self.memory[rank].append(memory)
             self.words[rank].append(memory.cast("B").cast("q"))
-        self.allocator.add(nbytes)
-        self.largest = max(self.largest, nbytes)
+        self.allocator.add(length)
+
+    def _reserve(self, area: Area) -> None:
+        if area.segment:
+            self.segments[area.segment].reserve(area.start, area.length)
+
+    def _release(self, area: Area) -> None:
+        if area.segment and self.releases:
+            self.segments[area.segment].release(area.start, area.length)
 
     def allocate(self, shape: tuple[int, ...], dtype: str, nbytes: int) -> Array:
-        area = self.allocator.take(nbytes)
-        lacks = max(self.exchange(0 if area else whole_lines(nbytes)))
-        if lacks:
-            self.grow(lacks)
-            area = area or self.allocator.take(nbytes)
-        assert area is not None
+        area = self._take(nbytes)
         # Every array in it, NumPy's or torch's, keeps this one alive.
         owner = np.frombuffer(self.view(self.rank, *area), np.uint8)
         self.lent.add(area)
         weakref.finalize(owner, self._return, area).atexit = False
         return self.arrays.over(owner.data, dtype, shape)
+
+    def _take(self, nbytes: int) -> Area:
+        """Return an area of at least `nbytes`, growing the memory until all ranks have one."""
+        area: Area | None = None
+        while True:
+            failure = ""
+            try:
+                area = area or self.allocator.take(nbytes)
+            except Unavailable as error:
+                failure = f"no shared memory: rank {self.rank}: {error}"
+            lacks = 0 if area or failure else whole_lines(nbytes)
+            found = self.exchange((lacks, failure), tuple[int, str])
+            if failure := first_error(failure for _, failure in found):
+                if area:
+                    self.allocator.give(area)
+                raise Unavailable(failure)
+            if not any(lacks for lacks, _ in found):
+                assert area is not None
+                return area
+            self.grow(max(lacks for lacks, _ in found))
 
     def _return(self, area: Area) -> None:
         self.lent.discard(area)
@@ -181,6 +214,7 @@ class MappedMemory:
         if not held:
             self.memory.clear()
             self.words.clear()
+            self.segments.clear()
 
     def disown(self) -> None:
         """Run nothing here any more, in a forked child: others would take it for its parent."""

@@ -215,10 +215,10 @@ class Layout:
 
     def table(self, under_way: frozenset[int], failure: str = "") -> LayoutTable:
         """Return the layout for the other ranks, or the memory that is lacking for it."""
-        lacks = (0, 0) if failure else self._take()
-        if any(lacks) or failure:
-            return LayoutTable(lacks, under_way, [], {}, {}, failure)
         try:
+            lacks = (0, 0) if failure else self._take()
+            if any(lacks) or failure:
+                return LayoutTable(lacks, under_way, [], {}, {}, failure)
             if self.area is not None and not self.published:
                 self._publish_all(self.area)
         except Unavailable as error:
