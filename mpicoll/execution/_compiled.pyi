@@ -56,6 +56,9 @@ class Program:
     def run_on(self, x: int, out: int, /) -> None:
         """Run once, with these addresses as the input and the output."""
 
+    def free(self) -> None:
+        """Run no more, and drop what it keeps alive, unless a run has failed in its middle."""
+
     def record(self, log: Any, call: int, /) -> None:
         """Record the runs from now on, but not those of `run_on`."""
 

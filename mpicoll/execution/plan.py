@@ -127,6 +127,8 @@ class Plan:
             _busy()
         self.run = self._start = _freed
         self._run = _unbound
+        if self.program is not None:
+            self.program.free()
         self._free()
 
     def without_arrays(self) -> Plan:

@@ -181,8 +181,10 @@ int program_drive(ProgramObject *self, int64_t until)
 static int run(ProgramObject *self)
 {
     if (self->busy || self->program.job.given) {
-        PyErr_SetString(PyExc_RuntimeError, "this plan is under way: wait for it before it runs "
-                                            "again, or is freed");
+        PyErr_SetString(PyExc_RuntimeError,
+                        self->wait ? "this plan is under way: wait for it before it runs again, or "
+                                     "is freed"
+                                   : "this plan has been freed: make a new one");
         return -1;
     }
     if (self->forks != forks) {
@@ -306,6 +308,21 @@ static PyObject *program_stop(ProgramObject *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
+/* free(): run no more, and drop the arrays that the program holds. Without this they would live until a
+   collection of garbage, as `wait` and `look` refer to the program. */
+static PyObject *program_free(ProgramObject *self, PyObject *Py_UNUSED(ignored))
+{
+    self->program.retired = 1;
+    if (!self->busy && !self->driven && !self->program.job.given &&
+        self->program.position == self->program.length) {
+        self->busy = 1;
+        Py_CLEAR(self->wait);
+        Py_CLEAR(self->look);
+        Py_CLEAR(self->keep);
+    }
+    Py_RETURN_NONE;
+}
+
 static PyObject *program_wait(ProgramObject *self, PyObject *Py_UNUSED(ignored))
 {
     if (self->driven) {
@@ -330,6 +347,7 @@ static PyMethodDef program_methods[] = {
     {"test", (PyCFunction)program_test, METH_NOARGS, NULL},
     {"wait", (PyCFunction)program_wait, METH_NOARGS, NULL},
     {"stop", (PyCFunction)program_stop, METH_NOARGS, NULL},
+    {"free", (PyCFunction)program_free, METH_NOARGS, NULL},
     {NULL},
 };
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from mpicoll.notation.schedule import Block, Receive, Round, Send
 from mpicoll.programs.announcing import announce
@@ -50,6 +51,18 @@ def share(
     return _SharedLowering(rounds, sizes, before, after, in_place, reach).shared()
 
 
+def _used(program: SharedProgram, buffer: str) -> int:
+    """Return how many elements of a buffer a program uses: many blocks stay where they are read."""
+    pieces = [each.piece for each in program.publications]
+    for instruction in program.instructions:
+        if isinstance(instruction, Move | Combine):
+            pieces += instruction
+        elif isinstance(instruction, Post):
+            pieces += [transfer.piece for transfer in chain.from_iterable(instruction)]
+    found = (piece for piece in pieces if piece is not None and piece.buffer == buffer)
+    return max((piece.start + piece.length for piece in found), default=0)
+
+
 @dataclass
 class _SharedStep(Step):
     """One round: messages between nodes, and publications and receipts within the node."""
@@ -84,7 +97,7 @@ class _SharedLowering(Lowering):
         self._bring_home(self.results, last.after)
         self._emit(last)
         self._fill_the_first_wait(last.after)
-        made.scratch = {"scratch": self.scratch, "staging": self.most_staged}
+        made.scratch = {name: _used(made, name) for name in ("scratch", "staging")}
         acknowledge(made)
         wait_for_readers(made)
         if self.reach.announces:

@@ -192,7 +192,9 @@ class Binder:
             return table.made()
 
         program = self._with_room(route, fill, laid_out.resources)
-        return compiled(str(call.chosen), route, out, program, laid_out.resources)
+        # A program that runs on any arrays keeps none of a caller's.
+        kept = None if call.arguments.unbound else out
+        return compiled(str(call.chosen), route, kept, program, laid_out.resources)
 
     def _by_calls(
         self, call: _Call, route: str, store: GpuMemory | None, laid_out: LaidOut, tag: int

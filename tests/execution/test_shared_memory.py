@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 from collections.abc import Callable
@@ -198,6 +199,36 @@ def test_many_random_collectives(c: Collectives, transports: tuple[str, ...], ru
 def test_random_calls(c: Collectives, seed: int) -> None:
     """Methods, plans and started plans in any mixture; more by ``support/random_calls.py``."""
     play(c, 300 if c.backend == "threads" else 500, seed)
+
+
+@pytest.mark.ranks(2)
+@pytest.mark.skipif(bool(MISSING), reason=MISSING)
+@pytest.mark.parametrize("algorithm", ["one_shot", "two_shot", "ring"])
+def test_a_freed_plan_leaves_nothing_to_garbage_collection(c: Collectives, algorithm: str) -> None:
+    """Its arrays are as long as a message, and lists of plans are long, too."""
+    memory, x = shared(c), device(c, np.ones(1 << 16), "float64")
+    gc.collect()
+    gc.disable()
+    try:
+        plan = c.plan("allreduce", x, algorithm=f"{algorithm}@symmetric")
+        run, numbers = plan.run, set(memory.plans)
+        run()
+        plan.free()
+        with pytest.raises(RuntimeError, match="has been freed"):
+            run()
+        del plan, run
+        assert max(numbers) not in memory.plans
+    finally:
+        gc.enable()
+
+
+@pytest.mark.ranks(2)
+@pytest.mark.skipif(bool(MISSING), reason=MISSING)
+def test_a_plan_takes_no_memory_for_blocks_that_stay_where_they_lie(c: Collectives) -> None:
+    memory, x = shared(c), device(c, np.ones(1 << 16), "float64")
+    with c.plan("allreduce", x, algorithm="two_shot@symmetric"):
+        buffers = memory.plans[max(memory.plans)].buffers
+        assert sum(memory.arrays.flat(each).nbytes for each in buffers[2:]) == 0
 
 
 @pytest.mark.ranks(2, more=(Layout(4, per_node=2),))
