@@ -20,7 +20,7 @@ PYTEST = ("-m", "pytest", "--with-mpi", "-x", "-q", "-p", "no:hypothesispytest")
 HERE = Path(__file__).parent
 EVERY, DTYPES, PLANS = "test_collectives", "test_dtypes_and_operators", "execution/test_plan"
 ARGUMENTS, SHARED = "runtime/test_arguments", "execution/test_shared_memory"
-LAYOUTS = "on_ranks/test_layouts"
+LAYOUTS, ENVIRONMENT = "on_ranks/test_layouts", "on_ranks/test_environment"
 LEAVING, ENDINGS = "execution/test_leaving", "execution/test_endings"
 DIFFERENT, KNOWN = "runtime/test_different_calls", "runtime/test_known_calls"
 COMMUNICATOR, OBJECTS = "on_ranks/test_communicator", "on_ranks/test_communicator_objects"
@@ -57,10 +57,22 @@ LAUNCHES = {
         NATIVE_NCCL,
         REAL_GPU,
         STARTED,
+        ENVIRONMENT,
     ),
     ("mpi4py", 4): (PLANS, EVERY, ARGUMENTS, RANDOM),
     ("torch", 1): (EVERY,),
-    ("torch", 2): (DTYPES, LAYOUTS, SHARED, LEAVING, ENDINGS, DIFFERENT, GPU, REAL_GPU, SYMMETRIC),
+    ("torch", 2): (
+        DTYPES,
+        LAYOUTS,
+        SHARED,
+        LEAVING,
+        ENDINGS,
+        DIFFERENT,
+        GPU,
+        REAL_GPU,
+        SYMMETRIC,
+        ENVIRONMENT,
+    ),
     ("torch", 3): (PLANS, EVERY, ARGUMENTS, NCCL, STARTED, KNOWN),
 }
 """The tests of each launch; those that need no other processes run as threads on more ranks."""

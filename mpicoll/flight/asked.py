@@ -44,13 +44,21 @@ def watch(writers: Any, ending: memoryview, stacks_path: Path) -> None:
         return
     writers.save_handler()
     prints = stacks.watch(stacks_path, every=True)
-    descriptor = os.eventfd(0) if prints else -1
+    descriptor = _event_descriptor() if prints else -1
     _open.append((writers, descriptor))
     writers.watch_signals(ending, descriptor)
-    if prints:
+    if descriptor >= 0:
         threading.Thread(
             target=_print, args=(descriptor, stacks_path.parent), name="mpicoll asked", daemon=True
         ).start()
+
+
+def _event_descriptor() -> int:
+    """Return a descriptor for events; -1 where a sandbox denies it, or the process has too many."""
+    try:
+        return os.eventfd(0)
+    except OSError:
+        return -1
 
 
 def unwatch() -> None:

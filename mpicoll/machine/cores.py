@@ -31,7 +31,11 @@ class Cores(NamedTuple):
 def own_cores() -> Cores:
     """Return the cores of this process."""
     limits = filter(None, (container_quota(), stated_cores()))
-    return Cores(sorted(os.sched_getaffinity(0)), min(limits, default=None))
+    try:
+        allowed = sorted(os.sched_getaffinity(0))
+    except OSError:  # a sandbox denies it
+        allowed = list(range(os.cpu_count() or 1))
+    return Cores(allowed, min(limits, default=None))
 
 
 # psutil knows neither the quota of a container nor the name of the processor.

@@ -37,8 +37,8 @@ LinkClasses = dict[tuple[int, int], LinkClass]
 
 def physical_cores(cpus: Iterable[int] | None = None, system: Path = _SYSTEM) -> list[Core]:
     """Return the physical cores that this process may use; none where the system hides them."""
-    cpus = os.sched_getaffinity(0) if cpus is None else cpus
     try:
+        cpus = os.sched_getaffinity(0) if cpus is None else cpus
         return sorted({_core(system / f"cpu{each}" / "topology") for each in cpus})
     except (OSError, ValueError):
         return []

@@ -17,7 +17,7 @@ from mpicoll.interfaces import SharedMemory, WaitContext
 from mpicoll.memory.allocator import LINE
 from mpicoll.memory.notes import GROUP, described
 from mpicoll.memory.waiting import started_here, wait_advancing
-from mpicoll.text.encoding import decode, encode
+from mpicoll.text.encoding import decode, encode, kind_name
 
 CAPACITY = 16 * 1024
 """Bytes that a rank can give in one round."""
@@ -124,9 +124,9 @@ class Mailbox:
         Raises:
             Disagreement: on all ranks, where one exchanges items of another type.
         """
-        data, name = encode(item), repr(kind).encode(errors="replace")
+        data, name = encode(item), kind_name(kind, _NAME)
         with self.together():
-            return decode(self._gather(data, name[-_NAME:].ljust(_NAME)), kind)
+            return decode(self._gather(data, name), kind)
 
     def _gather(self, data: bytes, name: bytes) -> list[bytes]:
         first = len(data).to_bytes(_SIZE, "little") + name + data[: CAPACITY - _HEAD]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpicoll.errors import Unavailable, first_error
+from mpicoll.errors import CollectiveError, Unavailable, first_error, on_all
 from mpicoll.interfaces import (
     CMA,
     SYMMETRIC,
@@ -37,7 +37,7 @@ from mpicoll.memory.allocator import FirstFit, whole_lines
 from mpicoll.memory.files import Files, Segment
 from mpicoll.memory.mailbox import Mailbox
 from mpicoll.memory.notes import Notes
-from mpicoll.memory.waiting import SpinYieldSleep
+from mpicoll.memory.waiting import SpinYieldSleep, default_deadline
 from mpicoll.notation.elements import itemsize
 from mpicoll.programs.instructions import Reach
 
@@ -339,6 +339,14 @@ def _disown_all() -> None:
 os.register_at_fork(after_in_child=_disown_all)
 
 
+def _check_environment() -> None:
+    """Raise where a variable of this rank turns the memory off, or has no meaning."""
+    if os.environ.get(SWITCH, "").lower() in ("0", "off", "no", "false"):
+        raise Unavailable(f"{SWITCH} turns it off")
+    default_deadline()
+    own_cores()
+
+
 def open_memory(
     rank: int, nodes: Nodes, arrays: Arrays, exchange: Callable[..., list[Any]],
     obstacle: str = "", progress: Callable[[], object] = lambda: None,
@@ -350,14 +358,13 @@ def open_memory(
         obstacle: why ranks of a node cannot share memory; empty where they can.
         progress: lets the library move its own messages while this rank waits.
     """
-    if os.environ.get(SWITCH, "").lower() in ("0", "off", "no", "false"):
-        return None, f"{SWITCH} turns it off"
     if max(map(len, nodes)) == 1:
         return None, "no two ranks share a node"
     if obstacle:
         return None, obstacle
     node = next(each for each in nodes if rank in each)
     try:
+        on_all(_check_environment, rank, exchange, refusals=(CollectiveError,))
         size = sum(map(len, nodes))
         memory = MappedMemory(arrays, rank, node, size, exchange, progress)
     except Unavailable as error:

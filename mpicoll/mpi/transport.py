@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from mpicoll.errors import FREED
+from mpicoll.errors import FREED, CollectiveError, on_all
 from mpicoll.gpu.driver import Driver
 from mpicoll.gpu.natives import direct, staged
 from mpicoll.gpu.staging import (
@@ -283,7 +283,8 @@ class MpiTransport(MpiMessages):
 
     def _is_oversubscribed(self) -> bool:
         """Whether the ranks of this node outnumber the cores that they may use."""
-        cores = self.exchange(own_cores(), Cores)
+        given = on_all(own_cores, self.rank, self.exchange, refusals=(CollectiveError,))
+        cores = self.exchange(given, Cores)
         node = next(each for each in self.nodes if self.rank in each)
         return is_oversubscribed([cores[rank] for rank in node])
 

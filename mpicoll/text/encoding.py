@@ -5,6 +5,7 @@ Decoding runs no code of the sender's, as unpickling does.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -58,9 +59,20 @@ def encode(item: object) -> bytes:
         return _REFUSAL + str(error).encode()[:1000]
 
 
+@cache
+def kind_name(kind: Any, length: int) -> bytes:
+    """Return the name of a type, without its modules, in so many bytes.
+
+    >>> kind_name(tuple[Exception, str], 24)
+    b'tuple[Exception, str]   '
+    """
+    text = re.sub(r"<class '(.*)'>", r"\1", repr(kind))
+    return re.sub(r"\w+\.", "", text).encode(errors="replace")[:length].ljust(length)
+
+
 def encode_for(kind: Any, item: object) -> bytes:
     """Return an item as bytes that state its kind, for `decode_alike`."""
-    return repr(kind).encode(errors="replace")[-_NAME:].ljust(_NAME) + encode(item)
+    return kind_name(kind, _NAME) + encode(item)
 
 
 def decode_alike(given: Iterable[bytes], kind: Any) -> list[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import tracemalloc
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
@@ -94,6 +95,22 @@ def test_ranks_may_give_different_objects(comm: Any, shift: int) -> None:
     assert same(comm.scatter(items if comm.rank == 0 else None), plain[comm.rank])
     turned = items[comm.rank :] + items[: comm.rank]
     assert same(comm.alltoall(turned), MPI.COMM_WORLD.alltoall(turned))
+
+
+def test_a_long_pickle_takes_the_memory_of_itself_and_of_its_object(comm: Any) -> None:
+    item = {bytes([number]) * (1 << 20) for number in range(8)}
+    nbytes = sum(map(len, item))
+    tracemalloc.start()
+    try:
+        found = comm.bcast(item if comm.rank == 0 else None)
+        _, peak = tracemalloc.get_traced_memory()
+        assert found == item
+        del found
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2.5 * nbytes
+    assert held < 0.5 * nbytes
 
 
 def test_an_array_that_stands_twice_is_restored_once(comm: Any) -> None:

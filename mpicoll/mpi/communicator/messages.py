@@ -8,6 +8,7 @@ arrays go as they lie in memory. Any other object is pickled, as mpi4py does.
 
 from __future__ import annotations
 
+import gc
 import pickle
 import struct
 from collections.abc import Sequence
@@ -30,10 +31,10 @@ _CALM = 32
 _HEAD = struct.Struct("=BBxxIqqq")
 _LAST = struct.Struct("=qq")
 _BYTE = np.dtype("uint8")
-_NOTHING: Flat = np.empty(0, _BYTE)
+NOTHING: Flat = np.empty(0, _BYTE)
 STOCK = MPI.pickle, pickle.dumps, pickle.loads
 """mpi4py's serializer, and what it calls unless a program says otherwise."""
-_PICKLE = 2
+PICKLE = 2
 
 if OBJECTS is not None:
     _CODES = np.typecodes["AllInteger"] + np.typecodes["AllFloat"] + "?"
@@ -83,7 +84,7 @@ class Rooms:
         self.rank, self.size = comm.rank, comm.size
         self.own = bytearray(_WRITTEN)
         self.flat = np.frombuffer(self.own, _BYTE)
-        self.payload, self.sizes, self.left = _NOTHING, [0] * self.size, list[Any]()
+        self.payload, self.sizes, self.left = NOTHING, [0] * self.size, list[Any]()
         self._take(0)
 
     def _take(self, need: int) -> None:
@@ -114,7 +115,7 @@ class Rooms:
         if written:
             kind, text = head_at(self.own).kind, self.flat[_HEAD.size : written].copy()
         else:
-            kind, text = _PICKLE, np.frombuffer(self.left.pop(), _BYTE)
+            kind, text = PICKLE, np.frombuffer(self.left.pop(), _BYTE)
         parts = [np.ascontiguousarray(each).reshape(-1).view(_BYTE) for each in self.left]
         self.left.clear()
         end = _HEAD.size + len(text)
@@ -146,17 +147,23 @@ class Rooms:
         payloads, need, starts = list[Flat](), 0, range(0, self.size * self.room, self.room)
         for start, item in zip(starts, items, strict=True):
             written = OBJECTS.write_objects(self.own, _WRITTEN, (item,), STOCK, self.left)
-            payload = _NOTHING
+            payload = NOTHING
             if self.left or written > self.room:
                 written, payload = self.put(written), self.payload
             need = max(need, written)
             self.sending[start : start + self.room] = self.view
             payloads.append(payload)
         self.sizes = [each.nbytes for each in payloads]
-        self.payload = np.concatenate(payloads) if any(self.sizes) else _NOTHING
+        self.payload = np.concatenate(payloads) if any(self.sizes) else NOTHING
         alike = self.sizes[0] if min(self.sizes) == max(self.sizes) else -1
         for start in starts:
             _LAST.pack_into(self.sent, start + _HEAD.size - _LAST.size, alike, need)
+
+
+def _is_stock() -> bool:
+    """Whether mpi4py's serializer is unchanged, whose functions read any memory without a copy."""
+    found = gc.get_referents(STOCK[0])
+    return all(any(each is function for each in found) for function in STOCK[1:])
 
 
 def decode(messages: bytearray, payload: Flat, start: int = 0) -> Any:
@@ -166,9 +173,10 @@ def decode(messages: bytearray, payload: Flat, start: int = 0) -> Any:
     """
     head, begin = head_at(messages, start), start + _HEAD.size
     inside: Any = memoryview(messages)[begin : begin + head.size]
-    if head.kind == _PICKLE:
-        data = bytes(payload if head.more else inside)
-        return MPI.pickle.loads(data) if data else None
+    if head.kind == PICKLE:
+        text: Any = payload if head.more else inside
+        data = memoryview(text) if head.more and _is_stock() else bytes(text)
+        return MPI.pickle.loads(data) if len(data) else None
     if head.more:
         inside, payload = payload[: head.size], payload[head.size :]
     return OBJECTS.read_object(inside, payload)

@@ -16,7 +16,16 @@ from mpi4py import MPI
 from mpicoll.execution.extension import METHODS, OBJECTS
 from mpicoll.mpi.communicator.buffers import Flat
 from mpicoll.mpi.communicator.in_order import folded_by_first, folded_of
-from mpicoll.mpi.communicator.messages import ROOMS, STOCK, Rooms, decode, decode_all, head_at
+from mpicoll.mpi.communicator.messages import (
+    NOTHING,
+    PICKLE,
+    ROOMS,
+    STOCK,
+    Rooms,
+    decode,
+    decode_all,
+    head_at,
+)
 from mpicoll.mpi.communicator.reading import is_extreme
 from mpicoll.mpi.communicator.served import LEFT_ALONE
 from mpicoll.mpi.communicator.tracing import AS_OBJECT
@@ -28,7 +37,7 @@ _FEW = 3
 
 def _taken(rooms: Rooms) -> Flat:
     """Return the payload of this rank's messages, which is kept no longer."""
-    payload, rooms.payload = rooms.payload, rooms.payload[:0]
+    payload, rooms.payload = rooms.payload, NOTHING
     return payload
 
 
@@ -52,9 +61,13 @@ def bcast(made_for: Any) -> Method:
     def rest(comm: Any, root: int) -> Any:
         head = head_at(own)
         rooms.adapt(head.need)
-        payload = _taken(rooms).copy() if rank == root else np.empty(head.alike, "u1")
+        payload = _taken(rooms) if rank == root else np.empty(head.alike, "u1")
         if head.alike:
             comm.Bcast(payload, root)
+        if rank == root and head.kind != PICKLE:
+            payload = (
+                payload.copy()
+            )  # it is the array of the caller, and becomes that of the result
         return decode(own, payload)
 
     return run
