@@ -204,6 +204,8 @@ class Calls:
             leaves a call, and else before the next.
         in_place, datatype: with these an array may stand in a list or tuple, beside counts and
             objects of the type `datatype`, and `in_place` instead of an input.
+        in_method: methods of this package, one frame of Python each, make all calls. The flight
+            recorder then begins at the caller of the method to look for the user's line.
 
     Raises:
         ValueError: this version of NumPy or of DLPack is not known.
@@ -215,6 +217,7 @@ class Calls:
         wait: Callable[[int, int], object],
         broken: Callable[[Program, BaseException | None], object], keep: object,
         late: Callable[[str], object] | None = ..., in_place: object = ..., datatype: object = ...,
+        in_method: bool = ...,
     ) -> None: ...  # fmt: skip
     def __call__(
         self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any, /

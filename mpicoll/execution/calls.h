@@ -56,6 +56,7 @@ typedef struct {
     PyObject *unsettled; /* the name of the last call, where this rank has not read what others state */
     int64_t settles; /* what it has stated of that call */
     PyObject *in_place, *datatype; /* a word, and the type of objects that are known by identity */
+    int in_method; /* it is called by methods of Python, one frame above the user's */
     Entry *entries;
 } CallsObject;
 

@@ -341,7 +341,7 @@ void calls_give_up(CallsObject *self, PyObject *program)
 static PyObject *calls_leave(CallsObject *self, const Entry *entry, PyObject *name)
 {
     ProgramObject *program = entry->program;
-    uint64_t row = log_begin(program->log, program->call);
+    uint64_t row = log_begin_below(program->log, program->call, self->in_method);
     state_call(&self->statements, entry->digest);
     log_end(program->log, row, 0);
     self->settles = entry->digest;
@@ -396,7 +396,7 @@ static PyObject *calls_run(CallsObject *self, Entry *entry, const Key *key, PyOb
     }
     program->program.registers[INPUT] = input;
     program->program.registers[OUTPUT] = address + out_shift;
-    uint64_t row = log_begin(program->log, program->call);
+    uint64_t row = log_begin_below(program->log, program->call, self->in_method);
     int64_t number = state_call(&self->statements, digest);
     program_begin(&program->program);
     int same = program_drive(program, program->check) < 0 ? -1 : agree(self, number, digest);
@@ -485,13 +485,14 @@ static int calls_init(CallsObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"probe",  "exchange", "lines", "stride", "rank", "number",
                             "spins",  "slow",     "wait",  "broken", "keep",
-                            "late",   "in_place", "datatype", NULL};
+                            "late",   "in_place", "datatype", "in_method", NULL};
     PyObject *probe, *exchange, *lines, *number, *slow, *wait, *broken, *keep;
     PyObject *late = Py_None, *in_place = NULL, *datatype = NULL;
     long long spins, stride, rank;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOLLOLOOOO|OOO", names, &probe, &exchange,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOLLOLOOOO|OOOp", names, &probe, &exchange,
                                      &lines, &stride, &rank, &number, &spins, &slow, &wait,
-                                     &broken, &keep, &late, &in_place, &datatype))
+                                     &broken, &keep, &late, &in_place, &datatype,
+                                     &self->in_method))
         return -1;
     if (self->entries) {
         PyErr_SetString(PyExc_TypeError, "it is made once");

@@ -102,7 +102,7 @@ def calls(
         layout: how arrays are read, as `Arrays.layout` has it.
         slow: serves the calls that are not known.
         give_up: takes a program that has failed in the middle of a run.
-        known: `in_place` and `datatype`, as `_compiled.Calls` takes them.
+        known: `in_place`, `datatype` and `in_method`, as `_compiled.Calls` takes them.
     """
     mailbox = memory.mailbox
     assert mailbox is not None

@@ -11,18 +11,20 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#if PY_VERSION_HEX < 0x030D0000
-#define Py_IsFinalizing _Py_IsFinalizing
-#endif
-
 typedef void (*Handler)(void);
 
 static _Thread_local int sleeps;
 static Handler before;
+static int is_exiting;
+
+void finalizing_begin(void)
+{
+    __atomic_store_n(&is_exiting, 1, __ATOMIC_RELEASE);
+}
 
 static void on_terminate(void)
 {
-    while (sleeps && Py_IsFinalizing())
+    while (sleeps && __atomic_load_n(&is_exiting, __ATOMIC_ACQUIRE))
         pause();
     if (before)
         before();

@@ -5,6 +5,7 @@
 
 #include "flight.h"
 
+#include <pthread.h>
 #include <structmember.h>
 #include <time.h>
 
@@ -84,14 +85,33 @@ static uint64_t check_of(const Row *row, uint64_t number)
     return sum ^ sum >> 29;
 }
 
-static uint64_t begin(LogObject *log, uint32_t call, const PyThreadState *state, uint32_t outcome)
+/* The system's number of this thread, 0 until it is asked for. */
+static _Thread_local uint32_t thread_number;
+
+/* The thread of a forked child has another number. */
+static void reset_thread_number(void)
+{
+    thread_number = 0;
+}
+
+int flight_import(void)
+{
+    if (pthread_atfork(NULL, NULL, reset_thread_number) == 0)
+        return sites_import();
+    PyErr_NoMemory();
+    return -1;
+}
+
+static uint64_t begin(LogObject *log, uint32_t call, uint32_t outcome, int below_library)
 {
     RingObject *ring = log->ring;
     if (!ring->rows)
         return 0;
-    uint32_t where = sites_find(&ring->sites, state);
+    uint32_t where = sites_find(&ring->sites, below_library);
     if (!ring->rows)
         return 0;
+    if (!thread_number)
+        thread_number = (uint32_t)PyThread_get_thread_native_id();
     uint64_t number = ++ring->written;
     Row *row = ring->rows + ((number - 1) & ring->mask);
     if (number % OFTEN == 2)
@@ -103,7 +123,7 @@ static uint64_t begin(LogObject *log, uint32_t call, const PyThreadState *state,
     row->start = now(ring);
     row->end = 0;
     row->group = log->group, row->call = call;
-    row->where = where, row->thread = (uint32_t)state->native_thread_id;
+    row->where = where, row->thread = thread_number;
     row->outcome = outcome, row->text = 0;
     row->check = check_of(row, number);
     __atomic_store_n(&row->number, number, __ATOMIC_RELEASE);
@@ -112,12 +132,12 @@ static uint64_t begin(LogObject *log, uint32_t call, const PyThreadState *state,
 
 uint64_t log_start(LogObject *log, uint32_t call)
 {
-    return log ? begin(log, call, PyThreadState_Get(), UNDER_WAY) : 0;
+    return log ? begin(log, call, UNDER_WAY, 0) : 0;
 }
 
 uint64_t log_issue(LogObject *log, uint32_t call)
 {
-    return begin(log, call, PyThreadState_Get(), ISSUED);
+    return begin(log, call, ISSUED, 0);
 }
 
 const void *log_table(const LogObject *log)
@@ -127,12 +147,17 @@ const void *log_table(const LogObject *log)
 
 uint64_t log_begin(LogObject *log, uint32_t call)
 {
+    return log_begin_below(log, call, 0);
+}
+
+uint64_t log_begin_below(LogObject *log, uint32_t call, int below_library)
+{
     if (!log)
         return 0;
     const PyThreadState *state = PyThreadState_Get();
     if (log->inside == state)
         return 0;
-    uint64_t number = begin(log, call, state, UNDER_WAY);
+    uint64_t number = begin(log, call, UNDER_WAY, below_library);
     if (number)
         log->inside = state, log->row = number;
     return number;

@@ -13,9 +13,15 @@ typedef struct LogObject LogObject;
 
 extern PyTypeObject RingType, LogType;
 
+/* Prepare for forks of the process; -1 where Python has raised. */
+int flight_import(void);
+
 /* Begin the row of a call, and return its number; 0 where there is none, because `log` is NULL or
    this thread is within another call on this group. */
 uint64_t log_begin(LogObject *log, uint32_t call);
+
+/* The same. `below_library`: the innermost frame of Python is a function of this package. */
+uint64_t log_begin_below(LogObject *log, uint32_t call, int below_library);
 
 /* The same of a call that goes on while its thread makes others. */
 uint64_t log_start(LogObject *log, uint32_t call);

@@ -8,6 +8,7 @@
 
 static PyObject *stop(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
+    finalizing_begin();
     Py_BEGIN_ALLOW_THREADS
     progress_stop();
     Py_END_ALLOW_THREADS
@@ -30,7 +31,7 @@ static int stop_at_exit(void)
 
 static int execute(PyObject *module)
 {
-    if (calls_import() < 0 || objects_import() < 0 || stop_at_exit() < 0 ||
+    if (calls_import() < 0 || objects_import() < 0 || flight_import() < 0 || stop_at_exit() < 0 ||
         PyModule_AddType(module, &ProgramType) < 0 || PyModule_AddType(module, &CallsType) < 0 ||
         PyModule_AddType(module, &QueueType) < 0 || PyModule_AddType(module, &RingType) < 0 ||
         PyModule_AddType(module, &LogType) < 0 || PyModule_AddType(module, &CountedType) < 0 ||
@@ -49,6 +50,14 @@ static int execute(PyObject *module)
 
 static PyModuleDef_Slot slots[] = {
     {Py_mod_exec, execute},
+#ifdef Py_mod_multiple_interpreters /* Python 3.12 */
+    /* There is one progress thread in a process, and the types are static. */
+    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+#endif
+#ifdef Py_mod_gil /* Python 3.13 */
+    /* The GIL is the lock of the types' fields. A free-threaded Python turns it on. */
+    {Py_mod_gil, Py_MOD_GIL_USED},
+#endif
     {0, NULL},
 };
 

@@ -45,6 +45,9 @@ enum { HELD_SPINS = 40 };
 /* Of threads that are inside a C++ library while the interpreter ends: finalizing.c. */
 extern PyMethodDef finalizing_methods[];
 
+/* Say that the interpreter exits, before it ends other threads. */
+void finalizing_begin(void);
+
 /* Methods of an object without a frame of Python: methods.c. */
 extern PyMethodDef method_methods[];
 

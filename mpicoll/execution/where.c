@@ -1,20 +1,11 @@
-/* Look at the frames of this thread as the interpreter keeps them.
-
-   Asking for objects of them, as the public functions do, makes one for each frame of each call: 45
-   ns each, where all of a row may take 100. */
-
-#define Py_BUILD_CORE 1
-
 #include "where.h"
 
-#include <internal/pycore_frame.h>
-
-enum { PLACES = 1024, PROBES = 4, DEPTH = 40 };
+enum { CACHE_SITES = 1024, PROBES = 4, MAX_DEPTH = 40 };
 
 int sites_make(Sites *sites, PyObject *locate)
 {
-    sites->known = PyMem_Calloc(PLACES, sizeof(Site));
-    if (!sites->known) {
+    sites->cache = PyMem_Calloc(CACHE_SITES, sizeof(Site));
+    if (!sites->cache) {
         PyErr_NoMemory();
         return -1;
     }
@@ -24,88 +15,92 @@ int sites_make(Sites *sites, PyObject *locate)
 
 void sites_free(Sites *sites)
 {
-    for (int place = 0; sites->known && place < PLACES; place++)
-        Py_CLEAR(sites->known[place].code);
-    PyMem_Free(sites->known);
-    sites->known = NULL;
-    memset(sites->last, 0, sizeof sites->last);
+    for (int i = 0; sites->cache && i < CACHE_SITES; i++)
+        Py_CLEAR(sites->cache[i].code);
+    PyMem_Free(sites->cache);
+    sites->cache = NULL;
+    memset(sites->recent, 0, sizeof sites->recent);
     Py_CLEAR(sites->locate);
 }
 
-static _PyInterpreterFrame *innermost(const PyThreadState *state)
-{
-#if PY_VERSION_HEX >= 0x030d0000
-    return state->current_frame;
-#else
-    return state->cframe->current_frame;
-#endif
-}
-
-static PyCodeObject *code_of(_PyInterpreterFrame *frame)
-{
-#if PY_VERSION_HEX >= 0x030d0000
-    return (PyCodeObject *)frame->f_executable;
-#else
-    return frame->f_code;
-#endif
-}
-
+/* Ask Python for the line, and keep the answer in `site`. */
 static uint32_t locate(Sites *sites, PyCodeObject *code, int instruction, Site *site)
 {
-    PyObject *found = PyObject_CallFunction(sites->locate, "Oi", code, instruction);
-    unsigned long where = found ? PyLong_AsUnsignedLong(found) : 0;
+    PyObject *place = PyObject_CallFunction(sites->locate, "Oi", code, instruction);
+    unsigned long line = place ? PyLong_AsUnsignedLong(place) : 0;
     if (PyErr_Occurred()) {
         PyErr_WriteUnraisable(sites->locate);
-        where = 0;
+        line = 0;
     }
-    Py_XDECREF(found);
-    if (sites->known) {
-        PyCodeObject *before = site->code;
-        memset(sites->last, 0, sizeof sites->last);
-        *site = (Site){(PyCodeObject *)Py_NewRef(code), instruction, (uint32_t)where};
-        Py_XDECREF(before);
+    Py_XDECREF(place);
+    if (sites->cache) {
+        PyCodeObject *evicted = site->code;
+        memset(sites->recent, 0, sizeof sites->recent);
+        *site = (Site){(PyCodeObject *)Py_NewRef(code), instruction, (uint32_t)line};
+        Py_XDECREF(evicted);
     }
-    return (uint32_t)where;
+    return (uint32_t)line;
 }
 
-static uint32_t where_of(Sites *sites, PyCodeObject *code, int instruction)
+static uint32_t look_up(Sites *sites, PyCodeObject *code, int instruction)
 {
     size_t hash = ((size_t)code >> 4) * 31 + (size_t)instruction;
     hash ^= hash >> 11;
-    Site *first = NULL;
+    Site *free_site = NULL;
     for (size_t probe = 0; probe < PROBES; probe++) {
-        Site *site = sites->known + (hash + probe) % PLACES;
+        Site *site = sites->cache + (hash + probe) % CACHE_SITES;
         if (site->code == code && site->instruction == instruction)
-            return site->where;
-        if (!first && (!site->code || probe == PROBES - 1))
-            first = site;
+            return site->line;
+        if (!free_site && (!site->code || probe == PROBES - 1))
+            free_site = site;
     }
-    return locate(sites, code, instruction, first);
+    return locate(sites, code, instruction, free_site);
 }
 
-/* The same, where it is likely that the last call came from there. */
-static uint32_t where_again(Sites *sites, Site *last, PyCodeObject *code, int instruction)
+/* Return the place of a frame's line. `recent` is the last site at this depth, or NULL. */
+static uint32_t line_of(Sites *sites, PyFrameObject *frame, Site *recent)
 {
-    if (last->code != code || last->instruction != instruction) {
-        uint32_t where = where_of(sites, code, instruction);
-        *last = (Site){code, instruction, where};
+    PyCodeObject *code = PyFrame_GetCode(frame);
+    int instruction = PyFrame_GetLasti(frame);
+    uint32_t line;
+    if (recent && recent->code == code && recent->instruction == instruction) {
+        line = recent->line;
+    } else {
+        line = look_up(sites, code, instruction);
+        if (recent && sites->cache)
+            *recent = (Site){code, instruction, line};
     }
-    return last->where;
+    Py_DECREF(code);
+    return line;
 }
 
-uint32_t sites_find(Sites *sites, const PyThreadState *state)
+/* sys._getframe, and its argument for the caller of the innermost frame. */
+static PyObject *get_frame, *one;
+
+int sites_import(void)
 {
-    _PyInterpreterFrame *frame = innermost(state);
-    for (int depth = 0; frame && depth < DEPTH && sites->known; depth++) {
-        if (!_PyFrame_IsIncomplete(frame)) {
-            int instruction = _PyInterpreterFrame_LASTI(frame) * (int)sizeof(_Py_CODEUNIT);
-            PyCodeObject *code = code_of(frame);
-            uint32_t where = depth < 2 ? where_again(sites, sites->last + depth, code, instruction)
-                                       : where_of(sites, code, instruction);
-            if (where)
-                return where;
-        }
-        frame = frame->previous;
+    get_frame = Py_XNewRef(PySys_GetObject("_getframe"));
+    one = PyLong_FromLong(1);
+    if (!get_frame && !PyErr_Occurred())
+        PyErr_SetString(PyExc_RuntimeError, "this Python has no sys._getframe");
+    return get_frame && one ? 0 : -1;
+}
+
+uint32_t sites_find(Sites *sites, int below_library)
+{
+    /* PyFrame_GetBack(PyEval_GetFrame()) would make an object of the library's frame, too. */
+    PyFrameObject *frame = below_library
+                               ? (PyFrameObject *)PyObject_CallOneArg(get_frame, one)
+                               : (PyFrameObject *)Py_XNewRef((PyObject *)PyEval_GetFrame());
+    uint32_t line = 0;
+    for (int depth = 0; frame && depth < MAX_DEPTH && sites->cache; depth++) {
+        line = line_of(sites, frame, depth < 2 ? sites->recent + depth : NULL);
+        PyFrameObject *caller = line ? NULL : PyFrame_GetBack(frame);
+        Py_DECREF(frame);
+        frame = caller;
     }
-    return 0;
+    Py_XDECREF(frame);
+    if (!line)
+        PyErr_Clear(); /* there was no memory for the object of a frame */
+    return line;
 }

@@ -75,7 +75,7 @@ class PlanCache:
         layout = self.transport.arrays.layout()
         if shared is None or shared.mailbox is None or layout is None:
             return None
-        return extension.calls(layout, shared, self.known, self._give_up)
+        return extension.calls(layout, shared, self.known, self._give_up, in_method=True)
 
     def agree(
         self, checked: Arguments | CollectiveError, what: str = "calls a method"

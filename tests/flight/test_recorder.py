@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from mpicoll.flight import asked, directory, groups, recorder, stacks
 from mpicoll.flight.diagnosis import diagnose
 from mpicoll.flight.layout import SUFFIX, Outcome
 from mpicoll.flight.reader import Dump, read_all
+from mpicoll.flight.records import Where
 from mpicoll.flight.words import sentences
 
 
@@ -75,6 +77,59 @@ def test_all_ranks_count_the_same_calls_of_a_group(place: Path) -> None:
     assert all(one.outcome is Outcome.DONE for each in dumps for one in each.entries)
     wheres = {one.where.file for each in dumps for one in each.entries if one.where}
     assert wheres == {__file__}
+
+
+def _by_a_method(c: mpicoll.Collectives) -> None:
+    x = np.ones(4)
+    for _ in range(4):
+        c.allreduce(x)
+
+
+def _by_a_plan(c: mpicoll.Collectives) -> None:
+    plan = c.plan("allreduce", np.ones(4))
+    for _ in range(4):
+        plan.run()
+
+
+def _by_a_started_plan(c: mpicoll.Collectives) -> None:
+    plan = c.plan("allreduce", np.ones(4))
+    for _ in range(4):
+        plan.start().wait()
+
+
+def _by_a_new_frame(c: mpicoll.Collectives) -> None:
+    x = np.ones(4)
+
+    def step() -> None:
+        c.allreduce(x)
+
+    for _ in range(4):
+        step()
+
+
+def _by_a_callback(c: mpicoll.Collectives) -> None:
+    list(map(c.allreduce, [np.ones(4)] * 4))
+
+
+@pytest.mark.parametrize(
+    ("calls", "line", "function"),
+    [
+        (_by_a_method, 3, "_by_a_method"),
+        (_by_a_plan, 3, "_by_a_plan"),
+        (_by_a_started_plan, 3, "_by_a_started_plan"),
+        (_by_a_new_frame, 4, "_by_a_new_frame.<locals>.step"),
+        (_by_a_callback, 1, "_by_a_callback"),
+    ],
+)
+def test_a_call_has_the_line_of_the_users_source(
+    place: Path, calls: Callable[[mpicoll.Collectives], None], line: int, function: str
+) -> None:
+    """The first calls are served by Python, the later ones by the extension."""
+    first = calls.__code__.co_firstlineno
+    for dump in recorded(place, calls):
+        entries = [each for each in dump.entries if each.call.collective == "allreduce"]
+        assert len(entries) == 4
+        assert {each.where for each in entries} == {Where(__file__, first + line, function)}
 
 
 def test_threads_that_join_at_once_share_a_recorder(
