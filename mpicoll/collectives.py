@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from mpicoll.errors import ArgumentError
-from mpicoll.execution.extension import WRITERS
+from mpicoll.execution.extension import _compiled
 from mpicoll.execution.plan import Plan
 from mpicoll.interfaces import Array, Nodes, Transport
 from mpicoll.memory.waiting import check_deadline
@@ -83,7 +83,7 @@ class Collectives(PointToPoint):
         from mpicoll.flight.groups import join  # importing mpicoll is quicker without
 
         self.flight = join(
-            transport.exchange, transport.rank, transport.size, name=name, writers=WRITERS,
+            transport.exchange, transport.rank, transport.size, name=name, writers=_compiled,
             threads=transport.backend == "threads",
         )  # fmt: skip
         super().__init__(transport, Recording(self.flight))

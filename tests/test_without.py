@@ -1,8 +1,9 @@
-"""Without torch or mpi4py installed: what the other half does, and what a user is told."""
+"""Without torch, mpi4py, a compiler or the built extension: what runs, and what a user is told."""
 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,60 @@ def test_importing_torchcoll_tells_what_to_install(without: Any) -> None:
     done = python("-c", "import torchcoll", environment=without("torch"))
     assert done.returncode == 1
     assert done.stdout.splitlines()[-1] == f"ModuleNotFoundError: {INSTALL}"
+
+
+EXTENSION = "mpicoll.execution._compiled"
+NOT_BUILT = (
+    rf"mpicoll's C extension cannot be loaded \(.*{EXTENSION}.*\): install a C compiler and the "
+    "headers of this Python, then run pip install mpicoll, or in a source tree "
+    "python -c 'from setuptools import setup; setup\\(\\)' build_ext --inplace"
+)
+
+
+@pytest.mark.parametrize("package", ["mpicoll", "mpicoll.simulator"])
+def test_importing_a_tree_that_is_not_built_tells_how_to_build_it(
+    without: Any, package: str
+) -> None:
+    done = python("-c", f"import {package}", environment=without(EXTENSION))
+    assert done.returncode == 1
+    assert re.fullmatch(f"ImportError: {NOT_BUILT}", done.stdout.splitlines()[-1])
+
+
+def test_a_command_of_a_tree_that_is_not_built_tells_it_in_one_line(without: Any) -> None:
+    done = python("-m", "mpicoll.bench", environment=without(EXTENSION))
+    assert done.returncode == 2
+    assert re.fullmatch(f"Error: {NOT_BUILT}\n", done.stdout)
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a source distribution of this tree."""
+    folder = tmp_path_factory.mktemp("sdist")
+    setup = "from setuptools import setup; setup()"
+    done = python("-c", setup, "-q", "egg_info", "-e", str(folder), "sdist", "-d", str(folder))
+    assert done.returncode == 0, done.stdout
+    return next(folder.glob("*.tar.gz"))
+
+
+@pytest.mark.parametrize(
+    ("compiler", "reason"),
+    [
+        ("no-such-compiler", "there is no 'no-such-compiler'"),
+        ("false", "the compiler failed, as its messages above say"),
+    ],
+)
+def test_an_install_without_a_compiler_says_what_to_install(
+    sdist: Path, tmp_path: Path, compiler: str, reason: str
+) -> None:
+    options = ("--no-build-isolation", "--no-deps", "--no-index", "--target", str(tmp_path))
+    done = python("-m", "pip", "install", *options, str(sdist), environment={"CC": compiler})
+    assert done.returncode == 1
+    assert re.search(
+        "^ *error: mpicoll needs a C compiler and the headers of Python to build its extension, "
+        rf"but {reason}: install them \(Debian, Ubuntu: apt install gcc libc6-dev python3-dev; "
+        r"Fedora, RHEL: dnf install gcc python3-devel\), or name another compiler in CC$",
+        done.stdout, re.MULTILINE,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("command", ["bench", "p2p", "tune"])

@@ -23,9 +23,8 @@ import numpy as np
 from mpicoll.cli.command import RanksCommand
 from mpicoll.cli.options import Whole, option
 from mpicoll.collectives import Collectives
-from mpicoll.errors import ArgumentError, RankLost
+from mpicoll.errors import RankLost
 from mpicoll.execution.compiled import AWAIT, NOWHERE, RAISE, Operand
-from mpicoll.execution.extension import MISSING
 from mpicoll.interfaces import SharedMemory
 from mpicoll.machine.waited import Waited
 from mpicoll.measurement.worlds import BOTH, Worlds
@@ -111,7 +110,7 @@ def trips(c: Collectives, round_trips: int = _ROUND_TRIPS) -> Callable[[], float
     None where there are not two processes, or they share no memory.
     """
     memory = c.transport.shared
-    if c.size != 2 or memory is None or MISSING or len({*memory.processes.values()}) != 2:
+    if c.size != 2 or memory is None or len({*memory.processes.values()}) != 2:
         return None
     flag = c.allocate(1, "int64")
     flag[0] = 0
@@ -160,8 +159,6 @@ def _program(rows: array[int], addresses: list[int]) -> Program:
 @click.pass_obj
 def main(makers: Worlds, /, ranks: int) -> None:
     """Print a line for each algorithm, and the trip, on rank 0."""
-    if MISSING:
-        raise ArgumentError(f"there is no compiled executor: {MISSING}")
     with makers["mpi4py"](None) as c:
         # The fewest elements with which each instruction has one.
         counts = {"one_shot": 1, "ring": ranks} if c.rank == 0 else {}

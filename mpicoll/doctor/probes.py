@@ -8,11 +8,12 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 
 from mpicoll.doctor import leftovers
-from mpicoll.execution.extension import MISSING, SWITCH, executor
+from mpicoll.execution.extension import executor
 from mpicoll.hosts import emulation
 from mpicoll.machine.cores import container_quota
 from mpicoll.machine.launchers import find_launch, ranks_of_host
@@ -75,11 +76,16 @@ def _cupy() -> str:
 
 
 def _executor() -> str:
-    found = executor()
-    if not MISSING:
-        return f"{found}, which run schedules over host memory"
-    advice = "install mpicoll where a C compiler is (gcc or clang), or a wheel made there"
-    return f"no: schedules run as {found}. {advice}" if SWITCH not in MISSING else f"no: {found}"
+    return f"{executor()}, which runs schedules over host memory{_gil()}"
+
+
+def _gil() -> str:
+    """Return what a free-threaded Python does for the executor; empty where all have the GIL."""
+    if not sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return ""
+    if getattr(sys, "_is_gil_enabled", lambda: True)():
+        return "; it needs the GIL, which this free-threaded Python has turned on"
+    return "; it needs the GIL: leave out PYTHON_GIL=0 and -X gil=0"
 
 
 def _memcpy() -> str:

@@ -103,16 +103,37 @@ class Log:
         """Return a function whose calls are recorded."""
 
 def issued(attribute: str, call: Callable[[], int], method: Any, /) -> Any:
-    """Return a method whose beginnings are recorded: `mpicoll.flight.rows.issued`."""
+    """Return a method whose beginnings are recorded, where its object has a log.
+
+    Args:
+        attribute: of the object, with the log; None there where nothing is recorded.
+        call: returns the place of such calls in the table.
+    """
 
 def kept(attribute: str, make: Callable[[Any], Callable[..., Any]], method: Any, /) -> Any:
-    """Return a method that calls what its object keeps: `mpicoll.execution.methods.kept`."""
+    """Return a method that calls the function which its object keeps.
+
+    Args:
+        attribute: of the object, where the function is.
+        make: takes an object that keeps none yet, returns its function, and puts it there.
+        method: whose name and text the result has.
+    """
 
 def by_operator(
     settled: str, kind: Any, predefined: frozenset[int], types: frozenset[type], most: int,
     alone: tuple[Any, ...], left: Any, method: Any, /
 ) -> Any:  # fmt: skip
-    """Return a method that leaves users' operators: `mpicoll.execution.methods.by_operator`."""
+    """Return a method that leaves the operators of users and long objects to another one.
+
+    Args:
+        settled: an attribute: as long as the object has nothing there, the method is called.
+        kind: the type of operators.
+        predefined: the handles of those that are not users'.
+        types: of objects that may be short.
+        most: from so many elements an object of these is long.
+        alone: what is in `settled` is called with these arguments before a long object is left.
+        left: the method for users' operators and long objects.
+    """
 
 def write_objects(
     room: bytearray, stride: int, items: tuple[Any, ...],

@@ -9,13 +9,12 @@ shorter than a microsecond or two about one in eight is timed, by chance.
 from __future__ import annotations
 
 from array import array
-from time import perf_counter_ns
 from typing import NamedTuple
 
-from mpicoll.execution.extension import MISSING, _compiled
+from mpicoll.execution.extension import _compiled
 
 _LENGTH = 256
-_CALLS, _TIMED, _TICKS, _LEAST, _MOST, _NEXT, _BUCKETS = range(7)
+_CALLS, _TIMED, _TICKS, _LEAST, _MOST, _, _BUCKETS = range(7)
 
 
 class Times(NamedTuple):
@@ -58,28 +57,4 @@ def _begin(bucket: int) -> int:
     return bucket if bucket < 4 else (4 + bucket % 4) << (bucket // 4 - 1)
 
 
-def _bucket(spent: int) -> int:
-    """Return the bucket of a call of so many ticks.
-
-    >>> [_bucket(_begin(bucket)) for bucket in range(10)] == list(range(10))
-    True
-    """
-    if spent < 4:
-        return max(spent, 0)
-    exponent = spent.bit_length() - 1
-    return 4 * (exponent - 1) + (spent >> (exponent - 2) & 3)
-
-
-def _count(tally: array[int], began: int) -> None:
-    """Add a call that ends now, without the compiled executor."""
-    spent = perf_counter_ns() - began
-    tally[_LEAST] = min(spent, tally[_LEAST]) if tally[_TIMED] else spent
-    tally[_MOST] = max(spent, tally[_MOST])
-    tally[_CALLS] += 1
-    tally[_TIMED] += 1
-    tally[_TICKS] += spent
-    tally[_BUCKETS + _bucket(spent)] += 1
-
-
-ticks = perf_counter_ns if MISSING else _compiled.ticks
-count = _count if MISSING else _compiled.count
+ticks, count = _compiled.ticks, _compiled.count

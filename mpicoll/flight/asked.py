@@ -1,7 +1,7 @@
 """Print the state of the job, as `mpicoll.postmortem` does, on ``kill -USR1`` of a rank.
 
 The handler (``execution/signals.c``) wakes a thread, so that a rank which waits in a library
-prints, too. Where the extension was not built, SIGUSR1 writes stacks only.
+prints, too.
 """
 
 from __future__ import annotations
@@ -23,27 +23,19 @@ _WIDTH = 120
 _open: list[tuple[Any, int]] = []
 
 
-def can_watch(writers: Any) -> bool:
-    """Whether the extension module is there, which has the handler."""
-    return hasattr(writers, "watch_signals")
-
-
 def watch(writers: Any, ending: memoryview, stacks_path: Path) -> None:
     """Have SIGUSR1 write stacks and print the state of the job, and other signals be recorded.
 
     A program that handles SIGUSR1 keeps its handler.
 
     Args:
-        writers: the extension module; without its functions SIGUSR1 writes stacks only.
+        writers: the extension module, which has the handler.
         ending: where a signal that ends the process leaves its number.
     """
     if _open:
         return
-    if not can_watch(writers):
-        stacks.watch(stacks_path, every=False)
-        return
     writers.save_handler()
-    prints = stacks.watch(stacks_path, every=True)
+    prints = stacks.watch(stacks_path)
     descriptor = _event_descriptor() if prints else -1
     _open.append((writers, descriptor))
     writers.watch_signals(ending, descriptor)

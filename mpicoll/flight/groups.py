@@ -18,7 +18,7 @@ from mpicoll.flight.directory import is_on, new_name, of_job
 from mpicoll.flight.layout import STACKS
 from mpicoll.flight.recorder import Recorder
 from mpicoll.flight.records import Call, Group
-from mpicoll.flight.rows import PYTHON, Log
+from mpicoll.flight.rows import Log
 from mpicoll.machine import launchers
 from mpicoll.text.numbers import ranges
 from mpicoll.text.printable import printable
@@ -70,8 +70,8 @@ class GroupFlight:
 
 
 def join(
-    exchange: Exchange, rank: int, size: int, *, name: str = "", threads: bool = False,
-    writers: Any = PYTHON,
+    exchange: Exchange, rank: int, size: int, *, writers: Any, name: str = "",
+    threads: bool = False,
 ) -> GroupFlight | None:  # fmt: skip
     """Return the recorder of a group's calls, None where nothing is recorded; collective.
 
@@ -79,9 +79,9 @@ def join(
 
     Args:
         exchange: returns every rank's item, in rank order.
+        writers: the extension module, whose types write rows.
         name: of the group; empty for one that has none, which its ranks then name.
         threads: ranks are threads of this process.
-        writers: the types that write rows: those of Python, or compiled ones.
     """
     if size == 1:
         return None

@@ -36,7 +36,6 @@ from mpicoll.flight.layout import (
     record,
 )
 from mpicoll.flight.records import Process, Record, Text, Where, encode
-from mpicoll.flight.rows import PYTHON
 
 _PACKAGE = Path(__file__).parent.parent
 _LIBRARIES = (
@@ -54,8 +53,8 @@ class Recorder:
     Args:
         job: names the directory of the job, and the files in it.
         place: rank and size of the launch, or of the first group.
+        writers: the extension module, whose types write rows.
         thread: the rank is a thread of this process, and one of several.
-        writers: the types that write rows.
 
     Attributes:
         directory: where the file lies.
@@ -66,7 +65,7 @@ class Recorder:
     """
 
     def __init__(
-        self, job: str, place: tuple[int, int], *, thread: bool = False, writers: Any = PYTHON
+        self, job: str, place: tuple[int, int], *, writers: Any, thread: bool = False
     ) -> None:
         self.job, self.place, self.thread = job, place, thread
         self.process = os.getpid()

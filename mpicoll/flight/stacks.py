@@ -2,8 +2,7 @@
 
 The handler is `faulthandler`'s: it runs in C, so it writes, too, where a rank waits in a library or
 keeps the interpreter; in a copy of the process (``execution/signals.c``), as threads that end
-meanwhile can make it fail. Where that was not built, the main thread writes its own stack alone. A
-program's own handler is left alone.
+meanwhile can make it fail. A program's own handler is left alone.
 """
 
 from __future__ import annotations
@@ -74,16 +73,12 @@ _open: list[int] = []
 _registrations: list[_Registration] = []
 
 
-def watch(path: Path, *, every: bool) -> bool:
+def watch(path: Path) -> bool:
     """Have the stacks written to a file; whether SIGUSR1 does so from now on.
 
     A program that handles SIGUSR1 keeps its handler. A program that has turned `faulthandler` on
-    keeps its file; otherwise the report of a fatal signal goes to this file, too.
-
-    Args:
-        every: those of all threads, which takes a copy of the process; else that of the thread
-            which gets the signal, the main one by the system's choice. In the first case the
-            extension calls the handler of a library that was there before, as MPICH's.
+    keeps its file; otherwise the report of a fatal signal goes to this file, too. The extension
+    calls the handler of a library that was there before, as MPICH's.
     """
     if _open or _is_programs():
         return False
@@ -93,8 +88,7 @@ def watch(path: Path, *, every: bool) -> bool:
     except OSError:
         return False
     _open.append(file)
-    chain = not every and _current_action(SIGNAL) is not None
-    register = partial(faulthandler.register, SIGNAL, all_threads=every, chain=chain)
+    register = partial(faulthandler.register, SIGNAL, all_threads=True, chain=False)
     unregister = partial(faulthandler.unregister, SIGNAL)
     _registrations.append(_Registration(file, [SIGNAL], register, unregister))
     if not faulthandler.is_enabled():

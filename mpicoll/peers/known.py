@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from mpicoll.errors import CollectiveError, RankLost
-from mpicoll.execution.extension import Counted
+from mpicoll.execution.extension import _compiled
 from mpicoll.interfaces import Nodes, Stage, WaitContext
 from mpicoll.machine.living import has_ended, how_ended, is_stopped
 from mpicoll.memory.notes import GROUP, described
@@ -72,7 +72,7 @@ class Peers(HasDeadline):
         self.left: dict[int, tuple[str, int | None]] = {}
         self.processes: Mapping[int, int] = {}
         self.has_lost = False
-        self.inside: Any = Counted(operator.call)
+        self.inside: Any = _compiled.Counted(operator.call)
         self.serve: Callable[[float], object] | None = None
         self.heard: dict[int, tuple[str, int | None]] = {}
 

@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary, ref
 
 from mpicoll.errors import CollectiveError, RankLost
-from mpicoll.execution.extension import Counted
+from mpicoll.execution.extension import _compiled
 from mpicoll.flight.groups import end_by
 from mpicoll.flight.job import look
 from mpicoll.flight.words import sentences
@@ -87,7 +87,7 @@ def guarded(
         leave: ends the process; called by another thread.
         grace: seconds beyond the deadline.
     """
-    made: Callable[P, T] = Counted(call)
+    made: Callable[P, T] = _compiled.Counted(call)
     with _lock:
         _guards[made] = _Guard(peers, what, leave, grace)
         if not (_threads and _threads[-1].is_alive()):

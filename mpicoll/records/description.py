@@ -14,8 +14,8 @@ class Run(Struct, kw_only=True):
         id: the same in all records of a run; `command`: the arguments.
         transports: those of each backend; `libraries`: the library of each backend.
         threads: the thread level that MPI has given, None without MPI.
-        executor: what ran schedules over host memory: ``compiled (avx512)``, or ``closures:`` and
-            why Python did.
+        executor: what ran schedules over host memory: ``compiled (avx512)``. Older records have
+            ``closures:`` and a reason where the extension was not built.
         probe: what `auto` and the choice of transports know of the machine, for each backend.
         hosts, cores: by rank; `quota`: the cores that a container allows; `load`: before the run.
         oversubscribed: more ranks than cores.

@@ -16,7 +16,6 @@ from mpicoll.errors import (
     Unsupported,
     brief,
 )
-from mpicoll.execution.extension import MISSING
 from mpicoll.execution.plan import Plan
 from mpicoll.interfaces import TRANSPORTS, Transport
 from mpicoll.notation.schedule import Round, Schedule
@@ -56,10 +55,10 @@ class Planner:
         self.binder = Binder(transport, routes, self.tags)
         # Messages to other nodes are the library's, whose calls are made from Python.
         on_one_node = transport.shared is not None and len(transport.nodes) == 1
-        found = transport.exchange((not MISSING, is_asked_for()), tuple[bool, bool])
-        if on_one_node and all(compiled for compiled, _ in found):
+        if on_one_node:
             routes.use_executor()
-        self.order = FoldOrder(transport, is_fixed=any(asked for _, asked in found))
+        is_fixed = any(transport.exchange(is_asked_for(), bool))
+        self.order = FoldOrder(transport, is_fixed=is_fixed)
         self._schedules: dict[tuple[Callable[..., Schedule], str, int, Any], list[Round]] = {}
 
     def algorithms(self, name: str) -> list[str]:

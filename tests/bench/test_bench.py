@@ -12,7 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from launcher import LIMIT, python, ranks
 
-from mpicoll.execution.extension import MISSING, executor
+from mpicoll.execution.extension import executor
 from mpicoll.machine.variables import THREAD_LEVELS
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.records.lines import AARecord, CaseRecord, RunRecord, json_schema
@@ -98,23 +98,10 @@ def test_records_say_the_thread_level_and_the_executor(level: str, tmp_path: Pat
     assert f"(threads {level})" in done.stdout
     assert {each.run.executor for each in found} == {executor()}
     assert f"# schedules over host memory by {executor()}" in done.stdout
-    ours = "closures" if MISSING else "compiled"
     assert {each.algorithm: each.executor for each in found if each.executor} == {
-        "native": "native", "native_persistent": "native", "auto": ours,
-        "recursive_doubling": ours, "linear": ours,
+        "native": "native", "native_persistent": "native", "auto": "compiled",
+        "recursive_doubling": "compiled", "linear": "compiled",
     }  # fmt: skip
-
-
-@needs_mpi
-def test_records_say_why_closures_ran(tmp_path: Path) -> None:
-    file = tmp_path / "records.jsonl"
-    done = mpirun(2, *BENCH, *TINY, "scan", "--algorithms", "auto", "--calls", "plans", "-J", file,
-                  MPICOLL_COMPILED="0")  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "closures: MPICOLL_COMPILED turns it off" in done.stdout
-    found = only(CaseRecord, load(file))
-    assert [each.executor for each in found] == ["native", "closures"]
-    assert found[0].run.executor == "closures: MPICOLL_COMPILED turns it off"
 
 
 @needs_mpi

@@ -8,13 +8,10 @@ import pytest
 from launcher import mpirun, python, ranks
 
 from mpicoll.bench.overhead import overhead
-from mpicoll.execution.extension import MISSING
 
-compiled = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 LINES = r"one_shot of 8 ranks: (\d+) instructions of ([\d.]+) ns"
 
 
-@compiled
 @pytest.mark.parametrize(
     ("algorithm", "size", "count", "least"), [("one_shot", 8, 1, 2 * 7), ("ring", 8, 8, 4 * 7)]
 )
@@ -26,7 +23,6 @@ def test_a_replayed_program_has_its_instructions_and_waits_for_nobody(
     assert 0 < ns < 20_000
 
 
-@compiled
 def test_two_ranks_measure_a_trip() -> None:
     if mpirun() is None:
         pytest.skip("no mpirun here")
@@ -36,15 +32,8 @@ def test_two_ranks_measure_a_trip() -> None:
     assert re.search(r"a trip between two cores: \d+ ns", done.stdout)
 
 
-@compiled
 def test_one_process_says_how_to_measure_a_trip() -> None:
     pytest.importorskip("mpi4py")
     done = python("-m", "mpicoll.bench.overhead", "--ranks", "8")
     assert done.returncode == 0, done.stdout
     assert re.search(LINES + "\n", done.stdout) and "no trip between cores" in done.stdout
-
-
-def test_without_the_compiled_executor_it_says_why() -> None:
-    done = python("-m", "mpicoll.bench.overhead", environment={"MPICOLL_COMPILED": "0"})
-    assert done.returncode == 2
-    assert "no compiled executor: MPICOLL_COMPILED turns it off" in done.stdout

@@ -16,7 +16,6 @@ from mpicoll.memory import slots
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.threads import threads
 
-pytestmark = pytest.mark.skipif(bool(extension.MISSING), reason="it was not built")
 COPY, FOLD, DIVIDE, RAISE, AWAIT, FETCH = range(6)
 
 

@@ -7,12 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mpicoll.execution import _compiled as compiled
 from mpicoll.memory.numpy_arrays import UFUNCS, NumpyArrays
 from mpicoll.notation.elements import DTYPES, OPS, itemsize, kind_of
-
-compiled = pytest.importorskip(
-    "mpicoll.execution._compiled", reason="the extension is not built: no C compiler at install"
-)
 
 FOLDS = [(op.name, dtype) for op in OPS.values() for dtype in DTYPES if kind_of(dtype) in op.kinds]
 UNDEFINED = [(op, dtype) for op in OPS for dtype in DTYPES if (op, dtype) not in FOLDS]

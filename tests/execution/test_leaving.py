@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from executors import use_closures
 from run_collective import compare, device
 
 from mpicoll import Collectives, RankLost
-from mpicoll.runtime import planner
 
 pytestmark = pytest.mark.ranks(2, 3)
 COUNT, SOON = 100, 40
@@ -25,7 +25,7 @@ COUNT, SOON = 100, 40
 def executor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run every test by both executors."""
     if request.param == "closures":
-        monkeypatch.setattr(planner, "MISSING", "left out")
+        use_closures(monkeypatch)
 
 
 def ones(c: Collectives) -> Any:

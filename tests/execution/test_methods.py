@@ -1,4 +1,4 @@
-"""Methods that stand before others of their object, from C and from Python."""
+"""Methods that stand before others of their object."""
 
 from __future__ import annotations
 
@@ -8,16 +8,7 @@ from typing import Any
 
 import pytest
 
-from mpicoll.execution import extension, methods
-
-WAYS = [
-    pytest.param(methods.PYTHON, id="python"),
-    pytest.param(
-        extension.METHODS, id="compiled",
-        marks=pytest.mark.skipif(bool(extension.MISSING), reason="the extension was not built"),
-    ),
-]  # fmt: skip
-Way = Any
+from mpicoll.execution import _compiled
 
 
 class Op:
@@ -67,18 +58,17 @@ TOLD: list[Any] = []
 TYPES = frozenset((int, str, bytes, list, tuple))
 
 
-def _kind(way: Way) -> Any:
-    chosen = way.by_operator(
+def _kind() -> Any:
+    chosen = _compiled.by_operator(
         "settled", Op, frozenset((1, 2)), TYPES, 3, ("left", 1), _kept, _reduce
     )
     return type("Kind", (), {
-        "made": 0, "reduce": chosen, "left": way.kept("kept", _make, _reduce),
+        "made": 0, "reduce": chosen, "left": _compiled.kept("kept", _make, _reduce),
     })  # fmt: skip
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_an_object_keeps_the_function_that_is_made_for_its_first_call(way: Way) -> None:
-    own, other = _kind(way)(), _kind(way)()
+def test_an_object_keeps_the_function_that_is_made_for_its_first_call() -> None:
+    own, other = _kind()(), _kind()()
     assert own.left(1, op=2) == ("kept", own, (1,), {"op": 2})
     assert own.left() == ("kept", own, (), {})
     assert type(own).left(own, 3) == ("kept", own, (3,), {})
@@ -87,18 +77,16 @@ def test_an_object_keeps_the_function_that_is_made_for_its_first_call(way: Way) 
         type(own).left()
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_what_cannot_be_made_is_tried_again(way: Way) -> None:
+def test_what_cannot_be_made_is_tried_again() -> None:
     def make(own: Any) -> Any:
         raise ValueError("not yet")
 
-    own = type("Kind", (), {"left": way.kept("kept", make, _reduce)})()
+    own = type("Kind", (), {"left": _compiled.kept("kept", make, _reduce)})()
     for _ in range(2):
         with pytest.raises(ValueError, match="not yet"):
             own.left(1)
 
 
-@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     ("op", "which"),
     [
@@ -107,8 +95,8 @@ def test_what_cannot_be_made_is_tried_again(way: Way) -> None:
     ],
     ids=["predefined", "another of its handle", "of a user", "builtin", "function"],
 )  # fmt: skip
-def test_users_operators_are_left_to_another_method(way: Way, op: Any, which: str) -> None:
-    own = _kind(way)()
+def test_users_operators_are_left_to_another_method(op: Any, which: str) -> None:
+    own = _kind()()
     assert own.reduce(5, op)[0] == own.reduce(5, op=op)[0] == "method", "until it is settled"
     own.settled = _settled
     assert own.reduce(5, op)[0] == own.reduce(5, op, 1)[0] == which
@@ -117,7 +105,6 @@ def test_users_operators_are_left_to_another_method(way: Way, op: Any, which: st
     assert own.reduce(5) == ("method", own, (5, SUM, 0), {})
 
 
-@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     ("item", "which"),
     [
@@ -127,8 +114,8 @@ def test_users_operators_are_left_to_another_method(way: Way, op: Any, which: st
     ],
     ids=repr,
 )  # fmt: skip
-def test_long_objects_are_left_once_the_others_know(way: Way, item: Any, which: str) -> None:
-    own = _kind(way)()
+def test_long_objects_are_left_once_the_others_know(item: Any, which: str) -> None:
+    own = _kind()()
     TOLD.clear()
     assert own.reduce(item)[0] == "method" and not TOLD, "until it is settled"
     own.settled = _settled
@@ -143,9 +130,8 @@ def test_long_objects_are_left_once_the_others_know(way: Way, item: Any, which: 
             own.reduce(item)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_wrong_arguments_are_the_methods_to_refuse(way: Way) -> None:
-    own = _kind(way)()
+def test_wrong_arguments_are_the_methods_to_refuse() -> None:
+    own = _kind()()
     own.settled = _settled
     with pytest.raises(TypeError, match="_reduce"):
         own.reduce()
@@ -155,16 +141,14 @@ def test_wrong_arguments_are_the_methods_to_refuse(way: Way) -> None:
         own.reduce(1, Broken(1))
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_they_are_named_as_the_method(way: Way) -> None:
-    kind = _kind(way)
+def test_they_are_named_as_the_method() -> None:
+    kind = _kind()
     for each in (kind.reduce, kind().reduce, kind.left):
         assert (each.__name__, each.__doc__) == ("_reduce", "Reduce.")
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_they_go_with_their_class(way: Way) -> None:
-    kind = _kind(way)
+def test_they_go_with_their_class() -> None:
+    kind = _kind()
     kind.back = kind.reduce  # a circle
     gone = weakref.ref(kind)
     del kind

@@ -15,10 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as of_numpy
 
-from mpicoll.execution import extension
-from mpicoll.execution.extension import OBJECTS
+from mpicoll.execution import _compiled
 
-pytestmark = pytest.mark.skipif(bool(extension.MISSING), reason="the extension was not built")
 HEAD = 32
 
 
@@ -36,17 +34,16 @@ SERIALIZER = Serializer()
 STOCK = SERIALIZER, pickle.dumps, pickle.loads
 ROOM = 1 << 12
 CODES = "?bBhHiIlLqQefdgFDG"
-if OBJECTS is not None:
-    dtypes = map(np.dtype, CODES)
-    OBJECTS.know_arrays(
-        np.zeros((2, 3)), np.empty, tuple((each, np.dtype(each.str)) for each in dtypes)
-    )
+_compiled.know_arrays(
+    np.zeros((2, 3)), np.empty,
+    tuple((dtype, np.dtype(dtype.str)) for dtype in map(np.dtype, CODES)),
+)  # fmt: skip
 
 
 def written(*items: Any, room: int = ROOM, stock: Any = STOCK) -> tuple[bytearray, int]:
     """Return a room with the messages of some items, and the bytes of the longest."""
     memory = bytearray(room * len(items))
-    return memory, OBJECTS.write_objects(memory, room, items, stock, [])
+    return memory, _compiled.write_objects(memory, room, items, stock, [])
 
 
 def is_pickled(item: Any, stock: Any = STOCK) -> bool:
@@ -57,7 +54,7 @@ def is_pickled(item: Any, stock: Any = STOCK) -> bool:
 
 def read(memory: bytearray, count: int = 1, least: int = 0, wanted: int = 9) -> Any:
     """Return the objects of the first messages."""
-    return OBJECTS.read_objects(memory, len(memory) // count, count, least, wanted, STOCK)
+    return _compiled.read_objects(memory, len(memory) // count, count, least, wanted, STOCK)
 
 
 LEAVES = (
@@ -83,7 +80,7 @@ def test_what_is_written_is_restored_as_by_pickle(item: Any) -> None:
         expected = repr(pickle.loads(pickle.dumps(item)))
         assert repr(read(memory)) == f"[{expected}]"
         if not is_pickled(item):  # hypothesis may give one list twice
-            assert repr(OBJECTS.read_object(memory[HEAD:size], b"")) == expected
+            assert repr(_compiled.read_object(memory[HEAD:size], b"")) == expected
 
 
 @pytest.mark.parametrize(
@@ -103,10 +100,10 @@ def restored(item: Any) -> Any:
     """Return an object that has travelled, the data of its long arrays by themselves."""
     left: list[Any] = []
     memory = bytearray(1 << 20)
-    size = OBJECTS.write_objects(memory, 1 << 20, (item,), STOCK, left)
+    size = _compiled.write_objects(memory, 1 << 20, (item,), STOCK, left)
     parts = [np.ascontiguousarray(each).reshape(-1).view("u1") for each in left]
     assert memory[0] == 0
-    return OBJECTS.read_object(memory[HEAD:size], np.concatenate(parts) if parts else b"")
+    return _compiled.read_object(memory[HEAD:size], np.concatenate(parts) if parts else b"")
 
 
 def layout(array: Any) -> Any:
@@ -166,7 +163,7 @@ LONG = np.arange(3000.0)
 def test_a_long_array_travels_by_itself(array: Any) -> None:
     left: list[Any] = []
     memory = bytearray(256)
-    size = OBJECTS.write_objects(memory, 256, (array,), STOCK, left)
+    size = _compiled.write_objects(memory, 256, (array,), STOCK, left)
     assert 0 < size <= 256
     assert len(left) == 1
     assert layout(restored(array)) == layout(pickle.loads(pickle.dumps(array, 5)))
@@ -179,27 +176,27 @@ def test_a_long_array_travels_by_itself(array: Any) -> None:
 
 def test_what_an_interrupted_call_has_left_is_not_sent() -> None:
     left: list[Any] = [LONG]
-    assert OBJECTS.write_objects(bytearray(ROOM), ROOM, (1,), STOCK, left) > 0
+    assert _compiled.write_objects(bytearray(ROOM), ROOM, (1,), STOCK, left) > 0
     assert left == []
-    assert OBJECTS.write_objects(bytearray(ROOM), ROOM, ((LONG, {1}),), STOCK, left) == 0
+    assert _compiled.write_objects(bytearray(ROOM), ROOM, ((LONG, {1}),), STOCK, left) == 0
     assert [type(each) for each in left] == [bytes]  # the pickle of all
 
 
 def test_an_array_that_is_all_that_travels_keeps_its_memory() -> None:
     left: list[Any] = []
     memory = bytearray(ROOM)
-    size = OBJECTS.write_objects(memory, ROOM, (LONG,), STOCK, left)
+    size = _compiled.write_objects(memory, ROOM, (LONG,), STOCK, left)
     assert left[0] is LONG
     payload = LONG.copy().view("u1")
-    found = OBJECTS.read_object(memory[HEAD:size], payload)
+    found = _compiled.read_object(memory[HEAD:size], payload)
     assert np.shares_memory(found, payload)
     apart = np.empty(LONG.nbytes + 1, "u1")[1:]
     apart[:] = payload
-    found = OBJECTS.read_object(memory[HEAD:size], apart)
+    found = _compiled.read_object(memory[HEAD:size], apart)
     assert found.flags.aligned
     assert (found == LONG).all()
     with pytest.raises(ValueError, match="cut short"):
-        OBJECTS.read_object(memory[HEAD:size], payload[1:])
+        _compiled.read_object(memory[HEAD:size], payload[1:])
 
 
 @contextmanager
@@ -242,7 +239,7 @@ def test_a_container_that_changes_while_it_is_written_is_pickled(
     left: list[Any] = []
     memory = bytearray(1 << 20)
     with at_next_collection(lambda: change(container)):
-        size = OBJECTS.write_objects(memory, 1 << 20, (container,), STOCK, left)
+        size = _compiled.write_objects(memory, 1 << 20, (container,), STOCK, left)
     found = read(memory)[0] if memory[0] == 2 else restored(container)
     assert size
     assert len(found) == len(container)
@@ -304,7 +301,7 @@ def test_other_objects_are_pickled(item: Any) -> None:
                          ids=lambda item: repr(item)[:20])  # fmt: skip
 def test_a_pickle_that_does_not_fit_is_left(item: Any) -> None:
     left: list[bytes] = []
-    assert OBJECTS.write_objects(bytearray(256), 256, (item,), STOCK, left) == 0
+    assert _compiled.write_objects(bytearray(256), 256, (item,), STOCK, left) == 0
     assert [pickle.loads(each) for each in left] == [item]
 
 
@@ -316,8 +313,8 @@ def test_an_error_of_pickle_is_raised() -> None:
 def test_nothing_is_pickled_where_nothing_may_be_left() -> None:
     memory = bytearray(ROOM)
     for item in ({1}, [Fraction(1)], "a" * ROOM, np.ones(ROOM)):
-        assert OBJECTS.write_objects(memory, ROOM, (item,), STOCK, None) == 0
-    assert OBJECTS.write_objects(memory, ROOM, ([1, np.ones(3)],), STOCK, None) > 0
+        assert _compiled.write_objects(memory, ROOM, (item,), STOCK, None) == 0
+    assert _compiled.write_objects(memory, ROOM, ([1, np.ones(3)],), STOCK, None) > 0
 
 
 def test_a_list_in_a_tuple_that_others_have_is_pickled() -> None:
@@ -359,7 +356,7 @@ def test_messages_of_other_kinds_are_left_to_python(place: int) -> None:
 @given(st.binary(max_size=60))
 def test_what_is_no_message_is_an_error(data: bytes) -> None:
     with suppress(ValueError, TypeError):  # of texts that are none, and keys that have no hash
-        OBJECTS.read_object(data, b"")
+        _compiled.read_object(data, b"")
 
 
 @pytest.mark.parametrize(
@@ -371,14 +368,14 @@ def test_a_message_that_is_cut_is_an_error(item: Any) -> None:
     memory, size = written(item)
     for end in range(HEAD, size):
         with pytest.raises(ValueError, match=r"cut short|no message"):
-            OBJECTS.read_object(memory[HEAD:end], b"")
+            _compiled.read_object(memory[HEAD:end], b"")
 
 
 def test_what_does_not_fit_leaves_its_neighbours() -> None:
     memory = bytearray(b"\xff" * 3 * 256)
-    assert OBJECTS.write_objects(memory, 256, ("a" * 300,), STOCK, []) == 0
+    assert _compiled.write_objects(memory, 256, ("a" * 300,), STOCK, []) == 0
     assert memory[256:] == b"\xff" * 512
     with pytest.raises(ValueError, match="longer than the room"):
-        OBJECTS.write_objects(memory, 256, (1, 2, 3, 4), STOCK, [])
+        _compiled.write_objects(memory, 256, (1, 2, 3, 4), STOCK, [])
     with pytest.raises(TypeError, match="a room is a bytearray"):
-        OBJECTS.write_objects(b" " * 256, 256, (1,), STOCK, [])
+        _compiled.write_objects(b" " * 256, 256, (1,), STOCK, [])

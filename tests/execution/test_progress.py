@@ -16,12 +16,8 @@ from launcher import LIMIT
 from run_collective import compare, device
 
 from mpicoll import Collectives
-from mpicoll.execution.extension import MISSING
 
-pytestmark = [
-    pytest.mark.skipif(bool(MISSING), reason=f"no compiled executor: {MISSING}"),
-    pytest.mark.ranks(3, more=(2,)),
-]
+pytestmark = pytest.mark.ranks(3, more=(2,))
 SMALL, MEDIUM, LARGE = 5, 60_000, 1_200_000
 """Elements: the last one moves so much that a start leaves all of it to the thread."""
 

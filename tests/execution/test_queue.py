@@ -14,9 +14,6 @@ from mpicoll import ArgumentError, Collectives, Disagreement, RankLost
 from mpicoll.execution import extension
 from mpicoll.memory.mailbox import _DIGEST
 
-pytestmark = pytest.mark.skipif(
-    bool(extension.MISSING), reason=f"no compiled executor: {extension.MISSING}"
-)
 SMALL, LARGE = 5, 600_000
 """Elements: the last ones move so much that the progress thread copies all of it."""
 FLAT, INPUT_ROWS, OUTPUT_ROWS, ROWS = range(4)

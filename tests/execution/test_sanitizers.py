@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from launcher import LIMIT
 
-from mpicoll.execution import compiled, extension
+from mpicoll.execution import compiled
 from mpicoll.threads import threads
 
 HERE = Path(__file__).parent
@@ -262,10 +262,8 @@ LOWERED = [
     ("broadcast", "one_shot"), ("broadcast", "binomial"), ("allgather", "ring"),
     ("reduce_scatter", "ring"), ("alltoall", "pairwise"),
 ]  # fmt: skip
-needs_extension = pytest.mark.skipif(bool(extension.MISSING), reason=extension.MISSING)
 
 
-@needs_extension
 @both
 @pytest.mark.parametrize(("ranks", "count"), [(2, 90), (3, 9000)])
 @pytest.mark.parametrize(("collective", "algorithm"), LOWERED)
@@ -279,7 +277,6 @@ def test_lowered_schedules_are_clean(
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@needs_extension
 @thread
 @pytest.mark.parametrize(("collective", "algorithm"), LOWERED)
 def test_finds_lowered_schedules_that_do_not_wait(

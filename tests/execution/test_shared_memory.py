@@ -28,7 +28,6 @@ from mpicoll import (
 )
 from mpicoll.algorithms.registry import algorithms, find
 from mpicoll.execution import compiled
-from mpicoll.execution.extension import MISSING
 from mpicoll.interfaces import SharedMemory
 from mpicoll.memory import cma, segments, slots
 from mpicoll.notation.contract import COLLECTIVES
@@ -202,7 +201,6 @@ def test_random_calls(c: Collectives, seed: int) -> None:
 
 
 @pytest.mark.ranks(2)
-@pytest.mark.skipif(bool(MISSING), reason=MISSING)
 @pytest.mark.parametrize("algorithm", ["one_shot", "two_shot", "ring"])
 def test_a_freed_plan_leaves_nothing_to_garbage_collection(c: Collectives, algorithm: str) -> None:
     """Its arrays are as long as a message, and lists of plans are long, too."""
@@ -223,7 +221,6 @@ def test_a_freed_plan_leaves_nothing_to_garbage_collection(c: Collectives, algor
 
 
 @pytest.mark.ranks(2)
-@pytest.mark.skipif(bool(MISSING), reason=MISSING)
 def test_a_plan_takes_no_memory_for_blocks_that_stay_where_they_lie(c: Collectives) -> None:
     memory, x = shared(c), device(c, np.ones(1 << 16), "float64")
     with c.plan("allreduce", x, algorithm="two_shot@symmetric"):
@@ -407,7 +404,6 @@ def test_catalogue_is_over_shared_memory_by_default(c: Collectives) -> None:
 
 
 @pytest.mark.ranks(2, 3)
-@pytest.mark.skipif(bool(MISSING), reason="closures have a slot for every message")
 @pytest.mark.parametrize(
     ("name", "algorithm"),
     [("allreduce", "two_shot"), ("allreduce", "lane_ring(segments=4)"), ("broadcast", "one_shot"),
@@ -430,8 +426,6 @@ def test_a_rank_whose_memory_cannot_be_read_is_named(
     executor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where it has been killed, and the system notices before this rank looks."""
-    if executor == "compiled" and MISSING:
-        pytest.skip(MISSING)
 
     def refused(*given: int) -> Callable[[], None]:
         def read() -> None:

@@ -12,7 +12,7 @@ import pytest
 from launcher import LIMIT, python
 
 from mpicoll.errors import ArgumentError
-from mpicoll.execution.extension import MISSING, WRITERS
+from mpicoll.execution import _compiled
 from mpicoll.flight import records
 from mpicoll.flight.diagnosis import diagnose
 from mpicoll.flight.layout import (
@@ -30,20 +30,17 @@ from mpicoll.flight.layout import (
 from mpicoll.flight.reader import read, read_all
 from mpicoll.flight.recorder import Recorder
 from mpicoll.flight.records import Call, Group, encode, ranks_of
-from mpicoll.flight.rows import PYTHON
 from mpicoll.machine.background import background
 
 JOB = "job-of-a-test"
 
 
-def made(
-    directory: Path, monkeypatch: pytest.MonkeyPatch, calls: int = 3, writers: Any = PYTHON
-) -> Path:
+def made(directory: Path, monkeypatch: pytest.MonkeyPatch, calls: int = 3) -> Path:
     """Return the file of a rank that has made some calls, and is in another."""
     monkeypatch.setenv("MPICOLL_FLIGHT_DIR", str(directory))
-    recorder = Recorder(JOB, (0, 2), writers=writers)
+    recorder = Recorder(JOB, (0, 2), writers=_compiled)
     group = recorder.intern(Group("1234", "world", 0, "0-1"))
-    log = writers.Log(recorder.ring, group)
+    log = _compiled.Log(recorder.ring, group)
     place = recorder.intern(Call("allreduce", "float32 (8), sum", "ring", "symmetric"))
     for _ in range(calls):
         log.end(log.begin(place))
@@ -59,17 +56,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
         return made(tmp_path_factory.mktemp("whole"), patch, 300).read_bytes()
 
 
-@pytest.mark.parametrize(
-    "writers",
-    [
-        pytest.param(PYTHON, id="python"),
-        pytest.param(WRITERS, id="c", marks=pytest.mark.skipif(bool(MISSING), reason=MISSING)),
-    ],
-)
-def test_what_is_written_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writers: Any
-) -> None:
-    dump = read(made(tmp_path, monkeypatch, 3 * ROWS, writers))
+def test_what_is_written_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dump = read(made(tmp_path, monkeypatch, 3 * ROWS))
     assert not dump.faults
     assert (dump.rank, dump.process.pid, dump.state) == (0, os.getpid(), State.RUNNING)
     assert [each.sequence for each in dump.entries] == list(range(2 * ROWS + 2, 3 * ROWS + 2))

@@ -16,7 +16,7 @@ from launcher import LIMIT, python
 
 import mpicoll
 from mpicoll.errors import ArgumentError, RankLost
-from mpicoll.execution.extension import SWITCH
+from mpicoll.execution import _compiled
 from mpicoll.flight import asked, directory, groups, recorder, stacks
 from mpicoll.flight.diagnosis import diagnose
 from mpicoll.flight.layout import SUFFIX, Outcome
@@ -144,10 +144,10 @@ def test_threads_that_join_at_once_share_a_recorder(
         return [item, item]
 
     def meanwhile(item: Any, kind: Any) -> list[Any]:
-        joined.append(groups.join(both, 0, 2))
+        joined.append(groups.join(both, 0, 2, writers=_compiled))
         return [item, item]
 
-    joined.append(groups.join(meanwhile, 0, 2))
+    joined.append(groups.join(meanwhile, 0, 2, writers=_compiled))
     assert len({flight.recorder for flight in joined if flight is not None}) == 1
     assert len(list(place.rglob(f"*{SUFFIX}"))) == 1
     for each in groups._of_process:
@@ -258,7 +258,7 @@ def test_a_users_own_handler_stays(tmp_path: Path) -> None:
 
     before = signal.signal(signal.SIGUSR1, own)
     try:
-        assert not stacks.watch(tmp_path / "stacks", every=True)
+        assert not stacks.watch(tmp_path / "stacks")
         assert signal.getsignal(signal.SIGUSR1) is own
     finally:
         signal.signal(signal.SIGUSR1, before)
@@ -267,7 +267,7 @@ def test_a_users_own_handler_stays(tmp_path: Path) -> None:
 HANDLED = """
 import ctypes, faulthandler, os, signal, sys
 from pathlib import Path
-from mpicoll.execution.extension import WRITERS
+from mpicoll.execution import _compiled
 from mpicoll.flight import asked
 
 folder, owner, moment = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
@@ -285,7 +285,7 @@ def install():
 
 if moment == "before":
     install()
-asked.watch(WRITERS, ending, folder / "stacks")
+asked.watch(_compiled, ending, folder / "stacks")
 if moment == "after":
     install()
     asked.unwatch()  # as a forked child does, and the end of the process
@@ -295,34 +295,31 @@ if owner == "faulthandler":
 else:
     assert calls == [signal.SIGUSR1]
 assert (folder / "stacks").exists() == (owner == "library" or moment == "after")
-if moment == "before" and asked.can_watch(WRITERS):
+if moment == "before":
     signal.signal(signal.SIGTERM, lambda *given: None)
     asked.unwatch()
-    asked.watch(WRITERS, ending, folder / "again")
+    asked.watch(_compiled, ending, folder / "again")
     os.kill(os.getpid(), signal.SIGTERM)
     assert ending.cast("I")[1] == signal.SIGTERM
 """
 
 
-@pytest.mark.parametrize("compiled", ["1", "0"])
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("owner", ["faulthandler", "python", "library"])
-def test_a_handler_that_others_install_stays(
-    tmp_path: Path, owner: str, moment: str, compiled: str
-) -> None:
+def test_a_handler_that_others_install_stays(tmp_path: Path, owner: str, moment: str) -> None:
     """Installed before the first group or after it; MPICH is a library that has one."""
-    done = python("-c", HANDLED, str(tmp_path), owner, moment, environment={SWITCH: compiled})
+    done = python("-c", HANDLED, str(tmp_path), owner, moment)
     assert done.returncode == 0, done.stdout
 
 
 INTERRUPTED = """
 import os, signal, sys
 from pathlib import Path
-from mpicoll.execution.extension import WRITERS
+from mpicoll.execution import _compiled
 from mpicoll.flight import asked
 
 signal.signal(signal.SIGTERM, lambda *given: os.write(end, b"x"))
-asked.watch(WRITERS, memoryview(bytearray(64)), Path(sys.argv[1]))
+asked.watch(_compiled, memoryview(bytearray(64)), Path(sys.argv[1]))
 start, end = os.pipe()
 if not os.fork():
     while Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[0] != "S":
@@ -354,11 +351,11 @@ def test_only_a_process_that_catches_the_signal_gets_it() -> None:
 
 ASKED = """
 import ctypes, os, pathlib, signal, sys, threading, time
-from mpicoll.execution.extension import WRITERS
+from mpicoll.execution import _compiled
 from mpicoll.flight import asked
 
 path = pathlib.Path(sys.argv[1])
-asked.watch(WRITERS, memoryview(bytearray(64)), path)
+asked.watch(_compiled, memoryview(bytearray(64)), path)
 assert path.exists()
 
 def begin_and_end():
@@ -380,11 +377,8 @@ os._exit(0)
 """
 
 
-@pytest.mark.parametrize("compiled", ["1", "0"])
-def test_a_rank_whose_threads_end_while_it_is_asked_for_their_stacks_lives(
-    tmp_path: Path, compiled: str
-) -> None:
-    done = python("-c", ASKED, str(tmp_path / "stacks"), environment={SWITCH: compiled})
+def test_a_rank_whose_threads_end_while_it_is_asked_for_their_stacks_lives(tmp_path: Path) -> None:
+    done = python("-c", ASKED, str(tmp_path / "stacks"))
     assert done.returncode == 0, done.stdout
 
 

@@ -11,11 +11,12 @@ from threading import current_thread
 
 import numpy as np
 import pytest
+from executors import use_closures
 from launcher import ranks
 
 from mpicoll import Collectives, Unavailable
 from mpicoll.memory import files
-from mpicoll.runtime import planner, probe
+from mpicoll.runtime import probe
 
 pytestmark = [pytest.mark.ranks(2, 3), pytest.mark.threads_only]
 LARGE = 1 << 20
@@ -32,7 +33,7 @@ def mapped(c: Collectives) -> int:
 def full(c: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """The node of rank 1 has 4 MiB left; closures need a slot for every message
     of less than 32 MiB, as far as no probe finds that they had better fetch it."""
-    monkeypatch.setattr(planner, "MISSING", "left out")
+    use_closures(monkeypatch)
     monkeypatch.setenv(probe.SWITCH, "0")
     monkeypatch.setattr(
         files, "available_memory",

@@ -12,8 +12,6 @@ import pytest
 from joining import by_hand
 from launcher import ROOT, mpirun, python
 
-from mpicoll.execution.extension import MISSING
-
 VICTIM = """
 import os, signal, sys, time
 import numpy as np
@@ -145,7 +143,6 @@ os._exit(0)
 """
 
 
-@pytest.mark.skipif(bool(MISSING), reason="of the compiled executor")
 def test_a_rank_killed_in_the_middle_of_a_program(tmp_path: Path) -> None:
     """One rank of each pair runs another part of its instructions, and is killed."""
     script, pairs = tmp_path / "killed.py", 3
@@ -159,7 +156,7 @@ def test_a_rank_killed_in_the_middle_of_a_program(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.skipif(bool(MISSING) or mpirun() is None, reason="of the compiled executor, by MPI")
+@pytest.mark.skipif(mpirun() is None, reason="no mpirun")
 def test_a_rank_killed_before_each_row_of_a_program() -> None:
     """The other one completes its run, or names the rank that has ended."""
     prefix = (str(mpirun()), "-n", "2")

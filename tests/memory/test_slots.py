@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from mpicoll.collectives import Collectives
-from mpicoll.execution import extension
 from mpicoll.memory import slots
 from mpicoll.threads import threads
 
@@ -24,7 +23,6 @@ def held(c: Collectives, nbytes: int, name: str = "allgather") -> int:
     return memory.allocator.used - before
 
 
-@pytest.mark.skipif(bool(extension.MISSING), reason="it was not built")
 @pytest.mark.parametrize("name", ["allgather", "broadcast"])
 @pytest.mark.parametrize(
     ("nbytes", "many"), [(8 * KIB, 258), (32 * KIB, 64), (128 * KIB, 16), (512 * KIB, 4)]
@@ -39,7 +37,6 @@ def test_slots_leave_the_cache_before_their_turn_comes_again(
     assert [each // nbytes for each in found] == [many, many if name == "allgather" else 0]
 
 
-@pytest.mark.skipif(bool(extension.MISSING), reason="it was not built")
 @pytest.mark.parametrize(("nbytes", "many"), [(2 * KIB, 2), (4 * KIB, 260)])
 def test_messages_of_less_than_4_kib_have_two_slots(nbytes: int, many: int) -> None:
     assert [each // nbytes for each in threads(2)(held, nbytes)] == [many, many]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import call
@@ -16,7 +15,7 @@ import pytest
 from launcher import LIMIT, mpirun, ranks
 
 from mpicoll import RankLost
-from mpicoll.execution import extension
+from mpicoll.execution._compiled import Counted
 from mpicoll.interfaces import Stage
 from mpicoll.machine import waited
 from mpicoll.machine.background import background
@@ -69,11 +68,7 @@ def test_a_call_that_never_returns_ends_the_process(capfd: pytest.CaptureFixture
     assert "a call inside of MPI cannot be left, so this process ends" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("kind", [extension.PythonCounted, extension.Counted])
-def test_a_busy_thread_hides_none_that_stays_in_a_call(
-    kind: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watch, "Counted", kind)
+def test_a_busy_thread_hides_none_that_stays_in_a_call() -> None:
     peers, has_left, may_return, is_inside = Peers(0, 2), Event(), Event(), Event()
     peers.deadline = 0.05
 
@@ -95,23 +90,17 @@ def test_a_busy_thread_hides_none_that_stays_in_a_call(
     assert cast(Any, inside).oldest == 0
 
 
-@pytest.mark.parametrize("kind", [extension.PythonCounted, extension.Counted])
-def test_a_test_is_made_twice_between_yields(
-    kind: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_test_is_made_twice_between_yields() -> None:
     """And counted, and none is made once it holds."""
-    made, yields = list[int](), list[int]()
-    counted = kind(call)
+    made = list[int]()
+    counted = Counted(call)
 
     def test(least: int) -> bool:
         made.append(counted.oldest)
         return len(made) >= least
 
-    if kind is extension.PythonCounted:
-        monkeypatch.setattr(os, "sched_yield", lambda: yields.append(len(made)))
     assert counted.comes(partial(test, 4), 2) and made == [1, 2, 3, 4]
     assert not counted.comes(partial(test, 9), 2) and made[4:] == [5, 6, 7, 8]
-    assert yields == ([2, 6, 8] if kind is extension.PythonCounted else [])
     assert not counted.through(made.clear, partial(test, 3), 1) and made == [10, 11]
     assert counted.through(made.clear, partial(test, 1), 1) and made == [13]
     fails = partial(int, "no number")
@@ -123,7 +112,7 @@ def test_a_test_is_made_twice_between_yields(
 
 
 def test_more_threads_than_are_watched_make_calls() -> None:
-    counted, barrier = extension.Counted(call), Barrier(13)
+    counted, barrier = Counted(call), Barrier(13)
     numbers = [background(partial(counted, barrier.wait, LIMIT), "waits") for _ in range(12)]
     counted(barrier.wait, LIMIT)
     for each in numbers:

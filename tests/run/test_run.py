@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from launcher import python, ranks
 
-from mpicoll.execution.extension import MISSING
 from mpicoll.run.__main__ import main
 from mpicoll.trace.reading import load
 
@@ -59,7 +58,6 @@ def program(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.skipif(bool(MISSING), reason="of the compiled executor")
 def test_a_program_runs_on_ranks_and_is_traced(program: Path) -> None:
     trace = program.with_suffix(".jsonl")
     done = ranks(

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from executors import use_closures
 from expect import input_shape
 from layouts import Layout
 from run_collective import REDUCING, carried, device
@@ -14,7 +15,7 @@ from run_collective import REDUCING, carried, device
 from mpicoll import Collectives, Unavailable, Unsupported
 from mpicoll.algorithms.registry import algorithms
 from mpicoll.memory import segments
-from mpicoll.runtime import planner, probe
+from mpicoll.runtime import probe
 from mpicoll.runtime.order import REPRODUCIBLE
 
 pytestmark = pytest.mark.kept_group
@@ -30,7 +31,7 @@ def reproducible(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(segments, "TILE", 64)
     monkeypatch.setattr(segments, "TILE_OF_WINDOW", 64)
     if request.param != "compiled":
-        monkeypatch.setattr(planner, "MISSING", "left out")
+        use_closures(monkeypatch)
     if request.param == "messages":
         monkeypatch.setenv(segments.SWITCH, "0")
     return str(request.param)

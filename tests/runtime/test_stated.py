@@ -16,8 +16,6 @@ from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.peers.calls import Calls
 from mpicoll.runtime.stated import Served, Steps, stated
 
-COMPILED = pytest.mark.skipif(bool(extension.MISSING), reason="the executor is not compiled")
-
 
 class Group:
     """What the plans of a group would do for a call: each step notes what it finds.
@@ -78,7 +76,7 @@ class Group:
 
 
 kinds = pytest.mark.parametrize(
-    "compiled", [pytest.param(False, id="Python"), pytest.param(True, id="C", marks=COMPILED)]
+    "compiled", [pytest.param(False, id="Python"), pytest.param(True, id="C")]
 )
 
 
@@ -154,7 +152,6 @@ def test_arrays_that_only_python_reads(compiled: bool) -> None:
     assert group.serve(compiled)(x, out) is out and list(out) == [0, -2, -4]
 
 
-@COMPILED
 def test_what_it_refuses() -> None:
     group = Group()
     serve = group.serve(True)

@@ -126,7 +126,5 @@ def _victim(kept: Kept, row: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    if extension.MISSING:
-        raise SystemExit(f"there is no compiled executor: {extension.MISSING}")
     with mpicoll.world() as group:
         sys.exit(min(1, main(group)))

@@ -28,6 +28,7 @@ from functools import partial
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 from unittest.mock import patch
 
@@ -55,10 +56,10 @@ from mpicoll.bench.resume import unlike
 from mpicoll.costs.ranking import candidates as every
 from mpicoll.doctor.mpi_probes import MPI_PROBES
 from mpicoll.errors import ArgumentError
-from mpicoll.flight.layout import STACKS, SUFFIX, Outcome
+from mpicoll.execution import _compiled
+from mpicoll.flight.layout import STACKS, SUFFIX
 from mpicoll.flight.recorder import Recorder
 from mpicoll.flight.records import Call, Group
-from mpicoll.flight.rows import PYTHON
 from mpicoll.records.description import FullRun
 from mpicoll.records.journal import Journal
 from mpicoll.records.reading import load, runs
@@ -304,13 +305,15 @@ def samples(folder: Path) -> list[Path]:
 
 def _record(rank: int) -> None:
     """Write the file of a rank that was in a few calls, and is in another."""
-    recorder = Recorder("job-of-a-test", (rank, 2), writers=PYTHON)
+    recorder = Recorder("job-of-a-test", (rank, 2), writers=_compiled)
     group = recorder.intern(Group("1234", "world", rank, "0-1"))
-    log = PYTHON.Log(recorder.ring, group)
+    log = _compiled.Log(recorder.ring, group)
     place = recorder.intern(Call("allreduce", "float32 (8), sum", "ring", "symmetric"))
     for _ in range(20 + rank):
         log.end(log.begin(place))
-    log.start(recorder.intern(Call("iallreduce", "", "native", "MPI")), Outcome.ISSUED)
+    issued = recorder.intern(Call("iallreduce", "", "native", "MPI"))
+    issue = _compiled.issued("log", lambda: issued, lambda request: None)
+    issue(SimpleNamespace(log=log))
     log.begin(place)
     recorder.describe(ValueError("no"))
     recorder.close()

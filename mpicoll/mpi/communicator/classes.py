@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
 
-from mpicoll.execution.extension import METHODS
+from mpicoll.execution.extension import _compiled
 from mpicoll.mpi.communicator import objects
 from mpicoll.mpi.communicator.reading import Place, is_extreme
 from mpicoll.mpi.communicator.recording import LOG, recorded
@@ -46,7 +46,7 @@ def _of_objects(name: str, make: Callable[[Any], Callable[..., Any]]) -> Any:
         return choose(comm, at_once=is_extreme(op))(comm, sendobj, op, *more, **named)
 
     first = choose if name not in objects.REDUCTIONS else lambda comm: reduction
-    return METHODS.kept(attribute, first, left)
+    return _compiled.kept(attribute, first, left)
 
 
 def _documented(kind: type[MPI.Intracomm]) -> Any:

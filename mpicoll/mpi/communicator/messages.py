@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from mpi4py import MPI
 
-from mpicoll.execution.extension import OBJECTS
+from mpicoll.execution.extension import _compiled
 from mpicoll.mpi.communicator.buffers import Flat
 
 ROOMS = 256, 1024 + 256, 4096 + 256
@@ -36,11 +36,10 @@ STOCK = MPI.pickle, pickle.dumps, pickle.loads
 """mpi4py's serializer, and what it calls unless a program says otherwise."""
 PICKLE = 2
 
-if OBJECTS is not None:
-    _CODES = np.typecodes["AllInteger"] + np.typecodes["AllFloat"] + "?"
-    OBJECTS.know_arrays(
-        np.zeros((2, 3)), np.empty, tuple((np.dtype(c), np.dtype(np.dtype(c).str)) for c in _CODES)
-    )
+_CODES = np.typecodes["AllInteger"] + np.typecodes["AllFloat"] + "?"
+_compiled.know_arrays(
+    np.zeros((2, 3)), np.empty, tuple((np.dtype(c), np.dtype(np.dtype(c).str)) for c in _CODES)
+)
 
 
 class Head(NamedTuple):
@@ -139,14 +138,14 @@ class Rooms:
         left: list[Any] = []
         # Those that had payloads will have some again, and would be pickled twice.
         is_long = any(self.sizes)
-        if is_long or not OBJECTS.write_objects(self.sent, self.room, items, STOCK, left) or left:
+        if is_long or not _compiled.write_objects(self.sent, self.room, items, STOCK, left) or left:
             self._put_each(items)
         return self.sending
 
     def _put_each(self, items: Sequence[Any]) -> None:
         payloads, need, starts = list[Flat](), 0, range(0, self.size * self.room, self.room)
         for start, item in zip(starts, items, strict=True):
-            written = OBJECTS.write_objects(self.own, _WRITTEN, (item,), STOCK, self.left)
+            written = _compiled.write_objects(self.own, _WRITTEN, (item,), STOCK, self.left)
             payload = NOTHING
             if self.left or written > self.room:
                 written, payload = self.put(written), self.payload
@@ -179,7 +178,7 @@ def decode(messages: bytearray, payload: Flat, start: int = 0) -> Any:
         return MPI.pickle.loads(data) if len(data) else None
     if head.more:
         inside, payload = payload[: head.size], payload[head.size :]
-    return OBJECTS.read_object(inside, payload)
+    return _compiled.read_object(inside, payload)
 
 
 def decode_all(messages: bytearray, room: int, payloads: Flat, sizes: Sequence[int]) -> list[Any]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from mpicoll.execution.extension import METHODS, OBJECTS
+from mpicoll.execution.extension import _compiled
 from mpicoll.mpi.communicator.buffers import Flat
 from mpicoll.mpi.communicator.in_order import folded_by_first, folded_of
 from mpicoll.mpi.communicator.messages import (
@@ -44,7 +44,7 @@ def _taken(rooms: Rooms) -> Flat:
 def bcast(made_for: Any) -> Method:
     """Make the method that returns the root's object on every rank, a copy of it on the root."""
     rooms, call = Rooms(made_for), made_for._call
-    rank, write, read = rooms.rank, OBJECTS.write_objects, OBJECTS.read_objects
+    rank, write, read = rooms.rank, _compiled.write_objects, _compiled.read_objects
     own, most = rooms.own, len(rooms.own)
 
     def run(comm: Any, obj: Any, root: int = 0) -> Any:
@@ -119,7 +119,8 @@ def _gathering(made_for: Any, *, may_miss: bool = False, is_short: bool = False)
     """
     rooms, call = Rooms(made_for), made_for._call
     rank, size = rooms.rank, rooms.size
-    write, read, own, most = OBJECTS.write_objects, OBJECTS.read_objects, rooms.own, len(rooms.own)
+    write, read = _compiled.write_objects, _compiled.read_objects
+    own, most = rooms.own, len(rooms.own)
     left = None if is_short else rooms.left  # what MPI's tree pickles once more
 
     def run(comm: Any, item: Any, root: int | None, wanted: int) -> list[Any]:
@@ -165,7 +166,7 @@ def _gathered(comm: Any, own: Flat, sizes: list[int], root: int | None, *, gets:
 
 def scatter(made_for: Any) -> Method:
     """Make the method that returns this rank's item of the root's."""
-    rooms, call, read = Rooms(made_for), made_for._call, OBJECTS.read_objects
+    rooms, call, read = Rooms(made_for), made_for._call, _compiled.read_objects
     rank, own = rooms.rank, rooms.own
 
     def run(comm: Any, sendobj: Any, root: int = 0) -> Any:
@@ -191,7 +192,7 @@ def scatter(made_for: Any) -> Method:
 
 def alltoall(made_for: Any) -> Method:
     """Make the method that returns every rank's item for this one."""
-    rooms, call, read = Rooms(made_for), made_for._call, OBJECTS.read_objects
+    rooms, call, read = Rooms(made_for), made_for._call, _compiled.read_objects
     size = rooms.size
 
     def run(comm: Any, sendobj: Any) -> list[Any]:
@@ -264,7 +265,7 @@ def folding(name: str) -> Callable[[Any], Method]:
 
         if is_few:
             return method
-        return METHODS.by_operator(  # type: ignore[no-any-return]
+        return _compiled.by_operator(  # type: ignore[no-any-return]
             "_call", MPI.Op, _PREDEFINED, _SHORT, ROOMS[0], LEFT_ALONE, left, method
         )
 

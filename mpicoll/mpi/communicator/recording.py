@@ -11,7 +11,7 @@ from typing import Any
 
 from mpi4py import MPI
 
-from mpicoll.execution.extension import METHODS, WRITERS
+from mpicoll.execution.extension import _compiled
 from mpicoll.flight import groups
 from mpicoll.flight.records import Call
 from mpicoll.mpi.communicator.in_order import in_order
@@ -38,7 +38,7 @@ def recorded(kind: type[MPI.Intracomm]) -> type[MPI.Intracomm]:
     """Return a class of this kind whose collectives are recorded."""
     methods = {name: _recorded(name, getattr(kind, name)) for name in NAMES}
     methods |= {
-        name: WRITERS.issued(LOG, partial(_place, collective), getattr(kind, name))
+        name: _compiled.issued(LOG, partial(_place, collective), getattr(kind, name))
         for name, collective in _issued_names()
         if hasattr(kind, name)
     }
@@ -53,7 +53,7 @@ def _recorded(name: str, method: Callable[..., Any]) -> Any:
         setattr(comm, attribute, run)
         return run
 
-    return METHODS.kept(attribute, make, method)
+    return _compiled.kept(attribute, make, method)
 
 
 def _issued_names() -> Iterator[tuple[str, str]]:

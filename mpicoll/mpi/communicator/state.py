@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from mpi4py import MPI
 
 from mpicoll.errors import ArgumentError, Disagreement, brief
-from mpicoll.execution.extension import WRITERS
+from mpicoll.execution.extension import _compiled
 from mpicoll.flight.groups import GroupFlight, join
 from mpicoll.mpi.communicator.members import runs_everywhere, world_ranks
 from mpicoll.mpi.communicator.served import Served
@@ -135,7 +135,7 @@ def _state_of(comm: MPI.Intracomm) -> State:
             state.served.comm = comm
     else:
         state.flight = join(
-            partial(exchange, comm), comm.rank, comm.size, writers=WRITERS,
+            partial(exchange, comm), comm.rank, comm.size, writers=_compiled,
             name=comm.name,
         )  # fmt: skip
     return state
