@@ -262,9 +262,19 @@ static int ring_init(RingObject *self, PyObject *args, PyObject *kwargs)
     return 0;
 }
 
-static PyObject *ring_close(RingObject *self, PyObject *Py_UNUSED(ignored))
+/* Write no more, and keep the file of the rows open no longer. */
+static void release_memory(RingObject *self)
 {
     self->rows = NULL;
+    if (self->view.obj)
+        PyBuffer_Release(&self->view);
+    if (self->clock_view.obj)
+        PyBuffer_Release(&self->clock_view);
+}
+
+static PyObject *ring_close(RingObject *self, PyObject *Py_UNUSED(ignored))
+{
+    release_memory(self);
     Py_RETURN_NONE;
 }
 
@@ -287,10 +297,7 @@ static void ring_dealloc(RingObject *self)
 {
     PyObject_GC_UnTrack(self);
     ring_clear(self);
-    if (self->view.obj)
-        PyBuffer_Release(&self->view);
-    if (self->clock_view.obj)
-        PyBuffer_Release(&self->clock_view);
+    release_memory(self);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 

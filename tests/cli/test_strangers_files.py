@@ -15,6 +15,7 @@ from reporting import case, write
 
 from mpicoll.compare.__main__ import main as compare
 from mpicoll.doctor.__main__ import main as doctor
+from mpicoll.execution import _compiled
 from mpicoll.explain.__main__ import main as explain
 from mpicoll.flight.recorder import Recorder
 from mpicoll.postmortem.__main__ import main as postmortem
@@ -65,7 +66,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     flight = tmp_path / "flight"
     monkeypatch.setenv("MPICOLL_FLIGHT_DIR", str(flight))
-    Recorder("job", (0, 2)).close()
+    Recorder("job", (0, 2), writers=_compiled).close()
     traced = tmp_path / "trace.jsonl"
     traced.write_text(TRACE)
     return {

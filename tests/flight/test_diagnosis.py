@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 import pytest
 from browsing import Opened
 from click.testing import CliRunner
+from issuing import issue
 
 from mpicoll.errors import RankLost
+from mpicoll.execution import _compiled
 from mpicoll.flight import groups, listing
 from mpicoll.flight.diagnosis import diagnose
-from mpicoll.flight.layout import STATE, STATE_AT, Outcome, State
+from mpicoll.flight.layout import STATE, STATE_AT, State
 from mpicoll.flight.reader import read_all
 from mpicoll.flight.recorder import Recorder
 from mpicoll.flight.records import Call, Group
@@ -69,7 +71,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     def made(size: int, **groups: str) -> list[Written]:
         ranks = []
         for rank in range(size):
-            recorder = Recorder(JOB, (rank, size))
+            recorder = Recorder(JOB, (rank, size), writers=_compiled)
             logs = {}
             for name, members in {"world": f"0-{size - 1}", **groups}.items():
                 place = recorder.intern(Group(f"id of {name}", name, 0, members))
@@ -118,7 +120,7 @@ def test_a_rank_that_has_not_issued_what_others_have_is_named(
     for rank in ranks:
         rank.done(2)
     for each in issuing:
-        ranks[each].logs["world"].start(ranks[each].recorder.intern(IALLREDUCE), Outcome.ISSUED)
+        issue(ranks[each].logs["world"], ranks[each].recorder.intern(IALLREDUCE))
     said = told(tmp_path, ranks)
     if len(issuing) == 3:
         assert not any("Call 3" in each for each in said)
@@ -203,6 +205,7 @@ def test_how_ranks_have_ended_is_said(write: Write, tmp_path: Path) -> None:
 def test_a_rank_that_dies_in_the_call_is_named(write: Write, tmp_path: Path) -> None:
     ranks = write(2)
     for rank in ranks:
+        rank.done(2)
         rank.call()
     ranks[1].recorder.close()
     dumps, _ = read_all(tmp_path)
@@ -331,7 +334,7 @@ def test_on_a_phone_the_timeline_fits_and_headers_stay_whole(
 
 def test_a_group_without_a_name_is_named_by_its_ranks(place: Path) -> None:
     both = [groups._Said(True, False, JOB, rank, "1", ("h", 1)) for rank in (4, 5)]
-    flight = groups.join(lambda item, kind: both, 0, 2, threads=True)
+    flight = groups.join(lambda item, kind: both, 0, 2, threads=True, writers=_compiled)
     assert flight is not None
     flight.log.end(flight.log.begin(flight.call("barrier", "", "", "")))
     (dump,) = read_all(place)[0]

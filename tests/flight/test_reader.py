@@ -172,7 +172,7 @@ def test_records_of_another_form_are_left_out(
 
 def test_a_full_table_does_not_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MPICOLL_FLIGHT_DIR", str(tmp_path))
-    recorder = Recorder(JOB, (0, 2))
+    recorder = Recorder(JOB, (0, 2), writers=_compiled)
     places = [
         recorder.intern(Call("x" * 5000, str(each))) for each in range(TABLE_BYTES // 5000 + 2)
     ]
@@ -198,7 +198,7 @@ def test_what_a_handler_of_a_signal_names_stays_beside_what_it_interrupts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MPICOLL_FLIGHT_DIR", str(tmp_path))
-    recorder = Recorder(JOB, (0, 2))
+    recorder = Recorder(JOB, (0, 2), writers=_compiled)
     groups = [Group(str(number), "", 0, "0-1") for number in range(2)]
     memory = recorder.memory
     assert memory is not None
@@ -213,7 +213,9 @@ def test_what_a_handler_of_a_signal_names_stays_beside_what_it_interrupts(
     recorder.memory = memory
     recorder.close()
     dump = read(recorder.path)
-    assert places[0] < places[1] and dump.groups == groups and not dump.faults
+    assert places[0] < places[1] and dump.groups == groups
+    # Without a call the file has one reading of the clocks, where two are needed.
+    assert dump.faults == ["the clock is damaged: times are those of no clock"]
 
 
 @pytest.mark.parametrize(
@@ -227,7 +229,7 @@ def test_a_file_of_many_huge_groups_is_diagnosed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MPICOLL_FLIGHT_DIR", str(tmp_path))
-    recorder = Recorder(JOB, (0, 2))
+    recorder = Recorder(JOB, (0, 2), writers=_compiled)
     for number in range(3000):
         recorder.intern(Group(str(number), "", 0, "0-65535"))
     recorder.close()

@@ -194,14 +194,14 @@ def test_a_directory_that_another_rank_removes_is_made_again(
         return made[-1]
 
     monkeypatch.setattr(recorder, "opened", opened)
-    recorder.Recorder("job", (0, 1)).close()
+    recorder.Recorder("job", (0, 1), writers=_compiled).close()
     assert len(made) == 3
     assert [each.suffix for each in made[-1].iterdir()] == [SUFFIX]
 
 
 def test_a_process_that_two_threads_end(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second one comes while the first still writes the error down."""
-    ended = recorder.Recorder(directory.new_name(), (0, 1))
+    ended = recorder.Recorder(directory.new_name(), (0, 1), writers=_compiled)
     monkeypatch.setattr(ended, "describe", lambda error: ended.end())
     ended.end(RankLost("rank 1 has ended"))
     assert ended.memory is None

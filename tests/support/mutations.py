@@ -28,7 +28,6 @@ from functools import partial
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from types import SimpleNamespace
 from typing import NamedTuple
 from unittest.mock import patch
 
@@ -36,6 +35,7 @@ import click
 import msgspec
 import numpy as np
 from damage import PLANTED, Damage, of_flight, of_json, of_lines, of_text, of_toml
+from issuing import issue
 from markupsafe import Markup
 
 import mpicoll
@@ -311,9 +311,7 @@ def _record(rank: int) -> None:
     place = recorder.intern(Call("allreduce", "float32 (8), sum", "ring", "symmetric"))
     for _ in range(20 + rank):
         log.end(log.begin(place))
-    issued = recorder.intern(Call("iallreduce", "", "native", "MPI"))
-    issue = _compiled.issued("log", lambda: issued, lambda request: None)
-    issue(SimpleNamespace(log=log))
+    issue(log, recorder.intern(Call("iallreduce", "", "native", "MPI")))
     log.begin(place)
     recorder.describe(ValueError("no"))
     recorder.close()
