@@ -141,9 +141,16 @@ class Works:
         self.under_way = False
         self._waiting: WaitingThread | None = None
 
+    def __del__(self) -> None:
+        # The other ranks wait for what this one has started.
+        if self.under_way and self.works:
+            _dropped.append(self)
+
     def start(self) -> Works:
         """Start all of them."""
         self.under_way = True
+        if _dropped:
+            _dropped[:] = [works for works in _dropped if not works.is_complete()]
         try:
             for post in self.posts:
                 self.works.append(post())
@@ -185,11 +192,12 @@ class Works:
             self._wait(work, place)
 
     def test(self) -> bool:
-        if self.under_way and self._is_complete():
+        if self.under_way and self.is_complete():
             self.wait()
         return not self.under_way
 
-    def _is_complete(self) -> bool:
+    def is_complete(self) -> bool:
+        """Whether all of them are complete."""
         if self.polls:
             return all(work is None or work.is_completed() for work in self.works)
         if self._waiting is None:
@@ -199,6 +207,10 @@ class Works:
     def free(self) -> None:
         """Forget the calls that start them, and with these the buffers."""
         self.posts = ()
+
+
+_dropped: list[Works] = []
+"""Operations that nobody waits for, and all that they touch, until they are complete."""
 
 
 class WaitingThread(threading.Thread):

@@ -53,10 +53,11 @@ def bind(
     """
     if call.in_place and (call.collective.name == "reduce_scatter" or _is_alltoallv(call)):
         return _out_of_place(comm, arrays, peers, call, persistent=persistent)
-    resources, apart = Resources(), call.apart
+    resources, apart = Resources(call.x, call.out), call.apart
     op = _op(arrays, call, resources) if call.collective.reduces else None
     name, arguments, copies = _arguments(call, op, call.x, call.out)
-    under_way = partial(of_collective, on_host=arrays.is_on_host(call.array))
+    on_host = arrays.is_on_host(call.array)
+    under_way = partial(of_collective, kept=arguments, on_host=on_host)
     if apart is not None:
         assert isinstance(apart, Apart)
         comm = apart.comm

@@ -25,12 +25,17 @@ T = TypeVar("T")
 
 
 class Resources:
-    """Persistent requests and operators of a plan: MPICH reports each one that is leaked."""
+    """Persistent requests and operators of a plan: MPICH reports each one that is leaked.
 
-    def __init__(self) -> None:
+    Args:
+        memory: what MPI reads and writes in the requests, as mpi4py 4.1.2 does not keep all of it.
+    """
+
+    def __init__(self, *memory: object) -> None:
         self.requests: list[MPI.Prequest] = []
         self.ops: list[MPI.Op] = []
-        self._finalizer = weakref.finalize(self, _free, self.requests, self.ops)
+        self.memory = memory
+        self._finalizer = weakref.finalize(self, _free, self.requests, self.ops, memory)
 
     def add(self, request: MPI.Prequest) -> MPI.Prequest:
         """Return a request, which is freed with the plan."""
@@ -66,13 +71,36 @@ _unfinished: list[object] = []
 """Requests that no rank completes any more, and their memory, which MPI may still write to."""
 
 
-def _free(requests: list[MPI.Prequest], ops: list[MPI.Op]) -> None:
+_dropped: list[tuple[Callable[[], bool], object]] = []
+"""Tests of requests that nobody waits for, and all that these touch until they are complete."""
+
+
+def _release_dropped() -> None:
+    """Forget the dropped requests that are complete."""
+    _dropped[:] = [pair for pair in _dropped if not _holds(pair[0])]
+
+
+def _holds(test: Callable[[], bool]) -> bool:
+    try:
+        return bool(test())
+    except Exception:  # of a peer that is gone
+        return False
+
+
+def _is_freed(request: MPI.Prequest) -> bool:
+    """Free a persistent request if it is complete; return whether it was."""
+    if done := bool(request.Get_status()):
+        request.Free()
+    return done
+
+
+def _free(requests: list[MPI.Prequest], ops: list[MPI.Op], memory: object) -> None:
     if not MPI.Is_finalized():
         for request in requests:
             with suppress(MPI.Exception):  # of a peer that is gone
                 if not request.Get_status():
                     # Not cancelled: MPICH 5.0.2 ends there by a segmentation fault at times.
-                    _unfinished.append(request)
+                    _dropped.append((partial(_is_freed, request), memory))
                     continue
                 request.Free()
         for op in ops:
@@ -295,6 +323,16 @@ class StartedRequest:
         self.wait_request: Thunk = request.wait if waits is None else waits.until(test)
         self.waits = waits
         self.patience: Patience | None = None
+        self.is_ended = False
+        if _dropped:
+            _release_dropped()
+
+    def __del__(self) -> None:
+        # MPI goes on with a request that is dropped.
+        if not (self.is_ended or MPI.Is_finalized()):
+            is_persistent = isinstance(self.request, MPI.Prequest)
+            test = self.request.Get_status if is_persistent else self.test_request
+            _dropped.append((test, (self.request, self.kept)))
 
     def wait(self) -> None:
         try:
@@ -327,6 +365,7 @@ class StartedRequest:
         self.patience.look(self.test_request)
 
     def _finish(self) -> None:
+        self.is_ended = True
         if self.patience is not None:
             self.patience.end()
         after, self.after = self.after, ()
@@ -384,16 +423,19 @@ class BackgroundRequest(StartedRequest, Background):
 
 def of_collective(
     request: MPI.Request, resources: Resources, peers: Peers, what: str,
-    after: Sequence[Thunk] = (), *, on_host: bool = True,
+    after: Sequence[Thunk] = (), *, kept: object, on_host: bool = True,
 ) -> StartedRequest:  # fmt: skip
     """Return a collective of MPI's that is under way.
+
+    Args:
+        kept: what MPI reads and writes meanwhile.
 
     A thread advances it, too, but for one that folds by an operator of Python's, which is called by
     no thread but the caller's, or that works on GPU memory, as another thread has no GPU's context.
     """
     by_thread = on_host and serves_threads() and not resources.ops
     kind = BackgroundRequest if by_thread else StartedRequest
-    return kind(request, resources, after, Waits(peers, Stage(what), peers.absent))
+    return kind(request, (resources, kept), after, Waits(peers, Stage(what), peers.absent))
 
 
 def serves_threads() -> bool:

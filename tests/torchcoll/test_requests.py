@@ -54,7 +54,7 @@ def test_what_follows_one_work_precedes_the_wait_for_the_next() -> None:
 
 def test_an_error_of_the_waiting_thread_is_raised_where_it_is_waited_for() -> None:
     works = requests.Works([lambda: Work([], "a", RuntimeError("lost"))], polls=False).start()
-    works._is_complete()
+    works.is_complete()
     with pytest.raises(RuntimeError, match="lost"):
         works.wait()
 
