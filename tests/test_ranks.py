@@ -29,6 +29,7 @@ JOINED = "test_nccl_joins_nodes_whose_ranks_read_each_others_gpus"
 GPU, REAL_GPU, NCCL = "on_ranks/test_gpu", "on_ranks/test_real_gpu", "on_ranks/test_nccl"
 AWARE, NATIVE_NCCL = "on_ranks/test_gpu_aware_mpi", "on_ranks/test_native_nccl"
 SYMMETRIC, STARTED = "on_ranks/test_symmetric", "on_ranks/test_started_messages"
+WAITS = "on_ranks/test_code_in_waits"
 EVERY_WAY = f"{SHARED}.py::test_every_schedule_over_every_transport"
 RANDOM = f"{SHARED}.py::test_many_random_collectives"
 LAUNCHES = {
@@ -58,6 +59,7 @@ LAUNCHES = {
         REAL_GPU,
         STARTED,
         ENVIRONMENT,
+        WAITS,
     ),
     ("mpi4py", 4): (PLANS, EVERY, ARGUMENTS, RANDOM),
     ("torch", 1): (EVERY,),
@@ -72,6 +74,7 @@ LAUNCHES = {
         REAL_GPU,
         SYMMETRIC,
         ENVIRONMENT,
+        WAITS,
     ),
     ("torch", 3): (PLANS, EVERY, ARGUMENTS, NCCL, STARTED, KNOWN),
 }

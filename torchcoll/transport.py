@@ -43,7 +43,7 @@ from mpicoll.interfaces import (
 from mpicoll.machine.network import host_identity
 from mpicoll.machine.nodes import group_by_node, place_on_node, stated_node
 from mpicoll.memory.segments import open_memory
-from mpicoll.memory.waiting import DEADLINE
+from mpicoll.memory.waiting import DEADLINE, agreeing
 from mpicoll.notation.contract import Collective
 from mpicoll.peers.known import Peers
 from mpicoll.peers.polling import in_thread
@@ -229,7 +229,7 @@ class TorchTransport(TorchMessages):
             return self.shared.mailbox.exchange(item, kind)
         if self.group is None:
             raise RuntimeError(FREED)  # torch would take the default group instead
-        with self.together(), natives.watched(self.peers, "agreeing on a call"):
+        with self.together(), natives.watched(self.peers, agreeing()):
             return self._exchange(item, kind)
 
     def _exchange(self, item: Any, kind: Any) -> list[Any]:
@@ -269,7 +269,7 @@ class TorchTransport(TorchMessages):
             return self.shared.mailbox.agree(digest)
         number = int.from_bytes(digest, "little", signed=True)
         self._mine[0], self._mine[1] = number, ~number
-        with self.together(), natives.watched(self.peers, "agreeing on a call"):
+        with self.together(), natives.watched(self.peers, agreeing()):
             natives.all_reduce(self.group, self._mine, dist.ReduceOp.MAX)
         return bool(self._mine[0] == number and self._mine[1] == ~number)
 

@@ -26,6 +26,9 @@ class Program:
         wait: ``wait(row, errno)`` returns when what the row waits for has come, or raises.
         look: ``look(row)`` raises where it will never come.
         keep: kept alive.
+        numbers: of its group, as `Mailbox.number` has them: a run first completes the call of the
+            group that is under way.
+        what: the collective and its algorithm, for errors.
 
     A run that an error has ended in its middle is the last: `run` raises RuntimeError from then on.
 
@@ -48,7 +51,8 @@ class Program:
     def __init__(
         self, table: Buffer, registers: Sequence[int], op: str | None, dtype: str | None, *,
         check: int, spins: int, light: bool, heavy: bool, wait: Callable[[int, int], object],
-        look: Callable[[int], object], keep: object,
+        look: Callable[[int], object], keep: object, numbers: Buffer | None = None,
+        what: str | None = None,
     ) -> None: ...  # fmt: skip
     def run(self) -> None:
         """Run once."""
@@ -215,9 +219,9 @@ class Calls:
             DLPack's code.
         lines: for each rank the address of the line in which it states its calls.
         stride: 64-bit words from that line to the one of the next call.
-        number: of the last call that was stated: one 64-bit integer.
+        number: the numbers of the group, as `Mailbox.number` has them.
         slow: takes the seven arguments, and the program that was begun where the ranks differ.
-        wait: ``wait(rank, number)`` returns when a rank has stated a call, or raises.
+        wait: ``wait(rank, number, name)`` returns when a rank has stated a call, or raises.
         broken: takes a program that has failed in the middle of a run, and the error; None instead
             of it where a `Queue` has found that the ranks differ.
         late: takes the name of a call that this rank has left to another, and in which the ranks
@@ -235,7 +239,7 @@ class Calls:
     def __init__(
         self, probe: Any, exchange: object, lines: Sequence[int], stride: int, rank: int,
         number: Buffer, *, spins: int, slow: Callable[..., Any],
-        wait: Callable[[int, int], object],
+        wait: Callable[[int, int, str | None], object],
         broken: Callable[[Program, BaseException | None], object], keep: object,
         late: Callable[[str], object] | None = ..., in_place: object = ..., datatype: object = ...,
         in_method: bool = ...,
@@ -243,7 +247,31 @@ class Calls:
     def __call__(
         self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any, /
     ) -> Any:
-        """Run a call; collective."""
+        """Run a call, after the one that is under way; collective.
+
+        Code that runs in the wait of a call makes calls, too: a handler of a signal, for example.
+
+        Raises:
+            RuntimeError: the call that is under way cannot be completed first.
+        """
+
+    def within(
+        self, name: str, x: Any, out: Any, op: Any, root: Any, counts: Any, algorithm: Any, /
+    ) -> Any:
+        """Run a part of a call that Python runs."""
+
+    def complete(self) -> None:
+        """Complete the call that is under way; raises as a call does."""
+
+    def hold(self) -> int:
+        """Begin a call that Python runs, of whose parts `within` is called; raises as a call does.
+
+        Returns:
+            What `release` takes when the call has ended.
+        """
+
+    def release(self, outer: int, /) -> None:
+        """End a call that Python runs."""
 
     def lend(self, probe: Any, exchange: object, /) -> None:
         """Beside NumPy's arrays read those of another library as if they were NumPy's; once."""
@@ -268,7 +296,7 @@ class Calls:
     def serve(self, given: tuple[Any, ...], function: Callable[[Any, Any], Any], /) -> bool:
         """Serve such calls by a function of x and out from now on; whether it will."""
 
-    def agree(self, digest: int, /) -> bool:
+    def agree(self, digest: int, name: str, /) -> bool:
         """State a call that Python runs; return whether all ranks state the same."""
 
     def reads(self, given: tuple[Any, ...], /) -> bool:

@@ -69,7 +69,8 @@ void calls_set_apart(Key *key);
 /* What serves a call; NULL where nothing is known of it. */
 Entry *calls_find(const CallsObject *self, const Key *key);
 
-/* Say that a program has failed in the middle of a run; the error stays as it is. */
-void calls_give_up(CallsObject *self, PyObject *program);
+/* Say that a program has failed in the middle of a run. The error stays as it is: 0; or Python keeps it
+   for the end of the call, which goes on: 1. */
+int calls_give_up(CallsObject *self, PyObject *program);
 
 #endif

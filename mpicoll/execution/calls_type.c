@@ -5,6 +5,7 @@
    state before it reads anything of theirs; so nobody waits for an answer. Whatever is not found,
    or not understood, is left to Python. */
 
+#include "active.h"
 #include "calls.h"
 #include "numpy_arrays.h"
 #include "tally.h"
@@ -290,8 +291,10 @@ static void empty_entry(Entry *entry)
 
 /* -- a call ------------------------------------------------------------------------------------ */
 
-/* 1 where all ranks state the same call, 0 where one states another, -1 where Python raised. */
-static int agree(const CallsObject *self, int64_t number, int64_t digest)
+/* 1 where all ranks state the same call, 0 where one states another, -1 where Python raised. Code of
+   Python that runs in a wait may end the call, whose state says so. */
+static int agree(const CallsObject *self, int64_t number, int64_t digest, PyObject *name,
+                 const ActiveCall *call)
 {
     int same = 1;
     const Statements *all = &self->statements;
@@ -305,34 +308,53 @@ static int agree(const CallsObject *self, int64_t number, int64_t digest)
             came = word_comes(theirs + NUMBER, number, self->spins, YIELD_NS);
             Py_END_ALLOW_THREADS
             PyObject *done = came ? Py_NewRef(Py_None)
-                                  : PyObject_CallFunction(self->wait, "nL", rank, number);
+                                  : PyObject_CallFunction(self->wait, "nLO", rank, number, name);
             if (!done)
                 return -1;
             Py_DECREF(done);
+            if (call && call->state != RUNNING)
+                return 1;
         }
         same = same && theirs[DIGEST] == digest;
     }
     return same;
 }
 
+/* Call a function of Python's that runs a call of the group. */
+static PyObject *call_python(
+    CallsObject *self, PyObject *function, PyObject *const *args, size_t many)
+{
+    int64_t *const under_way = self->statements.number + UNDER_WAY, outer = *under_way;
+    *under_way = PYTHON_CALL;
+    PyObject *result = PyObject_Vectorcall(function, args, many, NULL);
+    *under_way = outer;
+    return result;
+}
+
 /* Let Python serve a call on which the ranks differ, though this one has begun its program. */
 static PyObject *disagree(CallsObject *self, PyObject *const *args, PyObject *program)
 {
     PyObject *all[8] = {args[0], args[1], args[2], args[3], args[4], args[5], args[6], program};
-    return PyObject_Vectorcall(self->slow, all, 8, NULL);
+    return call_python(self, self->slow, all, 8);
 }
 
-void calls_give_up(CallsObject *self, PyObject *program)
+int calls_give_up(CallsObject *self, PyObject *program)
 {
-    program_leave((ProgramObject *)program);
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
     PyErr_NormalizeException(&type, &value, &trace);
     PyObject *done = PyObject_CallFunctionObjArgs(self->broken, program, value, NULL);
     if (!done)
         PyErr_WriteUnraisable(self->broken);
+    const int goes_on = done == Py_True;
     Py_XDECREF(done);
-    PyErr_Restore(type, value, trace);
+    if (!goes_on) {
+        program_leave((ProgramObject *)program);
+        PyErr_Restore(type, value, trace);
+        return 0;
+    }
+    Py_XDECREF(type), Py_XDECREF(value), Py_XDECREF(trace);
+    return 1;
 }
 
 /* Leave a call to another, as this rank does whatever the others state: it states its own, and reads
@@ -354,7 +376,10 @@ static int settle(CallsObject *self)
 {
     PyObject *name = self->unsettled;
     self->unsettled = NULL;
-    int same = agree(self, *self->statements.number, self->settles);
+    int64_t *const number = self->statements.number, outer = number[UNDER_WAY];
+    number[UNDER_WAY] = PYTHON_ROUND;
+    int same = agree(self, number[LAST_STATED], self->settles, name, NULL);
+    number[UNDER_WAY] = outer;
     if (!same) {
         PyObject *done = PyObject_CallOneArg(self->late, name);
         same = done ? 0 : -1;
@@ -362,6 +387,39 @@ static int settle(CallsObject *self)
     }
     Py_DECREF(name);
     return same < 0 ? -1 : 0;
+}
+
+/* A call that is stated to the other ranks. */
+typedef struct {
+    ActiveCall call;
+    CallsObject *calls;
+    PyObject *name;
+    int64_t number, digest;
+    int agreed, differs;
+    int is_left; /* to the library, whose own call follows */
+} StatedCall;
+
+static enum call_state advance_stated(ActiveCall *call)
+{
+    StatedCall *const self = (StatedCall *)call;
+    ProgramObject *const program = call->program;
+    if (!self->agreed) {
+        if (program_drive(call, program->check) < 0)
+            return FAILED_CALL;
+        if (call->state != RUNNING)
+            return call->state;
+        const int same = agree(self->calls, self->number, self->digest, self->name, call);
+        if (same < 0)
+            return FAILED_CALL;
+        if (call->state != RUNNING)
+            return call->state;
+        self->agreed = 1, self->differs = !same;
+    }
+    if (self->differs)
+        return UNSERVED;
+    if (program_drive(call, program->program.length) < 0)
+        return FAILED_CALL;
+    return self->is_left ? UNSERVED : COMPLETE;
 }
 
 static PyObject *calls_run(CallsObject *self, Entry *entry, const Key *key, PyObject *const *args)
@@ -390,22 +448,26 @@ static PyObject *calls_run(CallsObject *self, Entry *entry, const Key *key, PyOb
                 return NULL; /* an interrupt, before the call has begun */
             /* Python tells the other ranks if there is no memory then, either. */
             PyErr_Clear();
-            return PyObject_Vectorcall(self->slow, args, 7, NULL);
+            return call_python(self, self->slow, args, 7);
         }
         address = made.address;
     }
     program->program.registers[INPUT] = input;
     program->program.registers[OUTPUT] = address + out_shift;
     uint64_t row = log_begin_below(program->log, program->call, self->in_method);
-    int64_t number = state_call(&self->statements, digest);
+    StatedCall stated = {
+        .call = {.under_way = self->statements.number + UNDER_WAY,
+                 .program = program, .advance = advance_stated},
+        .calls = self, .name = args[0], .digest = digest, .is_left = out == Py_True};
+    stated.number = state_call(&self->statements, digest);
     program_begin(&program->program);
-    int same = program_drive(program, program->check) < 0 ? -1 : agree(self, number, digest);
-    if (same > 0 && program_drive(program, program->program.length) < 0)
-        same = -1;
-    if (same < 0)
-        calls_give_up(self, (PyObject *)program);
-    if (same <= 0)
-        Py_SETREF(out, same ? NULL : disagree(self, args, (PyObject *)program));
+    while (active_run(&stated.call) != COMPLETE && PyErr_Occurred())
+        if (!calls_give_up(self, (PyObject *)program))
+            break;
+    if (PyErr_Occurred())
+        Py_CLEAR(out);
+    else if (stated.differs)
+        Py_SETREF(out, disagree(self, args, (PyObject *)program));
     log_end(program->log, row, !out);
     Py_DECREF(program);
     return out;
@@ -432,35 +494,50 @@ static PyObject *calls_tallied(
     return done;
 }
 
-static PyObject *calls_serve(const Entry *entry, PyObject *const *args)
+static PyObject *calls_serve(CallsObject *self, const Entry *entry, PyObject *const *args)
 {
     PyObject *serve = Py_NewRef(entry->serve), *given[] = {args[1], args[2]}; /* it may go meanwhile */
-    PyObject *done = PyObject_Vectorcall(serve, given, 2, NULL);
+    PyObject *done = call_python(self, serve, given, 2);
     Py_DECREF(serve);
     return done;
+}
+
+static PyObject *calls_find_and_run(CallsObject *self, PyObject *const *args, Py_ssize_t many)
+{
+    if (many != 7) {
+        PyErr_SetString(PyExc_TypeError, "a call takes seven arguments");
+        return NULL;
+    }
+    Key key;
+    int ended = self->statements.number[HAS_ENDED] != 0;
+    if (self->unsettled && !ended && settle(self) < 0)
+        return NULL;
+    Entry *entry = !ended && read_key(self, args, &key) ? calls_find(self, &key) : NULL;
+    if (entry && entry->serve)
+        return calls_serve(self, entry, args);
+    if (entry && entry->make == Py_True && self->late != Py_None)
+        return calls_leave(self, entry, args[0]);
+    if (entry && entry->program->program.sequence < entry->until)
+        return entry->tally.buf ? calls_tallied(self, entry, &key, args)
+                                : calls_run(self, entry, &key, args);
+    return call_python(self, self->slow, args, 7);
 }
 
 /* calls(name, x, out, op, root, counts, algorithm) */
 static PyObject *calls_call(PyObject *object, PyObject *const *args, size_t flags, PyObject *names)
 {
     CallsObject *self = (CallsObject *)object;
-    if (PyVectorcall_NARGS(flags) != 7 || (names && PyTuple_GET_SIZE(names))) {
-        PyErr_SetString(PyExc_TypeError, "a call takes seven arguments");
+    const int64_t *const under_way = self->statements.number + UNDER_WAY;
+    if (*under_way && active_complete(under_way) < 0)
         return NULL;
-    }
-    Key key;
-    int ended = self->statements.number[1] != 0;
-    if (self->unsettled && !ended && settle(self) < 0)
-        return NULL;
-    Entry *entry = !ended && read_key(self, args, &key) ? calls_find(self, &key) : NULL;
-    if (entry && entry->serve)
-        return calls_serve(entry, args);
-    if (entry && entry->make == Py_True && self->late != Py_None)
-        return calls_leave(self, entry, args[0]);
-    if (entry && entry->program->program.sequence < entry->until)
-        return entry->tally.buf ? calls_tallied(self, entry, &key, args)
-                                : calls_run(self, entry, &key, args);
-    return PyObject_Vectorcall(self->slow, args, 7, NULL);
+    const int named = names && PyTuple_GET_SIZE(names);
+    return calls_find_and_run(self, args, named ? -1 : PyVectorcall_NARGS(flags));
+}
+
+/* within(name, x, out, op, root, counts, algorithm): the same within a call that Python runs. */
+static PyObject *calls_within(CallsObject *self, PyObject *const *args, Py_ssize_t many)
+{
+    return calls_find_and_run(self, args, many);
 }
 
 /* -- the type ---------------------------------------------------------------------------------- */
@@ -519,10 +596,10 @@ static int calls_init(CallsObject *self, PyObject *args, PyObject *kwargs)
     self->entries = PyMem_Calloc(PLACES, sizeof(Entry));
     if (!all->lines || !self->entries)
         PyErr_NoMemory();
-    if (PyErr_Occurred() || PyObject_GetBuffer(number, &self->number, PyBUF_WRITABLE) < 0)
+    if (PyErr_Occurred() || active_open(number, &self->number) < 0)
         return -1;
-    if (self->number.len != 2 * sizeof(int64_t) || rank < 0 || rank >= all->size) {
-        PyErr_SetString(PyExc_ValueError, "two numbers of 64 bits, and the rank of one of the lines");
+    if (rank < 0 || rank >= all->size) {
+        PyErr_SetString(PyExc_ValueError, "a rank has one of the lines");
         return -1;
     }
     all->number = self->number.buf;
@@ -647,17 +724,51 @@ static PyObject *calls_serve_by(CallsObject *self, PyObject *args)
     Py_RETURN_TRUE;
 }
 
-/* agree(digest): state a call that Python runs; whether all ranks state the same. */
-static PyObject *calls_agree(CallsObject *self, PyObject *given)
+/* agree(digest, name): state a call that Python runs; whether all ranks state the same. */
+static PyObject *calls_agree(CallsObject *self, PyObject *const *args, Py_ssize_t many)
 {
     const Statements *all = &self->statements;
-    const int64_t digest = PyLong_AsLongLong(given);
+    const int64_t digest = many == 2 ? PyLong_AsLongLong(args[0]) : 0;
+    if (many != 2)
+        PyErr_SetString(PyExc_TypeError, "a digest, and the name of the call");
     if (PyErr_Occurred())
         return NULL;
-    if (all->number[1]) /* the group has ended, as this raises */
-        return PyObject_CallFunction(self->wait, "nL", all->rank, (long long)*all->number);
-    const int same = agree(self, state_call(all, digest), digest);
+    int64_t *const number = all->number, outer = number[UNDER_WAY];
+    if (number[HAS_ENDED]) /* as this raises */
+        return PyObject_CallFunction(self->wait, "nL", all->rank, (long long)number[LAST_STATED]);
+    if (outer > PYTHON_CALL && active_complete(number + UNDER_WAY) < 0)
+        return NULL;
+    number[UNDER_WAY] = PYTHON_ROUND;
+    const int same = agree(self, state_call(all, digest), digest, args[1], NULL);
+    number[UNDER_WAY] = outer;
     return same < 0 ? NULL : PyBool_FromLong(same);
+}
+
+/* hold(): begin a call that Python runs, and return what `release` takes. Until then no other call of
+   the group begins, but for those of `within`. */
+static PyObject *calls_hold(CallsObject *self, PyObject *Py_UNUSED(ignored))
+{
+    int64_t *const under_way = self->statements.number + UNDER_WAY, outer = *under_way;
+    if (outer && active_complete(under_way) < 0)
+        return NULL;
+    *under_way = PYTHON_CALL;
+    return PyLong_FromLongLong(outer);
+}
+
+static PyObject *calls_release(CallsObject *self, PyObject *outer)
+{
+    self->statements.number[UNDER_WAY] = PyLong_AsLongLong(outer);
+    if (PyErr_Occurred())
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* complete(): complete the calls of the group that are under way, so that another may begin. */
+static PyObject *calls_complete(CallsObject *self, PyObject *Py_UNUSED(ignored))
+{
+    if (active_complete(self->statements.number + UNDER_WAY) < 0)
+        return NULL;
+    Py_RETURN_NONE;
 }
 
 /* reads(arguments): whether such calls can be found here. */
@@ -738,7 +849,11 @@ static PyMethodDef calls_methods[] = {
     {"lend", (PyCFunction)calls_lend, METH_VARARGS, NULL},
     {"add", (PyCFunction)calls_add, METH_VARARGS, NULL},
     {"serve", (PyCFunction)calls_serve_by, METH_VARARGS, NULL},
-    {"agree", (PyCFunction)calls_agree, METH_O, NULL},
+    {"agree", (PyCFunction)(void (*)(void))calls_agree, METH_FASTCALL, NULL},
+    {"complete", (PyCFunction)calls_complete, METH_NOARGS, NULL},
+    {"hold", (PyCFunction)calls_hold, METH_NOARGS, NULL},
+    {"release", (PyCFunction)calls_release, METH_O, NULL},
+    {"within", (PyCFunction)(void (*)(void))calls_within, METH_FASTCALL, NULL},
     {"reads", (PyCFunction)calls_reads, METH_O, NULL},
     {"forget", (PyCFunction)calls_forget, METH_O, NULL},
     {NULL},

@@ -436,16 +436,26 @@ class Table:
             wait_advancing(policy, started, *awaited(position))
 
         def wait(position: int, error: int) -> None:
-            try:
-                complete(position, error)
-            except BaseException as raised:
-                fail(raised)
-                raise
+            run, is_open = program.sequence, True
+            while is_open:
+                try:
+                    complete(position, error)
+                    return
+                except BaseException as raised:
+                    # Code that ran in the wait may have completed this run, and begun another one.
+                    is_open = program.sequence == run and program.position < program.length
+                    if policy.defer(raised):
+                        continue
+                    if is_open:
+                        fail(raised)
+                    raise
 
+        mailbox = self.memory.mailbox
         program: Program = extension._compiled.Program(
             self.rows, self.addresses, self.op.name, self.dtype, check=self.check,
             spins=extension.spins(self.memory), light=self.nbytes <= _LIGHT,
             heavy=self.nbytes >= _HEAVY, wait=wait, look=look, keep=self.keep,
+            numbers=None if mailbox is None else mailbox.number, what=self.what,
         )  # fmt: skip
         self.resources.lost = lost
         return program

@@ -11,6 +11,7 @@ typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
     PyObject *function, *references;
+    int forks; /* of this process, as it was made */
     unsigned long long begun, under_way[THREADS]; /* 0 for none */
 } CountedObject;
 
@@ -18,6 +19,10 @@ static PyObject *counted_call(PyObject *object, PyObject *const *args, size_t fl
                               PyObject *names)
 {
     CountedObject *self = (CountedObject *)object;
+    if (self->forks != forks) {
+        PyErr_SetString(PyExc_RuntimeError, "this process is a fork of a rank, and none itself");
+        return NULL;
+    }
     unsigned long long unwatched, *place = self->under_way;
     while (*place)
         if (++place == self->under_way + THREADS) {
@@ -93,7 +98,7 @@ static PyObject *counted_new(PyTypeObject *type, PyObject *args, PyObject *Py_UN
         return NULL;
     CountedObject *made = (CountedObject *)type->tp_alloc(type, 0);
     if (made) {
-        made->vectorcall = counted_call;
+        made->vectorcall = counted_call, made->forks = forks;
         made->function = Py_NewRef(function);
     }
     return (PyObject *)made;

@@ -48,11 +48,13 @@ def calls(
     mailbox = memory.mailbox
     assert mailbox is not None
     segments = [memory.address(rank, 0) for rank in memory.intra_node]
-    return _compiled.Calls(
+    table = _compiled.Calls(
         *layout, [address + mailbox.start for address, _ in segments],
         (LINE + CAPACITY) // 8, memory.rank, mailbox.number, spins=spins(memory), slow=slow,
         wait=mailbox.wait, broken=give_up, keep=segments, **known,
     )  # fmt: skip
+    mailbox.complete = table.complete
+    return table
 
 
 def functions(layout: tuple[Array, object] | None, slow: Any) -> Any:
@@ -62,7 +64,7 @@ def functions(layout: tuple[Array, object] | None, slow: Any) -> Any:
     """
     if layout is None:
         return None
-    none = [0], 1, 0, array("q", [0, 0])
+    none = [0], 1, 0, array("q", [0, 0, 0])
     return _compiled.Calls(*layout, *none, spins=0, slow=slow, wait=print, broken=print, keep=None)
 
 

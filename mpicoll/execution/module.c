@@ -31,6 +31,7 @@ static int stop_at_exit(void)
 
 static int execute(PyObject *module)
 {
+    count_forks();
     if (calls_import() < 0 || objects_import() < 0 || flight_import() < 0 || stop_at_exit() < 0 ||
         PyModule_AddType(module, &ProgramType) < 0 || PyModule_AddType(module, &CallsType) < 0 ||
         PyModule_AddType(module, &QueueType) < 0 || PyModule_AddType(module, &RingType) < 0 ||

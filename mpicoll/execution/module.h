@@ -26,15 +26,24 @@ typedef struct {
     PyObject *wait; /* wait(position, error): completes what a row waits for, or raises */
     PyObject *look; /* look(position): raises where that will never come */
     PyObject *keep;
+    PyObject *what; /* the collective and its algorithm, in words; None where there is none */
     LogObject *log; /* records its runs; NULL where nothing does */
     uint32_t call;  /* what they are, for the log */
     uint64_t row;   /* of the run that was started */
+    Py_buffer numbers; /* of its group: active.h; empty for a program of no group */
 } ProgramObject;
+
+struct ActiveCall;
 
 extern PyTypeObject ProgramType, CallsType, QueueType, CountedType, StatedType;
 
-/* Run up to the position `until`; -1 where Python has raised. */
-int program_drive(ProgramObject *self, int64_t until);
+/* Run the program of a call up to the position `until`; -1 where Python has raised. Code of Python
+   that runs in a wait may end the call: its state says so. */
+int program_drive(const struct ActiveCall *call, int64_t until);
+
+/* How often this process is a fork of the one that has loaded this: program_type.c. */
+extern int forks;
+void count_forks(void);
 
 /* Say to the other ranks that this one leaves a run in its middle; before its user goes on. */
 void program_leave(ProgramObject *self);

@@ -7,6 +7,8 @@ calls without arguments, bound to memory and to the library's requests, or a com
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import cycle
@@ -79,6 +81,7 @@ class Plan:
         self.algorithm, self.transport, self.out = algorithm, transport, out
         self.run = self._run = run
         self._start, self._free = start, free
+        _ALL.add(self)
 
     def start(self) -> Request:
         """Begin to run the collective.
@@ -147,6 +150,22 @@ class Plan:
 
     def __repr__(self) -> str:
         return f"<Plan {self.algorithm} over {self.transport}>"
+
+
+_ALL: weakref.WeakSet[Plan] = weakref.WeakSet()
+
+
+def _disown_all() -> None:
+    """Run no plan in a forked child: its messages would pass for its parent's."""
+    for plan in _ALL:
+        plan.run = plan._run = plan._start = _forked
+
+
+os.register_at_fork(after_in_child=_disown_all)
+
+
+def _forked() -> Any:
+    raise RuntimeError("this process is a fork of the one that has made this plan")
 
 
 def _unbound() -> Any:

@@ -1,13 +1,12 @@
 /* The type Program: a table of instructions that Python makes, run without it. */
 
-#include "module.h"
+#include "active.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <structmember.h>
 
-/* How often this process is a fork of the one that has loaded this. */
-static int forks;
+int forks;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void count_fork(void)
@@ -15,9 +14,14 @@ static void count_fork(void)
     forks++;
 }
 
-static void count_forks(void)
+static void register_count(void)
 {
     pthread_atfork(NULL, NULL, count_fork);
+}
+
+void count_forks(void)
+{
+    pthread_once(&once, register_count);
 }
 
 static int program_new_rows(ProgramObject *self, PyObject *table)
@@ -89,14 +93,14 @@ static int program_init(ProgramObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"table", "registers", "op", "dtype", "check",
                             "spins", "light", "heavy", "wait", "look", "keep",
-                            NULL};
-    PyObject *table, *registers, *wait, *look, *keep;
+                            "numbers", "what", NULL};
+    PyObject *table, *registers, *wait, *look, *keep, *numbers = Py_None, *what = Py_None;
     const char *op, *dtype;
     long long check, spins;
     int light, heavy;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOzzLLppOOO", names, &table, &registers, &op,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOzzLLppOOO|OO", names, &table, &registers, &op,
                                      &dtype, &check, &spins, &light, &heavy, &wait, &look,
-                                     &keep))
+                                     &keep, &numbers, &what))
         return -1;
     if (self->rows) {
         PyErr_SetString(PyExc_TypeError, "a program is made once");
@@ -105,14 +109,15 @@ static int program_init(ProgramObject *self, PyObject *args, PyObject *kwargs)
     self->program.fold = op && dtype ? find_fold(op, dtype) : NULL;
     self->program.fold_many = op && dtype ? find_fold_many(op, dtype) : NULL;
     self->program.divide = dtype ? find_divide(dtype) : NULL;
-    if (program_new_rows(self, table) < 0 || program_new_registers(self, registers) < 0)
+    if (program_new_rows(self, table) < 0 || program_new_registers(self, registers) < 0 ||
+        active_open(numbers, &self->numbers) < 0)
         return -1;
-    pthread_once(&once, count_forks);
     self->forks = forks, self->check = check, self->spins = spins;
     self->light = light, self->heavy = heavy;
     self->program.position = self->program.length;
     self->program.job.run = program_turn;
     self->wait = Py_NewRef(wait), self->look = Py_NewRef(look), self->keep = Py_NewRef(keep);
+    self->what = Py_NewRef(what);
     return 0;
 }
 
@@ -121,6 +126,7 @@ static int program_traverse(ProgramObject *self, visitproc visit, void *arg)
     Py_VISIT(self->wait);
     Py_VISIT(self->look);
     Py_VISIT(self->keep);
+    Py_VISIT(self->what);
     return 0;
 }
 
@@ -130,6 +136,7 @@ static int program_clear(ProgramObject *self)
     Py_CLEAR(self->wait);
     Py_CLEAR(self->look);
     Py_CLEAR(self->keep);
+    Py_CLEAR(self->what);
     Py_CLEAR(self->log);
     return 0;
 }
@@ -138,6 +145,8 @@ static void program_dealloc(ProgramObject *self)
 {
     PyObject_GC_UnTrack(self);
     program_clear(self);
+    if (self->numbers.buf)
+        PyBuffer_Release(&self->numbers);
     PyMem_Free(self->rows);
     PyMem_Free(self->program.registers);
     Py_TYPE(self)->tp_free((PyObject *)self);
@@ -154,8 +163,9 @@ void program_leave(ProgramObject *self)
         program_withdraw(&self->program);
 }
 
-int program_drive(ProgramObject *self, int64_t until)
+int program_drive(const ActiveCall *call, int64_t until)
 {
+    ProgramObject *self = call->program;
     Program *program = &self->program;
     program->until = until;
     enum state state = WAITING;
@@ -170,16 +180,50 @@ int program_drive(ProgramObject *self, int64_t until)
         PyObject *done = PyObject_CallFunction(
             self->wait, "Li", position(self), state == FAILED ? errno : 0);
         if (!done) {
-            program_leave(self);
+            if (call->state == RUNNING)
+                program_leave(self);
             return -1;
         }
         Py_DECREF(done);
+        if (call->state != RUNNING)
+            break;
+        program->until = until;
     }
     return 0;
 }
 
+static enum call_state advance_run(ActiveCall *call)
+{
+    const int done = program_drive(call, call->program->program.length);
+    return done < 0 ? FAILED_CALL : COMPLETE;
+}
+
+/* Run the program to its end from where it stands; -1 where Python has raised. */
+static int run_active(ProgramObject *self)
+{
+    ActiveCall call = {.program = self, .advance = advance_run};
+    const int64_t outer = self->numbers.buf ? ((int64_t *)self->numbers.buf)[UNDER_WAY] : NO_CALL;
+    /* Another thread runs it beside a call of this group: that thread completes none of these. */
+    if (self->numbers.buf && !active_is_elsewhere(outer))
+        call.under_way = (int64_t *)self->numbers.buf + UNDER_WAY;
+    active_run(&call);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* Complete the calls of the group that this thread has begun; -1 where Python has raised. Python runs
+   programs inside of its own calls. */
+static int complete_others(const ProgramObject *self)
+{
+    const int64_t *const numbers = self->numbers.buf;
+    if (!numbers || numbers[UNDER_WAY] <= PYTHON_CALL || active_is_elsewhere(numbers[UNDER_WAY]))
+        return 0;
+    return active_complete(numbers + UNDER_WAY);
+}
+
 static int run(ProgramObject *self)
 {
+    if (complete_others(self) < 0)
+        return -1;
     if (self->busy || self->program.job.given) {
         PyErr_SetString(PyExc_RuntimeError,
                         self->wait ? "this plan is under way: wait for it before it runs again, or "
@@ -198,7 +242,7 @@ static int run(ProgramObject *self)
         return -1;
     }
     program_begin(&self->program);
-    return program_drive(self, self->program.length);
+    return run_active(self);
 }
 
 static PyObject *program_run(ProgramObject *self, PyObject *Py_UNUSED(ignored))
@@ -258,6 +302,8 @@ static enum state advance(ProgramObject *self)
 /* Begin a run; whether it is complete. If not, the progress thread goes on with it. */
 static PyObject *program_start(ProgramObject *self, PyObject *Py_UNUSED(ignored))
 {
+    if (complete_others(self) < 0)
+        return NULL;
     progress_take(&self->program.job);
     self->row = log_start(self->log, self->call);
     program_begin(&self->program);
@@ -331,7 +377,7 @@ static PyObject *program_wait(ProgramObject *self, PyObject *Py_UNUSED(ignored))
     }
     self->driven = 1;
     take(self);
-    int done = program_drive(self, self->program.length);
+    int done = run_active(self);
     self->driven = 0;
     end_started(self, done < 0);
     if (done < 0)

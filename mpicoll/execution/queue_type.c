@@ -15,6 +15,7 @@ typedef struct {
     CallsObject *calls;
     char held;            /* takes no calls, as Python runs one */
     unsigned long driver; /* the thread that runs Python and advances it; 0 where none does */
+    char looks;           /* its driver looks at the call, and does not wait for it */
     int64_t failed;       /* the number of the last call that Python's error has ended */
 } QueueObject;
 
@@ -217,26 +218,28 @@ static enum state advance(QueueObject *self)
     return state;
 }
 
-/* Have Python complete what the call waits for; -1 where it has raised, and the call has failed. */
+/* Have Python complete what the call waits for; -1 where it has raised, and the call has failed. Code
+   that runs in the wait may complete the call, and then raise. */
 static int wait_for(QueueObject *self, enum state state)
 {
     Queue *const queue = &self->queue;
-    PyObject *const program = queue_head(queue)->owner;
+    PyObject *const program = Py_NewRef((PyObject *)queue_head(queue)->owner);
+    const int64_t completed = queue_completed(queue);
     const long long position = owner(queue_head(queue))->program.position;
     PyObject *const done =
         queue->phase == AGREEMENT
-            ? PyObject_CallFunction(self->calls->wait, "LL", (long long)queue->peer,
-                                    (long long)queue->number)
+            ? PyObject_CallFunction(self->calls->wait, "LLO", (long long)queue->peer,
+                                    (long long)queue->number, ((ProgramObject *)program)->what)
             : PyObject_CallFunction(((ProgramObject *)program)->wait, "Li", position,
                                     state == FAILED ? errno : 0);
-    if (!done) {
+    if (!done && queue_completed(queue) == completed) {
         calls_give_up(self->calls, program);
         record_failure(self);
         fail(self);
-        return -1;
     }
-    Py_DECREF(done);
-    return 0;
+    Py_DECREF(program);
+    Py_XDECREF(done);
+    return done ? 0 : -1;
 }
 
 /* Leave the call to Python: 0; -1 where it has raised. A program that has begun alone runs no more. */
@@ -280,25 +283,39 @@ static int drive(QueueObject *self, int64_t number)
     return 1;
 }
 
+/* Free what is complete, and leave the rest to the progress thread; not within another wait of this
+   thread, which goes on. */
+static void end_driving(QueueObject *self, unsigned long outer)
+{
+    self->driver = outer;
+    queue_reap(&self->queue, release_owner);
+    if (!outer)
+        give(self);
+}
+
 /* run(name, x, out, op, root, counts, algorithm, rows): whether the call was known, and has run. */
 static PyObject *queue_run(QueueObject *self, PyObject *const *args, Py_ssize_t many)
 {
     Queue *const queue = &self->queue;
-    if (self->driver || queue_completed(queue) < queue->issued)
+    const unsigned long outer = self->driver, me = PyThread_get_thread_ident();
+    if ((outer && (outer != me || self->looks)) || queue_completed(queue) < queue->issued)
         Py_RETURN_FALSE;
     Call *const call = make_call(self, args, many);
     if (!call)
         Py_RETURN_FALSE;
-    self->driver = PyThread_get_thread_ident();
+    self->driver = me;
     take(self);
     call->row = log_start(owner(call)->log, owner(call)->call);
     queue_append(queue, call);
-    const int done = drive(self, queue->issued);
+    const int64_t number = queue->issued;
+    int done = drive(self, number);
     if (!done)
         queue_skip(queue);
-    self->driver = 0;
-    queue_reap(queue, release_owner);
-    give(self);
+    if (done > 0 && self->failed == number) {
+        PyErr_SetString(PyExc_RuntimeError, "the call has failed in code that ran while it waited");
+        done = -1;
+    }
+    end_driving(self, outer);
     return done < 0 ? NULL : PyBool_FromLong(done);
 }
 
@@ -340,12 +357,14 @@ static PyObject *queue_complete(QueueObject *self, PyObject *given)
     if (PyErr_Occurred())
         return NULL;
     const unsigned long me = PyThread_get_thread_ident();
-    if (number > self->queue.issued || self->driver == me) {
-        PyErr_SetString(PyExc_RuntimeError, self->driver ? "this thread waits for these calls"
-                                                         : "no such call was issued");
+    const int within_look = self->driver == me && self->looks;
+    if (number > self->queue.issued || within_look) {
+        PyErr_SetString(PyExc_RuntimeError, within_look ? "this thread waits for these calls"
+                                                        : "no such call was issued");
         return NULL;
     }
-    while (self->driver) { /* a thread that issues a call advances it, and does not wait */
+    const unsigned long outer = self->driver == me ? me : 0; /* in code that runs in its wait */
+    while (self->driver && !outer) { /* a thread that issues a call advances it, and does not wait */
         Py_BEGIN_ALLOW_THREADS
         sched_yield();
         Py_END_ALLOW_THREADS
@@ -353,9 +372,7 @@ static PyObject *queue_complete(QueueObject *self, PyObject *given)
     self->driver = me;
     take(self);
     const int done = drive(self, number);
-    self->driver = 0;
-    queue_reap(&self->queue, release_owner);
-    give(self);
+    end_driving(self, outer);
     return done < 0 ? NULL : PyBool_FromLong(done);
 }
 
@@ -365,7 +382,7 @@ static PyObject *queue_look(QueueObject *self, PyObject *Py_UNUSED(ignored))
     Queue *const queue = &self->queue;
     if (self->driver || !progress_try_take(&queue->job))
         Py_RETURN_FALSE;
-    self->driver = PyThread_get_thread_ident();
+    self->driver = PyThread_get_thread_ident(), self->looks = 1;
     const enum state state = advance(self);
     const Call *const head = queue_head(queue);
     int fine = 1;
@@ -383,7 +400,7 @@ static PyObject *queue_look(QueueObject *self, PyObject *Py_UNUSED(ignored))
             fail(self);
         }
     }
-    self->driver = 0;
+    self->driver = 0, self->looks = 0;
     give(self);
     return fine ? PyBool_FromLong(queue->phase == REFUSED) : NULL;
 }

@@ -54,10 +54,12 @@ class WaitPolicy(Protocol):
         lost: returns the error of a wait, given what happened as the end of a sentence.
         tell: takes the rank that this one has waited for long, None once it no longer does.
         check: takes such ranks now and then, and raises where the wait is to end.
+        defer: takes an error of other code in a wait; whether the wait goes on.
     """
 
     oversubscribed: bool
     deadline: float
+    defer: Callable[[BaseException], bool]
     lost: Callable[[WaitContext, str], RankLost]
     tell: Callable[[int | None], None]
     check: Callable[[Sequence[int]], None]
@@ -99,10 +101,13 @@ class Exchange(Protocol):
 
     Attributes:
         start: the offset of a rank's buffers in its first segment.
-        number: of the last round, and 1 once the group has ended: an array of two 64-bit integers.
+        number: of the last round, 1 once the group has ended, and the call that is under way: an
+            array of three 64-bit integers.
+        complete: completes the call that is under way, or raises RuntimeError.
     """
 
     start: int
+    complete: Callable[[], object]
 
     @property
     def number(self) -> Any: ...
@@ -110,8 +115,8 @@ class Exchange(Protocol):
     def together(self) -> AbstractContextManager[None]:
         """Give the group up where this rank alone fails in steps that all ranks take here."""
 
-    def wait(self, rank: int, number: int) -> None:
-        """Return when a rank has begun a round."""
+    def wait(self, rank: int, number: int, name: str | None = None) -> None:
+        """Return when a rank has begun a round, of the call of a name."""
 
     def missing(self) -> list[int]:
         """Return the ranks that have not begun the round that this rank has."""
@@ -119,5 +124,11 @@ class Exchange(Protocol):
     def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
         """Return every rank's item of a type, in rank order."""
 
-    def agree(self, digest: bytes) -> bool:
-        """Whether all ranks gave the same few bytes."""
+    def agree(
+        self, digest: bytes, completed: Callable[[Callable[[], None]], object] | None = None
+    ) -> bool:
+        """Whether all ranks gave the same few bytes.
+
+        Args:
+            completed: makes each wait for a rank; by default the wait is just called.
+        """

@@ -7,16 +7,16 @@ of what follows, and the digest of the call where the round only compares calls.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from mpicoll.errors import CollectiveError, Disagreement, RankLost
-from mpicoll.interfaces import SharedMemory, WaitContext
+from mpicoll.interfaces import SharedMemory, Thunk, WaitContext
 from mpicoll.memory.allocator import LINE
 from mpicoll.memory.notes import GROUP, described
-from mpicoll.memory.waiting import started_here, wait_advancing
+from mpicoll.memory.waiting import agreeing, started_here, wait_advancing
 from mpicoll.text.encoding import decode, encode, kind_name
 
 CAPACITY = 16 * 1024
@@ -24,13 +24,23 @@ CAPACITY = 16 * 1024
 DEPTH = 2
 """Buffers of each rank: it writes one while the others still read the other."""
 _LENGTH, _DIGEST = 1, 2
+LAST_STATED, HAS_ENDED, UNDER_WAY = range(3)
+"""The numbers of a group that the compiled executor shares: the last round, whether the group has
+ended, and the call that is under way: nothing, one that Python runs, a round here, or another."""
+NO_CALL, PYTHON_CALL, PYTHON_ROUND = range(3)
 _SIZE, _NAME = 8, 32
 _HEAD = _SIZE + _NAME
 """Bytes of an item's length, and of the name of its type."""
 
 
 class Mailbox:
-    """An allgather of bytes; made by all ranks of the node together."""
+    """An allgather of bytes; made by all ranks of the node together.
+
+    Attributes:
+        number: the numbers of the group.
+        complete: completes the call that is under way, so that a round may begin in code that runs
+            while it waits; raises RuntimeError where that is impossible.
+    """
 
     def __init__(self, memory: SharedMemory) -> None:
         self.memory = memory
@@ -38,7 +48,8 @@ class Mailbox:
         assert area is not None, "it is the first"
         self.start = area.start
         # The compiled executor counts on in the same place, and leaves a group that has ended.
-        self.number = array("q", [0, 0])
+        self.number = array("q", [0, 0, NO_CALL])
+        self.complete: Callable[[], object] = _refuse
         self.ended = ""
         mine = memory.view(memory.rank, 0, self.start, area.length)
         mine[:] = bytes(area.length)
@@ -66,8 +77,8 @@ class Mailbox:
             RankLost: a rank has left the others in the middle of a call.
         """
         self._check()
-        self.number[0] += 1
-        number = self.number[0]
+        self.number[LAST_STATED] += 1
+        number = self.number[LAST_STATED]
         memory, first = self.memory, self._first(number)
         words = memory.words[memory.rank][0]
         memory.view(memory.rank, 0, 8 * first + LINE, len(data))[:] = data
@@ -79,7 +90,7 @@ class Mailbox:
 
     def end(self, why: str) -> None:
         """Begin no call of the group any more, from the compiled executor neither."""
-        self.ended, self.number[1] = why, 1
+        self.ended, self.number[HAS_ENDED] = why, 1
 
     def _check(self) -> None:
         if self.ended:
@@ -88,31 +99,58 @@ class Mailbox:
     def _first(self, number: int) -> int:
         return (self.start + number % DEPTH * (LINE + CAPACITY)) // 8
 
-    def wait(self, rank: int, number: int) -> None:
+    def wait(self, rank: int, number: int, name: str | None = None) -> None:
         """Return when a rank has begun a round.
+
+        Args:
+            name: of the call that the ranks compare; by default the one that Python runs.
 
         Raises:
             RankLost: it has ended or left the group, or the deadline has passed.
         """
         self._check()
         left = partial(self.memory.notes.why, rank, GROUP)
-        context = WaitContext("agreeing on a call", number, number, rank, left)
+        context = WaitContext(f"{agreeing(name)} (round {number})", 0, 0, rank, left)
         first = self._first(number)
         policy, words = self.memory.wait_policy, self.memory.words[rank][0]
         wait_advancing(policy, started_here(), words, first, number, context)
 
     def missing(self) -> list[int]:
-        number = self.number[0]
+        number = self.number[LAST_STATED]
         words, first = self.memory.words, self._first(number)
         return [rank for rank in self.memory.intra_node if words[rank][0][first] < number]
 
-    def _round(self, digest: int, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """Yield every rank's digest and bytes, in rank order."""
-        number = self._state(digest, data)
+    def _round(
+        self, digest: int, data: bytes, completed: Callable[[Thunk], object] | None = None
+    ) -> list[tuple[int, bytes]]:
+        """Return every rank's digest and bytes, in rank order.
+
+        Args:
+            completed: makes each wait for a rank; by default the wait is just called.
+
+        Raises:
+            RuntimeError: a call of the group that cannot be completed first is under way.
+        """
+        outer = self.number[UNDER_WAY]
+        if outer > PYTHON_CALL:
+            self.complete()
+        self.number[UNDER_WAY] = PYTHON_ROUND
+        try:
+            return list(self._stated(self._state(digest, data), len(data), completed))
+        finally:
+            self.number[UNDER_WAY] = outer
+
+    def _stated(
+        self, number: int, length: int, completed: Callable[[Thunk], object] | None
+    ) -> Iterator[tuple[int, bytes]]:
+        """Yield the digest and bytes of every rank in a round, in rank order."""
         first, memory = self._first(number), self.memory
         for rank in memory.intra_node:
-            self.wait(rank, number)
-            if fence := memory.acquire(len(data)):
+            if completed is None:
+                self.wait(rank, number)
+            else:
+                completed(partial(self.wait, rank, number))
+            if fence := memory.acquire(length):
                 fence()
             words = memory.words[rank][0]
             body = memory.view(rank, 0, 8 * first + LINE, words[first + _LENGTH])
@@ -150,8 +188,15 @@ class Mailbox:
     def _exchange(self, data: bytes) -> list[bytes]:
         return [given for _, given in self._round(0, data)]
 
-    def agree(self, digest: bytes) -> bool:
+    def agree(self, digest: bytes, completed: Callable[[Thunk], object] | None = None) -> bool:
         own = int.from_bytes(digest, "little", signed=True)
         # Every rank is waited for, whatever the first ones say.
-        digests = [each for each, _ in self._round(own, b"")]
+        digests = [each for each, _ in self._round(own, b"", completed)]
         return digests == [own] * len(digests)
+
+
+def _refuse() -> None:
+    raise RuntimeError(
+        "a call of this group is under way: code that runs while it waits (a handler of a signal, "
+        "a finalizer, a callback, another thread) cannot make another one here"
+    )

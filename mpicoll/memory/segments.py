@@ -32,6 +32,7 @@ from mpicoll.interfaces import (
     WaitPolicy,
 )
 from mpicoll.machine.cores import Cores, is_oversubscribed, own_cores, usable_cores
+from mpicoll.machine.forks import FORKED
 from mpicoll.memory import cma
 from mpicoll.memory.allocator import FirstFit, whole_lines
 from mpicoll.memory.files import Files, Segment
@@ -219,7 +220,7 @@ class MappedMemory:
     def disown(self) -> None:
         """Run nothing here any more, in a forked child: others would take it for its parent."""
         if self.mailbox is not None:
-            self.mailbox.end("this process is a fork of a rank, and none itself")
+            self.mailbox.end(FORKED)
         for plan in self.plans.values():
             plan.failed = True
 

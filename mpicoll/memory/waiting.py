@@ -15,7 +15,7 @@ from time import monotonic, sleep
 from typing import Protocol
 
 from mpicoll.errors import ArgumentError, RankLost
-from mpicoll.interfaces import SharedMemory, WaitContext, WaitPolicy, Words
+from mpicoll.interfaces import SharedMemory, Stage, WaitContext, WaitPolicy, Words
 from mpicoll.machine.living import has_ended
 from mpicoll.machine.waited import Looks, Waited
 
@@ -40,6 +40,8 @@ class SpinYieldSleep:
             knows more of the other ranks may take its place.
         tell: takes the rank that this one has waited for long, None once it no longer does.
         check: takes such ranks now and then, and raises where the wait is to end.
+        defer: takes an error of other code in a wait; whether the wait goes on, as that error is
+            raised after the call.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class SpinYieldSleep:
         self.lost: Callable[[WaitContext, str], RankLost] = self._lost
         self.tell: Callable[[int | None], None] = _to_nobody
         self.check: Callable[[Sequence[int]], None] = _to_nobody
+        self.defer: Callable[[BaseException], bool] = _never
 
     def wait(self, words: Words, index: int, least: int, context: WaitContext) -> None:
         for _ in range(self.spins):
@@ -110,14 +113,19 @@ class SpinYieldSleep:
             raise self.lost(context, why)
 
     def _lost(self, context: WaitContext, what: str) -> RankLost:
+        stage = Stage(context.what, context.round, context.rounds)
         return RankLost(
-            f"{context.what}, round {context.round} of {context.rounds}: rank {self.rank} waits "
-            f"for rank {context.peer} (process {self.processes[context.peer]}), {what}",
+            f"{stage}: rank {self.rank} waits for rank {context.peer} (process "
+            f"{self.processes[context.peer]}), {what}",
             rank=context.peer,
         )
 
 
 def _to_nobody(_rank: object) -> None: ...
+
+
+def _never(_error: BaseException) -> bool:
+    return False
 
 
 class StartedRun(Protocol):
@@ -131,6 +139,26 @@ class StartedRun(Protocol):
 
 
 _local = threading.local()
+
+
+def set_call(name: str | None) -> str | None:
+    """Set the name of the call for which this thread agrees with the other ranks.
+
+    Returns:
+        the name before, to be set again when the call has ended.
+    """
+    before: str | None = _local.__dict__.get("call")
+    _local.call = name
+    return before
+
+
+def agreeing(name: str | None = None) -> str:
+    """Return in words that a rank agrees with the others, as the beginning of an error.
+
+    Args:
+        name: of the call; by default the one of `set_call`.
+    """
+    return f"agreeing on {name or _local.__dict__.get('call') or 'a call'}"
 
 
 def started_here() -> list[StartedRun]:

@@ -44,6 +44,7 @@ from mpicoll.machine.cores import Cores, is_oversubscribed, own_cores
 from mpicoll.machine.nodes import group_by_node, place_on_node, stated_node
 from mpicoll.memory.notes import GROUP
 from mpicoll.memory.segments import open_memory
+from mpicoll.memory.waiting import agreeing
 from mpicoll.mpi import natives, nccl
 from mpicoll.mpi.arrays import MpiArrays
 from mpicoll.mpi.gpu_awareness import GpuAwareness
@@ -318,7 +319,6 @@ class MpiTransport(MpiMessages):
                 comm.Free()
 
 
-AGREEING = Stage("agreeing on a call")
 _MAKING = Stage("making a group")
 _NUMBER = 4
 
@@ -334,11 +334,12 @@ def exchange(comm: MPI.Comm, item: Any, kind: Any = Any, peers: Peers | None = N
     data = left.to_bytes(_NUMBER, "little") + encode_for(kind, item)
     lengths = np.empty(comm.size, np.int64)
     peers.exchanges += 1
+    stage = Stage(agreeing())
     request = peers.inside(comm.Iallgather, np.array([len(data)]), lengths)
-    completed(request, peers, AGREEING, lengths)
+    completed(request, peers, stage, lengths)
     found = bytearray(int(lengths.sum()))
     request = peers.inside(comm.Iallgatherv, data, [found, lengths, MPI.BYTE])
-    completed(request, peers, AGREEING, data, found, lengths)
+    completed(request, peers, stage, data, found, lengths)
     ends = np.cumsum(lengths)
     parts = [bytes(found[i:j]) for i, j in zip(ends - lengths, ends, strict=True)]
     if peers.calls is not None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from mpicoll.errors import CollectiveError, RankLost
 from mpicoll.execution.extension import _compiled
 from mpicoll.interfaces import Nodes, Stage, WaitContext
+from mpicoll.machine import forks
 from mpicoll.machine.living import has_ended, how_ended, is_stopped
 from mpicoll.memory.notes import GROUP, described
 from mpicoll.memory.segments import MappedMemory
@@ -62,6 +63,7 @@ class Peers(HasDeadline):
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
+        self.generation = forks.generation()
         self._deadline = default_deadline()
         self.spins, self.exchanges, self.native = 400, 0, False
         self.shared: MappedMemory | None = None
@@ -124,6 +126,8 @@ class Peers(HasDeadline):
             with self.shared.mailbox.together():
                 yield
             return
+        if forks.generation() != self.generation:
+            self.ended = forks.FORKED
         if self.ended:
             raise RankLost(f"this group has ended, make a new one: {self.ended}", rank=self.lost_by)
         try:

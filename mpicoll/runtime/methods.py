@@ -13,6 +13,7 @@ from mpicoll.execution import extension
 from mpicoll.execution.plan import Plan
 from mpicoll.interfaces import Array, Transport
 from mpicoll.interfaces.calls import BEGUN, ENDED
+from mpicoll.memory.waiting import set_call
 from mpicoll.peers.calls import OtherCall
 from mpicoll.runtime.agreement import compare, reconcile
 from mpicoll.runtime.allocation import empty
@@ -306,9 +307,10 @@ class PlanCache:
     def _agreed(self, served: Served, differ: Serve | None, log: Any) -> Serve:
         """Return what runs a plan once the ranks have compared their calls."""
         kept, (takes_x, takes_out), begin, end = served.kept, served.takes, log.begin, log.end
-        agree = partial(self.transport.agree, served.digest)
+        name = served.arguments.collective.name
+        agree = partial(self._agree_on, name, served.digest)
         if self.find is not None:
-            agree = partial(self.find.agree, _stated(served.digest))
+            agree = partial(self.find.agree, _stated(served.digest), name)
 
         def serve(x: Array | None, out: Array | None) -> Array | None:
             row = begin(served.place)
@@ -325,6 +327,14 @@ class PlanCache:
             return out
 
         return serve
+
+    def _agree_on(self, name: str, digest: bytes) -> bool:
+        """Whether all ranks gave the same digest of a call of a collective."""
+        before = set_call(name)
+        try:
+            return self.transport.agree(digest)
+        finally:
+            set_call(before)
 
     def _fail(self, kept: Kept, error: BaseException) -> None:
         """Remove a plan that has failed on this rank."""

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from mpicoll.errors import RankLost
 from mpicoll.interfaces import Array, Message, Request, Transport
+from mpicoll.machine import forks
 from mpicoll.runtime.arguments import check_array, check_rank, check_tag
 from mpicoll.runtime.recording import Recording
 
@@ -19,6 +21,7 @@ class PointToPoint:
     def __init__(self, transport: Transport, recording: Recording) -> None:
         self.transport, self.recording = transport, recording
         self.rank, self.size = transport.rank, transport.size
+        self._generation = forks.generation()
         self._messages: dict[tuple[str, str, int, int], Callable[..., None]] = {}
 
     def send(self, x: Array, peer: int, tag: int = 0) -> None:
@@ -80,6 +83,8 @@ class PointToPoint:
             each.wait()
 
     def _message(self, label: str, array: Any, peer: Any, tag: Any) -> tuple[Array, int, int]:
+        if forks.generation() != self._generation:
+            raise RankLost(f"this group has ended, make a new one: {forks.FORKED}")
         flat = check_array(self.transport.arrays, label, array)
         self.transport.arrays.dtype(array)
         check_tag(tag)

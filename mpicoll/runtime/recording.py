@@ -10,6 +10,7 @@ from mpicoll.errors import CollectiveError, brief
 from mpicoll.execution.plan import Plan
 from mpicoll.execution.runs import Followed
 from mpicoll.interfaces import Request
+from mpicoll.memory.waiting import set_call
 from mpicoll.notation.contract import spelled
 from mpicoll.runtime.arguments import Arguments
 
@@ -23,15 +24,15 @@ class Recording:
     """Records calls and plans, where anything does."""
 
     def __init__(self, flight: GroupFlight | None) -> None:
-        self.flight, self.nothing = flight, Row(None, 0)
+        self.flight = flight
         self._places: dict[Any, int] = {}
 
     def call(self, name: object, checked: Arguments | CollectiveError | None = None) -> Row:
         """Return a context in which a method's call is under way."""
-        if self.flight is None:
-            return self.nothing
         if not isinstance(name, str):
             name = brief(name)
+        if self.flight is None:
+            return Row(None, 0, name)
         key: Any = name
         if isinstance(checked, Arguments):
             key = (name, checked.algorithm, checked.dtype, checked.row, checked.op.name,
@@ -39,7 +40,7 @@ class Recording:
         place = self._places.get(key)
         if place is None:
             place = self._add(self.flight, key, name, checked)
-        return Row(self.flight, place)
+        return Row(self.flight, place, name)
 
     def _add(
         self, flight: GroupFlight, key: Any, name: str, checked: Arguments | CollectiveError | None
@@ -88,17 +89,20 @@ class Recording:
 
 
 class Row:
-    """A call that is under way."""
+    """A call that is under way, by whose name errors tell on what the ranks agree."""
 
-    def __init__(self, flight: GroupFlight | None, place: int) -> None:
+    def __init__(self, flight: GroupFlight | None, place: int, name: str) -> None:
         self.log = flight.log if flight else None
-        self.place, self.number = place, 0
+        self.place, self.name, self.number = place, name[:60], 0
+        self.before: str | None = None
 
     def __enter__(self) -> None:
+        self.before = set_call(self.name)
         if self.log is not None:
             self.number = self.log.begin(self.place)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        set_call(self.before)
         if self.log is not None:
             self.log.end(self.number, error)
 

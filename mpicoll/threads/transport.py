@@ -30,7 +30,7 @@ from mpicoll.interfaces import (
 from mpicoll.machine.waited import Waited
 from mpicoll.memory.notes import described
 from mpicoll.memory.segments import open_memory
-from mpicoll.memory.waiting import HasDeadline
+from mpicoll.memory.waiting import HasDeadline, agreeing
 from mpicoll.notation.contract import Collective
 from mpicoll.peers.survivors import Decision, go_on
 from mpicoll.text.encoding import decode_alike, encode_for
@@ -160,7 +160,7 @@ class ThreadTransport(HasDeadline):
 
     def _gather(self, item: Any) -> list[Any]:
         """Return every rank's object itself, in rank order."""
-        gathered = self._post("exchange", item, "agreeing on a call")
+        gathered = self._post("exchange", item, agreeing())
         gathered.wait()
         return gathered.items
 

@@ -244,7 +244,7 @@ class Alone:
     """
 
     def __init__(self, arrays: Any = None) -> None:
-        self.lines, self.number = np.zeros(64, np.int64), array("q", [0, 0])
+        self.lines, self.number = np.zeros(64, np.int64), array("q", [0, 0, 0])
         self.slow: list[tuple[Any, ...]] = []
         layout = (arrays or NumpyArrays()).layout()
         self.calls = extension._compiled.Calls(
@@ -323,7 +323,7 @@ class Two:
     """
 
     def __init__(self) -> None:
-        self.lines, self.number = [np.zeros(16, np.int64) for _ in range(2)], array("q", [0, 0])
+        self.lines, self.number = [np.zeros(16, np.int64) for _ in range(2)], array("q", [0, 0, 0])
         self.waited: list[tuple[int, int]] = []
         self.late: list[str] = []
         self.calls = extension._compiled.Calls(
@@ -331,7 +331,7 @@ class Two:
             spins=1, slow=None, wait=self._wait, broken=None, keep=None, late=self.late.append,
         )  # fmt: skip
 
-    def _wait(self, rank: int, number: int) -> None:
+    def _wait(self, rank: int, number: int, name: str) -> None:
         self.waited.append((rank, number))
         self.state(number, 7)
 

@@ -232,3 +232,15 @@ def test_a_rank_interrupted_while_all_agree(c: Collectives, name: str, then: str
         plan.run()
         is_sum(c, plan.out)
         goes_on(c)
+
+
+@pytest.mark.parametrize("calls_before", [0, 3])
+def test_the_error_of_an_agreement_names_the_collective(c: Collectives, calls_before: int) -> None:
+    with group_of(c) as part:
+        for _ in range(calls_before):
+            part.alltoall(device(c, np.ones((c.size, 3)), "float64"))
+        if c.rank == 0:
+            part.deadline = 0.2
+            with pytest.raises(RankLost, match=r"alltoall.*: rank 0 waits for rank 1"):
+                part.alltoall(device(c, np.ones((c.size, 3)), "float64"))
+        c.barrier()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import numpy as np
@@ -226,5 +226,32 @@ def test_a_queue_that_is_dropped_is_not_run() -> None:
         if c.rank == 0:
             queue.issue(*known("allreduce", x, x))
         del queue
+
+    mpicoll.threads(2)(run)
+
+
+def test_code_in_a_wait_completes_the_call_that_waits() -> None:
+    waits = Event()
+
+    def run(c: Collectives) -> None:
+        x, y = np.ones(SMALL), np.full(SMALL, 3.0)
+        call, other = known("allreduce", x, x), known("allreduce", y, y)
+        queue = opened(c, call)
+        x[:], policy = 1, c.transport.shared.wait_policy  # type: ignore[union-attr]
+        wait, results = policy.wait, list[bool]()
+
+        def wait_and_call(*given: Any) -> None:
+            policy.wait = wait  # type: ignore[method-assign]
+            waits.set()
+            results.extend((queue.complete(queue.issued), queue.run(*other)))
+            wait(*given)
+
+        if c.rank == 0:
+            policy.wait = wait_and_call  # type: ignore[method-assign]
+            assert queue.run(*call) and results == [True, True]
+        else:
+            waits.wait()
+            assert queue.run(*call) and queue.run(*other)
+        assert (x == 2).all() and (y == 6).all()
 
     mpicoll.threads(2)(run)

@@ -25,6 +25,7 @@ Call = tuple[Any, ...]
 _NAPS = (50e-6, 1e-3)
 _THREADS = 2
 """Of a group, as gloo has: one may wait for a later call in a callback, and the other serves it."""
+_UNDER_WAY = "a call of this group is under way: code in its wait cannot make another one here"
 _STUCK = 0.02
 """Seconds of one callback after which those of later calls begin."""
 
@@ -239,8 +240,11 @@ class Order:
             before = queue.failed
             try:
                 if not queue.complete(number):
+                    refused = self._numbered(queue.completed + 1)
+                    if refused is None:
+                        raise RuntimeError(_UNDER_WAY)
                     try:
-                        self._numbered(queue.completed + 1).perform()
+                        refused.perform()
                     finally:
                         queue.skip()
             except BaseException as error:
@@ -251,13 +255,15 @@ class Order:
 
         The progress thread may have completed later calls meanwhile.
         """
-        if queue.failed == before:
+        failed = None if queue.failed == before else self._numbered(queue.failed)
+        if failed is None:
             raise error
-        self._numbered(queue.failed).fail(error)
+        failed.fail(error)
 
-    def _numbered(self, number: int) -> Pending:
+    def _numbered(self, number: int) -> Pending | None:
+        """Return the call of a number; None for one that blocks, whose caller gets its error."""
         with self._lock:
-            return next(each for each in self._issued if each.number == number)
+            return next((call for call in self._issued if call.number == number), None)
 
     def _look(self, call: Pending) -> None:
         """Check whether the rank that the progress thread waits for can still come."""

@@ -7,6 +7,7 @@ says so. What is not here is mpi4py's.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from mpi4py import MPI
 
 from mpicoll.execution.extension import _compiled
 from mpicoll.mpi.communicator import objects
+from mpicoll.mpi.communicator.deferring import DEFERRED, raise_deferred
 from mpicoll.mpi.communicator.reading import Place, is_extreme
 from mpicoll.mpi.communicator.recording import LOG, recorded
 from mpicoll.mpi.communicator.state import find_flight, method_of, serving, theirs
@@ -38,7 +40,7 @@ def _of_objects(name: str, make: Callable[[Any], Callable[..., Any]]) -> Any:
         served = comm._settled(at_once=at_once)
         if served is None:
             return left  # type: ignore[no-any-return]
-        run = left if served is theirs else method_of(comm, name, make)
+        run = left if served is theirs else method_of(comm, name, partial(_made, make, served))
         setattr(comm, attribute, run)
         return run
 
@@ -47,6 +49,16 @@ def _of_objects(name: str, make: Callable[[Any], Callable[..., Any]]) -> Any:
 
     first = choose if name not in objects.REDUCTIONS else lambda comm: reduction
     return _compiled.kept(attribute, first, left)
+
+
+def _made(
+    make: Callable[[Any], Callable[..., Any]], served: Any, comm: MPI.Intracomm
+) -> Callable[..., Any]:
+    """Make a method of objects, whose collectives of arrays are parts of one call."""
+    parts = Comm(comm)
+    parts._call, parts.calls = served.within, served  # type: ignore[method-assign]
+    parts._end = lambda: None  # type: ignore[method-assign]
+    return make(parts)
 
 
 def _documented(kind: type[MPI.Intracomm]) -> Any:
@@ -68,9 +80,12 @@ class Comm(_Base):
 
     Attributes:
         left: the class with MPI's own methods, as they are traced and recorded.
+        calls: serves the calls of a method of objects, where the communicator is that method's:
+            its collectives are parts of the method's call.
     """
 
     left = _Base
+    calls: Any
 
     def _call(self, *given: Any) -> Any:
         """Run a collective; whether MPI is to do so. What serves it takes this method's place."""
@@ -110,59 +125,77 @@ class Comm(_Base):
         for name in [name for name in vars(self) if name == "_call" or name.startswith("_ours_")]:
             delattr(self, name)
 
+    def _end(self) -> None:
+        """End a call that MPI has served, by the error of code that ran in its wait, if any."""
+        if DEFERRED:
+            raise_deferred()
+
     # -- collectives, with mpi4py's own arguments -----------------------------------------
 
     def Barrier(self) -> None:
         if self._call("barrier", None, None, None, 0, None, None):
             super().Barrier()
+            self._end()
 
     def Bcast(self, buf: Any, root: int = 0) -> None:
         if self._call("bcast", buf, buf, None, root, None, None):
             super().Bcast(buf, root)
+            self._end()
 
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         if self._call("gather", sendbuf, recvbuf, None, root, None, None):
             super().Gather(sendbuf, recvbuf, root)
+            self._end()
 
     def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         if self._call("gatherv", sendbuf, recvbuf, None, root, None, None):
             super().Gatherv(sendbuf, recvbuf, root)
+            self._end()
 
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         if self._call("scatter", sendbuf, recvbuf, None, root, None, None):
             super().Scatter(sendbuf, recvbuf, root)
+            self._end()
 
     def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         if self._call("scatterv", sendbuf, recvbuf, None, root, None, None):
             super().Scatterv(sendbuf, recvbuf, root)
+            self._end()
 
     def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
         if self._call("allgather", sendbuf, recvbuf, None, 0, None, None):
             super().Allgather(sendbuf, recvbuf)
+            self._end()
 
     def Allgatherv(self, sendbuf: Any, recvbuf: Any) -> None:
         if self._call("allgatherv", sendbuf, recvbuf, None, 0, None, None):
             super().Allgatherv(sendbuf, recvbuf)
+            self._end()
 
     def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None:
         if self._call("alltoall", sendbuf, recvbuf, None, 0, None, None):
             super().Alltoall(sendbuf, recvbuf)
+            self._end()
 
     def Alltoallv(self, sendbuf: Any, recvbuf: Any) -> None:
         if self._call("alltoallv", sendbuf, recvbuf, None, 0, None, None):
             super().Alltoallv(sendbuf, recvbuf)
+            self._end()
 
     def Reduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0) -> None:
         if self._call("reduce", sendbuf, recvbuf, op, root, None, None):
             super().Reduce(sendbuf, recvbuf, op, root)
+            self._end()
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         if self._call("allreduce", sendbuf, recvbuf, op, 0, None, None):
             super().Allreduce(sendbuf, recvbuf, op)
+            self._end()
 
     def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         if self._call("reduce_scatter_block", sendbuf, recvbuf, op, 0, None, None):
             super().Reduce_scatter_block(sendbuf, recvbuf, op)
+            self._end()
 
     def Reduce_scatter(
         self, sendbuf: Any, recvbuf: Any, recvcounts: Any = None, op: MPI.Op = MPI.SUM
@@ -174,14 +207,17 @@ class Comm(_Base):
             theirs = self._call("reduce_scatter", sendbuf, out, op, 0, None, None)
         if theirs:
             super().Reduce_scatter(sendbuf, recvbuf, recvcounts, op)
+            self._end()
 
     def Scan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         if self._call("scan", sendbuf, recvbuf, op, 0, None, None):
             super().Scan(sendbuf, recvbuf, op)
+            self._end()
 
     def Exscan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         if self._call("exscan", sendbuf, recvbuf, op, 0, None, None):
             super().Exscan(sendbuf, recvbuf, op)
+            self._end()
 
     # -- collectives of objects -------------------------------------------------------------
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 import gc
 import pickle
 import struct
-from collections.abc import Sequence
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -71,12 +73,14 @@ class Rooms:
     """What a method of a communicator keeps for its messages, which last until its next call.
 
     Attributes:
+        calls: serves the calls of the method.
         room, least: the bytes of a room, and of the next shorter one, 0 where there is none.
         own, view: this rank's message, as memory and as an array of the room's length.
         all, whole: messages of all ranks, one behind the other.
         sent, sending: those for all ranks.
         payload, sizes: what follows this rank's messages, and the bytes of each part.
         left: the long arrays of an object, or its pickle that did not fit, until they are put.
+        in_use: a call of the method is under way.
     """
 
     def __init__(self, comm: MPI.Intracomm) -> None:
@@ -84,6 +88,8 @@ class Rooms:
         self.own = bytearray(_WRITTEN)
         self.flat = np.frombuffer(self.own, _BYTE)
         self.payload, self.sizes, self.left = NOTHING, [0] * self.size, list[Any]()
+        self.in_use, self.calls = False, getattr(comm, "calls", None)
+        _ALL.add(self)
         self._take(0)
 
     def _take(self, need: int) -> None:
@@ -93,6 +99,18 @@ class Rooms:
         self.all, self.sent = (bytearray(self.size * self.room) for _ in range(2))
         self.whole, self.sending = (np.frombuffer(each, _BYTE) for each in (self.all, self.sent))
         self.shorter, self.longest = 0, 0
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """Let code that runs within a call, as an object's ``__reduce__``, call the method, too."""
+        own, sent, left = bytes(self.own[: self.room]), self.sent, [*self.left]
+        messages, payload, sizes = bytes(sent), self.payload, self.sizes
+        self.in_use = False
+        try:
+            yield
+        finally:
+            self.own[: len(own)], sent[:], self.left[:] = own, messages, left
+            self.payload, self.sizes, self.in_use = payload, sizes, True
 
     def adapt(self, need: int) -> None:
         """Choose the room of the next call; all ranks have read the same needs."""
@@ -163,6 +181,14 @@ def _is_stock() -> bool:
     """Whether mpi4py's serializer is unchanged, whose functions read any memory without a copy."""
     found = gc.get_referents(STOCK[0])
     return all(any(each is function for each in found) for function in STOCK[1:])
+
+
+_ALL: weakref.WeakSet[Rooms] = weakref.WeakSet()
+
+
+def is_in_use(calls: object) -> bool:
+    """Whether a method of objects is under way whose calls are served so."""
+    return any(rooms.in_use and rooms.calls is calls for rooms in list(_ALL))
 
 
 def decode(messages: bytearray, payload: Flat, start: int = 0) -> Any:

@@ -15,6 +15,7 @@ from mpi4py import MPI
 
 from mpicoll.execution.extension import _compiled
 from mpicoll.mpi.communicator.buffers import Flat
+from mpicoll.mpi.communicator.deferring import DEFERRED, raise_deferred
 from mpicoll.mpi.communicator.in_order import folded_by_first, folded_of
 from mpicoll.mpi.communicator.messages import (
     NOTHING,
@@ -44,19 +45,32 @@ def _taken(rooms: Rooms) -> Flat:
 def bcast(made_for: Any) -> Method:
     """Make the method that returns the root's object on every rank, a copy of it on the root."""
     rooms, call = Rooms(made_for), made_for._call
+    hold, release = made_for.calls.hold, made_for.calls.release
     rank, write, read = rooms.rank, _compiled.write_objects, _compiled.read_objects
     own, most = rooms.own, len(rooms.own)
 
     def run(comm: Any, obj: Any, root: int = 0) -> Any:
-        if rank == root:
-            written = write(own, most, (obj,), STOCK, rooms.left)
-            if rooms.left or written > rooms.room:
-                rooms.put(written)
-        view = rooms.view
-        if call("bcast", view, view, None, root, None, None):
-            comm.left.Bcast(comm, view, root)
-        found = read(own, rooms.room, 1, rooms.least, 1, STOCK)
-        return found[0] if found else rest(comm, root)
+        if rooms.in_use:
+            with rooms.lent():
+                return run(comm, obj, root)
+        rooms.in_use, held = True, None
+        try:
+            if rank == root:
+                written = write(own, most, (obj,), STOCK, rooms.left)
+                if rooms.left or written > rooms.room:
+                    rooms.put(written)
+            held = hold()
+            view = rooms.view
+            if call("bcast", view, view, None, root, None, None):
+                comm.left.Bcast(comm, view, root)
+            found = read(own, rooms.room, 1, rooms.least, 1, STOCK)
+            return found[0] if found else rest(made_for, root)
+        finally:
+            rooms.in_use = False
+            if held is not None:
+                release(held)
+                if DEFERRED:
+                    raise_deferred()
 
     def rest(comm: Any, root: int) -> Any:
         head = head_at(own)
@@ -118,24 +132,37 @@ def _gathering(made_for: Any, *, may_miss: bool = False, is_short: bool = False)
         is_short: they are, too, where an object needs a longer room, or pickle.
     """
     rooms, call = Rooms(made_for), made_for._call
+    hold, release = made_for.calls.hold, made_for.calls.release
     rank, size = rooms.rank, rooms.size
     write, read = _compiled.write_objects, _compiled.read_objects
     own, most = rooms.own, len(rooms.own)
     left = None if is_short else rooms.left  # what MPI's tree pickles once more
 
     def run(comm: Any, item: Any, root: int | None, wanted: int) -> list[Any]:
-        written = write(own, most, (item,), STOCK, left)
-        if left or not 0 < written <= rooms.room:
-            if is_short:
-                call(*LEFT_ALONE)
-                return _MISSED
-            rooms.put(written)
-        if call("allgather", rooms.view, rooms.whole, None, 0, None, None):
-            if may_miss:
-                return _MISSED
-            comm.left.Allgather(comm, rooms.view, rooms.whole)
-        found: list[Any] | None = read(rooms.all, rooms.room, size, rooms.least, wanted, STOCK)
-        return rest(comm, root, wanted) if found is None else found
+        if rooms.in_use:
+            with rooms.lent():
+                return run(comm, item, root, wanted)
+        rooms.in_use, held = True, None
+        try:
+            written = write(own, most, (item,), STOCK, left)
+            held = hold()
+            if left or not 0 < written <= rooms.room:
+                if is_short:
+                    call(*LEFT_ALONE)
+                    return _MISSED
+                rooms.put(written)
+            if call("allgather", rooms.view, rooms.whole, None, 0, None, None):
+                if may_miss:
+                    return _MISSED
+                comm.left.Allgather(comm, rooms.view, rooms.whole)
+            found: list[Any] | None = read(rooms.all, rooms.room, size, rooms.least, wanted, STOCK)
+            return rest(made_for, root, wanted) if found is None else found
+        finally:
+            rooms.in_use = False
+            if held is not None:
+                release(held)
+                if DEFERRED:
+                    raise_deferred()
 
     def rest(comm: Any, root: int | None, wanted: int) -> list[Any]:
         messages, room = rooms.all, rooms.room
@@ -167,15 +194,28 @@ def _gathered(comm: Any, own: Flat, sizes: list[int], root: int | None, *, gets:
 def scatter(made_for: Any) -> Method:
     """Make the method that returns this rank's item of the root's."""
     rooms, call, read = Rooms(made_for), made_for._call, _compiled.read_objects
+    hold, release = made_for.calls.hold, made_for.calls.release
     rank, own = rooms.rank, rooms.own
 
     def run(comm: Any, sendobj: Any, root: int = 0) -> Any:
-        sent = rooms.put_all(sendobj) if rank == root else None
-        view = rooms.view
-        if call("scatter", sent, view, None, root, None, None):
-            comm.left.Scatter(comm, sent, view, root)
-        found = read(own, rooms.room, 1, rooms.least, 1, STOCK)
-        return found[0] if found else rest(comm, root)
+        if rooms.in_use:
+            with rooms.lent():
+                return run(comm, sendobj, root)
+        rooms.in_use, held = True, None
+        try:
+            sent = rooms.put_all(sendobj) if rank == root else None
+            held = hold()
+            view = rooms.view
+            if call("scatter", sent, view, None, root, None, None):
+                comm.left.Scatter(comm, sent, view, root)
+            found = read(own, rooms.room, 1, rooms.least, 1, STOCK)
+            return found[0] if found else rest(made_for, root)
+        finally:
+            rooms.in_use = False
+            if held is not None:
+                release(held)
+                if DEFERRED:
+                    raise_deferred()
 
     def rest(comm: Any, root: int) -> Any:
         head = head_at(own)
@@ -193,13 +233,26 @@ def scatter(made_for: Any) -> Method:
 def alltoall(made_for: Any) -> Method:
     """Make the method that returns every rank's item for this one."""
     rooms, call, read = Rooms(made_for), made_for._call, _compiled.read_objects
+    hold, release = made_for.calls.hold, made_for.calls.release
     size = rooms.size
 
     def run(comm: Any, sendobj: Any) -> list[Any]:
-        sent = rooms.put_all(sendobj)
-        if call("alltoall", sent, rooms.whole, None, 0, None, None):
-            comm.left.Alltoall(comm, sent, rooms.whole)
-        return read(rooms.all, rooms.room, size, rooms.least, size, STOCK) or rest(comm)
+        if rooms.in_use:
+            with rooms.lent():
+                return run(comm, sendobj)
+        rooms.in_use, held = True, None
+        try:
+            sent = rooms.put_all(sendobj)
+            held = hold()
+            if call("alltoall", sent, rooms.whole, None, 0, None, None):
+                comm.left.Alltoall(comm, sent, rooms.whole)
+            return read(rooms.all, rooms.room, size, rooms.least, size, STOCK) or rest(made_for)
+        finally:
+            rooms.in_use = False
+            if held is not None:
+                release(held)
+                if DEFERRED:
+                    raise_deferred()
 
     def rest(comm: Any) -> list[Any]:
         messages, room = rooms.all, rooms.room
@@ -274,7 +327,7 @@ def folding(name: str) -> Callable[[Any], Method]:
 
 def _folding(made_for: Any, name: str, left: Method, *, is_few: bool) -> Method:
     is_rooted = name == "reduce"
-    call, rank, size = made_for._call, made_for.rank, made_for.size
+    call, rank, size = made_for.calls, made_for.rank, made_for.size
     gathered = _gathering(made_for, may_miss=True, is_short=not is_few)
     surely, tell = _gathering(made_for), bcast(made_for)
 
@@ -285,7 +338,9 @@ def _folding(made_for: Any, name: str, left: Method, *, is_few: bool) -> Method:
             return folded(gathered, comm, sendobj, op, root)
         out = np.empty_like(x)
         if call(name, x, out, op, root, None, AS_OBJECT):
-            return otherwise(comm, sendobj, op, root)
+            folded_by_mpi = otherwise(comm, sendobj, op, root)
+            raise_deferred()
+            return folded_by_mpi
         gets = rank == root if is_rooted else rank or name != "exscan"
         return (out if x.ndim else out.item()) if gets else None
 

@@ -21,6 +21,8 @@ from mpicoll.execution.plan import Plan
 from mpicoll.flight.groups import GroupFlight
 from mpicoll.memory.waiting import DEADLINE
 from mpicoll.mpi.communicator.buffers import Refused
+from mpicoll.mpi.communicator.deferring import completed, defer, raise_deferred
+from mpicoll.mpi.communicator.messages import is_in_use
 from mpicoll.mpi.communicator.reading import OPS, Call, Place, lies_in
 from mpicoll.mpi.communicator.tracing import AS_OBJECT, TRACING, kind_of
 from mpicoll.mpi.communicator.uneven import PART_READERS, Part, complete, read
@@ -128,6 +130,7 @@ class Served:
             in_place=MPI.IN_PLACE, datatype=MPI.Datatype,
         )  # fmt: skip
 
+        shared.wait_policy.defer = self._defer
         # Stating that a call is left to MPI takes a program without an instruction.
         self.nothing = extension.nothing(shared)
         if flight is not None:
@@ -159,10 +162,13 @@ class Served:
             return self._leave(differs)
         with self.recording.call(name):
             try:
-                return self._find_out((name, x, out, op, root, counts, algorithm), differs)
+                served = self._find_out((name, x, out, op, root, counts, algorithm), differs)
             except Refused:
                 self._drop_begun(differs)
                 return True  # mpi4py's own method raises, before it has met the other ranks
+        if not (served or is_in_use(self.find)):
+            raise_deferred()
+        return served
 
     def _leave(self, differs: object) -> bool | None:
         """State that a call is left to MPI, where the executor has not; True where others do not.
@@ -172,7 +178,11 @@ class Served:
         if differs:
             return True
         self._know_left()
-        return None if self.mailbox.agree(_THEIRS) else True
+        return None if self._agree(_THEIRS) else True
+
+    def _agree(self, digest: bytes) -> bool:
+        """Whether all ranks state the same call; the others may be inside MPI once they do."""
+        return self.mailbox.agree(digest, completed)
 
     def _find_out(self, given: tuple[Any, ...], differs: object) -> bool | None:
         """Run a call, or find out with the others that MPI is to serve it."""
@@ -185,7 +195,7 @@ class Served:
             return self._serve(read_call(name, x, out, op, root, counts), [given], differs)
         call = self._read(name, x, out, op, root, counts)
         if call is None:
-            if not differs and self.find(*_LEFT) is None:  # on all ranks
+            if not differs and self.find.within(*_LEFT) is None:  # on all ranks
                 self.find.add(given, self.nothing, _stated(_THEIRS), False, True)
             else:
                 self._drop_begun(differs)
@@ -195,7 +205,7 @@ class Served:
         read = (call.name, call.x, call.out, call.op, call.root, rows, _READ)
         if self.find.reads(given) and lies_in(call, x, out) is not None:
             return self._serve(call, [given, read], differs)
-        found: bool | None = self.find(*read)
+        found: bool | None = self.find.within(*read)
         return found
 
     def _serve(
@@ -204,7 +214,7 @@ class Served:
         if isinstance(call, Call):
             return self._run(call, given, differs)
         # The ranks tell each other their counts, where none of them runs such a call already.
-        known = not differs and self.mailbox.agree(call.asking)
+        known = not differs and self._agree(call.asking)
         if not known:
             self._drop_begun(differs)
         self._miss(call.name)
@@ -261,13 +271,13 @@ class Served:
         arguments = None if call is None else self._checked(call)
         if arguments is None or call is None:
             if not differs:
-                self.find(*_LEFT)
+                self.find.within(*_LEFT)
             self._drop_begun(differs)
             return True
         key = (shape, *arguments.signature.values())
         known = self.signatures.get(key)
         digest = arguments.digest((shape, known and known.number))
-        if differs or not self.mailbox.agree(digest):
+        if differs or not self._agree(digest):
             # A run that has begun cannot be taken back: the ranks would count different runs.
             if known is not None:
                 self._drop(self.signatures.pop(key))
@@ -348,8 +358,18 @@ class Served:
         plan.free()
         return None
 
-    def _give_up(self, program: object, error: BaseException) -> None:
-        """Remove the plan of a program that has failed in the middle of a run."""
+    def _defer(self, error: BaseException) -> bool:
+        """Keep an error for the end of a method of objects, which makes further collectives."""
+        return is_in_use(self.find) and defer(error)
+
+    def _give_up(self, program: object, error: BaseException) -> bool:
+        """Remove the plan of a program that has failed in the middle of a run.
+
+        Returns:
+            Whether the call goes on, as MPI is to serve it.
+        """
+        if program is self.nothing or is_in_use(self.find):
+            return defer(error)
         for key, each in list(self.signatures.items()):
             if each.plan is not None and each.plan.program is program:
                 del self.signatures[key]
@@ -358,6 +378,7 @@ class Served:
                 each.plan.fail(error)
                 # Other ranks may still read its memory, or write there.
                 self.broken.append(each.plan)
+        return False
 
     @property
     def is_in_order(self) -> bool:

@@ -131,6 +131,7 @@ def _state_of(comm: MPI.Intracomm) -> State:
     _idle.extend(reusable.values())
     if usable:
         state.folds = False  # mpi4py has not duplicated this communicator
+        state.methods.clear()  # they have the handle of the freed one
         if state.served is not None:
             state.served.comm = comm
     else:

@@ -1,0 +1,93 @@
+/* The calls of a group that are under way: see active.h. */
+
+#include "active.h"
+
+static int refuse(void)
+{
+    PyErr_SetString(PyExc_RuntimeError,
+                    "a call of this group is under way: code that runs while it waits (a handler of "
+                    "a signal, a finalizer, a callback, another thread) cannot make another one here");
+    return -1;
+}
+
+/* Whether all calls outside of this one are complete. */
+static int is_outermost(const ActiveCall *call)
+{
+    while (call->outer > PYTHON_ROUND) {
+        call = (const ActiveCall *)(intptr_t)call->outer;
+        if (call->state != COMPLETE)
+            return 0;
+    }
+    return call->outer == NO_CALL;
+}
+
+/* Keep the error that Python has raised for the function that runs this call. */
+static void keep_error(ActiveCall *call)
+{
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    Py_XSETREF(call->error, Py_XNewRef(value));
+    PyErr_Restore(type, value, trace);
+}
+
+static void raise_error(const ActiveCall *call)
+{
+    PyErr_SetObject((PyObject *)Py_TYPE(call->error), call->error);
+}
+
+int active_is_elsewhere(int64_t under_way)
+{
+    return under_way > PYTHON_ROUND &&
+           ((ActiveCall *)(intptr_t)under_way)->thread != PyThread_get_thread_ident();
+}
+
+int active_complete(const int64_t *under_way)
+{
+    if (*under_way == NO_CALL)
+        return 0;
+    ActiveCall *const call = (ActiveCall *)(intptr_t)*under_way;
+    if (*under_way <= PYTHON_ROUND || active_is_elsewhere(*under_way) || !is_outermost(call))
+        return refuse();
+    if (call->state == RUNNING) {
+        call->state = call->advance(call);
+        if (call->state == FAILED_CALL)
+            keep_error(call);
+    } else if (call->state == FAILED_CALL) {
+        raise_error(call);
+    }
+    if (call->state == UNSERVED)
+        return refuse();
+    return call->state == COMPLETE ? 0 : -1;
+}
+
+enum call_state active_run(ActiveCall *call)
+{
+    call->thread = PyThread_get_thread_ident();
+    call->state = RUNNING, call->error = NULL;
+    if (call->under_way) {
+        call->outer = *call->under_way;
+        *call->under_way = (int64_t)(intptr_t)call;
+    }
+    const enum call_state state = call->advance(call);
+    if (call->state == RUNNING)
+        call->state = state;
+    if (call->under_way)
+        *call->under_way = call->outer;
+    if (call->error && !PyErr_Occurred())
+        raise_error(call);
+    Py_XDECREF(call->error);
+    return call->state;
+}
+
+int active_open(PyObject *numbers, Py_buffer *view)
+{
+    if (numbers == Py_None)
+        return 0;
+    if (PyObject_GetBuffer(numbers, view, PyBUF_WRITABLE) < 0)
+        return -1;
+    if (view->len == GROUP_NUMBERS * sizeof(int64_t))
+        return 0;
+    PyErr_Format(PyExc_ValueError, "a group has %d numbers of 64 bits", GROUP_NUMBERS);
+    return -1;
+}
