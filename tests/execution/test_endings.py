@@ -62,8 +62,8 @@ def test_a_request_that_is_dropped_keeps_its_arrays(c: Collectives, algorithm: s
         del request, plan, x, out
         gc.collect()
         trash = [ones(c) * 3 for _ in range(20)]
-        # A tensor may go where its memory stays.
-        assert c.backend == "torch" or all(array() is not None for array in arrays)
+        # torch keeps the memory of a tensor, and threads send copies.
+        assert c.backend != "mpi4py" or all(array() is not None for array in arrays)
         for rank in range(1, c.size):
             c.send(ones(c), rank)
         c.barrier()

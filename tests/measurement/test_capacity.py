@@ -131,7 +131,7 @@ def test_a_size_that_does_not_fit_is_refused_with_one_that_does(c: Collectives) 
 
 @pytest.mark.ranks(4)
 @pytest.mark.threads_only
-@pytest.mark.parametrize(("gpus", "fits"), [(1, "32M"), (2, "64M")])
+@pytest.mark.parametrize(("gpus", "fits"), [(1, "64M"), (2, "128M")])
 def test_ranks_that_share_a_gpu_share_its_memory(
     c: Collectives, gpus: int, fits: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

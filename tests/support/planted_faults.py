@@ -43,7 +43,7 @@ CACHE, MAILBOX = "mpicoll/runtime/methods.py", "mpicoll/memory/mailbox.py"
 FAULTS = {
     # -- execution ---------------------------------------------------------------------------
     "an acknowledgement is not sent": Fault(
-        EXECUTOR, "return [_raising(words, word // 8, self.resources.sequence, fence)]",
+        EXECUTOR, "return self._raised(words, word // 8, receipt.length)",
         "return []", BINDING,
     ),
     "a slot is written a run too early": Fault(
@@ -111,6 +111,14 @@ FAULTS = {
         "for reader, word in where.acknowledge.items() if isinstance(each, WaitForSlot) else ():",
         BINDING,
     ),
+    "compiled: an array that its rank has taken back is a result": Fault(
+        COMPILED, "            if where.is_zero_copy:\n", "            if False:\n",
+        f"{LEAVING} -k taken_back",
+    ),
+    "compiled: a call in a wait begins before the call that waits ends": Fault(
+        "mpicoll/execution/active.c", "if (*under_way == NO_CALL)", "if (1)",
+        "tests/execution/test_queue.py",
+    ),
     "compiled: a slot is written a run too early": Fault(
         COMPILED, "(each.tile, where.depth) if", "(each.tile, 2 * where.depth) if", SANITIZED,
     ),
@@ -148,7 +156,7 @@ FAULTS = {
         "Area(segment, start + needed - LINE, length - needed)", f"{SHARED} -k random",
     ),
     "freed areas are lost": Fault(
-        "mpicoll/memory/allocator.py", "self.free.append(self.returned.popleft())",
+        "mpicoll/memory/allocator.py", "returned.append(self.returned.popleft())",
         "self.returned.popleft()", f"{SHARED} -k used_again",
     ),
     "the mailbox has one slot": Fault(
