@@ -53,7 +53,7 @@ def bind(
     """
     if call.in_place and (call.collective.name == "reduce_scatter" or _is_alltoallv(call)):
         return _out_of_place(comm, arrays, peers, call, persistent=persistent)
-    resources, apart = Resources(call.x, call.out), call.apart
+    resources, apart = Resources(), call.apart
     op = _op(arrays, call, resources) if call.collective.reduces else None
     name, arguments, copies = _arguments(call, op, call.x, call.out)
     on_host = arrays.is_on_host(call.array)
@@ -131,7 +131,7 @@ def _made(
         Unavailable: this MPI has none.
     """
     try:
-        return resources.add(getattr(comm, f"{name}_init")(*arguments))
+        return resources.add(getattr(comm, f"{name}_init")(*arguments), arguments)
     except (AttributeError, NotImplementedError, MPI.Exception) as error:
         raise Unavailable(f"{MPI.get_vendor()[0]} has no {name}_init: {error}") from None
 

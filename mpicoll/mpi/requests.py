@@ -25,21 +25,22 @@ T = TypeVar("T")
 
 
 class Resources:
-    """Persistent requests and operators of a plan: MPICH reports each one that is leaked.
+    """Persistent requests and operators of a plan: MPICH reports each one that is leaked."""
 
-    Args:
-        memory: what MPI reads and writes in the requests, as mpi4py 4.1.2 does not keep all of it.
-    """
-
-    def __init__(self, *memory: object) -> None:
+    def __init__(self) -> None:
         self.requests: list[MPI.Prequest] = []
+        self.memory: list[object] = []
         self.ops: list[MPI.Op] = []
-        self.memory = memory
-        self._finalizer = weakref.finalize(self, _free, self.requests, self.ops, memory)
+        self._finalizer = weakref.finalize(self, _free, self.requests, self.memory, self.ops)
 
-    def add(self, request: MPI.Prequest) -> MPI.Prequest:
-        """Return a request, which is freed with the plan."""
+    def add(self, request: MPI.Prequest, memory: object = None) -> MPI.Prequest:
+        """Return a request, which is freed with the plan.
+
+        Args:
+            memory: what MPI reads and writes, where mpi4py's request does not keep it.
+        """
         self.requests.append(request)
+        self.memory.append(memory)
         return request
 
     def add_op(self, op: MPI.Op) -> MPI.Op:
@@ -94,9 +95,9 @@ def _is_freed(request: MPI.Prequest) -> bool:
     return done
 
 
-def _free(requests: list[MPI.Prequest], ops: list[MPI.Op], memory: object) -> None:
+def _free(requests: list[MPI.Prequest], memories: list[object], ops: list[MPI.Op]) -> None:
     if not MPI.Is_finalized():
-        for request in requests:
+        for request, memory in zip(requests, memories, strict=True):
             with suppress(MPI.Exception):  # of a peer that is gone
                 if not request.Get_status():
                     # Not cancelled: MPICH 5.0.2 ends there by a segmentation fault at times.

@@ -95,7 +95,7 @@ def test_bad_usage_is_printed_once() -> None:
                  environment={"MPICOLL_SYMMETRIC": "0"})  # fmt: skip
     assert done.returncode == 2, done.stdout
     assert done.stdout.count("Error:") == 1
-    assert "no symmetric transport: MPICOLL_SYMMETRIC" in done.stdout
+    assert "no symmetric transport: rank 0: MPICOLL_SYMMETRIC" in done.stdout
 
 
 # Wrong bytes and a pair that hangs, as in test_survey, but of the command: what it prints, and how
