@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from mpicoll.errors import FREED
 from mpicoll.gpu.staging import (
     PIECE_BYTES,
     Copies,
@@ -40,13 +41,24 @@ PLANS = 1 << 20
 class TorchMessages:
     """The binder of the messages in the rounds of one group."""
 
-    group: Group
     arrays: TorchArrays
     peers: Peers
     nccl: Nccl | None
     copies: Copies
     mirrors: Mirrors
+    _group: Group | None
     _signal: torch.Tensor
+
+    @property
+    def group(self) -> Group:
+        """The process group.
+
+        Raises:
+            RuntimeError: it has been freed.
+        """
+        if self._group is None:
+            raise RuntimeError(FREED)
+        return self._group
 
     def messages(
         self, sends: Sequence[Message], receives: Sequence[Message], tag: int, stage: Stage

@@ -80,9 +80,12 @@ class Kernel(NamedTuple):
 class Members(Protocol):
     """The members of a group that the kernels need: `torchcoll.transport.TorchTransport`."""
 
-    group: Group
     rank: int
     size: int
+
+    @property
+    def group(self) -> Group:
+        """The process group."""
 
     @property
     def arrays(self) -> Arrays:

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from mpicoll.errors import FREED, ArgumentError, LaunchError, Unavailable
+from mpicoll.errors import ArgumentError, LaunchError, Unavailable
 from mpicoll.gpu.driver import Driver
 from mpicoll.gpu.natives import after, staged
 from mpicoll.gpu.nccl import blocks
@@ -100,7 +100,7 @@ class TorchTransport(TorchMessages):
     ) -> None:  # fmt: skip
         if group is None:
             group = dist.group.WORLD
-        self.group: Group = group
+        self._group = group
         keep_until_exit(group)
         self.owned, self.store, self.exchanges = owned, store, 0
         self.attempts = itertools.count()
@@ -212,7 +212,6 @@ class TorchTransport(TorchMessages):
 
     def _set_timeout(self, seconds: float) -> None:
         """Set the timeout of the process group."""
-        assert self.group is not None
         self.group.set_timeout(limit_of(seconds))
         if self.nccl is not None and blocks():
             # Where the host finds a lost rank, torch must not end the process before.
@@ -227,23 +226,22 @@ class TorchTransport(TorchMessages):
     def exchange(self, item: Any, kind: Any = Any) -> list[Any]:
         if self.shared is not None and self.shared.mailbox is not None:
             return self.shared.mailbox.exchange(item, kind)
-        if self.group is None:
-            raise RuntimeError(FREED)  # torch would take the default group instead
+        group = self.group
         with self.together(), natives.watched(self.peers, agreeing()):
-            return self._exchange(item, kind)
+            return self._exchange(group, item, kind)
 
-    def _exchange(self, item: Any, kind: Any) -> list[Any]:
+    def _exchange(self, group: Group, item: Any, kind: Any) -> list[Any]:
         self.exchanges += 1
         data = torch.frombuffer(bytearray(self._seal(encode_for(kind, item))), dtype=torch.uint8)
         length = torch.tensor([data.numel()], device=self._signal.device)
         lengths = length.new_empty(self.size)
-        natives.all_gather(self.group, lengths, length)
+        natives.all_gather(group, lengths, length)
         counts = lengths.tolist()
         check_lengths(counts)
         mine = self._signal.new_zeros(max(counts))
         mine[: data.numel()] = data.to(mine.device)
         every = mine.new_empty((self.size, mine.numel()))
-        natives.all_gather(self.group, every.view(-1), mine)
+        natives.all_gather(group, every.view(-1), mine)
         rows = every.cpu().numpy()
         given = [row[:n].tobytes() for row, n in zip(rows, counts, strict=True)]
         return decode_alike([self._unseal(rank, each) for rank, each in enumerate(given)], kind)
@@ -267,10 +265,10 @@ class TorchTransport(TorchMessages):
         """Compare through shared memory, or one MAX of the number and of its complement."""
         if self.shared is not None and self.shared.mailbox is not None:
             return self.shared.mailbox.agree(digest)
-        number = int.from_bytes(digest, "little", signed=True)
+        group, number = self.group, int.from_bytes(digest, "little", signed=True)
         self._mine[0], self._mine[1] = number, ~number
         with self.together(), natives.watched(self.peers, agreeing()):
-            natives.all_reduce(self.group, self._mine, dist.ReduceOp.MAX)
+            natives.all_reduce(group, self._mine, dist.ReduceOp.MAX)
         return bool(self._mine[0] == number and self._mine[1] == ~number)
 
     def isend(self, x: Array, peer: int, tag: int) -> Request:
@@ -391,7 +389,7 @@ class TorchTransport(TorchMessages):
         self.peers.close()
         if self.nccl is not None:
             self.nccl.close()
-        group, self.group = self.group, None
+        group, self._group = self._group, None
         if self.owned and group in c10d._world.pg_map:
             is_last = group is dist.group.WORLD
             dist.destroy_process_group(group)

@@ -64,3 +64,13 @@ def test_a_function_is_called_by_no_other_thread(c: Collectives, algorithm: str)
         request.wait()
         compare(c, plan.out, np.full(8, c.size), "float64")
     assert callers <= {threading.current_thread()}
+
+
+@pytest.mark.parametrize("method", ["isend", "irecv"])
+def test_a_freed_group_refuses_messages(c: Collectives, method: str) -> None:
+    part = c.split(0)
+    assert part is not None
+    x, peer = device(part, np.zeros(4), "float64"), (part.rank + 1) % part.size
+    part.free()
+    with pytest.raises(RuntimeError, match=r"(?i)has been freed|invalid communicator"):
+        getattr(part, method)(x, peer)
