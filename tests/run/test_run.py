@@ -20,7 +20,9 @@ import mpi4py
 
 def end():  # registered before the first call
     if MPI.Is_initialized() and not MPI.Is_finalized():
-        print("at exit", comm.allreduce(1), flush=True)
+        # In one piece, as the ranks write at the same time.
+        sys.stdout.write(f"at exit {comm.allreduce(1)}\\n")
+        sys.stdout.flush()
 
 atexit.register(end)
 mpi4py.rc.thread_level = "funneled"
