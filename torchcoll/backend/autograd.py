@@ -130,7 +130,7 @@ def tell(
             increment_version(tensor)
     if operator.warns and torch.is_grad_enabled():
         inputs = inputs if operator.follows_inputs else ()
-        for tensor in (*outputs, *inputs):
+        for tensor in outputs if inputs is outputs else (*outputs, *inputs):
             if tensor.requires_grad:
                 getattr(torch.ops.torchcoll, operator.name)(outputs, inputs)
                 return

@@ -326,7 +326,8 @@ class Group(_ProcessGroup):  # type: ignore[misc]
         if self.others and opts.device is not None and opts.device.type in self.others:
             return self.others[opts.device.type].barrier(opts)
         call = self.calls.run, "barrier", None, None
-        issued = autograd.BARRIER, list[Tensor](), call, list[Tensor](), opts
+        tensors: list[Tensor] = []
+        issued = autograd.BARRIER, tensors, call, tensors, opts
         if work := self._serve(*issued, "barrier", None, None):
             return work
         if is_watched():
