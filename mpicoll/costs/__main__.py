@@ -165,7 +165,7 @@ def priced(options: Options, spelled: set[str]) -> RankingOutput:
 def _rank_with_progress(
     scenario: Scenario, chosen: Sequence[Family], sizes: Sequence[float]
 ) -> Ranking:
-    """Rank; a terminal shows what is priced, for how long, as a ranking may take minutes."""
+    """Rank all algorithms; a terminal shows which one is priced, as a ranking may take minutes."""
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
     with Progress(
         *columns, TimeElapsedColumn(), transient=True, disable=not sys.stderr.isatty(),

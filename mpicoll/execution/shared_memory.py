@@ -233,7 +233,7 @@ class Binding:
         return self._raised(words, self._flag(where, each.tile), where.length)
 
     def _raised(self, words: Memory, index: int, length: int) -> list[Thunk]:
-        """Return the thunks that raise a flag once what was read in place is known to be whole."""
+        """Return the thunks that verify zero-copy reads, and then raise a flag."""
         fence, sequence = self._release(length), self.resources.sequence
         zero_copy = [each for each in sorted(self.unverified) if self.incoming[each].is_zero_copy]
         self.unverified.clear()

@@ -33,7 +33,7 @@ class Ranks:
     Attributes:
         worlds: the group of each backend; the first one carries the control messages.
         gpu_ways: for each backend how arrays on GPUs travel, or why not; empty for other arrays.
-        left_out: remarks on what is lacking: other ranks, backends, transports.
+        left_out: remarks on ranks, backends and transports that are lacking.
         oversubscribed: remarks on nodes with more ranks than cores.
         busy: remarks on nodes where something else runs.
     """

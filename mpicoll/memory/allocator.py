@@ -20,7 +20,7 @@ class FirstFit:
 
     Args:
         reserve: is called with an area before it is taken, and raises where there is no memory.
-        release: is called with an area that is free, and of which all memory may be given back.
+        release: is called with a free area, whose memory may go back to the system.
     """
 
     def __init__(

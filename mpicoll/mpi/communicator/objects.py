@@ -79,9 +79,8 @@ def bcast(made_for: Any) -> Method:
         if head.alike:
             comm.Bcast(payload, root)
         if rank == root and head.kind != PICKLE:
-            payload = (
-                payload.copy()
-            )  # it is the array of the caller, and becomes that of the result
+            # The result must not share the caller's array.
+            payload = payload.copy()
         return decode(own, payload)
 
     return run
