@@ -6,10 +6,10 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
+from mpicoll.backend import Array, Nodes, Transport
 from mpicoll.errors import ArgumentError
 from mpicoll.execution.extension import _compiled
 from mpicoll.execution.plan import Plan
-from mpicoll.interfaces import Array, Nodes, Transport
 from mpicoll.memory.waiting import check_deadline
 from mpicoll.notation.contract import COLLECTIVES, collective
 from mpicoll.notation.elements import ReduceOp

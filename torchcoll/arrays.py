@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from mpicoll.backend import Array, Memory, Stopwatch, Stream, Thunk
 from mpicoll.errors import ArgumentError, Unavailable, UnknownName
 from mpicoll.gpu.current import uses_gpu
-from mpicoll.interfaces import Array, Memory, Stopwatch, Stream, Thunk
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.notation.elements import DTYPES, ReduceOp, unfit
 from mpicoll.programs.fusing import Steps
@@ -61,7 +61,7 @@ def _fitting(op: ReduceOp, found: Any, out: torch.Tensor) -> torch.Tensor:
 
 
 class TorchArrays:
-    """`mpicoll.interfaces.Arrays` for tensors.
+    """`mpicoll.backend.Arrays` for tensors.
 
     They are made on `device` unless they are like another; never on torch's default device.
     """
@@ -200,14 +200,14 @@ class TorchArrays:
 
 
 class HostTensors(TorchArrays):
-    """`mpicoll.interfaces.Arrays` for tensors on the host alone."""
+    """`mpicoll.backend.Arrays` for tensors on the host alone."""
 
     def owns(self, x: object) -> bool:
         return super().owns(x) and self.is_on_host(x)
 
 
 class TorchStream(NamedTuple):
-    """`mpicoll.interfaces.Stream` of torch."""
+    """`mpicoll.backend.Stream` of torch."""
 
     stream: torch.cuda.Stream
 
@@ -230,7 +230,7 @@ class TorchStream(NamedTuple):
 
 
 class TorchStopwatch:
-    """`mpicoll.interfaces.Stopwatch` by CUDA events."""
+    """`mpicoll.backend.Stopwatch` by CUDA events."""
 
     def __init__(self) -> None:
         self.begin, self.end = _event(), _event()

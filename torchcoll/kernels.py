@@ -13,8 +13,8 @@ from functools import cache
 
 import torch
 
+from mpicoll.backend import Array, Thunk
 from mpicoll.gpu.driver import NO_CONTEXT, library
-from mpicoll.interfaces import Array, Thunk
 from mpicoll.programs.fusing import Steps, formula
 
 _THREADS = 256

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 
+from mpicoll.backend import Array, Request
 from mpicoll.errors import Deadlock
-from mpicoll.interfaces import Array, Request
 
 
 class Loopback:

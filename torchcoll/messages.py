@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from mpicoll.backend import Array, Message, Messages, Stage, Thunk
 from mpicoll.errors import FREED
 from mpicoll.gpu.staging import (
     PIECE_BYTES,
@@ -26,7 +27,6 @@ from mpicoll.gpu.staging import (
     receiving,
     sending,
 )
-from mpicoll.interfaces import Array, Message, Messages, Stage, Thunk
 from mpicoll.peers.known import Peers
 from torchcoll.arrays import TorchArrays, as_bytes
 from torchcoll.groups import Group

@@ -15,9 +15,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
+from mpicoll.backend import DIRECT, Array, Arrays, Native, NativeCall, Request, Stage, Thunk
 from mpicoll.errors import CollectiveError, Unavailable
 from mpicoll.gpu.nccl import blocks
-from mpicoll.interfaces import DIRECT, Array, Arrays, Native, NativeCall, Request, Stage, Thunk
 from mpicoll.notation.contract import Collective
 from mpicoll.peers.known import Peers
 from torchcoll.arrays import as_bytes, vector

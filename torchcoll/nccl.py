@@ -34,9 +34,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from mpicoll.backend import Array
 from mpicoll.errors import Unavailable, first_error, on_all
 from mpicoll.gpu.nccl import Memory
-from mpicoll.interfaces import Array
 from torchcoll.groups import Group, nccl_communicator, nccl_of
 from torchcoll.natives import all_reduce
 from torchcoll.requests import Post

@@ -11,9 +11,9 @@ from datetime import timedelta
 from itertools import zip_longest
 from typing import Any
 
+from mpicoll.backend import Messages, Stage, Thunk
 from mpicoll.errors import RankLost
 from mpicoll.gpu.nccl import blocks, error_of
-from mpicoll.interfaces import Messages, Stage, Thunk
 from mpicoll.peers.contact import Answer
 from mpicoll.peers.known import Peers
 from mpicoll.peers.polling import wait_polling

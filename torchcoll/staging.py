@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
+from mpicoll.backend import Array, Stream
 from mpicoll.gpu.staging import Step
-from mpicoll.interfaces import Array, Stream
 from torchcoll.requests import WaitingThread, Works
 
 

@@ -16,20 +16,11 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from mpicoll.errors import ArgumentError, LaunchError, Unavailable
-from mpicoll.gpu.driver import Driver
-from mpicoll.gpu.natives import after, staged
-from mpicoll.gpu.nccl import blocks
-from mpicoll.gpu.staging import (
-    Mirrors,
-)
-from mpicoll.gpu.streams import PlanStream, StreamRequest
-from mpicoll.interfaces import (
+from mpicoll.backend import (
     DIRECT,
     POINT_TO_POINT,
     STAGED,
     Array,
-    Calls,
     Gpu,
     Message,
     Messages,
@@ -40,6 +31,14 @@ from mpicoll.interfaces import (
     Stage,
     Transport,
 )
+from mpicoll.errors import ArgumentError, LaunchError, Unavailable
+from mpicoll.gpu.driver import Driver
+from mpicoll.gpu.natives import after, staged
+from mpicoll.gpu.nccl import blocks
+from mpicoll.gpu.staging import (
+    Mirrors,
+)
+from mpicoll.gpu.streams import PlanStream, StreamRequest
 from mpicoll.machine.network import host_identity
 from mpicoll.machine.nodes import group_by_node, place_on_node, stated_node
 from mpicoll.memory.segments import open_memory
@@ -79,7 +78,7 @@ _AFTER = 60.0
 
 
 class TorchTransport(TorchMessages):
-    """`mpicoll.interfaces.Transport` over a process group, the default one if None is given.
+    """`mpicoll.backend.Transport` over a process group, the default one if None is given.
 
     Args:
         ranks: those of the group in the default group; by default as torch knows them.
@@ -91,7 +90,7 @@ class TorchTransport(TorchMessages):
 
     backend = "torch"
     # A wait for gloo cannot be left: ranks compare their calls before they wait.
-    calls: Calls | None = None
+    calls = None
 
     def __init__(
         self, group: Group = None, *, ranks: Sequence[int] | None = None, owned: bool = False,

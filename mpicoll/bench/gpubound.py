@@ -16,12 +16,12 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from mpicoll.backend import IPC, Array
 from mpicoll.cli.command import Command
 from mpicoll.cli.options import FILE
 from mpicoll.cli.tables import print_table
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
-from mpicoll.interfaces import IPC, Array
 from mpicoll.records.description import Run
 from mpicoll.records.lines import CaseRecord
 from mpicoll.records.reading import load, only

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
+from mpicoll.backend import SharedMemory
 from mpicoll.cli.command import RanksCommand
 from mpicoll.cli.options import Whole, option
 from mpicoll.collectives import Collectives
 from mpicoll.errors import RankLost
 from mpicoll.execution.compiled import AWAIT, NOWHERE, RAISE, Operand
-from mpicoll.interfaces import SharedMemory
 from mpicoll.machine.waited import Waited
 from mpicoll.measurement.worlds import BOTH, Worlds
 from mpicoll.threads import threads

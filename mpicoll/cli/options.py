@@ -16,8 +16,8 @@ from typing import Any
 
 import click
 
+from mpicoll.backend import TRANSPORTS
 from mpicoll.errors import ArgumentError, UnknownName
-from mpicoll.interfaces import TRANSPORTS
 from mpicoll.machine.nodes import MOST_RANKS, RANKS_PER_NODE
 from mpicoll.machine.variables import THREAD_LEVEL, THREAD_LEVELS
 from mpicoll.notation.contract import collective

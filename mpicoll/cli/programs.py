@@ -17,9 +17,9 @@ from pkgutil import get_importer
 from types import ModuleType
 from typing import Any
 
+from mpicoll.backend import Thunk
 from mpicoll.cli import ending, missing
 from mpicoll.errors import ArgumentError
-from mpicoll.interfaces import Thunk
 from mpicoll.machine.launchers import is_first_of_host, is_first_process
 
 _REFUSED = 2

@@ -15,9 +15,9 @@ from functools import lru_cache
 from math import sqrt
 from typing import NamedTuple
 
+from mpicoll.backend import Nodes as Groups
 from mpicoll.costs import Hockney, Model, Network, Nodes, Topology
 from mpicoll.costs.topology import in_order
-from mpicoll.interfaces import Nodes as Groups
 from mpicoll.notation.contract import Collective
 from mpicoll.notation.contract import collective as named
 

@@ -18,8 +18,8 @@ from itertools import islice
 import numpy as np
 
 from mpicoll.algorithms.registry import Algorithm
+from mpicoll.backend import Nodes
 from mpicoll.errors import ScheduleError, Unsupported
-from mpicoll.interfaces import Nodes
 from mpicoll.notation.schedule import Fold, Op, Receive, Round, Send
 
 Ints = np.ndarray

@@ -9,10 +9,10 @@ from math import ceil, prod
 
 import numpy as np
 
+from mpicoll.backend import Nodes as Groups
 from mpicoll.costs.models import AlphaBeta, check_times
 from mpicoll.costs.topology import NONE, Cut, Flags, Ranks, Topology, in_order
 from mpicoll.errors import ArgumentError
-from mpicoll.interfaces import Nodes as Groups
 
 _ROUNDING = 1e-9
 _MOST_DIMENSIONS = 20

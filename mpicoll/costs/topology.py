@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mpicoll.backend import Nodes as Groups
 from mpicoll.costs.models import AlphaBeta, check_times
 from mpicoll.errors import ArgumentError
-from mpicoll.interfaces import Nodes as Groups
 
 Ranks = np.ndarray
 Flags = np.ndarray

@@ -15,9 +15,9 @@ from errno import ECANCELED
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from mpicoll.backend import Array, WaitContext, Words
 from mpicoll.errors import RankLost
 from mpicoll.execution import extension
-from mpicoll.interfaces import Array, WaitContext, Words
 from mpicoll.memory.layout import LaidOut
 from mpicoll.memory.notes import withdrawn
 from mpicoll.memory.slots import Published

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING, Any
 
-from mpicoll.interfaces import Array, SharedMemory
+from mpicoll.backend import Array, SharedMemory
 from mpicoll.memory.allocator import LINE
 from mpicoll.memory.mailbox import CAPACITY
 

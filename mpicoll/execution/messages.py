@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
+from mpicoll.backend import Array, Message, Stage, Thunk, Transport
 from mpicoll.errors import RankLost
 from mpicoll.execution.plan import Variant
 from mpicoll.execution.runs import NO_MESSAGES, BoundRound
-from mpicoll.interfaces import Array, Message, Stage, Thunk, Transport
 from mpicoll.memory.notes import GROUP
 from mpicoll.notation.elements import ReduceOp
 from mpicoll.programs.messages import (

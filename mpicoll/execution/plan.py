@@ -15,6 +15,7 @@ from itertools import cycle
 from math import inf
 from typing import TYPE_CHECKING, Any, Self
 
+from mpicoll.backend import Array, Request, RunOn, Thunk
 from mpicoll.execution.runs import (
     BackgroundProgress,
     BoundRound,
@@ -27,7 +28,6 @@ from mpicoll.execution.runs import (
     Rounds,
 )
 from mpicoll.flight.rows import Log
-from mpicoll.interfaces import Array, Request, RunOn, Thunk
 from mpicoll.memory.waiting import advance_others, started_here
 
 if TYPE_CHECKING:

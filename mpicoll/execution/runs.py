@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from mpicoll.backend import Messages, Request, Stream, Thunk
 from mpicoll.errors import RankLost
 from mpicoll.execution.background import Background
-from mpicoll.interfaces import Messages, Request, Stream, Thunk
 from mpicoll.machine.waited import Looks
 from mpicoll.memory.waiting import StartedRun, Unadvanced, advance_others
 

@@ -7,10 +7,7 @@ from functools import partial
 from itertools import chain, groupby
 from typing import Any
 
-from mpicoll.errors import RankLost
-from mpicoll.execution.plan import Variant
-from mpicoll.execution.runs import NO_MESSAGES, BoundRound
-from mpicoll.interfaces import (
+from mpicoll.backend import (
     Array,
     Memory,
     Message,
@@ -20,6 +17,9 @@ from mpicoll.interfaces import (
     Transport,
     WaitContext,
 )
+from mpicoll.errors import RankLost
+from mpicoll.execution.plan import Variant
+from mpicoll.execution.runs import NO_MESSAGES, BoundRound
 from mpicoll.memory import cma
 from mpicoll.memory.layout import LaidOut
 from mpicoll.memory.notes import withdrawn

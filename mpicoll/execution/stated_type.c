@@ -8,7 +8,7 @@
 
 #include <stddef.h>
 
-enum { CALLS_BEGUN, CALL_ENDED, CALL_PLAN, NUMBERS }; /* as mpicoll/interfaces/calls.py has them */
+enum { CALLS_BEGUN, CALL_ENDED, CALL_PLAN, NUMBERS }; /* as mpicoll/peers/calls.py has them */
 
 enum { MEET, RUN, RELEASE, MAKE, FAIL, OTHERWISE, FUNCTIONS };
 

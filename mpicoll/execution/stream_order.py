@@ -36,11 +36,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from mpicoll.backend import Batch, Stream, Thunk, Transport, WordOperation
 from mpicoll.execution.plan import Variant
 from mpicoll.execution.runs import NO_MESSAGES, BoundRound
 from mpicoll.execution.shared_memory import Binding
 from mpicoll.execution.stream_watch import Awaited, StreamWatch
-from mpicoll.interfaces import Batch, Stream, Thunk, Transport, WordOperation
 from mpicoll.memory.layout import LaidOut
 from mpicoll.memory.slots import Published
 from mpicoll.notation.elements import ReduceOp

@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from time import sleep
 from typing import NamedTuple
 
+from mpicoll.backend import Memory, SharedMemory, Stream, WaitContext
 from mpicoll.errors import RankLost
-from mpicoll.interfaces import Memory, SharedMemory, Stream, WaitContext
 from mpicoll.machine.living import has_ended
 from mpicoll.machine.waited import Waited
 from mpicoll.memory.slots import SharedResources

@@ -7,11 +7,11 @@ from functools import partial
 from pathlib import Path
 
 from mpicoll.algorithms.registry import Algorithm
+from mpicoll.backend import Nodes
 from mpicoll.errors import ArgumentError
 from mpicoll.exports.chakra import trace
 from mpicoll.exports.goal import goal
 from mpicoll.exports.msccl import msccl
-from mpicoll.interfaces import Nodes
 from mpicoll.simulator import contiguous
 from mpicoll.text.files import write_whole
 

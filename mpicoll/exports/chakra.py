@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mpicoll.algorithms.registry import Algorithm
+from mpicoll.backend import Nodes
 from mpicoll.exports.sized import SizedMessage, sized_rounds
-from mpicoll.interfaces import Nodes
 
 _VERSION = "0.0.4"
 _COMPUTE, _SEND, _RECEIVE = 4, 5, 6

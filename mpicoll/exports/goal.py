@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mpicoll.algorithms.registry import Algorithm
+from mpicoll.backend import Nodes
 from mpicoll.costs.models import DEFAULT
 from mpicoll.exports.sized import SizedMessage, SizedRound, sized_rounds
-from mpicoll.interfaces import Nodes
 
 
 def goal(

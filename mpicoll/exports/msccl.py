@@ -17,8 +17,8 @@ from typing import NamedTuple
 from xml.etree import ElementTree as xml
 
 from mpicoll.algorithms.registry import Algorithm
+from mpicoll.backend import Nodes
 from mpicoll.errors import Unsupported
-from mpicoll.interfaces import Nodes
 from mpicoll.notation.contract import Collective, Place
 from mpicoll.programs.messages import Combine, Move, Piece, Step, Transfer, lower, overlaps
 

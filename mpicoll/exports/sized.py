@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from mpicoll.algorithms.registry import Algorithm
-from mpicoll.interfaces import Nodes
+from mpicoll.backend import Nodes
 from mpicoll.notation.schedule import Block, Copy, Fold, Op, Receive, Send, Temp
 from mpicoll.programs.messages import cut
 

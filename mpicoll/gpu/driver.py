@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+from mpicoll.backend import Exported, WordOperation
 from mpicoll.errors import Unavailable
-from mpicoll.interfaces import Exported, WordOperation
 
 _HANDLE_BYTES = 64  # CU_IPC_HANDLE_SIZE
 _PORTABLE_AND_MAPPED = 0x01 | 0x02  # CU_MEMHOSTREGISTER_PORTABLE, _DEVICEMAP

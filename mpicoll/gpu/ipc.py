@@ -17,8 +17,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 
-from mpicoll.errors import CollectiveError, Unavailable, brief, first_error
-from mpicoll.interfaces import (
+from mpicoll.backend import (
     Array,
     Arrays,
     Exported,
@@ -28,6 +27,7 @@ from mpicoll.interfaces import (
     Thunk,
     WordOperation,
 )
+from mpicoll.errors import CollectiveError, Unavailable, brief, first_error
 from mpicoll.memory.allocator import LINE, FirstFit
 from mpicoll.memory.segments import FIRST
 from mpicoll.notation.elements import itemsize

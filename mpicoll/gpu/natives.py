@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from mpicoll.backend import DIRECT, STAGED, Array, Arrays, Native, NativeCall, Request, Thunk
 from mpicoll.execution.runs import Followed
 from mpicoll.gpu.staging import Copies, HostStaging
 from mpicoll.gpu.streams import PlanStream, StreamRequest
-from mpicoll.interfaces import DIRECT, STAGED, Array, Arrays, Native, NativeCall, Request, Thunk
 
 
 def staged(

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import cycle
 from typing import Any, NamedTuple, Protocol
 
-from mpicoll.interfaces import Array, Message
+from mpicoll.backend import Array, Message
 
 PIECE_BYTES = 1 << 20
 """Bytes that are copied and sent at a time, the same on all ranks."""

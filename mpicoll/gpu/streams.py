@@ -17,9 +17,9 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 
+from mpicoll.backend import Array, Arrays, Request, Stream
 from mpicoll.errors import Unsupported
 from mpicoll.execution.stream_watch import StreamWatch
-from mpicoll.interfaces import Array, Arrays, Request, Stream
 
 
 class PlanStream:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from mpicoll.interfaces import Nodes
+from mpicoll.backend import Nodes
 from mpicoll.machine.links import NETWORK, LinkClass, LinkClasses
 
 Nvml = Any

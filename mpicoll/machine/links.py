@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from mpicoll.interfaces import Nodes
+from mpicoll.backend import Nodes
 
 SELF, NETWORK = "own memory", "network"
 _SYSTEM = Path("/sys/devices/system/cpu")

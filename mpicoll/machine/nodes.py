@@ -6,8 +6,8 @@ import os
 from collections.abc import Hashable, Sequence
 from reprlib import repr as short
 
+from mpicoll.backend import Nodes
 from mpicoll.errors import ArgumentError
-from mpicoll.interfaces import Nodes
 from mpicoll.text.numbers import whole
 
 MOST_RANKS = 1 << 20

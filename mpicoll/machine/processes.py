@@ -8,7 +8,7 @@ import socket
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from mpicoll.interfaces import Nodes
+from mpicoll.backend import Nodes
 from mpicoll.machine.cores import (
     Cores,
     is_oversubscribed,

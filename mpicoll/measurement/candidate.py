@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from mpicoll.interfaces import Thunk
+from mpicoll.backend import Thunk
 from mpicoll.measurement.cases import BASELINES, Case
 from mpicoll.measurement.checking import Wrong
 from mpicoll.measurement.statistics import is_enough, median_interval, speedup

@@ -9,9 +9,9 @@ from typing import Any
 
 from mpicoll import defaults
 from mpicoll.algorithms.registry import find
+from mpicoll.backend import TRANSPORTS
 from mpicoll.collectives import Collectives, names
 from mpicoll.errors import ArgumentError, CollectiveError, UnknownName
-from mpicoll.interfaces import TRANSPORTS
 from mpicoll.notation.contract import Collective, collective
 from mpicoll.notation.elements import DTYPES, OPS, check_op, itemsize, kind_of, reduce_op
 from mpicoll.selection.auto import CHOOSERS

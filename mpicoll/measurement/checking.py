@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from mpicoll.interfaces import Array, Arrays
+from mpicoll.backend import Array, Arrays
 from mpicoll.measurement.patterns import CheckedCall, Repeated, Values, host_dtype, values
 from mpicoll.notation.elements import ReduceOp
 from mpicoll.notation.schedule import Block

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from mpicoll.interfaces import Memory
+from mpicoll.backend import Memory
 
 _HUGE = 2 << 20
 

@@ -16,10 +16,10 @@ from math import ceil
 from random import Random
 from typing import NamedTuple
 
+from mpicoll.backend import CMA, IPC, SYMMETRIC
 from mpicoll.cli.watchdog import Watchdog
 from mpicoll.collectives import Collectives
 from mpicoll.errors import CollectiveError
-from mpicoll.interfaces import CMA, IPC, SYMMETRIC
 from mpicoll.measurement import clock
 from mpicoll.measurement.candidate import Candidate, Settings, active, level
 from mpicoll.measurement.capacity import weigh_watched

@@ -6,10 +6,10 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from mpicoll.algorithms.registry import find
+from mpicoll.backend import CMA, DIRECT, STAGED
 from mpicoll.collectives import Collectives
 from mpicoll.errors import CollectiveError
 from mpicoll.gpu import ipc
-from mpicoll.interfaces import CMA, DIRECT, STAGED
 from mpicoll.measurement.cases import CUDA, DEFAULT_ALGORITHMS, Group
 from mpicoll.memory.segments import tile_of
 from mpicoll.notation.elements import itemsize, reduce_op

@@ -10,9 +10,9 @@ from functools import partial
 from itertools import cycle
 from typing import Any
 
+from mpicoll.backend import Array, Thunk
 from mpicoll.collectives import Collectives
 from mpicoll.execution.plan import Plan
-from mpicoll.interfaces import Array, Thunk
 from mpicoll.measurement.candidate import Call, Runnable
 from mpicoll.measurement.cases import BASELINES, CUDA, NEW_ARRAYS, PLAN, Case, Group
 from mpicoll.measurement.checking import Check

@@ -5,11 +5,18 @@ from __future__ import annotations
 import mmap
 from collections import deque
 from collections.abc import Callable
-
-from mpicoll.interfaces import Area
+from typing import NamedTuple
 
 LINE = 64
 """Bytes of a cache line: no two ranks write to the same one."""
+
+
+class Area(NamedTuple):
+    """A part of one segment: bytes."""
+
+    segment: int
+    start: int
+    length: int
 
 
 def _ignore(_area: Area) -> None: ...
@@ -63,6 +70,7 @@ class FirstFit:
         return None
 
     def give(self, area: Area) -> None:
+        """Take an area back; safe to call from a finalizer."""
         self.returned.append(area)
 
     def _collect(self) -> None:

@@ -12,8 +12,8 @@ import os
 from functools import partial
 from typing import Any
 
+from mpicoll.backend import Thunk
 from mpicoll.errors import RankLost
-from mpicoll.interfaces import Thunk
 
 _MOST = 1 << 30  # Linux moves at most 2 GiB less a page in one call.
 

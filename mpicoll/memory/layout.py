@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from mpicoll.backend import Array, SharedMemory, Store
 from mpicoll.errors import Unavailable, first_error
-from mpicoll.interfaces import Array, SharedMemory, Store
 from mpicoll.memory.slots import Layout, LayoutTable, Published, SharedResources, match
 from mpicoll.notation.elements import itemsize
 from mpicoll.programs import windows

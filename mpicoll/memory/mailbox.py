@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from mpicoll.backend import SharedMemory, Thunk, WaitContext
 from mpicoll.errors import CollectiveError, Disagreement, RankLost
-from mpicoll.interfaces import SharedMemory, Thunk, WaitContext
 from mpicoll.memory.allocator import LINE
 from mpicoll.memory.notes import GROUP, described
 from mpicoll.memory.waiting import agreeing, started_here, wait_advancing
@@ -46,7 +46,7 @@ class Mailbox:
         self.memory = memory
         area = memory.allocator.take(DEPTH * (LINE + CAPACITY))
         assert area is not None, "it is the first"
-        self.start = area.start
+        self.start: int = area.start
         # The compiled executor counts on in the same place, and leaves a group that has ended.
         self.number = array("q", [0, 0, NO_CALL])
         self.complete: Callable[[], object] = _refuse

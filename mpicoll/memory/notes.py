@@ -10,8 +10,8 @@ import atexit
 import os
 import weakref
 
+from mpicoll.backend import SharedMemory
 from mpicoll.errors import RankLost
-from mpicoll.interfaces import SharedMemory
 from mpicoll.memory.allocator import LINE
 
 _MOST = 16
@@ -35,7 +35,7 @@ class Notes:
         self.memory = memory
         area = memory.allocator.take(LINE + _MOST * _NOTE)
         assert area is not None and area.segment == 0, "all ranks take it first"
-        self.first = area.start // 8
+        self.first: int = area.start // 8
         memory.view(memory.rank, 0, area.start, area.length)[:] = bytes(area.length)
         _ALL.add(self)
 

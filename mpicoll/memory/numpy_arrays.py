@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from mpicoll.backend import Array, Memory, Stopwatch, Stream, Thunk
 from mpicoll.errors import ArgumentError, Unavailable, UnknownName
-from mpicoll.interfaces import Array, Memory, Stopwatch, Stream, Thunk
 from mpicoll.notation.elements import DTYPES, ReduceOp, unfit
 from mpicoll.programs.fusing import Steps
 
@@ -43,7 +43,7 @@ _NAMES = {np.dtype(name): name for name in CARRIED}
 
 
 class NumpyArrays:
-    """`mpicoll.interfaces.Arrays` for NumPy arrays."""
+    """`mpicoll.backend.Arrays` for NumPy arrays."""
 
     def owns(self, x: object) -> bool:
         return isinstance(x, np.ndarray)

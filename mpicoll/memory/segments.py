@@ -15,29 +15,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpicoll.errors import CollectiveError, Unavailable, first_error, on_all
-from mpicoll.interfaces import (
+from mpicoll.backend import (
     CMA,
     SYMMETRIC,
-    Allocator,
-    Area,
     Array,
     Arrays,
     Location,
     Memory,
     Nodes,
-    Retired,
-    SharedPlan,
     Thunk,
     WaitPolicy,
 )
+from mpicoll.errors import CollectiveError, Unavailable, first_error, on_all
 from mpicoll.machine.cores import Cores, is_oversubscribed, own_cores, usable_cores
 from mpicoll.machine.forks import FORKED
 from mpicoll.memory import cma
-from mpicoll.memory.allocator import FirstFit, whole_lines
+from mpicoll.memory.allocator import Area, FirstFit, whole_lines
 from mpicoll.memory.files import Files, Segment
 from mpicoll.memory.mailbox import Mailbox
 from mpicoll.memory.notes import Notes
+from mpicoll.memory.slots import SharedResources
 from mpicoll.memory.waiting import SpinYieldSleep, default_deadline
 from mpicoll.notation.elements import itemsize
 from mpicoll.programs.instructions import Reach
@@ -68,6 +65,14 @@ class _Peer(NamedTuple):
     address: int
     content: bytes
     cores: Cores
+
+
+class Retired(NamedTuple):
+    """An area that the plan of this number no longer needs."""
+
+    number: int
+    allocator: FirstFit
+    area: Area
 
 
 class MappedMemory:
@@ -103,7 +108,7 @@ class MappedMemory:
         self.before_reuse: list[Thunk] = []
         self.lent: set[Area] = set()
         self.entered = 0
-        self.plans: weakref.WeakValueDictionary[int, SharedPlan] = weakref.WeakValueDictionary()
+        self.plans = weakref.WeakValueDictionary[int, SharedResources]()
         probe = os.urandom(16)
         self._probe = arrays.empty((16,), "uint8")
         arrays.copier(self._probe, arrays.over(memoryview(bytearray(probe)), "uint8", (16,)))()
@@ -244,7 +249,7 @@ class MappedMemory:
         private = frozenset(readable - inside)
         return Reach(self.others, frozenset(readable), least // width, tile, private=private)
 
-    def enter(self, plan: SharedPlan) -> int:
+    def enter(self, plan: SharedResources) -> int:
         self.entered += 1
         self.plans[self.entered] = plan
         return self.entered
@@ -267,7 +272,7 @@ class MappedMemory:
             else:
                 each.allocator.give(each.area)
 
-    def retire(self, number: int, allocator: Allocator, area: Area) -> None:
+    def retire(self, number: int, allocator: FirstFit, area: Area) -> None:
         self.retired.append(Retired(number, allocator, area))
 
     # -- as a store ---------------------------------------------------------------------

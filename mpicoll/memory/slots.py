@@ -17,23 +17,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import inf
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpicoll.errors import RankLost, ScheduleError, Unavailable
-from mpicoll.interfaces import (
-    Allocator,
-    Area,
+from mpicoll.backend import (
     Array,
     Location,
     Messages,
     SharedMemory,
     Store,
     Thunk,
-    WordStore,
 )
-from mpicoll.memory.allocator import LINE, whole_lines
+from mpicoll.errors import RankLost, ScheduleError, Unavailable
+from mpicoll.memory.allocator import LINE, Area, FirstFit, whole_lines
 from mpicoll.notation.elements import itemsize
 from mpicoll.programs.instructions import Post, Publication, SharedProgram
 from mpicoll.programs.messages import view
@@ -202,7 +199,7 @@ class Layout:
         self.memory, self.store, self.program = memory, store, program
         self.buffers, self.resources = buffers, resources
         self.has_store = store is not memory
-        self.words = cast("WordStore", store) if store.orders else None
+        self.words: Any = store if store.orders else None
         self.progress, self.by_streams = (0, 0), False
         self.width = itemsize(dtype)
         self.replies = set(memory.intra_node) if meets else {each.peer for each in program.receipts}
@@ -244,7 +241,7 @@ class Layout:
             whole_lines(in_store) if in_store and self.store_area is None else 0,
         )
 
-    def _kept(self, allocator: Allocator, needed: int) -> Area | None:
+    def _kept(self, allocator: FirstFit, needed: int) -> Area | None:
         """Take an area that is given back when the plan is freed or collected."""
         area = allocator.take(needed)
         if area is not None:

@@ -14,8 +14,8 @@ from functools import partial
 from time import monotonic, sleep
 from typing import Protocol
 
+from mpicoll.backend import SharedMemory, Stage, WaitContext, WaitPolicy, Words
 from mpicoll.errors import ArgumentError, RankLost
-from mpicoll.interfaces import SharedMemory, Stage, WaitContext, WaitPolicy, Words
 from mpicoll.machine.living import has_ended
 from mpicoll.machine.waited import Looks, Waited
 

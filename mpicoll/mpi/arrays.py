@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mpicoll.backend import Array, Stopwatch, Stream, Thunk
 from mpicoll.errors import ArgumentError, Unavailable, UnknownName
 from mpicoll.gpu.current import uses_gpu
-from mpicoll.interfaces import Array, Stopwatch, Stream, Thunk
 from mpicoll.memory.numpy_arrays import UFUNCS, NumpyArrays
 from mpicoll.notation.elements import DTYPES, ReduceOp
 from mpicoll.programs.fusing import Steps, formula
@@ -32,7 +32,7 @@ def is_cupy(x: object) -> bool:
 
 
 class MpiArrays(NumpyArrays):
-    """`mpicoll.interfaces.Arrays` for NumPy and CuPy arrays."""
+    """`mpicoll.backend.Arrays` for NumPy and CuPy arrays."""
 
     def owns(self, x: object) -> bool:
         return isinstance(x, np.ndarray) or is_cupy(x)
@@ -212,7 +212,7 @@ def _gpus() -> int:
 
 
 class CupyStream(NamedTuple):
-    """`mpicoll.interfaces.Stream` of CuPy."""
+    """`mpicoll.backend.Stream` of CuPy."""
 
     gpu: int
     stream: Any
@@ -240,7 +240,7 @@ class CupyStream(NamedTuple):
 
 
 class CupyStopwatch:
-    """`mpicoll.interfaces.Stopwatch` by CUDA events."""
+    """`mpicoll.backend.Stopwatch` by CUDA events."""
 
     def __init__(self) -> None:
         self.cuda = sys.modules["cupy"].cuda

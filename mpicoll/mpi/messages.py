@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from mpicoll.backend import Array, Message, Messages, Stage, Thunk
 from mpicoll.gpu.staging import (
     PIECE_BYTES,
     Copies,
@@ -25,7 +26,6 @@ from mpicoll.gpu.staging import (
     receiving,
     sending,
 )
-from mpicoll.interfaces import Array, Message, Messages, Stage, Thunk
 from mpicoll.mpi.arrays import MpiArrays
 from mpicoll.mpi.gpu_awareness import GpuAwareness
 from mpicoll.mpi.requests import Resources, Waits

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from mpicoll.backend import Array, Arrays, Native, NativeCall, Request, RunOn, Stage, Thunk
 from mpicoll.errors import Unavailable
-from mpicoll.interfaces import Array, Arrays, Native, NativeCall, Request, RunOn, Stage, Thunk
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.mpi.arrays import numpy_dtype
 from mpicoll.mpi.requests import Apart, Resources, StartedRequest, Waits, abort, of_collective

@@ -18,11 +18,11 @@ from itertools import accumulate
 from math import prod
 from typing import Any, NamedTuple, cast
 
+from mpicoll.backend import DIRECT, Array, Arrays, Native, NativeCall, Request, Stage, Stream
 from mpicoll.errors import RankLost, Unavailable, first_error, on_all
 from mpicoll.gpu.natives import Queued
 from mpicoll.gpu.nccl import Memory, blocks, why_not_shared
 from mpicoll.gpu.streams import PlanStream
-from mpicoll.interfaces import DIRECT, Array, Arrays, Native, NativeCall, Request, Stage, Stream
 from mpicoll.machine.network import host_identity
 from mpicoll.mpi.arrays import numpy_dtype
 from mpicoll.notation.elements import ReduceOp

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 from mpi4py import MPI
 
+from mpicoll.backend import Stage, Thunk
 from mpicoll.errors import RankLost
 from mpicoll.execution.background import Background
-from mpicoll.interfaces import Stage, Thunk
 from mpicoll.peers.known import Peers
 from mpicoll.peers.polling import FIRST_YIELDS, Patience, in_thread, wait_polling
 from mpicoll.peers.watch import guarded

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from mpicoll.backend import Array
 from mpicoll.gpu.staging import Step
-from mpicoll.interfaces import Array
 from mpicoll.mpi.arrays import is_cupy
 
 

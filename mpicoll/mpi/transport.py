@@ -15,20 +15,11 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from mpicoll.errors import FREED, CollectiveError, on_all
-from mpicoll.gpu.driver import Driver
-from mpicoll.gpu.natives import direct, staged
-from mpicoll.gpu.staging import (
-    HostStaging,
-    Mirrors,
-)
-from mpicoll.gpu.streams import PlanStream, StreamRequest
-from mpicoll.interfaces import (
+from mpicoll.backend import (
     DIRECT,
     POINT_TO_POINT,
     STAGED,
     Array,
-    Calls,
     Gpu,
     Message,
     Native,
@@ -40,6 +31,14 @@ from mpicoll.interfaces import (
     Thunk,
     Transport,
 )
+from mpicoll.errors import FREED, CollectiveError, on_all
+from mpicoll.gpu.driver import Driver
+from mpicoll.gpu.natives import direct, staged
+from mpicoll.gpu.staging import (
+    HostStaging,
+    Mirrors,
+)
+from mpicoll.gpu.streams import PlanStream, StreamRequest
 from mpicoll.machine.cores import Cores, is_oversubscribed, own_cores
 from mpicoll.machine.nodes import group_by_node, place_on_node, stated_node
 from mpicoll.memory.notes import GROUP
@@ -53,6 +52,7 @@ from mpicoll.mpi.requests import Apart, completed, end, of_message, serves_threa
 from mpicoll.mpi.serving import serve
 from mpicoll.mpi.staging import CupyCopies
 from mpicoll.notation.contract import Collective
+from mpicoll.peers.calls import Calls
 from mpicoll.peers.known import Peers
 from mpicoll.peers.survivors import Decision, go_on
 from mpicoll.peers.watch import GRACE, guarded
@@ -65,7 +65,7 @@ reduction collectives like MPI_Ireduce, MPI_Iallreduce, etc" among what does not
 
 
 class MpiTransport(MpiMessages):
-    """`mpicoll.interfaces.Transport` over a communicator.
+    """`mpicoll.backend.Transport` over a communicator.
 
     Args:
         parent: the group that this one is split from.

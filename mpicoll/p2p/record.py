@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
+from mpicoll.backend import TRANSPORTS
 from mpicoll.collectives import Collectives
-from mpicoll.interfaces import TRANSPORTS
 from mpicoll.machine.links import SELF, LinkClass
 from mpicoll.measurement.hockney import fit
 from mpicoll.measurement.ping_pong import (

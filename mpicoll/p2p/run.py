@@ -5,9 +5,9 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 
+from mpicoll.backend import DIRECT, IPC, STAGED
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
-from mpicoll.interfaces import DIRECT, IPC, STAGED
 from mpicoll.machine.gpu_links import gpu_links, own_gpu
 from mpicoll.machine.links import Core, LinkClasses, host_links, physical_cores
 from mpicoll.measurement.capacity import weigh_bytes

@@ -12,10 +12,10 @@ from itertools import combinations, repeat
 from random import Random
 from time import sleep
 
+from mpicoll.backend import Array, Arrays, Thunk
 from mpicoll.cli.watchdog import Watchdog
 from mpicoll.collectives import Collectives
 from mpicoll.errors import Unavailable
-from mpicoll.interfaces import Array, Arrays, Thunk
 from mpicoll.machine.links import SELF
 from mpicoll.measurement import clock
 from mpicoll.measurement.ping_pong import (

@@ -10,11 +10,32 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from mpicoll.errors import RankLost
-from mpicoll.interfaces import Apart
-from mpicoll.interfaces.calls import BEGUN, ENDED, PLAN
+
+BEGUN, ENDED, PLAN = range(3)
+"""The places of the numbers in `Calls.numbers`; ``stated_type.c`` has them, too."""
+
+
+class Apart(Protocol):
+    """Keeps the library's own calls of one plan from those of others.
+
+    Attributes:
+        left: a rank has left such a call in its middle.
+    """
+
+    left: bool
+
+    def leave(self, error: BaseException, *unfinished: object) -> None:
+        """State that this rank has left such a call by an error.
+
+        Args:
+            unfinished: what must exist though this rank no longer waits for it.
+        """
+
+    def free(self) -> None:
+        """Release it, unless a rank has left such a call; collective."""
 
 
 class Stated(NamedTuple):
@@ -63,7 +84,9 @@ class Calls:
         left: the number of a plan that this rank has left in its middle, 0 where there is none.
         drop: takes the numbers of plans that no rank may run again, as messages of them that
             nobody has received may be under way.
-        apart: as `mpicoll.interfaces.Calls` has it.
+        apart: takes a tag that no other plan has and the name of a collective, and returns what the
+            library's own calls for it need so that a rank can leave them in their middle;
+            collective.
     """
 
     apart: Callable[[int, str], Apart]

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
+from mpicoll.backend import Nodes, Stage, WaitContext
 from mpicoll.errors import CollectiveError, RankLost
 from mpicoll.execution.extension import _compiled
-from mpicoll.interfaces import Nodes, Stage, WaitContext
 from mpicoll.machine import forks
 from mpicoll.machine.living import has_ended, how_ended, is_stopped
 from mpicoll.memory.notes import GROUP, described

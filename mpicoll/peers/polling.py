@@ -9,7 +9,7 @@ from functools import partial
 from time import sleep
 from typing import TypeVar
 
-from mpicoll.interfaces import Stage
+from mpicoll.backend import Stage
 from mpicoll.machine.background import background, is_done
 from mpicoll.machine.waited import Looks
 from mpicoll.peers.known import Peers

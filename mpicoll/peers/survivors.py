@@ -13,8 +13,8 @@ from functools import partial
 from time import sleep
 from typing import NamedTuple, Protocol, TypeVar
 
+from mpicoll.backend import Stage, Transport
 from mpicoll.errors import CollectiveError, RankLost
-from mpicoll.interfaces import Stage, Transport
 from mpicoll.machine.waited import Waited
 from mpicoll.memory.notes import GROUP
 

@@ -16,12 +16,12 @@ from time import sleep
 from typing import Any, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary, ref
 
+from mpicoll.backend import Stage
 from mpicoll.errors import CollectiveError, RankLost
 from mpicoll.execution.extension import _compiled
 from mpicoll.flight.groups import end_by
 from mpicoll.flight.job import look
 from mpicoll.flight.words import sentences
-from mpicoll.interfaces import Stage
 from mpicoll.machine.waited import Waited
 from mpicoll.peers.known import Peers
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import cache
 
 from mpicoll.algorithms.registry import find
+from mpicoll.backend import Nodes
 from mpicoll.costs import AlphaBeta, Network, price
 from mpicoll.costs.bounds import lower_bound
 from mpicoll.costs.topology import in_order
 from mpicoll.errors import ArgumentError, Unsupported
-from mpicoll.interfaces import Nodes
 from mpicoll.records.description import FullRun
 from mpicoll.records.lines import CaseRecord, FitRecord
 from mpicoll.report.curves import Panel, median_of

@@ -13,9 +13,9 @@ from math import ceil
 from time import perf_counter_ns
 from typing import Any
 
+from mpicoll.backend import Array
 from mpicoll.errors import CollectiveError, Unavailable, Unsupported
 from mpicoll.execution.plan import Plan
-from mpicoll.interfaces import Array
 from mpicoll.peers.calls import OtherCall
 from mpicoll.runtime.allocation import with_arrays
 from mpicoll.runtime.arguments import Arguments

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from mpicoll.backend import Transport
 from mpicoll.errors import ArgumentError, CollectiveError, Disagreement, brief
-from mpicoll.interfaces import Transport
 from mpicoll.runtime.arguments import Arguments
 
 Checked = TypeVar("Checked")

@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
+from mpicoll.backend import Array, Transport
 from mpicoll.errors import Unavailable, on_all
-from mpicoll.interfaces import Array, Transport
 from mpicoll.notation.elements import itemsize
 from mpicoll.runtime.arguments import Arguments, check_dtype, check_shape
 

@@ -11,11 +11,12 @@ from math import prod
 from types import MethodType
 from typing import Any, TypedDict, cast
 
+from mpicoll.backend import Array, Arrays
 from mpicoll.errors import ArgumentError, brief
-from mpicoll.interfaces import Apart, Array, Arrays
 from mpicoll.notation.contract import Collective, Counts, Place, Shape, Side, collective
 from mpicoll.notation.elements import OPS, ReduceOp, check_op, itemsize, kind_of, reduce_op
 from mpicoll.notation.schedule import Block
+from mpicoll.peers.calls import Apart
 from mpicoll.programs.messages import cut, offsets
 
 Signature = TypedDict(

@@ -9,6 +9,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from mpicoll.algorithms.registry import Algorithm
+from mpicoll.backend import CMA, DIRECT, STAGED, SYMMETRIC, Array, Transport
 from mpicoll.errors import Unavailable
 from mpicoll.execution.compiled import Table
 from mpicoll.execution.messages import bind_messages
@@ -18,7 +19,6 @@ from mpicoll.execution.shared_memory import Binding
 from mpicoll.execution.stream_order import StreamBinding
 from mpicoll.gpu.ipc import GpuMemory
 from mpicoll.gpu.streams import PlanStream
-from mpicoll.interfaces import CMA, DIRECT, STAGED, SYMMETRIC, Array, Transport
 from mpicoll.memory.layout import LaidOut, lay_out
 from mpicoll.notation.elements import itemsize
 from mpicoll.notation.schedule import Block, Round

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
+from mpicoll.backend import Transport
 from mpicoll.execution.plan import Plan
-from mpicoll.interfaces import Apart, Transport
+from mpicoll.peers.calls import Apart
 from mpicoll.runtime.allocation import with_arrays
 from mpicoll.runtime.arguments import Arguments, check_arguments
 from mpicoll.runtime.natives import FOLDED, LEFT

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
-from mpicoll.interfaces import Array, Arrays
+from mpicoll.backend import Array, Arrays
 
 _MOST = 512
 T = TypeVar("T")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mpicoll.interfaces import Thunk, Transport
+from mpicoll.backend import Thunk, Transport
 from mpicoll.runtime.arguments import Arguments
 
 

@@ -8,13 +8,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from mpicoll.backend import Array, Transport
 from mpicoll.errors import CollectiveError
 from mpicoll.execution import extension
 from mpicoll.execution.plan import Plan
-from mpicoll.interfaces import Array, Transport
-from mpicoll.interfaces.calls import BEGUN, ENDED
 from mpicoll.memory.waiting import set_call
-from mpicoll.peers.calls import OtherCall
+from mpicoll.peers.calls import BEGUN, ENDED, OtherCall
 from mpicoll.runtime.agreement import compare, reconcile
 from mpicoll.runtime.allocation import empty
 from mpicoll.runtime.arguments import Arguments, Signature

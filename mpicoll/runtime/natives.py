@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import partial
 from math import prod
 
+from mpicoll.backend import Array, Native, NativeCall, Request, RunOn, Thunk, Transport
 from mpicoll.errors import Unsupported
 from mpicoll.execution.plan import Plan
-from mpicoll.interfaces import Array, Native, NativeCall, Request, RunOn, Thunk, Transport
 from mpicoll.runtime.allocation import empty
 from mpicoll.runtime.arguments import Arguments, check_arguments
 from mpicoll.runtime.mean import divide_mean, is_mean

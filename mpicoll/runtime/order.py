@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 
 from mpicoll.algorithms.registry import Algorithm, algorithms
+from mpicoll.backend import Transport
 from mpicoll.errors import Unsupported
-from mpicoll.interfaces import Transport
 from mpicoll.runtime.arguments import Arguments
 
 REPRODUCIBLE = "MPICOLL_REPRODUCIBLE"

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from mpicoll import defaults
 from mpicoll.algorithms.registry import Algorithm, algorithms, aliases, find
+from mpicoll.backend import TRANSPORTS, Transport
 from mpicoll.errors import (
     ArgumentError,
     CollectiveError,
@@ -17,7 +18,6 @@ from mpicoll.errors import (
     brief,
 )
 from mpicoll.execution.plan import Plan
-from mpicoll.interfaces import TRANSPORTS, Transport
 from mpicoll.notation.schedule import Round, Schedule
 from mpicoll.runtime.agreement import refusal
 from mpicoll.runtime.allocation import with_arrays

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from mpicoll.backend import Array, Message, Request, Transport
 from mpicoll.errors import RankLost
-from mpicoll.interfaces import Array, Message, Request, Transport
 from mpicoll.machine import forks
 from mpicoll.runtime.arguments import check_array, check_rank, check_tag
 from mpicoll.runtime.recording import Recording

@@ -13,11 +13,11 @@ from collections import Counter
 from collections.abc import Sequence
 from time import perf_counter_ns
 
+from mpicoll.backend import SYMMETRIC, SharedMemory, Thunk, Transport
 from mpicoll.errors import Unavailable
 from mpicoll.execution.compiled import Table
 from mpicoll.execution.plan import Plan, compiled, scheduled
 from mpicoll.execution.shared_memory import Binding
-from mpicoll.interfaces import SYMMETRIC, SharedMemory, Thunk, Transport
 from mpicoll.memory import cma
 from mpicoll.memory.layout import lay_out
 from mpicoll.memory.segments import tile_of

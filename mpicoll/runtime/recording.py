@@ -6,10 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from mpicoll.backend import Request
 from mpicoll.errors import CollectiveError, brief
 from mpicoll.execution.plan import Plan
 from mpicoll.execution.runs import Followed
-from mpicoll.interfaces import Request
 from mpicoll.memory.waiting import set_call
 from mpicoll.notation.contract import spelled
 from mpicoll.runtime.arguments import Arguments

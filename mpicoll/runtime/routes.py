@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from mpicoll.errors import Unavailable, first_error
-from mpicoll.gpu.ipc import GpuMemory, open_gpu_memory
-from mpicoll.interfaces import (
+from mpicoll.backend import (
     CMA,
     DIRECT,
     GPU_TRANSPORTS,
@@ -16,6 +14,8 @@ from mpicoll.interfaces import (
     Array,
     Transport,
 )
+from mpicoll.errors import Unavailable, first_error
+from mpicoll.gpu.ipc import GpuMemory, open_gpu_memory
 from mpicoll.runtime import probe
 from mpicoll.runtime.allocation import own_gpu
 from mpicoll.runtime.arguments import Arguments

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from mpicoll.backend import Array
 from mpicoll.execution import extension
-from mpicoll.interfaces import Array, Calls
-from mpicoll.interfaces.calls import BEGUN, ENDED, PLAN
+from mpicoll.peers.calls import BEGUN, ENDED, PLAN, Calls
 from mpicoll.runtime.arguments import Arguments
 from mpicoll.runtime.kept import Kept
 from mpicoll.runtime.known_calls import Serve

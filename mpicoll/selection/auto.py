@@ -8,8 +8,8 @@ from math import inf, prod
 
 from mpicoll import defaults
 from mpicoll.algorithms.registry import algorithms, find
+from mpicoll.backend import CMA, IPC, STAGED, SYMMETRIC, Nodes, Transport
 from mpicoll.gpu.ipc import ZERO_COPY
-from mpicoll.interfaces import CMA, IPC, STAGED, SYMMETRIC, Nodes, Transport
 from mpicoll.memory.segments import tile_of
 from mpicoll.notation.elements import itemsize
 from mpicoll.programs.instructions import Reach

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from mpicoll import defaults
 from mpicoll.algorithms.registry import find
+from mpicoll.backend import TRANSPORTS
 from mpicoll.errors import ArgumentError, CollectiveError, UnknownName, brief
-from mpicoll.interfaces import TRANSPORTS
 from mpicoll.notation.contract import collective
 from mpicoll.notation.sweep import outside_brackets
 from mpicoll.runtime.natives import COMPOSITIONS

@@ -29,8 +29,8 @@ from typing import Any
 
 from mpicoll import defaults
 from mpicoll.algorithms.registry import find
+from mpicoll.backend import TRANSPORTS
 from mpicoll.errors import ArgumentError, UnknownName, brief
-from mpicoll.interfaces import TRANSPORTS
 from mpicoll.machine.cores import own_cores, processor_name, usable_cores
 from mpicoll.notation.contract import collective
 from mpicoll.text.files import content_of, locked, writable, write_whole

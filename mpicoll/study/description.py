@@ -17,8 +17,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct, field
 
+from mpicoll.backend import TRANSPORTS
 from mpicoll.errors import ArgumentError, brief
-from mpicoll.interfaces import TRANSPORTS
 from mpicoll.measurement.cases import BASELINES, CALLS, is_known
 from mpicoll.notation.contract import collective
 from mpicoll.notation.elements import check_op, kind_of, reduce_op

@@ -15,11 +15,11 @@ from typing import Any
 
 import click
 
+from mpicoll.backend import Thunk
 from mpicoll.cli.command import RanksCommand
 from mpicoll.cli.options import SIZES, option, threads
 from mpicoll.cli.watchdog import Watchdog
 from mpicoll.collectives import Collectives
-from mpicoll.interfaces import Thunk
 from mpicoll.measurement import clock
 from mpicoll.measurement.cases import Case, Group, Wanted, groups
 from mpicoll.measurement.workbench import Workbench

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from mpicoll.backend import Arrays
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError, RankLost
-from mpicoll.interfaces import Arrays
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.memory.waiting import check_deadline, default_deadline
 from mpicoll.threads.transport import ThreadTransport

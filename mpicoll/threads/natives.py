@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mpicoll.interfaces import Array, Arrays, NativeCall
+from mpicoll.backend import Array, Arrays, NativeCall
 from mpicoll.notation.contract import Place
 from mpicoll.notation.schedule import Block
 

@@ -10,13 +10,11 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from mpicoll.errors import FREED, Deadlock, RankLost, Unavailable
-from mpicoll.interfaces import (
+from mpicoll.backend import (
     POINT_TO_POINT,
     STAGED,
     Array,
     Arrays,
-    Calls,
     Gpu,
     Message,
     Messages,
@@ -27,6 +25,7 @@ from mpicoll.interfaces import (
     Thunk,
     Transport,
 )
+from mpicoll.errors import FREED, Deadlock, RankLost, Unavailable
 from mpicoll.machine.waited import Waited
 from mpicoll.memory.notes import described
 from mpicoll.memory.segments import open_memory
@@ -39,7 +38,7 @@ from mpicoll.threads.world import Delivery, Group, ThreadWaits, copied, rank_los
 
 
 class ThreadTransport(HasDeadline):
-    """`mpicoll.interfaces.Transport` over the threads of a group."""
+    """`mpicoll.backend.Transport` over the threads of a group."""
 
     backend = "threads"
     library = "threads of one process"
@@ -50,7 +49,7 @@ class ThreadTransport(HasDeadline):
     window = None
     gpu_turn = 0
     closed = False
-    calls: Calls | None = None
+    calls = None
 
     def __init__(self, group: Group, rank: int, deadline: float | None = None) -> None:
         self.group, self.rank, self.size = group, rank, group.size

@@ -8,8 +8,8 @@ from collections.abc import Callable, Hashable, Sequence
 from time import sleep
 from typing import Any, TypeVar
 
+from mpicoll.backend import Array, Arrays, Stage, WaitContext, Words
 from mpicoll.errors import ArgumentError, RankLost
-from mpicoll.interfaces import Array, Arrays, Stage, WaitContext, Words
 from mpicoll.machine.waited import Waited
 
 Queued = TypeVar("Queued")

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from math import sqrt
 from typing import Any
 
+from mpicoll.backend import IPC
 from mpicoll.collectives import Collectives
-from mpicoll.interfaces import IPC
 from mpicoll.measurement.candidate import Candidate
 from mpicoll.measurement.cases import is_known
 from mpicoll.measurement.statistics import Interval, median_interval

@@ -12,12 +12,12 @@ from weakref import ref
 
 import pytest
 
+from mpicoll.backend import Messages
 from mpicoll.errors import RankLost
 from mpicoll.execution import background
 from mpicoll.execution.background import Background
 from mpicoll.execution.plan import scheduled
 from mpicoll.execution.runs import BoundRound
-from mpicoll.interfaces import Messages
 
 LONG = 30
 

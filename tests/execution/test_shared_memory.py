@@ -27,8 +27,8 @@ from mpicoll import (
     threads,
 )
 from mpicoll.algorithms.registry import algorithms, find
+from mpicoll.backend import SharedMemory
 from mpicoll.execution import compiled
-from mpicoll.interfaces import SharedMemory
 from mpicoll.memory import cma, segments, slots
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.notation.elements import user_op

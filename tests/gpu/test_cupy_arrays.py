@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mpicoll.backend import SYMMETRIC
 from mpicoll.gpu.natives import queued
 from mpicoll.gpu.streams import PlanStream
-from mpicoll.interfaces import SYMMETRIC
 from mpicoll.mpi import arrays as module
 from mpicoll.mpi import nccl
 from mpicoll.mpi.arrays import MpiArrays

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from mpicoll import Unavailable
+from mpicoll.backend import WordOperation
 from mpicoll.gpu import driver
 from mpicoll.gpu.driver import Driver
-from mpicoll.interfaces import WordOperation
 
 REFUSED = 0x7F0000000000
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from mpicoll import Unavailable
+from mpicoll.backend import Exported
 from mpicoll.gpu.ipc import GpuMemory
-from mpicoll.interfaces import Exported
 from mpicoll.memory.numpy_arrays import NumpyArrays
 
 

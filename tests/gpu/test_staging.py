@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mpicoll.backend import STAGED, Message, Native, NativeCall, Thunk
 from mpicoll.gpu.natives import staged
 from mpicoll.gpu.staging import (
     HostStaging,
@@ -26,7 +27,6 @@ from mpicoll.gpu.staging import (
     receiving,
     sending,
 )
-from mpicoll.interfaces import STAGED, Message, Native, NativeCall, Thunk
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.mpi.staging import StagedMessages
 from mpicoll.notation.contract import COLLECTIVES

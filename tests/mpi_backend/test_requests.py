@@ -12,7 +12,7 @@ import pytest
 from launcher import python
 
 from mpicoll import RankLost
-from mpicoll.interfaces import Message, Stage
+from mpicoll.backend import Message, Stage
 from mpicoll.peers.known import Peers
 from mpicoll.peers.survivors import Decision
 

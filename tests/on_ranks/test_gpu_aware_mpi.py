@@ -13,7 +13,7 @@ import pytest
 from run_collective import compare
 
 from mpicoll import Collectives, Unavailable
-from mpicoll.interfaces import DIRECT, STAGED, NativeCall
+from mpicoll.backend import DIRECT, STAGED, NativeCall
 
 messages = pytest.importorskip("mpicoll.mpi.messages")
 natives = pytest.importorskip("mpicoll.mpi.natives")

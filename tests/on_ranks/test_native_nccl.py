@@ -15,9 +15,9 @@ from expect import expected, input_shape, values
 from run_collective import ROOTED, compare, on_gpu
 
 from mpicoll import Collectives, RankLost, Unavailable, UnknownName
+from mpicoll.backend import DIRECT, IPC, STAGED
 from mpicoll.gpu.ipc import SWITCH
 from mpicoll.gpu.nccl import BLOCKING
-from mpicoll.interfaces import DIRECT, IPC, STAGED
 from mpicoll.measurement.cases import CPU, CUDA, Wanted, cases, groups
 from mpicoll.selection import tables
 

@@ -15,8 +15,8 @@ import pytest
 from run_collective import compare
 
 from mpicoll import ArgumentError, Collectives, RankLost, Unavailable
+from mpicoll.backend import DIRECT
 from mpicoll.gpu.nccl import BLOCKING
-from mpicoll.interfaces import DIRECT
 
 torch = pytest.importorskip("torch")
 groups = pytest.importorskip("torchcoll.groups")

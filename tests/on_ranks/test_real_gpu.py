@@ -11,7 +11,7 @@ import pytest
 from run_collective import compare
 
 from mpicoll import Collectives, Unavailable, Unsupported
-from mpicoll.interfaces import IPC, STAGED
+from mpicoll.backend import IPC, STAGED
 
 pytestmark = pytest.mark.gpu
 SIZE = 1 << 20

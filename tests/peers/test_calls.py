@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from mpicoll.interfaces.calls import BEGUN, ENDED, PLAN
-from mpicoll.peers.calls import Calls, CallState, OtherCall, Stated
+from mpicoll.peers.calls import BEGUN, ENDED, PLAN, Calls, CallState, OtherCall, Stated
 
 OWN = Stated(epoch=5, number=3, done=False, plan=7)
 

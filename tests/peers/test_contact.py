@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from mpicoll import RankLost
-from mpicoll.interfaces import Stage
+from mpicoll.backend import Stage
 from mpicoll.machine.living import has_ended, is_stopped
 from mpicoll.peers.calls import Calls, Stated
 from mpicoll.peers.contact import ENDED, SILENT, Address, Answer, Contact

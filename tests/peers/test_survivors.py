@@ -13,7 +13,7 @@ from launcher import ROOT
 
 import mpicoll
 from mpicoll import Collectives, RankLost
-from mpicoll.interfaces import Transport
+from mpicoll.backend import Transport
 
 SIZE, VICTIM = 3, 0
 """The victim holds the store of the launch."""

@@ -15,8 +15,8 @@ import pytest
 from launcher import LIMIT, mpirun, ranks
 
 from mpicoll import RankLost
+from mpicoll.backend import Stage
 from mpicoll.execution._compiled import Counted
-from mpicoll.interfaces import Stage
 from mpicoll.machine import waited
 from mpicoll.machine.background import background
 from mpicoll.peers import watch

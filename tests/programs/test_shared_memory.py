@@ -23,8 +23,7 @@ from hypothesis import strategies as some
 
 from mpicoll.algorithms.registry import Algorithm, algorithms, find
 from mpicoll.errors import Unsupported
-from mpicoll.interfaces import Area
-from mpicoll.memory.allocator import FirstFit
+from mpicoll.memory.allocator import Area, FirstFit
 from mpicoll.memory.numpy_arrays import NumpyArrays
 from mpicoll.notation.contract import COLLECTIVES, Place
 from mpicoll.notation.elements import user_op

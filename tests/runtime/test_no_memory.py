@@ -11,7 +11,7 @@ from layouts import Layout
 from run_collective import compare, device
 
 from mpicoll import Collectives, Unavailable
-from mpicoll.interfaces import Transport
+from mpicoll.backend import Transport
 from mpicoll.runtime import allocation, binding
 from mpicoll.runtime.arguments import Arguments
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as some
 from run_collective import device
 
 from mpicoll import Collectives
-from mpicoll.interfaces import CMA, SYMMETRIC
+from mpicoll.backend import CMA, SYMMETRIC
 from mpicoll.notation.contract import COLLECTIVES
 from mpicoll.runtime import probe, rates
 from mpicoll.runtime.rates import COMPILED, NEVER, ON_REFERENCE, OVERSUBSCRIBED, Readings

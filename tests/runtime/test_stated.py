@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from mpicoll.execution import extension
-from mpicoll.interfaces.calls import BEGUN, ENDED, PLAN
 from mpicoll.memory.numpy_arrays import NumpyArrays
-from mpicoll.peers.calls import Calls
+from mpicoll.peers.calls import BEGUN, ENDED, PLAN, Calls
 from mpicoll.runtime.stated import Served, Steps, stated
 
 

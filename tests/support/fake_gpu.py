@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 
 from mpicoll import Collectives, Unavailable
-from mpicoll.interfaces import Area, Exported, WordOperation
-from mpicoll.memory.allocator import FirstFit
+from mpicoll.backend import Exported, WordOperation
+from mpicoll.memory.allocator import Area, FirstFit
 from mpicoll.notation.elements import itemsize
 
 SIZE = 256 << 20
@@ -38,7 +38,7 @@ _FOR_GPU = 1 << 60
 
 
 class Stream:
-    """`mpicoll.interfaces.Stream`: work in order, done when it is waited for."""
+    """`mpicoll.backend.Stream`: work in order, done when it is waited for."""
 
     def __init__(self, gpu: Gpu) -> None:
         self.gpu, self.handle = gpu, self
@@ -123,7 +123,7 @@ class Memory:
 
 
 class Gpu:
-    """`mpicoll.interfaces.Gpu` over a part of that memory.
+    """`mpicoll.backend.Gpu` over a part of that memory.
 
     Attributes:
         pooled: why what the framework allocates has no handle; empty where it has.
@@ -208,7 +208,7 @@ class Gpu:
 
 
 class Batch:
-    """`mpicoll.interfaces.Batch`."""
+    """`mpicoll.backend.Batch`."""
 
     def __init__(self, gpu: Gpu, operations: list[WordOperation]) -> None:
         self.gpu, self.operations = gpu, operations
@@ -236,7 +236,7 @@ class Batch:
 
 
 class Stopwatch:
-    """`mpicoll.interfaces.Stopwatch` by the clock of the host."""
+    """`mpicoll.backend.Stopwatch` by the clock of the host."""
 
     def __init__(self, gpu: Gpu) -> None:
         self.gpu, self.begin, self.end = gpu, 0, 0

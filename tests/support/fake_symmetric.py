@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from mpicoll import Collectives
-from mpicoll.interfaces import Exported
+from mpicoll.backend import Exported
 
 SECONDS = 10.0
 _PAD = 512
