@@ -57,19 +57,21 @@ class _AABench(Bench):
 
     def _bind(self, candidates: list[Candidate], benches: dict[str, Workbench]) -> None:
         """Bind both to the native call, each wrapped alike."""
-        for each in candidates:
-            native = Case(each.case.group, each.case.backend, "native")
-            plan = benches[each.case.backend].bind(native)
-            each.plan = _delayed(plan, self.wait if each.case.algorithm == _AGAIN else 0)
+        for candidate in candidates:
+            native = Case(candidate.case.group, candidate.case.backend, "native")
+            plan = benches[candidate.case.backend].bind(native)
+            candidate.plan = _delayed(plan, self.wait if candidate.case.algorithm == _AGAIN else 0)
 
 
 @click.command("twins", cls=RanksCommand, help=__doc__)
 @option("--comparisons", type=Whole(), default=200, shown=True, help="How many.")
 @option("--delay", type=Real(0, 1000), default=5.0, shown=True, help="Per cent, of one side.")
-@option("--each", type=SECONDS, default=2.0, shown=True, help="Seconds for a comparison.")
+@option(
+    "--each", "seconds", type=SECONDS, default=2.0, shown=True, help="Seconds for a comparison."
+)
 @option("--backend", type=click.Choice([*BOTH]), default="mpi4py", shown=True)
 @click.pass_obj
-def main(makers: Worlds, /, comparisons: int, delay: float, each: float, backend: str) -> int:
+def main(makers: Worlds, /, comparisons: int, delay: float, seconds: float, backend: str) -> int:
     """Measure every comparison without and with a delay; rank 0 prints. Return the exit status."""
     ranks = form_ranks((backend,), makers, 120.0)
     wanted = Wanted(collectives=_COLLECTIVES, sizes=_SIZES)
@@ -79,7 +81,7 @@ def main(makers: Worlds, /, comparisons: int, delay: float, each: float, backend
     run = describe_run(settings.seed, ranks)
     full = full_description(run, ranks.processes, settings, bench.synchroniser.sync_error)
     compared = (
-        _compared(bench, group, backend, delay, each)
+        _compared(bench, group, backend, delay, seconds)
         for group in islice(cycle(groups), comparisons)
     )
     for record in chain([RunRecord(run=full)], *compared):
@@ -99,8 +101,8 @@ def _compared(
             usual = median_interval(list(first.samples.values())).value
             # Ranks agree on the samples, and so on the delay.
             bench.wait = round(usual * 1000 * delay / 100)
-        found = speedup(first.samples, second.samples, bench.settings.confidence)
-        verdict: Any = found._asdict() if found else {"verdict": "no verdict"}
+        ratio = speedup(first.samples, second.samples, bench.settings.confidence)
+        verdict: Any = ratio._asdict() if ratio else {"verdict": "no verdict"}
         yield AARecord(
             case=str(group), backend=backend, ranks=bench.size, delay=per_cent, **verdict,
             samples=len(first.samples), late=len(first.late), preempted=len(first.preempted),

@@ -28,7 +28,7 @@ import click
 
 from mpicoll.algorithms.registry import algorithms
 from mpicoll.bench.faults import CUT, FAULTS, MOST_HOSTS, MOST_RANKS, Launch, launch_of
-from mpicoll.bench.launches import Found, run
+from mpicoll.bench.launches import LaunchResult, run
 from mpicoll.bench.side_by_side import side_by_side
 from mpicoll.bench.under_faults import (
     DESCRIPTOR,
@@ -119,7 +119,7 @@ def _import_for_ranks() -> None:
 def _launched(
     numbers: Sequence[int], plan: dict[str, Any], backend: str, deadline: float, folder: Path,
     make: Callable[[], Collectives], hosts: Hosts | None, until: float,
-) -> Iterator[tuple[Launch, Found]]:  # fmt: skip
+) -> Iterator[tuple[Launch, LaunchResult]]:  # fmt: skip
     """Yield launches of these numbers with their results, as long as there is time."""
     for number in numbers:
         if time.monotonic() >= until:
@@ -137,14 +137,14 @@ class _Counts:
         self.tried: Counter[str] = Counter()
         self.launches, self.longest, self.grown, self.left = 0, 0.0, (0, 0), list[str]()
 
-    def add(self, number: int, kinds: Sequence[str], found: Found) -> None:
+    def add(self, number: int, kinds: Sequence[str], found: LaunchResult) -> None:
         """Add a launch, the kinds of whose faults are given."""
         self.launches += 1
         for kind, endings in zip(kinds, found.endings, strict=False):
             self.tried[kind] += 1
             self.ways.setdefault(kind, Counter()).update(each.how for each in endings)
             self.longest = max(self.longest, *(each.seconds for each in endings), 0.0)
-        self.left += found.left
+        self.left += found.remains
         grown = tuple(
             sum(many for kind, many in found.grown.items() if kind.startswith(which))
             for which in (DESCRIPTOR, THREAD)
@@ -200,7 +200,7 @@ def main(
     with ExitStack() as stack:
         prefix = "mpicoll-chaos-"
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix)))
-        plan: dict[str, Any] = {"seed": seed, "kinds": kinds, "most": ranks, "faults": each,
+        plan: dict[str, Any] = {"seed": seed, "kinds": kinds, "max_ranks": ranks, "faults": each,
                 "hosts": hosts}  # fmt: skip
         turns = [range(first + turn, last, at_once) for turn in range(at_once)]
         parts = [
@@ -211,7 +211,7 @@ def main(
         for launch, found in side_by_side(parts):
             counts.add(launch.number, [fault.kind for fault in launch.faults], found)
             told = [one._asdict() for part in found.endings for one in part]
-            record = {"schema": SCHEMA, **launch._asdict(), "endings": told, "left": found.left,
+            record = {"schema": SCHEMA, **launch._asdict(), "endings": told, "left": found.remains,
                       "grown": +found.grown}  # fmt: skip
             record["faults"] = [fault._asdict() for fault in launch.faults]
             records.append([json.dumps(record)])

@@ -37,7 +37,7 @@ from mpicoll.text.sizes import LEAST_FACTOR, MOST_FACTOR, size_steps
 _FORMATS = ("table", *LAYOUTS)
 _BOTH_HALVES = "nccl"
 """The format that has a time out of place and one in place in each row."""
-_LEAST, _MOST = 64, 1 << 20
+_SMALLEST, _LARGEST = 64, 1 << 20
 """The sizes that steps begin and end with by default."""
 _TIMINGS = {"together": "together", "loop": "loop", "0": "loop", "1": "together"}
 
@@ -138,59 +138,61 @@ Sizes are total bytes as nccl-tests counts them; K, M and G are powers of 1024.
 @option("--list", "lists", is_flag=True, help="Print every algorithm, and why some are refused.")
 @option("--dry-run", "dry", is_flag=True, help="Print the cases and how long they take.")
 @click.pass_obj
-def main(makers: Worlds, /, **given: Any) -> int:
+def main(makers: Worlds, /, **flags: Any) -> int:
     """Run the benchmark over these backends; return the exit status."""
-    return run(parse(given, makers), makers)
+    return run(parse(flags, makers), makers)
 
 
-def parse(given: dict[str, Any], makers: Worlds) -> Options:
+def parse(flags: dict[str, Any], makers: Worlds) -> Options:
     """Check the command line; the result is the same on every rank.
 
     Raises:
         ArgumentError: a value is impossible.
     """
     wanted = Wanted(
-        collectives=collective_names(*given["collectives"], given["listed"] or ""),
-        algorithms=swept_names(given["algorithms"] or ""),
-        sizes=_sizes(given),
-        dtypes=split_names(given["datatype"]),
-        ops=split_names(given["op"]),
-        roots=given["root"],
-        places=(False, True) if given["layout"] == _BOTH_HALVES else (given["in_place"],),
-        transports=transport_names(given["transports"]),
-        allocate=given["allocate"],
-        device=given["device"],
-        calls=given["calls"],
+        collectives=collective_names(*flags["collectives"], flags["listed"] or ""),
+        algorithms=swept_names(flags["algorithms"] or ""),
+        sizes=_sizes(flags),
+        dtypes=split_names(flags["datatype"]),
+        ops=split_names(flags["op"]),
+        roots=flags["root"],
+        places=(False, True) if flags["layout"] == _BOTH_HALVES else (flags["in_place"],),
+        transports=transport_names(flags["transports"]),
+        allocate=flags["allocate"],
+        device=flags["device"],
+        calls=flags["calls"],
     )
     # For their errors: an unknown name is refused before anything starts.
     dtypes(wanted), ops(wanted)
     settings = Settings(
-        budget=given["budget"], samples=given["iters"], warmup=given["warmup_iters"],
-        checks=given["check"], timing=_TIMINGS[given["timing"]], seed=given["seed"],
-        precision=given["precision"] / 100,
+        budget=flags["budget"], samples=flags["iters"], warmup=flags["warmup_iters"],
+        checks=flags["check"], timing=_TIMINGS[flags["timing"]], seed=flags["seed"],
+        precision=flags["precision"] / 100,
     )  # fmt: skip
-    if given["output"] and given["resume"]:
+    if flags["output"] and flags["resume"]:
         raise ArgumentError("-J begins a file anew and --resume goes on with one: give one of them")
     return Options(
-        wanted, settings, backend_names(given["backends"], makers, given["threads"]),
-        given["layout"], given["output"] or given["resume"], bool(given["resume"]),
-        given["timeout"], given["lists"], given["dry"], given["interface"], given["mem_limit"],
+        wanted, settings, backend_names(flags["backends"], makers, flags["threads"]),
+        flags["layout"], flags["output"] or flags["resume"], bool(flags["resume"]),
+        flags["timeout"], flags["lists"], flags["dry"], flags["interface"], flags["mem_limit"],
     )  # fmt: skip
 
 
-def _sizes(given: dict[str, Any]) -> tuple[int, ...]:
-    asked = [given[key] is not None for key in ("minbytes", "maxbytes", "stepfactor", "stepbytes")]
-    if given["sizes"] is not None:
-        if any(asked):
+def _sizes(flags: dict[str, Any]) -> tuple[int, ...]:
+    is_given = [
+        flags[key] is not None for key in ("minbytes", "maxbytes", "stepfactor", "stepbytes")
+    ]
+    if flags["sizes"] is not None:
+        if any(is_given):
             raise ArgumentError("--sizes lists every size: leave out -b, -e, -f and -i")
-        return tuple(given["sizes"])
-    if not any(asked):
+        return tuple(flags["sizes"])
+    if not any(is_given):
         return DEFAULT_SIZES
-    if given["stepfactor"] is not None and given["stepbytes"] is not None:
+    if flags["stepfactor"] is not None and flags["stepbytes"] is not None:
         raise ArgumentError("-f multiplies and -i adds: give one of them")
-    least, most = given["minbytes"], given["maxbytes"]
-    if least is None:
-        least = _LEAST if most is None else min(_LEAST, most)
-    if most is None:
-        most = max(_MOST, least)
-    return size_steps(least, most, given["stepfactor"], given["stepbytes"])
+    smallest, largest = flags["minbytes"], flags["maxbytes"]
+    if smallest is None:
+        smallest = _SMALLEST if largest is None else min(_SMALLEST, largest)
+    if largest is None:
+        largest = max(_LARGEST, smallest)
+    return size_steps(smallest, largest, flags["stepfactor"], flags["stepbytes"])

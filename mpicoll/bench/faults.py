@@ -44,10 +44,10 @@ class Fault(NamedTuple):
     second: int | None = None
 
     @property
-    def left(self) -> tuple[int, ...]:
+    def survivors(self) -> tuple[int, ...]:
         """The ranks that are there afterwards."""
-        gone = (*self.victims, self.second) if self.kind == KILL else ()
-        return tuple(rank for rank in self.members if rank not in gone)
+        dead = (*self.victims, self.second) if self.kind == KILL else ()
+        return tuple(rank for rank in self.members if rank not in dead)
 
     def allows(self, rank: int, lost: int | None) -> bool:
         """Whether an error of one rank may name another one."""
@@ -76,14 +76,14 @@ class Launch(NamedTuple):
 
 
 def launch_of(
-    seed: int, number: int, kinds: Sequence[str], *, most: int = MOST_RANKS, faults: int = 1,
+    seed: int, number: int, kinds: Sequence[str], *, max_ranks: int = MOST_RANKS, faults: int = 1,
     backend: str = "torch", hosts: bool = False,
 ) -> Launch:  # fmt: skip
     """Return a launch.
 
     Args:
         kinds: of faults; `CUT` takes hosts, which some launches have.
-        most: ranks; `faults`: how many, as long as two ranks are left.
+        max_ranks: ranks; `faults`: how many, as long as two ranks are left.
 
     >>> launch_of(1, 5, ["kill"]) == launch_of(1, 5, ["kill"])
     True
@@ -91,20 +91,20 @@ def launch_of(
     choose = random.Random(f"{seed} {number}")
     per_host = 0
     if hosts and (choose.random() < 0.4 or not {*kinds} - {CUT}):
-        per_host = choose.randint(1, max(1, most // 2))
+        per_host = choose.randint(1, max(1, max_ranks // 2))
     if per_host:
-        ranks, layout = per_host * choose.randint(2, min(MOST_HOSTS, most // per_host)), {}
+        ranks, layout = per_host * choose.randint(2, min(MOST_HOSTS, max_ranks // per_host)), {}
     else:
-        ranks, layout = choose.randint(2, most), choose.choice(_LAYOUTS)
-        kinds = [each for each in kinds if each != CUT]
-    found: list[Fault] = []
+        ranks, layout = choose.randint(2, max_ranks), choose.choice(_LAYOUTS)
+        kinds = [kind for kind in kinds if kind != CUT]
+    accepted: list[Fault] = []
     members = tuple(range(ranks))
-    while len(found) < faults and len(members) > 1:
-        each = _fault(choose, len(found), kinds, members, per_host)
-        if len(each.left) > 0:
-            found.append(each)
-            members = each.left
-    return Launch(seed, number, backend, ranks, per_host, layout, tuple(found))
+    while len(accepted) < faults and len(members) > 1:
+        fault = _fault(choose, len(accepted), kinds, members, per_host)
+        if len(fault.survivors) > 0:
+            accepted.append(fault)
+            members = fault.survivors
+    return Launch(seed, number, backend, ranks, per_host, layout, tuple(accepted))
 
 
 def _fault(
@@ -115,12 +115,14 @@ def _fault(
     kind, victim = choose.choice(list(kinds)), choose.choice(members)
     victims: tuple[int, ...] = (victim,)
     if per_host and (kind == CUT or (kind in (KILL, STOP) and choose.random() < 0.5)):
-        victims = tuple(each for each in members if each // per_host == victim // per_host)
+        victims = tuple(rank for rank in members if rank // per_host == victim // per_host)
         if victims == members:  # there is no other host left
             kind, victims = SLOW, (victim,)
-    rest = [each for each in members if each not in victims]
+    spared = [rank for rank in members if rank not in victims]
     second = (
-        choose.choice(rest) if kind == KILL and len(rest) > 2 and choose.random() < 0.3 else None
+        choose.choice(spared)
+        if kind == KILL and len(spared) > 2 and choose.random() < 0.3
+        else None
     )
     delay = choose.choice((0.0, choose.random() * _LONGEST))
     return Fault(number, kind, choose.randint(1, CALLS - 1), delay, members, victims, second)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mpicoll.bench.faults import BREAKING, CUT, KILL, STOP, Fault, Launch
-from mpicoll.bench.processes import LATE, Ranks
+from mpicoll.bench.processes import PEER_DEADLINE, Ranks
 from mpicoll.bench.under_faults import (
     HUNG,
     LOST,
@@ -30,19 +30,19 @@ _GRACE = 10.0
 else it counts as hung."""
 
 
-class Found(NamedTuple):
+class LaunchResult(NamedTuple):
     """The results of a launch.
 
     Attributes:
         endings: of each fault that was tried.
         grown: how many more descriptors and threads of each kind a rank in the middle holds at the
             end.
-        left: what is still there of it: processes, and temporary files.
+        remains: of the launch, which are still there: processes and temporary files.
     """
 
     endings: list[list[Ending]]
     grown: Counter[str]
-    left: list[str]
+    remains: list[str]
 
 
 class Faults:
@@ -53,47 +53,47 @@ class Faults:
 
     def through(self, fault: Fault) -> list[Ending]:
         """Have a fault happen, and return how it ends for the ranks that it does not end."""
-        found: dict[int, Ending] = {}
+        by_rank: dict[int, Ending] = {}
         self.ranks.paused = False
         stopped = fault.victims if fault.kind == STOP else ()
-        self._begin(fault, found)
-        first = set(fault.left) - set(stopped)
-        self._hear(fault, first, found)
+        self._begin(fault, by_rank)
+        first = set(fault.survivors) - set(stopped)
+        self._hear(fault, first, by_rank)
         if fault.kind == CUT and self.ranks.hosts is not None:
             self.ranks.hosts.link(fault.victims[0] // self.ranks.launch.per_host, up=True)
         if stopped:
             self.ranks.resume(stopped)
             resumed = time.monotonic()
-            self._hear(fault, set(stopped), found)
+            self._hear(fault, set(stopped), by_rank)
             since = time.monotonic() - resumed
-            found |= {
-                rank: found[rank]._replace(seconds=min(found[rank].seconds, since))
+            by_rank |= {
+                rank: by_rank[rank]._replace(seconds=min(by_rank[rank].seconds, since))
                 for rank in stopped
             }
-        self.ranks.tell(fault.left)
-        endings = [each for _, each in sorted(found.items())]
+        self.ranks.tell(fault.survivors)
+        endings = [each for _, each in sorted(by_rank.items())]
         starved = max((each.starved for each in endings), default=0.0)
         endings = [self.judged(each, starved) for each in endings]
         endings = [each for each in endings if _counts(each, each.rank in stopped)]
         return [self.excused(each) for each in endings] if self.ranks.paused else endings
 
-    def _begin(self, fault: Fault, found: dict[int, Ending]) -> None:
+    def _begin(self, fault: Fault, by_rank: dict[int, Ending]) -> None:
         """Have the ranks make the group, and go on once all have it.
 
         They wait for each other here, as MPI's wait on a core, and as one that is killed before the
         others have the group would leave them in it.
         """
         for step in STEPS:
-            self._await(step, fault, found)
+            self._await(step, fault, by_rank)
             self.ranks.tell(fault.members)
 
-    def _await(self, step: str, fault: Fault, found: dict[int, Ending]) -> None:
+    def _await(self, step: str, fault: Fault, by_rank: dict[int, Ending]) -> None:
         """Return when all ranks have come so far, or have ended."""
         come = {*self.ranks.over}
-        for rank, said in self.ranks.until(3 * LATE, lambda: come >= {*fault.members}):
-            if said.get("step") == step or not said:
+        for rank, message in self.ranks.until(3 * PEER_DEADLINE, lambda: come >= {*fault.members}):
+            if message.get("step") == step or not message:
                 come.add(rank)
-            self._take(fault, rank, said, found)
+            self._take(fault, rank, message, by_rank)
 
     def judged(self, ending: Ending, starved: float) -> Ending:
         """Return an ending, as of a rank that hung where its call has taken too long.
@@ -114,33 +114,33 @@ class Faults:
         excused = is_late and not crashed and ending.rank not in self.silent
         return ending._replace(how=PAUSED) if excused else ending
 
-    def _hear(self, fault: Fault, ranks: set[int], found: dict[int, Ending]) -> None:
+    def _hear(self, fault: Fault, ranks: set[int], by_rank: dict[int, Ending]) -> None:
         """Hear the endings of some ranks.
 
         Those of which nothing is heard are asked where they are, and given as long again, but for
         `shrink`: on a busy machine what lies between two calls may take minutes.
         """
-        limit, where = _DEADLINES * self.ranks.deadline + 3 * LATE, dict[int, str]()
+        limit, where = _DEADLINES * self.ranks.deadline + 3 * PEER_DEADLINE, dict[int, str]()
         times = 1 if fault.kind == KILL else 2
         for _ in range(times):
-            for rank, said in self.ranks.until(limit, lambda: ranks <= found.keys()):
-                self._take(fault, rank, said, found)
-            where = where or {rank: self.ranks.stacks(rank) for rank in ranks - found.keys()}
-        self.silent |= ranks - found.keys()
-        for rank in ranks - found.keys():
-            found[rank] = Ending(fault.number, rank, HUNG, times * limit, where[rank])
+            for rank, message in self.ranks.until(limit, lambda: ranks <= by_rank.keys()):
+                self._take(fault, rank, message, by_rank)
+            where = where or {rank: self.ranks.stacks(rank) for rank in ranks - by_rank.keys()}
+        self.silent |= ranks - by_rank.keys()
+        for rank in ranks - by_rank.keys():
+            by_rank[rank] = Ending(fault.number, rank, HUNG, times * limit, where[rank])
 
     def _take(
-        self, fault: Fault, rank: int, said: dict[str, Any], found: dict[int, Ending]
+        self, fault: Fault, rank: int, message: dict[str, Any], by_rank: dict[int, Ending]
     ) -> None:
-        if not said and rank in fault.left:
+        if not message and rank in fault.survivors:
             text = f"ended ({self.ranks.over[rank]}): {self.ranks.last_words()}"
-            found[rank] = Ending(fault.number, rank, OTHER, 0.0, text)
-        if "cut" in said and self.ranks.hosts is not None:
-            self.ranks.hosts.link(said["cut"], up=False)
-            self.ranks.tell([rank] if said["waits"] else [])
-        if "ending" in said:
-            found[rank] = Ending(*said["ending"])
+            by_rank[rank] = Ending(fault.number, rank, OTHER, 0.0, text)
+        if "cut" in message and self.ranks.hosts is not None:
+            self.ranks.hosts.link(message["cut"], up=False)
+            self.ranks.tell([rank] if message["waits"] else [])
+        if "ending" in message:
+            by_rank[rank] = Ending(*message["ending"])
 
 
 def _counts(ending: Ending, was_stopped: bool) -> bool:
@@ -151,7 +151,7 @@ def _counts(ending: Ending, was_stopped: bool) -> bool:
 def run(
     launch: Launch, plan: dict[str, Any], deadline: float, folder: Path,
     make: Callable[[], Collectives], hosts: Hosts | None, until: float,
-) -> Found:  # fmt: skip
+) -> LaunchResult:  # fmt: skip
     """Start a launch, go through its faults until one ends badly, and end it.
 
     Args:
@@ -162,17 +162,17 @@ def run(
     faults = Faults(ranks)
     try:
         if wrong := ranks.come():
-            return Found([[Ending(0, 0, OTHER, 0.0, wrong)]], Counter(), [])
+            return LaunchResult([[Ending(0, 0, OTHER, 0.0, wrong)]], Counter(), [])
         for fault in launch.faults:
             endings.append(faults.through(fault))
-            bad = any(each.how in (WRONG, HUNG, OTHER, PAUSED) for each in endings[-1])
+            bad = any(ending.how in (WRONG, HUNG, OTHER, PAUSED) for ending in endings[-1])
             # A group that has ended early would end what follows, too.
-            lost = any(each.how in (LOST, WRONG_NAME) for each in endings[-1])
+            lost = any(ending.how in (LOST, WRONG_NAME) for ending in endings[-1])
             bad |= lost and fault.kind not in BREAKING
             if bad or time.monotonic() > until:
                 break
         else:
-            ranks.hear_the_end(launch.faults[-1].left)
+            ranks.hear_the_end(launch.faults[-1].survivors)
     finally:
-        left = ranks.end()
-    return Found(endings, ranks.grown(), left)
+        remains = ranks.end()
+    return LaunchResult(endings, ranks.grown(), remains)

@@ -30,10 +30,10 @@ def jsonl(records: Sequence[CaseRecord], out: TextIO) -> None:
         print(encoded(record), file=out, flush=True)
 
 
-def _comments(record: CaseRecord, what: str) -> tuple[str, str]:
+def _comments(record: CaseRecord, subject: str) -> tuple[str, str]:
     """Return the comments that say what a block measured."""
     call = "" if record.call == PLAN else f", {record.call}"
-    return f"# mpicoll.bench: {what}{call}: {record.backend} {record.algorithm}", _AVERAGES
+    return f"# mpicoll.bench: {subject}{call}: {record.backend} {record.algorithm}", _AVERAGES
 
 
 # -- nccl-tests ---------------------------------------------------------------------------
@@ -105,7 +105,7 @@ def _nccl_half(row: CaseRecord | None) -> Cells:
     """Return time, both bandwidths and the number of wrong elements; N/A where it was refused."""
     if row is None or row.time_us is None:
         return ["N/A"] * 4
-    bandwidths = [f"{each or 0:.2f}" for each in (row.algbw_GBps, row.busbw_GBps)]
+    bandwidths = [f"{bandwidth or 0:.2f}" for bandwidth in (row.algbw_GBps, row.busbw_GBps)]
     wrong = "N/A" if row.correct is None else row.wrong
     return [number(row.time_us.mean, 4), *bandwidths, wrong]
 

@@ -35,7 +35,7 @@ _STORE = f"{THREAD} pt_tcpstore_uv"
 """What a store of torch holds, beside descriptors."""
 _START = 120.0
 """Seconds in which ranks start."""
-LATE = 20.0
+PEER_DEADLINE = 20.0
 """The deadline of the group that no fault happens to, in seconds."""
 _END = 10.0
 _STAYS = ["sh", "-c", '"$@"; while [ -S "$0" ]; do sleep 0.2; done']
@@ -75,7 +75,7 @@ class Ranks:
         self.launcher: subprocess.Popen[bytes] | None = None
         self.processes: dict[int, int] = {}
         self.wires: dict[int, socket.socket] = {}
-        self.heard: dict[int, bytes] = {}
+        self.buffers: dict[int, bytes] = {}
         self.over: dict[int, str] = {}
         self.held: dict[int, list[tuple[int, Counter[str]]]] = {}
         self.selector = selectors.DefaultSelector()
@@ -90,12 +90,12 @@ class Ranks:
             self._launch({**plan, "path": path, "deadline": deadline})
 
     def _variables(self) -> dict[str, str]:
-        found = {
-            "MPICOLL_DEADLINE": str(LATE), "TMPDIR": str(self.temporary),
+        variables = {
+            "MPICOLL_DEADLINE": str(PEER_DEADLINE), "TMPDIR": str(self.temporary),
             "MPICOLL_FLIGHT_DIR": str(self.flight),
             "OMP_NUM_THREADS": "1",
         }  # fmt: skip
-        return found | (self.hosts.environment() if self.hosts else {})
+        return variables | (self.hosts.environment() if self.hosts else {})
 
     def _child(self, rank: int, path: str, make: Callable[[], Collectives]) -> NoReturn:
         """Be a rank of torch's."""
@@ -139,18 +139,20 @@ class Ranks:
 
     # -- what ranks say ---------------------------------------------------------------------
 
-    def until(self, limit: float, done: Callable[[], bool]) -> Iterator[tuple[int, dict[str, Any]]]:
+    def until(
+        self, limit: float, is_over: Callable[[], bool]
+    ) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the ranks' messages until a condition holds, or so many seconds have passed.
 
         A rank that has ended says nothing, as an empty dictionary.
         """
         waited = Waited()  # not while the machine stands still
-        while not done() and waited.seconds < limit:
-            before = waited.looked
+        while not is_over() and waited.seconds < limit:
+            last_look = waited.looked
             for key, _ in self.selector.select(min(limit - waited.seconds, _LOOK)):
                 yield from self._read(key.data)
             waited.look()
-            self.paused |= waited.looked - before > _LOOK + _PAUSE
+            self.paused |= waited.looked - last_look > _LOOK + _PAUSE
 
     def _read(self, rank: int) -> Iterator[tuple[int, dict[str, Any]]]:
         try:
@@ -161,12 +163,12 @@ class Ranks:
             self.selector.unregister(self.wires[rank])
             self.over[rank] = how_ended(self.processes[rank])
             yield rank, {}
-        *lines, self.heard[rank] = (self.heard[rank] + data).split(b"\n")
+        *lines, self.buffers[rank] = (self.buffers[rank] + data).split(b"\n")
         for line in lines:
-            said = json.loads(line)
-            if "held" in said:
-                self.held.setdefault(rank, []).append((said["after"], Counter(said["held"])))
-            yield rank, said
+            message = json.loads(line)
+            if "held" in message:
+                self.held.setdefault(rank, []).append((message["after"], Counter(message["held"])))
+            yield rank, message
 
     def come(self) -> str:
         """Wait until all ranks have connected; return the fault, empty where there is none.
@@ -190,7 +192,7 @@ class Ranks:
                         continue
                     arrivals.unregister(key.fileobj)
                     try:
-                        self._meet(cast(socket.socket, key.fileobj))
+                        self._accept(cast(socket.socket, key.fileobj))
                     except (OSError, ValueError) as error:
                         return self._absent(repr(error))
         return ""
@@ -203,16 +205,16 @@ class Ranks:
         words = self.last_words().strip() or "they say nothing"
         return LaunchError(f"the ranks end before they form a group: {words.splitlines()[-1]}")
 
-    def _meet(self, wire: socket.socket) -> None:
+    def _accept(self, wire: socket.socket) -> None:
         """Read which rank has connected; its next messages stay to be read."""
         wire.settimeout(_LOOK)
         line = wire.makefile("rb", buffering=0).readline()
         if not line and not self.processes:
             raise self._cannot_start()
-        said = json.loads(line)
+        message = json.loads(line)
         wire.settimeout(None)
-        rank = said["rank"]
-        self.processes[rank], self.wires[rank], self.heard[rank] = said["process"], wire, b""
+        rank = message["rank"]
+        self.processes[rank], self.wires[rank], self.buffers[rank] = message["process"], wire, b""
         self.selector.register(wire, selectors.EVENT_READ, rank)
 
     def tell(self, ranks: Iterable[int]) -> None:
@@ -224,13 +226,13 @@ class Ranks:
     def hear_the_end(self, ranks: Sequence[int]) -> None:
         """Return when ranks are through, or have ended."""
         going = {*ranks}
-        for rank, said in self.until(LATE, lambda: not going):
-            if "done" in said or not said:
+        for rank, message in self.until(PEER_DEADLINE, lambda: not going):
+            if "done" in message or not message:
                 going.discard(rank)
 
     def resume(self, stopped: Sequence[int]) -> None:
         """Have ranks that are stopped, or soon are, go on."""
-        until = time.monotonic() + LATE
+        until = time.monotonic() + PEER_DEADLINE
         for rank in stopped:
             process = self.processes[rank]
             while not is_stopped(process) and not has_ended(process) and time.monotonic() < until:
@@ -242,9 +244,9 @@ class Ranks:
         """Return where a rank is that does not answer."""
         stacks.ask(self.processes[rank])
         time.sleep(1)
-        every = [each.read_text(errors="replace") for each in self._written(self.processes[rank])]
-        found = [frames for text in every for frames in last_stacks(text)]
-        return "\n".join(" < ".join(map(str, frames)) for frames in reversed(found))
+        every = [file.read_text(errors="replace") for file in self._written(self.processes[rank])]
+        tracebacks = [frames for text in every for frames in last_stacks(text)]
+        return "\n".join(" < ".join(map(str, frames)) for frames in reversed(tracebacks))
 
     def _written(self, process: int | str = "*") -> list[Path]:
         """Return the files with the stacks of a rank's process, or of all."""
@@ -253,13 +255,13 @@ class Ranks:
     def last_words(self) -> str:
         """Return the end of the ranks' output."""
         time.sleep(0.5)  # the launcher's, too
-        said = ""
+        output = ""
         with suppress(OSError):
-            said = self.log.read_text(errors="replace")[-1000:]
+            output = self.log.read_text(errors="replace")[-1000:]
         for path in self._written():
             fatal = path.read_text(errors="replace").partition("Fatal Python error")[2]
-            said += fatal.partition("Current thread")[2][:1500] or fatal[:1500]
-        return said
+            output += fatal.partition("Current thread")[2][:1500] or fatal[:1500]
+        return output
 
     # -- the end ----------------------------------------------------------------------------
 
@@ -277,19 +279,19 @@ class Ranks:
             self.launcher.wait()
         for process in self.children:
             os.waitpid(process, 0)
-        for each in (*self.wires.values(), self.listener):
-            each.close()
+        for wire in (*self.wires.values(), self.listener):
+            wire.close()
         self.selector.close()
         until = time.monotonic() + _END
         while (alive := [p for p in self.processes.values() if not has_ended(p)]) and (
             time.monotonic() < until
         ):
             time.sleep(0.02)
-        left = [f"process {each}" for each in alive]
-        left += [f"file {each.name}" for each in self.temporary.iterdir()]
+        remains = [f"process {number}" for number in alive]
+        remains += [f"file {file.name}" for file in self.temporary.iterdir()]
         for folder in (self.temporary, self.flight):
             shutil.rmtree(folder, ignore_errors=True)
-        return left
+        return remains
 
     def grown(self) -> Counter[str]:
         """Return by how much the memory of a rank has grown since it was warm: the median of all.
@@ -297,18 +299,21 @@ class Ranks:
         Once a rank has been killed, the others keep torch's default group until they end, and one
         of them, after the next kill perhaps another, has the store of those that are left.
         """
-        kills = (each.number for each in self.launch.faults if each.kind == KILL)
+        kills = (fault.number for fault in self.launch.faults if fault.kind == KILL)
         warm = next(kills, 0) + 1
-        found = [[what for after, what in each if after >= warm] for each in self.held.values()]
-        more = [Counter(each[-1]) for each in found if each]
-        for last, each in zip(more, filter(None, found), strict=True):
-            last.subtract(each[0])
-        alike = sorted((each for each in more if each[_STORE] != 1), key=Counter.total)
+        warm_samples = [
+            [kinds for kill_count, kinds in samples if kill_count >= warm]
+            for samples in self.held.values()
+        ]
+        more = [Counter(samples[-1]) for samples in warm_samples if samples]
+        for last, samples in zip(more, filter(None, warm_samples), strict=True):
+            last.subtract(samples[0])
+        alike = sorted((growth for growth in more if growth[_STORE] != 1), key=Counter.total)
         return alike[(len(alike) - 1) // 2] if alike else Counter()
 
 
 @cache
 def letting_live(launcher: str) -> Sequence[str]:
     """Return the command of a launcher that lets ranks live where another ends."""
-    said = subprocess.run([launcher, "--version"], capture_output=True, text=True, check=False)
-    return (launcher, "--enable-recovery") if "Open MPI" in said.stdout else (launcher,)
+    output = subprocess.run([launcher, "--version"], capture_output=True, text=True, check=False)
+    return (launcher, "--enable-recovery") if "Open MPI" in output.stdout else (launcher,)

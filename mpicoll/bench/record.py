@@ -19,7 +19,7 @@ Fields = dict[str, Any]
 
 def case_records(bench: Bench, candidates: Sequence[Candidate], run: Run) -> list[CaseRecord]:
     """Return the records of a group, the fastest way of each kind of call marked."""
-    records = [_record(bench, each, candidates, run) for each in candidates]
+    records = [_record(bench, candidate, candidates, run) for candidate in candidates]
     mark_best(records)
     return records
 
@@ -105,14 +105,16 @@ def _bandwidths(candidate: Candidate, median: float | None, size: int) -> Fields
 
 
 def _speedups(candidate: Candidate, candidates: Sequence[Candidate], confidence: float) -> Fields:
-    own = candidate.case
-    alike = [each for each in candidates if each.case.call == own.call]
-    native = _named(alike, own.backend, ("native",))
-    others = [each for each in alike if each.case.backend != own.backend]
+    case = candidate.case
+    alike = [peer for peer in candidates if peer.case.call == case.call]
+    native = _named(alike, case.backend, ("native",))
+    rivals = [peer for peer in alike if peer.case.backend != case.backend]
     rival = None
-    if others:
-        rival = _named(alike, others[0].case.backend, (own.algorithm, "native"))
-    vs_native, vs_rival = (_ratio(each, candidate, confidence) for each in (native, rival))
+    if rivals:
+        rival = _named(alike, rivals[0].case.backend, (case.algorithm, "native"))
+    vs_native, vs_rival = (
+        _ratio(reference, candidate, confidence) for reference in (native, rival)
+    )
     against = f"{rival.case.backend} {rival.case.algorithm}" if rival else ""
     return {
         "speedup_vs_native": vs_native and Speedup(*vs_native),
@@ -123,16 +125,19 @@ def _speedups(candidate: Candidate, candidates: Sequence[Candidate], confidence:
 def _named(candidates: Sequence[Candidate], backend: str, names: Sequence[str]) -> Candidate | None:
     """Return the backend's first candidate of these names that has samples."""
     for name in names:
-        for each in candidates:
-            if (each.case.backend, each.case.algorithm) == (backend, name) and each.samples:
-                return each
+        for candidate in candidates:
+            if (candidate.case.backend, candidate.case.algorithm) == (
+                backend,
+                name,
+            ) and candidate.samples:
+                return candidate
     return None
 
 
-def _ratio(reference: Candidate | None, own: Candidate, confidence: float) -> Ratio | None:
-    if reference is None or reference is own:
+def _ratio(reference: Candidate | None, candidate: Candidate, confidence: float) -> Ratio | None:
+    if reference is None or reference is candidate:
         return None
-    return speedup(_samples(reference), _samples(own), confidence)
+    return speedup(_samples(reference), _samples(candidate), confidence)
 
 
 def _correctness(candidate: Candidate) -> Fields:
@@ -140,8 +145,8 @@ def _correctness(candidate: Candidate) -> Fields:
     first = asdict(candidate.wrong[0]) if candidate.wrong else None
     return {
         "correct": not candidate.wrong if candidate.checked else None,
-        "wrong": sum(each.count for each in candidate.wrong),
-        "first_wrong": first and FirstWrong(**{key: _plain(each) for key, each in first.items()}),
+        "wrong": sum(error.count for error in candidate.wrong),
+        "first_wrong": first and FirstWrong(**{key: _plain(value) for key, value in first.items()}),
     }
 
 

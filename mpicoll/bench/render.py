@@ -73,13 +73,13 @@ def tables(records: Sequence[CaseRecord], out: Console, unicode: bool = True) ->
     for title, rows in grouped(records, table_title):
         measured = [row for row in rows if row.time_us]
         if measured:
-            table, least = _fitting(title, *_beside(measured), room, unicode)
-            out.width = max(room, least)
+            table, width = _fitting(title, *_split_methods(measured), room, unicode)
+            out.width = max(room, width)
             out.print(table)
             out.print()
     out.width = room
     if records:
-        methods = _METHODS if any(_beside(records)[1]) else ""
+        methods = _METHODS if any(_split_methods(records)[1]) else ""
         star = "★" if unicode else "*"
         out.print(_LEGEND.format(best=star, methods=methods, project=_projects(records)))
 
@@ -98,7 +98,7 @@ def table_title(record: CaseRecord) -> str:
     return ", ".join([*filter(None, parts), counted(record.ranks, "rank")])
 
 
-def _beside(rows: Sequence[CaseRecord]) -> tuple[list[CaseRecord], Methods]:
+def _split_methods(rows: Sequence[CaseRecord]) -> tuple[list[CaseRecord], Methods]:
     """Return the rows of a table, and the methods that stand beside their plans in them."""
     plans = {_place(row) for row in rows if row.call == PLAN}
     methods = {_place(row): row for row in rows if row.call == METHOD and _place(row) in plans}
@@ -120,8 +120,8 @@ def _table(
     shown = [name not in leave_out for name, _ in _COLUMNS]
     for name, justify in compress(_COLUMNS, shown):
         table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
-    for _, same in groupby(rows, lambda row: row.bytes_total):
-        group = list(same)
+    for _, size_rows in groupby(rows, lambda row: row.bytes_total):
+        group = list(size_rows)
         marks = _marks(group, "★" if unicode else "*")
         for position, row in enumerate(group):
             style = "bold green" if row.best else "red" if row.correct is False else ""
@@ -168,7 +168,8 @@ def _cells(row: CaseRecord, method: CaseRecord | None, mark: str) -> list[Text]:
         size_text(row.bytes_total) if row.count else "-", row.backend,
         _algorithm(row), row.transport or "-", number(time.median), interval,
         number(row.algbw_GBps), number(row.busbw_GBps),
-        _ratio(row, row.speedup_vs_native), *_method(method), _other(row), _correct(row), mark,
+        _ratio(row, row.speedup_vs_native), *_method(method), _versus_other(row),
+        _correct(row), mark,
     ]  # fmt: skip
     return [Text(text) for text in texts]
 
@@ -182,24 +183,24 @@ def _method(row: CaseRecord | None) -> list[str]:
 
 def _algorithm(row: CaseRecord) -> str:
     """Return the algorithm asked for, the one that ran where that left it open, and the call."""
-    asked = row.algorithm.partition("@")[0]
-    ran = f"{asked}: {row.executed}" if asked in CHOOSERS else asked
+    name = row.algorithm.partition("@")[0]
+    ran = f"{name}: {row.executed}" if name in CHOOSERS else name
     return ran if row.call == PLAN else f"{ran}, {row.call}"
 
 
-def _ratio(row: CaseRecord, found: Speedup | None) -> str:
-    if not found:
+def _ratio(row: CaseRecord, speedup: Speedup | None) -> str:
+    if not speedup:
         return "-"
-    sign = {"faster": "+", "slower": "-", "tie": "="}[found.verdict]
-    return f"{number(found.ratio)}x {sign if has_enough(row) else '?'}"
+    sign = {"faster": "+", "slower": "-", "tie": "="}[speedup.verdict]
+    return f"{number(speedup.ratio)}x {sign if has_enough(row) else '?'}"
 
 
-def _other(row: CaseRecord) -> str:
-    found = row.speedup_vs_other
-    if not found:
+def _versus_other(row: CaseRecord) -> str:
+    speedup = row.speedup_vs_other
+    if not speedup:
         return "-"
-    same = found.against.endswith(f" {row.algorithm}")
-    return _ratio(row, found) + ("    " if same else " (n)")
+    is_same_algorithm = speedup.against.endswith(f" {row.algorithm}")
+    return _ratio(row, speedup) + ("    " if is_same_algorithm else " (n)")
 
 
 def out_of_bounds(records: Sequence[CaseRecord]) -> str:
@@ -225,9 +226,9 @@ def footer(records: Sequence[CaseRecord], remarks: Sequence[str]) -> list[str]:
     if refused:
         lines.append(f"# Refused cases : {len(refused)}")
     reasons = grouped(refused, lambda row: (row.collective, row.backend, row.message))
-    for (what, backend, message), rows in reasons:
+    for (collective, backend, message), rows in reasons:
         names = ", ".join(dict.fromkeys(row.algorithm for row in rows))
-        lines.append(f"#   {what} {names} ({backend}): {message}")
+        lines.append(f"#   {collective} {names} ({backend}): {message}")
     more = [*_differences(records), *_software(records), *remarks]
     return lines + [f"# {remark}" for remark in more]
 
@@ -245,8 +246,8 @@ def _software(records: Sequence[CaseRecord]) -> Iterable[str]:
     yield f"native calls by {', '.join(libraries)}"
     if run.executor:
         yield f"schedules over host memory by {run.executor}"
-    for backend, found in (run.probe or {}).items():
-        yield f"probe, {backend}: {found}"
+    for backend, line in (run.probe or {}).items():
+        yield f"probe, {backend}: {line}"
 
 
 def _differences(records: Sequence[CaseRecord]) -> Iterable[str]:

@@ -31,7 +31,8 @@ class Ledger:
     """The cases that are measured, and the file for new records, which rank 0 holds.
 
     Attributes:
-        done: the cases that the file has, on every rank; `kept`: their records, on rank 0.
+        keys: the cases that the file already has, on every rank.
+        records: their records, on rank 0 only.
         remarks: on the records that the file has.
     """
 
@@ -44,14 +45,14 @@ class Ledger:
             ArgumentError: on every rank, where rank 0 cannot use the file.
         """
         self.world, self.run, self.is_new = world, run, True
-        self.kept: dict[Key, CaseRecord] = {}
+        self.records: dict[Key, CaseRecord] = {}
         self.remarks: list[str] = []
         self.journal = Journal(None)
-        own = self._open(path, resume) if world.rank == 0 else None
-        found = world.exchange(own, set[Key] | str | None)[0]
-        if isinstance(found, str):
-            raise ArgumentError(found)
-        self.done: set[Key] = found
+        content = self._open(path, resume) if world.rank == 0 else None
+        content_of_root = world.exchange(content, set[Key] | str | None)[0]
+        if isinstance(content_of_root, str):
+            raise ArgumentError(content_of_root)
+        self.keys: set[Key] = content_of_root
 
     def _open(self, path: Path | None, resume: bool) -> set[Key] | str:
         """Return the cases that are measured already, or why the file cannot be used."""
@@ -62,14 +63,14 @@ class Ledger:
             return f"{path}: {error}" if str(path) not in str(error) else str(error)
         except OSError as error:
             return f"cannot use {path}: {error!r}"
-        self.kept = {key(each): each for each in only(CaseRecord, self.journal.found)}
-        return set(self.kept)
+        self.records = {key(record): record for record in only(CaseRecord, self.journal.found)}
+        return set(self.records)
 
     # -- cases to measure -------------------------------------------------------------
 
     def missing(self, cases: Iterable[Case]) -> list[Case]:
         """Return the cases of which there is no record."""
-        return [case for case in cases if self._key(case) not in self.done]
+        return [case for case in cases if self._key(case) not in self.keys]
 
     def with_baselines(self, cases: Sequence[Case]) -> list[Case]:
         """Return the missing cases, and the native calls that they are compared with."""
@@ -88,8 +89,8 @@ class Ledger:
 
     def add(self, cases: Sequence[Case], measured: Sequence[CaseRecord]) -> list[CaseRecord]:
         """Write the new records of a group; return all that there are, in its order."""
-        fresh = {key(each): each for each in measured if key(each) not in self.done}
-        every = {**self.kept, **fresh}
+        fresh = {key(record): record for record in measured if key(record) not in self.keys}
+        every = {**self.records, **fresh}
         rows = [every[name] for name in map(self._key, cases) if name in every]
         mark_best(rows)
         if fresh and self.world.rank == 0:
@@ -105,19 +106,19 @@ def unlike(records: Sequence[Record], run: FullRun) -> list[str]:
     Raises:
         ArgumentError: too much for their numbers to stand in one table.
     """
-    known, remarks = runs(records), []
-    for name in dict.fromkeys(each.run.id for each in only(CaseRecord, records)):
-        if name not in known:
+    described, remarks = runs(records), []
+    for name in dict.fromkeys(record.run.id for record in only(CaseRecord, records)):
+        if name not in described:
             raise ArgumentError(
                 "it does not say under which conditions its records were measured: an older "
                 "version wrote it, or lines are missing; give another file"
             )
-        if differing := differences(known[name], run):
+        if differing := differences(described[name], run):
             raise ArgumentError(
                 f"it was measured under other conditions: {'; '.join(differing)}. Run as "
                 "before, or give another file"
             )
-        was, is_ = known[name].git, run.git
+        was, is_ = described[name].git, run.git
         if was != is_:
             remarks.append(
                 f"other records of this file are of another source: {_shown(was)}, now "

@@ -42,34 +42,34 @@ from mpicoll.text.sizes import size_text
 class Claim:
     """How often something was right, of how often it was tried, and the share that must be.
 
-    >>> found = Claim("ties", 195, 200, 0.95)
-    >>> found.holds, [round(each, 3) for each in found.interval()]
+    >>> claim = Claim("ties", 195, 200, 0.95)
+    >>> claim.holds, [round(bound, 3) for bound in claim.interval()]
     (True, [0.943, 0.989])
     """
 
     name: str
     right: int
-    tried: int
+    trials: int
     target: float | None
 
     @property
     def holds(self) -> bool:
         """Whether the share that was right reaches the target."""
-        return self.target is None or self.right >= self.target * self.tried
+        return self.target is None or self.right >= self.target * self.trials
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
         """Return the bounds of the true share (Wilson 1927)."""
-        found = scipy.stats.binomtest(self.right, self.tried).proportion_ci(
+        bounds = scipy.stats.binomtest(self.right, self.trials).proportion_ci(
             confidence, method="wilson"
         )
-        return float(found.low), float(found.high)
+        return float(bounds.low), float(bounds.high)
 
 
 def of_aa_test(records: Iterable[AARecord]) -> list[Claim]:
     """Return a claim for each delay: how often the comparisons of a call with itself are right."""
     verdicts: dict[float, list[str]] = {}
-    for each in records:
-        verdicts.setdefault(each.delay, []).append(each.verdict)
+    for record in records:
+        verdicts.setdefault(record.delay, []).append(record.verdict)
     return _of_delays(verdicts)
 
 
@@ -78,9 +78,9 @@ def _of_delays(verdicts: Mapping[float, Sequence[str]], how: str = "") -> list[C
     return [
         Claim(
             how + (f"a delay of {delay:g} % is found" if delay else "a call ties with itself"),
-            sum(each == ("slower" if delay else "tie") for each in found), len(found), 0.95,
+            sum(verdict == ("slower" if delay else "tie") for verdict in names), len(names), 0.95,
         )
-        for delay, found in sorted(verdicts.items())
+        for delay, names in sorted(verdicts.items())
     ]  # fmt: skip
 
 
@@ -91,13 +91,13 @@ def of_runs(first: Mapping[Key, CaseRecord], second: Mapping[Key, CaseRecord]) -
     target, by the intervals of the medians, which know of one run only.
     """
     times = [(a.time_us, second[case].time_us) for case, a in first.items() if case in second]
-    both = [(a, b) for a, b in times if a and b]
-    overlap = sum(a.low <= b.high and b.low <= a.high for a, b in both)
+    pairs = [(a, b) for a, b in times if a and b]
+    overlap = sum(a.low <= b.high and b.low <= a.high for a, b in pairs)
     verdicts = compare(first, second).counts()
     judged = verdicts.total() - verdicts["no verdict"]
     return [
         Claim("two runs agree: compared", verdicts["tie"], judged, 0.90),
-        Claim("two runs agree: intervals of medians", overlap, len(both), None),
+        Claim("two runs agree: intervals of medians", overlap, len(pairs), None),
     ]
 
 
@@ -108,29 +108,29 @@ def over_launches(launches: Sequence[Sequence[AARecord]]) -> list[Claim]:
         launches: the comparisons of each; of a call that one compared several times, the median.
     """
     ratios: dict[tuple[float, str, str, int], list[float]] = {}
-    for one in launches:
-        own: dict[tuple[float, str, str, int], list[float]] = {}
-        for each in one:
-            if isinstance(each.ratio, float):
-                place = each.delay, each.case, each.backend, each.ranks
-                own.setdefault(place, []).append(each.ratio)
-        for place, found in own.items():
-            ratios.setdefault(place, []).append(median(found))
+    for records in launches:
+        launch_ratios: dict[tuple[float, str, str, int], list[float]] = {}
+        for record in records:
+            if isinstance(record.ratio, float):
+                place = record.delay, record.case, record.backend, record.ranks
+                launch_ratios.setdefault(place, []).append(record.ratio)
+        for place, values in launch_ratios.items():
+            ratios.setdefault(place, []).append(median(values))
     verdicts: dict[float, list[str]] = {}
-    for (delay, *_), found in sorted(ratios.items()):
-        ratio = ratio_of(found)
-        if ratio is not None and is_enough(len(found)):
+    for (delay, *_), values in sorted(ratios.items()):
+        ratio = ratio_of(values)
+        if ratio is not None and is_enough(len(values)):
             verdicts.setdefault(delay, []).append(ratio.verdict)
     return _of_delays(verdicts, "over launches, ")
 
 
-def _added(found: Iterable[Claim]) -> list[Claim]:
+def _added(results: Iterable[Claim]) -> list[Claim]:
     """Return one claim for each name."""
     added: dict[str, Claim] = {}
-    for each in found:
-        last = added.get(each.name, replace(each, right=0, tried=0))
-        added[each.name] = replace(
-            each, right=last.right + each.right, tried=last.tried + each.tried
+    for claim in results:
+        last = added.get(claim.name, replace(claim, right=0, trials=0))
+        added[claim.name] = replace(
+            claim, right=last.right + claim.right, trials=last.trials + claim.trials
         )
     return [*added.values()]
 
@@ -140,16 +140,16 @@ def of_studies(first: Mapping[Key, CaseRecord], second: Mapping[Key, CaseRecord]
 
     What either could not decide is left out; how often both could is told, without a target.
     """
-    found = []
+    results = []
     for rival in _RIVALS:
-        both = list(_verdicts(first, second, rival))
-        decided = [(a, b) for _, a, b in both if a is not None and b is not None]
+        cases = list(_verdicts(first, second, rival))
+        decided = [(a, b) for _, a, b in cases if a is not None and b is not None]
         agree = sum(a.verdict == b.verdict for a, b in decided)
-        found += [
+        results += [
             Claim(f"two studies agree: against {rival}", agree, len(decided), 0.90),
-            Claim(f"two studies decide: against {rival}", len(decided), len(both), None),
+            Claim(f"two studies decide: against {rival}", len(decided), len(cases), None),
         ]
-    return found
+    return results
 
 
 def disagreements(first: Mapping[Key, CaseRecord], second: Mapping[Key, CaseRecord]) -> list[str]:
@@ -163,8 +163,9 @@ def disagreements(first: Mapping[Key, CaseRecord], second: Mapping[Key, CaseReco
     ]
 
 
-def _ratio_text(found: Speedup) -> str:
-    return f"{found.verdict} ({number(found.ratio)}, {number(found.low)} to {number(found.high)})"
+def _ratio_text(speedup: Speedup) -> str:
+    interval = f"{number(speedup.low)} to {number(speedup.high)}"
+    return f"{speedup.verdict} ({number(speedup.ratio)}, {interval})"
 
 
 _RIVALS = "native", "the strongest"
@@ -174,17 +175,19 @@ def _verdicts(
     first: Mapping[Key, CaseRecord], second: Mapping[Key, CaseRecord], rival: str
 ) -> Iterator[tuple[CaseRecord, Speedup | None, Speedup | None]]:
     """Yield the cases of which both have a ratio over launches, None where it is undecided."""
-    for case, one in first.items():
-        other = second.get(case)
-        if other is None or not (isinstance(one.launches, int) and isinstance(other.launches, int)):
+    for case, earlier in first.items():
+        later = second.get(case)
+        if later is None or not (
+            isinstance(earlier.launches, int) and isinstance(later.launches, int)
+        ):
             continue
         ratios = [
-            each.speedup_vs_native if rival == "native" else each.speedup_vs_strongest
-            for each in (one, other)
+            record.speedup_vs_native if rival == "native" else record.speedup_vs_strongest
+            for record in (earlier, later)
         ]
-        if all(isinstance(each, Speedup) for each in ratios):
-            a, b = (None if is_undecided(each) else each for each in cast(list[Speedup], ratios))
-            yield one, a, b
+        if all(isinstance(ratio, Speedup) for ratio in ratios):
+            a, b = (None if is_undecided(ratio) else ratio for ratio in cast(list[Speedup], ratios))
+            yield earlier, a, b
 
 
 def claims(paths: Sequence[Path], launches: int | None = None) -> list[Claim]:
@@ -197,32 +200,34 @@ def claims(paths: Sequence[Path], launches: int | None = None) -> list[Claim]:
         ArgumentError: a file cannot be read, or there are none.
     """
     records = {path: reading.load(path) for path in paths}
-    twins = [same for some in records.values() if (same := only(AARecord, some))]
-    found = of_aa_test(each for same in twins for each in same)
+    twins = [comparisons for lines in records.values() if (comparisons := only(AARecord, lines))]
+    results = of_aa_test(comparison for launch in twins for comparison in launch)
     step = launches or max(len(twins), 1)
     sets = [twins[start : start + step] for start in range(0, len(twins), step)]
-    found += _added(each for one in sets if len(one) > 1 for each in over_launches(one))
-    runs = [load(path) for path, each in records.items() if only(CaseRecord, each)]
+    results += _added(
+        claim for launch in sets if len(launch) > 1 for claim in over_launches(launch)
+    )
+    runs = [load(path) for path, file_records in records.items() if only(CaseRecord, file_records)]
     if len(runs) == 2:
-        found += of_runs(*runs) + of_studies(*runs)
-    found = [each for each in found if each.tried]
-    if not found:
+        results += of_runs(*runs) + of_studies(*runs)
+    results = [claim for claim in results if claim.trials]
+    if not results:
         raise ArgumentError("give the output of mpicoll.bench.twins, or two runs of the benchmark")
-    return found
+    return results
 
 
-def table_of(found: Sequence[Claim]) -> Table:
+def table_of(results: Sequence[Claim]) -> Table:
     """Return each claim with the share that was right and its interval."""
     table = Table()
     for name in ("claim", "right", "of", "share", "95 % interval", "target", ""):
         table.add_column(name, justify="left" if name == "claim" else "right")
-    for each in found:
-        low, high = each.interval()
+    for claim in results:
+        low, high = claim.interval()
         table.add_row(
-            each.name, str(each.right), str(each.tried), f"{each.right / each.tried:.1%}",
+            claim.name, str(claim.right), str(claim.trials), f"{claim.right / claim.trials:.1%}",
             f"{low:.1%} .. {high:.1%}",
-            "-" if each.target is None else f"{each.target:.0%}",
-            "" if each.target is None else "holds" if each.holds else "FAILS",
+            "-" if claim.target is None else f"{claim.target:.0%}",
+            "" if claim.target is None else "holds" if claim.holds else "FAILS",
         )  # fmt: skip
     return table
 
@@ -238,14 +243,14 @@ def main(
     files: Sequence[Path], studies: tuple[Path, Path] | None, launches: int | None
 ) -> int:  # fmt: skip
     """Read the files and print the claims; return the exit status."""
-    cells = [each / "cells.jsonl" for each in studies or ()]
+    cells = [folder / "cells.jsonl" for folder in studies or ()]
     if not files and not cells:
         raise click.UsageError("give FILES, or --studies DIR DIR")
-    found = claims([*files, *cells], launches)
-    print_table(table_of(found), 110)
-    for each in disagreements(*map(load, cells)) if cells else ():
-        print(printable(each))
-    return int(not all(each.holds for each in found))
+    results = claims([*files, *cells], launches)
+    print_table(table_of(results), 110)
+    for line in disagreements(*map(load, cells)) if cells else ():
+        print(printable(line))
+    return int(not all(claim.holds for claim in results))
 
 
 if __name__ == "__main__":

@@ -64,7 +64,9 @@ def run(options: Options, makers: Worlds) -> int:
     session = _Session(options, ranks)
     if options.lists:
         return session.list_algorithms()
-    too_large = remarks_on_memory(session.asked(), ranks.worlds, ranks.watchdog, options.memory)
+    too_large = remarks_on_memory(
+        session.cases_by_group(), ranks.worlds, ranks.watchdog, options.memory
+    )
     if options.dry:
         session.remarks += too_large
         return session.estimate()
@@ -89,14 +91,14 @@ class _Session:
         self.groups = list(candidates.groups(options.wanted, self.control.size))
         if not self.groups:
             raise ArgumentError(f"nothing to measure: {'; '.join(options.wanted.skipped)}")
-        skipped = (f"skipped {each}" for each in options.wanted.skipped)
+        skipped = (f"skipped {reason}" for reason in options.wanted.skipped)
         self.remarks = [*ranks.left_out, *ranks.oversubscribed, *ranks.busy, *skipped]
         self.measured: list[Group] = []
         self.total = len(self.groups)
 
-    def asked(self) -> list[list[Case]]:
+    def cases_by_group(self) -> list[list[Case]]:
         """Return the cases of each group."""
-        return [candidates.cases(each, self.worlds, self.options.wanted) for each in self.groups]
+        return [candidates.cases(group, self.worlds, self.options.wanted) for group in self.groups]
 
     # -- without measuring ------------------------------------------------------------
 
@@ -109,39 +111,39 @@ class _Session:
         )  # fmt: skip
         for group in candidates.groups(wanted, self.control.size):
             self.print(f"{group.what.name} on {self.control.size} ranks")
-            found = bench.probe(candidates.cases(group, self.worlds, wanted))
-            for name, same in groupby(found, lambda each: each.case.backend):
-                self._list_backend(name, list(same))
+            members = bench.probe(candidates.cases(group, self.worlds, wanted))
+            for name, members_of_backend in groupby(members, lambda member: member.case.backend):
+                self._list_backend(name, list(members_of_backend))
         for remark in self.remarks:
             self.print(f"# {remark}")
         return 0
 
-    def _list_backend(self, name: str, found: Sequence[Candidate]) -> None:
-        good = [each.case.algorithm for each in found if not each.message]
+    def _list_backend(self, name: str, members: Sequence[Candidate]) -> None:
+        good = [member.case.algorithm for member in members if not member.message]
         self.print(f"  {name}: {', '.join(good)}")
-        for each in found:
-            if each.message:
-                self.print(f"    not {each.case.algorithm}: {each.message}")
+        for member in members:
+            if member.message:
+                self.print(f"    not {member.case.algorithm}: {member.message}")
 
     def estimate(self) -> int:
         """Print every case, and how long all of them take."""
         count, weights = 0, []
-        for group, found in zip(self.groups, self.asked(), strict=True):
-            count += len(found)
-            for name, same in groupby(found, lambda case: case.backend):
-                self.print(f"{group}, {name}: {', '.join(case.name for case in same)}")
-            weights.append((weigh(found, self.worlds, self.options.memory), group))
-        weight, largest = max(weights, key=lambda each: each[0].needed)
+        for group, cases in zip(self.groups, self.cases_by_group(), strict=True):
+            count += len(cases)
+            for name, cases_of_backend in groupby(cases, lambda case: case.backend):
+                self.print(f"{group}, {name}: {', '.join(case.name for case in cases_of_backend)}")
+            weights.append((weigh(cases, self.worlds, self.options.memory), group))
+        weight, largest = max(weights, key=lambda weighed: weighed[0].needed)
         if weight.needed:
             self.print(
                 f"# memory: about {rounded_size_text(weight.needed)} per node for {largest}; "
                 f"{rounded_size_text(weight.free)} are free"
             )
-        least = _START_UP + count * _LEAST_PER_CASE
-        most = max(least, self.options.settings.budget)
+        lower = _START_UP + count * _LEAST_PER_CASE
+        upper = max(lower, self.options.settings.budget)
         self.print(
-            f"# {count} cases in {len(self.groups)} groups; estimated time: {least:.0f} s if all "
-            f"medians are soon known, at most about {most:.0f} s (--time)"
+            f"# {count} cases in {len(self.groups)} groups; estimated time: {lower:.0f} s if all "
+            f"medians are soon known, at most about {upper:.0f} s (--time)"
         )
         for remark in self.remarks:
             self.print(f"# {remark}")
@@ -160,45 +162,46 @@ class _Session:
         self.remarks += ledger.remarks
         for remark in self.remarks:
             self.log(f"warning: {remark}")
-        asked = self.asked()
-        todo = [each for each in asked if ledger.missing(each)]
+        cases_by_group = self.cases_by_group()
+        todo = [group_cases for group_cases in cases_by_group if ledger.missing(group_cases)]
         self.total = len(todo)
-        if len(todo) < len(asked):
-            self.log(f"{len(asked) - len(todo)} of {len(asked)} groups are measured already")
+        total = len(cases_by_group)
+        if len(todo) < total:
+            self.log(f"{total - len(todo)} of {total} groups are measured already")
         # Ranks started at different times, and all must stop at the same block.
         spent = self.control.exchange(time.monotonic() - _BEGIN)[0]
         budget = settings.budget - spent
         until = bench.synchroniser.time + int(budget * 1e9)
         if self.options.layout == "jsonl":
             self.print(encoded(RunRecord(run=full)))
-        found: list[CaseRecord] = []
-        for cases in asked:
+        all_rows: list[CaseRecord] = []
+        for cases in cases_by_group:
             fresh: list[CaseRecord] = []
             if ledger.missing(cases):
-                left = (until - bench.synchroniser.time) / 1e9
-                position = self._progress(cases[0].group, left)
-                kept, share = ledger.with_baselines(cases), left / (len(todo) - position)
-                fresh = case_records(bench, bench.measure(kept, max(share, 0.0)), run)
+                seconds = (until - bench.synchroniser.time) / 1e9
+                position = self._progress(cases[0].group, seconds)
+                to_measure, share = ledger.with_baselines(cases), seconds / (len(todo) - position)
+                fresh = case_records(bench, bench.measure(to_measure, max(share, 0.0)), run)
             rows = ledger.add(cases, fresh)
-            found += rows
+            all_rows += rows
             self._publish(rows)
-        self._finish(found)
-        wrong = any(row.correct is False for row in found)
+        self._finish(all_rows)
+        wrong = any(row.correct is False for row in all_rows)
         return int(self.control.exchange(wrong)[0])
 
-    def _progress(self, group: Group, left: float) -> int:
+    def _progress(self, group: Group, seconds: float) -> int:
         """Print which group begins, and return how many groups were measured before it."""
-        done, total = len(self.measured), self.total
+        count, total = len(self.measured), self.total
         if self.options.settings.samples is not None:
             spent = time.monotonic() - _BEGIN
-            left = spent / done * (total - done) if done else 0.0
-        text = f"[{done + 1:>3}/{total}] about {max(left, 0):3.0f} s left: {group}"
+            seconds = spent / count * (total - count) if count else 0.0
+        text = f"[{count + 1:>3}/{total}] about {max(seconds, 0):3.0f} s left: {group}"
         if self.is_root and is_terminal(sys.stderr):
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
-        elif not done or self.measured[-1].what != group.what:
+        elif not count or self.measured[-1].what != group.what:
             self.log(text)
         self.measured.append(group)
-        return done
+        return count
 
     def _publish(self, rows: list[CaseRecord]) -> None:
         if not self.is_root:
@@ -209,18 +212,18 @@ class _Session:
             if record.correct is False:
                 self.log(record.message or "")
 
-    def _finish(self, found: list[CaseRecord]) -> None:
+    def _finish(self, rows: list[CaseRecord]) -> None:
         if not self.is_root:
             return
         if is_terminal(sys.stderr):
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
         layout = self.options.layout
         if layout == "table":
-            render.print_tables(found, sys.stdout)
+            render.print_tables(rows, sys.stdout)
         elif layout != "jsonl":
-            layouts.LAYOUTS[layout](found, sys.stdout)
+            layouts.LAYOUTS[layout](rows, sys.stdout)
         # A program parses standard output: remarks for people go elsewhere.
         stream = sys.stdout if layout == "table" else sys.stderr
-        for line in render.footer(found, self.remarks):
+        for line in render.footer(rows, self.remarks):
             print(printable(line), file=stream)
         stream.flush()

@@ -36,18 +36,18 @@ def side_by_side(parts: Sequence[Iterator[T]]) -> Iterator[T]:
     try:
         while going:
             come = wait(list(going))
-            for reading in [each for each in going if each in come]:
+            for reading in [pipe for pipe in going if pipe in come]:
                 try:
-                    kind, found = reading.recv()
+                    kind, item = reading.recv()
                 except EOFError:
                     raise RuntimeError("a process of this command has ended") from None
                 if kind == "error":
-                    raise found
+                    raise item
                 if kind == "end":
                     going.pop(reading).join()
                     reading.close()
                 else:
-                    yield found
+                    yield item
     finally:
         for reading, process in going.items():
             process.kill()
@@ -60,8 +60,8 @@ def _give(part: Iterator[T], writing: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends by it, and this process then
     with suppress(BrokenPipeError):
         try:
-            for each in part:
-                writing.send(("item", each))
+            for item in part:
+                writing.send(("item", item))
         except CollectiveError as error:
             writing.send(("error", error))
         else:

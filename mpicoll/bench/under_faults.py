@@ -222,15 +222,15 @@ def _shrunk(world: Collectives, fault: Fault, rank: int, seed: str) -> Collectiv
         delay = random.Random(seed).random() * _MEETING
         threading.Timer(delay, os.kill, (os.getpid(), signal.SIGKILL)).start()
     made = world.shrink()
-    while made.size > len(fault.left):  # the second has come so far, and ends soon
+    while made.size > len(fault.survivors):  # the second has come so far, and ends soon
         try:
             made.barrier()
             time.sleep(0.01)
         except RankLost:
             with made:
                 made = made.shrink()
-    if made.size < len(fault.left):
-        raise RankLost(f"{made.size} of {len(fault.left)} ranks are left")
+    if made.size < len(fault.survivors):
+        raise RankLost(f"{made.size} of {len(fault.survivors)} ranks are left")
     ones = np.ones(3, np.int64)
     arrays = made.transport.arrays
     x = arrays.empty((3,), "int64")

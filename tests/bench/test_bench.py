@@ -40,65 +40,67 @@ TINY = ("-n", "3", "--sizes", "64", "-T", str(LIMIT // 2))
 @needs_mpi
 def test_records_of_every_collective(tmp_path: Path) -> None:
     file = tmp_path / "records.jsonl"
-    done = mpirun(2, *BENCH, *TINY, "--format", "jsonl", "-J", file)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == file.read_text()
+    result = mpirun(2, *BENCH, *TINY, "--format", "jsonl", "-J", file)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == file.read_text()
     schema = Draft202012Validator(json_schema())
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
     for line in lines:
         schema.validate(line)
-    assert all(each.keys() >= KEYS for each in lines[1:])
+    assert all(record.keys() >= KEYS for record in lines[1:])
     described, *records = load(file)
     assert isinstance(described, RunRecord)
-    found = only(CaseRecord, records)
-    assert len(found) == len(records) and {each.run.id for each in found} == {described.run.id}
-    assert {each.collective for each in found} == set(COLLECTIVES)
-    assert all(each.correct for each in found if each.collective != "barrier")
-    ran = [each for each in found if each.time_us]
-    named = [each for each in ran if each.algorithm != "auto"]
-    assert all(each.executed.startswith(each.algorithm) for each in named)
-    assert {each.transport for each in named} >= {"native", "symmetric"}
+    records = only(CaseRecord, records)
+    assert len(records) == len(records) and {record.run.id for record in records} == {
+        described.run.id
+    }
+    assert {record.collective for record in records} == set(COLLECTIVES)
+    assert all(record.correct for record in records if record.collective != "barrier")
+    ran = [record for record in records if record.time_us]
+    named = [record for record in ran if record.algorithm != "auto"]
+    assert all(record.executed.startswith(record.algorithm) for record in named)
+    assert {record.transport for record in named} >= {"native", "symmetric"}
 
 
 @needs_mpi
 def test_sweeps_and_defaults_run_side_by_side(tmp_path: Path) -> None:
     """Each member under its own name; of a library's default the record says what ran."""
-    asked = "chain(segments=1:4:*2)@point-to-point,knomial(radix=2|3),mpich_default,openmpi_default"
+    names = "chain(segments=1:4:*2)@point-to-point,knomial(radix=2|3),mpich_default,openmpi_default"
     file = tmp_path / "records.jsonl"
-    done = mpirun(2, *BENCH, *TINY, "bcast", "scan", "--algorithms", asked, "-J", file)
-    assert done.returncode == 0, done.stderr
-    found = only(CaseRecord, load(file))
-    ran = {each.algorithm: each for each in found if each.collective == "broadcast"}
+    result = mpirun(2, *BENCH, *TINY, "bcast", "scan", "--algorithms", names, "-J", file)
+    assert result.returncode == 0, result.stderr
+    records = only(CaseRecord, load(file))
+    ran = {record.algorithm: record for record in records if record.collective == "broadcast"}
     assert list(ran) == [
         "native", *(f"chain(segments={number})@point-to-point" for number in (1, 2, 4)),
         "knomial(radix=2)", "knomial(radix=3)", "mpich_default", "openmpi_default",
     ]  # fmt: skip
-    assert all(each.executed == name.partition("@")[0] for name, each in list(ran.items())[:6])
+    assert all(record.executed == name.partition("@")[0] for name, record in list(ran.items())[:6])
     assert ran["mpich_default"].executed == ran["mpich_default"].note == "binomial"
     assert ran["openmpi_default"].executed == "kary(radix=2,segments=1)"
-    assert "mpich_default: binomial" in done.stdout
+    assert "mpich_default: binomial" in result.stdout
 
 
 @needs_mpi
 def test_in_place_is_right() -> None:
-    done = mpirun(2, *BENCH, *TINY, "--in-place", "-d", "float16", "--algorithms", "auto",
+    result = mpirun(2, *BENCH, *TINY, "--in-place", "-d", "float16", "--algorithms", "auto",
                   "--format", "csv")  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "Out of bounds values : 0 OK" in done.stderr
+    assert result.returncode == 0, result.stderr
+    assert "Out of bounds values : 0 OK" in result.stderr
 
 
 @needs_mpi
 @pytest.mark.parametrize("level", THREAD_LEVELS)
 def test_records_say_the_thread_level_and_the_executor(level: str, tmp_path: Path) -> None:
     file = tmp_path / "records.jsonl"
-    done = mpirun(2, *BENCH, *TINY, "scan", "--threads", level, "-J", file)
-    assert done.returncode == 0, done.stderr
-    found = only(CaseRecord, load(file))
-    assert {each.run.threads for each in found} == {level}
-    assert f"(threads {level})" in done.stdout
-    assert {each.run.executor for each in found} == {executor()}
-    assert f"# schedules over host memory by {executor()}" in done.stdout
-    assert {each.algorithm: each.executor for each in found if each.executor} == {
+    result = mpirun(2, *BENCH, *TINY, "scan", "--threads", level, "-J", file)
+    assert result.returncode == 0, result.stderr
+    records = only(CaseRecord, load(file))
+    assert {record.run.threads for record in records} == {level}
+    assert f"(threads {level})" in result.stdout
+    assert {record.run.executor for record in records} == {executor()}
+    assert f"# schedules over host memory by {executor()}" in result.stdout
+    assert {record.algorithm: record.executor for record in records if record.executor} == {
         "native": "native", "native_persistent": "native", "auto": "compiled",
         "recursive_doubling": "compiled", "linear": "compiled",
     }  # fmt: skip
@@ -108,23 +110,23 @@ def test_records_say_the_thread_level_and_the_executor(level: str, tmp_path: Pat
 @pytest.mark.parametrize("calls", ["plans", "methods", "both"])
 def test_calls_chooses_plans_and_methods(calls: str, tmp_path: Path) -> None:
     file = tmp_path / "records.jsonl"
-    done = mpirun(2, *BENCH, *TINY, "allreduce", "barrier", "--calls", calls, "-J", file)
-    assert done.returncode == 0, done.stderr
-    found = only(CaseRecord, load(file))
+    result = mpirun(2, *BENCH, *TINY, "allreduce", "barrier", "--calls", calls, "-J", file)
+    assert result.returncode == 0, result.stderr
+    records = only(CaseRecord, load(file))
     kinds = {
-        (each.collective, each.call): each.algorithm
-        for each in found
-        if each.algorithm in ("native", "auto")
+        (record.collective, record.call): record.algorithm
+        for record in records
+        if record.algorithm in ("native", "auto")
     }
     every = {"plans": ["plan"], "methods": ["method", "method, new arrays"],
              "both": ["plan", "method"]}[calls]  # fmt: skip
-    assert set(kinds) == {(what, call) for what in ("allreduce", "barrier") for call in every} - {
-        ("barrier", "method, new arrays")
-    }
-    assert all(each.time_us and each.correct is not False for each in found)
-    assert all(each.speedup_vs_native for each in found if each.algorithm == "auto")
-    assert all(each.samples >= 6 for each in found if each.best)
-    assert {each.algorithm for each in found if each.call != "plan"} <= {"native", "auto"}
+    assert set(kinds) == {
+        (collective, call) for collective in ("allreduce", "barrier") for call in every
+    } - {("barrier", "method, new arrays")}
+    assert all(record.time_us and record.correct is not False for record in records)
+    assert all(record.speedup_vs_native for record in records if record.algorithm == "auto")
+    assert all(record.samples >= 6 for record in records if record.best)
+    assert {record.algorithm for record in records if record.call != "plan"} <= {"native", "auto"}
 
 
 @needs_mpi
@@ -137,12 +139,12 @@ def test_calls_chooses_plans_and_methods(calls: str, tmp_path: Path) -> None:
 )
 def test_methods_are_right(more: str) -> None:
     flags = [*more.split(), *TINY, "-n", "1", "--calls", "methods", "--format", "csv"]
-    done = mpirun(2, *BENCH[:3], *flags)
-    assert done.returncode == 0, done.stderr
-    rows = list(csv.DictReader(done.stdout.splitlines()))
-    assert {each["call"] for each in rows} == {"method", "method, new arrays"}
-    assert all(each["correct"] in ("True", "") for each in rows)
-    assert any(each["correct"] == "True" for each in rows)
+    result = mpirun(2, *BENCH[:3], *flags)
+    assert result.returncode == 0, result.stderr
+    rows = list(csv.DictReader(result.stdout.splitlines()))
+    assert {row["call"] for row in rows} == {"method", "method, new arrays"}
+    assert all(row["correct"] in ("True", "") for row in rows)
+    assert any(row["correct"] == "True" for row in rows)
 
 
 BROKEN_METHOD = """
@@ -168,14 +170,14 @@ main(obj={"mpi4py": world})
 def test_a_wrong_result_in_one_array_of_the_pool_is_found(tmp_path: Path) -> None:
     script = tmp_path / "broken.py"
     script.write_text(BROKEN_METHOD)
-    done = mpirun(2, script, "allreduce", "--algorithms", "auto", "--calls", "methods", *TINY,
+    result = mpirun(2, script, "allreduce", "--algorithms", "auto", "--calls", "methods", *TINY,
                   "-n", "1", "-w", "0", "-c", "48")  # fmt: skip
-    assert done.returncode == 1, done.stderr
-    assert "WRONG allreduce auto by method, new arrays" in done.stderr
-    assert "index 3" in done.stderr and "got 99" in done.stderr
+    assert result.returncode == 1, result.stderr
+    assert "WRONG allreduce auto by method, new arrays" in result.stderr
+    assert "index 3" in result.stderr and "got 99" in result.stderr
 
 
-BROKEN = """
+BROKEN_ALGORITHMS = """
 import os, signal
 from mpicoll.algorithms import algorithm
 from mpicoll.measurement.workbench import Workbench
@@ -206,12 +208,12 @@ main(obj={"mpi4py": mpi4py_world})
 @needs_mpi
 def test_wrong_results_are_named_and_fail(tmp_path: Path) -> None:
     script = tmp_path / "broken.py"
-    script.write_text(BROKEN)
-    done = mpirun(2, script, "allreduce", "--algorithms", "broken", *TINY)
-    assert done.returncode == 1, done.stderr
+    script.write_text(BROKEN_ALGORITHMS)
+    result = mpirun(2, script, "allreduce", "--algorithms", "broken", *TINY)
+    assert result.returncode == 1, result.stderr
     for text in ("allreduce broken", "rank 0", "index 0", "expected", "got", "FAILED"):
-        assert text in done.stdout
-    assert "WRONG allreduce broken (mpi4py" in done.stderr
+        assert text in result.stdout
+    assert "WRONG allreduce broken (mpi4py" in result.stderr
 
 
 @needs_mpi
@@ -219,12 +221,14 @@ def test_wrong_results_are_named_and_fail(tmp_path: Path) -> None:
 def test_a_hang_is_named(name: str, tmp_path: Path) -> None:
     """Also where a signal has stopped a rank, which mpirun ends with the others."""
     script = tmp_path / "stuck.py"
-    script.write_text(BROKEN)
-    done = mpirun(2, script, "allreduce", "--algorithms", f"{name}@point-to-point",
+    script.write_text(BROKEN_ALGORITHMS)
+    result = mpirun(2, script, "allreduce", "--algorithms", f"{name}@point-to-point",
                   "-n", "3", "-T", "5")  # fmt: skip
-    assert done.returncode not in (0, 1, 2)
-    assert "HUNG" in done.stderr and f"allreduce {name}" in done.stderr and "rank" in done.stderr
-    assert "measure.py" in done.stderr
+    assert result.returncode not in (0, 1, 2)
+    assert (
+        "HUNG" in result.stderr and f"allreduce {name}" in result.stderr and "rank" in result.stderr
+    )
+    assert "measure.py" in result.stderr
 
 
 needs_no_gpu = pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there is a GPU")
@@ -244,9 +248,9 @@ needs_no_gpu = pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there
     ],
 )
 def test_bad_usage_is_said_once(arguments: list[str], text: str) -> None:
-    done = mpirun(2, *BENCH, *arguments)
-    assert done.returncode == 2
-    assert done.stderr.count("Error:") == 1 and text in done.stderr
+    result = mpirun(2, *BENCH, *arguments)
+    assert result.returncode == 2
+    assert result.stderr.count("Error:") == 1 and text in result.stderr
 
 
 @needs_mpi
@@ -261,35 +265,37 @@ def test_list_and_dry_run_do_not_measure() -> None:
 
 
 def test_what_leaves_nothing_to_measure_is_refused() -> None:
-    done = python(*BENCH, "allreduce", "-o", "bxor", merged=False)
-    assert done.returncode == 2
-    assert "nothing to measure: allreduce: op 'bxor' is not defined on float32" in done.stderr
+    result = python(*BENCH, "allreduce", "-o", "bxor", merged=False)
+    assert result.returncode == 2
+    assert "nothing to measure: allreduce: op 'bxor' is not defined on float32" in result.stderr
 
 
 @needs_mpi
 def test_lone_ranks_say_how_to_mend_it() -> None:
-    told = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"}
-    done = python(*BENCH, *TINY, environment=told, merged=False)
-    assert done.returncode == 2, done.stderr
-    assert "independent run of 1 rank" in done.stderr and "start it with" in done.stderr
+    environment = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"}
+    result = python(*BENCH, *TINY, environment=environment, merged=False)
+    assert result.returncode == 2, result.stderr
+    assert "independent run of 1 rank" in result.stderr and "start it with" in result.stderr
 
 
 @needs_mpi
 @pytest.mark.parametrize("command", ["bench", "p2p"])
 def test_a_flag_states_the_nodes(command: str, tmp_path: Path) -> None:
     file = tmp_path / "records.jsonl"
-    what = {"bench": ("allreduce", "--algorithms", "two_level", "-n", "3"),
+    arguments = {"bench": ("allreduce", "--algorithms", "two_level", "-n", "3"),
             "p2p": ("--transports", "point-to-point")}[command]  # fmt: skip
-    done = mpirun(3, "-m", f"mpicoll.{command}", *what, "--ranks-per-node", "2", "--backends",
-                  "mpi4py", "--sizes", "8,1K", "--time", "1", "-J", file)  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    described, *found = load(file)
+    result = mpirun(3, "-m", f"mpicoll.{command}", *arguments, "--ranks-per-node", "2",
+                  "--backends", "mpi4py", "--sizes", "8,1K", "--time", "1", "-J", file)  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    described, *records = load(file)
     assert isinstance(described, RunRecord)
     assert described.run.environment["MPICOLL_RANKS_PER_NODE"] == "2"
-    assert {each.nodes for each in found if not isinstance(each, RunRecord | AARecord)} == {2}
+    assert {record.nodes for record in records if not isinstance(record, RunRecord | AARecord)} == {
+        2
+    }
 
 
-APART = """
+STATED_NODES = """
 import mpicoll, numpy as np
 from mpi4py import MPI
 with mpicoll.world() as c:
@@ -303,8 +309,8 @@ with mpicoll.world() as c:
 def test_stated_nodes_count_where_mpi_knows_better(tmp_path: Path) -> None:
     """MPICH takes each rank for a host of its own: nodes are as stated, and no memory is shared."""
     script = tmp_path / "apart.py"
-    script.write_text(APART)
-    done = mpirun(4, script, MPIR_CVAR_NOLOCAL="1", MPICOLL_RANKS_PER_NODE="2")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("((0, 1), (2, 3)) ") and done.stdout.endswith(" 4.0\n")
-    assert "several hosts" in done.stdout or "MPICH" not in done.stdout
+    script.write_text(STATED_NODES)
+    result = mpirun(4, script, MPIR_CVAR_NOLOCAL="1", MPICOLL_RANKS_PER_NODE="2")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("((0, 1), (2, 3)) ") and result.stdout.endswith(" 4.0\n")
+    assert "several hosts" in result.stdout or "MPICH" not in result.stdout

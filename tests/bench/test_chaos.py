@@ -41,7 +41,7 @@ def test_a_launch_follows_from_its_seed_and_number() -> None:
     for launch, fault in faults:
         assert set(fault.victims) < set(fault.members) <= set(range(launch.ranks))
         assert fault.kind != CUT or launch.per_host
-        assert fault.left
+        assert fault.survivors
 
 
 def test_who_may_be_named() -> None:
@@ -51,7 +51,7 @@ def test_who_may_be_named() -> None:
     killed = Fault(0, KILL, 1, 0.0, (0, 1, 2, 3), (2,), second=0)
     assert [lost for lost in range(4) if killed.allows(1, lost)] == [2]
     assert not killed.allows(1, None)
-    assert killed.left == (1, 3)
+    assert killed.survivors == (1, 3)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_one_that_fails_ends_the_others(
 @pytest.fixture
 def ranks(tmp_path: Path) -> Iterator[Ranks]:
     """Those of a launch of two, of which none is started."""
-    launch = launch_of(1, 0, ["slow"], most=2)
+    launch = launch_of(1, 0, ["slow"], max_ranks=2)
     found = Ranks(launch._replace(ranks=0), {}, 4.0, tmp_path, mpicoll.world, None)
     found.launch = launch
     yield found
@@ -248,7 +248,7 @@ def test_a_fault_waits_until_all_ranks_have_the_group(ranks: Ranks) -> None:
 
 
 def test_no_rank_is_awaited_that_has_ended(ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launches, "LATE", 1e6)
+    monkeypatch.setattr(launches, "PEER_DEADLINE", 1e6)
     wires = arriving(ranks, [line(0), line(1)])
     assert ranks.come() == ""
     found: dict[int, Ending] = {}
@@ -372,7 +372,7 @@ def tried(tmp_path: Path, minutes: str, *given: str) -> int:
 @pytest.mark.parametrize("backend", ["torch", "mpi4py"])
 def test_a_rank_that_ends_while_the_others_agree_who_is_left(tmp_path: Path, backend: str) -> None:
     pytest.importorskip("torch" if backend == "torch" else "mpi4py")
-    launches = (launch_of(1, number, [KILL], most=4) for number in range(100))
+    launches = (launch_of(1, number, [KILL], max_ranks=4) for number in range(100))
     number = next(each.number for each in launches if each.faults[0].second is not None)
     given = ("--faults", KILL, "--each", "1", "--first", str(number), "--launches", "1",
              "--backend", backend)  # fmt: skip

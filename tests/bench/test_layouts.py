@@ -72,13 +72,13 @@ def flagperf(text: str) -> list[float]:
 def cloudai(text: str) -> list[list[float]]:
     """Read CloudAI's rows: lines of 13 words that begin with a digit, numbers in both halves."""
     rows = [line.split() for line in text.splitlines() if re.match(r"\s*\d", line)]
-    found = []
+    numbers = []
     for row in rows:
         if len(row) == 13:
             words = [row[0], *row[5:8], *row[9:12]]
             if all(re.fullmatch(r"[\d.]+", word) for word in words):
-                found.append([float(word) for word in words])
-    return found
+                numbers.append([float(word) for word in words])
+    return numbers
 
 
 def omb(text: str) -> tuple[str, list[list[float]]]:
@@ -142,22 +142,22 @@ def test_each_algorithm_has_an_output_of_its_own() -> None:
 @pytest.mark.skipif(launcher.mpirun() is None, reason="no mpirun here")
 def test_a_run_measures_both_halves(tmp_path: Path) -> None:
     file = tmp_path / "records.jsonl"
-    done = ranks(
+    result = ranks(
         2, "-m", "mpicoll.bench", "broadcast", "alltoall", "--backends", "mpi4py", "--algorithms",
         "native", "--calls", "plans", "--sizes", "64,4K", "-n", "3", "--format", "nccl", "-J",
         str(file), "-T", str(LIMIT // 2), merged=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
     measured = [(row.collective, row.bytes_total, row.in_place)
                 for row in only(CaseRecord, load(file)) if row.time_us and row.correct]  # fmt: skip
     assert measured == [
         (name, size, place)
         for name in ("broadcast", "alltoall") for size in (64, 4096) for place in (False, True)
     ]  # fmt: skip
-    assert [row[0] for row in cloudai(done.stdout)] == [64, 4096, 64, 4096]
-    assert superbench(done.stdout, in_place=True).keys() == {64, 4096}
-    assert len(flagperf(done.stdout)) == 2
-    assert "native calls by" in done.stderr and "native calls by" not in done.stdout
+    assert [row[0] for row in cloudai(result.stdout)] == [64, 4096, 64, 4096]
+    assert superbench(result.stdout, in_place=True).keys() == {64, 4096}
+    assert len(flagperf(result.stdout)) == 2
+    assert "native calls by" in result.stderr and "native calls by" not in result.stdout
 
 
 # -- OSU and IMB --------------------------------------------------------------------------

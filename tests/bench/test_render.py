@@ -148,8 +148,8 @@ def test_a_star_marks_the_surely_fastest() -> None:
 
 @pytest.mark.parametrize(("count", "mark"), [(1, "yes"), (5, "yes"), (6, "★")])
 def test_too_few_samples_never_win(count: int, mark: str) -> None:
-    few = timed([1.0] * count)
-    assert marks(few, timed([12.0] * count, algorithm="bruck")) == [mark, "yes"]
+    candidate = timed([1.0] * count)
+    assert marks(candidate, timed([12.0] * count, algorithm="bruck")) == [mark, "yes"]
 
 
 @pytest.mark.parametrize(("count", "sign"), [(1, "1.50x ?"), (5, "1.50x ?"), (6, "1.50x +")])
@@ -167,7 +167,7 @@ def test_no_star_where_ratios_within_blocks_disagree_with_medians() -> None:
     """A machine with two speeds: ring has the shorter median, and native is no slower."""
     native = timed([85.0, 802.0, 84.0, 810.0, 83.0, 820.0, 815.0], algorithm="native")
     ring = timed([330.0, 310.0, 328.0, 3300.0, 320.0, 3190.0, 312.0])
-    ratio = speedup(*(dict(enumerate(each.samples_us)) for each in (native, ring)))
+    ratio = speedup(*(dict(enumerate(row.samples_us)) for row in (native, ring)))
     assert native.time_us and ring.time_us and ratio
     assert ring.time_us.median < native.time_us.median / 2 and ratio.ratio < 0.3
     assert ratio.verdict == "tie" and marks(native, ring) == ["=", "="]

@@ -41,7 +41,7 @@ def line(n: int) -> bytes:
 
 
 def numbers(path: Path) -> list[int]:
-    return [int(each.case) for each in only(AARecord, load(path))]
+    return [int(record.case) for record in only(AARecord, load(path))]
 
 
 def cases(records: list[Record]) -> list[CaseRecord]:
@@ -94,7 +94,7 @@ def test_a_compressed_file_is_not_resumed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "text"),
     [
         (b"a,b\n1,2\n", "line 1, is no record"),
         (line(1) + b"[]\n", "line 2, is no record"),
@@ -103,11 +103,11 @@ def test_a_compressed_file_is_not_resumed(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_is_none_of_ours_stays_as_it_is(
-    content: bytes, said: str, tmp_path: Path
+    content: bytes, text: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "letter.txt"
     path.write_bytes(content)
-    with pytest.raises(ArgumentError, match=said):
+    with pytest.raises(ArgumentError, match=text):
         Journal(path, resume=True)
     assert path.read_bytes() == content
 
@@ -184,7 +184,7 @@ def gone_on_with(change: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "text"),
     [
         ({"versions": {"python": "3.11", "numpy": "3"}}, "versions.numpy was '2', and is '3'"),
         ({"hosts": ["n1", "n2"]}, "hosts was"),
@@ -193,8 +193,8 @@ def gone_on_with(change: dict[str, Any]) -> list[str]:
         ({"environment": {"UCX_TLS": "tcp"}}, "environment.UCX_TLS was not set, and is 'tcp'"),
     ],
 )
-def test_other_conditions_are_refused(change: dict[str, Any], said: str) -> None:
-    with pytest.raises(ArgumentError, match=said):
+def test_other_conditions_are_refused(change: dict[str, Any], text: str) -> None:
+    with pytest.raises(ArgumentError, match=text):
         gone_on_with(change)
 
 
@@ -229,16 +229,18 @@ def test_a_resumed_run_measures_only_what_is_missing(tmp_path: Path) -> None:
     first = ranks(2, *BENCH, *SMALL, "-J", str(path))
     assert first.returncode == 0, first.stdout
     whole = load(path)
-    kept = [each for each in whole if isinstance(each, RunRecord) or each.bytes_total != 1024]
-    text = "".join(f"{encoded(each)}\n" for each in kept)
+    remaining = [
+        record for record in whole if isinstance(record, RunRecord) or record.bytes_total != 1024
+    ]
+    text = "".join(f"{encoded(record)}\n" for record in remaining)
     path.write_text(text + '{"schema": 1, "kind": "ca')
     again = ranks(2, *BENCH, *SMALL, "--resume", str(path))
     assert again.returncode == 0, again.stdout
     assert "2 of 4 groups are measured already" in again.stdout
-    found = load(path)
+    resumed = load(path)
     assert path.read_text().startswith(text)
-    assert sorted(map(key, cases(found))) == sorted(map(key, cases(whole)))
-    assert len(runs(found)) == 2
+    assert sorted(map(key, cases(resumed))) == sorted(map(key, cases(whole)))
+    assert len(runs(resumed)) == 2
 
 
 @needs_mpi
@@ -246,10 +248,10 @@ def test_another_launch_does_not_mix_its_records_in(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     arguments = (*BENCH, "barrier", "--algorithms", "native", "-n", "3")
     assert python(*arguments, "-J", str(path)).returncode == 0
-    before = path.read_bytes()
-    done = ranks(2, *arguments, "--resume", str(path))
-    assert done.returncode == 2 and "ranks was 1, and is 2" in done.stdout
-    assert path.read_bytes() == before
+    content = path.read_bytes()
+    result = ranks(2, *arguments, "--resume", str(path))
+    assert result.returncode == 2 and "ranks was 1, and is 2" in result.stdout
+    assert path.read_bytes() == content
 
 
 KILLS = 5
@@ -258,11 +260,11 @@ KILLS = 5
 def test_a_run_that_is_killed_again_and_again_comes_to_its_end(tmp_path: Path) -> None:
     """Killed at random moments, every line but a last torn one can be read; none is twice there."""
     path, dice = tmp_path / "records.jsonl", random.Random(5)
-    sizes = ",".join(str(4 << each) for each in range(6))
+    sizes = ",".join(str(4 << power) for power in range(6))
     command = [sys.executable, *BENCH, "allreduce", "allgather", "broadcast", "reduce", "--sizes",
                sizes, "-n", "10", "--algorithms", "native,naive,ring,binomial",
                "--resume", str(path)]  # fmt: skip
-    known = 0
+    count = 0
     for _ in range(KILLS):
         process = subprocess.Popen(
             command, cwd=ROOT, env={**os.environ, **QUIRKS}, start_new_session=True,
@@ -274,15 +276,15 @@ def test_a_run_that_is_killed_again_and_again_comes_to_its_end(tmp_path: Path) -
         time.sleep(dice.expovariate(1 / 0.02))
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate(timeout=LIMIT)
-        found = cases(load(path))
-        assert len(found) >= known, "a completed record is gone"
-        known = len(found)
-        assert len(set(map(key, found))) == known
-    done = subprocess.run(
+        records = cases(load(path))
+        assert len(records) >= count, "a completed record is gone"
+        count = len(records)
+        assert len(set(map(key, records))) == count
+    result = subprocess.run(
         command, cwd=ROOT, env={**os.environ, **QUIRKS}, capture_output=True, text=True,
         timeout=LIMIT, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    found = cases(load(path))
-    wanted = cases(parse(done.stdout.encode(), Path("stdout")))
-    assert sorted(map(key, found)) == sorted(map(key, wanted)) and len(found) > known
+    assert result.returncode == 0, result.stderr
+    records = cases(load(path))
+    wanted = cases(parse(result.stdout.encode(), Path("stdout")))
+    assert sorted(map(key, records)) == sorted(map(key, wanted)) and len(records) > count

@@ -36,9 +36,9 @@ def side_by_side(dice: random.Random, factor: float, count: int) -> str:
         for times, scale in ((first, factor), (second, 1.0)):
             spike = dice.expovariate(1) if dice.random() < 0.05 else 0.0
             times[block] = usual * scale * dice.lognormvariate(0, 0.015) * (1 + spike)
-    found = speedup(first, second)
-    assert found is not None
-    return found.verdict
+    ratio = speedup(first, second)
+    assert ratio is not None
+    return ratio.verdict
 
 
 @pytest.mark.parametrize(
@@ -46,19 +46,19 @@ def side_by_side(dice: random.Random, factor: float, count: int) -> str:
 )
 def test_of_200_comparisons_95_percent_are_judged_right(factor: float, verdict: str) -> None:
     dice = random.Random(11)
-    found = [side_by_side(dice, factor, 30) for _ in range(200)]
-    assert found.count(verdict) >= 190
+    verdicts = [side_by_side(dice, factor, 30) for _ in range(200)]
+    assert verdicts.count(verdict) >= 190
 
 
 def test_equals_repeat_their_calls_equally_often() -> None:
     """Candidates of like speed share the number of calls; a chain of them does not."""
     candidates: list[Any] = [Candidate(case=None) for _ in range(4)]  # type: ignore[arg-type]
-    for each, (estimate, calls) in zip(
+    for candidate, (estimate, calls) in zip(
         candidates, [(1.0, 100), (1.4, 72), (1.9, 53), (9.0, 12)], strict=True
     ):
-        each.estimate, each.calls = estimate, calls
+        candidate.estimate, candidate.calls = estimate, calls
     level(candidates[::-1])
-    assert [each.calls for each in candidates] == [100, 100, 53, 12]
+    assert [candidate.calls for candidate in candidates] == [100, 100, 53, 12]
 
 
 # -- counting ---------------------------------------------------------------------------
@@ -67,13 +67,13 @@ def test_equals_repeat_their_calls_equally_often() -> None:
 def comparisons(delay: float, verdicts: Sequence[str]) -> list[dict[str, Any]]:
     return [
         {"schema": 1, "kind": "twins", "case": "allreduce", "backend": "mpi4py", "ranks": 2,
-         "delay": delay, "verdict": each}
-        for each in verdicts
+         "delay": delay, "verdict": verdict}
+        for verdict in verdicts
     ]  # fmt: skip
 
 
 def written(path: Path, lines: Sequence[Any]) -> Path:
-    path.write_text("".join(json.dumps(each) + "\n" for each in lines))
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
 
 
@@ -81,9 +81,9 @@ def test_verdicts_are_counted(tmp_path: Path) -> None:
     lines = comparisons(0.0, ["tie"] * 19 + ["faster"]) + comparisons(
         5.0, ["slower"] * 18 + ["tie", "faster"]
     )
-    ties, found = claims([written(tmp_path / "twins", lines)])
-    assert (ties.right, ties.tried, ties.holds) == (19, 20, True)
-    assert (found.right, found.tried, found.holds) == (18, 20, False)
+    ties, delays = claims([written(tmp_path / "twins", lines)])
+    assert (ties.right, ties.trials, ties.holds) == (19, 20, True)
+    assert (delays.right, delays.trials, delays.holds) == (18, 20, False)
 
 
 def run(us: float, count: int = 10) -> list[dict[str, Any]]:
@@ -93,10 +93,10 @@ def run(us: float, count: int = 10) -> list[dict[str, Any]]:
     return [
         {"schema": 1, "collective": "scan", "backend": "mpi4py", "algorithm": "ring",
          "dtype": "int8", "op": "sum", "root": None, "in_place": False, "ranks": 2, "nodes": 1,
-         "bytes_total": size, "samples": 15, "samples_us": each, "timing": "together",
+         "bytes_total": size, "samples": 15, "samples_us": times, "timing": "together",
          "correct": True, "run": {},
-         "time_us": {"median": sorted(each)[7], "low": min(each), "high": max(each)}}
-        for size, each in enumerate(samples)
+         "time_us": {"median": sorted(times)[7], "low": min(times), "high": max(times)}}
+        for size, times in enumerate(samples)
     ]  # fmt: skip
 
 
@@ -104,8 +104,8 @@ def run(us: float, count: int = 10) -> list[dict[str, Any]]:
 def test_runs_agree_where_they_tie(us: float, right: int, tmp_path: Path) -> None:
     files = [written(tmp_path / "a", run(2.0)), written(tmp_path / "b", run(us, 12))]
     compared, overlapping = claims(files)
-    assert (compared.right, compared.tried, compared.holds) == (right, 10, right > 0)
-    assert (overlapping.right, overlapping.tried, overlapping.holds) == (right, 10, True)
+    assert (compared.right, compared.trials, compared.holds) == (right, 10, right > 0)
+    assert (overlapping.right, overlapping.trials, overlapping.holds) == (right, 10, True)
 
 
 @pytest.mark.parametrize("right", [0, 1, 190, 200])
@@ -125,8 +125,8 @@ def test_files_that_say_nothing_are_refused(lines: Any, tmp_path: Path) -> None:
 def test_the_command_says_whether_all_holds(right: int, status: int, tmp_path: Path) -> None:
     lines = comparisons(0.0, ["tie"] * right + ["slower"] * (20 - right))
     path = written(tmp_path / "twins.jsonl", lines)
-    done = python("-m", "mpicoll.bench.trust", str(path))
-    assert done.returncode == status and f"{right / 20:.1%}" in done.stdout
+    result = python("-m", "mpicoll.bench.trust", str(path))
+    assert result.returncode == status and f"{right / 20:.1%}" in result.stdout
 
 
 # -- real ranks ---------------------------------------------------------------------------
@@ -135,18 +135,22 @@ def test_the_command_says_whether_all_holds(right: int, status: int, tmp_path: P
 @needs_mpi
 def test_a_call_against_itself_delayed(tmp_path: Path) -> None:
     """Four times as long is found where there are samples; the README has the figures for 5 %."""
-    done = ranks(2, "-m", "mpicoll.bench.twins", "--comparisons", "5", "--each", "1", "--delay",
+    result = ranks(2, "-m", "mpicoll.bench.twins", "--comparisons", "5", "--each", "1", "--delay",
                  "300", merged=False)  # fmt: skip
-    assert done.returncode == 0, done.stdout
-    lines = [each for each in done.stdout.splitlines() if each.startswith("{")]
-    described, *compared = (record_of(each, "stdout") for each in lines)
+    assert result.returncode == 0, result.stdout
+    lines = [line for line in result.stdout.splitlines() if line.startswith("{")]
+    described, *compared = (record_of(line, "stdout") for line in lines)
     assert isinstance(described, RunRecord) and described.run.clock.sync_error_us == 0
-    found = only(AARecord, [each for each in compared if each])
-    assert [each.delay for each in found] == [0.0, 300.0] * 5
-    telling = [each for each in found if each.delay and each.samples >= 10]
+    measured = only(AARecord, [record for record in compared if record])
+    assert [comparison.delay for comparison in measured] == [0.0, 300.0] * 5
+    telling = [
+        comparison for comparison in measured if comparison.delay and comparison.samples >= 10
+    ]
     if len(telling) < 3:
         pytest.skip("the machine was too busy for ten samples of three calls")
-    assert 2 * sum(each.verdict == "slower" for each in telling) > len(telling), found
+    assert 2 * sum(comparison.verdict == "slower" for comparison in telling) > len(telling), (
+        measured
+    )
 
 
 @needs_mpi
@@ -154,16 +158,16 @@ def test_a_call_against_itself_delayed(tmp_path: Path) -> None:
 def test_ranks_without_cores_of_their_own_come_to_an_end(count: int, tmp_path: Path) -> None:
     """More ranks than cores: nothing hangs, and records are those of this many ranks."""
     path = tmp_path / "records.jsonl"
-    done = ranks(count, "-m", "mpicoll.bench", "allreduce", "barrier", "--backends", "mpi4py",
+    result = ranks(count, "-m", "mpicoll.bench", "allreduce", "barrier", "--backends", "mpi4py",
                  "--algorithms", "native,ring,naive,dissemination", "--sizes", "1K,256K", "-n", "4",
                  "-J", str(path))  # fmt: skip
-    assert done.returncode == 0, done.stdout
-    assert ("warning: there is one rank: nothing moves" in done.stdout) is (count == 1)
-    described, *found = load(path)
+    assert result.returncode == 0, result.stdout
+    assert ("warning: there is one rank: nothing moves" in result.stdout) is (count == 1)
+    described, *records = load(path)
     assert isinstance(described, RunRecord) and len(described.run.hosts) == count
-    assert [each.rank for each in described.run.binding] == list(range(count))
-    cases = only(CaseRecord, found)
-    assert {each.ranks for each in cases} == {count}
-    assert all(each.correct is not False for each in cases)
-    sizes = [each.bytes_total for each in cases if each.collective == "allreduce"]
+    assert [rank.rank for rank in described.run.binding] == list(range(count))
+    cases = only(CaseRecord, records)
+    assert {case.ranks for case in cases} == {count}
+    assert all(case.correct is not False for case in cases)
+    sizes = [case.bytes_total for case in cases if case.collective == "allreduce"]
     assert sizes == sorted(sizes) and set(sizes) == {1024, 262144}

@@ -20,27 +20,31 @@ LAUNCHES, CASES = 10, 200
 
 
 def write(path: Path, records: Sequence[Record]) -> Path:
-    path.write_text("".join(encoded(each) + "\n" for each in records))
+    path.write_text("".join(encoded(record) + "\n" for record in records))
     return path
 
 
 def named(paths: Sequence[Path]) -> dict[str, Claim]:
-    return {each.name: each for each in claims(paths)}
+    return {claim.name: claim for claim in claims(paths)}
 
 
 def twins(random: Random, factor: float, delay: float, spread: float) -> list[AARecord]:
     """Return the comparisons of a launch, which spread around a factor from call to call."""
-    found: list[AARecord] = []
+    records: list[AARecord] = []
     for number in range(CASES):
         ratio = factor * exp(random.gauss(0, spread))
-        made = ratio_of([ratio * exp(random.gauss(0, 0.01)) for _ in range(40)])
-        assert made is not None
-        found.append(
+        ratio_record = ratio_of([ratio * exp(random.gauss(0, 0.01)) for _ in range(40)])
+        assert ratio_record is not None
+        records.append(
             AARecord(
-                case=f"call {number}", backend="mpi4py", ranks=2, delay=delay, **made._asdict()
+                case=f"call {number}",
+                backend="mpi4py",
+                ranks=2,
+                delay=delay,
+                **ratio_record._asdict(),
             )
         )
-    return found
+    return records
 
 
 def test_a_tie_and_five_per_cent_are_found_over_launches(tmp_path: Path) -> None:
@@ -53,13 +57,13 @@ def test_a_tie_and_five_per_cent_are_found_over_launches(tmp_path: Path) -> None
         )
         for launch in range(LAUNCHES)
     ]
-    found = named(paths)
-    assert not found["a call ties with itself"].holds
+    results = named(paths)
+    assert not results["a call ties with itself"].holds
     for name in (
         "over launches, a call ties with itself",
         "over launches, a delay of 5 % is found",
     ):
-        assert found[name].tried == CASES and found[name].holds, found[name]
+        assert results[name].trials == CASES and results[name].holds, results[name]
 
 
 def test_sets_of_launches_are_counted_together(tmp_path: Path) -> None:
@@ -68,8 +72,8 @@ def test_sets_of_launches_are_counted_together(tmp_path: Path) -> None:
         write(tmp_path / f"{launch:02}.jsonl", twins(Random(launch), 1.0, 0.0, 0.005))
         for launch in range(14)
     ]
-    found = {each.name: each for each in claims(paths, 6)}
-    assert found["over launches, a call ties with itself"].tried == 2 * CASES
+    results = {claim.name: claim for claim in claims(paths, 6)}
+    assert results["over launches, a call ties with itself"].trials == 2 * CASES
 
 
 def test_a_few_launches_claim_nothing(tmp_path: Path) -> None:
@@ -77,24 +81,26 @@ def test_a_few_launches_claim_nothing(tmp_path: Path) -> None:
         write(tmp_path / f"{launch}.jsonl", twins(Random(launch), 1.0, 0.0, 0.02))
         for launch in range(5)
     ]
-    assert [each for each in named(paths) if "over launches" in each] == []
+    assert [name for name in named(paths) if "over launches" in name] == []
 
 
 def study(random: Random, truths: Sequence[float], flips: float = 0.0) -> list[CaseRecord]:
     """Return the launches of schedules that are so many times as fast as native."""
-    found: list[CaseRecord] = []
+    records: list[CaseRecord] = []
     for launch in range(LAUNCHES):
         for number, truth in enumerate(truths):
             ratio = truth * exp(random.gauss(0, 0.03))
             if random.random() < flips:
                 ratio = 1 / ratio
             us = 10 / ratio
-            known = {"run": {"id": f"{launch}"}, "environment": "mpich", "launch": launch}
+            launch_fields = {"run": {"id": f"{launch}"}, "environment": "mpich", "launch": launch}
             times = {"samples": 1, "samples_us": [us], "time_us": Times(us, us, us)}
             against = Speedup(ratio, ratio, ratio, "tie")
-            made = case("ring", us, 4 + 4 * number, speedup_vs_native=against, **known, **times)
-            found.append(typed(made))
-    return found
+            fields = case(
+                "ring", us, 4 + 4 * number, speedup_vs_native=against, **launch_fields, **times
+            )
+            records.append(typed(fields))
+    return records
 
 
 @pytest.mark.parametrize(("flips", "holds"), [(0.0, True), (0.5, False)])
@@ -104,10 +110,10 @@ def test_two_studies_agree(flips: float, holds: bool, tmp_path: Path) -> None:
     truths = [truth if flips == 0 else 1.2 for truth in truths]
     paths = [write(tmp_path / f"{name}.jsonl", study(random, truths, flips)) for name in ("a", "b")]
     name = "two studies agree: against native"
-    found = named(paths)
+    results = named(paths)
     differing = disagreements(*map(load, paths))
-    assert len(differing) == (found[name].tried - found[name].right if name in found else 0)
+    assert len(differing) == (results[name].trials - results[name].right if name in results else 0)
     if holds:
-        assert found[name].tried > CASES / 4 and found[name].holds, found[name]
+        assert results[name].trials > CASES / 4 and results[name].holds, results[name]
     else:
-        assert name not in found or found[name].tried < 0.2 * CASES
+        assert name not in results or results[name].trials < 0.2 * CASES
