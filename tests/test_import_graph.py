@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 COMMANDS = {
     f"mpicoll.{name}"
     for name in ("bench", "compare", "doctor", "explain", "hosts", "p2p", "postmortem", "report",
-                 "run", "study", "trace", "tune")
+                 "run", "selftest", "study", "trace", "tune")
 } | {"torchcoll.bench", "torchcoll.p2p", "torchcoll.run", "torchcoll.tune"}  # fmt: skip
 BACKENDS = ("mpicoll.mpi", "torchcoll")
 

@@ -10,7 +10,6 @@ from itertools import groupby
 from pathlib import Path
 
 from mpicoll.bench import layouts, render
-from mpicoll.bench.gpubound import copy_bandwidth
 from mpicoll.bench.record import case_records
 from mpicoll.bench.resume import Ledger
 from mpicoll.errors import ArgumentError
@@ -21,6 +20,7 @@ from mpicoll.measurement.candidate import Candidate, Settings
 from mpicoll.measurement.capacity import remarks_on_memory, weigh
 from mpicoll.measurement.cases import Case, Group, Wanted
 from mpicoll.measurement.description import describe_run, full_description
+from mpicoll.measurement.gpu_copy import copy_bandwidth
 from mpicoll.measurement.measure import Bench
 from mpicoll.measurement.ranks import Ranks, form_ranks
 from mpicoll.measurement.worlds import Worlds

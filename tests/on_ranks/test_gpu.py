@@ -36,12 +36,12 @@ from run_collective import SCHEDULES as FORMS
 from mpicoll import ArgumentError, Collectives, RankLost, Unavailable, Unsupported
 from mpicoll.algorithms.registry import algorithms, find
 from mpicoll.backend import DIRECT, IPC, STAGED
-from mpicoll.bench.gpubound import copy_bandwidth
 from mpicoll.bench.record import case_records
 from mpicoll.cli.watchdog import Watchdog
 from mpicoll.gpu import ipc as device
 from mpicoll.measurement.candidate import Settings
 from mpicoll.measurement.cases import CUDA, Wanted, cases, groups
+from mpicoll.measurement.gpu_copy import copy_bandwidth
 from mpicoll.measurement.measure import Bench
 from mpicoll.memory import slots
 from mpicoll.notation.elements import DTYPES

@@ -39,7 +39,6 @@ from issuing import issue
 from markupsafe import Markup
 
 import mpicoll
-import mpicoll.bench.gpubound
 import mpicoll.bench.self_check
 import mpicoll.compare.__main__
 import mpicoll.costs.__main__
@@ -48,6 +47,7 @@ import mpicoll.postmortem.__main__
 import mpicoll.records.__main__
 import mpicoll.report.__main__
 import mpicoll.report.page
+import mpicoll.selftest.gpubound
 import mpicoll.study.__main__
 import mpicoll.study.page
 import mpicoll.trace.__main__
@@ -137,7 +137,7 @@ def _of_records(path: Path, whole: Path, folder: Path) -> dict[str, Reader]:
         "trace --from": (mpicoll.trace.__main__.main,
                          [HERE / "samples" / "trace.jsonl", "--from", path]),
         "self-check": (mpicoll.bench.self_check.main, [path, whole]),
-        "gpubound": (mpicoll.bench.gpubound.main, [path]),
+        "gpubound": (mpicoll.selftest.gpubound.main, [path]),
         "export": (export, ["--to", "mpich", path, "--library", tree, "-o", folder / "a.json"]),
     }) | {
         "resume": lambda: _resumed(path, whole), "study resumed": lambda: _launched(path),

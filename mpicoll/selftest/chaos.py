@@ -1,6 +1,6 @@
 """Try random faults in random calls, and count how the ranks end.
 
-``python -m mpicoll.bench.chaos --faults kill,stop,slow,raise,mismatch,cut --minutes 10``: each
+``python -m mpicoll.selftest.chaos --faults kill,stop,slow,raise,mismatch,cut --minutes 10``: each
 launch has 2 to 8 ranks on one node, on several nodes, or on emulated hosts, random calls that are
 checked, and one fault after the other; several run at once, as ranks under a fault mostly wait.
 Prints a table, and writes a line of JSON for each launch; ends with 1 where a target is missed.
@@ -27,10 +27,17 @@ from typing import Any
 import click
 
 from mpicoll.algorithms.registry import algorithms
-from mpicoll.bench.faults import CUT, FAULTS, MOST_HOSTS, MOST_RANKS, Launch, launch_of
-from mpicoll.bench.launches import LaunchResult, run
-from mpicoll.bench.side_by_side import side_by_side
-from mpicoll.bench.under_faults import (
+from mpicoll.cli.command import Command
+from mpicoll.cli.ending import unwind_at_termination
+from mpicoll.cli.options import FILE, Parsed, Real, Whole, option
+from mpicoll.collectives import Collectives
+from mpicoll.errors import ArgumentError
+from mpicoll.hosts.emulation import Hosts, missing
+from mpicoll.machine.memory import SHM
+from mpicoll.measurement.worlds import BOTH, Worlds
+from mpicoll.selftest.faults import CUT, FAULTS, MOST_HOSTS, MOST_RANKS, Launch, launch_of
+from mpicoll.selftest.launches import LaunchResult, run
+from mpicoll.selftest.ranks import (
     DESCRIPTOR,
     HUNG,
     LOST,
@@ -44,14 +51,7 @@ from mpicoll.bench.under_faults import (
     WRONG_NAME,
     held,
 )
-from mpicoll.cli.command import Command
-from mpicoll.cli.ending import unwind_at_termination
-from mpicoll.cli.options import FILE, Parsed, Real, Whole, option
-from mpicoll.collectives import Collectives
-from mpicoll.errors import ArgumentError
-from mpicoll.hosts.emulation import Hosts, missing
-from mpicoll.machine.memory import SHM
-from mpicoll.measurement.worlds import BOTH, Worlds
+from mpicoll.selftest.side_by_side import side_by_side
 from mpicoll.text.lines import Lines
 from mpicoll.text.names import split_names
 

@@ -1,10 +1,10 @@
 """Make many small calls of mixed kinds, and watch the resources of the process.
 
-``mpirun -n 2 python -m mpicoll.bench.soak --calls 10000000``: resident memory, descriptors, threads
-and the shared memory that is mapped are read between blocks of calls, with the median time of a
-small call. Prints a line for each tenth of the run, and ends with 1 where, from the first tenth on,
-one of them grows by more than 1 %, or the median by more than 10 % and not by that of the time in
-which a flag travels between the two cores: a host may move these while the command runs.
+``mpirun -n 2 python -m mpicoll.selftest.soak --calls 10000000`` reads resident memory, descriptors,
+threads, mapped shared memory and the median time of a small call between blocks of calls. It prints
+a line for each tenth of the run. The exit status is 1 if, from the first tenth on, a resource grows
+by more than 1 %, or the median by more than 10 %. A host may move the two cores apart while the
+command runs, so the median may also grow by the time in which a flag travels between them.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 
 import click
 
-from mpicoll.bench.overhead import trips
 from mpicoll.cli.command import RanksCommand
 from mpicoll.cli.options import Whole, option
 from mpicoll.collectives import Collectives
 from mpicoll.machine.memory import SHM
 from mpicoll.measurement.worlds import BOTH, Worlds
+from mpicoll.selftest.overhead import trips
 
 _PARTS, _BLOCK, _WARM_UP = 10, 1000, 100
 _GROWTH, _DRIFT = 0.01, 0.10

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from reporting import case, typed
 
-from mpicoll.bench.gpubound import least_us, main, rows, table_of
 from mpicoll.records.lines import CaseRecord
 from mpicoll.records.reading import encoded
+from mpicoll.selftest.gpubound import least_us, main, rows, table_of
 
 
 def record(backend: str, transport: str, us: float | None, **more: Any) -> CaseRecord:

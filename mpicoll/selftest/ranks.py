@@ -1,6 +1,6 @@
 """Be a rank of a launch of chaos: make random calls, have the faults happen, and say how it ends.
 
-``python -m mpicoll.bench.under_faults PLAN`` is one of the ranks that MPI's launcher starts; those
+``python -m mpicoll.selftest.ranks PLAN`` is one of the ranks that MPI's launcher starts; those
 of torch are forked.
 """
 
@@ -24,7 +24,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpicoll.algorithms.registry import algorithms
-from mpicoll.bench.faults import (
+from mpicoll.collectives import Collectives
+from mpicoll.errors import ArgumentError, CollectiveError, RankLost, Unavailable, Unsupported
+from mpicoll.measurement.worlds import BOTH
+from mpicoll.notation.elements import ReduceOp, user_op
+from mpicoll.selftest.faults import (
     BREAKING,
     CALLS,
     CUT,
@@ -37,10 +41,6 @@ from mpicoll.bench.faults import (
     Launch,
     launch_of,
 )
-from mpicoll.collectives import Collectives
-from mpicoll.errors import ArgumentError, CollectiveError, RankLost, Unavailable, Unsupported
-from mpicoll.measurement.worlds import BOTH
-from mpicoll.notation.elements import ReduceOp, user_op
 
 RIGHT, LOST, WRONG_NAME, WRONG, REFUSED, OTHER, HUNG, OWN, PAUSED = (
     "right", "named", "wrong name", "wrong result", "refused", "other error", "hung", "own error",

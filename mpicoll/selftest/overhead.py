@@ -1,8 +1,8 @@
 """Measure the cost of one instruction of a program, and how long a flag travels between two cores.
 
-``mpirun -n 2 python -m mpicoll.bench.overhead``: rank 0 replays its program of an allreduce of 64
-ranks with all flags raised, so that it waits for none: what is left is the loop over instructions,
-of which a program has the more, the more ranks there are. Then ranks 0 and 1 send a flag to and fro
+``mpirun -n 2 python -m mpicoll.selftest.overhead``: rank 0 replays its program of an allreduce of
+64 ranks with all flags raised, so that it never waits. Its time is that of the loop over
+instructions, whose number grows with the number of ranks. Then ranks 0 and 1 send a flag to and fro
 by the same loop, and half of a round trip is a trip.
 """
 

@@ -8,9 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mpicoll.bench.faults import BREAKING, CUT, KILL, STOP, Fault, Launch
-from mpicoll.bench.processes import PEER_DEADLINE, Ranks
-from mpicoll.bench.under_faults import (
+from mpicoll.collectives import Collectives
+from mpicoll.hosts.emulation import Hosts
+from mpicoll.selftest.faults import BREAKING, CUT, KILL, STOP, Fault, Launch
+from mpicoll.selftest.processes import PEER_DEADLINE, Ranks
+from mpicoll.selftest.ranks import (
     HUNG,
     LOST,
     OTHER,
@@ -20,8 +22,6 @@ from mpicoll.bench.under_faults import (
     WRONG_NAME,
     Ending,
 )
-from mpicoll.collectives import Collectives
-from mpicoll.hosts.emulation import Hosts
 
 _DEADLINES = 6
 """How many waits of calls there may be until a rank says how a fault ended."""

@@ -19,8 +19,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
-from mpicoll.bench.faults import KILL, Launch
-from mpicoll.bench.under_faults import THREAD, be_rank
 from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError, LaunchError
 from mpicoll.flight import stacks
@@ -30,6 +28,8 @@ from mpicoll.machine.children import end_with_parent
 from mpicoll.machine.launchers import mpirun
 from mpicoll.machine.living import has_ended, how_ended, is_stopped
 from mpicoll.machine.waited import Waited
+from mpicoll.selftest.faults import KILL, Launch
+from mpicoll.selftest.ranks import THREAD, be_rank
 
 _STORE = f"{THREAD} pt_tcpstore_uv"
 """What a store of torch holds, beside descriptors."""
@@ -118,7 +118,7 @@ class Ranks:
 
     def _launch(self, plan: dict[str, Any]) -> None:
         """Start MPI's launcher."""
-        python = ["-m", "mpicoll.bench.under_faults", json.dumps(plan)]
+        python = ["-m", "mpicoll.selftest.ranks", json.dumps(plan)]
         starter = [*_STAYS, str(self.path)]
         if self.hosts is not None:
             per_host = self.launch.per_host

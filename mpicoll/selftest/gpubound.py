@@ -1,6 +1,6 @@
 """Compare the fastest allreduces on a GPU with the bound that its memory's bandwidth sets.
 
-``python -m mpicoll.bench.gpubound FILES`` reads records of the benchmark. Exit status: 0, or 2
+``python -m mpicoll.selftest.gpubound FILES`` reads records of the benchmark. Exit status: 0, or 2
 for files without such records.
 """
 
@@ -9,48 +9,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from statistics import median
 from typing import NamedTuple
 
 import click
 from rich.table import Table
 from rich.text import Text
 
-from mpicoll.backend import IPC, Array
+from mpicoll.backend import IPC
 from mpicoll.cli.command import Command
 from mpicoll.cli.options import FILE
 from mpicoll.cli.tables import print_table
-from mpicoll.collectives import Collectives
 from mpicoll.errors import ArgumentError
 from mpicoll.records.description import Run
 from mpicoll.records.lines import CaseRecord
 from mpicoll.records.reading import load, only
 from mpicoll.selection.tables import OPEN
-
-_BYTES = 256 << 20
-_SAMPLES, _COPIES = 5, 10
-
-
-def copy_bandwidth(world: Collectives, like: Array, nbytes: int = _BYTES) -> float:
-    """Return the GB/s that a copy within one GPU moves, read and written bytes counted.
-
-    Rank 0 copies and the others wait, so that nobody shares the memory with it.
-    """
-    arrays = world.transport.arrays
-    found = 0.0
-    if world.rank == 0:
-        x, y = (arrays.empty((nbytes,), "uint8", like) for _ in range(2))
-        watch, copy = arrays.stopwatch(), arrays.copier(x, y)
-        copy()
-        taken = []
-        for _ in range(_SAMPLES):
-            watch.start()
-            for _ in range(_COPIES):
-                copy()
-            watch.stop()
-            taken.append(watch.nanoseconds() / _COPIES)
-        found = 2 * nbytes / median(taken)
-    return float(world.exchange(found)[0])
 
 
 def least_us(nbytes: int, ranks_per_gpu: int, copy_gbps: float) -> float:

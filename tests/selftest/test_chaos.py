@@ -1,4 +1,4 @@
-"""Random faults in random calls, and calls without end: what is counted, and a share of it."""
+"""Random faults in random calls: what is counted, and a share of it."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ import pytest
 from launcher import python
 
 import mpicoll
-from mpicoll.bench import chaos, launches, processes
-from mpicoll.bench.faults import CUT, FAULTS, KILL, STOP, Fault, launch_of
-from mpicoll.bench.launches import Faults
-from mpicoll.bench.processes import Ranks, letting_live
-from mpicoll.bench.side_by_side import side_by_side
-from mpicoll.bench.soak import Kept, growth, soak
-from mpicoll.bench.under_faults import STEPS, Ending, Player
 from mpicoll.errors import ArgumentError, LaunchError, RankLost
 from mpicoll.measurement.worlds import BOTH
+from mpicoll.selftest import chaos, launches, processes
+from mpicoll.selftest.faults import CUT, FAULTS, KILL, STOP, Fault, launch_of
+from mpicoll.selftest.launches import Faults
+from mpicoll.selftest.processes import Ranks, letting_live
+from mpicoll.selftest.ranks import STEPS, Ending, Player
+from mpicoll.selftest.side_by_side import side_by_side
 
 
 def test_a_launch_follows_from_its_seed_and_number() -> None:
@@ -168,7 +167,7 @@ def test_the_seconds_for_which_a_process_has_no_core_are_counted() -> None:
     """Three that compute, where there is room for one."""
     code = """if True:
         import os, time
-        from mpicoll.bench.under_faults import starvation
+        from mpicoll.selftest.ranks import starvation
         os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
         os.fork()
         os.fork()
@@ -312,7 +311,7 @@ def test_faults_that_cannot_be_tried_are_refused(
 
 TERMINATED = """
 import os, signal, time
-from mpicoll.bench import chaos, launches
+from mpicoll.selftest import chaos, launches
 from mpicoll.measurement.worlds import BOTH
 
 class Hosts:
@@ -353,7 +352,7 @@ def tried(tmp_path: Path, minutes: str, *given: str) -> int:
     misses by that alone is run once more.
     """
     records = tmp_path / "chaos.jsonl"
-    command = ("-m", "mpicoll.bench.chaos", "--ranks", "4", "--each", "8", *given)
+    command = ("-m", "mpicoll.selftest.chaos", "--ranks", "4", "--each", "8", *given)
     done = python(*command, "--minutes", minutes, "-J", str(records),
                   timeout=60 * float(minutes) + 200)  # fmt: skip
     lines = [json.loads(line) for line in records.read_text().splitlines()]
@@ -385,26 +384,3 @@ def test_a_rank_that_ends_while_the_others_agree_who_is_left(tmp_path: Path, bac
 def test_random_faults_over_either_backend(tmp_path: Path, backend: str) -> None:
     pytest.importorskip("torch" if backend == "torch" else "mpi4py")
     assert tried(tmp_path, "0.2", "--backend", backend) >= 1
-
-
-@pytest.mark.parametrize(
-    ("last", "said"),
-    [
-        (Kept(1009, 5, 2, 0, 1.09, 0.05), []),
-        (Kept(1000, 6, 2, 0, 1.2, 0.05), ["descriptors", "us"]),
-        (Kept(1000, 5, 2, 0, 1.2, 0.04), ["us"]),
-        (Kept(1000, 5, 2, 0, 1.48, 0.25), []),
-        (Kept(1000, 5, 2, 0, 1.52, 0.25), ["us"]),
-    ],
-)
-def test_growth(last: Kept, said: list[str]) -> None:
-    found = growth([Kept(1000, 5, 2, 0, 1.0, 0.05), last])
-    assert [each.partition(":")[0] for each in found] == said
-
-
-def test_a_soak_holds_what_it_held() -> None:
-    """On ranks that are threads: times say nothing there, and one sees what the other reads by."""
-    found = mpicoll.threads(2)(lambda c: soak(c, 20_000, lambda text: None))[0]
-    assert len(found) == 10
-    grown = {each.partition(":")[0] for each in growth(found)}
-    assert grown <= {"us", "descriptors"}

@@ -1,0 +1,4 @@
+"""Tests that run for minutes or hours: random faults, long runs, and measured costs.
+
+``python -m mpicoll.selftest.chaos --help``
+"""
