@@ -12,21 +12,21 @@ from __future__ import annotations
 import gc
 import importlib
 import os
-import re
 import shutil
 import signal
 import sys
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import launcher
 import pytest
 from kept import KeptRanks
 from layouts import FEW, MORE, Layout
-from reach import reaches
 
 from mpicoll import Collectives
 
@@ -95,7 +95,11 @@ def _threads(layout: Layout) -> KeptRanks:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Make a kept group before a test changes the environment, as others run on it later."""
+    """Prepare what a test needs before its fixtures.
+
+    A kept group is made before the test changes the environment, as other tests run on it later.
+    """
+    launcher.may_launch = bool(LAUNCHED) or _may_launch(item)
     if LAUNCHED or not isinstance(item, pytest.Function) or "c" not in item.fixturenames:
         return
     if item.get_closest_marker("kept_group"):
@@ -144,70 +148,63 @@ LONG = (
     "test_explain_page.py", "test_order.py", "test_shared_memory.py", "test_leaving.py",
 )  # fmt: skip
 """Modules that take longest: where others run beside them, they begin first."""
-STARTS = ("ranks", "mpirun", "forked")
-"""Functions that start ranks; tests that do it by themselves are marked."""
-ALONE = (
-    "test_a_run_that_is_killed_again_and_again_comes_to_its_end",
-    "test_the_benchmark_runs_without_mpi4py",
-    "test_the_example_of_torchcoll_runs_under_torchrun",
-    "test_the_job_measures_and_prints_the_study",
-    "test_torch_alone_needs_no_mpi",
-)
-"""Tests that run a whole benchmark, if on one rank only."""
-SIGNS = re.compile(
-    r"^from (launcher import .*\b(ranks|mpirun)\b|forked|joining|minislurm)|mark\.launches|MPIRUN|"
-    + "|".join(ALONE),
-    re.MULTILINE,
-)
-"""What a module has that starts ranks."""
+MARKED_FIXTURES = {"browser", "slurm"}
+"""Fixtures whose tests carry a marker of the same name."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Spare each worker that runs launches the collection of modules that start none."""
     is_module = fnmatch(collection_path.name, "test_*.py")
     launches = config.option.markexpr == "launches or slurm"
-    return True if launches and is_module and not _may_launch(collection_path) else None
+    return True if launches and is_module and not _has_launches(collection_path) else None
 
 
-@cache
-def _may_launch(path: Path) -> bool:
-    return bool(SIGNS.search(path.read_text()))
+def _has_launches(path: Path) -> bool:
+    text = path.read_text()
+    return "pytest.mark.launches" in text or "pytest.mark.slurm" in text
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark each test by what it needs, and leave out what the other kind of ranks runs.
+    """Group and order the tests, and leave out those of the other kind of ranks.
 
-    Those that share what starts ranks for all tests of a module stay on one worker.
+    Tests that share launches by a fixture of their module stay on one worker.
     """
     for item in items:
-        for name in ["mpi"] if LAUNCHED else _needs(item):
-            item.add_marker(name)
-        if item.get_closest_marker("launches") or item.get_closest_marker("slurm"):
-            fixtures = item._fixtureinfo.name2fixturedefs.values()
-            if any(each.scope == "module" for found in fixtures for each in found):
+        if LAUNCHED:
+            item.add_marker("mpi")
+        elif isinstance(item, pytest.Function):
+            _check_marks(item)
+            if _may_launch(item) and _shares_fixtures(item):
                 item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
     if not LAUNCHED:
         items.sort(key=lambda item: item.path.name not in LONG)
     other = "threads_only" if LAUNCHED else "launch_only"
-    left = [item for item in items if item.get_closest_marker(other)]
-    if left:
-        config.hook.pytest_deselected(items=left)
+    deselected = [item for item in items if item.get_closest_marker(other)]
+    if deselected:
+        config.hook.pytest_deselected(items=deselected)
         items[:] = [item for item in items if not item.get_closest_marker(other)]
+
+
+def _check_marks(item: pytest.Function) -> None:
+    for name in MARKED_FIXTURES.intersection(item.fixturenames):
+        if not item.get_closest_marker(name):
+            raise pytest.UsageError(f"{item.nodeid} takes {name}: mark it by pytest.mark.{name}")
+
+
+def _may_launch(item: pytest.Item) -> bool:
+    return any(item.get_closest_marker(name) for name in ("launches", "slurm"))
+
+
+def _shares_fixtures(item: pytest.Function) -> bool:
+    definitions = chain.from_iterable(item._fixtureinfo.name2fixturedefs.values())
+    return any(definition.scope == "module" for definition in definitions)
 
 
 def pytest_collection_finish() -> None:
     """Spare the garbage collector what was collected."""
     gc.freeze()
     gc.enable()
-
-
-def _needs(item: pytest.Item) -> Iterator[str]:
-    if not isinstance(item, pytest.Function):
-        return
-    yield from {"browser", "slurm"}.intersection(item.fixturenames)
-    if item.originalname in ALONE or (_may_launch(item.path) and reaches(item, STARTS)):
-        yield "launches"
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ import re
 from itertools import chain
 from pathlib import Path
 
+import launcher
 import pytest
 from launcher import LIMIT, check_ending, python, ranks
 
@@ -122,6 +123,13 @@ def test_a_fault_behind_status_0_fails_the_launch() -> None:
         python("-c", "class Late:\n  def __del__(self): 1 / 0\nLate()")
 
 
+def test_an_unmarked_test_starts_no_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that run launches collect marked tests alone."""
+    monkeypatch.setattr(launcher, "may_launch", False)
+    with pytest.raises(AssertionError, match=r"mark it by pytest\.mark\.launches"):
+        ranks(1, "-c", "")
+
+
 SHARED_BY_TESTS = """
 import os
 from pathlib import Path
@@ -185,6 +193,7 @@ def passes(count: int, folder: Path, *modules: str, backend: str, **environment:
     print(output[-4000:])
 
 
+@pytest.mark.launches
 @ONE_BY_ONE
 @pytest.mark.parametrize(
     ("count", "backend"), [(count, backend) for backend, count in LAUNCHES if count in COUNTS]
@@ -195,6 +204,7 @@ def test_on_ranks(count: int, backend: str, tmp_path: Path) -> None:
     passes(count, tmp_path, *paths(*LAUNCHES[backend, count]), rest, backend=backend)
 
 
+@pytest.mark.launches
 @ONE_BY_ONE
 @pytest.mark.parametrize(
     "backend", [pytest.param(each, id=f"{each}-uneven_nodes") for each in ("mpi4py", "torch")]
@@ -211,6 +221,7 @@ def test_shared_memory_on_nodes(backend: str, tmp_path: Path) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.launches
 @pytest.mark.parametrize(
     ("planted", "shown"),
     [

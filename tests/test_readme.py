@@ -47,6 +47,7 @@ def check(output: str, returncode: int) -> None:
     assert found == {(str(rank), str(RANKS)) for rank in range(RANKS)}, output
 
 
+@pytest.mark.launches
 @pytest.mark.skipif(mpirun() is None, reason="no mpirun")
 @pytest.mark.parametrize("package", ["mpicoll", "torchcoll"])
 def test_the_examples_run_under_mpirun(package: str, tmp_path: Path) -> None:

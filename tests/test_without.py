@@ -109,6 +109,7 @@ def test_the_benchmark_of_torch_alone_tells_it_in_one_line(without: Any) -> None
     assert done.stdout.splitlines() == [f"Error: torch is left out: {INSTALL}"]
 
 
+@pytest.mark.launches
 def test_the_benchmark_runs_without_torch(without: Any) -> None:
     pytest.importorskip("mpi4py")
     done = ranks(2, "-m", "mpicoll.bench", *FEW, environment=without("torch"))
@@ -117,6 +118,7 @@ def test_the_benchmark_runs_without_torch(without: Any) -> None:
     assert "mpi4py    ring" in done.stdout
 
 
+@pytest.mark.launches
 def test_the_benchmark_runs_without_mpi4py(without: Any) -> None:
     pytest.importorskip("torch")
     launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "mpicoll.bench")

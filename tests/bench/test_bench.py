@@ -37,6 +37,7 @@ BENCH = ("-m", "mpicoll.bench", "--backends", "mpi4py")
 TINY = ("-n", "3", "--sizes", "64", "-T", str(LIMIT // 2))
 
 
+@pytest.mark.launches
 @needs_mpi
 def test_records_of_every_collective(tmp_path: Path) -> None:
     file = tmp_path / "records.jsonl"
@@ -62,6 +63,7 @@ def test_records_of_every_collective(tmp_path: Path) -> None:
     assert {record.transport for record in named} >= {"native", "symmetric"}
 
 
+@pytest.mark.launches
 @needs_mpi
 def test_sweeps_and_defaults_run_side_by_side(tmp_path: Path) -> None:
     """Each member under its own name; of a library's default the record says what ran."""
@@ -81,6 +83,7 @@ def test_sweeps_and_defaults_run_side_by_side(tmp_path: Path) -> None:
     assert "mpich_default: binomial" in result.stdout
 
 
+@pytest.mark.launches
 @needs_mpi
 def test_in_place_is_right() -> None:
     result = mpirun(2, *BENCH, *TINY, "--in-place", "-d", "float16", "--algorithms", "auto",
@@ -89,6 +92,7 @@ def test_in_place_is_right() -> None:
     assert "Out of bounds values : 0 OK" in result.stderr
 
 
+@pytest.mark.launches
 @needs_mpi
 @pytest.mark.parametrize("level", THREAD_LEVELS)
 def test_records_say_the_thread_level_and_the_executor(level: str, tmp_path: Path) -> None:
@@ -106,6 +110,7 @@ def test_records_say_the_thread_level_and_the_executor(level: str, tmp_path: Pat
     }  # fmt: skip
 
 
+@pytest.mark.launches
 @needs_mpi
 @pytest.mark.parametrize("calls", ["plans", "methods", "both"])
 def test_calls_chooses_plans_and_methods(calls: str, tmp_path: Path) -> None:
@@ -129,6 +134,7 @@ def test_calls_chooses_plans_and_methods(calls: str, tmp_path: Path) -> None:
     assert {record.algorithm for record in records if record.call != "plan"} <= {"native", "auto"}
 
 
+@pytest.mark.launches
 @needs_mpi
 @pytest.mark.parametrize(
     "more",
@@ -166,6 +172,7 @@ main(obj={"mpi4py": world})
 """
 
 
+@pytest.mark.launches
 @needs_mpi
 def test_a_wrong_result_in_one_array_of_the_pool_is_found(tmp_path: Path) -> None:
     script = tmp_path / "broken.py"
@@ -205,6 +212,7 @@ main(obj={"mpi4py": mpi4py_world})
 """
 
 
+@pytest.mark.launches
 @needs_mpi
 def test_wrong_results_are_named_and_fail(tmp_path: Path) -> None:
     script = tmp_path / "broken.py"
@@ -216,6 +224,7 @@ def test_wrong_results_are_named_and_fail(tmp_path: Path) -> None:
     assert "WRONG allreduce broken (mpi4py" in result.stderr
 
 
+@pytest.mark.launches
 @needs_mpi
 @pytest.mark.parametrize("name", ["stuck", "ring"])
 def test_a_hang_is_named(name: str, tmp_path: Path) -> None:
@@ -234,6 +243,7 @@ def test_a_hang_is_named(name: str, tmp_path: Path) -> None:
 needs_no_gpu = pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there is a GPU")
 
 
+@pytest.mark.launches
 @needs_mpi
 @pytest.mark.parametrize(
     ("arguments", "text"),
@@ -253,6 +263,7 @@ def test_bad_usage_is_said_once(arguments: list[str], text: str) -> None:
     assert result.stderr.count("Error:") == 1 and text in result.stderr
 
 
+@pytest.mark.launches
 @needs_mpi
 def test_list_and_dry_run_do_not_measure() -> None:
     listed = mpirun(3, *BENCH, "--list", "allreduce", "allgather")
@@ -278,6 +289,7 @@ def test_lone_ranks_say_how_to_mend_it() -> None:
     assert "independent run of 1 rank" in result.stderr and "start it with" in result.stderr
 
 
+@pytest.mark.launches
 @needs_mpi
 @pytest.mark.parametrize("command", ["bench", "p2p"])
 def test_a_flag_states_the_nodes(command: str, tmp_path: Path) -> None:
@@ -305,6 +317,7 @@ with mpicoll.world() as c:
 """
 
 
+@pytest.mark.launches
 @needs_mpi
 def test_stated_nodes_count_where_mpi_knows_better(tmp_path: Path) -> None:
     """MPICH takes each rank for a host of its own: nodes are as stated, and no memory is shared."""

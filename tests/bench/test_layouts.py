@@ -139,6 +139,7 @@ def test_each_algorithm_has_an_output_of_its_own() -> None:
     assert text.index("0 OK") < text.index("mpi4py bruck") < text.index("6 FAILED")
 
 
+@pytest.mark.launches
 @pytest.mark.skipif(launcher.mpirun() is None, reason="no mpirun here")
 def test_a_run_measures_both_halves(tmp_path: Path) -> None:
     file = tmp_path / "records.jsonl"

@@ -223,6 +223,7 @@ def test_records_without_a_description_of_their_run_are_refused() -> None:
 # -- whole runs -------------------------------------------------------------------------
 
 
+@pytest.mark.launches
 @needs_mpi
 def test_a_resumed_run_measures_only_what_is_missing(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
@@ -243,6 +244,7 @@ def test_a_resumed_run_measures_only_what_is_missing(tmp_path: Path) -> None:
     assert len(runs(resumed)) == 2
 
 
+@pytest.mark.launches
 @needs_mpi
 def test_another_launch_does_not_mix_its_records_in(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
@@ -257,6 +259,7 @@ def test_another_launch_does_not_mix_its_records_in(tmp_path: Path) -> None:
 KILLS = 5
 
 
+@pytest.mark.launches
 def test_a_run_that_is_killed_again_and_again_comes_to_its_end(tmp_path: Path) -> None:
     """Killed at random moments, every line but a last torn one can be read; none is twice there."""
     path, dice = tmp_path / "records.jsonl", random.Random(5)

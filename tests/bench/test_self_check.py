@@ -132,6 +132,7 @@ def test_the_command_says_whether_all_holds(right: int, status: int, tmp_path: P
 # -- real ranks ---------------------------------------------------------------------------
 
 
+@pytest.mark.launches
 @needs_mpi
 def test_a_call_against_itself_delayed(tmp_path: Path) -> None:
     """Four times as long is found where there are samples; the README has the figures for 5 %."""
@@ -153,6 +154,7 @@ def test_a_call_against_itself_delayed(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.launches
 @needs_mpi
 @pytest.mark.parametrize("count", [1, 5])
 def test_ranks_without_cores_of_their_own_come_to_an_end(count: int, tmp_path: Path) -> None:

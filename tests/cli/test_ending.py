@@ -129,6 +129,7 @@ main(obj=numpy.ones(4) if sys.argv[1] == "mpi4py" else __import__("torch").ones(
 """
 
 
+@pytest.mark.launches
 def test_a_survivor_says_whom_it_lost(tmp_path: Path) -> None:
     """Also over torch.distributed, which puts a hook of its own before the words."""
     pytest.importorskip("torch")
@@ -152,6 +153,7 @@ def test_the_first_rank_names_itself_where_each_was_started_by_hand() -> None:
     assert shared.stderr == "Error: no such size\n"
 
 
+@pytest.mark.launches
 def test_what_refuses_all_ranks_is_printed_once(tmp_path: Path) -> None:
     """Without a launcher that would end the others before they print it, too."""
     pytest.importorskip("torch")
@@ -172,6 +174,7 @@ def test_what_refuses_all_ranks_is_printed_once(tmp_path: Path) -> None:
     assert [each.count("no such file") for each in said] == [1, 0]
 
 
+@pytest.mark.launches
 @pytest.mark.skipif(mpirun() is None, reason="no mpirun here")
 def test_a_rank_that_is_refused_alone_says_so(tmp_path: Path) -> None:
     """Neither does it leave the words to rank 0, nor does MPI wait for the others at exit."""

@@ -301,6 +301,7 @@ if rank == 0:
 """
 
 
+@pytest.mark.launches
 @needs_mpi
 @pytest.mark.parametrize("per_node", ["2", "4"])
 def test_plans_run_what_the_tables_say(per_node: str) -> None:

@@ -31,6 +31,7 @@ def test_missing_packages_are_reported() -> None:
     assert "no: ModuleNotFoundError" in done.stdout
 
 
+@pytest.mark.launches
 def test_only_the_first_rank_prints() -> None:
     done = ranks(2, "-m", "mpicoll.doctor")
     assert done.returncode == 0, done.stdout

@@ -203,6 +203,7 @@ def on_two_ranks(program: str, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.launches
 @pytest.mark.threads_only
 @pytest.mark.skipif(mpirun() is None, reason="no mpirun here")
 def test_a_forked_child_leaves_its_parent_alone(tmp_path: Path) -> None:
@@ -255,6 +256,7 @@ print("went on", flush=True)
 """
 
 
+@pytest.mark.launches
 @pytest.mark.threads_only
 @pytest.mark.skipif(mpirun() is None, reason="no mpirun here")
 def test_a_signal_in_the_middle_of_calls(tmp_path: Path) -> None:

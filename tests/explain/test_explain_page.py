@@ -13,6 +13,8 @@ from mpicoll.algorithms.registry import find
 from mpicoll.explain.page import page
 from mpicoll.explain.trace import trace_rounds
 
+pytestmark = pytest.mark.browser
+
 NAMES = ("ring", "recursive_doubling")
 _MASKS = """name => [...document.querySelectorAll(`[data-algorithm="${name}"] .cell`)]
   .map(cell => Number(cell.dataset.mask))"""

@@ -306,6 +306,7 @@ def test_the_main_thread_comes_first_and_a_long_wait_is_told(write: Write, tmp_p
     assert said.index("rank 1, the main thread") < said.index("rank 1, another thread")
 
 
+@pytest.mark.browser
 def test_on_a_phone_the_timeline_fits_and_headers_stay_whole(
     write: Write, tmp_path: Path, browser: Any
 ) -> None:

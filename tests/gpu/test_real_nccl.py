@@ -254,6 +254,7 @@ def test_some_ranks_split_a_group_with_a_device() -> None:
     assert out.count("split and freed") == 2, out
 
 
+@pytest.mark.launches
 @pytest.mark.parametrize(
     ("package", "algorithm", "how"),
     [("torchcoll", "native", "run"), ("torchcoll", "native", "start"),
@@ -270,6 +271,7 @@ def test_the_host_gives_up_at_the_deadline(package: str, algorithm: str, how: st
     assert float(out.partition("LOST rank 0 after ")[2].partition(" s")[0]) < 6
 
 
+@pytest.mark.launches
 def test_a_gpu_message_that_meets_a_host_one() -> None:
     out = late("torchcoll", "native", "mixed", MPICOLL_NCCL_BLOCKING_WAIT="1", MPICOLL_DEADLINE="3")
     for rank, memory in enumerate(("GPU", "host")):
@@ -277,6 +279,7 @@ def test_a_gpu_message_that_meets_a_host_one() -> None:
         assert f"in {memory} memory, which never meets" in out
 
 
+@pytest.mark.launches
 def test_torch_ends_a_process_that_nobody_waits_for() -> None:
     """Without our wait, the rank ends a little after the deadline, by torch's own watch."""
     # After a dump, for which it waits up to a minute by default.

@@ -21,6 +21,8 @@ from mpicoll.hosts.emulation import Hosts, missing
 from mpicoll.records.lines import CaseRecord, Record
 from mpicoll.records.reading import load, only
 
+pytestmark = pytest.mark.launches
+
 ROOT = Path(__file__).parents[2]
 WHY = missing()
 needs_hosts = pytest.mark.skipif(WHY is not None, reason=f"no emulated hosts: {WHY}")
@@ -104,7 +106,6 @@ def pair() -> Iterator[Hosts]:
         yield hosts
 
 
-@pytest.mark.launches
 @needs_hosts
 def test_both_backends_see_the_hosts(pair: Hosts) -> None:
     done = run(pair, ["-c", WHO], 2)
@@ -114,7 +115,6 @@ def test_both_backends_see_the_hosts(pair: Hosts) -> None:
     assert all("((0, 1), (2, 3)) True" in line and "symmetric" in line for line in shown)
 
 
-@pytest.mark.launches
 @needs_hosts
 @pytest.mark.parametrize("provider", ["ofi", "ucx"])
 def test_the_link_is_the_limit(pair: Hosts, provider: str) -> None:
@@ -125,7 +125,6 @@ def test_the_link_is_the_limit(pair: Hosts, provider: str) -> None:
     assert 100 < float(done.stdout) < 220
 
 
-@pytest.mark.launches
 @needs_hosts
 def test_two_levels_are_right_on_several_hosts(pair: Hosts, tmp_path: Path) -> None:
     """The harness measures across nodes, with a clock whose error it states."""
@@ -148,7 +147,6 @@ def test_two_levels_are_right_on_several_hosts(pair: Hosts, tmp_path: Path) -> N
     assert all(0 < each.sync_error_us < 1e6 for each in ran)
 
 
-@pytest.mark.launches
 @needs_hosts
 def test_ranks_that_have_left_serve_those_inside_of_mpi(pair: Hosts, tmp_path: Path) -> None:
     """MPICH starts a message when the other rank's MPI has answered."""
@@ -180,7 +178,6 @@ def prices_and_times(hosts: Hosts, folder: Path) -> Iterator[tuple[str, float, f
             yield name, price(found, 3, each.bytes_total, network), 1e-6 * each.time_us.min
 
 
-@pytest.mark.launches
 @needs_hosts
 def test_prices_on_the_measured_network_are_right(tmp_path: Path) -> None:
     """A model that misses rounds or bytes is off by half.
@@ -203,7 +200,6 @@ def test_prices_on_the_measured_network_are_right(tmp_path: Path) -> None:
     raise AssertionError(f"prices over times: {ratios}")
 
 
-@pytest.mark.launches
 @needs_hosts
 def test_nothing_is_left_when_it_ends_or_is_terminated(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mpicoll.hosts", "-H", "2", "--", "-c"]

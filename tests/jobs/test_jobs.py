@@ -188,6 +188,7 @@ def job(submitted: dict[str, Job], name: str) -> Job:
     return submitted[name]
 
 
+@pytest.mark.slurm
 @pytest.mark.parametrize("name", ["srun-pmi2", "srun-pmix", "mpirun"])
 def test_cpu_comparison_runs(job: Job, name: str, tmp_path: Path) -> None:
     """Options at sbatch override the script's, arguments reach the benchmark."""
@@ -204,6 +205,7 @@ def test_cpu_comparison_runs(job: Job, name: str, tmp_path: Path) -> None:
     assert {record.nodes for record in found} == {NODES}
 
 
+@pytest.mark.slurm
 @pytest.mark.parametrize("name", ["both"])
 def test_both_backends_run_side_by_side(job: Job, name: str) -> None:
     job.end()
@@ -212,12 +214,14 @@ def test_both_backends_run_side_by_side(job: Job, name: str) -> None:
     assert {record.backend for record in found} == {"mpi4py", "torch"}
 
 
+@pytest.mark.slurm
 @pytest.mark.parametrize("name", ["env", "tcp", "torchrun"])
 def test_torch_runs_alone(job: Job, name: str) -> None:
     job.end()
     check(records(job.folder, "mpicoll-torch-*.jsonl"), NODES)
 
 
+@pytest.mark.slurm
 @pytest.mark.parametrize("name", ["p2p"])
 def test_pairs_are_measured(job: Job, name: str) -> None:
     job.end()
@@ -226,6 +230,7 @@ def test_pairs_are_measured(job: Job, name: str) -> None:
     assert {(each.source, each.target) for each in pairs} >= set(permutations(range(RANKS), 2))
 
 
+@pytest.mark.slurm
 @pytest.mark.parametrize("name", ["allreduce"])
 def test_allreduce_over_numbers_of_ranks(job: Job, name: str) -> None:
     assert "reduce_scatter + allgather" in job.end()
@@ -250,6 +255,7 @@ pairs = false
 """
 
 
+@pytest.mark.slurm
 def test_a_study_runs_in_an_allocation(slurm: Cluster, tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_text(STUDY)
     output = submit(slurm, tmp_path, "study.sbatch", "study.toml").end()
@@ -259,12 +265,14 @@ def test_a_study_runs_in_an_allocation(slurm: Cluster, tmp_path: Path) -> None:
     assert {each.nodes for each in found} == {NODES}
 
 
+@pytest.mark.slurm
 @pytest.mark.parametrize("name", ["gpu"])
 def test_missing_gpus_are_reported(job: Job, name: str) -> None:
     """Slurm grants what stands for GPUs here, and the benchmark says that there are none."""
     assert "GPU" in job.end(status=2).partition("Error: ")[2]
 
 
+@pytest.mark.slurm
 def test_tuning_goes_on_with_its_table(slurm: Cluster, tmp_path: Path) -> None:
     few = (*MPI_ONLY, "--sizes", "64", "--time", "1")
     submit(slurm, tmp_path, "tune.sbatch", *few, "allreduce", options=PAIR, **MPIRUN).end()
@@ -344,6 +352,7 @@ def long(slurm: Cluster, tmp_path: Path) -> Long:
     return Long(slurm, tmp_path)
 
 
+@pytest.mark.slurm
 def test_a_job_that_was_ended_is_completed_by_another(long: Long) -> None:
     long.begin()
     long.slurm.run("scancel", long.job)
@@ -355,6 +364,7 @@ def test_a_job_that_was_ended_is_completed_by_another(long: Long) -> None:
     long.check_whole()
 
 
+@pytest.mark.slurm
 def test_a_job_at_its_limit_queues_again_and_completes_itself(long: Long) -> None:
     long.begin(MPICOLL_REQUEUE="1")
     long.slurm.run("scancel", "--batch", "--signal=USR1", long.job)
@@ -389,6 +399,7 @@ def test_sigterm_ends_the_benchmark_at_once(tmp_path: Path) -> None:
 # -- scaling -------------------------------------------------------------------------------
 
 
+@pytest.mark.slurm
 def test_scaling_is_an_array_with_one_merge(slurm: Cluster, tmp_path: Path) -> None:
     """Each task of the array gets the nodes that it uses, and the merge has them all."""
     tiny = (*TINY, *MPI_ONLY)
@@ -421,6 +432,7 @@ def test_scaling_is_an_array_with_one_merge(slurm: Cluster, tmp_path: Path) -> N
     )
 
 
+@pytest.mark.slurm
 def test_a_merge_leaves_torn_lines_out_and_names_what_is_missing(
     slurm: Cluster, tmp_path: Path
 ) -> None:

@@ -181,6 +181,7 @@ def small_shm() -> tuple[str, ...]:
     return alone
 
 
+@pytest.mark.launches
 def test_a_small_shm_is_enough(small_shm: tuple[str, ...], tmp_path: Path) -> None:
     """MPI has its own files there; what ranks share needs none."""
     script = tmp_path / "small.py"

@@ -12,6 +12,8 @@ import pytest
 from joining import by_hand
 from launcher import ROOT, mpirun, python
 
+pytestmark = pytest.mark.launches
+
 VICTIM = """
 import os, signal, sys, time
 import numpy as np

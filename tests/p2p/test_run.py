@@ -21,6 +21,8 @@ from mpicoll.measurement.ping_pong import COPY, LATENCY
 from mpicoll.records.lines import FitRecord, PairRecord, RunRecord
 from mpicoll.records.reading import load, only
 
+pytestmark = pytest.mark.launches
+
 needs_mpi = pytest.mark.skipif(mpirun() is None, reason="no mpirun here")
 P2P = ("-m", "mpicoll.p2p", "-T", str(LIMIT // 2))
 TINY = ("--sizes", "8,4K,64K", "--budget", "1")

@@ -25,6 +25,7 @@ PLANTED = """
 """
 
 
+@pytest.mark.launches
 def test_a_training_loop_goes_on_without_a_rank(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     text = (ROOT / "torchcoll" / "README.md").read_text()

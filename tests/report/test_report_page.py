@@ -17,6 +17,8 @@ from mpicoll.report.loading import load
 from mpicoll.report.page import page as content_of
 from mpicoll.report.tables import tables
 
+pytestmark = pytest.mark.browser
+
 HOSTILE = "<script>alert(1)</script>"
 
 

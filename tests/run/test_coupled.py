@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from launcher import mpirun, python
 
+pytestmark = pytest.mark.launches
+
 PARTNER = """
 import numpy as np
 from mpi4py import MPI
@@ -40,7 +42,6 @@ def programs(tmp_path: Path) -> tuple[str, str]:
     return str(partner), str(program)
 
 
-@pytest.mark.launches
 def test_a_program_beside_another_leaves_their_communicator_to_mpi(
     programs: tuple[str, str],
 ) -> None:
@@ -55,7 +56,6 @@ def test_a_program_beside_another_leaves_their_communicator_to_mpi(
     assert done.stdout.count(said) == 1, done.stdout
 
 
-@pytest.mark.launches
 def test_two_programs_of_ours_serve_their_communicator(programs: tuple[str, str]) -> None:
     _, program = programs
     launcher = mpirun()

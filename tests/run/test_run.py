@@ -60,6 +60,7 @@ def program(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.launches
 def test_a_program_runs_on_ranks_and_is_traced(program: Path) -> None:
     trace = program.with_suffix(".jsonl")
     done = ranks(

@@ -179,6 +179,7 @@ for n in (16, 16384):
 """
 
 
+@pytest.mark.launches
 @needs_mpi
 def test_auto_runs_what_the_table_says(tmp_path: Path) -> None:
     """From a run of mpicoll.tune to the plan; then a table of ours, then of another machine."""

@@ -23,6 +23,7 @@ def test_a_replayed_program_has_its_instructions_and_waits_for_nobody(
     assert 0 < ns < 20_000
 
 
+@pytest.mark.launches
 def test_two_ranks_measure_a_trip() -> None:
     if mpirun() is None:
         pytest.skip("no mpirun here")

@@ -188,6 +188,7 @@ def test_a_table_without_compositions_is_refused(tmp_path: Path) -> None:
         write_times(study_of(measured({ONE_CALL: (1.0, 1.0)})), tmp_path / "times.csv")
 
 
+@pytest.mark.launches
 def test_the_job_measures_and_prints_the_study(tmp_path: Path) -> None:
     """The whole study on two ranks, without SLURM."""
     beside = Path(sys.executable).parent

@@ -140,6 +140,7 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.launches
 def test_a_library_is_asked_as_it_is_launched(tmp_path: Path) -> None:
     """By a launcher that prints the variables of its processes."""
     launcher = tmp_path / "launch"
@@ -159,6 +160,7 @@ def test_a_library_is_asked_as_it_is_launched(tmp_path: Path) -> None:
     assert "NCCL_DEBUG=INFO" not in [f"{k}={v}" for k, v in variables(forced).items()]
 
 
+@pytest.mark.launches
 def test_what_a_study_has_used_includes_what_it_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

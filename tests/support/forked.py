@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from launcher import LIMIT, QUIRKS, ROOT, check_ending
+from launcher import LIMIT, QUIRKS, ROOT, check_ending, check_mark
 
 
 class Forked:
@@ -43,6 +43,7 @@ def forked(
     script: Path | str, *arguments: str, environment: dict[str, str] | None = None
 ) -> Forked:
     """Start a script."""
+    check_mark()
     number, path = tempfile.mkstemp(suffix=".out")
     os.close(number)
     variables = {**os.environ, **QUIRKS, **(environment or {})}

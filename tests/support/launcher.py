@@ -25,6 +25,9 @@ ROOT = Path(__file__).parent.parent.parent
 LIMIT = 300
 """Seconds after which a process is given up: on no machine does one that goes on take as long."""
 
+may_launch = True
+"""Whether the running test is marked `launches` or `slurm`; `conftest.py` sets it."""
+
 _HIDDEN = re.compile(
     r"terminate called|Segmentation fault|core dumped|Fatal Python error|Exception ignored in"
 )
@@ -64,6 +67,8 @@ def python(
             the two must be apart.
     """
     arguments = [*prefix, sys.executable, *command]
+    if _starts_ranks(arguments):
+        check_mark()
     process = subprocess.Popen(
         arguments, cwd=ROOT, text=True, start_new_session=True, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -78,6 +83,16 @@ def python(
         output += f"\nkilled after {timeout} s"
     check_ending(process.returncode, f"{output}{errors or ''}")
     return subprocess.CompletedProcess(arguments, process.returncode, output, errors)
+
+
+def _starts_ranks(arguments: list[str]) -> bool:
+    launchers = (mpirun(), "torch.distributed.run")
+    return any(argument in launchers for argument in arguments)
+
+
+def check_mark() -> None:
+    """Fail if the running test starts ranks without the marker that says so."""
+    assert may_launch, "this test starts ranks: mark it by pytest.mark.launches"
 
 
 def check_ending(status: int, printed: str) -> None:

@@ -48,12 +48,14 @@ def check(printed: Sequence[str]) -> None:
         assert re.findall(rf"rank {rank}: ok (\w+)", lines) == checks, lines
 
 
+@pytest.mark.launches
 def test_calls_over_gloo() -> None:
     found = by_hand(SUPPORT / "check_backend.py", "torchcoll", size=3)
     check([each.output for each in found])
     assert [each.returncode for each in found] == [0, 0, 0]
 
 
+@pytest.mark.launches
 @pytest.mark.skipif(not mpirun(), reason="no mpirun")
 def test_calls_over_mpi() -> None:
     """They meet through MPI: no variable of torch's is set. The group is destroyed in the end."""

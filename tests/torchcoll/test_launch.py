@@ -65,6 +65,7 @@ def rendezvous(form: str, folder: Path) -> tuple[str | None, dict[str, str]]:
     return "env://", {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port())}
 
 
+@pytest.mark.launches
 @pytest.mark.parametrize(
     ("form", "by"), [("env", "arguments"), ("tcp", "arguments"), ("file", "environment")]
 )
@@ -83,6 +84,7 @@ def test_processes_that_meet_as_told(form: str, by: str, tmp_path: Path) -> None
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.launches
 def test_plain_environment_needs_no_argument() -> None:
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
     done = together([{}, {}], [{**shared, "RANK": str(rank)} for rank in range(2)])
@@ -90,6 +92,7 @@ def test_plain_environment_needs_no_argument() -> None:
     check(told("".join(output for _, output in done)), 2)
 
 
+@pytest.mark.launches
 def test_one_process_alone() -> None:
     ((code, output),) = together([{}])
     assert code == 0, output
@@ -106,6 +109,7 @@ def test_torchrun() -> None:
     check(told(done.stdout), 2)
 
 
+@pytest.mark.launches
 @needs_mpirun
 @pytest.mark.parametrize("with_mpi4py", [True, False])
 def test_mpirun(with_mpi4py: bool, tmp_path: Path) -> None:
@@ -121,6 +125,7 @@ def test_mpirun(with_mpi4py: bool, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("torchcoll-*/*"))
 
 
+@pytest.mark.launches
 @needs_mpirun
 def test_mpirun_through_a_shell(tmp_path: Path) -> None:
     """Each rank has a parent of its own: what they share is the launcher above."""
@@ -136,6 +141,7 @@ def test_mpirun_through_a_shell(tmp_path: Path) -> None:
     check(told(done.stdout), 2)
 
 
+@pytest.mark.launches
 def test_srun(tmp_path: Path) -> None:
     """What Slurm sets is enough: job and step give the port, no MPI is needed."""
     shared = {
@@ -204,6 +210,7 @@ def test_a_timeout_is_positive(seconds: float) -> None:
         world(timeout=seconds)
 
 
+@pytest.mark.launches
 def test_a_missing_rank_is_named() -> None:
     method = f"tcp://127.0.0.1:{free_port()}"
     options = {"init_method": method, "size": 3, "timeout": 8}
@@ -213,6 +220,7 @@ def test_a_missing_rank_is_named() -> None:
     assert all("LaunchError" in output for _, output in done), done
 
 
+@pytest.mark.launches
 def test_nobody_at_the_address() -> None:
     method = f"tcp://127.0.0.1:{free_port()}"
     ((code, output),) = together([{"init_method": method, "rank": 1, "size": 2, "timeout": 1}])

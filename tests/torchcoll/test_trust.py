@@ -239,6 +239,7 @@ def on_two_ranks(folder: Path, code: str, *ports: int, **environment: str) -> li
     return started
 
 
+@pytest.mark.launches
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_another_user_cannot_join(tmp_path: Path) -> None:
     """It lists and writes the keys of a store, as anybody can, and is refused by name."""
@@ -261,6 +262,7 @@ def test_another_user_cannot_join(tmp_path: Path) -> None:
     assert not trap.exists()
 
 
+@pytest.mark.launches
 def test_a_rank_that_takes_a_place_in_gloo_is_refused(tmp_path: Path) -> None:
     """gloo's connections are plain TCP: what comes over them is checked before it is decoded."""
     code = """
@@ -282,6 +284,7 @@ except torchcoll.LaunchError as error:
     assert "rank 0 does not know" in outputs[1].output
 
 
+@pytest.mark.launches
 def test_an_overwritten_address_of_gloo_ends_every_rank(tmp_path: Path) -> None:
     """Rank 0 waits in gloo for rank 1, which has refused; the store of a freed group is gone."""
     code = """
@@ -392,6 +395,7 @@ def opened_by_client(method: str) -> Any:
     return open_url(Place(1, 2, ARGUMENTS), method, 5.0).store
 
 
+@pytest.mark.launches
 def test_two_jobs_on_one_port_do_not_meet() -> None:
     """The second is refused on every rank, and the first runs on."""
     method = f"tcp://127.0.0.1:{free_port()}"

@@ -113,6 +113,7 @@ def test_pricing_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert done.exit_code == 0 and "1048576" in done.output
 
 
+@pytest.mark.launches
 def test_a_million_ranks_are_not_launched_again(tmp_path: Path) -> None:
     _, (kind,) = load(written(tmp_path / "t.jsonl", head(0), line(0, ranks=1 << 20)))
     with pytest.raises(ArgumentError, match="on 1048576 ranks is not measured again here"):

@@ -50,6 +50,7 @@ def test_bad_usage_is_refused(collectives: list[str], given: dict[str, str], mes
         parsed(*collectives, **given)
 
 
+@pytest.mark.launches
 @pytest.mark.skipif(mpirun() is None, reason="no mpirun here")
 def test_bad_usage_is_printed_once() -> None:
     done = ranks(2, "-m", "mpicoll.tune", "--backends", "mpi4py", "--algorithms", "rnig")
